@@ -6,7 +6,7 @@
 
 use flowgauge_core::{HashMode, Settings, cardinality};
 use flowgauge_dataplane::poll::port::{
-    AfXdpPort, Frame, Port, Ports, Received, Waker, WorkerConfig, af_xdp,
+    AfXdpPort, Port, PortFrame, Ports, Received, Waker, WorkerConfig, af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
@@ -37,7 +37,7 @@ struct TimedPort {
 impl Port for TimedPort {
     const SIGNALS: bool = AfXdpPort::SIGNALS;
 
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let started = Instant::now();
         let received = self.port.receive(sink);
         if received == Received::Frames {

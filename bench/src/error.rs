@@ -1,6 +1,6 @@
 //! Errors of experiments.
 
-use flowgauge::Failure;
+use flowgauge::CommandFailure;
 use flowgauge_ctl::measurement::cardinality::estimate::EstimateError;
 use flowgauge_dataplane::Error;
 use std::io;
@@ -36,8 +36,8 @@ pub enum ReproduceError {
     },
 }
 
-impl From<ReproduceError> for Failure {
+impl From<ReproduceError> for CommandFailure {
     fn from(error: ReproduceError) -> Self {
-        Failure::Failed(error.to_string())
+        CommandFailure::Failed(error.to_string())
     }
 }

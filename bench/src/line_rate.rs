@@ -6,7 +6,9 @@ use crate::figure::{Figure, Unit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{Frame, Outlet, Port, Ports, Received, Waker, WorkerConfig};
+use flowgauge_dataplane::poll::port::{
+    Outlet, Port, PortFrame, Ports, Received, Waker, WorkerConfig,
+};
 use flowgauge_dataplane::poll::{self, PollMode};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
 use flowgauge_traffic::{Generator, Profile, Sources};
@@ -97,7 +99,7 @@ const POLLS_PER_REPORT: u32 = 1 << 12;
 impl<P: Port> Port for TimedPort<P> {
     const SIGNALS: bool = P::SIGNALS;
 
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         if self.watch.on.load(Ordering::Relaxed) {
             let now = Instant::now();
             if let Some(last) = self.last.replace(now) {

@@ -40,16 +40,16 @@ pub(crate) fn missing(what: impl Into<String>) -> Failure {
 
 /// CPU of the polling thread, and CPU of everything else.
 #[derive(Clone, Copy)]
-pub(crate) struct Cpus {
+pub(crate) struct CpuPair {
     pub(crate) polling: usize,
     pub(crate) other: usize,
 }
 
-impl Cpus {
+impl CpuPair {
     pub(crate) fn look() -> Option<Self> {
         let usable = sched_getaffinity(Pid::from_raw(0)).ok()?;
         let mut cpus = (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false));
-        Some(Cpus { polling: cpus.next()?, other: cpus.next()? })
+        Some(CpuPair { polling: cpus.next()?, other: cpus.next()? })
     }
 }
 
@@ -63,7 +63,7 @@ fn stay_on(cpu: usize) {
 pub(crate) fn counted<P: Port>(
     ports: Ports<P>,
     settings: Settings,
-    cpus: Cpus,
+    cpus: CpuPair,
     time: Duration,
 ) -> Result<f64, Error> {
     let mut poll = Poll::new(
@@ -79,7 +79,7 @@ pub(crate) fn counted<P: Port>(
 }
 
 /// Returns the CPU nanoseconds per packet of a port whose packets are discarded.
-pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: Cpus, time: Duration) -> f64 {
+pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: CpuPair, time: Duration) -> f64 {
     // Polls without packets before waiting, as in a worker.
     const IDLE_POLLS: u32 = 200;
     let idle = if P::SIGNALS { Duration::from_millis(100) } else { Duration::from_micros(50) };
@@ -117,7 +117,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    pub(crate) fn start(cpus: Cpus) -> Result<Self, Error> {
+    pub(crate) fn start(cpus: CpuPair) -> Result<Self, Error> {
         let generator = Generator::new(Profile::new(Sources::Unique));
         let mut sender = Sender::new(SENDER.0, generator.template(), 1 << 20)?;
         let stop = Arc::<AtomicBool>::default();
@@ -141,7 +141,7 @@ impl Traffic {
 /// Runs one turn on an AF_XDP socket at the receiver of this network namespace, with continuous
 /// traffic.
 pub(crate) fn on_af_xdp(
-    cpus: Cpus,
+    cpus: CpuPair,
     turn: impl FnOnce(Ports<AfXdpPort>) -> Result<f64, Error>,
 ) -> Result<f64, Error> {
     let ports = af_xdp(&AfXdp::new(RECEIVER.0), None)?;
@@ -179,7 +179,7 @@ pub(crate) struct Null(flowgauge_dpdk::Eal);
 impl Null {
     pub(crate) const DEVICE: &'static str = "net_null0";
 
-    pub(crate) fn start(cpus: Cpus) -> Result<Self, Failure> {
+    pub(crate) fn start(cpus: CpuPair) -> Result<Self, Failure> {
         let own_core = format!("--lcores=0@{}", cpus.other);
         let memory = memory();
         let arguments: Vec<&str> = ["--no-pci", "--no-telemetry", &own_core]

@@ -5,7 +5,7 @@ mod command;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use flowgauge::bench::Bench;
 use flowgauge::reproduce::Reproduce;
-use flowgauge::{Failure, Messages, same_build, usage, version};
+use flowgauge::{CommandFailure, Messages, same_build, usage, version};
 use flowgauge_dataplane::poll::Instructions;
 use std::process::ExitCode;
 
@@ -45,11 +45,11 @@ fn main() -> ExitCode {
     };
     cli.messages.start();
     if let Err(problem) = Instructions::chosen() {
-        return Failure::Usage(problem.to_string()).report();
+        return CommandFailure::Usage(problem.to_string()).report();
     }
     let outcome = match cli.command {
         Command::Bench(bench) => command::bench::execute(bench),
         Command::Reproduce(reproduce) => command::reproduce::execute(&reproduce),
     };
-    outcome.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+    outcome.map_or_else(CommandFailure::report, |()| ExitCode::SUCCESS)
 }

@@ -15,8 +15,8 @@ use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation,
     Zeroed, membership, parse, reorder,
 };
-use flowgauge_dataplane::poll::port::{AHEAD, Frame, prefetch};
-use flowgauge_dataplane::poll::{Batch, Instructions, Passes};
+use flowgauge_dataplane::poll::port::{AHEAD, PortFrame, prefetch};
+use flowgauge_dataplane::poll::{Batch, Instructions, PacketBuffers};
 use flowgauge_traffic::{Generator, Profile, Sources};
 use std::hint::black_box;
 
@@ -266,7 +266,7 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
         });
     }
     if settings().cardinality.mode == Mode::Staggered || settings().beyond_cardinality() {
-        let mut passes = Passes::default();
+        let mut passes = PacketBuffers::default();
         return frames.contestant(move |frames| {
             for received in frames.batches() {
                 let context = context(settings(), &tabulation);
@@ -301,8 +301,8 @@ fn context(settings: Settings, tabulation: &Tabulation) -> Context<'_> {
 }
 
 #[inline(always)]
-fn frame(bytes: &[u8; FRAME]) -> Frame<'_> {
-    Frame { bytes, wire_length: FRAME as u32, timestamp: 0, link: Link::Ethernet }
+fn frame(bytes: &[u8; FRAME]) -> PortFrame<'_> {
+    PortFrame { bytes, wire_length: FRAME as u32, timestamp: 0, link: Link::Ethernet }
 }
 
 /// Limits of the cost of distinct flows.

@@ -4,7 +4,7 @@ use crate::error::ReproduceError;
 use crate::figure::Limit;
 use crate::findings::{Findings, Grid, PeerFindings, Row};
 use crate::machine::Machine;
-use crate::scale::Capture;
+use crate::scale::CaptureFile;
 use crate::testpmd;
 use crate::turns::{Best, Contestant, take_turns};
 use cardinality_estimator::CardinalityEstimator;
@@ -199,7 +199,7 @@ fn cpu_time(command: &mut Command) -> Option<Duration> {
 fn by_programs(flowgauge: &Path, quick: bool) -> Result<PeerFindings, ReproduceError> {
     let packets = if quick { 200_000 } else { 500_000 };
     let flows = 100_000;
-    let capture = Capture::new(packets, Sources::Zipf { flows, alpha: 1.0 })?;
+    let capture = CaptureFile::new(packets, Sources::Zipf { flows, alpha: 1.0 })?;
     let mut names = vec!["flowgauge replay"];
     names.extend(PROGRAMS.iter().map(|program| program.name));
     let run = |name: &str| {

@@ -4,8 +4,8 @@
 use crate::error::ReproduceError;
 use crate::figure::Limit;
 use crate::findings::{Grid, PeerFindings, Row};
-use crate::live::{Cpus, Failure, counted, missing, on_af_xdp, received};
-use crate::scale::{Capture, count_all};
+use crate::live::{CpuPair, Failure, counted, missing, on_af_xdp, received};
+use crate::scale::{CaptureFile, count_all};
 use crate::turns::Best;
 use flowgauge_core::{HashMode, Settings};
 use flowgauge_dataplane::Error;
@@ -96,7 +96,7 @@ pub(crate) fn measure(quick: bool) -> Result<PeerFindings, ReproduceError> {
 /// Measures finite traffic by wall-clock time.
 fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], ReproduceError> {
     let packets = if quick { 1_000_000 } else { 10_000_000 };
-    let capture = Capture::new(packets, Sources::Unique)?;
+    let capture = CaptureFile::new(packets, Sources::Unique)?;
     let generated = Profile { packets: Some(packets), rate: None, ..Profile::new(Sources::Unique) };
     let time = |origin, work| -> Result<Option<Duration>, ReproduceError> {
         let path = capture.0.as_path();
@@ -138,7 +138,7 @@ struct Live {
 /// Measures continuous traffic by the CPU time of the worker.
 fn live(quick: bool) -> Result<Live, ReproduceError> {
     let mut live = Live::default();
-    let Some(cpus) = Cpus::look() else {
+    let Some(cpus) = CpuPair::look() else {
         live.missing.push("two CPUs, for packets that keep coming".to_owned());
         return Ok(live);
     };
@@ -168,13 +168,13 @@ impl Live {
 }
 
 #[cfg(feature = "dpdk")]
-fn on_net_null(quick: bool, cpus: Cpus) -> Result<Cells, Failure> {
+fn on_net_null(quick: bool, cpus: CpuPair) -> Result<Cells, Failure> {
     let null = crate::live::Null::start(cpus)?;
     take_turns(quick, |work| cost(null.ports(true)?, work, cpus, quick))
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn on_net_null(_: bool, _: Cpus) -> Result<Cells, Failure> {
+fn on_net_null(_: bool, _: CpuPair) -> Result<Cells, Failure> {
     Err(missing("a flowgauge-bench with the feature dpdk, for net_null"))
 }
 
@@ -193,7 +193,7 @@ fn take_turns(
 }
 
 /// Returns the CPU nanoseconds per packet of one turn.
-fn cost<P: Port>(ports: Ports<P>, work: Work, cpus: Cpus, quick: bool) -> Result<f64, Error> {
+fn cost<P: Port>(ports: Ports<P>, work: Work, cpus: CpuPair, quick: bool) -> Result<f64, Error> {
     let time = Duration::from_millis(if quick { 200 } else { 500 });
     let mut settings = Settings::default();
     match work {

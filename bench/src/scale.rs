@@ -10,7 +10,7 @@ use flowgauge_core::{
     Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed,
 };
 use flowgauge_dataplane::capture::{Writer, link_type};
-use flowgauge_dataplane::poll::port::{Frame, Port, Ports, pcap};
+use flowgauge_dataplane::poll::port::{Port, PortFrame, Ports, pcap};
 use flowgauge_dataplane::poll::{self, Advance, Batch, Instructions, Pace};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
 use flowgauge_traffic::{Generator, Profile, Sources, memory};
@@ -96,7 +96,7 @@ fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut S
         let mut filling = batch.fill(state.active(&shared, 0), &context);
         for bytes in frames {
             let wire_length = bytes.len() as u32;
-            let frame = Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet };
+            let frame = PortFrame { bytes, wire_length, timestamp: 0, link: Link::Ethernet };
             match hash() {
                 HashMode::Keyed => filling.record::<true, false>(KeyKind::Src, &frame),
                 _ => filling.record::<false, false>(KeyKind::Src, &frame),
@@ -190,9 +190,9 @@ fn flatness(name: &str, best: &[Best]) -> Option<Figure> {
 }
 
 /// Capture file that is removed when this is dropped.
-pub(crate) struct Capture(pub(crate) PathBuf);
+pub(crate) struct CaptureFile(pub(crate) PathBuf);
 
-impl Capture {
+impl CaptureFile {
     /// Creates a file in the temporary directory with packets of 64 bytes and the sources of a
     /// profile.
     pub(crate) fn new(packets: u64, sources: Sources) -> Result<Self, ReproduceError> {
@@ -209,7 +209,7 @@ impl Capture {
             writer.finish().map(|_| ())
         };
         let written = write();
-        let capture = Capture(path.clone());
+        let capture = CaptureFile(path.clone());
         written.map(|()| capture).map_err(|source| ReproduceError::File {
             operation: "write",
             path,
@@ -243,7 +243,7 @@ impl Capture {
     }
 }
 
-impl Drop for Capture {
+impl Drop for CaptureFile {
     fn drop(&mut self) {
         // A file that could not be written completely cannot always be removed.
         let _ = fs::remove_file(&self.0);
@@ -294,7 +294,7 @@ const WORKER_TASKS: [(&str, WorkerTask, Option<Limit>); 5] = [
 /// Measures the packets counted with one worker and with several, in turns, by wall-clock time.
 fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), ReproduceError> {
     let packets = if quick { 2_000_000 } else { 10_000_000 };
-    let capture = Capture::new(packets, Sources::Unique)?;
+    let capture = CaptureFile::new(packets, Sources::Unique)?;
     let generated =
         Profile { packets: Some(packets), rate: Some(1e7), ..Profile::new(Sources::Unique) };
     let mut counts: Vec<usize> =

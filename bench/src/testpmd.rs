@@ -10,7 +10,7 @@ use crate::figure::{Figure, Limit, Unit};
 use crate::findings::{Grid, PeerFindings, Row};
 #[cfg(feature = "dpdk")]
 use crate::live::Null;
-use crate::live::{self, Cpus, Failure, Traffic, WITHOUT_HUGEPAGES, missing};
+use crate::live::{self, CpuPair, Failure, Traffic, WITHOUT_HUGEPAGES, missing};
 use crate::statistics::median;
 use flowgauge_core::Settings;
 use flowgauge_traffic::veth::{RECEIVER, isolated};
@@ -45,7 +45,7 @@ impl Testpmd {
     fn start(
         device: &str,
         memory: &[&str],
-        Cpus { polling, other }: Cpus,
+        CpuPair { polling, other }: CpuPair,
     ) -> Result<Self, Failure> {
         let failed = |problem: &str| missing(format!("{PROGRAM} on {device}: {problem}"));
         let mut child = Command::new(PROGRAM)
@@ -207,7 +207,7 @@ struct DeviceFindings {
 /// Compares on a device that returns its buffers unchanged: zeros, or frames written there before.
 /// testpmd does not read them.
 #[cfg(feature = "dpdk")]
-fn on_net_null(effort: Effort, cpus: Cpus) -> Result<DeviceFindings, Failure> {
+fn on_net_null(effort: Effort, cpus: CpuPair) -> Result<DeviceFindings, Failure> {
     use flowgauge_core::HashMode;
 
     const TESTPMD: &str = "testpmd rxonly on net_null";
@@ -252,12 +252,12 @@ fn on_net_null(effort: Effort, cpus: Cpus) -> Result<DeviceFindings, Failure> {
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn on_net_null(_: Effort, _: Cpus) -> Result<DeviceFindings, Failure> {
+fn on_net_null(_: Effort, _: CpuPair) -> Result<DeviceFindings, Failure> {
     Err(missing("a flowgauge with the feature dpdk, for net_null next to testpmd"))
 }
 
 /// Compares on one AF_XDP socket each at the end of a veth pair. The kernel copies.
-fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<DeviceFindings, Failure> {
+fn on_af_xdp(effort: Effort, cpus: CpuPair) -> Result<DeviceFindings, Failure> {
     let compare = move || {
         let theirs = || {
             let testpmd = Testpmd::start(
@@ -318,7 +318,7 @@ pub(crate) fn compare(quick: bool) -> Result<PeerFindings, ReproduceError> {
     {
         return lacks(PROGRAM.to_owned());
     }
-    let Some(cpus) = Cpus::look() else { return lacks(format!("two CPUs, for {PROGRAM}")) };
+    let Some(cpus) = CpuPair::look() else { return lacks(format!("two CPUs, for {PROGRAM}")) };
     let effort = match quick {
         true => Effort { rounds: 3, turn: Duration::from_millis(500) },
         false => Effort { rounds: 5, turn: Duration::from_secs(2) },

@@ -14,8 +14,8 @@ use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership, reorder};
-use flowgauge_dataplane::xdp::{DeviceCounters, Injector, Options, Task, Xdp};
-use flowgauge_dataplane::{Dataplane, Direction, Error, Place, Tables};
+use flowgauge_dataplane::xdp::{DeviceCounters, Options, ProgramInjector, Task, Xdp};
+use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Error, Tables};
 use flowgauge_traffic::kernel::{Conversation, Sender};
 use flowgauge_traffic::veth::{RECEIVER, SENDER, isolated};
 use flowgauge_traffic::{Generator, Profile, Sources};
@@ -125,7 +125,7 @@ impl Program {
 
 /// Input of a program.
 enum Packets<'a> {
-    Same(Injector, &'a [u8]),
+    Same(ProgramInjector, &'a [u8]),
     Conversations(Conversation),
 }
 
@@ -278,7 +278,7 @@ fn tables(settings: &Settings) -> Tables {
 /// # Errors
 /// [`Error::Kernel`] if the kernel rejects the programs.
 fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
-    let prepared = |settings: Settings, task| -> Result<(Xdp, Injector), Error> {
+    let prepared = |settings: Settings, task| -> Result<(Xdp, ProgramInjector), Error> {
         let mut xdp = Xdp::detached(Direction::Ingress, Options { task, ..Options::new(settings) });
         xdp.install(&tables(&settings))?;
         let injector = xdp.injector();
@@ -386,8 +386,10 @@ fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
 /// passes packets to the program before it sends further ones, on the same CPU; if it passes some
 /// to another thread, they are too few to count as received in time.
 fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Result<f64, Error> {
-    let mut xdp =
-        Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { task, ..Options::new(settings) });
+    let mut xdp = Xdp::at(
+        vec![CountingPoint::ingress(RECEIVER.0)],
+        Options { task, ..Options::new(settings) },
+    );
     xdp.install(&tables(&settings))?;
     sender.send(packets / 10)?;
     let received = || DeviceCounters::read(RECEIVER.0).map_or(0, |counters| counters.received);

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 /// Side of the bound on which a rule fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum BoundSide {
     Above,
     Below,
 }
@@ -23,7 +23,7 @@ pub struct Rule {
     text: String,
     figure: String,
     labels: Vec<(String, String)>,
-    side: Side,
+    side: BoundSide,
     bound: f64,
 }
 
@@ -63,7 +63,8 @@ impl Rule {
         if LEFT_OUT.contains(&self.figure.as_str())
             && !figures.iter().any(|figure| self.is_about(figure))
         {
-            let firing = if self.side == Side::Above { 0.0 > self.bound } else { 0.0 < self.bound };
+            let firing =
+                if self.side == BoundSide::Above { 0.0 > self.bound } else { 0.0 < self.bound };
             return Some(Alert {
                 rule: self.text.clone(),
                 firing,
@@ -75,14 +76,14 @@ impl Rule {
         let alerts = figures.iter().filter(|figure| self.is_about(figure)).filter_map(|figure| {
             let (value, low, high) = bounds(&figure.shape)?;
             let firing = match self.side {
-                Side::Above => low > self.bound,
-                Side::Below => high < self.bound,
+                BoundSide::Above => low > self.bound,
+                BoundSide::Below => high < self.bound,
             };
             Some(Alert { rule: self.text.clone(), firing, value, low, high })
         });
         alerts.max_by(|one, other| {
             let nearest =
-                |alert: &Alert| if self.side == Side::Above { alert.low } else { -alert.high };
+                |alert: &Alert| if self.side == BoundSide::Above { alert.low } else { -alert.high };
             nearest(one).total_cmp(&nearest(other))
         })
     }
@@ -144,7 +145,7 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, String> {
         let form = "a rule is FIGURE > NUMBER or FIGURE < NUMBER, such as distinct_flows > 1M or entropy{key=src} < 3";
         let at = text.find(['<', '>']).ok_or(form)?;
-        let side = if text[at..].starts_with('>') { Side::Above } else { Side::Below };
+        let side = if text[at..].starts_with('>') { BoundSide::Above } else { BoundSide::Below };
         let (left, right) = (text[..at].trim(), text[at + 1..].trim());
         let (figure, labels) = match left.split_once('{') {
             None => (left, ""),

@@ -2,13 +2,13 @@
 //!
 //! All times are nanoseconds since the Unix epoch, or since a trace's own origin.
 
-use flowgauge_dataplane::poll::{Advance, Gate};
+use flowgauge_dataplane::poll::{Advance, WorkerBarrier};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Reason for the end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeReason {
     /// The deadline was reached.
     Reached,
     /// The operator asked for the end of the run.
@@ -28,7 +28,7 @@ pub trait Clock {
     fn now(&self) -> u64;
 
     /// Waits until `deadline`, in nanoseconds.
-    fn wait_until(&mut self, deadline: u64) -> Woken;
+    fn wait_until(&mut self, deadline: u64) -> WakeReason;
 
     /// Waits before a failed call is repeated. No trace time passes.
     fn back_off(&mut self, delay: Duration);
@@ -112,9 +112,9 @@ impl Clock for Wall {
         self.started_unix_ns.saturating_add(nanoseconds(self.started.elapsed()))
     }
 
-    fn wait_until(&mut self, deadline: u64) -> Woken {
+    fn wait_until(&mut self, deadline: u64) -> WakeReason {
         let left = Duration::from_nanos(deadline.saturating_sub(self.now()));
-        if self.interrupt.sleep(left) { Woken::Interrupted } else { Woken::Reached }
+        if self.interrupt.sleep(left) { WakeReason::Interrupted } else { WakeReason::Reached }
     }
 
     fn back_off(&mut self, delay: Duration) {
@@ -137,7 +137,7 @@ impl Clock for Wall {
 /// A 22-minute experiment replays in seconds and is repeatable to the bit.
 #[derive(Debug)]
 pub struct Trace {
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
     now: u64,
     next_packet: Option<u64>,
 }
@@ -145,7 +145,7 @@ pub struct Trace {
 impl Trace {
     /// Creates a clock at the first packet behind `gate`. Its workers must be running.
     #[must_use]
-    pub fn new(gate: Arc<Gate>) -> Self {
+    pub fn new(gate: Arc<WorkerBarrier>) -> Self {
         let next_packet = match gate.advance(0) {
             Advance::Reached { next } => Some(next),
             Advance::Ended { .. } | Advance::Failed | Advance::Interrupted { .. } => None,
@@ -159,22 +159,22 @@ impl Clock for Trace {
         self.now
     }
 
-    fn wait_until(&mut self, deadline: u64) -> Woken {
+    fn wait_until(&mut self, deadline: u64) -> WakeReason {
         match self.gate.advance(deadline) {
             Advance::Reached { next } => {
                 self.now = self.now.max(deadline);
                 self.next_packet = Some(next);
-                Woken::Reached
+                WakeReason::Reached
             }
             Advance::Ended { last } => {
                 self.next_packet = None;
                 self.now = self.now.max(last.map_or(0, |last| last.saturating_add(1)));
-                Woken::Ended { at: self.now }
+                WakeReason::Ended { at: self.now }
             }
-            Advance::Failed => Woken::Failed,
+            Advance::Failed => WakeReason::Failed,
             Advance::Interrupted { last } => {
                 self.now = self.now.max(last.map_or(0, |last| last.saturating_add(1)));
-                Woken::Interrupted
+                WakeReason::Interrupted
             }
         }
     }
@@ -220,10 +220,10 @@ impl Clock for Virtual {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_until(&mut self, deadline: u64) -> Woken {
+    fn wait_until(&mut self, deadline: u64) -> WakeReason {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *now = deadline.max(*now);
-        Woken::Reached
+        WakeReason::Reached
     }
 
     fn back_off(&mut self, delay: Duration) {

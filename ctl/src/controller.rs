@@ -6,22 +6,24 @@
 //! was late, skipped or repeated.
 
 use crate::alert::Rule;
-use crate::clock::{Clock, Woken, nanoseconds};
+use crate::clock::{Clock, WakeReason, nanoseconds};
 use crate::ledger::LedgerAccumulator;
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::tune::Tuner;
-use crate::measurement::delay::{DelaySampleRecord, Ends};
-use crate::measurement::{Counted, Damaged, Estimation, Reading, Reports, Rows, has_windows};
-use crate::record::Drawn;
-use crate::record::{Kind, Record};
-use crate::schedule::{Action, Due, Intervals, Schedule};
+use crate::measurement::delay::{DelaySampleRecord, EndIdentifiers};
+use crate::measurement::{
+    ClosedBank, Damaged, Estimation, ReportInput, Reports, RowHash, has_windows,
+};
+use crate::record::FieldCache;
+use crate::record::{Record, RecordKind};
+use crate::schedule::{Action, Intervals, Schedule, ScheduledAction};
 use crate::text::{counted, stepped};
 use crate::unopened;
-use flowgauge_core::delay::prefixes::Owned;
+use flowgauge_core::delay::prefixes::PrefixOwner;
 use flowgauge_core::delay::{self, Admission};
-use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, WideBank, Zeroed};
+use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::{
-    Adopted, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part, Place,
+    Adopted, CountingPoint, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part,
     Snapshot, Tables, Truth,
 };
 use std::collections::BTreeSet;
@@ -114,7 +116,7 @@ pub struct Plan {
     pub hash_key: Option<HashKey>,
     /// Prefixes of address groups and of our own side: those whose fingerprints are in the
     /// dataplane's settings.
-    pub prefixes: Vec<Owned>,
+    pub prefixes: Vec<PrefixOwner>,
     /// Estimators and the content of reports.
     pub options: Estimation,
 }
@@ -177,9 +179,9 @@ pub struct Controller {
     dataplane: Box<dyn Dataplane>,
     clock: Box<dyn Clock>,
     plan: Plan,
-    rows: Rows,
+    rows: RowHash,
     /// Maps the ends of flows to the identifiers in single delays.
-    ends: Ends,
+    ends: EndIdentifiers,
     watch: Option<Watch>,
     /// Tuner of the share of requests admitted to delay measurement, if it follows the traffic.
     tuner: Option<Tuner>,
@@ -236,7 +238,7 @@ struct Total {
 
 /// Banks of all windows merged, except entropies and their sketches.
 struct MergedBank {
-    bank: Arc<WideBank>,
+    bank: Arc<WindowTotals>,
     hash: HashIdentity,
     truth: Option<Truth>,
 }
@@ -273,7 +275,7 @@ impl Controller {
             None => Tables::new(settings, plan.seed),
         };
         let tables = tables.with_prefixes(&plan.prefixes);
-        let ends = Ends::new(tables.row_hash().mode)?;
+        let ends = EndIdentifiers::new(tables.row_hash().mode)?;
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
         let start = clock.now();
@@ -296,7 +298,7 @@ impl Controller {
             is_short: start > schedule.window_start(),
             stepped: None,
             schedule,
-            rows: Rows::new(&tables),
+            rows: RowHash::new(&tables),
             ends,
             watch: plan.options.alarm.map(Watch::new),
             tuner: intervals.window.and_then(|window| Tuner::new(tuned, nanoseconds(window))),
@@ -347,11 +349,11 @@ impl Controller {
             let due = self.schedule.peek();
             let Some(woken) = self.wait(due, sink)? else { continue };
             match woken {
-                Woken::Reached => {}
-                Woken::Ended { .. } => break,
+                WakeReason::Reached => {}
+                WakeReason::Ended { .. } => break,
                 // In trace time, packets beyond the time reached last were counted.
-                Woken::Interrupted => return self.finish(true, sink),
-                Woken::Failed => {
+                WakeReason::Interrupted => return self.finish(true, sink),
+                WakeReason::Failed => {
                     return Err(ControlError::TrafficFailed { interface: self.interface() });
                 }
             }
@@ -370,7 +372,7 @@ impl Controller {
             }
             self.apply_changes(&due)?;
             // Packets that arrive while the last window is closed are beyond the end of the run.
-            if let Some(Due { at, action: Action::Stop }) = self.schedule.peek()
+            if let Some(ScheduledAction { at, action: Action::Stop }) = self.schedule.peek()
                 && self.window_start >= at
                 && self.summary.windows > 0
             {
@@ -400,14 +402,14 @@ impl Controller {
     /// which changes the next action.
     fn wait(
         &mut self,
-        due: Option<Due>,
+        due: Option<ScheduledAction>,
         sink: &mut dyn Sink,
-    ) -> Result<Option<Woken>, ControlError> {
+    ) -> Result<Option<WakeReason>, ControlError> {
         let deadline = due.map_or(u64::MAX, |due| due.at);
         loop {
             // Checked first: if actions are always overdue, the loop never waits.
             if self.ended {
-                return Ok(Some(Woken::Ended { at: self.clock.now() }));
+                return Ok(Some(WakeReason::Ended { at: self.clock.now() }));
             }
             let drift = self.clock.drift();
             if drift.unsigned_abs() >= CLOCK_STEP_NS {
@@ -422,7 +424,7 @@ impl Controller {
             self.report_crossing(sink)?;
             self.send_pending_delay_samples(sink)?;
             sink.heartbeat(&*self.dataplane, &self.summary);
-            if woken != Woken::Reached || next == deadline {
+            if woken != WakeReason::Reached || next == deadline {
                 return Ok(Some(woken));
             }
         }
@@ -495,7 +497,7 @@ impl Controller {
     }
 
     /// Applies requested changes between two windows.
-    fn apply_changes(&mut self, due: &Due) -> Result<(), ControlError> {
+    fn apply_changes(&mut self, due: &ScheduledAction) -> Result<(), ControlError> {
         // Staggered registers have no windows: changes apply at any time.
         if matches!(due.action, Action::Read) && self.has_windows() {
             return Ok(());
@@ -571,7 +573,7 @@ impl Controller {
             self.clock.closed(end_ns);
             self.summary.silent_windows += empty;
             let last_window = Some(window + empty - 1);
-            let kind = Kind::Silence;
+            let kind = RecordKind::Silence;
             sink.record(&Record {
                 kind,
                 window,
@@ -633,7 +635,7 @@ impl Controller {
         for (part, snapshot, losses) in views(snapshot, &losses) {
             let mut drops = losses.since(&self.total_of(part).losses);
             records.push(Record {
-                kind: Kind::Sample,
+                kind: RecordKind::Sample,
                 window,
                 start_ns: self.window_start,
                 end_ns: taken,
@@ -641,7 +643,7 @@ impl Controller {
                 late_ns,
                 late: drops.take(LossCause::Late),
                 drops,
-                reports: self.reports(Kind::Sample, part, snapshot, taken)?,
+                reports: self.reports(RecordKind::Sample, part, snapshot, taken)?,
                 ..self.counters_record(part, snapshot)
             });
         }
@@ -677,7 +679,7 @@ impl Controller {
         for (part, snapshot, losses) in views(whole, &losses) {
             let mut drops = losses.since(&self.total_of(part).losses);
             let mut record = Record {
-                kind: Kind::Window,
+                kind: RecordKind::Window,
                 window,
                 last_window,
                 start_ns: self.window_start,
@@ -688,7 +690,7 @@ impl Controller {
                 complete: complete && snapshot.complete && !self.is_short,
                 late: drops.take(LossCause::Late),
                 drops,
-                reports: self.reports(Kind::Window, part, snapshot, end_ns)?,
+                reports: self.reports(RecordKind::Window, part, snapshot, end_ns)?,
                 counted: Some(self.registers(snapshot)),
                 ..self.counters_record(part, snapshot)
             };
@@ -769,7 +771,7 @@ impl Controller {
     }
 
     /// Sets the shares of requests that the window after the open one admits.
-    fn admit(&mut self, admissions: &[(delay::Kind, Admission)]) -> Result<(), ControlError> {
+    fn admit(&mut self, admissions: &[(delay::DelayKind, Admission)]) -> Result<(), ControlError> {
         if !admissions.is_empty()
             && let Attempt::GivenUp =
                 self.attempt("admit", |dataplane| dataplane.admit(admissions))?
@@ -835,7 +837,7 @@ impl Controller {
     }
 
     /// Warns once if most frames have one EtherType that is not opened.
-    fn warn_of_unopened(&mut self, bank: &WideBank) {
+    fn warn_of_unopened(&mut self, bank: &WindowTotals) {
         if self.warned_of_unopened {
             return;
         }
@@ -909,15 +911,15 @@ impl Controller {
         for (record, (part, snapshot, _)) in
             records.into_iter().zip(views(&snapshot, &Losses::default()))
         {
-            let reports = self.reports(Kind::Total, part, snapshot, now)?;
+            let reports = self.reports(RecordKind::Total, part, snapshot, now)?;
             totals.push(Record {
-                kind: Kind::Total,
+                kind: RecordKind::Total,
                 start_ns: self.start,
                 at_ns: None,
                 complete: true,
                 reports,
                 // The figures of the sample do not apply.
-                drawn: Drawn::default(),
+                drawn: FieldCache::default(),
                 ..record
             });
         }
@@ -929,11 +931,12 @@ impl Controller {
     fn sum_up(&self, part: Option<usize>) -> Result<Option<Record>, ControlError> {
         let total = self.total_of(part);
         let Some(MergedBank { bank, hash, truth }) = &total.merged else { return Ok(None) };
-        let reading = self.reading(Kind::Total, part, bank, *hash, *truth);
-        let reading = Reading { span_ns: self.window_start.saturating_sub(self.start), ..reading };
+        let reading = self.reading(RecordKind::Total, part, bank, *hash, *truth);
+        let reading =
+            ReportInput { span_ns: self.window_start.saturating_sub(self.start), ..reading };
         let packets = total.counters.packets();
         Ok(Some(Record {
-            kind: Kind::Total,
+            kind: RecordKind::Total,
             window: self.first_window + self.schedule.window(),
             start_ns: self.start,
             end_ns: self.clock.now(),
@@ -959,8 +962,8 @@ impl Controller {
         }
     }
 
-    fn registers(&self, snapshot: &Snapshot) -> Counted {
-        Counted {
+    fn registers(&self, snapshot: &Snapshot) -> ClosedBank {
+        ClosedBank {
             bank: Arc::clone(&snapshot.bank),
             settings: *self.dataplane.settings(),
             hash: snapshot.hash,
@@ -972,15 +975,15 @@ impl Controller {
     /// Computes the reports of a record.
     fn reports(
         &self,
-        kind: Kind,
+        kind: RecordKind,
         part: Option<usize>,
         snapshot: &Snapshot,
         now_ns: u64,
     ) -> Result<Reports, ControlError> {
         let reading = self.reading(kind, part, &snapshot.bank, snapshot.hash, snapshot.truth);
-        let snapshot = Some(snapshot).filter(|_| kind != Kind::Total);
+        let snapshot = Some(snapshot).filter(|_| kind != RecordKind::Total);
         let begun = if snapshot.is_some() { self.window_start } else { self.start };
-        self.compute_reports(&Reading {
+        self.compute_reports(&ReportInput {
             snapshot,
             now_ns,
             span_ns: now_ns.saturating_sub(begun),
@@ -991,15 +994,15 @@ impl Controller {
     /// Makes a reading without a snapshot, as of a total.
     fn reading<'a>(
         &'a self,
-        kind: Kind,
+        kind: RecordKind,
         part: Option<usize>,
-        bank: &'a WideBank,
+        bank: &'a WindowTotals,
         hash: HashIdentity,
         truth: Option<Truth>,
-    ) -> Reading<'a> {
+    ) -> ReportInput<'a> {
         let (settings, options) = (self.dataplane.settings(), &self.plan.options);
         let clock = self.dataplane.capabilities().clock;
-        Reading {
+        ReportInput {
             kind,
             is_part: part.is_some(),
             clock,
@@ -1017,7 +1020,7 @@ impl Controller {
         }
     }
 
-    fn compute_reports(&self, reading: &Reading<'_>) -> Result<Reports, ControlError> {
+    fn compute_reports(&self, reading: &ReportInput<'_>) -> Result<Reports, ControlError> {
         let damaged =
             |source: Damaged| ControlError::Registers { interface: self.interface(), source };
         Reports::of(reading).map_err(damaged)
@@ -1028,7 +1031,7 @@ impl Controller {
     }
 
     /// Returns the kernel hooks that count at a place, or anywhere, without duplicates.
-    fn hook(&self, place: Option<&Place>) -> Option<String> {
+    fn hook(&self, place: Option<&CountingPoint>) -> Option<String> {
         let programs = self.dataplane.status().programs;
         let here = programs
             .into_iter()
@@ -1053,7 +1056,7 @@ impl Controller {
                 (None, _) => (&capabilities.interface, "both"),
             };
         Record {
-            kind: Kind::Sample,
+            kind: RecordKind::Sample,
             window: 0,
             last_window: None,
             start_ns: 0,
@@ -1080,7 +1083,7 @@ impl Controller {
             reports: Reports::default(),
             united: None,
             counted: None,
-            drawn: Drawn::default(),
+            drawn: FieldCache::default(),
         }
     }
 
@@ -1147,9 +1150,9 @@ fn views<'a>(
 
 /// Merges a bank into another. A bank that is shared with readers is copied first, on the heap:
 /// banks are larger than stacks.
-fn unite(sum: &mut Arc<WideBank>, bank: &WideBank, settings: &Settings) {
+fn unite(sum: &mut Arc<WindowTotals>, bank: &WindowTotals, settings: &Settings) {
     if Arc::get_mut(sum).is_none() {
-        let held = std::mem::replace(sum, WideBank::counted());
+        let held = std::mem::replace(sum, WindowTotals::counted());
         unite(sum, &held, settings);
     }
     if let Some(sum) = Arc::get_mut(sum) {

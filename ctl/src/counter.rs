@@ -1,6 +1,8 @@
 //! A counter of distinct flows for other programs.
 
-use crate::measurement::cardinality::estimate::{Estimate, Estimator, Histogram, estimate_from};
+use crate::measurement::cardinality::estimate::{
+    Estimate, Estimator, LevelHistogram, estimate_from,
+};
 use flowgauge_core::parse::{Packet, network};
 use flowgauge_core::{Cardinality, Counters, HashMode, KeyKind, Link, Precision, Tabulation};
 
@@ -74,7 +76,7 @@ impl Counter {
     /// Returns the estimated number of distinct flows so far, with its 95 % interval.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
-        estimate_from(&Histogram::of(&self.registers, Self::PRECISION), Estimator::Ertl)
+        estimate_from(&LevelHistogram::of(&self.registers, Self::PRECISION), Estimator::Ertl)
     }
 }
 

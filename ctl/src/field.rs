@@ -3,7 +3,7 @@
 //! A measurement adds its fields and figures to [`Fields`]. JSON lines take fields by their names,
 //! the CSV and a lake those with a column, and metrics, OTLP, gRPC and the page draw the figures.
 
-use crate::figure::{Distribution, Figure, Ranked, Shape, Unit};
+use crate::figure::{Distribution, Figure, RankingItem, Shape, Unit};
 use crate::number::Number;
 use crate::row::{Row, Value};
 use serde::ser::{Serialize, Serializer};
@@ -69,7 +69,7 @@ impl Serialize for Datum {
 
 /// Column of the CSV output.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Column {
+pub(crate) struct CsvColumn {
     /// Position among all columns. It never changes.
     pub(crate) position: u16,
     pub(crate) name: Cow<'static, str>,
@@ -81,14 +81,14 @@ pub(crate) struct Field {
     /// Key in JSON; empty for a value that JSON has elsewhere.
     name: Cow<'static, str>,
     value: Datum,
-    csv: Option<Column>,
+    csv: Option<CsvColumn>,
     lake: Option<&'static str>,
 }
 
 impl Field {
     /// Adds the field to the CSV, at this position.
     pub(crate) fn csv(&mut self, position: u16, name: impl Into<Cow<'static, str>>) -> &mut Self {
-        self.csv = Some(Column { position, name: name.into() });
+        self.csv = Some(CsvColumn { position, name: name.into() });
         self
     }
 
@@ -131,7 +131,7 @@ impl Fields {
     }
 
     /// Returns the CSV columns, in the order in which they were added.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = (&Column, &Value)> {
+    pub(crate) fn cells(&self) -> impl Iterator<Item = (&CsvColumn, &Value)> {
         self.fields.iter().filter_map(|field| match (&field.csv, &field.value) {
             (Some(column), Datum::One(value)) => Some((column, value)),
             _ => None,
@@ -209,7 +209,7 @@ impl Fields {
         title: &'static str,
         unit: Unit,
         labels: Labels<'_>,
-        all: impl IntoIterator<Item = Ranked>,
+        all: impl IntoIterator<Item = RankingItem>,
     ) {
         self.figure(name, title, unit, labels, Shape::Ranking(all.into_iter().collect()));
     }

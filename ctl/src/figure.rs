@@ -69,7 +69,7 @@ pub enum Shape {
     /// Number of values in each range.
     Distribution(Distribution),
     /// The largest of many items, in descending order. Their names may be addresses.
-    Ranking(Vec<Ranked>),
+    Ranking(Vec<RankingItem>),
     /// A flag.
     State(bool),
 }
@@ -103,7 +103,7 @@ pub struct Range {
 
 /// One item of a ranking.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Ranked {
+pub struct RankingItem {
     /// Name, such as an address.
     pub name: String,
     /// Size, with its bounds.

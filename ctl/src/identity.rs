@@ -1,6 +1,6 @@
 //! Identity of the counting process and of the hash: rows are merged only where these permit it.
 
-use crate::row::{Misfit, Row};
+use crate::row::{Row, RowDefect};
 use flowgauge_core::{HashIdentity, HashMode};
 use std::sync::Arc;
 
@@ -44,12 +44,12 @@ pub fn parsed(text: &str) -> Option<HashIdentity> {
 }
 
 /// Parses the hash of a row's registers.
-pub(crate) fn of(row: &Row) -> Result<HashIdentity, Misfit> {
+pub(crate) fn of(row: &Row) -> Result<HashIdentity, RowDefect> {
     named(row, "hash")
 }
 
 /// Parses the hash that a column names.
-pub(crate) fn named(row: &Row, column: &str) -> Result<HashIdentity, Misfit> {
+pub(crate) fn named(row: &Row, column: &str) -> Result<HashIdentity, RowDefect> {
     let text = row.maybe_text(column).ok_or_else(|| format!("column {column} is missing"))?;
     parsed(text)
         .ok_or_else(|| format!("column {column} has '{text}', which this version does not know"))

@@ -2,7 +2,7 @@
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// A closed window.
     Window,
     /// A sample of the open window.
@@ -15,21 +15,21 @@ pub enum Kind {
     Union,
 }
 
-impl Kind {
+impl RecordKind {
     /// Returns the name used in outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Window => "window",
-            Kind::Sample => "sample",
-            Kind::Silence => "silence",
-            Kind::Total => "total",
-            Kind::Union => "union",
+            RecordKind::Window => "window",
+            RecordKind::Sample => "sample",
+            RecordKind::Silence => "silence",
+            RecordKind::Total => "total",
+            RecordKind::Union => "union",
         }
     }
 
     /// Whether the record merges several windows.
     pub(crate) fn is_sum(self) -> bool {
-        matches!(self, Kind::Total | Kind::Union)
+        matches!(self, RecordKind::Total | RecordKind::Union)
     }
 }

@@ -2,7 +2,7 @@
 //! or unaccounted.
 
 use crate::text::counted;
-use flowgauge_dataplane::Tally;
+use flowgauge_dataplane::CountRange;
 use serde::{Deserialize, Serialize};
 
 /// Balance of the packets that devices received: `received = counted + lost + unaccounted`, in
@@ -42,9 +42,9 @@ impl LedgerAccumulator {
         &mut self,
         counted: u64,
         lost: u64,
-        tally: Option<Tally>,
+        tally: Option<CountRange>,
     ) -> Option<Ledger> {
-        let Some(Tally { least, most }) = tally else {
+        let Some(CountRange { least, most }) = tally else {
             *self = LedgerAccumulator { partial: true, ..LedgerAccumulator::default() };
             return None;
         };
@@ -122,8 +122,8 @@ fn between(first: u64, second: u64) -> i64 {
 mod tests {
     use super::*;
 
-    fn exact(packets: u64) -> Option<Tally> {
-        Some(Tally { least: packets, most: packets })
+    fn exact(packets: u64) -> Option<CountRange> {
+        Some(CountRange { least: packets, most: packets })
     }
 
     fn balances(ledger: Option<Ledger>) -> i64 {
@@ -150,11 +150,11 @@ mod tests {
     fn packets_on_their_way_are_not_missing() {
         let mut accumulator = LedgerAccumulator::default();
         assert_eq!(
-            balances(accumulator.add_window(90, 0, Some(Tally { least: 80, most: 120 }))),
+            balances(accumulator.add_window(90, 0, Some(CountRange { least: 80, most: 120 }))),
             0
         );
         assert_eq!(
-            balances(accumulator.add_window(110, 0, Some(Tally { least: 195, most: 230 }))),
+            balances(accumulator.add_window(110, 0, Some(CountRange { least: 195, most: 230 }))),
             0
         );
         let last = accumulator.add_window(0, 0, exact(203));

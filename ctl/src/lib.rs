@@ -52,7 +52,7 @@ mod text;
 mod united;
 mod unopened;
 
-pub use clock::{Clock, Woken};
+pub use clock::{Clock, WakeReason};
 pub use controller::{ControlError, Controller, Summary};
 pub use counter::Counter;
 pub use flowgauge_core::KeyKind;

@@ -1,12 +1,12 @@
 //! Records that the controller publishes: one for each window, sample and run.
 
-pub use crate::kind::Kind;
+pub use crate::kind::RecordKind;
 
 use crate::alert::{self, Alert, Rule};
 use crate::field::Fields;
 use crate::figure::{Figure, LOST, Unit};
 use crate::ledger::Ledger;
-use crate::measurement::{Counted, Described, Reports};
+use crate::measurement::{ClosedBank, MeasurementFields, Reports};
 use crate::row::Row;
 use crate::united::United;
 use flowgauge_core::Counters;
@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Kind of record.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// Number of the window, from zero.
     pub window: u64,
     /// Number of the last window, if the record covers several: a silence, or a window that ended
@@ -80,30 +80,30 @@ pub struct Record {
     /// Provenance of a union.
     pub united: Option<United>,
     /// Registers and sketches of a window; `None` for other records.
-    pub counted: Option<Counted>,
+    pub counted: Option<ClosedBank>,
     /// Fields and figures, computed when an output first needs them.
-    pub drawn: Drawn,
+    pub drawn: FieldCache,
 }
 
 /// Cache of a record's fields and figures, computed once for all outputs. A clone starts empty,
 /// since it may be changed into another record.
 #[derive(Debug, Default)]
-pub struct Drawn(OnceLock<Drawing>);
+pub struct FieldCache(OnceLock<RecordFields>);
 
 /// Fields of each measurement, and the figures of all.
 #[derive(Debug)]
-struct Drawing {
-    described: Vec<Described>,
+struct RecordFields {
+    described: Vec<MeasurementFields>,
     figures: Vec<Figure>,
 }
 
-impl Clone for Drawn {
+impl Clone for FieldCache {
     fn clone(&self) -> Self {
-        Drawn::default()
+        FieldCache::default()
     }
 }
 
-impl PartialEq for Drawn {
+impl PartialEq for FieldCache {
     fn eq(&self, _: &Self) -> bool {
         // The cache follows from the record.
         true
@@ -129,12 +129,12 @@ impl Record {
     }
 
     /// Returns the fields of all measurements, in the order of JSON.
-    pub(crate) fn described(&self) -> &[Described] {
+    pub(crate) fn described(&self) -> &[MeasurementFields] {
         &self.drawn().described
     }
 
     /// Returns the lake columns of all measurements: fields, registers and counters.
-    pub(crate) fn sketches(&self, counted: &Counted) -> Row {
+    pub(crate) fn sketches(&self, counted: &ClosedBank) -> Row {
         let mut row = Row::default();
         let described = self.described().iter().filter(|it| it.is_on);
         for (described, (_, report)) in described.zip(self.reports.all()) {
@@ -144,7 +144,7 @@ impl Record {
         row
     }
 
-    fn drawn(&self) -> &Drawing {
+    fn drawn(&self) -> &RecordFields {
         self.drawn.0.get_or_init(|| self.draw())
     }
 
@@ -161,7 +161,7 @@ impl Record {
         }
     }
 
-    fn draw(&self) -> Drawing {
+    fn draw(&self) -> RecordFields {
         let mut described = self.reports.describe(self.counted.as_ref());
         let mut figures = Fields::default();
         let counters = &self.counters;
@@ -241,7 +241,7 @@ impl Record {
             );
         }
         draw_alerts(&self.alerts, &mut figures);
-        Drawing { described, figures: figures.figures }
+        RecordFields { described, figures: figures.figures }
     }
 }
 

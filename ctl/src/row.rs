@@ -192,7 +192,7 @@ pub(crate) fn int(number: u64) -> i64 {
 }
 
 /// Description of a defect in a row.
-pub(crate) type Misfit = String;
+pub(crate) type RowDefect = String;
 
 impl Row {
     /// Appends a column.
@@ -287,7 +287,7 @@ impl Row {
     }
 
     /// Returns the integer of a column.
-    pub(crate) fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, Misfit> {
+    pub(crate) fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, RowDefect> {
         let number = self
             .maybe_number(name)
             .ok_or_else(|| format!("column {name} is missing, or no number"))?;
@@ -295,7 +295,7 @@ impl Row {
     }
 
     /// Returns the floating-point number of a column.
-    pub(crate) fn real(&self, name: &str) -> Result<f64, Misfit> {
+    pub(crate) fn real(&self, name: &str) -> Result<f64, RowDefect> {
         match self.get(name) {
             Some(Value::Float(Some(number))) => Ok(*number),
             _ => Err(format!("column {name} is missing, or no number")),
@@ -317,7 +317,7 @@ impl Row {
         name: &str,
         all: &[T],
         of: impl Fn(T) -> &'static str,
-    ) -> Result<Option<T>, Misfit> {
+    ) -> Result<Option<T>, RowDefect> {
         let Some(text) = self.maybe_text(name) else { return Ok(None) };
         let found = all.iter().copied().find(|it| of(*it) == text);
         found
@@ -326,7 +326,7 @@ impl Row {
     }
 
     /// Returns the flag of a column.
-    pub(crate) fn flag(&self, name: &str) -> Result<bool, Misfit> {
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, RowDefect> {
         match self.get(name) {
             Some(Value::Bool(Some(flag))) => Ok(*flag),
             _ => Err(format!("column {name} is missing, or neither true nor false")),
@@ -334,7 +334,7 @@ impl Row {
     }
 
     /// Returns the bytes of a column.
-    pub(crate) fn bytes(&self, name: &str) -> Result<&[u8], Misfit> {
+    pub(crate) fn bytes(&self, name: &str) -> Result<&[u8], RowDefect> {
         match self.get(name) {
             Some(Value::Bytes(Some(bytes))) => Ok(bytes),
             _ => Err(format!("column {name} is missing, or has no bytes")),
@@ -342,7 +342,7 @@ impl Row {
     }
 
     /// Returns the list of a column.
-    pub(crate) fn list(&self, name: &str) -> Result<&[i64], Misfit> {
+    pub(crate) fn list(&self, name: &str) -> Result<&[i64], RowDefect> {
         match self.get(name) {
             Some(Value::List(list)) => Ok(list),
             _ => Err(format!("column {name} is missing, or no list")),
@@ -350,7 +350,7 @@ impl Row {
     }
 
     /// Returns the table of a column.
-    pub(crate) fn table<'a>(&'a self, name: &'a str) -> Result<Inner<'a>, Misfit> {
+    pub(crate) fn table<'a>(&'a self, name: &'a str) -> Result<Inner<'a>, RowDefect> {
         match self.get(name) {
             Some(Value::Table(columns)) => Ok(Inner { name, columns }),
             Some(Value::List(list)) if list.is_empty() => Ok(Inner { name, columns: &[] }),
@@ -375,12 +375,12 @@ impl<'a> Inner<'a> {
         self.columns.iter().find_map(|(name, cells)| (name == column).then_some(cells))
     }
 
-    fn missing(&self, column: &str) -> Misfit {
+    fn missing(&self, column: &str) -> RowDefect {
         format!("column {}.{column} is missing, or of another type", self.name)
     }
 
     /// Returns a column of integers.
-    pub(crate) fn ints(&self, column: &str) -> Result<&'a [i64], Misfit> {
+    pub(crate) fn ints(&self, column: &str) -> Result<&'a [i64], RowDefect> {
         match self.cells(column) {
             Some(Cells::Int(cells)) => Ok(cells),
             None if self.columns.is_empty() => Ok(&[]),
@@ -389,7 +389,7 @@ impl<'a> Inner<'a> {
     }
 
     /// Returns a column of text.
-    pub(crate) fn texts(&self, column: &str) -> Result<&'a [String], Misfit> {
+    pub(crate) fn texts(&self, column: &str) -> Result<&'a [String], RowDefect> {
         match self.cells(column) {
             Some(Cells::Text(cells)) => Ok(cells),
             None if self.columns.is_empty() => Ok(&[]),
@@ -398,7 +398,7 @@ impl<'a> Inner<'a> {
     }
 
     /// Returns a column of bytes.
-    pub(crate) fn blobs(&self, column: &str) -> Result<&'a [Vec<u8>], Misfit> {
+    pub(crate) fn blobs(&self, column: &str) -> Result<&'a [Vec<u8>], RowDefect> {
         match self.cells(column) {
             Some(Cells::Bytes(cells)) => Ok(cells),
             None if self.columns.is_empty() => Ok(&[]),

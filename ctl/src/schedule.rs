@@ -29,7 +29,7 @@ pub enum Action {
 
 /// An action with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct ScheduledAction {
     /// The time, in nanoseconds.
     pub at: u64,
     /// The action.
@@ -90,11 +90,15 @@ impl Schedule {
     /// Returns the next action; `None` without windows, samples and end, and beyond the range of 64
     /// bits of nanoseconds.
     #[must_use]
-    pub fn peek(&self) -> Option<Due> {
-        let read = self.reads.as_ref().map(|reads| Due { at: reads.next, action: Action::Read });
-        let rotate =
-            self.window_end().map(|at| Due { at, action: Action::Rotate { window: self.window } });
-        let stop = self.stop.map(|at| Due { at, action: Action::Stop });
+    pub fn peek(&self) -> Option<ScheduledAction> {
+        let read = self
+            .reads
+            .as_ref()
+            .map(|reads| ScheduledAction { at: reads.next, action: Action::Read });
+        let rotate = self
+            .window_end()
+            .map(|at| ScheduledAction { at, action: Action::Rotate { window: self.window } });
+        let stop = self.stop.map(|at| ScheduledAction { at, action: Action::Stop });
         // `min_by_key` returns the first of equals. Times saturate at the end of the range, where
         // an action would be due forever.
         [read, rotate, stop]
@@ -262,7 +266,7 @@ mod tests {
         }
     }
 
-    fn dues(schedule: &mut Schedule) -> impl Iterator<Item = Due> {
+    fn dues(schedule: &mut Schedule) -> impl Iterator<Item = ScheduledAction> {
         std::iter::from_fn(|| {
             let due = schedule.peek();
             schedule.pop();
@@ -277,7 +281,7 @@ mod tests {
             Intervals { window: Some(Duration::from_nanos(333_333_333)), ..intervals(0, 100) };
         let start = 1_700_000_000_123_456_789;
         let mut schedule = Schedule::new(start, intervals, 5);
-        let rotations: Vec<Due> =
+        let rotations: Vec<ScheduledAction> =
             dues(&mut schedule).filter(|due| due.action != Action::Read).take(100_000).collect();
         for (k, due) in rotations.iter().enumerate() {
             assert_eq!(due.action, Action::Rotate { window: k as u64 });
@@ -326,7 +330,7 @@ mod tests {
                 (1, now - now % (10 * second))
             );
             let stop = (start + 30 * second).saturating_add_signed(by);
-            let rest: Vec<Due> =
+            let rest: Vec<ScheduledAction> =
                 dues(&mut schedule).take_while(|due| due.action != Action::Stop).collect();
             assert!(rest.iter().all(|due| due.at > now && due.at <= stop), "{rest:?}");
             let rotations: Vec<u64> = rest
@@ -349,7 +353,7 @@ mod tests {
         let mut schedule = Schedule::new(3 * second, long, 1);
         assert_eq!(
             schedule.peek(),
-            Some(Due { at: 10 * second, action: Action::Rotate { window: 0 } })
+            Some(ScheduledAction { at: 10 * second, action: Action::Rotate { window: 0 } })
         );
         schedule.pop();
         let short = Intervals {
@@ -473,7 +477,7 @@ mod tests {
             Intervals { duration: Some(Duration::MAX), ..intervals(10_000, 1000) },
             3,
         );
-        let dues: Vec<Due> = dues(&mut schedule).take(1000).collect();
+        let dues: Vec<ScheduledAction> = dues(&mut schedule).take(1000).collect();
         let windows =
             dues.iter().filter(|due| due.action != Action::Read).map(|due| due.at - start);
         assert_eq!(windows.collect::<Vec<_>>(), [10_000_000_000, 20_000_000_000]);

@@ -1,12 +1,12 @@
 //! Warns of traffic that consists mostly of one EtherType that the parser does not open.
 
-use flowgauge_core::WideBank;
+use flowgauge_core::WindowTotals;
 
 /// Frames in a window below which there is no warning.
 const MIN_FRAMES: u64 = 100;
 
 /// Returns a warning if more than half of a window's frames have one EtherType that is not opened.
-pub(crate) fn warning(bank: &WideBank) -> Option<String> {
+pub(crate) fn warning(bank: &WindowTotals) -> Option<String> {
     let packets = bank.counters.packets();
     let (ethertype, frames) = bank.unopened.most()?;
     if packets < MIN_FRAMES || frames.saturating_mul(2) <= packets {
@@ -53,14 +53,14 @@ mod tests {
     use super::*;
     use flowgauge_core::{Bank, Settings, Zeroed};
 
-    fn bank(frames: impl IntoIterator<Item = (u16, u32)>, ip: u64) -> Box<WideBank> {
+    fn bank(frames: impl IntoIterator<Item = (u16, u32)>, ip: u64) -> Box<WindowTotals> {
         let mut bank = Bank::boxed();
         bank.counters.ipv4 = ip;
         for (ethertype, frames) in frames {
             bank.counters.non_ip += u64::from(frames);
             (0..frames).for_each(|_| bank.unopened.vote(ethertype, 1));
         }
-        let mut all = WideBank::boxed();
+        let mut all = WindowTotals::boxed();
         all.merge(&bank, &Settings::default());
         all
     }

@@ -3,29 +3,29 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::delay::{self, Kind as DelayKind, Kinds};
+use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::sketch::{self, FULL, SLACK};
 use flowgauge_core::{
-    FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WideBank, Zeroed,
+    FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WindowTotals, Zeroed,
 };
-use flowgauge_ctl::clock::{Clock, Trace, Virtual, Woken};
+use flowgauge_ctl::clock::{Clock, Trace, Virtual, WakeReason};
 use flowgauge_ctl::controller::{Changes, ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::cardinality::Options as Cardinality;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::measurement::delay::DelaySampleRecord;
 use flowgauge_ctl::measurement::frequency::estimate::Frequency;
-use flowgauge_ctl::output::Idle;
-use flowgauge_ctl::record::{Kind, Record};
+use flowgauge_ctl::output::IdleWindows;
+use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
-use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
 use flowgauge_dataplane::poll::port::pcap_reader;
-use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
+use flowgauge_dataplane::poll::{self, Pace, Poll, WorkerBarrier};
 use flowgauge_dataplane::{
-    Adopted, Capabilities, Dataplane, DelaySample, Direction, Error, Event, LossCause, Losses,
-    Part, Place, Snapshot, Tables, Tally,
+    Adopted, Capabilities, CountRange, CountingPoint, Dataplane, DelaySample, Direction, Error,
+    Event, LossCause, Losses, Part, Snapshot, Tables,
 };
 use flowgauge_testing::chance::{binomial, poisson};
 use flowgauge_traffic::memory;
@@ -75,7 +75,7 @@ struct Scripted {
     silent_from: Option<u64>,
     /// Packets that the device received and did not account for, by time.
     unseen: Option<fn(u64) -> u64>,
-    banks: Mutex<Vec<Arc<WideBank>>>,
+    banks: Mutex<Vec<Arc<WindowTotals>>>,
 }
 
 impl Scripted {
@@ -118,7 +118,7 @@ impl Scripted {
 
     fn snapshot(&self, packets: u64) -> Snapshot {
         let places = &self.capabilities.places;
-        let part = |(index, place): (usize, &Place)| {
+        let part = |(index, place): (usize, &CountingPoint)| {
             let mut losses = Losses::default();
             losses.add(LossCause::Device, index as u64 * self.arrived() / 100);
             let share = packets / places.len() as u64
@@ -137,7 +137,7 @@ impl Scripted {
         // Creating all banks at once takes longer than the rest of a window.
         let mut banks = self.banks.lock().unwrap();
         let free = banks.iter_mut().position(|bank| Arc::get_mut(bank).is_some());
-        let mut bank = free.map_or_else(WideBank::counted, |index| banks.swap_remove(index));
+        let mut bank = free.map_or_else(WindowTotals::counted, |index| banks.swap_remove(index));
         let counters = &mut Arc::get_mut(&mut bank).unwrap().counters;
         (counters.ipv4, counters.bytes) = (packets, packets * 64);
         banks.push(Arc::clone(&bank));
@@ -205,10 +205,10 @@ impl Dataplane for Scripted {
         Ok(losses)
     }
 
-    fn received(&mut self) -> Result<Option<Tally>, Error> {
+    fn received(&mut self) -> Result<Option<CountRange>, Error> {
         let Some(unseen) = self.unseen else { return Ok(None) };
         let least = self.closed + self.arrived() / 10 + unseen(self.clock.now());
-        Ok(Some(Tally { least, most: least }))
+        Ok(Some(CountRange { least, most: least }))
     }
 }
 
@@ -233,16 +233,16 @@ impl Sink for RecordSink {
 }
 
 impl RecordSink {
-    fn of(&self, kind: Kind) -> impl Iterator<Item = &Record> {
+    fn of(&self, kind: RecordKind) -> impl Iterator<Item = &Record> {
         self.0.iter().filter(move |record| record.kind == kind)
     }
 
     fn windows(&self) -> Vec<&Record> {
-        self.of(Kind::Window).collect()
+        self.of(RecordKind::Window).collect()
     }
 
     fn samples(&self) -> Vec<&Record> {
-        self.of(Kind::Sample).collect()
+        self.of(RecordKind::Sample).collect()
     }
 }
 
@@ -381,7 +381,7 @@ struct Changing {
 
 impl Sink for Changing {
     fn record(&mut self, record: &Record) -> std::io::Result<()> {
-        if record.kind == Kind::Window
+        if record.kind == RecordKind::Window
             && let Some(plan) = self.plans.remove(&record.window)
         {
             self.changes.ask(plan);
@@ -635,9 +635,12 @@ fn a_read_comes_before_a_rotation_and_a_rotation_before_the_end() {
         log.lock().unwrap().iter().copied().filter(|(call, _)| *call != Call::Losses).collect();
     assert_eq!(calls, [(Call::Sample, first_read), (Call::Rotate, first_read)]);
     let [sample, window, total] = &kept.0[..] else { panic!("{:?}", kept.0) };
-    assert_eq!((sample.kind, sample.window, sample.start_ns), (Kind::Sample, 0, START));
+    assert_eq!((sample.kind, sample.window, sample.start_ns), (RecordKind::Sample, 0, START));
     assert_eq!(sample.counters, window.counters);
-    assert_eq!((window.kind, window.complete, total.kind), (Kind::Window, true, Kind::Total));
+    assert_eq!(
+        (window.kind, window.complete, total.kind),
+        (RecordKind::Window, true, RecordKind::Total)
+    );
 }
 
 #[test]
@@ -788,7 +791,7 @@ fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
         );
         assert_eq!(kept.windows().len(), 3, "{broken:?}");
         whole(&kept, START + 30 * SECOND);
-        assert!(kept.of(Kind::Total).next().is_none());
+        assert!(kept.of(RecordKind::Total).next().is_none());
     }
 }
 
@@ -873,7 +876,7 @@ impl Clock for Stopped {
         self.clock.now()
     }
 
-    fn wait_until(&mut self, deadline: u64) -> Woken {
+    fn wait_until(&mut self, deadline: u64) -> WakeReason {
         if self.by > 0 && deadline >= self.at {
             self.clock.wait_until(self.at);
             self.clock.advance(std::mem::take(&mut self.by));
@@ -1006,17 +1009,19 @@ fn for_people_a_live_silence_is_one_line() {
         (SharedRecords::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND)));
     Controller::start(dataplane, plan, || clock)
         .unwrap()
-        .run(&mut Idle::new(kept.clone()))
+        .run(&mut IdleWindows::new(kept.clone()))
         .unwrap();
     let records = kept.0.lock().unwrap();
     let told: Vec<_> = records
         .iter()
-        .filter(|record| record.kind != Kind::Sample)
+        .filter(|record| record.kind != RecordKind::Sample)
         .map(|record| (record.kind, record.window))
         .collect();
-    let windows = (0..5).map(|window| (Kind::Window, window));
+    let windows = (0..5).map(|window| (RecordKind::Window, window));
     assert!(
-        windows.chain([(Kind::Silence, 5), (Kind::Total, 360)]).eq(told.iter().copied()),
+        windows
+            .chain([(RecordKind::Silence, 5), (RecordKind::Total, 360)])
+            .eq(told.iter().copied()),
         "{told:?}"
     );
     let silence = &records[records.len() - 2];
@@ -1032,8 +1037,8 @@ fn in_a_trace_there_is_no_read_where_nothing_came() {
         .map(|second| second * SECOND)
         .chain((0..100).map(|second| year + second * SECOND))
         .collect();
-    let packets: Vec<Packet> =
-        times.iter().map(|&timestamp| Packet::new(timestamp, vec![0; 60])).collect();
+    let packets: Vec<CapturePacket> =
+        times.iter().map(|&timestamp| CapturePacket::new(timestamp, vec![0; 60])).collect();
     let capture = build::pcap(
         &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
         &packets,
@@ -1116,7 +1121,7 @@ proptest! {
 const PACKETS: u64 = 20_000;
 
 /// Returns the poll backend in trace time: 20,000 packets at 1000 per second.
-fn traced(workers: usize) -> (Poll, Arc<Gate>) {
+fn traced(workers: usize) -> (Poll, Arc<WorkerBarrier>) {
     let profile = format!("zipf,flows=3000,rate=1000,packets={PACKETS}").parse().unwrap();
     let poll = Poll::new(
         memory(profile, workers, Pace::Trace),
@@ -1217,7 +1222,7 @@ fn faults_that_outlast_retries_move_packets_to_later_windows_and_lose_none() {
 
 /// Sink that interrupts the run at a record, like an operator.
 struct Interrupting {
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
     at: usize,
     kept: RecordSink,
 }
@@ -1247,7 +1252,7 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
             assert_eq!(kept.0.len(), at + 2);
             assert_eq!(
                 (window.kind, window.complete, total.kind),
-                (Kind::Window, false, Kind::Total)
+                (RecordKind::Window, false, RecordKind::Total)
             );
             let packets: u64 = kept.windows().iter().map(|window| window.counters.packets()).sum();
             assert_eq!(total.counters.packets(), packets);
@@ -1260,7 +1265,7 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
                 .skip(1)
                 .map(|window| window.counters.packets())
                 .sum::<u64>();
-            let open = if kept.0[at - 1].kind == Kind::Sample { shown } else { 0 };
+            let open = if kept.0[at - 1].kind == RecordKind::Sample { shown } else { 0 };
             assert!(packets >= closed + open && packets <= PACKETS, "{packets}");
             assert_eq!(summary.windows, kept.windows().len() as u64);
         }
@@ -1304,8 +1309,9 @@ fn windows_that_an_earlier_process_left_are_published_first() {
 fn several_places_are_told_apart_and_together() {
     let clock = Virtual::at(START);
     let mut dataplane = Scripted::new(&clock);
-    let egress = Place { interface: "a".to_owned(), direction: Direction::Egress };
-    dataplane.capabilities.places = vec![Place::ingress("a"), egress, Place::ingress("b")];
+    let egress = CountingPoint { interface: "a".to_owned(), direction: Direction::Egress };
+    dataplane.capabilities.places =
+        vec![CountingPoint::ingress("a"), egress, CountingPoint::ingress("b")];
     let (summary, kept) = done(dataplane, intervals(SECOND, 300 * MILLISECOND, 10 * SECOND));
     assert_eq!((summary.windows, kept.windows().len()), (10, 40));
     assert_eq!(kept.samples().len() as u64, 4 * summary.samples);
@@ -1344,7 +1350,7 @@ struct Filled {
 impl Filled {
     fn fill(&self, mut snapshot: Snapshot) -> Snapshot {
         let kind = self.settings.frequency.mode.sketch().unwrap();
-        let mut bank = WideBank::counted();
+        let mut bank = WindowTotals::counted();
         let filled = Arc::get_mut(&mut bank).unwrap();
         filled.counters = snapshot.bank.counters;
         filled.frequency.merge(&self.sketch, kind, self.settings.frequency.shape);
@@ -1504,7 +1510,7 @@ struct ReportedDelays {
 
 impl Sink for ReportedDelays {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        if record.kind == Kind::Window {
+        if record.kind == RecordKind::Window {
             assert!(
                 self.since.len() > 1 && self.since.iter().all(|window| *window == record.window),
                 "{:?}",

@@ -1,7 +1,7 @@
 //! Delays of generated traffic: adaptive admission shares, and metrics.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use flowgauge_core::delay::{self, Kind as Delayed, Kinds};
+use flowgauge_core::delay::{self, DelayKind as Delayed, Kinds};
 use flowgauge_core::{Settings, cardinality};
 use flowgauge_ctl::clock::Trace;
 use flowgauge_ctl::controller::{Controller, Plan, Sink};
@@ -9,9 +9,9 @@ use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::delay::Delay;
 use flowgauge_ctl::measurement::delay::estimate::PERCENTILES;
 use flowgauge_ctl::output::{Metrics, proto};
-use flowgauge_ctl::record::{Kind, Record};
+use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::schedule::Intervals;
-use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use flowgauge_dataplane::poll::port::pcap_reader;
 use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_testing::chance::binomial;
@@ -40,7 +40,7 @@ fn echo(host: u32, sequence: u16, is_reply: bool) -> Vec<u8> {
 
 /// Returns requests at these rates, second by second, with log-uniform delays from 1 to 100 ms, and
 /// the sorted delays of the answers in each second.
-fn traffic(seed: u64, rates: &[u64]) -> (Vec<Packet>, Vec<Vec<u64>>) {
+fn traffic(seed: u64, rates: &[u64]) -> (Vec<CapturePacket>, Vec<Vec<u64>>) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut packets, mut delays) = (Vec::new(), vec![Vec::new(); rates.len() + 1]);
     let mut number = 0_u32;
@@ -56,7 +56,7 @@ fn traffic(seed: u64, rates: &[u64]) -> (Vec<Packet>, Vec<Vec<u64>>) {
     }
     packets.sort_by_key(|(at, _)| *at);
     delays.iter_mut().for_each(|delays| delays.sort_unstable());
-    (packets.into_iter().map(|(at, bytes)| Packet::new(START + at, bytes)).collect(), delays)
+    (packets.into_iter().map(|(at, bytes)| CapturePacket::new(START + at, bytes)).collect(), delays)
 }
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Sink for Kept {
 }
 
 /// Returns a capture of packets.
-fn captured(packets: &[Packet]) -> Vec<u8> {
+fn captured(packets: &[CapturePacket]) -> Vec<u8> {
     build::pcap(
         &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
         packets,
@@ -109,9 +109,12 @@ fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
 /// Returns the delay reports of windows of one second, and of the total.
 fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
     let records = recorded(capture, follows);
-    let of = |kind: Kind| records.iter().filter(move |record| record.kind == kind);
+    let of = |kind: RecordKind| records.iter().filter(move |record| record.kind == kind);
     let delays = |record: &Record| record.reports.delay.as_ref().unwrap().0[0].clone();
-    (of(Kind::Window).map(delays).collect(), of(Kind::Total).map(delays).next().unwrap())
+    (
+        of(RecordKind::Window).map(delays).collect(),
+        of(RecordKind::Total).map(delays).next().unwrap(),
+    )
 }
 
 /// Returns the interval of the 95th percentile, if it is known.
@@ -213,7 +216,7 @@ fn native(histogram: &proto::Histogram) -> Vec<(f64, u64)> {
 fn native_histograms_have_the_delays_that_were_seen() {
     let (packets, _) = traffic(11, &[3000, 5000, 4000]);
     let windows = recorded(&captured(&packets), false);
-    let windows = windows.iter().filter(|record| record.kind == Kind::Window);
+    let windows = windows.iter().filter(|record| record.kind == RecordKind::Window);
     let mut sum = Metrics::default();
     let (mut answers, mut before) = (0, Vec::new());
     for record in windows {

@@ -10,10 +10,10 @@ use captured::captured;
 use flowgauge_core::hash::crc32;
 use flowgauge_core::parse::network;
 use flowgauge_core::{
-    Counters, FlowKey, Grid, KeyKind, Settings, SharedSketch, Sharing, SketchKind, Tabulation,
-    WideSketch, entropy,
+    Counters, FlowKey, Grid, KeyKind, Settings, SharedSketch, Sharing, SketchKind, SketchTotals,
+    Tabulation, entropy,
 };
-use flowgauge_ctl::measurement::alarm::judge::{self, Judge, Verdict};
+use flowgauge_ctl::measurement::alarm::judge::{self, ShiftDetector, Verdict};
 use flowgauge_ctl::measurement::entropy::estimate::{Entropy, estimate};
 use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports};
 use flowgauge_dataplane::poll::{Options, Pace};
@@ -157,7 +157,7 @@ fn watched(frames: &[&OwnedFrame], tabulation: &Tabulation) -> (u64, [f64; 2]) {
         let (shared, mut sum, mut wide) = (
             Box::new(SharedSketch::new()),
             flowgauge_core::Entropy::default(),
-            Box::new(WideSketch::new()),
+            Box::new(SketchTotals::new()),
         );
         packets = 0;
         for OwnedFrame { bytes, link, .. } in frames {
@@ -239,8 +239,10 @@ fn real_traffic_raises_no_alarm() {
                     .push(frame);
             }
             let options = judge::Options::default();
-            let mut alarms =
-                [Judge::new(options), Judge::new(judge::Options { least: 20, ..options })];
+            let mut alarms = [
+                ShiftDetector::new(options),
+                ShiftDetector::new(judge::Options { least: 20, ..options }),
+            ];
             let mut before = Former::default();
             for frames in by_window.values() {
                 let (packets, [sources, destinations]) = watched(frames, &tabulation);

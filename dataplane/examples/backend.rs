@@ -7,7 +7,9 @@
 //! results. The backend provides the packets, and ensures that no packet is counted in a bank while
 //! that bank is read.
 
-use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed};
+use flowgauge_core::{
+    Arrival, Context, Link, Settings, Shared, Sharing, State, WindowTotals, Zeroed,
+};
 use flowgauge_dataplane::{
     Adopted, Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables,
 };
@@ -51,7 +53,7 @@ impl HandedOver {
     fn snapshot(&self, bank: usize, operation: &'static str) -> Result<Snapshot, Error> {
         let target = self.capabilities.interface.clone();
         let tables = self.tables.as_ref().ok_or(Error::NotStarted { operation, target })?;
-        let mut sum = WideBank::boxed();
+        let mut sum = WindowTotals::boxed();
         sum.merge(&self.state.banks[bank], &self.settings);
         sum.merge_shared(&self.shared.banks[bank], &self.settings);
         Ok(Snapshot::of(sum, tables.hash))

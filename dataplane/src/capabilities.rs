@@ -1,9 +1,9 @@
 //! Features and limits of dataplanes.
 
 use crate::error::Error;
-use crate::place::Place;
+use crate::place::CountingPoint;
 use flowgauge_core::hash::MAX_ROWS;
-use flowgauge_core::heavy::{Algorithm, Unit};
+use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{
     BANKS, ENTROPIES, HashMode, KeyKind, MeasurementKind, Precision, Settings, cardinality,
 };
@@ -11,20 +11,20 @@ use std::ops::RangeInclusive;
 
 /// Clock that timestamps packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
+pub struct TimestampClock {
     /// The name used in outputs.
     pub name: &'static str,
     /// Resolution, in nanoseconds.
     pub resolution_ns: u64,
 }
 
-impl Clock {
+impl TimestampClock {
     /// Timestamps of a capture. Their real resolution is known only after reading.
-    pub const TRACE: Clock = Clock { name: "trace", resolution_ns: 1 };
+    pub const TRACE: TimestampClock = TimestampClock { name: "trace", resolution_ns: 1 };
     /// The kernel's clock, read for each packet.
-    pub const KERNEL: Clock = Clock { name: "kernel", resolution_ns: 1 };
+    pub const KERNEL: TimestampClock = TimestampClock { name: "kernel", resolution_ns: 1 };
     /// The switch's clock at the ingress port.
-    pub const SWITCH: Clock = Clock { name: "switch", resolution_ns: 1 };
+    pub const SWITCH: TimestampClock = TimestampClock { name: "switch", resolution_ns: 1 };
 }
 
 /// Features and limits of a dataplane, which the controller checks before it configures it.
@@ -35,7 +35,7 @@ pub struct Capabilities {
     /// Source of the packets over all counting points: an interface, a file or a traffic profile.
     pub interface: String,
     /// All counting points; at least one.
-    pub places: Vec<Place>,
+    pub places: Vec<CountingPoint>,
     /// Supported measurements.
     pub measurements: Vec<MeasurementKind>,
     /// Supported flow keys.
@@ -51,7 +51,7 @@ pub struct Capabilities {
     /// Supported heavy-hitter algorithms.
     pub algorithms: Vec<Algorithm>,
     /// Supported units of heavy hitters.
-    pub units: Vec<Unit>,
+    pub units: Vec<CountUnit>,
     /// Whether it can parse the innermost network header of tunnels.
     pub inner: bool,
     /// Banks per windowed measurement.
@@ -63,7 +63,7 @@ pub struct Capabilities {
     /// Cores that count in parallel.
     pub workers: usize,
     /// Clock that timestamps packets.
-    pub clock: Clock,
+    pub clock: TimestampClock,
     /// Whether it reports [delay samples](crate::Dataplane::delay_samples).
     pub delay_samples: bool,
     /// Packets in a window from which on it [watches](crate::Dataplane::watch) an entropy itself;
@@ -79,7 +79,7 @@ impl Capabilities {
         let interface = interface.into();
         Capabilities {
             backend,
-            places: vec![Place::ingress(&interface)],
+            places: vec![CountingPoint::ingress(&interface)],
             interface,
             measurements: MeasurementKind::ALL.to_vec(),
             keys: KeyKind::ALL.to_vec(),
@@ -88,13 +88,13 @@ impl Capabilities {
             entropies: ENTROPIES,
             rows: 1..=MAX_ROWS,
             algorithms: Algorithm::ALL.to_vec(),
-            units: Unit::ALL.to_vec(),
+            units: CountUnit::ALL.to_vec(),
             inner: true,
             banks: BANKS,
             atomic_snapshots: true,
             staggered: true,
             workers,
-            clock: Clock::KERNEL,
+            clock: TimestampClock::KERNEL,
             delay_samples: false,
             watches_from: None,
         }

@@ -61,7 +61,7 @@ pub mod tofino {
 pub mod xdp;
 
 pub use bounds::Bounds;
-pub use capabilities::{Capabilities, Clock};
+pub use capabilities::{Capabilities, TimestampClock};
 pub use error::Error;
 pub use flowgauge_core::MeasurementKind;
 pub use flowgauge_core::delay::DelaySample;
@@ -69,18 +69,18 @@ pub use hash_key::{HashKey, HashWords};
 #[cfg(target_os = "linux")]
 pub use interface::netlink;
 pub use losses::{LossCause, Losses};
-pub use place::{Direction, Place};
+pub use place::{CountingPoint, Direction};
 pub use poll::Poll;
 pub use snapshot::{Adopted, Part, Snapshot, Truth};
 pub use status::Status;
 pub use tables::Tables;
-pub use tally::Tally;
+pub use tally::CountRange;
 #[cfg(feature = "tofino")]
 pub use tofino::Tofino;
 #[cfg(target_os = "linux")]
 pub use xdp::Xdp;
 
-use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::delay::{Admission, DelayKind};
 use flowgauge_core::{KeyKind, Settings};
 
 /// A backend that counts packets.
@@ -150,7 +150,7 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// Backend failures.
-    fn received(&mut self) -> Result<Option<Tally>, Error> {
+    fn received(&mut self) -> Result<Option<CountRange>, Error> {
         Ok(None)
     }
 
@@ -172,7 +172,7 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
-    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+    fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
         let _ = admissions;
         Ok(())
     }

@@ -4,21 +4,21 @@ use serde::{Deserialize, Serialize};
 
 /// A counting point: an interface and a direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct CountingPoint {
     /// Name of an interface, a file or a traffic profile.
     pub interface: String,
     /// Direction in which packets cross it.
     pub direction: Direction,
 }
 
-impl Place {
+impl CountingPoint {
     /// Returns the counting point for packets that arrive at an interface.
     pub fn ingress(interface: impl Into<String>) -> Self {
-        Place { interface: interface.into(), direction: Direction::Ingress }
+        CountingPoint { interface: interface.into(), direction: Direction::Ingress }
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for CountingPoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.interface, self.direction.name())
     }

@@ -1,22 +1,22 @@
 //! Results that a dataplane returns to the controller.
 
 use crate::losses::Losses;
-use crate::place::Place;
-use crate::tally::Tally;
+use crate::place::CountingPoint;
+use crate::tally::CountRange;
 use flowgauge_core::delay::DelaySample;
-use flowgauge_core::reorder::Prefix;
-use flowgauge_core::{ENTROPIES, Exact, HashIdentity, Lasting, WideBank};
+use flowgauge_core::reorder::PrefixCounts;
+use flowgauge_core::{ENTROPIES, Exact, HashIdentity, PersistentBank, WindowTotals};
 use std::sync::Arc;
 
 /// State of a bank at one instant, merged over all cores and counting points.
 #[derive(Clone)]
 pub struct Snapshot {
     /// Counters, registers and sketches.
-    pub bank: Arc<WideBank>,
+    pub bank: Arc<WindowTotals>,
     /// Persistent state that rotations do not clear; present in samples of measurements that use
     /// it. Staggered registers are read for the slot of the sample's time, or of
     /// [`slot_time`](Self::slot_time).
-    pub lasting: Option<Box<Lasting>>,
+    pub lasting: Option<Box<PersistentBank>>,
     /// Time of the sample by the clock that defines slots, in nanoseconds, if that clock is not the
     /// time since the Unix epoch.
     pub slot_time: Option<u64>,
@@ -32,7 +32,7 @@ pub struct Snapshot {
     /// Exact counts that need no table of flows; set for a closed window.
     pub exact: Option<Arc<Exact>>,
     /// Exact counts of each prefix over all flows; set for a closed window.
-    pub prefixes: Option<Arc<[Prefix]>>,
+    pub prefixes: Option<Arc<[PrefixCounts]>>,
     /// Delay samples that were not [taken](crate::Dataplane::delay_samples) before; set for a
     /// closed window.
     pub delay_samples: Vec<DelaySample>,
@@ -50,7 +50,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Creates a snapshot of a bank at one instant, with all other fields empty.
     #[must_use]
-    pub fn of(bank: impl Into<Arc<WideBank>>, hash: HashIdentity) -> Self {
+    pub fn of(bank: impl Into<Arc<WindowTotals>>, hash: HashIdentity) -> Self {
         let bank = bank.into();
         let packets = bank.counters.packets();
         Snapshot {
@@ -75,14 +75,14 @@ impl Snapshot {
 #[derive(Clone)]
 pub struct Part {
     /// The counting point.
-    pub place: Place,
+    pub place: CountingPoint,
     /// Its snapshot; its own `parts` are empty.
     pub snapshot: Snapshot,
     /// Packets lost there since the start.
     pub losses: Losses,
     /// Packets received there, as in [`received`](crate::Dataplane::received); set for a closed
     /// window.
-    pub received: Option<Tally>,
+    pub received: Option<CountRange>,
 }
 
 /// Unfinished windows of an earlier process, taken over by [`install`](crate::Dataplane::install).

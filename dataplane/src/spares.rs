@@ -1,7 +1,7 @@
 //! Pool of result banks for reuse.
 
 use flowgauge_core::Zeroed;
-use flowgauge_core::{Settings, WideBank};
+use flowgauge_core::{Settings, WindowTotals};
 use std::sync::Arc;
 
 /// Upper bound of the banks that readers reference at once.
@@ -13,17 +13,17 @@ const MAX_BANKS: usize = 8;
 /// Allocating a zeroed bank takes longer than the rest of a read; clearing a used one touches only
 /// the parts in use.
 #[derive(Default)]
-pub(crate) struct BankPool(Vec<Arc<WideBank>>);
+pub(crate) struct BankPool(Vec<Arc<WindowTotals>>);
 
 impl BankPool {
     /// Returns a bank that is zero except for what `fill` writes, for measurements that are on.
     pub(crate) fn fill(
         &mut self,
         settings: &Settings,
-        fill: impl FnOnce(&mut WideBank),
-    ) -> Arc<WideBank> {
+        fill: impl FnOnce(&mut WindowTotals),
+    ) -> Arc<WindowTotals> {
         let left = self.0.iter_mut().position(|bank| Arc::get_mut(bank).is_some());
-        let mut bank = left.map_or_else(WideBank::counted, |index| self.0.swap_remove(index));
+        let mut bank = left.map_or_else(WindowTotals::counted, |index| self.0.swap_remove(index));
         // This is the only reference, as checked above.
         if let Some(sum) = Arc::get_mut(&mut bank) {
             if left.is_some() {
@@ -46,7 +46,7 @@ mod tests {
     fn referenced_banks_are_untouched_and_others_are_cleared() {
         let settings = Settings::default();
         let mut spares = BankPool::default();
-        let put = |packets| move |bank: &mut WideBank| bank.counters.ipv4 += packets;
+        let put = |packets| move |bank: &mut WindowTotals| bank.counters.ipv4 += packets;
         let held = spares.fill(&settings, put(1));
         let first = spares.fill(&settings, |bank| {
             bank.counters.ipv4 += 2;
@@ -57,7 +57,7 @@ mod tests {
         let second = spares.fill(&settings, put(4));
         assert_eq!((held.counters.ipv4, second.counters.ipv4), (1, 4));
         assert_eq!(Arc::as_ptr(&second), place, "used again");
-        let mut only = WideBank::boxed();
+        let mut only = WindowTotals::boxed();
         only.counters.ipv4 = 4;
         assert!(*second == *only, "no earlier contents");
     }

@@ -1,6 +1,6 @@
 //! State of a dataplane for the operator, apart from its counts.
 
-use crate::place::Place;
+use crate::place::CountingPoint;
 use crate::poll_mode::PollMode;
 use serde::{Deserialize, Serialize};
 
@@ -31,13 +31,13 @@ pub struct WorkerStatus {
     /// Behaviour without packets.
     pub poll_mode: PollMode,
     /// Recent load; `None` before the first sample or rotation.
-    pub load: Option<Load>,
+    pub load: Option<WorkerLoad>,
 }
 
 /// Load of a worker between two samples or rotations, at least a second apart unless it has just
 /// started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Load {
+pub struct WorkerLoad {
     /// End of the interval, in nanoseconds since the Unix epoch.
     pub end_ns: u64,
     /// Length of the interval, in nanoseconds: the sum of the next three fields.
@@ -64,7 +64,7 @@ pub struct Load {
 pub struct ProgramStatus {
     /// Counting point.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: CountingPoint,
     /// Hook of the interface that it is attached to: `native`, `skb`, `offload`, `tcx` or `clsact`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::hash_key::{HashKey, HashWords};
 use flowgauge_core::cardinality::{RankEntry, rank_table};
-use flowgauge_core::delay::prefixes::{self, MAX_PREFIXES, Owned};
+use flowgauge_core::delay::prefixes::{self, MAX_PREFIXES, PrefixOwner};
 use flowgauge_core::heavy::{AdmissionEntry, admission_table};
 use flowgauge_core::logarithm::{self, LogarithmEntry};
 use flowgauge_core::{HashIdentity, HashMode, Settings, Tabulation};
@@ -30,7 +30,7 @@ pub struct Tables {
     /// hitter.
     pub admission: Vec<AdmissionEntry>,
     /// Prefixes of address groups and of the local side.
-    pub prefixes: Vec<Owned>,
+    pub prefixes: Vec<PrefixOwner>,
 }
 
 impl Tables {
@@ -63,7 +63,7 @@ impl Tables {
 
     /// Returns the tables with these prefixes.
     #[must_use]
-    pub fn with_prefixes(self, prefixes: &[Owned]) -> Self {
+    pub fn with_prefixes(self, prefixes: &[PrefixOwner]) -> Self {
         Tables { prefixes: prefixes.to_vec(), ..self }
     }
 

@@ -10,23 +10,23 @@ pub(crate) use odometer::Odometer;
 /// Packets that devices received between two instants, by the devices' own counters, including the
 /// packets they dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct CountRange {
     /// Lower bound, in packets.
     pub least: u64,
     /// Upper bound, in packets.
     pub most: u64,
 }
 
-impl Tally {
+impl CountRange {
     /// Adds the tally of another device.
     #[must_use]
-    pub fn plus(self, other: Tally) -> Tally {
-        Tally { least: self.least + other.least, most: self.most + other.most }
+    pub fn plus(self, other: CountRange) -> CountRange {
+        CountRange { least: self.least + other.least, most: self.most + other.most }
     }
 }
 
 mod odometer {
-    use super::Tally;
+    use super::CountRange;
     use std::collections::VecDeque;
     use std::ops::RangeInclusive;
     use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ mod odometer {
     /// Readings of a device's packet counter, from which the tally is derived.
     #[derive(Clone, Debug)]
     pub(crate) struct Odometer {
-        began: Began,
+        began: StartBounds,
         /// Readings, oldest first. All but the first were younger than [`SETTLED`] when last
         /// settled.
         readings: VecDeque<(Instant, u64)>,
@@ -48,7 +48,7 @@ mod odometer {
 
     /// Lower and upper bound of the counter at the start of counting.
     #[derive(Clone, Copy, Debug)]
-    enum Began {
+    enum StartBounds {
         /// Unknown; set by the next rotation.
         Not,
         /// Set by the last rotation: the counter before it, and the counter after it as last read.
@@ -62,13 +62,13 @@ mod odometer {
     impl Odometer {
         /// Creates an odometer whose counting began between these two readings.
         pub(crate) fn new(before: u64, after: u64) -> Self {
-            Odometer { began: Began::Between(before, after), ..Odometer::later() }
+            Odometer { began: StartBounds::Between(before, after), ..Odometer::later() }
         }
 
         /// Creates an odometer without a reading from the start of counting: its tally begins with
         /// the next rotation.
         pub(crate) fn later() -> Self {
-            Odometer { began: Began::Not, readings: VecDeque::new(), least: 0 }
+            Odometer { began: StartBounds::Not, readings: VecDeque::new(), least: 0 }
         }
 
         /// Adds a reading.
@@ -107,34 +107,34 @@ mod odometer {
                 return;
             };
             match self.began {
-                Began::Between(_, after) => {
+                StartBounds::Between(_, after) => {
                     self.least =
                         self.least.max(settled.saturating_sub(after).saturating_sub(waiting));
                 }
-                Began::Rotated { before, after } if after > 0 => {
-                    self.began = Began::Between(before, after);
+                StartBounds::Rotated { before, after } if after > 0 => {
+                    self.began = StartBounds::Between(before, after);
                     self.least = settled.saturating_sub(after).saturating_sub(waiting);
                 }
-                Began::Not | Began::Rotated { .. } => {
+                StartBounds::Not | StartBounds::Rotated { .. } => {
                     self.began =
-                        Began::Rotated { before: settled.saturating_sub(waiting), after: 0 };
+                        StartBounds::Rotated { before: settled.saturating_sub(waiting), after: 0 };
                 }
             }
         }
 
         /// Returns the packets received up to the last rotation; `counter` is the present reading,
         /// taken after losses were read.
-        pub(crate) fn tally(&mut self, counter: u64) -> Option<Tally> {
+        pub(crate) fn tally(&mut self, counter: u64) -> Option<CountRange> {
             match self.began {
-                Began::Between(before, _) => {
+                StartBounds::Between(before, _) => {
                     let least = self.least;
-                    Some(Tally { least, most: counter.saturating_sub(before).max(least) })
+                    Some(CountRange { least, most: counter.saturating_sub(before).max(least) })
                 }
-                Began::Rotated { before, .. } => {
-                    self.began = Began::Rotated { before, after: counter };
+                StartBounds::Rotated { before, .. } => {
+                    self.began = StartBounds::Rotated { before, after: counter };
                     None
                 }
-                Began::Not => None,
+                StartBounds::Not => None,
             }
         }
     }
@@ -155,7 +155,7 @@ mod odometer {
             odometer.read(at(50), 1103);
             odometer.read(at(200), 1103);
             odometer.rotate(at(200), 0);
-            assert_eq!(odometer.tally(1103), Some(Tally { least: 100, most: 103 }));
+            assert_eq!(odometer.tally(1103), Some(CountRange { least: 100, most: 103 }));
         }
 
         #[test]
@@ -166,13 +166,13 @@ mod odometer {
             }
             odometer.rotate(at(200), 0);
             // The reading of 100 ms ago is settled, later ones are not.
-            assert_eq!(odometer.tally(1007), Some(Tally { least: 500, most: 1007 }));
+            assert_eq!(odometer.tally(1007), Some(CountRange { least: 500, most: 1007 }));
             odometer.read(at(400), 1007);
             odometer.rotate(at(500), 40);
-            assert_eq!(odometer.tally(1007), Some(Tally { least: 967, most: 1007 }));
+            assert_eq!(odometer.tally(1007), Some(CountRange { least: 967, most: 1007 }));
             // The bound never decreases.
             odometer.rotate(at(600), 400);
-            assert_eq!(odometer.tally(1007), Some(Tally { least: 967, most: 1007 }));
+            assert_eq!(odometer.tally(1007), Some(CountRange { least: 967, most: 1007 }));
         }
 
         #[test]
@@ -181,7 +181,7 @@ mod odometer {
             odometer.read_between(at(0), 90..=110);
             odometer.read_between(at(10), 85..=112);
             odometer.rotate(at(200), 0);
-            assert_eq!(odometer.tally(112), Some(Tally { least: 90, most: 112 }));
+            assert_eq!(odometer.tally(112), Some(CountRange { least: 90, most: 112 }));
         }
 
         #[test]
@@ -194,7 +194,7 @@ mod odometer {
             assert_eq!([odometer.tally(75), odometer.tally(75)], [None; 2], "it begins here");
             odometer.read(at(200), 95);
             odometer.rotate(at(300), 0);
-            assert_eq!(odometer.tally(95), Some(Tally { least: 20, most: 25 }));
+            assert_eq!(odometer.tally(95), Some(CountRange { least: 20, most: 25 }));
         }
 
         #[test]
@@ -206,7 +206,7 @@ mod odometer {
             assert_eq!(odometer.tally(3), None);
             odometer.read(at(120), 8);
             odometer.rotate(at(220), 0);
-            assert_eq!(odometer.tally(8), Some(Tally { least: 5, most: 5 }));
+            assert_eq!(odometer.tally(8), Some(CountRange { least: 5, most: 5 }));
         }
     }
 }

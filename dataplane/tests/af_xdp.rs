@@ -5,12 +5,14 @@
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{
-    AfXdp, AfXdpPort, Frame, FrameSender, Outlet, Port, Ports, Received, Waker, WorkerConfig,
+    AfXdp, AfXdpPort, FrameSender, Outlet, Port, PortFrame, Ports, Received, Waker, WorkerConfig,
     af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Xdp};
-use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Losses, Place, Poll, Tables, xdp};
+use flowgauge_dataplane::{
+    CountingPoint, Dataplane, Error, Event, LossCause, Losses, Poll, Tables, xdp,
+};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::Generator;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
@@ -255,7 +257,7 @@ struct Stalling {
 impl Port for Stalling {
     const SIGNALS: bool = AfXdpPort::SIGNALS;
 
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let _stall = self.stall.lock().unwrap_or_else(PoisonError::into_inner);
         self.port.receive(sink)
     }
@@ -503,7 +505,7 @@ fn refusals_say_what_to_do_and_leave_nothing_behind() {
         nothing_is_left();
         let counting =
             xdp::Options { mode: Some(Mode::Native), ..xdp::Options::new(Settings::default()) };
-        let mut other = Xdp::at(vec![Place::ingress("rx")], counting);
+        let mut other = Xdp::at(vec![CountingPoint::ingress("rx")], counting);
         other.install(&Tables::new(&Settings::default(), 1)).unwrap();
         assert!(refusal("rx").contains("another XDP program is attached"));
         drop(other);

@@ -7,8 +7,8 @@
 mod kernel;
 
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::{DIRECTORY, Keep, Mode, Options, Xdp, detach, left};
-use flowgauge_dataplane::{Adopted, Dataplane, Direction, Event, Place, Snapshot, Tables};
+use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, Retention, Xdp, detach, left};
+use flowgauge_dataplane::{Adopted, CountingPoint, Dataplane, Direction, Event, Snapshot, Tables};
 use flowgauge_testing::on_veth;
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use kernel::Other;
@@ -16,12 +16,12 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn ingress() -> Place {
-    Place::ingress(RECEIVER.0)
+fn ingress() -> CountingPoint {
+    CountingPoint::ingress(RECEIVER.0)
 }
 
-fn egress() -> Place {
-    Place { interface: SENDER.0.to_owned(), direction: Direction::Egress }
+fn egress() -> CountingPoint {
+    CountingPoint { interface: SENDER.0.to_owned(), direction: Direction::Egress }
 }
 
 fn options() -> Options {
@@ -29,17 +29,17 @@ fn options() -> Options {
 }
 
 fn keep(adopt: bool, leave: bool) -> Options {
-    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave }), ..options() }
+    Options { pins: Some(Retention { directory: DIRECTORY.into(), adopt, leave }), ..options() }
 }
 
-fn installed(places: Vec<Place>, options: Options) -> (Xdp, Option<Adopted>) {
+fn installed(places: Vec<CountingPoint>, options: Options) -> (Xdp, Option<Adopted>) {
     let tables = Tables::new(&options.settings, 1);
     let mut xdp = Xdp::at(places, options);
     let adopted = xdp.install(&tables).unwrap();
     (xdp, adopted)
 }
 
-fn started(places: Vec<Place>, options: Options) -> Xdp {
+fn started(places: Vec<CountingPoint>, options: Options) -> Xdp {
     let (mut xdp, adopted) = installed(places, options);
     assert_eq!(adopted, None);
     assert_eq!(xdp.events().unwrap(), []);
@@ -87,11 +87,11 @@ fn tc(arguments: &str) -> String {
 }
 
 /// Returns the interface and `ingress` or `egress`, in the syntax of `tc`.
-fn at(place: &Place) -> String {
+fn at(place: &CountingPoint) -> String {
     format!("dev {} {}", place.interface, place.direction.name())
 }
 
-fn filters(place: &Place) -> String {
+fn filters(place: &CountingPoint) -> String {
     tc(&format!("filter show {}", at(place)))
 }
 
@@ -101,7 +101,7 @@ fn has_clsact(interface: &str) -> bool {
 
 /// Adds a filter that returns `verdict` for every packet. Among filters of one priority, a later
 /// one runs before the others.
-fn add_filter(place: &Place, priority: u16, verdict: u32) {
+fn add_filter(place: &CountingPoint, priority: u16, verdict: u32) {
     let code = format!("1,6 0 0 {verdict}");
     let mut command = Command::new("tc");
     let (interface, direction) = (place.interface.as_str(), place.direction.name());
@@ -137,7 +137,7 @@ fn every_packet_is_counted_once_and_nothing_stays() {
 #[test]
 fn both_directions_of_an_interface_share_one_queueing_discipline() {
     on_veth(|| {
-        let out = Place { direction: Direction::Egress, ..ingress() };
+        let out = CountingPoint { direction: Direction::Egress, ..ingress() };
         let first = started(vec![ingress()], options());
         let second = started(vec![out], options());
         drop(first);
@@ -177,8 +177,8 @@ fn a_queueing_discipline_of_others_stays() {
 }
 
 /// Returns commands that remove the filter, each with its counting point.
-fn removals() -> Vec<(Place, String)> {
-    let of = |place: Place| {
+fn removals() -> Vec<(CountingPoint, String)> {
+    let of = |place: CountingPoint| {
         let filter = format!("filter del {} pref 1", at(&place));
         let qdisc = format!("qdisc del dev {} clsact", place.interface);
         [filter, qdisc].map(|removal| (place.clone(), removal))
@@ -255,7 +255,7 @@ fn a_place_that_a_filter_of_another_kind_has_is_refused() {
 fn a_queueing_discipline_without_egress_is_refused_for_what_leaves() {
     on_veth(|| {
         tc("qdisc add dev rx handle ffff: ingress");
-        let out = Place { direction: Direction::Egress, ..ingress() };
+        let out = CountingPoint { direction: Direction::Egress, ..ingress() };
         let tables = Tables::new(&Settings::default(), 1);
         let error = Xdp::at(vec![out], options()).install(&tables).unwrap_err().to_string();
         assert!(error.contains("'ingress' sees no packets that leave"), "{error}");
@@ -395,7 +395,7 @@ fn a_device_without_native_mode_is_counted_on_the_tcx_hook() {
         // A MACVLAN device has no native XDP.
         veth::ip("link add link rx name mac0 type macvlan mode bridge").unwrap();
         veth::ip("link set mac0 up").unwrap();
-        let place = Place::ingress("mac0");
+        let place = CountingPoint::ingress("mac0");
         let (mut xdp, _) = installed(vec![place], Options { mode: None, ..options() });
         let [notice] = &notices(&mut xdp)[..] else { panic!() };
         assert_eq!(

@@ -8,7 +8,7 @@ mod hosts;
 #[path = "support/samples.rs"]
 mod samples;
 
-use flowgauge_core::delay::{self, Kind, Kinds};
+use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::{Settings, cardinality};
 use flowgauge_dataplane::poll::port::{OwnedFrame, frames};
 use flowgauge_dataplane::{Dataplane, DelaySample, Poll, Tables, poll};
@@ -20,7 +20,7 @@ fn settings() -> Settings {
     let off =
         cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let delay = delay::Settings {
-        kinds: Kinds::NONE.with(Kind::Dns),
+        kinds: Kinds::NONE.with(DelayKind::Dns),
         slots_log2: 16,
         samples: true,
         ..delay::Settings::DEFAULT
@@ -121,7 +121,7 @@ mod kernel {
     use crate::hosts::connected;
     use flowgauge_core::delay::Directions;
     use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
-    use flowgauge_dataplane::{Direction, Error, Place};
+    use flowgauge_dataplane::{CountingPoint, Direction, Error};
     use flowgauge_testing::skip;
     use flowgauge_traffic::veth::{RECEIVER, SENDER};
     use std::net::UdpSocket;
@@ -206,8 +206,8 @@ mod kernel {
                     };
                     let near = RECEIVER.0.to_owned();
                     let places = vec![
-                        Place::ingress(RECEIVER.0),
-                        Place { interface: near, direction: Direction::Egress },
+                        CountingPoint::ingress(RECEIVER.0),
+                        CountingPoint { interface: near, direction: Direction::Egress },
                     ];
                     let mut xdp =
                         Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });

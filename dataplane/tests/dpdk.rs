@@ -5,10 +5,10 @@
 #[path = "support/dpdk.rs"]
 mod support;
 
-use flowgauge_core::{Counters, KeyKind, Settings, WideBank, Zeroed};
+use flowgauge_core::{Counters, KeyKind, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
 use flowgauge_dataplane::poll::port::{
-    DpdkSender, Frame, Outlet, Port, Ports, Received, WorkerConfig, dpdk, dpdk_device, pcap,
+    DpdkSender, Outlet, Port, PortFrame, Ports, Received, WorkerConfig, dpdk, dpdk_device, pcap,
 };
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
 use flowgauge_dataplane::xdp::DeviceCounters;
@@ -112,7 +112,7 @@ fn net_pcap_counts_every_frame_as_our_own_reader_does() {
     );
     let mut poll = started(ports);
     let mut packets = 0;
-    let mut union = WideBank::boxed();
+    let mut union = WindowTotals::boxed();
     while packets < PACKETS {
         let window = poll.rotate().unwrap();
         packets += window.packets_after;
@@ -133,7 +133,7 @@ struct FirstBatches<P> {
 }
 
 impl<P: Port> Port for FirstBatches<P> {
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         if self.batches == 0 {
             self.done.store(1, Ordering::Release);
             return Received::Idle;

@@ -8,10 +8,10 @@ mod kernel;
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::xdp::{
-    DIRECTORY, Keep, Mode, Options, Wait, Xdp, detach, left, supported,
+    DIRECTORY, Mode, Options, Retention, WaitMethod, Xdp, detach, left, supported,
 };
 use flowgauge_dataplane::{
-    Adopted, Dataplane, Direction, Event, LossCause, Place, Snapshot, Tables,
+    Adopted, CountingPoint, Dataplane, Direction, Event, LossCause, Snapshot, Tables,
 };
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER, ip};
@@ -25,12 +25,12 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-fn ingress() -> Place {
-    Place::ingress(RECEIVER.0)
+fn ingress() -> CountingPoint {
+    CountingPoint::ingress(RECEIVER.0)
 }
 
-fn egress() -> Place {
-    Place { interface: SENDER.0.to_owned(), direction: Direction::Egress }
+fn egress() -> CountingPoint {
+    CountingPoint { interface: SENDER.0.to_owned(), direction: Direction::Egress }
 }
 
 fn options() -> Options {
@@ -39,12 +39,12 @@ fn options() -> Options {
 
 fn kept() -> Options {
     Options {
-        pins: Some(Keep { directory: DIRECTORY.into(), adopt: false, leave: false }),
+        pins: Some(Retention { directory: DIRECTORY.into(), adopt: false, leave: false }),
         ..options()
     }
 }
 
-fn started(places: Vec<Place>, options: Options) -> Xdp {
+fn started(places: Vec<CountingPoint>, options: Options) -> Xdp {
     let tables = Tables::new(&options.settings, 1);
     let mut xdp = Xdp::at(places, options);
     assert_eq!(xdp.install(&tables).unwrap(), None);
@@ -276,19 +276,19 @@ fn queues_that_come_are_counted() {
 /// Returns options that leave the same state as a killed process.
 fn doomed() -> Options {
     Options {
-        pins: Some(Keep { directory: DIRECTORY.into(), adopt: false, leave: true }),
+        pins: Some(Retention { directory: DIRECTORY.into(), adopt: false, leave: true }),
         ..options()
     }
 }
 
 fn adopting() -> Options {
     Options {
-        pins: Some(Keep { directory: DIRECTORY.into(), adopt: true, leave: false }),
+        pins: Some(Retention { directory: DIRECTORY.into(), adopt: true, leave: false }),
         ..options()
     }
 }
 
-fn adopted(place: Place) -> (Xdp, Option<Adopted>) {
+fn adopted(place: CountingPoint) -> (Xdp, Option<Adopted>) {
     let mut xdp = Xdp::at(vec![place], adopting());
     let found = xdp.install(&Tables::new(&options().settings, 1)).unwrap();
     (xdp, found)
@@ -410,14 +410,14 @@ fn a_renamed_interface_is_counted_on() {
         assert_eq!(xdp.losses().unwrap().get(LossCause::DeviceError), 0);
         xdp.published(0).unwrap();
         drop(xdp);
-        assert_eq!(left(Path::new(DIRECTORY)).unwrap()[0].place, Place::ingress("wan.0"));
+        assert_eq!(left(Path::new(DIRECTORY)).unwrap()[0].place, CountingPoint::ingress("wan.0"));
         let (mut other, found) = adopted(ingress());
         assert_eq!(
             (found, other.events().unwrap()),
             (None, vec![]),
             "the interface of its old name is another one"
         );
-        let (mut xdp, found) = adopted(Place::ingress("wan.0"));
+        let (mut xdp, found) = adopted(CountingPoint::ingress("wan.0"));
         assert!(found.is_some());
         send(6);
         assert_eq!(counted(&window(&mut xdp, 6)), 6);
@@ -429,8 +429,10 @@ fn one_of_several_interfaces_that_comes_back_is_counted_again() {
     for pins in [None, kept().pins] {
         on_veth(|| {
             veth::pair(("tx2", "10.78.0.1"), ("rx2", "10.78.0.2")).unwrap();
-            let mut xdp =
-                started(vec![Place::ingress("rx2"), ingress()], Options { pins, ..options() });
+            let mut xdp = started(
+                vec![CountingPoint::ingress("rx2"), ingress()],
+                Options { pins, ..options() },
+            );
             ip("link del dev rx").unwrap();
             let said = warning(&mut xdp);
             assert!(said.contains("rx ingress: the interface is gone"), "{said}");
@@ -467,7 +469,7 @@ fn one_of_several_interfaces_that_comes_back_is_counted_again() {
 #[test]
 fn an_interface_that_goes_down_and_up_is_reported() {
     on_veth(|| {
-        let both = vec![ingress(), Place { direction: Direction::Egress, ..ingress() }];
+        let both = vec![ingress(), CountingPoint { direction: Direction::Egress, ..ingress() }];
         let mut xdp = started(both, options());
         ip("link set dev rx down").unwrap();
         assert_eq!(notice(&mut xdp), "rx: is down; no packets cross it");
@@ -528,7 +530,7 @@ fn directories_that_others_own_or_write_to_are_refused() {
 /// first.
 #[test]
 fn rotations_are_exact_however_they_wait() {
-    for wait in Wait::ALL {
+    for wait in WaitMethod::ALL {
         on_veth(move || {
             let mut xdp =
                 started(vec![ingress(), egress()], Options { wait: Some(wait), ..options() });

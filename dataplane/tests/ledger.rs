@@ -8,8 +8,8 @@ mod kernel;
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet, af_xdp};
-use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Xdp};
-use flowgauge_dataplane::{Dataplane, Direction, LossCause, Place, Poll, Tables, poll};
+use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Mode, Options, Retention, Xdp};
+use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, LossCause, Poll, Tables, poll};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
@@ -87,7 +87,7 @@ fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
         on_veth(move || {
             let settings = Settings::default();
             let mut xdp = Xdp::at(
-                vec![Place::ingress(RECEIVER.0)],
+                vec![CountingPoint::ingress(RECEIVER.0)],
                 Options { mode: Some(mode), ..Options::new(settings) },
             );
             xdp.install(&Tables::new(&settings, 1)).unwrap();
@@ -121,7 +121,7 @@ const SENT: u64 = 1 << 18;
 /// more than one receives: sometimes its ring is full.
 fn lost_and_missing() -> (u64, u64) {
     let settings = Settings::default();
-    let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options::new(settings));
+    let mut xdp = Xdp::at(vec![CountingPoint::ingress(RECEIVER.0)], Options::new(settings));
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     let before = DeviceCounters::read(SENDER.0).unwrap().send_dropped;
     let together = Arc::new(Barrier::new(2));
@@ -197,9 +197,9 @@ fn a_port_counts_frames_that_the_stack_would_drop() {
 fn what_passes_uncounted_is_not_accounted_for() {
     on_veth(|| {
         let settings = Settings::default();
-        let keep = Keep { directory: DIRECTORY.into(), adopt: false, leave: false };
+        let keep = Retention { directory: DIRECTORY.into(), adopt: false, leave: false };
         let options = Options { mode: Some(Mode::Skb), pins: Some(keep), ..Options::new(settings) };
-        let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], options);
+        let mut xdp = Xdp::at(vec![CountingPoint::ingress(RECEIVER.0)], options);
         xdp.install(&Tables::new(&settings, 1)).unwrap();
         send_datagrams();
         let (counted, _) = collect(&mut xdp, 1000);
@@ -225,9 +225,9 @@ fn the_ledger_of_an_adopted_run_begins_with_a_window() {
     on_veth(|| {
         let settings = Settings::default();
         let start = |leave| {
-            let keep = Keep { directory: DIRECTORY.into(), adopt: true, leave };
+            let keep = Retention { directory: DIRECTORY.into(), adopt: true, leave };
             let mut xdp = Xdp::at(
-                vec![Place::ingress(RECEIVER.0)],
+                vec![CountingPoint::ingress(RECEIVER.0)],
                 Options { pins: Some(keep), ..Options::new(settings) },
             );
             xdp.install(&Tables::new(&settings, 1)).unwrap();
@@ -254,7 +254,7 @@ fn the_ledger_of_an_adopted_run_begins_with_a_window() {
 /// were counted.
 fn leave(bytes: usize) -> DeviceCounters {
     let settings = Settings::default();
-    let place = Place { interface: SENDER.0.to_owned(), direction: Direction::Egress };
+    let place = CountingPoint { interface: SENDER.0.to_owned(), direction: Direction::Egress };
     let mut xdp = Xdp::at(vec![place], Options::new(settings));
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     let before = DeviceCounters::read(SENDER.0).unwrap();

@@ -7,7 +7,7 @@
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::poll::port::af_xdp;
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp, link_of};
-use flowgauge_dataplane::{Dataplane, Direction, Error, Event, Place, Poll, Tables, poll};
+use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Error, Event, Poll, Tables, poll};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::frame::{IPV4, Ip, UDP, ethernet, udp};
 use flowgauge_traffic::veth::ip;
@@ -71,7 +71,7 @@ fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64, u64, u64)
 
 fn xdp(direction: Direction, mode: Mode) -> Xdp {
     let settings = Settings::default();
-    let place = Place { interface: "tun0".to_owned(), direction };
+    let place = CountingPoint { interface: "tun0".to_owned(), direction };
     let mut xdp = Xdp::at(vec![place], Options { mode: Some(mode), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
@@ -137,7 +137,7 @@ fn native_mode_is_refused_in_words_where_there_is_no_driver_for_it() {
     on_device(libc::IFF_TUN, |_file| {
         let settings = Settings::default();
         let mut xdp = Xdp::at(
-            vec![Place::ingress("tun0")],
+            vec![CountingPoint::ingress("tun0")],
             Options { mode: Some(Mode::Native), ..Options::new(settings) },
         );
         match xdp.install(&Tables::new(&settings, 1)) {
@@ -153,7 +153,7 @@ fn native_mode_is_refused_in_words_where_there_is_no_driver_for_it() {
 fn a_tun_device_is_counted_on_the_tcx_hook_if_no_mode_was_given() {
     on_device(libc::IFF_TUN, |file| {
         let settings = Settings::default();
-        let mut xdp = Xdp::at(vec![Place::ingress("tun0")], Options::new(settings));
+        let mut xdp = Xdp::at(vec![CountingPoint::ingress("tun0")], Options::new(settings));
         xdp.install(&Tables::new(&settings, 1)).unwrap();
         let notice = "tun0 ingress: counting on the TCX hook: the driver tun has no native XDP";
         assert_eq!(xdp.events().unwrap(), [Event::Notice(notice.to_owned())]);

@@ -3,11 +3,11 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use flowgauge_core::{Settings, WideBank, Zeroed};
+use flowgauge_core::{Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp};
 use flowgauge_dataplane::poll::{self, Pace};
 use flowgauge_dataplane::xdp::{DeviceCounters, Options, Xdp};
-use flowgauge_dataplane::{Dataplane, Place, Poll, Tables};
+use flowgauge_dataplane::{CountingPoint, Dataplane, Poll, Tables};
 use flowgauge_testing::on_veth;
 use flowgauge_traffic::kernel::LiveSender;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
@@ -32,7 +32,7 @@ fn started(mut dataplane: impl Dataplane) -> impl Dataplane {
 }
 
 fn counting() -> impl Dataplane {
-    started(Xdp::at(vec![Place::ingress(RECEIVER.0)], Options::new(Settings::default())))
+    started(Xdp::at(vec![CountingPoint::ingress(RECEIVER.0)], Options::new(Settings::default())))
 }
 
 fn generator(profile: &str) -> Generator {
@@ -60,16 +60,16 @@ fn send(sender: &mut LiveSender, packets: impl Iterator<Item = Vec<u8>>) {
     }
 }
 
-fn add(total: &mut WideBank, bank: &WideBank) {
+fn add(total: &mut WindowTotals, bank: &WindowTotals) {
     total.counters.merge(&bank.counters);
     total.cardinality.merge(&bank.cardinality, Settings::default().cardinality.precision);
 }
 
 /// Counts all packets of a profile in memory.
-fn counted_in_memory(profile: &str, packets: u64) -> Box<WideBank> {
+fn counted_in_memory(profile: &str, packets: u64) -> Box<WindowTotals> {
     let profile = Profile { packets: Some(packets), rate: None, ..profile.parse().unwrap() };
     let mut poll = started(Poll::new(memory(profile, 1, Pace::Open), poll::Options::default()));
-    let mut total = WideBank::boxed();
+    let mut total = WindowTotals::boxed();
     while total.counters.packets() < packets {
         add(&mut total, &poll.rotate().unwrap().bank);
     }

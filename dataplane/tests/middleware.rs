@@ -1,7 +1,7 @@
 //! Middleware around a scripted dataplane.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, WideBank, Zeroed};
+use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults, Recorder};
 use flowgauge_dataplane::{
     Adopted, Capabilities, Dataplane, Error, Event, LossCause, Losses, Poll, Snapshot, Tables,
@@ -30,7 +30,7 @@ impl Numbered {
 }
 
 fn snapshot(packets: u64) -> Snapshot {
-    let mut bank = WideBank::boxed();
+    let mut bank = WindowTotals::boxed();
     bank.counters.ipv4 = packets;
     let hash = HashIdentity::new(HashMode::Crc32, 0);
     Snapshot::of(bank, hash)

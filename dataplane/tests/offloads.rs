@@ -15,7 +15,7 @@ use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::af_xdp;
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
 use flowgauge_dataplane::{
-    Dataplane, Direction, Event, LossCause, Losses, Place, Poll, Tables, poll,
+    CountingPoint, Dataplane, Direction, Event, LossCause, Losses, Poll, Tables, poll,
 };
 use flowgauge_testing::skip;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
@@ -168,8 +168,10 @@ impl Counted {
 fn xdp(mode: Mode) -> Xdp {
     let settings = Settings::default();
     let near = RECEIVER.0.to_owned();
-    let places =
-        vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
+    let places = vec![
+        CountingPoint::ingress(RECEIVER.0),
+        CountingPoint { interface: near, direction: Direction::Egress },
+    ];
     let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp

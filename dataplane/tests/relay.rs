@@ -8,10 +8,10 @@
 mod hosts;
 
 use flowgauge_core::delay::histogram::least;
-use flowgauge_core::delay::{self, Directions, Kind, Kinds};
-use flowgauge_core::{Settings, WideBank, cardinality, reorder};
+use flowgauge_core::delay::{self, DelayKind, Directions, Kinds};
+use flowgauge_core::{Settings, WindowTotals, cardinality, reorder};
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
-use flowgauge_dataplane::{Dataplane, Direction, Place, Tables};
+use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Tables};
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use hosts::relay::{Relay, relayed};
 use std::collections::HashMap;
@@ -38,8 +38,8 @@ fn counting(device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
     let mut settings = Settings::only(off);
     change(&mut settings);
     let places = vec![
-        Place::ingress(device),
-        Place { interface: device.to_owned(), direction: Direction::Egress },
+        CountingPoint::ingress(device),
+        CountingPoint { interface: device.to_owned(), direction: Direction::Egress },
     ];
     let mut xdp = Xdp::at(places, Options { mode: Some(Mode::Native), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
@@ -47,7 +47,7 @@ fn counting(device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
 }
 
 fn delays(settings: &mut Settings) {
-    let kinds = Kinds::NONE.with(Kind::TcpHandshake).with(Kind::TcpData);
+    let kinds = Kinds::NONE.with(DelayKind::TcpHandshake).with(DelayKind::TcpData);
     settings.delay = delay::Settings {
         kinds,
         directions: Directions::Apart,
@@ -95,9 +95,9 @@ fn ask(port: u16) -> (Vec<Duration>, Vec<Duration>) {
 
 /// Returns the delays of a kind, each as a lower and an upper bound.
 fn found(
-    bank: &WideBank,
+    bank: &WindowTotals,
     settings: &delay::Settings,
-    kind: Kind,
+    kind: DelayKind,
     leaves: bool,
 ) -> Vec<(Duration, Duration)> {
     let histogram = bank.delay.histogram(settings, kind, leaves, 0).unwrap();
@@ -138,18 +138,22 @@ fn delays_are_those_of_the_relay_at_both_ends() {
         let (mut connected, mut answered) = ask(port);
         served.recv().unwrap();
         let (near, there) = (near.rotate().unwrap().bank, there.rotate().unwrap().bank);
-        between(&found(&near, &settings, Kind::TcpHandshake, true), BACK + FORTH, &mut connected);
+        between(
+            &found(&near, &settings, DelayKind::TcpHandshake, true),
+            BACK + FORTH,
+            &mut connected,
+        );
         // An answer acknowledges the question.
-        between(&found(&near, &settings, Kind::TcpData, true), BACK + FORTH, &mut answered);
+        between(&found(&near, &settings, DelayKind::TcpData, true), BACK + FORTH, &mut answered);
         // The server answers arriving handshakes at once, and starts none itself.
         assert_eq!(
-            there.delay.counts(&settings, Kind::TcpHandshake, false).requests,
+            there.delay.counts(&settings, DelayKind::TcpHandshake, false).requests,
             CONNECTIONS as u64
         );
-        assert_eq!(there.delay.counts(&settings, Kind::TcpHandshake, true).requests, 0);
+        assert_eq!(there.delay.counts(&settings, DelayKind::TcpHandshake, true).requests, 0);
         // The server's answers are acknowledged by the next question, or separately after the last:
         // never sooner than the relay allows.
-        let acknowledged = found(&there, &settings, Kind::TcpData, true);
+        let acknowledged = found(&there, &settings, DelayKind::TcpData, true);
         assert!(acknowledged.len() + MISSING >= CONNECTIONS * QUESTIONS, "{}", acknowledged.len());
         assert!(acknowledged.iter().all(|(_, high)| *high >= BACK + FORTH), "{acknowledged:?}");
     });

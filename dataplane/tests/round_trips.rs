@@ -8,10 +8,10 @@
 mod hosts;
 
 use flowgauge_core::delay::histogram::least;
-use flowgauge_core::delay::{self, Directions, Kind, Kinds};
+use flowgauge_core::delay::{self, DelayKind, Directions, Kinds};
 use flowgauge_core::{Settings, cardinality};
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
-use flowgauge_dataplane::{Dataplane, Direction, Place, Tables};
+use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Tables};
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use hosts::connected;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -72,7 +72,8 @@ fn ask(server: &'static str) -> Vec<Duration> {
 fn counting(mode: Mode) -> Xdp {
     let off =
         cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    let kinds = Kinds::NONE.with(Kind::Dns).with(Kind::TcpHandshake).with(Kind::TcpData);
+    let kinds =
+        Kinds::NONE.with(DelayKind::Dns).with(DelayKind::TcpHandshake).with(DelayKind::TcpData);
     let delay = delay::Settings {
         kinds,
         directions: Directions::Apart,
@@ -81,8 +82,10 @@ fn counting(mode: Mode) -> Xdp {
     };
     let settings = Settings { delay, ..Settings::only(off) };
     let near = RECEIVER.0.to_owned();
-    let places =
-        vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
+    let places = vec![
+        CountingPoint::ingress(RECEIVER.0),
+        CountingPoint { interface: near, direction: Direction::Egress },
+    ];
     let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
@@ -96,7 +99,7 @@ fn between(xdp: &mut Xdp, leaves: bool, mut served: Vec<Duration>, mut waited: V
     let closed = xdp.rotate().unwrap();
     served.sort_unstable();
     waited.sort_unstable();
-    let histogram = closed.bank.delay.histogram(&settings, Kind::Dns, leaves, 0).unwrap();
+    let histogram = closed.bank.delay.histogram(&settings, DelayKind::Dns, leaves, 0).unwrap();
     let buckets = histogram.buckets().iter().enumerate();
     let found: Vec<usize> = buckets
         .flat_map(|(index, bucket)| std::iter::repeat_n(index, bucket.samples as usize))
@@ -105,7 +108,7 @@ fn between(xdp: &mut Xdp, leaves: bool, mut served: Vec<Duration>, mut waited: V
     // than two once in ten million runs.
     let missing = CLIENTS * QUESTIONS - found.len();
     assert!(missing <= 2, "{missing}");
-    let tick = |ticks: u32| Duration::from_nanos(u64::from(ticks) << Kind::Dns.tick_bits());
+    let tick = |ticks: u32| Duration::from_nanos(u64::from(ticks) << DelayKind::Dns.tick_bits());
     for ((bucket, served), waited) in found.into_iter().zip(&served).zip(&waited[missing..]) {
         // Times in whole ticks are up to a tick off.
         let (low, high) = (tick(least(bucket).saturating_sub(1)), tick(least(bucket + 1) + 1));
@@ -114,7 +117,7 @@ fn between(xdp: &mut Xdp, leaves: bool, mut served: Vec<Duration>, mut waited: V
             "{low:?} to {high:?}, not {served:?} to {waited:?}"
         );
     }
-    let counts = |leaves| closed.bank.delay.counts(&settings, Kind::Dns, leaves).requests;
+    let counts = |leaves| closed.bank.delay.counts(&settings, DelayKind::Dns, leaves).requests;
     assert_eq!((counts(leaves), counts(!leaves)), ((CLIENTS * QUESTIONS) as u64, 0));
 }
 
@@ -154,13 +157,14 @@ fn connections_are_found_on_both_hooks() {
             let settings = xdp.settings().delay;
             let bank = xdp.rotate().unwrap().bank;
             // They arrive, and this host answers at once.
-            let histogram = bank.delay.histogram(&settings, Kind::TcpHandshake, false, 0).unwrap();
+            let histogram =
+                bank.delay.histogram(&settings, DelayKind::TcpHandshake, false, 0).unwrap();
             let counts = [false, true]
-                .map(|leaves| bank.delay.counts(&settings, Kind::TcpHandshake, leaves));
+                .map(|leaves| bank.delay.counts(&settings, DelayKind::TcpHandshake, leaves));
             let found = histogram.buckets().iter().map(|bucket| bucket.samples).sum::<u32>();
             assert_eq!(found, 20, "{counts:?} of {:?}, {:?}", bank.counters, xdp.losses());
-            assert_eq!(bank.delay.counts(&settings, Kind::TcpHandshake, false).requests, 20);
-            assert_eq!(bank.delay.counts(&settings, Kind::TcpHandshake, true).requests, 0);
+            assert_eq!(bank.delay.counts(&settings, DelayKind::TcpHandshake, false).requests, 20);
+            assert_eq!(bank.delay.counts(&settings, DelayKind::TcpHandshake, true).requests, 0);
         },
     );
 }

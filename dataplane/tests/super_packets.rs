@@ -4,11 +4,11 @@
 
 use flowgauge_core::Grid;
 use flowgauge_core::HostMeasurement;
-use flowgauge_core::heavy::{self, Algorithm, Unit};
-use flowgauge_core::sizes::{self, Sizes, WideSizes};
+use flowgauge_core::heavy::{self, Algorithm, CountUnit};
+use flowgauge_core::sizes::{self, Sizes, SizesTotals};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{
-    Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State, WideSketch, Zeroed,
+    Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, SketchTotals, State, Zeroed,
 };
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
@@ -16,7 +16,7 @@ use flowgauge_testing::skip;
 use flowgauge_traffic::frame::{IPV6, Ip, TAG, TCP, Tcp, UDP, ethernet, udp};
 
 /// Enables every measurement that counts packets or bytes.
-fn settings(unit: Unit) -> Settings {
+fn settings(unit: CountUnit) -> Settings {
     let sketch = |kind: SketchKind| sketch::Settings {
         mode: kind.into(),
         key: KeyKind::Src,
@@ -98,19 +98,19 @@ fn one_by_one(settings: Settings, frames: &[Vec<u8>]) -> (Box<State>, Box<Shared
 fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Settings) {
     assert_eq!(snapshot.bank.counters, bank.counters);
     assert_eq!(snapshot.bank.entropy.sums, bank.entropy);
-    let mut frequency = Box::new(WideSketch::new());
+    let mut frequency = Box::new(SketchTotals::new());
     if let Some(kind) = settings.frequency.mode.sketch() {
         frequency.merge(&bank.frequency, kind, settings.frequency.shape);
     }
     assert!(snapshot.bank.frequency == *frequency && snapshot.bank.heavy == bank.heavy);
     assert!(snapshot.bank.cardinality == bank.cardinality);
-    let mut sizes = WideSizes::boxed();
+    let mut sizes = SizesTotals::boxed();
     Sizes::merge_core(&mut sizes, &bank.sizes, &settings.sizes);
     assert!(snapshot.bank.sizes == *sizes);
     for ((shared, held), settings) in
         shared.banks[0].entropy.iter().zip(&snapshot.bank.entropy.sketches).zip(&settings.entropy)
     {
-        let mut sketch = Box::new(WideSketch::new());
+        let mut sketch = Box::new(SketchTotals::new());
         if let Some(kind) = settings.mode.sketch() {
             shared.merge_into(&mut sketch, kind, settings.shape);
         }
@@ -124,7 +124,8 @@ const SPLITS: [(usize, usize, u32); 5] =
 
 #[test]
 fn a_super_packet_counts_as_its_segments_on_both_hooks() {
-    for (direction, unit) in Direction::ALL.into_iter().zip([Unit::Packets, Unit::Bytes]) {
+    for (direction, unit) in Direction::ALL.into_iter().zip([CountUnit::Packets, CountUnit::Bytes])
+    {
         let settings = settings(unit);
         let Some(mut xdp) = detached(direction, settings) else { return };
         let injector = xdp.injector();
@@ -165,7 +166,7 @@ fn on_the_way_out_the_kernels_sum_of_all_headers_counts() {
     for (direction, bytes) in
         [(Direction::Egress, 2420), (Direction::Ingress, frame.len() as u64 + 9 * 42)]
     {
-        let Some(mut xdp) = detached(direction, settings(Unit::Packets)) else { return };
+        let Some(mut xdp) = detached(direction, settings(CountUnit::Packets)) else { return };
         xdp.injector().inject_super_packet(&frame, &offload).unwrap();
         let counters = xdp.rotate().unwrap().bank.counters;
         assert_eq!((counters.ipv4, counters.bytes), (10, bytes), "{direction:?}");
@@ -175,7 +176,7 @@ fn on_the_way_out_the_kernels_sum_of_all_headers_counts() {
 #[test]
 fn a_packet_without_offload_counts_once() {
     for direction in Direction::ALL {
-        let Some(mut xdp) = detached(direction, settings(Unit::Bytes)) else { return };
+        let Some(mut xdp) = detached(direction, settings(CountUnit::Bytes)) else { return };
         let frame = with_payload(&headers(0, false, TCP), 1000);
         xdp.injector().inject(&frame).unwrap();
         let counters = xdp.rotate().unwrap().bank.counters;

@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::Mode as Registers;
-use flowgauge_core::delay::{self, Kind, Kinds};
+use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::{KeyKind, Precision, Settings, cardinality};
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
-use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Wait, Xdp, detach};
+use flowgauge_dataplane::xdp::{
+    DIRECTORY, DeviceCounters, Mode, Options, Retention, WaitMethod, Xdp, detach,
+};
 use flowgauge_dataplane::{
-    Adopted, Dataplane, Direction, Error, Event, LossCause, Place, Snapshot, Tables,
+    Adopted, CountingPoint, Dataplane, Direction, Error, Event, LossCause, Snapshot, Tables,
 };
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::frame::{IPV4, Ip, TAG, UDP, ethernet};
@@ -23,12 +25,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-fn ingress() -> Place {
-    Place::ingress(RECEIVER.0)
+fn ingress() -> CountingPoint {
+    CountingPoint::ingress(RECEIVER.0)
 }
 
-fn egress() -> Place {
-    Place { interface: SENDER.0.to_owned(), direction: Direction::Egress }
+fn egress() -> CountingPoint {
+    CountingPoint { interface: SENDER.0.to_owned(), direction: Direction::Egress }
 }
 
 fn options() -> Options {
@@ -36,19 +38,25 @@ fn options() -> Options {
 }
 
 fn kept(adopt: bool) -> Options {
-    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave: false }), ..options() }
+    Options {
+        pins: Some(Retention { directory: DIRECTORY.into(), adopt, leave: false }),
+        ..options()
+    }
 }
 
 /// Returns options that leave the same state as a killed process.
 fn doomed(adopt: bool) -> Options {
-    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave: true }), ..options() }
+    Options {
+        pins: Some(Retention { directory: DIRECTORY.into(), adopt, leave: true }),
+        ..options()
+    }
 }
 
 fn tables_of(options: &Options) -> Tables {
     Tables::new(&options.settings, 1)
 }
 
-fn started(places: Vec<Place>, options: Options) -> Xdp {
+fn started(places: Vec<CountingPoint>, options: Options) -> Xdp {
     let tables = tables_of(&options);
     let mut xdp = Xdp::at(places, options);
     assert_eq!(xdp.install(&tables).unwrap(), None);
@@ -148,7 +156,9 @@ fn native_ingress_loses_nothing_at_the_highest_rate() {
 /// The second method to wait for packets in flight, for kernels without the first.
 #[test]
 fn native_ingress_loses_nothing_when_rotations_wait_by_a_map_of_maps() {
-    on_veth(|| native_ingress_loses_nothing(Options { wait: Some(Wait::MapOfMaps), ..options() }));
+    on_veth(|| {
+        native_ingress_loses_nothing(Options { wait: Some(WaitMethod::MapOfMaps), ..options() })
+    });
 }
 
 fn native_ingress_loses_nothing(options: Options) {
@@ -277,7 +287,7 @@ fn packets(snapshot: &Snapshot) -> Vec<u64> {
 fn places_count_separately_and_in_sum() {
     on_veth(|| {
         veth::pair(("tx2", "10.78.0.1"), ("rx.2", "10.78.0.2")).unwrap();
-        let places = vec![ingress(), Place::ingress("rx.2")];
+        let places = vec![ingress(), CountingPoint::ingress("rx.2")];
         let mut xdp = started(places.clone(), Options { settings: five_tuples(), ..options() });
         assert_eq!(xdp.capabilities().places, places);
         assert_eq!(xdp.capabilities().interface, "rx,rx.2");
@@ -383,7 +393,7 @@ fn an_interface_is_left_as_it_was() {
 
 fn refusal(interface: &str, options: Options) -> String {
     let tables = tables_of(&options);
-    match Xdp::at(vec![Place::ingress(interface)], options).install(&tables) {
+    match Xdp::at(vec![CountingPoint::ingress(interface)], options).install(&tables) {
         Err(error @ (Error::Kernel { .. } | Error::Pins { .. })) => error.to_string(),
         other => panic!("{other:?}"),
     }
@@ -430,7 +440,7 @@ fn two_at_one_place_do_not_mix() {
     });
 }
 
-fn adopted(places: Vec<Place>, options: Options) -> (Xdp, Adopted) {
+fn adopted(places: Vec<CountingPoint>, options: Options) -> (Xdp, Adopted) {
     let tables = tables_of(&options);
     let mut xdp = Xdp::at(places, options);
     let adopted = xdp.install(&tables).unwrap().expect("something to adopt");
@@ -539,7 +549,7 @@ fn every_request_of_a_conversation_is_new_and_is_answered() {
     for (admit_log2, kept) in [(0, 1.0), (4, 1.0 / 16.0)] {
         let off = cardinality::Settings { mode: Registers::Off, ..cardinality::Settings::DEFAULT };
         let delays = delay::Settings {
-            kinds: Kinds::NONE.with(Kind::TcpData),
+            kinds: Kinds::NONE.with(DelayKind::TcpData),
             admit_log2,
             slots_log2: 12,
             ..delay::Settings::DEFAULT
@@ -555,7 +565,7 @@ fn every_request_of_a_conversation_is_new_and_is_answered() {
         let mut conversation = Conversation::new(&xdp.injector()).unwrap();
         conversation.go_on(PACKETS).unwrap();
         let closed = xdp.rotate().unwrap();
-        let counts = closed.bank.delay.counts(&delays, Kind::TcpData, false);
+        let counts = closed.bank.delay.counts(&delays, DelayKind::TcpData, false);
         let requests = u64::from(PACKETS / 2);
         // 10,000 requests, each admitted with this probability: six standard deviations.
         let spread = 6.0 * (requests as f64 * kept * (1.0 - kept)).sqrt();
@@ -567,7 +577,7 @@ fn every_request_of_a_conversation_is_new_and_is_answered() {
         let seen: u64 = closed
             .bank
             .delay
-            .histogram(&delays, Kind::TcpData, false, 0)
+            .histogram(&delays, DelayKind::TcpData, false, 0)
             .unwrap()
             .buckets()
             .iter()

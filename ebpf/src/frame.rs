@@ -13,12 +13,12 @@ static mut NOTHING: usize = 0;
 const FURTHEST: usize = 1 << 15;
 
 /// Bytes from `data` to `end`. The verifier tracks comparisons of pointers with `end`, not lengths.
-pub(crate) struct Window {
+pub(crate) struct PacketBytes {
     data: usize,
     end: usize,
 }
 
-impl Window {
+impl PacketBytes {
     /// Creates a window. Hides from the compiler that pointers have 32 bits. Otherwise it would
     /// know that no sum with `data` overflows and compare with `end` minus a number, which the
     /// verifier does not recognise as a comparison with `end`; and it would put half of a pointer
@@ -31,7 +31,7 @@ impl Window {
             asm!("{0} = {0}", inout(reg) data, options(pure, nomem, nostack, preserves_flags));
             asm!("{0} = {0}", inout(reg) end, options(pure, nomem, nostack, preserves_flags));
         }
-        Window { data, end }
+        PacketBytes { data, end }
     }
 
     #[inline(always)]
@@ -42,7 +42,7 @@ impl Window {
     }
 }
 
-impl Frame for Window {
+impl Frame for PacketBytes {
     #[inline(always)]
     fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]> {
         // SAFETY: the bytes are between `data` and `end`, which the kernel guarantees to be

@@ -24,10 +24,12 @@ use aya_ebpf::programs::{TcContext, XdpContext};
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use flowgauge_core::kernel::Core;
-use flowgauge_core::{Arrival, Link, Needs, Observation, One, Packets, Record, Sharing};
-use frame::Window;
+use flowgauge_core::{
+    Arrival, CountFrames, Link, Observation, Packets, RequiredFields, Sharing, SingleFrame,
+};
+use frame::PacketBytes;
 use measure::{Hook, Pieces, Tcx, Whole, program};
-use memory::{Live, Place, config, context, core, packet};
+use memory::{CpuMemory, Live, config, context, core, packet};
 
 /// Counts a frame. Without `EVERYTHING`, counts distinct flows only and returns false: with one
 /// word of settings, the rest of the code has registers to spare. Otherwise returns whether there
@@ -36,18 +38,20 @@ use memory::{Live, Place, config, context, core, packet};
 fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
     core: NonNull<Core>,
     link: Link,
-    frame: &Window,
+    frame: &PacketBytes,
     arrival: &Arrival<Live<P>>,
 ) -> bool {
-    let mut place = Place::of(core);
+    let mut place = CpuMemory::of(core);
     let context = context(Sharing::Shared);
     if EVERYTHING {
         let packet = packet(core);
         packet.arrive(*arrival);
         place.observe::<KEYED, _, _>(&context, link, frame, packet)
     } else {
-        let context =
-            flowgauge_core::Context { needs: context.needs.among(Needs::OF_FLOWS), ..context };
+        let context = flowgauge_core::Context {
+            needs: context.needs.among(RequiredFields::OF_FLOWS),
+            ..context
+        };
         let mut packet = Observation::of(arrival);
         if place.observe_flow::<KEYED, _, _>(&context, link, frame, &mut packet) {
             place.measure(&context, &packet);
@@ -60,7 +64,7 @@ fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
 /// measurement needs them.
 #[inline(always)]
 fn arrival<P>(wire_length: u32, packets: P) -> Arrival<Live<P>> {
-    let (interface, leaves) = if config!(needs).has(Needs::PLACE) {
+    let (interface, leaves) = if config!(needs).has(RequiredFields::PLACE) {
         (config!(interface) as u16, config!(leaves) != 0)
     } else {
         (0, false)
@@ -69,14 +73,19 @@ fn arrival<P>(wire_length: u32, packets: P) -> Arrival<Live<P>> {
 }
 
 #[inline(always)]
-fn arrived<H: Hook<Packets = One>, const EVERYTHING: bool, const KEYED: bool>(
+fn arrived<H: Hook<Packets = SingleFrame>, const EVERYTHING: bool, const KEYED: bool>(
     link: Link,
     ctx: &XdpContext,
     wire_length: u32,
 ) -> i32 {
-    let frame = Window::new(ctx.data(), ctx.data_end());
+    let frame = PacketBytes::new(ctx.data(), ctx.data_end());
     if let Some(core) = core()
-        && count::<EVERYTHING, KEYED, One>(core, link, &frame, &arrival(wire_length, One))
+        && count::<EVERYTHING, KEYED, SingleFrame>(
+            core,
+            link,
+            &frame,
+            &arrival(wire_length, SingleFrame),
+        )
     {
         H::call(ctx.as_ptr(), 0);
     }

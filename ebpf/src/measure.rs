@@ -5,7 +5,7 @@
 //! from position `n` of the list on that is on. So the chain is as long as the number of
 //! measurements that are on, and ends at an empty slot.
 
-use crate::memory::{DELAY_SAMPLES, Live, Place, config, context, core, now, packet, settings};
+use crate::memory::{CpuMemory, DELAY_SAMPLES, Live, config, context, core, now, packet, settings};
 use aya_ebpf::bindings::{bpf_spin_lock, tcx_action_base};
 use aya_ebpf::btf_maps;
 use aya_ebpf::helpers::{bpf_spin_lock as lock, bpf_spin_unlock as unlock};
@@ -16,10 +16,11 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use flowgauge_core::delay::sample::CAPACITY;
 use flowgauge_core::delay::{DelaySample, DelaySamples};
-use flowgauge_core::kernel::{Core, Layout};
+use flowgauge_core::kernel::{Core, MemoryLayout};
 use flowgauge_core::list::MEASUREMENTS;
 use flowgauge_core::{
-    BANKS, Delay, Listed, Memory, Needs, One, Packets, Record, Segments, Sharing,
+    BANKS, CountFrames, Delay, Listed, Memory, Packets, RequiredFields, Segments, Sharing,
+    SingleFrame,
 };
 
 /// Defines a program by its name, its section, and a function of its context.
@@ -84,9 +85,9 @@ macro_rules! hooks {
 }
 hooks! {
     /// XDP, for packets in one piece.
-    Whole, XDP_CHAIN, One, config!(verdict) as i32;
+    Whole, XDP_CHAIN, SingleFrame, config!(verdict) as i32;
     /// XDP, for packets in several pieces.
-    Pieces, FRAGS_CHAIN, One, config!(verdict) as i32;
+    Pieces, FRAGS_CHAIN, SingleFrame, config!(verdict) as i32;
     /// TCX and TC classifiers.
     Tcx, TCX_CHAIN, Segments, tcx_action_base::TCX_NEXT;
 }
@@ -95,7 +96,8 @@ hooks! {
 #[inline(always)]
 fn count<M: Listed, H: Hook>(ctx: *mut c_void) -> i32 {
     if let Some(core) = core() {
-        Place::of(core).measure_by::<M, Live<H::Packets>>(&context(Sharing::Shared), packet(core));
+        CpuMemory::of(core)
+            .measure_by::<M, Live<H::Packets>>(&context(Sharing::Shared), packet(core));
     }
     H::call(ctx, M::INDEX + 1);
     H::verdict()
@@ -136,10 +138,10 @@ fn count_alone<M: Listed, H: Hook>(ctx: *mut c_void) -> i32 {
     {
         let settings = M::settings(settings());
         let packet = packet::<Noted<H::Packets>>(core);
-        if M::needs(settings).has(Needs::TIME) {
+        if M::needs(settings).has(RequiredFields::TIME) {
             packet.note_time(now());
         }
-        let mut place = Place::of(core);
+        let mut place = CpuMemory::of(core);
         let pass = place.pass(&context(Sharing::Alone));
         if let Some(parts) = place.parts::<M>(settings) {
             // SAFETY: the lock is in a map whose type declares it.
@@ -207,7 +209,7 @@ program!("classifier", send_samples::<Tcx>, "tcx_samples");
 /// counted.
 #[inline(always)]
 fn count_unsampled(core: NonNull<Core>, sample: &DelaySample) {
-    let bank = Layout::bank(sample.bank as usize & (BANKS - 1), config!(layout.bank));
+    let bank = MemoryLayout::bank(sample.bank as usize & (BANKS - 1), config!(layout.bank));
     let own = config!(layout.own[Delay::INDEX]) as usize;
     // SAFETY: within the element, as in `Place`.
     let delay: &mut Delay = unsafe { core.cast::<u8>().add(bank).add(own).cast().as_mut() };

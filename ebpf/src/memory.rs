@@ -7,11 +7,11 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, RingBuf};
 use core::arch::asm;
 use core::ptr::NonNull;
-use flowgauge_core::kernel::{Config, Core, Layout, PACKET_WORDS, SharedBanks};
-use flowgauge_core::unopened::Unopened;
+use flowgauge_core::kernel::{Config, Core, MemoryLayout, PACKET_WORDS, SharedBanks};
+use flowgauge_core::unopened::CommonEtherType;
 use flowgauge_core::{
-    Arrival, BANKS, Context, Counters, Listed, Memory, Needs, Observation, Packets, Parts,
-    Segments, Settings, Sharing, Tabulation, parse,
+    Arrival, BANKS, Context, Counters, Listed, MeasurementMemory, Memory, Observation, Packets,
+    RequiredFields, Segments, Settings, Sharing, Tabulation, parse,
 };
 
 const MMAPABLE: u32 = 1 << 10;
@@ -86,14 +86,14 @@ pub(crate) fn core() -> Option<NonNull<Core>> {
 /// A measurement's part is only as long as its settings require, although references to it have the
 /// type's full length. The kernel's verifier refuses programs that access memory beyond the end of
 /// an element.
-pub(crate) struct Place {
+pub(crate) struct CpuMemory {
     core: NonNull<Core>,
     bank: usize,
     /// Start of the bank.
     start: NonNull<u8>,
 }
 
-impl Place {
+impl CpuMemory {
     #[inline(always)]
     pub(crate) fn of(core: NonNull<Core>) -> Self {
         // SAFETY: user space may store it at any time, but only as a whole word.
@@ -103,14 +103,14 @@ impl Place {
         unsafe {
             asm!("{0} &= {1}", inout(reg) bank, const BANKS - 1, options(pure, nomem, nostack, preserves_flags))
         };
-        let offset = Layout::bank(bank, config!(layout.bank));
+        let offset = MemoryLayout::bank(bank, config!(layout.bank));
         // SAFETY: within the element, as the loader created it.
         let start = unsafe { core.cast::<u8>().add(offset) };
-        Place { core, bank, start }
+        CpuMemory { core, bank, start }
     }
 }
 
-impl Memory for Place {
+impl Memory for CpuMemory {
     #[inline(always)]
     fn counters(&mut self) -> &mut Counters {
         // SAFETY: the start of a bank.
@@ -118,7 +118,7 @@ impl Memory for Place {
     }
 
     #[inline(always)]
-    fn unopened(&mut self) -> &mut Unopened {
+    fn unopened(&mut self) -> &mut CommonEtherType {
         // SAFETY: as above, after the counters.
         unsafe { self.start.add(size_of::<Counters>()).cast().as_mut() }
     }
@@ -129,9 +129,12 @@ impl Memory for Place {
     }
 
     #[inline(always)]
-    fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>> {
-        let own =
-            if M::INDEX == 0 { Layout::FIRST } else { config!(layout.own[M::INDEX]) as usize };
+    fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<MeasurementMemory<'_, M>> {
+        let own = if M::INDEX == 0 {
+            MemoryLayout::FIRST
+        } else {
+            config!(layout.own[M::INDEX]) as usize
+        };
         // SAFETY: at the offset that the loader chose, aligned to words; see above.
         let own = unsafe { self.start.add(own).cast().as_mut() };
         let lasting = if M::used(settings).lasting == 0 {
@@ -156,7 +159,7 @@ impl Memory for Place {
             // SAFETY: at the offset that the loader chose, as for per-core memory.
             unsafe { start.add(offset).cast().as_ref() }
         };
-        Some(Parts { own, lasting, shared, shared_lasting })
+        Some(MeasurementMemory { own, lasting, shared, shared_lasting })
     }
 }
 
@@ -223,7 +226,7 @@ pub(crate) fn packet<'a, P>(core: NonNull<Core>) -> &'a mut Observation<P> {
 #[inline(always)]
 pub(crate) fn context(sharing: Sharing) -> Context<'static, &'static Settings> {
     let needs = config!(needs);
-    let slot_ns = if needs.has(Needs::TIME) { config!(slot_ns) } else { 1 };
+    let slot_ns = if needs.has(RequiredFields::TIME) { config!(slot_ns) } else { 1 };
     let settings = settings();
     Context {
         settings,

@@ -1,6 +1,6 @@
 //! Packets at hooks after the driver, which may contain several wire packets.
 
-use crate::frame::Window;
+use crate::frame::PacketBytes;
 use crate::memory::config;
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
@@ -26,13 +26,13 @@ pub(crate) fn pull_headers(ctx: &TcContext) -> u32 {
 /// Returns the readable bytes of the packet. The pointers are read again at each call: for a window
 /// that was already compared, the verifier follows every outcome separately.
 #[inline(always)]
-pub(crate) fn linear(skb: *mut __sk_buff) -> Window {
+pub(crate) fn linear(skb: *mut __sk_buff) -> PacketBytes {
     // SAFETY: the context is valid while the program runs; volatile, so that the compiler does not
     // cache it.
     let (data, end) = unsafe {
         ((&raw const (*skb).data).read_volatile(), (&raw const (*skb).data_end).read_volatile())
     };
-    Window::new(data as usize, end as usize)
+    PacketBytes::new(data as usize, end as usize)
 }
 
 const VLAN_TAG: u32 = 4;

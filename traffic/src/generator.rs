@@ -3,7 +3,7 @@
 use crate::checksum::internet_sum;
 use crate::frame::TCP;
 use crate::profile::{Profile, Sources, TCP_HEADER_BYTES};
-use crate::random::{CounterRng, Permuted, mix};
+use crate::random::{CounterRng, DistinctAddresses, mix};
 use rand::RngExt;
 use rand_distr::Zipf;
 
@@ -23,9 +23,9 @@ pub struct Generator {
 
 #[derive(Clone, Debug)]
 enum Addresses {
-    Permuted(Permuted),
+    Permuted(DistinctAddresses),
     Counted { shift: u32 },
-    Zipf { seed: u64, sources: Permuted, ranks: Zipf<f64> },
+    Zipf { seed: u64, sources: DistinctAddresses, ranks: Zipf<f64> },
 }
 
 const DESTINATION: [u8; 4] = [10, 0, 0, 2];
@@ -39,18 +39,18 @@ impl Generator {
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         let addresses = match profile.sources {
-            Sources::Unique => Addresses::Permuted(Permuted::new(profile.seed)),
+            Sources::Unique => Addresses::Permuted(DistinctAddresses::new(profile.seed)),
             Sources::Sequential => Addresses::Counted { shift: 0 },
             Sources::Subnets => Addresses::Counted { shift: 8 },
             Sources::Zipf { flows, alpha } => match Zipf::new(flows as f64, alpha) {
                 Ok(ranks) => Addresses::Zipf {
                     seed: profile.seed,
-                    sources: Permuted::new(profile.seed),
+                    sources: DistinctAddresses::new(profile.seed),
                     ranks,
                 },
                 // Only a profile that was not parsed can contain numbers that Zipf rejects: no
                 // flows, or a negative exponent.
-                Err(_) => Addresses::Permuted(Permuted::new(profile.seed)),
+                Err(_) => Addresses::Permuted(DistinctAddresses::new(profile.seed)),
             },
         };
         let destinations =

@@ -15,7 +15,7 @@ const WINDOW: u16 = 502;
 
 /// Headers and length of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct HeaderLayout {
     /// Whether to use IPv6 instead of IPv4.
     pub ipv6: bool,
     /// ID of an 802.1Q tag.
@@ -26,14 +26,14 @@ pub struct Layout {
     pub size: usize,
 }
 
-impl Default for Layout {
+impl Default for HeaderLayout {
     fn default() -> Self {
-        Layout { ipv6: false, vlan: None, timestamps: false, size: 100 }
+        HeaderLayout { ipv6: false, vlan: None, timestamps: false, size: 100 }
     }
 }
 
 /// A TCP segment. Its data are zeros.
-pub(crate) struct Segment {
+pub(crate) struct TcpSegment {
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
     pub(crate) flags: u8,
@@ -46,7 +46,7 @@ pub(crate) struct Segment {
     pub(crate) data: usize,
 }
 
-impl Layout {
+impl HeaderLayout {
     /// Sets an option of a profile; returns whether there is one of this name.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<bool, ProfileError> {
         match key {
@@ -102,8 +102,8 @@ impl Layout {
     }
 
     /// Writes this segment to `frame`.
-    pub(crate) fn tcp(&self, segment: &Segment, frame: &mut Vec<u8>) {
-        let Segment {
+    pub(crate) fn tcp(&self, segment: &TcpSegment, frame: &mut Vec<u8>) {
+        let TcpSegment {
             source,
             destination,
             flags,

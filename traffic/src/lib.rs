@@ -14,7 +14,7 @@
 //!
 //! # Where to look
 //! - [`Sources`], [`Attack`] and [`Burst`]: parts of a profile; `option`: values in its text;
-//! - [`Layout`]: TCP and UDP frames of sequences; `reader`: a parser of them that shares no code
+//! - [`HeaderLayout`]: TCP and UDP frames of sequences; `reader`: a parser of them that shares no code
 //!   with it, for tests;
 //! - [`frame`]: builders of single frames, for tests;
 //! - `kernel`: senders in the kernel (Linux);
@@ -40,7 +40,7 @@ pub mod send;
 pub mod veth;
 
 pub use generator::Generator;
-pub use layout::Layout;
+pub use layout::HeaderLayout;
 pub use option::ProfileError;
 pub use port::memory;
 pub use profile::{Attack, Burst, Profile, Sources};

@@ -9,15 +9,15 @@ pub(crate) const UNIQUE_PER_OCTET: u64 = 256 * 256 * 255;
 
 /// Distinct random addresses: a bijection instead of a set of used addresses.
 #[derive(Clone, Debug)]
-pub(crate) struct Permuted {
+pub(crate) struct DistinctAddresses {
     seed: u64,
     /// Permutation for the first octet 10; further octets follow once its addresses are used up.
     first: Permutation,
 }
 
-impl Permuted {
+impl DistinctAddresses {
     pub(crate) fn new(seed: u64) -> Self {
-        Permuted { seed, first: Permutation::new(seed ^ mix(0)) }
+        DistinctAddresses { seed, first: Permutation::new(seed ^ mix(0)) }
     }
 
     fn of_octet(&self, octet: u64) -> Permutation {
@@ -50,7 +50,7 @@ impl Permuted {
 
 /// Returns the `index`-th of distinct random addresses.
 pub(crate) fn unique_source(seed: u64, index: u64) -> u32 {
-    Permuted::new(seed).at(index)
+    DistinctAddresses::new(seed).at(index)
 }
 
 /// Returns the address of a host number; the last octet is never 0.

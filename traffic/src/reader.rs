@@ -6,21 +6,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A parsed packet.
 #[derive(Clone, Debug)]
-pub(crate) struct Packet {
+pub(crate) struct ParsedPacket {
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
     pub(crate) vlan: Option<u16>,
-    pub(crate) transport: Transport,
+    pub(crate) transport: ParsedTransport,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Transport {
-    Tcp(Tcp),
+pub(crate) enum ParsedTransport {
+    Tcp(ParsedTcp),
     Udp(Vec<u8>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Tcp {
+pub(crate) struct ParsedTcp {
     pub(crate) flags: u8,
     pub(crate) sequence: u32,
     pub(crate) acknowledgement: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Tcp {
     pub(crate) data: usize,
 }
 
-impl Tcp {
+impl ParsedTcp {
     /// Returns the sequence number after the segment.
     pub(crate) fn end(&self) -> u32 {
         let length = self.data as u32
@@ -57,7 +57,7 @@ fn sums(parts: &[&[u8]]) -> bool {
     sum > 0 && sum.is_multiple_of(0xffff)
 }
 
-pub(crate) fn read(frame: &[u8]) -> Packet {
+pub(crate) fn read(frame: &[u8]) -> ParsedPacket {
     assert!(frame.len() >= 60, "{} bytes", frame.len());
     let (vlan, network) =
         if word(frame, 12) == 0x8100 { (Some(word(frame, 14)), 18) } else { (None, 14) };
@@ -105,17 +105,17 @@ pub(crate) fn read(frame: &[u8]) -> Packet {
     let transport = match protocol {
         17 => {
             assert_eq!(word(payload, 4) as usize, payload.len());
-            Transport::Udp(payload[8..].to_vec())
+            ParsedTransport::Udp(payload[8..].to_vec())
         }
-        6 => Transport::Tcp(tcp(payload)),
+        6 => ParsedTransport::Tcp(tcp(payload)),
         other => panic!("protocol {other}"),
     };
     let [source, destination] = [(source, 0), (destination, 2)]
         .map(|(address, at)| SocketAddr::new(address, word(payload, at)));
-    Packet { source, destination, vlan, transport }
+    ParsedPacket { source, destination, vlan, transport }
 }
 
-fn tcp(payload: &[u8]) -> Tcp {
+fn tcp(payload: &[u8]) -> ParsedTcp {
     let header = usize::from(payload[12] >> 4) * 4;
     let (mut options, mut stamps) = (&payload[20..header], None);
     while let [kind, rest @ ..] = options {
@@ -129,7 +129,7 @@ fn tcp(payload: &[u8]) -> Tcp {
         options = &options[length..];
     }
     let flags = payload[13];
-    Tcp {
+    ParsedTcp {
         flags,
         sequence: long(payload, 4),
         acknowledgement: long(payload, 8),

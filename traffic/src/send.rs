@@ -2,7 +2,7 @@
 
 use flowgauge_core::Link;
 use flowgauge_dataplane::Error;
-use flowgauge_dataplane::poll::port::{Frame, Outlet, Port, Ports, Received};
+use flowgauge_dataplane::poll::port::{Outlet, Port, PortFrame, Ports, Received};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,7 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    fn take(&mut self, frame: &Frame<'_>) {
+    fn take(&mut self, frame: &PortFrame<'_>) {
         if let Some(rate) = self.rate {
             self.wait_for((self.sent.packets + self.sent.left_out) as f64 / rate);
         }

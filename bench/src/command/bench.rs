@@ -1,9 +1,9 @@
 //! `flowgauge bench`: runs a benchmark and prints its results.
 
 use flowgauge::bench::{
-    Bench, Common, Format, LineRate, Packet, Peers, Scale, What, Xdp, no_line_rate,
+    Bench, BenchFormat, BenchOptions, Benchmark, LineRate, Packet, Peers, Scale, Xdp, no_line_rate,
 };
-use flowgauge::{Cpus, Failure, PortSpec, beside, version};
+use flowgauge::{CommandFailure, Cpus, PortSpec, beside, version};
 use flowgauge_bench::findings::Findings;
 use flowgauge_bench::report::Table;
 use flowgauge_bench::{line_rate, packet, peers, scale, xdp};
@@ -15,23 +15,23 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 /// Runs the requested benchmark.
-pub(crate) fn execute(options: Bench) -> Result<(), Failure> {
+pub(crate) fn execute(options: Bench) -> Result<(), CommandFailure> {
     options.check()?;
     match options.what {
-        What::LineRate(options) => search(*options),
-        What::Packet(Packet { common }) => {
+        Benchmark::LineRate(options) => search(*options),
+        Benchmark::Packet(Packet { common }) => {
             let (findings, missing) = packet::measure(common.quick)?;
             missing.iter().for_each(|need| tracing::warn!("skipped: needs {need}"));
             conclude(&common, &findings)
         }
-        What::Peers(Peers { common }) => {
+        Benchmark::Peers(Peers { common }) => {
             let flowgauge = beside("flowgauge")?;
             let (findings, missing) = peers::measure(&flowgauge, common.quick)?;
             missing.iter().for_each(|need| tracing::warn!("skipped: needs {need}"));
             conclude(&common, &findings)
         }
-        What::Scale(Scale { common }) => conclude(&common, &scale::measure(common.quick)?),
-        What::Xdp(Xdp { common }) => {
+        Benchmark::Scale(Scale { common }) => conclude(&common, &scale::measure(common.quick)?),
+        Benchmark::Xdp(Xdp { common }) => {
             let (findings, missing) = xdp::measure(common.quick)?;
             if let Some(need) = missing {
                 tracing::warn!("no live packets: needs {need}");
@@ -41,7 +41,7 @@ pub(crate) fn execute(options: Bench) -> Result<(), Failure> {
     }
 }
 
-fn search(options: LineRate) -> Result<(), Failure> {
+fn search(options: LineRate) -> Result<(), CommandFailure> {
     let quick = options.common.quick;
     let sizes = match options.sizes.as_slice() {
         [] if quick => vec![64, 1518],
@@ -64,7 +64,7 @@ fn search(options: LineRate) -> Result<(), Failure> {
             )
         });
         let findings = found.map_err(|need| {
-            Failure::Failed(format!("bench line-rate without ports needs {need}"))
+            CommandFailure::Failed(format!("bench line-rate without ports needs {need}"))
         })??;
         return conclude(&options.common, &findings);
     };
@@ -83,7 +83,7 @@ fn search(options: LineRate) -> Result<(), Failure> {
         #[cfg(not(feature = "dpdk"))]
         PortSpec::Dpdk(device) => {
             let how = "build it with `cargo build --release -p flowgauge-bench --features dpdk`";
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "dpdk:{device}: this flowgauge-bench has no DPDK; {how}"
             )));
         }
@@ -93,13 +93,13 @@ fn search(options: LineRate) -> Result<(), Failure> {
 }
 
 /// Prints and writes the findings, and checks them against their limits.
-fn conclude(options: &Common, findings: &Findings) -> Result<(), Failure> {
+fn conclude(options: &BenchOptions, findings: &Findings) -> Result<(), CommandFailure> {
     let page = options.out.as_deref().map(|directory| findings.write(directory)).transpose()?;
     let text = match options.format {
-        Format::Json => {
-            serde_json::to_string(findings).map_err(io::Error::from).map_err(Failure::output)?
-        }
-        Format::Markdown => {
+        BenchFormat::Json => serde_json::to_string(findings)
+            .map_err(io::Error::from)
+            .map_err(CommandFailure::output)?,
+        BenchFormat::Markdown => {
             let tables: Vec<String> = findings.tables().iter().map(Table::markdown).collect();
             let date = Timestamp::now().strftime("%Y-%m-%d");
             format!(
@@ -110,14 +110,14 @@ fn conclude(options: &Common, findings: &Findings) -> Result<(), Failure> {
                 version().replace('\n', ", ")
             )
         }
-        Format::Table => {
+        BenchFormat::Table => {
             let tables: Vec<String> = findings.tables().iter().map(ToString::to_string).collect();
             let report =
                 page.map(|page| format!("\nReport: {}", page.display())).unwrap_or_default();
             format!("{}\nMeasured on: {}{report}", tables.join("\n"), findings.machine.line())
         }
     };
-    writeln!(io::stdout(), "{text}").map_err(Failure::output)?;
+    writeln!(io::stdout(), "{text}").map_err(CommandFailure::output)?;
     if !findings.machine.optimized {
         tracing::warn!(
             "this flowgauge was built without optimizations, so its figures are meaningless; use cargo build --release"
@@ -125,7 +125,7 @@ fn conclude(options: &Common, findings: &Findings) -> Result<(), Failure> {
     }
     let broken = findings.broken();
     if options.check && !broken.is_empty() {
-        return Err(Failure::Failed(format!("limit exceeded: {}", broken.join("; "))));
+        return Err(CommandFailure::Failed(format!("limit exceeded: {}", broken.join("; "))));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `flowgauge reproduce`: repeats the experiments of papers.
 
-use flowgauge::reproduce::{Reproduce, What};
-use flowgauge::{Failure, bar};
+use flowgauge::reproduce::{Paper, Reproduce};
+use flowgauge::{CommandFailure, bar};
 use flowgauge_bench::parallel::Progress;
 use flowgauge_bench::report::html::Page;
 use flowgauge_bench::report::{Directory, Table, escape};
@@ -10,31 +10,31 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Runs the requested reproductions.
-pub(crate) fn execute(options: &Reproduce) -> Result<(), Failure> {
+pub(crate) fn execute(options: &Reproduce) -> Result<(), CommandFailure> {
     let directory = |what| match (options.what, &options.out) {
         (_, None) => default_directory(what),
-        (What::All, Some(out)) => out.join(what.name()),
+        (Paper::All, Some(out)) => out.join(what.name()),
         (_, Some(out)) => out.clone(),
     };
-    if !matches!(options.what, What::All) {
+    if !matches!(options.what, Paper::All) {
         return one(options, options.what, &directory(options.what)).map(drop);
     }
     let mut pages = Vec::new();
-    for what in What::EACH {
+    for what in Paper::EACH {
         pages.push((what, one(options, what, &directory(what))?));
     }
     let index = index(options, &pages)?;
-    writeln!(io::stdout(), "all reports: {}", index.display()).map_err(Failure::output)
+    writeln!(io::stdout(), "all reports: {}", index.display()).map_err(CommandFailure::output)
 }
 
 /// Writes a page that links to all reports, and returns its path.
-fn index(options: &Reproduce, pages: &[(What, PathBuf)]) -> Result<PathBuf, Failure> {
+fn index(options: &Reproduce, pages: &[(Paper, PathBuf)]) -> Result<PathBuf, CommandFailure> {
     let mut index = Page::new("Experiments of papers, repeated");
     index.lead("Each report compares the paper's figures with ours, with plots. All measurements are next to it as CSV files.");
     // The page is next to the reports, or in a directory next to theirs.
     let (directory, up) = match &options.out {
         Some(out) => (out.clone(), ""),
-        None => (default_directory(What::All), "../"),
+        None => (default_directory(Paper::All), "../"),
     };
     index.list(pages.iter().map(|(what, page)| {
         let place: Vec<_> = page
@@ -56,7 +56,7 @@ fn index(options: &Reproduce, pages: &[(What, PathBuf)]) -> Result<PathBuf, Fail
 }
 
 /// Runs one reproduction, prints its tables, and returns the path of its page.
-fn one(options: &Reproduce, what: What, directory: &Path) -> Result<PathBuf, Failure> {
+fn one(options: &Reproduce, what: Paper, directory: &Path) -> Result<PathBuf, CommandFailure> {
     let bar = bar(Some(1), what.name().to_owned());
     let report = report(options, what, directory, &|done, total| {
         bar.set_length(total);
@@ -66,21 +66,23 @@ fn one(options: &Reproduce, what: What, directory: &Path) -> Result<PathBuf, Fai
     let (tables, page) = report?;
     let mut out = io::stdout().lock();
     let written = tables.iter().try_for_each(|table| writeln!(out, "{table}"));
-    written.and_then(|()| writeln!(out, "report: {}", page.display())).map_err(Failure::output)?;
+    written
+        .and_then(|()| writeln!(out, "report: {}", page.display()))
+        .map_err(CommandFailure::output)?;
     Ok(page)
 }
 
 /// Runs one reproduction and writes its report. Returns its tables and the path of its page.
 fn report(
     options: &Reproduce,
-    what: What,
+    what: Paper,
     directory: &Path,
     progress: &Progress<'_>,
 ) -> Result<(Vec<Table>, PathBuf), ReproduceError> {
     let seeds =
         |quick, default| options.seeds.unwrap_or(if options.quick { quick } else { default });
     match what {
-        What::All | What::Whll => {
+        Paper::All | Paper::Whll => {
             let options = whll::Options {
                 seeds: seeds(whll::QUICK_SEEDS, whll::SEEDS),
                 read_skew: options.read_skew,
@@ -88,21 +90,21 @@ fn report(
             let findings = whll::run(&options, progress)?;
             Ok((findings.tables().into(), findings.write(directory)?))
         }
-        What::P4log => {
+        Paper::P4log => {
             let findings = p4log::run(
                 if options.quick { p4log::QUICK_NUMBERS } else { p4log::NUMBERS },
                 progress,
             )?;
             Ok((findings.tables(), findings.write(directory)?))
         }
-        What::P4exp => {
+        Paper::P4exp => {
             let findings = p4exp::run(
                 if options.quick { p4exp::QUICK_NUMBERS } else { p4exp::NUMBERS },
                 progress,
             )?;
             Ok((findings.tables(), findings.write(directory)?))
         }
-        What::P4entropy => {
+        Paper::P4entropy => {
             let seeds = seeds(p4entropy::QUICK_SEEDS, p4entropy::SEEDS);
             let findings = p4entropy::run(
                 &p4entropy::Options { seeds, ..p4entropy::Options::default() },
@@ -110,21 +112,21 @@ fn report(
             )?;
             Ok((findings.tables(), findings.write(directory)?))
         }
-        What::Rap => {
+        Paper::Rap => {
             let findings = rap::run(seeds(rap::QUICK_SEEDS, rap::SEEDS), progress);
             Ok((findings.tables().into(), findings.write(directory)?))
         }
-        What::Fridge => {
+        Paper::Fridge => {
             let findings = fridge::run(seeds(fridge::QUICK_SEEDS, fridge::SEEDS), progress);
             Ok((findings.tables().into(), findings.write(directory)?))
         }
-        What::Reorder => {
+        Paper::Reorder => {
             let findings = reorder::run(seeds(reorder::QUICK_SEEDS, reorder::SEEDS), progress);
             Ok((findings.tables().into(), findings.write(directory)?))
         }
     }
 }
 
-fn default_directory(what: What) -> PathBuf {
+fn default_directory(what: Paper) -> PathBuf {
     PathBuf::from(format!("flowgauge-{}", what.name()))
 }

@@ -2,15 +2,15 @@
 
 use flowgauge_core::delay::DelaySamples;
 use flowgauge_core::delay::histogram::Histogram;
-use flowgauge_core::delay::{Algorithm, Kind, Kinds, Settings};
-use flowgauge_core::measurement::{Parts, Pass};
+use flowgauge_core::delay::{Algorithm, DelayKind, Kinds, Settings};
+use flowgauge_core::measurement::{MeasureContext, MeasurementMemory};
 use flowgauge_core::{
-    Arrival, Bank, Context, Delay, Link, Measurement, Observation, Record, Shared, SharedLasting,
-    Sharing, State, Tabulation, Zeroed,
+    Arrival, Bank, Context, CountFrames, Delay, Link, Measurement, Observation, Shared,
+    SharedLasting, Sharing, State, Tabulation, Zeroed,
 };
 use flowgauge_core::{HashMode, HostMeasurement as _, Listed as _};
 use flowgauge_ctl::measurement::delay::estimate::{Fridge, quantiles};
-use flowgauge_traffic::delay::{DelayProfile, DelayTraffic, Request, Shape};
+use flowgauge_traffic::delay::{DelayProfile, DelayShape, DelayTraffic, RequestTimes};
 
 /// Requests of a trace.
 pub const REQUESTS: u64 = 1_250_000;
@@ -79,8 +79,8 @@ impl Recipe {
 
     fn profile(self, requests: u64) -> DelayProfile {
         let shape = match self {
-            Recipe::LogUniform => Shape::LogUniform,
-            Recipe::Bimodal => Shape::Bimodal,
+            Recipe::LogUniform => DelayShape::LogUniform,
+            Recipe::Bimodal => DelayShape::Bimodal,
         };
         DelayProfile { requests, ..DelayProfile::new(shape) }
     }
@@ -190,7 +190,7 @@ impl Setup {
             Method::Expiry(share) => exact(delays, share) as u32,
             _ => 0,
         };
-        let (kinds, slots_log2) = (Kinds::NONE.with(Kind::TcpData), self.memory_log2 - 1);
+        let (kinds, slots_log2) = (Kinds::NONE.with(DelayKind::TcpData), self.memory_log2 - 1);
         Settings {
             kinds,
             algorithm,
@@ -261,7 +261,7 @@ pub(super) fn times(histograms: &[(Histogram, f64)]) -> Option<Vec<f64>> {
         .iter()
         .map(|(histogram, admitted)| Fridge { histogram, admitted: *admitted })
         .collect();
-    quantiles(&fridges, &shares(), f64::from(1_u32 << Kind::TcpData.tick_bits()))
+    quantiles(&fridges, &shares(), f64::from(1_u32 << DelayKind::TcpData.tick_bits()))
 }
 
 /// Trace and the seed of the tables that count it.
@@ -311,8 +311,8 @@ impl CountingTable {
         }
     }
 
-    fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
-        let parts = Parts {
+    fn count(&mut self, pass: &MeasureContext<'_>, packets: &[Observation]) {
+        let parts = MeasurementMemory {
             own: Delay::core(&mut self.bank),
             lasting: &mut self.samples,
             shared: &(),
@@ -326,7 +326,7 @@ impl CountingTable {
         let delay = Delay::core(&mut self.bank);
         let histogram = |fridge| {
             let (share, bits) = settings.admitted(fridge);
-            let histogram = delay.histogram(&settings, Kind::TcpData, false, fridge)?;
+            let histogram = delay.histogram(&settings, DelayKind::TcpData, false, fridge)?;
             Some((histogram.clone(), f64::from(share) / 2_f64.powi(bits as i32)))
         };
         let histograms: Vec<_> = (0..settings.fridges()).filter_map(histogram).collect();
@@ -347,7 +347,7 @@ impl Run {
         let profile = self.recipe.profile(self.requests);
         let end = profile.request(self.requests.saturating_sub(1)).at_ns;
         let (mut delays, mut late) = (Vec::new(), Vec::new());
-        for Request { at_ns, delay_ns, .. } in
+        for RequestTimes { at_ns, delay_ns, .. } in
             (0..self.requests).map(|index| profile.request(index))
         {
             delay_ns.into_iter().for_each(|delay| {
@@ -364,7 +364,7 @@ impl Run {
         drop(delays);
 
         let tabulation = Tabulation::from_seed(self.seed);
-        let pass = Pass {
+        let pass = MeasureContext {
             hash: HashMode::Tabulated,
             tabulation: &tabulation,
             sharing: Sharing::Alone,
@@ -373,7 +373,7 @@ impl Run {
             bank: 0,
         };
         // All tables need the same fields of a packet.
-        let any = Settings { kinds: Kinds::NONE.with(Kind::TcpData), ..Settings::DEFAULT };
+        let any = Settings { kinds: Kinds::NONE.with(DelayKind::TcpData), ..Settings::DEFAULT };
         let settings = flowgauge_core::Settings { delay: any, ..flowgauge_core::Settings::DEFAULT };
         let context = Context::new(settings, &tabulation, Sharing::Alone);
         let (mut state, shared) = (State::boxed(), Shared::boxed());

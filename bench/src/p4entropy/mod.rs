@@ -16,7 +16,7 @@ use crate::statistics::{Spread, mean};
 use flowgauge_core::entropy::{POWER, in_integers, of_window};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::{PER_PACKET, PER_WINDOW};
-use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch};
+use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, SketchTotals, Tabulation};
 use flowgauge_ctl::measurement::entropy::estimate::estimate;
 use flowgauge_traffic::{Generator, Profile, Sources};
 use hashbrown::HashMap;
@@ -191,7 +191,7 @@ impl Job {
             crcs.iter().for_each(|&crc| {
                 entropy.update(&sketch, Sharing::Alone, kind, shape, crc, &tabulation)
             });
-            let mut cells = Box::new(WideSketch::new());
+            let mut cells = Box::new(SketchTotals::new());
             sketch.merge_into(&mut cells, kind, shape);
             let (packets, sum) = (crcs.len() as u64, entropy.sum);
             let floating = estimate(packets, sum, &cells, shape, kind);

@@ -1,7 +1,7 @@
 //! One stream through tables of heavy hitters.
 
 use flowgauge_core::hash::crc32;
-use flowgauge_core::heavy::{Algorithm, Item, Settings, Table};
+use flowgauge_core::heavy::{Algorithm, HeavyTable, Item, Settings};
 use flowgauge_core::{FlowKey, Heavy};
 use flowgauge_traffic::{Generator, Profile, Sources};
 use hashbrown::HashMap;
@@ -102,7 +102,7 @@ fn held(algorithm: Algorithm, sources: &[u32], top: &[(u32, u64)]) -> TableConte
     TableContent { algorithm, ranks: found.iter().map(Option::is_some).collect(), count_error }
 }
 
-fn count<const N: usize>(table: &mut Table<N>, settings: &Settings, source: u32) {
+fn count<const N: usize>(table: &mut HeavyTable<N>, settings: &Settings, source: u32) {
     let bytes = source.to_be_bytes();
     table.update(
         settings,
@@ -146,7 +146,7 @@ impl Skewed {
         // Multiplication by an odd number is a bijection: addresses are distinct and unordered.
         let start: u32 = random.random();
         let address = |flow: u32| flow.wrapping_add(start).wrapping_mul(0x9e37_79b1);
-        let mut table = Box::new(Table::<{ 1 << 14 }>::new());
+        let mut table = Box::new(HeavyTable::<{ 1 << 14 }>::new());
         let mut others = self.size()..;
         for _ in 0..self.packets() {
             let heavy = random.random_bool(self.heavy_share);

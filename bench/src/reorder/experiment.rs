@@ -1,11 +1,11 @@
 //! Traffic of many prefixes, some of them reordering packets, through tables of both algorithms and
 //! several sizes.
 
-use flowgauge_core::measurement::{Parts, Pass};
-use flowgauge_core::reorder::{Algorithm, IDLE_TICKS, Prefix, Settings};
+use flowgauge_core::measurement::{MeasureContext, MeasurementMemory};
+use flowgauge_core::reorder::{Algorithm, IDLE_TICKS, PrefixCounts, Settings};
 use flowgauge_core::{
-    Arrival, Context, Link, Measurement, Observation, Record, Reorder, Shared, Sharing, State,
-    Tabulation, WideBank, Zeroed,
+    Arrival, Context, CountFrames, Link, Measurement, Observation, Reorder, Shared, Sharing, State,
+    Tabulation, WindowTotals, Zeroed,
 };
 use flowgauge_core::{HashMode, HostMeasurement as _, Listed as _};
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH, reorders, share};
@@ -242,21 +242,25 @@ impl CountingTable {
         CountingTable { setup, shared: Shared::boxed() }
     }
 
-    fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
+    fn count(&mut self, pass: &MeasureContext<'_>, packets: &[Observation]) {
         let [bank, _] = &self.shared.banks;
         let shared_lasting = Reorder::shared_lasting(&self.shared.lasting);
-        let parts =
-            Parts { own: &mut (), lasting: &mut (), shared: Reorder::shared(bank), shared_lasting };
+        let parts = MeasurementMemory {
+            own: &mut (),
+            lasting: &mut (),
+            shared: Reorder::shared(bank),
+            shared_lasting,
+        };
         Reorder::measure(&self.setup.settings(), parts, pass, packets);
     }
 
     fn results(&self, truth: &HashMap<u64, PrefixBehaviour>) -> TableResult {
-        let mut wide = WideBank::boxed();
+        let mut wide = WindowTotals::boxed();
         let sum = &mut wide.reorder;
         let [bank, _] = &self.shared.banks;
         Reorder::merge_shared(sum, Reorder::shared(bank), &self.setup.settings());
-        let of = |prefix: &Prefix| truth.get(&prefix.prefix).copied().unwrap_or_default();
-        let found: Vec<(&Prefix, PrefixBehaviour)> = sum
+        let of = |prefix: &PrefixCounts| truth.get(&prefix.prefix).copied().unwrap_or_default();
+        let found: Vec<(&PrefixCounts, PrefixBehaviour)> = sum
             .prefixes()
             .filter(|prefix| reorders(prefix))
             .map(|prefix| (prefix, of(prefix)))
@@ -292,7 +296,7 @@ impl Run {
         let mut tables: Vec<CountingTable> =
             setups.iter().map(|setup| CountingTable::new(*setup)).collect();
         let tabulation = Tabulation::from_seed(self.seed);
-        let pass = Pass {
+        let pass = MeasureContext {
             hash: HashMode::Tabulated,
             tabulation: &tabulation,
             sharing: Sharing::Alone,

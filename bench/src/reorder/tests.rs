@@ -1,6 +1,6 @@
 use super::experiment::PrefixBehaviour;
 use super::*;
-use flowgauge_core::reorder::Prefix;
+use flowgauge_core::reorder::PrefixCounts;
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH, reorders};
 use flowgauge_traffic::reorder::{PrefixTruth, ReorderProfile};
 use std::net::{IpAddr, Ipv4Addr};
@@ -84,8 +84,9 @@ fn prefixes_are_heavy_and_found_beyond_the_bounds() {
     };
     assert_eq!([is(300, 2, 1, true), is(299, 4, 0, true)], [(false, false); 2]);
     assert_eq!([is(300, 2, 2, true), is(300, 4, 0, false)], [(true, true), (true, false)]);
-    let is_found =
-        |packets, out_of_order| reorders(&Prefix { packets, out_of_order, ..Prefix::default() });
+    let is_found = |packets, out_of_order| {
+        reorders(&PrefixCounts { packets, out_of_order, ..PrefixCounts::default() })
+    };
     assert_eq!(
         [(100, 2), (299, 3), (300, 3)].map(|(packets, late)| is_found(packets, late)),
         [false, true, false]

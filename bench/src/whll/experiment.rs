@@ -3,8 +3,8 @@
 use super::thesis::{Configuration, RATE, TRACE_RATE};
 use crate::error::ReproduceError;
 use flowgauge_core::{HashMode, Settings, cardinality};
-use flowgauge_ctl::clock::{Clock, Trace, Woken, nanoseconds};
-use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, Histogram, estimate_from};
+use flowgauge_ctl::clock::{Clock, Trace, WakeReason, nanoseconds};
+use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, LevelHistogram, estimate_from};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::poll::{self, Pace};
 use flowgauge_dataplane::{Dataplane, Poll, Snapshot, Tables};
@@ -103,7 +103,7 @@ pub struct Estimates([f64; Estimator::ALL.len()]);
 impl Estimates {
     fn new(snapshot: &Snapshot, settings: &Settings) -> Result<Self, ReproduceError> {
         let histogram =
-            Histogram::new(snapshot.bank.cardinality.levels(settings.cardinality.precision))?;
+            LevelHistogram::new(snapshot.bank.cardinality.levels(settings.cardinality.precision))?;
         Ok(Estimates(Estimator::ALL.map(|estimator| estimate_from(&histogram, estimator).value)))
     }
 
@@ -249,9 +249,9 @@ impl Experiment {
 
     fn wait(&self, clock: &mut Trace, until: u64) -> Result<(), ReproduceError> {
         match clock.wait_until(until) {
-            Woken::Reached => Ok(()),
+            WakeReason::Reached => Ok(()),
             // The traffic is endless and not interrupted.
-            Woken::Interrupted | Woken::Ended { .. } | Woken::Failed => {
+            WakeReason::Interrupted | WakeReason::Ended { .. } | WakeReason::Failed => {
                 Err(ReproduceError::TrafficFailed {
                     interface: format!("memory:{}", self.traffic.profile(self.seed)),
                 })

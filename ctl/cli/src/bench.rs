@@ -1,6 +1,6 @@
 //! Options of `flowgauge bench`, which measures the cost of counting on this machine.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::generate::{self, Target};
 use crate::value::{self, Cpus, PortSpec};
 use clap::{Args, Subcommand, ValueEnum};
@@ -22,7 +22,7 @@ use std::time::Duration;
 pub struct Bench {
     /// Benchmark to run.
     #[command(subcommand)]
-    pub what: What,
+    pub what: Benchmark,
 }
 
 /// Benchmark to run, with its options.
@@ -31,7 +31,7 @@ pub struct Bench {
     missing_docs,
     reason = "the options of each say it, in the help too, which a line here would replace"
 )]
-pub enum What {
+pub enum Benchmark {
     LineRate(Box<LineRate>),
     Packet(Packet),
     Peers(Peers),
@@ -41,7 +41,7 @@ pub enum What {
 
 /// Options of every benchmark.
 #[derive(Args)]
-pub struct Common {
+pub struct BenchOptions {
     /// Run fewer rounds, for a first impression with less stable figures
     #[arg(long)]
     pub quick: bool,
@@ -53,7 +53,7 @@ pub struct Common {
 
     /// Output format
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub format: Format,
+    pub format: BenchFormat,
 
     /// Write a page with plots (NAME.html) and the figures (NAME.json) to this directory, replacing
     /// files of the same names
@@ -63,7 +63,7 @@ pub struct Common {
 
 /// Output format of a benchmark.
 #[derive(Clone, Copy, Default, ValueEnum)]
-pub enum Format {
+pub enum BenchFormat {
     /// Text table.
     #[default]
     Table,
@@ -115,7 +115,7 @@ pub struct LineRate {
 
     /// Options of every benchmark.
     #[command(flatten)]
-    pub common: Common,
+    pub common: BenchOptions,
 }
 
 /// Measure the cost of counting in user space, stage by stage, with frames in cache and in memory.
@@ -123,7 +123,7 @@ pub struct LineRate {
 pub struct Packet {
     /// Options of every benchmark.
     #[command(flatten)]
-    pub common: Common,
+    pub common: BenchOptions,
 }
 
 /// Measure other crates and programs that do the same work.
@@ -137,7 +137,7 @@ pub struct Packet {
 pub struct Peers {
     /// Options of every benchmark.
     #[command(flatten)]
-    pub common: Common,
+    pub common: BenchOptions,
 }
 
 /// Measure how the cost of counting scales with flows, registers, windows, frames and workers.
@@ -148,7 +148,7 @@ pub struct Peers {
 pub struct Scale {
     /// Options of every benchmark.
     #[command(flatten)]
-    pub common: Common,
+    pub common: BenchOptions,
 }
 
 /// Measure the cost of counting in the kernel, compared with programs that do nothing.
@@ -160,16 +160,16 @@ pub struct Scale {
 pub struct Xdp {
     /// Options of every benchmark.
     #[command(flatten)]
-    pub common: Common,
+    pub common: BenchOptions,
 }
 
 impl Bench {
     /// Rejects contradictory options before the benchmark starts.
     ///
     /// # Errors
-    /// [`Failure::Usage`] for a port that has no line rate.
-    pub fn check(&self) -> Result<(), Failure> {
-        let What::LineRate(asked) = &self.what else { return Ok(()) };
+    /// [`CommandFailure::Usage`] for a port that has no line rate.
+    pub fn check(&self) -> Result<(), CommandFailure> {
+        let Benchmark::LineRate(asked) = &self.what else { return Ok(()) };
         if matches!(asked.port, Some(PortSpec::Pcap(_) | PortSpec::Memory(_))) {
             return Err(no_line_rate());
         }
@@ -179,6 +179,8 @@ impl Bench {
 
 /// Returns the failure for a port that has no line rate.
 #[must_use]
-pub fn no_line_rate() -> Failure {
-    Failure::Usage("the line rate can only be measured of an af_xdp: or dpdk: port".to_owned())
+pub fn no_line_rate() -> CommandFailure {
+    CommandFailure::Usage(
+        "the line rate can only be measured of an af_xdp: or dpdk: port".to_owned(),
+    )
 }

@@ -3,10 +3,10 @@
 //! All three pass through the parser of the command line. The file is TOML with the long option
 //! names as keys; each `[[source]]` table in it is a source of packets with options that override
 //! those above. Variables named after the options override the file, and the command line overrides
-//! both. [`Configuration::read`] collects the options as [`Given`] with their origin, and [`fill`]
+//! both. [`Configuration::read`] collects the options as [`GivenOption`] with their origin, and [`fill`]
 //! puts the effective ones into an options struct.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::nearest::nearest;
 use clap::error::ContextKind;
 use clap::parser::ValueSource;
@@ -40,30 +40,30 @@ const SOURCE: &str = "source";
 
 /// Place where an option was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum OptionOrigin {
     Line { file: PathBuf, line: usize },
     Variable(String),
     Flag(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for OptionOrigin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Line { file, line } => write!(formatter, "{}:{line}", file.display()),
-            Origin::Variable(name) => write!(formatter, "{name} in the environment"),
-            Origin::Flag(name) => write!(formatter, "--{name} on the command line"),
+            OptionOrigin::Line { file, line } => write!(formatter, "{}:{line}", file.display()),
+            OptionOrigin::Variable(name) => write!(formatter, "{name} in the environment"),
+            OptionOrigin::Flag(name) => write!(formatter, "--{name} on the command line"),
         }
     }
 }
 
 /// Option that was given.
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
+pub(crate) struct GivenOption {
     /// Long name of the option.
     pub(crate) key: String,
     /// Its values as written on the command line.
     pub(crate) texts: Vec<String>,
-    pub(crate) origin: Origin,
+    pub(crate) origin: OptionOrigin,
     matches: ArgMatches,
 }
 
@@ -72,18 +72,18 @@ pub(crate) struct Given {
 pub(crate) struct SourceTable {
     pub(crate) name: String,
     /// Place of the table in the file.
-    pub(crate) origin: Origin,
-    given: Vec<Given>,
+    pub(crate) origin: OptionOrigin,
+    given: Vec<GivenOption>,
 }
 
 /// All options that were given, by origin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configuration {
     pub(crate) file: Option<PathBuf>,
-    common: Vec<Given>,
+    common: Vec<GivenOption>,
     pub(crate) sources: Vec<SourceTable>,
-    environment: Vec<Given>,
-    command_line: Vec<Given>,
+    environment: Vec<GivenOption>,
+    command_line: Vec<GivenOption>,
 }
 
 /// Position in the text and description of a problem.
@@ -92,7 +92,7 @@ type Problem = (usize, String);
 impl Configuration {
     /// Reads the options of `K` from the command line, the environment and the file that one of
     /// them names.
-    pub(crate) fn read<K: Known>(given: &ArgMatches) -> Result<Self, Failure> {
+    pub(crate) fn read<K: KnownOptions>(given: &ArgMatches) -> Result<Self, CommandFailure> {
         let keys = Keys::new::<K>();
         let environment = environment(&keys, |name| env::var(name).ok())?;
         known_variables(
@@ -100,7 +100,7 @@ impl Configuration {
             env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()),
         )?;
         let command_line = command_line(&keys, given);
-        let is_config = |given: &&Given| given.key == "config";
+        let is_config = |given: &&GivenOption| given.key == "config";
         let file = command_line
             .iter()
             .chain(&environment)
@@ -115,7 +115,7 @@ impl Configuration {
     }
 
     /// Reads a file alone.
-    pub(crate) fn of_file<K: Known>(file: &Path) -> Result<Self, Failure> {
+    pub(crate) fn of_file<K: KnownOptions>(file: &Path) -> Result<Self, CommandFailure> {
         let (common, sources) = read(&Keys::new::<K>(), file)?;
         let configuration = Configuration {
             file: Some(file.to_owned()),
@@ -129,16 +129,16 @@ impl Configuration {
 
     /// Parses a text as if it were a file.
     #[cfg(test)]
-    pub(crate) fn of_text<K: Known>(text: &str) -> Self {
+    pub(crate) fn of_text<K: KnownOptions>(text: &str) -> Self {
         let (common, sources) = parse(&Keys::new::<K>(), Path::new("run.toml"), text).unwrap();
         Configuration { common, sources, ..Configuration::default() }
     }
 
     /// Rejects a common option that names a source if the file has `[[source]]` tables.
-    fn check(&self) -> Result<(), Failure> {
-        let says = |given: &&Given| ORIGINS.contains(&given.key.as_str());
+    fn check(&self) -> Result<(), CommandFailure> {
+        let says = |given: &&GivenOption| ORIGINS.contains(&given.key.as_str());
         match self.common().find(says) {
-            Some(given) if !self.sources.is_empty() => Err(Failure::Usage(format!(
+            Some(given) if !self.sources.is_empty() => Err(CommandFailure::Usage(format!(
                 "{}: {} cannot be combined with [[source]] tables; move it into one of them",
                 given.origin, given.key
             ))),
@@ -147,7 +147,7 @@ impl Configuration {
     }
 
     /// Returns the options that apply to all sources, in ascending order of precedence.
-    fn common(&self) -> impl Iterator<Item = &Given> {
+    fn common(&self) -> impl Iterator<Item = &GivenOption> {
         self.common.iter().chain(&self.environment).chain(&self.command_line)
     }
 
@@ -155,16 +155,16 @@ impl Configuration {
     fn applicable<'a>(
         &'a self,
         source: Option<&'a SourceTable>,
-    ) -> impl Iterator<Item = &'a Given> {
+    ) -> impl Iterator<Item = &'a GivenOption> {
         let own = source.into_iter().flat_map(|source| &source.given);
         self.common.iter().chain(own).chain(&self.environment).chain(&self.command_line)
     }
 
     /// Returns the effective options of a source, each one once.
-    pub(crate) fn effective(&self, source: Option<&SourceTable>) -> Vec<Given> {
-        let all: Vec<&Given> = self.applicable(source).collect();
+    pub(crate) fn effective(&self, source: Option<&SourceTable>) -> Vec<GivenOption> {
+        let all: Vec<&GivenOption> = self.applicable(source).collect();
         let mut seen = BTreeSet::new();
-        let mut last: Vec<Given> =
+        let mut last: Vec<GivenOption> =
             all.into_iter().rev().filter(|given| seen.insert(&given.key)).cloned().collect();
         last.reverse();
         last
@@ -172,16 +172,19 @@ impl Configuration {
 }
 
 /// Fills in options.
-pub(crate) fn fill(options: &mut impl FromArgMatches, given: &[Given]) -> Result<(), Failure> {
+pub(crate) fn fill(
+    options: &mut impl FromArgMatches,
+    given: &[GivenOption],
+) -> Result<(), CommandFailure> {
     // Later options override earlier ones.
     given
         .iter()
         .try_for_each(|given| options.update_from_arg_matches(&given.matches))
-        .map_err(|error| Failure::Usage(error.to_string()))
+        .map_err(|error| CommandFailure::Usage(error.to_string()))
 }
 
 /// Set of options that can be given in the file, in the environment and on the command line.
-pub(crate) trait Known: Args {
+pub(crate) trait KnownOptions: Args {
     /// Options of the whole process, which a source cannot override.
     type OfProcess: Args;
 }
@@ -196,7 +199,7 @@ struct Keys {
 }
 
 impl Keys {
-    fn new<K: Known>() -> Self {
+    fn new<K: KnownOptions>() -> Self {
         let known = K::augment_args(Command::new("configuration").no_binary_name(true));
         Keys {
             parser: RefCell::new(known.clone()),
@@ -228,7 +231,10 @@ pub(crate) fn variable(key: &str) -> String {
 }
 
 /// Returns the options that the environment sets. Empty variables are ignored.
-fn environment(keys: &Keys, value: impl Fn(&str) -> Option<String>) -> Result<Vec<Given>, Failure> {
+fn environment(
+    keys: &Keys,
+    value: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<GivenOption>, CommandFailure> {
     let mut given = Vec::new();
     for option in keys.iter() {
         let Some(key) = option.get_long() else { continue };
@@ -238,14 +244,19 @@ fn environment(keys: &Keys, value: impl Fn(&str) -> Option<String>) -> Result<Ve
             if is_list(option) { text.split(',').map(str::to_owned).collect() } else { vec![text] };
         let matches = keys
             .parsed(key, &texts)
-            .map_err(|problem| Failure::Usage(format!("{name}: {problem}")))?;
-        given.push(Given { key: key.to_owned(), texts, origin: Origin::Variable(name), matches });
+            .map_err(|problem| CommandFailure::Usage(format!("{name}: {problem}")))?;
+        given.push(GivenOption {
+            key: key.to_owned(),
+            texts,
+            origin: OptionOrigin::Variable(name),
+            matches,
+        });
     }
     Ok(given)
 }
 
 /// Rejects variables that start with the prefix and set no option, which are probably mistyped.
-fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(), Failure> {
+fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(), CommandFailure> {
     let options: Vec<String> =
         keys.iter().filter_map(|option| option.get_long()).map(variable).collect();
     let is_known =
@@ -261,11 +272,11 @@ fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(
             variable("window")
         ),
     };
-    Err(Failure::Usage(format!("{name} in the environment is not an option; {advice}")))
+    Err(CommandFailure::Usage(format!("{name} in the environment is not an option; {advice}")))
 }
 
 /// Returns the options of the command line, which clap has validated.
-fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<Given> {
+fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<GivenOption> {
     let option = |option: &Arg| {
         let (id, key) = (option.get_id().as_str(), option.get_long()?);
         if !matches!(given.try_contains_id(id), Ok(true))
@@ -276,18 +287,27 @@ fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<Given> {
         let texts: Vec<String> =
             given.get_raw(id)?.map(|text| text.to_string_lossy().into_owned()).collect();
         let matches = keys.parsed(key, &texts).ok()?;
-        Some(Given { key: key.to_owned(), texts, origin: Origin::Flag(key.to_owned()), matches })
+        Some(GivenOption {
+            key: key.to_owned(),
+            texts,
+            origin: OptionOrigin::Flag(key.to_owned()),
+            matches,
+        })
     };
     keys.iter().filter_map(option).collect()
 }
 
 /// Reads the options and the sources of a configuration file.
-fn read(keys: &Keys, path: &Path) -> Result<(Vec<Given>, Vec<SourceTable>), Failure> {
+fn read(keys: &Keys, path: &Path) -> Result<(Vec<GivenOption>, Vec<SourceTable>), CommandFailure> {
     let name = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Usage(format!("cannot read configuration {name}: {error}")))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        CommandFailure::Usage(format!("cannot read configuration {name}: {error}"))
+    })?;
     parse(keys, path, &text).map_err(|(position, problem)| {
-        Failure::Usage(format!("configuration {name}, line {}: {problem}", line(&text, position)))
+        CommandFailure::Usage(format!(
+            "configuration {name}, line {}: {problem}",
+            line(&text, position)
+        ))
     })
 }
 
@@ -296,7 +316,11 @@ fn line(text: &str, position: usize) -> usize {
 }
 
 /// Parses the options and the sources of a text, or returns the first problem.
-fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
+fn parse(
+    keys: &Keys,
+    path: &Path,
+    text: &str,
+) -> Result<(Vec<GivenOption>, Vec<SourceTable>), Problem> {
     let syntax = |error: toml::de::Error| {
         (error.span().map_or(0, |span| span.start), error.message().replace('\n', " "))
     };
@@ -353,7 +377,7 @@ fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<Source
         let line = line(text, table.iter().map(|(key, _)| key.span().start).min().unwrap_or(at));
         named.push(SourceTable {
             name,
-            origin: Origin::Line { file: path.to_owned(), line },
+            origin: OptionOrigin::Line { file: path.to_owned(), line },
             given,
         });
     }
@@ -379,7 +403,7 @@ impl Reader<'_> {
         table: &DeTable<'_>,
         options: &[&Arg],
         others: &[&str],
-    ) -> Result<Vec<Given>, Problem> {
+    ) -> Result<Vec<GivenOption>, Problem> {
         let mut entries: Vec<_> =
             table.iter().filter(|(key, _)| !others.contains(&key.get_ref().as_ref())).collect();
         entries.sort_by_key(|(key, _)| key.span().start);
@@ -393,11 +417,11 @@ impl Reader<'_> {
             let texts = texts(option, value.get_ref())
                 .ok_or_else(|| at_value(wanted(option).to_owned()))?;
             let matches = self.keys.parsed(name, &texts).map_err(at_value)?;
-            let origin = Origin::Line {
+            let origin = OptionOrigin::Line {
                 file: self.path.to_owned(),
                 line: line(self.text, key.span().start),
             };
-            Ok(Given { key: name.to_owned(), texts, origin, matches })
+            Ok(GivenOption { key: name.to_owned(), texts, origin, matches })
         });
         given.collect()
     }
@@ -466,7 +490,7 @@ mod tests {
     use super::*;
     use crate::options::run::Run;
 
-    fn parse(text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
+    fn parse(text: &str) -> Result<(Vec<GivenOption>, Vec<SourceTable>), Problem> {
         super::parse(&Keys::new::<Run>(), Path::new("run.toml"), text)
     }
 
@@ -517,7 +541,7 @@ mod tests {
         let configuration = Configuration { common, sources, ..Configuration::default() };
         let listed = |source: Option<usize>| -> Vec<String> {
             let source = source.map(|index| &configuration.sources[index]);
-            let listed = |given: &Given| {
+            let listed = |given: &GivenOption| {
                 format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin)
             };
             configuration.effective(source).iter().map(listed).collect()

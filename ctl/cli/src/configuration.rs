@@ -2,8 +2,8 @@
 //! origin.
 
 use crate::agent;
-use crate::config::{Configuration, Given};
-use crate::error::Failure;
+use crate::config::{Configuration, GivenOption};
+use crate::error::CommandFailure;
 use crate::options::run::Run;
 use clap::{ArgMatches, Args, Subcommand};
 use flowgauge_ctl::output::escaped;
@@ -53,7 +53,7 @@ struct Print {
 }
 
 impl Config {
-    pub(crate) fn execute(self, given: &ArgMatches) -> Result<(), Failure> {
+    pub(crate) fn execute(self, given: &ArgMatches) -> Result<(), CommandFailure> {
         match self.command {
             Command::Check(Check { file }) => {
                 let configuration = Configuration::of_file::<Run>(&file)?;
@@ -64,7 +64,7 @@ impl Config {
                     many => format!("{many} sources"),
                 };
                 writeln!(stdout(), "{}: ok, {sources}", escaped(&file.display().to_string()))
-                    .map_err(Failure::output)
+                    .map_err(CommandFailure::output)
             }
             Command::Print(print) => {
                 let given = given.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Config {
                 let configuration = Configuration::read::<Run>(&given)?;
                 agent::check(&configuration)?;
                 let mut out = stdout().lock();
-                print_all(&configuration, print.origin, &mut out).map_err(Failure::output)
+                print_all(&configuration, print.origin, &mut out).map_err(CommandFailure::output)
             }
         }
     }
@@ -81,7 +81,7 @@ impl Config {
 
 fn print_all(configuration: &Configuration, origin: bool, out: &mut impl Write) -> io::Result<()> {
     let common = configuration.effective(None);
-    let is_told = |given: &&Given| given.key != "config";
+    let is_told = |given: &&GivenOption| given.key != "config";
     common
         .iter()
         .filter(is_told)
@@ -90,7 +90,7 @@ fn print_all(configuration: &Configuration, origin: bool, out: &mut impl Write) 
         writeln!(out, "\n[[source]]")?;
         line(out, "name", std::slice::from_ref(&source.name), &source.origin, origin)?;
         // Common options are printed above.
-        let is_own = |given: &&Given| {
+        let is_own = |given: &&GivenOption| {
             !common.iter().any(|other| other.key == given.key && other.origin == given.origin)
         };
         let own = configuration.effective(Some(source));

@@ -1,11 +1,11 @@
 //! Opens the dataplane of a configuration and counts on it.
 
 use crate::demo_traffic;
-use crate::error::Failure;
-use crate::handle::Handle;
+use crate::error::CommandFailure;
+use crate::handle::SourceHandle;
 use crate::measure::{measure, measure_live};
 use crate::pem::{CERTIFICATE, KEY, pem};
-use crate::run_config::{Access, Interfaces, RunConfig, Source, Switch, TlsFiles};
+use crate::run_config::{Interfaces, RunConfig, Source, SwitchAccess, SwitchConfig, TlsFiles};
 use crate::value::PortSpec;
 use flowgauge_dataplane::Error;
 #[cfg(feature = "tofino")]
@@ -15,21 +15,21 @@ use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::dpdk;
 use flowgauge_dataplane::poll::port::{Capture, af_xdp, captures, pcap};
 use flowgauge_dataplane::tofino::{self, Tls};
-use flowgauge_dataplane::xdp::{self, Keep, Xdp};
+use flowgauge_dataplane::xdp::{self, Retention, Xdp};
 use flowgauge_traffic::memory;
 use std::path::Path;
 
 /// Counts until the source ends, or the run.
-pub(crate) fn count(config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+pub(crate) fn count(config: &RunConfig, handle: &SourceHandle) -> Result<(), CommandFailure> {
     match &config.source {
         Source::Interfaces(interfaces) => on_interfaces(interfaces, config, handle),
         Source::Port { port, eal } => from_port(port, eal.as_deref(), config, handle),
         #[cfg(feature = "tofino")]
         Source::Switch(switch) => on_switch(switch, config, handle),
         #[cfg(not(feature = "tofino"))]
-        Source::Switch(Switch { access, .. }) => {
+        Source::Switch(SwitchConfig { access, .. }) => {
             let problem = crate::value::not_built("tofino");
-            Err(Failure::Usage(format!("--address {}: {problem}", access.address)))
+            Err(CommandFailure::Usage(format!("--address {}: {problem}", access.address)))
         }
         Source::Captures(files) => {
             let files = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
@@ -47,8 +47,8 @@ fn from_port(
     port: &PortSpec,
     eal: Option<&str>,
     config: &RunConfig,
-    handle: &Handle,
-) -> Result<(), Failure> {
+    handle: &SourceHandle,
+) -> Result<(), CommandFailure> {
     let workers = config.workers.unwrap_or(1);
     match port {
         PortSpec::AfXdp(description) => {
@@ -61,7 +61,7 @@ fn from_port(
         #[cfg(not(feature = "dpdk"))]
         PortSpec::Dpdk(device) => {
             let _ = eal;
-            Err(Failure::Usage(format!("dpdk:{device}: {}", crate::value::NO_DPDK)))
+            Err(CommandFailure::Usage(format!("dpdk:{device}: {}", crate::value::NO_DPDK)))
         }
         #[cfg(feature = "dpdk")]
         PortSpec::Dpdk(device) => measure(dpdk(device, eal, workers)?, config, handle),
@@ -71,8 +71,8 @@ fn from_port(
 fn on_interfaces(
     interfaces: &Interfaces,
     config: &RunConfig,
-    handle: &Handle,
-) -> Result<(), Failure> {
+    handle: &SourceHandle,
+) -> Result<(), CommandFailure> {
     let places = interfaces.places();
     let pins = kept(interfaces)?;
     let adopted = || {
@@ -92,7 +92,7 @@ fn on_interfaces(
 
 /// Returns where programs and counts are stored for the next run. Without a BPF file system they
 /// end with this run: an error if storing them was requested, otherwise only an entry in the log.
-fn kept(interfaces: &Interfaces) -> Result<Option<Keep>, Failure> {
+fn kept(interfaces: &Interfaces) -> Result<Option<Retention>, CommandFailure> {
     let Some(keep) = interfaces.keep.clone() else { return Ok(None) };
     match xdp::supported(&keep.directory) {
         Ok(()) => Ok(Some(keep)),
@@ -105,7 +105,11 @@ fn kept(interfaces: &Interfaces) -> Result<Option<Keep>, Failure> {
 }
 
 #[cfg(feature = "tofino")]
-fn on_switch(switch: &Switch, config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+fn on_switch(
+    switch: &SwitchConfig,
+    config: &RunConfig,
+    handle: &SourceHandle,
+) -> Result<(), CommandFailure> {
     let mut options = switch_options(&switch.access)?;
     options.ports.clone_from(&switch.ports);
     options.forward.clone_from(&switch.forward);
@@ -116,7 +120,7 @@ fn on_switch(switch: &Switch, config: &RunConfig, handle: &Handle) -> Result<(),
 }
 
 /// Returns the options of the connection to a switch, and reads its certificates and key.
-pub(crate) fn switch_options(access: &Access) -> Result<tofino::Options, Failure> {
+pub(crate) fn switch_options(access: &SwitchAccess) -> Result<tofino::Options, CommandFailure> {
     let mut options = tofino::Options::new(&access.address);
     options.tls = access.tls.as_ref().map(tls).transpose()?;
     options.program.clone_from(&access.program);
@@ -125,10 +129,10 @@ pub(crate) fn switch_options(access: &Access) -> Result<tofino::Options, Failure
     Ok(options)
 }
 
-fn tls(files: &TlsFiles) -> Result<Tls, Failure> {
+fn tls(files: &TlsFiles) -> Result<Tls, CommandFailure> {
     let TlsFiles { authority, identity, server_name } = files;
     let identity = identity.as_ref().map(|(certificate, key)| {
-        Ok::<_, Failure>((pem(certificate, CERTIFICATE)?, pem(key, KEY)?))
+        Ok::<_, CommandFailure>((pem(certificate, CERTIFICATE)?, pem(key, KEY)?))
     });
     Ok(Tls {
         authority: pem(authority, CERTIFICATE)?,

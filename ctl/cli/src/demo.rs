@@ -1,8 +1,8 @@
 //! `flowgauge demo`: the live page with generated traffic that shows every chart.
 
 use crate::count::count;
-use crate::error::Failure;
-use crate::handle::Handle;
+use crate::error::CommandFailure;
+use crate::handle::SourceHandle;
 use crate::options::Options;
 use crate::run_config::{Listen, Source};
 use crate::value;
@@ -39,7 +39,7 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
+    pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         let options = Options {
             window: Some(WINDOW),
             duration: Some(self.duration.unwrap_or(DEFAULT_DURATION)),
@@ -49,13 +49,13 @@ impl Demo {
                 .iter()
                 .map(|flow| value::query(flow))
                 .collect::<Result<_, _>>()
-                .map_err(Failure::Failed)?,
+                .map_err(CommandFailure::Failed)?,
             ..Options::default().with_measurements(MeasurementKind::ALL.to_vec())
         };
         let mut config = options.resolve(Source::Demo, &[])?;
         let address = self.listen.unwrap_or((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
         config.outputs.listen = Some(Listen { address, anywhere: self.listen.is_none() });
         config.outputs.format = None;
-        count(&config, &Handle::default())
+        count(&config, &SourceHandle::default())
     }
 }

@@ -1,6 +1,6 @@
 //! Traffic of `flowgauge demo`: three generators, read like captures in real time.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{Capture, PcapPort, Ports, captures};
@@ -27,15 +27,15 @@ const ENDLESS_PACKETS: u64 = 1 << 40;
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// Returns ports with the traffic of the demo, in real time.
-pub(crate) fn ports() -> Result<Ports<PcapPort>, Failure> {
+pub(crate) fn ports() -> Result<Ports<PcapPort>, CommandFailure> {
     let mut ports = captures(traffic()?, 1, Pace::RealTime)?;
     ports.interface = "demo".to_owned();
     Ok(ports)
 }
 
-fn traffic() -> Result<Vec<Capture>, Failure> {
+fn traffic() -> Result<Vec<Capture>, CommandFailure> {
     let failed = |problem: String| {
-        Failure::Failed(format!("cannot generate the traffic of the demo: {problem}"))
+        CommandFailure::Failed(format!("cannot generate the traffic of the demo: {problem}"))
     };
     let profile: Profile = ATTACK.parse().map_err(|error| failed(format!("{error}")))?;
     let conversations: DelayProfile =
@@ -46,7 +46,7 @@ fn traffic() -> Result<Vec<Capture>, Failure> {
         DelayTraffic::new(DelayProfile { requests: ENDLESS_PACKETS, ..conversations });
     let mut reordering =
         ReorderTraffic::new(ReorderProfile { packets: ENDLESS_PACKETS, ..reordering });
-    let generated: [(&str, Box<Make>); 3] = [
+    let generated: [(&str, Box<FrameProducer>); 3] = [
         ("attack", Box::new(attack(profile))),
         (
             "conversations",
@@ -71,10 +71,10 @@ fn traffic() -> Result<Vec<Capture>, Failure> {
 }
 
 /// Returns the packets of the link with the attack.
-fn attack(profile: Profile) -> impl FnMut(&mut Take<'_>) -> io::Result<()> + Send {
+fn attack(profile: Profile) -> impl FnMut(&mut FrameConsumer<'_>) -> io::Result<()> + Send {
     let generator = Generator::new(profile.clone());
     let (mut frame, mut next) = (generator.template().to_vec(), 0);
-    move |take: &mut Take<'_>| {
+    move |take: &mut FrameConsumer<'_>| {
         generator.fill(next % REPEATED_PACKETS, &mut frame);
         let taken = take(profile.timestamp(next), &frame);
         next += 1;
@@ -83,19 +83,19 @@ fn attack(profile: Profile) -> impl FnMut(&mut Take<'_>) -> io::Result<()> + Sen
 }
 
 /// Function that takes a frame and its time in nanoseconds.
-type Take<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
+type FrameConsumer<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
 /// Function that generates the next frame.
-type Make = dyn FnMut(&mut Take<'_>) -> io::Result<()> + Send;
+type FrameProducer = dyn FnMut(&mut FrameConsumer<'_>) -> io::Result<()> + Send;
 
 /// Endless capture of generated frames.
 struct GeneratedCapture {
-    make: Box<Make>,
+    make: Box<FrameProducer>,
     made: Writer<Vec<u8>>,
     read: usize,
 }
 
 impl GeneratedCapture {
-    fn new(make: Box<Make>) -> io::Result<Self> {
+    fn new(make: Box<FrameProducer>) -> io::Result<Self> {
         Ok(GeneratedCapture { make, made: Writer::new(Vec::new(), link_type::ETHERNET)?, read: 0 })
     }
 }

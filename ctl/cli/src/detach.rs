@@ -1,6 +1,6 @@
 //! `flowgauge detach`: removes programs that a killed run left attached.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use clap::Args;
 use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::xdp;
@@ -22,7 +22,7 @@ pub(crate) struct Detach {
 }
 
 impl Detach {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
+    pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         let ended = xdp::detach(&self.pins, self.interface.as_deref())?;
         if ended.is_empty() {
             println!("no program was left attached");

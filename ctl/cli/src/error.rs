@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CommandFailure {
     /// The command line or the configuration is invalid.
     #[error("{0}")]
     Usage(String),
@@ -25,21 +25,21 @@ pub enum Failure {
     Closed,
 }
 
-impl Failure {
+impl CommandFailure {
     /// Prints the failure on standard error and returns the exit code.
     #[must_use]
     pub fn report(self) -> ExitCode {
         match &self {
-            Failure::Closed => {}
+            CommandFailure::Closed => {}
             // The log has the warning already.
-            Failure::Incomplete(_) if tracing::enabled!(tracing::Level::WARN) => {}
+            CommandFailure::Incomplete(_) if tracing::enabled!(tracing::Level::WARN) => {}
             // The message may contain names of interfaces and files, and answers of others.
             _ => eprintln!("error: {}", escaped(&self.to_string())),
         }
         match self {
-            Failure::Usage(_) => ExitCode::from(2),
-            Failure::Failed(_) | Failure::Incomplete(_) => ExitCode::from(1),
-            Failure::Closed => ExitCode::SUCCESS,
+            CommandFailure::Usage(_) => ExitCode::from(2),
+            CommandFailure::Failed(_) | CommandFailure::Incomplete(_) => ExitCode::from(1),
+            CommandFailure::Closed => ExitCode::SUCCESS,
         }
     }
 
@@ -47,23 +47,23 @@ impl Failure {
     #[must_use]
     pub fn output(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::Closed,
-            _ => Failure::Failed(format!("cannot write results: {error}")),
+            io::ErrorKind::BrokenPipe => CommandFailure::Closed,
+            _ => CommandFailure::Failed(format!("cannot write results: {error}")),
         }
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandFailure {
     fn from(error: Error) -> Self {
-        Failure::Failed(error.to_string())
+        CommandFailure::Failed(error.to_string())
     }
 }
 
-impl From<ControlError> for Failure {
+impl From<ControlError> for CommandFailure {
     fn from(error: ControlError) -> Self {
         match error {
-            ControlError::Output(error) => Failure::output(error),
-            other => Failure::Failed(other.to_string()),
+            ControlError::Output(error) => CommandFailure::output(error),
+            other => CommandFailure::Failed(other.to_string()),
         }
     }
 }

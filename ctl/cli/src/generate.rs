@@ -1,7 +1,7 @@
 //! `flowgauge generate`: writes generated traffic to a capture file, or sends it or a capture from
 //! an interface.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::progress;
 use crate::signals::end_on_signal;
 use crate::value::{self, Rate};
@@ -125,10 +125,10 @@ enum Traffic {
 }
 
 impl Traffic {
-    fn set_rate(&mut self, rate: Option<f64>) -> Result<(), Failure> {
+    fn set_rate(&mut self, rate: Option<f64>) -> Result<(), CommandFailure> {
         let given = match self {
             Traffic::Profile(profile) if profile.attack.is_some() && rate.is_none() => {
-                return Err(Failure::Usage(
+                return Err(CommandFailure::Usage(
                     "attack needs a rate to time its floods; give --rate a number".to_owned(),
                 ));
             }
@@ -140,7 +140,7 @@ impl Traffic {
             Traffic::Reorder(profile) => &mut profile.rate,
         };
         *given = rate.ok_or_else(|| {
-            Failure::Usage("a capture needs timestamps; give --rate a number".to_owned())
+            CommandFailure::Usage("a capture needs timestamps; give --rate a number".to_owned())
         })?;
         Ok(())
     }
@@ -193,8 +193,8 @@ impl Target {
 }
 
 impl Generate {
-    pub(crate) fn execute(mut self) -> Result<(), Failure> {
-        let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+    pub(crate) fn execute(mut self) -> Result<(), CommandFailure> {
+        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         if let (Some(traffic), Some(Rate(rate))) = (&mut self.profile, self.rate) {
             traffic.set_rate(rate)?;
         }
@@ -237,9 +237,11 @@ impl Generate {
         }
     }
 
-    fn write(&self, path: &Path, traffic: Traffic) -> Result<(), Failure> {
+    fn write(&self, path: &Path, traffic: Traffic) -> Result<(), CommandFailure> {
         if self.truth.as_deref() == Some(path) {
-            return Err(Failure::Usage("--to and --truth name the same file; give two".to_owned()));
+            return Err(CommandFailure::Usage(
+                "--to and --truth name the same file; give two".to_owned(),
+            ));
         }
         // Check this before anything is written.
         if let Some(truth) = self.truth.as_deref().filter(|truth| !self.force && truth.exists()) {
@@ -265,7 +267,7 @@ impl Generate {
         sender: Box<dyn Outlet>,
         profile: Option<Profile>,
         capture: Option<PathBuf>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let interrupt = end_on_signal(None);
         // Use the times of the capture unless a rate was given.
         let (pace, rate) =
@@ -289,7 +291,7 @@ impl Generate {
                 let transmission = Transmission::new(sender, rate, &is_interrupted);
                 transmit(ports, &interface, |ports, progress| transmission.send(ports, progress))
             }
-            (None, None) => Err(Failure::Usage("give a PROFILE, or --pcap FILE".to_owned())),
+            (None, None) => Err(CommandFailure::Usage("give a PROFILE, or --pcap FILE".to_owned())),
         }
     }
 }
@@ -299,7 +301,7 @@ fn transmit<P>(
     ports: Ports<P>,
     interface: &str,
     send: impl FnOnce(Ports<P>, &mut dyn FnMut()) -> Result<Sent, Error>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let source = Arc::clone(&ports.source);
     let bar = progress::bar(source.progress().map(|(_, total)| total), ports.interface.clone());
     let sent = send(ports, &mut || bar.set_position(source.progress().map_or(0, |(done, _)| done)));
@@ -319,7 +321,7 @@ fn packets(profile: &Profile) -> u64 {
     profile.packets.or_else(first_flood).unwrap_or(DEFAULT_PACKETS)
 }
 
-fn write_profile(mut capture: Capture, profile: &Profile) -> Result<(), Failure> {
+fn write_profile(mut capture: Capture, profile: &Profile) -> Result<(), CommandFailure> {
     let packets = packets(profile);
     let generator = Generator::new(profile.clone());
     let (length, mut frames) =
@@ -337,7 +339,7 @@ fn write_delay(
     mut capture: Capture,
     profile: DelayProfile,
     mut truth: Option<Output>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     if let Some(truth) = &mut truth {
         truth.line(RoundTrip::COLUMNS)?;
     }
@@ -357,7 +359,7 @@ fn write_reorder(
     mut capture: Capture,
     profile: ReorderProfile,
     truth: Option<Output>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut traffic = ReorderTraffic::new(profile);
     while let Some((at, frame)) = traffic.advance() {
         capture.write(at, frame)?;
@@ -376,7 +378,7 @@ struct Output {
 }
 
 impl Output {
-    fn create(path: &Path, force: bool) -> Result<Output, Failure> {
+    fn create(path: &Path, force: bool) -> Result<Output, CommandFailure> {
         let name = path.display().to_string();
         let inner: Box<dyn Write> = if name == "-" {
             Box::new(io::stdout().lock())
@@ -384,29 +386,29 @@ impl Output {
             let file = if force { File::create(path) } else { File::create_new(path) };
             Box::new(file.map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => exists(&name),
-                _ => Failure::Failed(format!("cannot create {name}: {error}")),
+                _ => CommandFailure::Failed(format!("cannot create {name}: {error}")),
             })?)
         };
         Ok(Output { name, inner: BufWriter::with_capacity(1 << 18, inner) })
     }
 
-    fn line(&mut self, line: impl Display) -> Result<(), Failure> {
+    fn line(&mut self, line: impl Display) -> Result<(), CommandFailure> {
         writeln!(self.inner, "{line}").map_err(|error| unwritten(&self.name, error))
     }
 
-    fn finish(mut self) -> Result<(), Failure> {
+    fn finish(mut self) -> Result<(), CommandFailure> {
         self.inner.flush().map_err(|error| unwritten(&self.name, error))
     }
 }
 
-fn exists(name: &str) -> Failure {
-    Failure::Failed(format!("{name} exists; replace it with --force"))
+fn exists(name: &str) -> CommandFailure {
+    CommandFailure::Failed(format!("{name} exists; replace it with --force"))
 }
 
-fn unwritten(name: &str, error: io::Error) -> Failure {
+fn unwritten(name: &str, error: io::Error) -> CommandFailure {
     match name {
-        "-" => Failure::output(error),
-        _ => Failure::Failed(format!("cannot write {name}: {error}")),
+        "-" => CommandFailure::output(error),
+        _ => CommandFailure::Failed(format!("cannot write {name}: {error}")),
     }
 }
 
@@ -419,13 +421,13 @@ struct Capture {
 }
 
 impl Capture {
-    fn new(Output { name, inner }: Output, total: Option<u64>) -> Result<Capture, Failure> {
+    fn new(Output { name, inner }: Output, total: Option<u64>) -> Result<Capture, CommandFailure> {
         let writer =
             Writer::new(inner, link_type::ETHERNET).map_err(|error| unwritten(&name, error))?;
         Ok(Capture { bar: progress::bar(total, name.clone()), name, writer, packets: 0 })
     }
 
-    fn write(&mut self, at: u64, frame: &[u8]) -> Result<(), Failure> {
+    fn write(&mut self, at: u64, frame: &[u8]) -> Result<(), CommandFailure> {
         if self.packets.is_multiple_of(PROGRESS_INTERVAL_PACKETS) {
             self.bar.set_position(self.packets);
         }
@@ -435,14 +437,14 @@ impl Capture {
             .map_err(|error| unwritten(&self.name, error))
     }
 
-    fn finish(self) -> Result<(), Failure> {
+    fn finish(self) -> Result<(), CommandFailure> {
         self.bar.finish_and_clear();
         self.writer.finish().map(drop).map_err(|error| unwritten(&self.name, error))
     }
 }
 
 /// Reports how many packets were sent.
-fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), Failure> {
+fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), CommandFailure> {
     let Sent { packets, bytes, cut, left_out, dropped, lasted } = sent;
     let seconds = lasted.as_secs_f64();
     let rate = grouped((packets as f64 / seconds.max(1e-9)).round() as u64);
@@ -461,9 +463,9 @@ fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), Failur
             line += &format!("; {} {what}", grouped(packets));
         }
     }
-    writeln!(io::stdout(), "{}", escaped(&line)).map_err(Failure::output)?;
+    writeln!(io::stdout(), "{}", escaped(&line)).map_err(CommandFailure::output)?;
     match warnings.first() {
-        Some(warning) => Err(Failure::Failed(warning.clone())),
+        Some(warning) => Err(CommandFailure::Failed(warning.clone())),
         None => Ok(()),
     }
 }

@@ -5,14 +5,14 @@ use std::fs;
 
 /// Network interface at the time of the listing.
 #[derive(Clone)]
-pub(crate) struct Interface {
+pub(crate) struct ListedInterface {
     pub(crate) number: u32,
     pub(crate) name: String,
 }
 
 /// Lists all interfaces.
-pub(crate) fn all() -> Vec<Interface> {
-    let listed = |one: &nix::net::if_::Interface| Interface {
+pub(crate) fn all() -> Vec<ListedInterface> {
+    let listed = |one: &nix::net::if_::Interface| ListedInterface {
         number: one.index(),
         name: one.name().to_string_lossy().into_owned(),
     };
@@ -23,7 +23,7 @@ pub(crate) fn all() -> Vec<Interface> {
 
 /// Returns the names of the interfaces that are up, except loopback.
 pub(crate) fn names_up() -> Vec<String> {
-    let is_up = |interface: &Interface| {
+    let is_up = |interface: &ListedInterface| {
         let flags = fs::read_to_string(format!("/sys/class/net/{}/flags", interface.name))
             .unwrap_or_default();
         let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);

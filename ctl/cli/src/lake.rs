@@ -1,9 +1,9 @@
 //! `flowgauge lake`: what a directory or object store with a lake needs now and then.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::value;
 use clap::{Args, Subcommand};
-use flowgauge_ctl::lake::compact::{Compaction, Joined};
+use flowgauge_ctl::lake::compact::{Compaction, CompactionResult};
 use flowgauge_ctl::output::{escaped, grouped};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ struct Compact {
 }
 
 impl Lake {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
+    pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         match self.command {
             Command::Compact(compact) => compact.execute(),
         }
@@ -47,15 +47,15 @@ impl Lake {
 }
 
 impl Compact {
-    fn execute(self) -> Result<(), Failure> {
+    fn execute(self) -> Result<(), CommandFailure> {
         let lake = Compaction::open(&self.lake)?;
         let hours = lake.hours(self.before).map_err(|error| {
-            Failure::Failed(format!("cannot list {}: {error}", self.lake.display()))
+            CommandFailure::Failed(format!("cannot list {}: {error}", self.lake.display()))
         })?;
         let (mut out, mut failed) = (io::stdout().lock(), 0);
         for (partition, names) in &hours {
             match lake.join(partition, names) {
-                Ok(Joined { files: (before, after), rows, twice, .. }) => {
+                Ok(CompactionResult { files: (before, after), rows, twice, .. }) => {
                     let twice = if twice > 0 {
                         format!(", {} that were there twice are left out", grouped(twice))
                     } else {
@@ -67,7 +67,7 @@ impl Compact {
                         "{}: {before} files are {after} now, with {rows} windows{twice}",
                         escaped(partition)
                     )
-                    .map_err(Failure::output)?;
+                    .map_err(CommandFailure::output)?;
                 }
                 Err(error) => {
                     failed += 1;
@@ -76,7 +76,7 @@ impl Compact {
             }
         }
         if failed > 0 {
-            return Err(Failure::Failed(format!(
+            return Err(CommandFailure::Failed(format!(
                 "{failed} of {} hours could not be joined",
                 hours.len()
             )));

@@ -70,7 +70,7 @@ mod top;
 mod value;
 mod writers;
 
-pub use error::{Failure, usage};
+pub use error::{CommandFailure, usage};
 pub use generate::Target;
 pub use messages::Messages;
 pub use program::{beside, same_build, version};
@@ -159,7 +159,7 @@ pub fn main() -> ExitCode {
         )
     );
     if counts && let Err(problem) = Instructions::chosen() {
-        return Failure::Usage(problem.to_string()).report();
+        return CommandFailure::Usage(problem.to_string()).report();
     }
     let listening = match cli.command {
         None
@@ -198,5 +198,5 @@ pub fn main() -> ExitCode {
         Some(Command::Completions(completions)) => completions.execute(command),
         Some(Command::Man(man)) => man.execute(command),
     };
-    outcome.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+    outcome.map_or_else(CommandFailure::report, |()| ExitCode::SUCCESS)
 }

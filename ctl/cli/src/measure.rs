@@ -1,15 +1,15 @@
 //! Counting of one source, for `run` and `replay`: connects a dataplane, its controller and all
 //! outputs, and drives them to the end.
 
-use crate::error::Failure;
-use crate::handle::{Handle, Lines};
-use crate::progress::Watch;
+use crate::error::CommandFailure;
+use crate::handle::{Lines, SourceHandle};
+use crate::progress::ProgressWatch;
 #[cfg(feature = "lake")]
-use crate::run_config::{LakeOutput, Secret};
+use crate::run_config::{KeySource, LakeOutput};
 use crate::run_config::{Outputs, RunConfig};
 use crate::signals::end_with;
 use crate::terminal;
-use crate::writers::{Expendable, Patient, Problems, Whole};
+use crate::writers::{ExpendableSink, FileProblems, PatientStdout, RecordFile};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
@@ -18,7 +18,7 @@ use flowgauge_ctl::identity::Identity;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::{self, Lake, Store};
 use flowgauge_ctl::output::{
-    Csv, DelaySampleLog, Format, Idle, Json, Look, Origin, Tee, Times, escaped,
+    Csv, DelaySampleLog, Format, IdleWindows, Json, Origin, TableStyle, Tee, Times, escaped,
 };
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
@@ -44,15 +44,15 @@ const WARN_DELAY: Duration = Duration::from_secs(1);
 pub(crate) fn measure<P: Port>(
     ports: Ports<P>,
     config: &RunConfig,
-    handle: &Handle,
-) -> Result<(), Failure> {
+    handle: &SourceHandle,
+) -> Result<(), CommandFailure> {
     let key = config.secret.key(|| None)?;
     let interface = ports.interface.clone();
     let poll = workers(ports, config);
     let (gate, source) = (poll.gate(), poll.source());
     let interrupt = end_with(handle.interrupt.clone(), Some(&gate));
     if gate.pace() == Pace::Trace {
-        let watch = Watch::start(source, interface);
+        let watch = ProgressWatch::start(source, interface);
         return run_controller(
             Box::new(poll),
             key,
@@ -85,8 +85,8 @@ pub(crate) fn measure_live(
     dataplane: impl Dataplane + 'static,
     key: Option<HashKey>,
     config: &RunConfig,
-    handle: &Handle,
-) -> Result<(), Failure> {
+    handle: &SourceHandle,
+) -> Result<(), CommandFailure> {
     let interrupt = end_with(handle.interrupt.clone(), None);
     run_controller(Box::new(dataplane), key, config, handle, || Wall::new(interrupt), None)
 }
@@ -96,16 +96,16 @@ fn run_controller<C: Clock + 'static>(
     dataplane: Box<dyn Dataplane>,
     hash_key: Option<HashKey>,
     config: &RunConfig,
-    handle: &Handle,
+    handle: &SourceHandle,
     clock: impl FnOnce() -> C,
-    watch: Option<&Watch>,
-) -> Result<(), Failure> {
+    watch: Option<&ProgressWatch>,
+) -> Result<(), CommandFailure> {
     let RunConfig { outputs, plan, .. } = config;
     let dataplane: Box<dyn Dataplane> = match &outputs.exchanges {
         Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?))),
         None => dataplane,
     };
-    let Handle { name, shared, .. } = handle;
+    let SourceHandle { name, shared, .. } = handle;
     let mut sinks = Tee::default();
     let identity = identity(outputs, name.as_deref())?;
     let origin = Origin {
@@ -115,7 +115,7 @@ fn run_controller<C: Clock + 'static>(
     };
     // Kept until the run has ended.
     let mut open = None;
-    let problems = Problems::default();
+    let problems = FileProblems::default();
     // A replay ends too soon to be observed.
     if watch.is_none() {
         // Publish first, so that outputs that block can be reported, and so that `status` never
@@ -138,7 +138,7 @@ fn run_controller<C: Clock + 'static>(
     }
     #[cfg(feature = "lake")]
     if let Some(place) = &outputs.lake {
-        if config.secret == Secret::Random {
+        if config.secret == KeySource::Random {
             tracing::warn!(
                 "--lake with a random hash key: rows of this run cannot be merged with those of other runs and machines; give all of them the same \
                  --hash-key or --seed"
@@ -147,8 +147,8 @@ fn run_controller<C: Clock + 'static>(
         sinks.0.push(Box::new(lake(place, &identity, watch.is_some(), &problems)?));
     }
     if let Some(path) = &outputs.delay_samples {
-        sinks.0.push(Box::new(Expendable::new(
-            DelaySampleLog::new(Whole::new(create(path)?)),
+        sinks.0.push(Box::new(ExpendableSink::new(
+            DelaySampleLog::new(RecordFile::new(create(path)?)),
             path,
             &problems,
         )));
@@ -165,12 +165,12 @@ fn run_controller<C: Clock + 'static>(
                 };
                 format.sink(Lines::new(&shared.output, prefix), look, origin)
             }
-            None => format.sink(BufWriter::new(Patient::stdout()), look, origin),
+            None => format.sink(BufWriter::new(PatientStdout::stdout()), look, origin),
         };
         sinks.0.push(match watch {
             Some(watch) => watch.around(printed),
             // Programs get a record of every window; a table sums up a sequence of empty ones.
-            None if format == Format::Table => Box::new(Idle::new(printed)),
+            None if format == Format::Table => Box::new(IdleWindows::new(printed)),
             None => printed,
         });
         if watch.is_none() && name.is_none() && format == Format::Table {
@@ -189,7 +189,7 @@ fn run_controller<C: Clock + 'static>(
         Err(ControlError::Output(error))
             if error.kind() == io::ErrorKind::BrokenPipe && watch.is_none() =>
         {
-            Err(Failure::Failed(
+            Err(CommandFailure::Failed(
                 "standard output was closed by its reader; the run has ended".to_owned(),
             ))
         }
@@ -212,7 +212,7 @@ fn announce(config: &RunConfig) {
 
 /// Returns the style of the table. Times of a capture are relative to its start, live times are
 /// times of day.
-fn look(config: &RunConfig, live: bool) -> Look {
+fn look(config: &RunConfig, live: bool) -> TableStyle {
     let times = match (live, config.outputs.utc) {
         (false, _) => Times::Elapsed,
         (true, false) => Times::Local,
@@ -220,7 +220,7 @@ fn look(config: &RunConfig, live: bool) -> Look {
     };
     let intervals = [config.plan.intervals.window, config.plan.intervals.read_every];
     let fine = live && intervals.into_iter().flatten().any(|interval| interval.subsec_nanos() != 0);
-    Look { width: terminal::width, colours: terminal::colours(&io::stdout()), times, fine }
+    TableStyle { width: terminal::width, colours: terminal::colours(&io::stdout()), times, fine }
 }
 
 /// Creates new CSV and JSON files for the records of this run. Existing files are not replaced.
@@ -228,20 +228,21 @@ fn files(
     directory: &Path,
     source: Option<&str>,
     origin: &Origin,
-    problems: &Problems,
-) -> Result<[Box<dyn Sink>; 2], Failure> {
+    problems: &FileProblems,
+) -> Result<[Box<dyn Sink>; 2], CommandFailure> {
     let name = directory.display();
-    fs::create_dir_all(directory)
-        .map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
+    fs::create_dir_all(directory).map_err(|error| {
+        CommandFailure::Failed(format!("cannot create directory {name}: {error}"))
+    })?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let source = source.map_or_else(String::new, |source| format!("-{}", in_file_name(source)));
     let stem = format!("windows-{seconds}-{}{source}", process::id());
     let [csv, json] =
         ["csv", "jsonl"].map(|extension| directory.join(format!("{stem}.{extension}")));
-    let (csv_file, json_file) = (Whole::new(create(&csv)?), Whole::new(create(&json)?));
+    let (csv_file, json_file) = (RecordFile::new(create(&csv)?), RecordFile::new(create(&json)?));
     Ok([
-        Box::new(Expendable::new(Csv::new(csv_file, origin.clone()), &csv, problems)),
-        Box::new(Expendable::new(Json::new(json_file, origin.clone()), &json, problems)),
+        Box::new(ExpendableSink::new(Csv::new(csv_file, origin.clone()), &csv, problems)),
+        Box::new(ExpendableSink::new(Json::new(json_file, origin.clone()), &json, problems)),
     ])
 }
 
@@ -266,12 +267,13 @@ fn lake(
     place: &LakeOutput,
     identity: &Identity,
     patient: bool,
-    problems: &Problems,
-) -> Result<Lake, Failure> {
+    problems: &FileProblems,
+) -> Result<Lake, CommandFailure> {
     let LakeOutput { directory, store, buffer, longest } = place;
     let open = |url: &String| {
-        Store::open(url)
-            .map_err(|error| Failure::Failed(format!("cannot write a lake to {url}: {error}")))
+        Store::open(url).map_err(|error| {
+            CommandFailure::Failed(format!("cannot write a lake to {url}: {error}"))
+        })
     };
     let store = store.as_ref().map(open).transpose()?;
     let usual = lake::Settings::new(directory.clone(), identity.clone());
@@ -282,18 +284,21 @@ fn lake(
         problems.add(problem);
     };
     Lake::start(settings, store, Arc::new(report)).map_err(|error| {
-        Failure::Failed(format!("cannot write a lake to {}: {error}", directory.display()))
+        CommandFailure::Failed(format!("cannot write a lake to {}: {error}", directory.display()))
     })
 }
 
 /// Returns the identity of a run: this machine, and an identifier that no other run has. Each
 /// source has its own.
-pub(crate) fn identity(outputs: &Outputs, source: Option<&str>) -> Result<Identity, Failure> {
+pub(crate) fn identity(
+    outputs: &Outputs,
+    source: Option<&str>,
+) -> Result<Identity, CommandFailure> {
     let run = match env::var(RUN_VARIABLE).ok().filter(|run| !run.is_empty()) {
         Some(run) => run,
         None => format!(
             "{:016x}",
-            getrandom::u64().map_err(|error| Failure::Failed(format!(
+            getrandom::u64().map_err(|error| CommandFailure::Failed(format!(
                 "cannot get random numbers from the system: {error}"
             )))?
         ),
@@ -302,13 +307,14 @@ pub(crate) fn identity(outputs: &Outputs, source: Option<&str>) -> Result<Identi
     Ok(Identity { host: Arc::clone(&outputs.host), run: run.into() })
 }
 
-fn create(path: &Path) -> Result<File, Failure> {
-    File::create_new(path)
-        .map_err(|error| Failure::Failed(format!("cannot create {}: {error}", path.display())))
+fn create(path: &Path) -> Result<File, CommandFailure> {
+    File::create_new(path).map_err(|error| {
+        CommandFailure::Failed(format!("cannot create {}: {error}", path.display()))
+    })
 }
 
 /// Logs late reads, late windows and late packets, and returns the first warning as a failure.
-fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), Failure> {
+fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), CommandFailure> {
     let Summary {
         late_reads,
         missed_reads,
@@ -358,7 +364,7 @@ fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), Failure> {
     let warnings: Vec<&String> = summary.warnings.iter().chain(&problems).collect();
     match warnings.first() {
         None => Ok(()),
-        Some(first) => Err(Failure::Incomplete(match warnings.len() {
+        Some(first) => Err(CommandFailure::Incomplete(match warnings.len() {
             1 => (*first).clone(),
             more => format!("{first} (and {} more)", more - 1),
         })),

@@ -1,6 +1,6 @@
 //! `flowgauge merge` and `flowgauge diff`: union and comparison of windows from a lake.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::options::measurement::ALL;
 use crate::replay::matching;
 use crate::secrets;
@@ -11,9 +11,9 @@ use flowgauge_core::{FlowKey, MeasurementKind};
 use flowgauge_ctl::lake::union::{self, By, Options, Selection, Side, UnionError};
 use flowgauge_ctl::measurement::cardinality::distinct;
 use flowgauge_ctl::measurement::cardinality::estimate::joint;
-use flowgauge_ctl::measurement::cardinality::estimate::{Estimate, Joint};
+use flowgauge_ctl::measurement::cardinality::estimate::{Estimate, JointEstimate};
 use flowgauge_ctl::measurement::{Estimation, heavy, reorder};
-use flowgauge_ctl::output::{Format, Look, Origin, Times, escaped, grouped};
+use flowgauge_ctl::output::{Format, Origin, TableStyle, Times, escaped, grouped};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
+    pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         let paths =
             self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
         let Merge { host, exclude, source, from, to, .. } = self;
@@ -106,7 +106,7 @@ impl Merge {
             estimation,
             key,
         };
-        let look = Look {
+        let look = TableStyle {
             width: terminal::width,
             colours: terminal::colours(&io::stdout()),
             times: Times::Utc,
@@ -130,18 +130,19 @@ impl Merge {
         })?;
         if is_asked && !is_answered {
             let names = answering.join(" or ");
-            return Err(Failure::Failed(format!(
+            return Err(CommandFailure::Failed(format!(
                 "--query is for {names}, which no row has; count with --measure {names}"
             )));
         }
-        buffered.iter().try_for_each(|record| sink.record(record)).map_err(Failure::output)
+        buffered.iter().try_for_each(|record| sink.record(record)).map_err(CommandFailure::output)
     }
 }
 
 /// Returns the names of hosts in a file, one per line, without empty lines and comments.
-fn expected(path: &Path) -> Result<Vec<String>, Failure> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?;
+fn expected(path: &Path) -> Result<Vec<String>, CommandFailure> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        CommandFailure::Failed(format!("cannot read {}: {error}", path.display()))
+    })?;
     let names =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(names.map(str::to_owned).collect())
@@ -171,8 +172,8 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
-        let expanded = |selection: Selection| -> Result<Selection, Failure> {
+    pub(crate) fn execute(self) -> Result<(), CommandFailure> {
+        let expanded = |selection: Selection| -> Result<Selection, CommandFailure> {
             let paths = selection
                 .paths
                 .iter()
@@ -184,13 +185,13 @@ impl Diff {
         let [a, b] = union::sides(&expanded(self.a)?, &expanded(self.b)?)?;
         let of = |name: &str, side: Side| match side.registers {
             Some((key, levels)) => Ok((key, levels, side.united)),
-            None => Err(Failure::Failed(format!(
+            None => Err(CommandFailure::Failed(format!(
                 "{name} has no distinct flows; count with --measure cardinality"
             ))),
         };
         let ((key, levels_a, sources_a), (_, levels_b, sources_b)) = (of("A", a)?, of("B", b)?);
-        let Joint { only_a, only_b, both, union, jaccard } =
-            joint(&levels_a, &levels_b).map_err(|error| Failure::Failed(error.to_string()))?;
+        let JointEstimate { only_a, only_b, both, union, jaccard } = joint(&levels_a, &levels_b)
+            .map_err(|error| CommandFailure::Failed(error.to_string()))?;
         let parts = [("only_a", only_a), ("only_b", only_b), ("both", both), ("union", union)];
         let mut out = io::stdout().lock();
         let written = match self.format.unwrap_or_default() {
@@ -235,15 +236,15 @@ impl Diff {
                 )
             }
         };
-        written.map_err(Failure::output)
+        written.map_err(CommandFailure::output)
     }
 }
 
-impl From<UnionError> for Failure {
+impl From<UnionError> for CommandFailure {
     fn from(error: UnionError) -> Self {
         match error {
-            UnionError::Output(error) => Failure::output(error),
-            other => Failure::Failed(other.to_string()),
+            UnionError::Output(error) => CommandFailure::output(error),
+            other => CommandFailure::Failed(other.to_string()),
         }
     }
 }

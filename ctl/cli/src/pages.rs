@@ -1,7 +1,7 @@
 //! `flowgauge completions` and `flowgauge man`: shell completions and manual pages, generated from
 //! the options.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man as Page;
@@ -22,7 +22,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn execute(self, mut command: Command) -> Result<(), Failure> {
+    pub(crate) fn execute(self, mut command: Command) -> Result<(), CommandFailure> {
         let mut script = Vec::new();
         generate(self.shell, &mut command, "flowgauge", &mut script);
         print(&script)
@@ -42,14 +42,14 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn execute(self, command: Command) -> Result<(), Failure> {
+    pub(crate) fn execute(self, command: Command) -> Result<(), CommandFailure> {
         let Some(directory) = self.directory else {
             let mut page = Vec::new();
-            Page::new(command).render(&mut page).map_err(Failure::output)?;
+            Page::new(command).render(&mut page).map_err(CommandFailure::output)?;
             return print(&page);
         };
         let failed = |error| {
-            Failure::Failed(format!(
+            CommandFailure::Failed(format!(
                 "cannot write manual pages to {}: {error}",
                 directory.display()
             ))
@@ -60,7 +60,7 @@ impl Man {
     }
 }
 
-fn print(text: &[u8]) -> Result<(), Failure> {
+fn print(text: &[u8]) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
-    out.write_all(text).and_then(|()| out.flush()).map_err(Failure::output)
+    out.write_all(text).and_then(|()| out.flush()).map_err(CommandFailure::output)
 }

@@ -1,6 +1,6 @@
 //! Certificates and keys in PEM.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::secrets;
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ pub(crate) const CERTIFICATE: &str = "CERTIFICATE-----";
 pub(crate) const KEY: &str = "PRIVATE KEY-----";
 
 /// Reads a PEM file, which must contain such a section.
-pub(crate) fn pem(path: &Path, part: &str) -> Result<String, Failure> {
+pub(crate) fn pem(path: &Path, part: &str) -> Result<String, CommandFailure> {
     if part == KEY {
         secrets::protect();
     }
-    let failed = |problem: String| Err(Failure::Failed(problem));
+    let failed = |problem: String| Err(CommandFailure::Failed(problem));
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) => return failed(format!("cannot read {}: {error}", path.display())),

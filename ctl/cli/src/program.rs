@@ -5,7 +5,7 @@
 //! different build would be misleading: a program started with [`SAME_BUILD`] set refuses to run if
 //! its build differs.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use std::env;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
@@ -59,13 +59,13 @@ pub fn version() -> &'static str {
 /// hand passes.
 ///
 /// # Errors
-/// A [`Failure`] that names both builds.
-pub fn same_build() -> Result<(), Failure> {
+/// A [`CommandFailure`] that names both builds.
+pub fn same_build() -> Result<(), CommandFailure> {
     let Some(wanted) = env::var_os(SAME_BUILD).filter(|wanted| wanted != BUILD) else {
         return Ok(());
     };
     let own = env::current_exe().unwrap_or_default();
-    Err(Failure::Failed(format!(
+    Err(CommandFailure::Failed(format!(
         "{} has a different build ({BUILD}) than the program that started it ({}); rebuild both with `{}`",
         own.display(),
         wanted.display(),
@@ -77,8 +77,8 @@ pub fn same_build() -> Result<(), Failure> {
 /// build.
 ///
 /// # Errors
-/// A [`Failure`] if it does not exist, or has another build.
-pub fn beside(name: &str) -> Result<PathBuf, Failure> {
+/// A [`CommandFailure`] if it does not exist, or has another build.
+pub fn beside(name: &str) -> Result<PathBuf, CommandFailure> {
     let path = path(name)?;
     let mut command = Command::new(&path);
     command.env(SAME_BUILD, BUILD).arg("--version").stdin(Stdio::null());
@@ -87,11 +87,11 @@ pub fn beside(name: &str) -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::Failed(stderr.trim().trim_start_matches("error: ").to_owned()))
+    Err(CommandFailure::Failed(stderr.trim().trim_start_matches("error: ").to_owned()))
 }
 
 /// Replaces this process by `flowgauge-bench` with the same arguments. Returns only on failure.
-pub(crate) fn become_bench() -> Failure {
+pub(crate) fn become_bench() -> CommandFailure {
     let path = match path(BENCH) {
         Ok(path) => path,
         Err(failure) => return failure,
@@ -104,15 +104,15 @@ pub(crate) fn become_bench() -> Failure {
 
 /// Returns the path of a program next to this one. PATH is not searched: it may have an older
 /// build.
-fn path(name: &str) -> Result<PathBuf, Failure> {
+fn path(name: &str) -> Result<PathBuf, CommandFailure> {
     let own = env::current_exe().map_err(|error| {
-        Failure::Failed(format!("cannot find the path of this program: {error}"))
+        CommandFailure::Failed(format!("cannot find the path of this program: {error}"))
     })?;
     Ok(own.with_file_name(name))
 }
 
-fn cannot_run(name: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::Failed(match error.kind() {
+fn cannot_run(name: &str, path: &Path, error: &io::Error) -> CommandFailure {
+    CommandFailure::Failed(match error.kind() {
         ErrorKind::NotFound => format!(
             "this command needs the program {name}, and {} does not exist; build it with `{}`, and install it next to flowgauge",
             path.display(),

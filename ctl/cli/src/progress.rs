@@ -3,7 +3,7 @@
 use flowgauge_ctl::Record;
 use flowgauge_ctl::controller::Sink;
 use flowgauge_ctl::output::escaped;
-use flowgauge_dataplane::poll::port::Source;
+use flowgauge_dataplane::poll::port::PortSource;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -29,18 +29,18 @@ pub fn bar(total: Option<u64>, message: String) -> ProgressBar {
 }
 
 /// Progress bar that a thread of its own updates from a source of packets.
-pub(crate) struct Watch {
+pub(crate) struct ProgressWatch {
     bar: ProgressBar,
     done: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
-    pub(crate) fn start(source: Arc<dyn Source>, message: String) -> Self {
+impl ProgressWatch {
+    pub(crate) fn start(source: Arc<dyn PortSource>, message: String) -> Self {
         let bar = bar(source.progress().map(|(_, total)| total), message);
         let done = Arc::new(AtomicBool::new(false));
         if bar.is_hidden() {
-            return Watch { bar, done, thread: None };
+            return ProgressWatch { bar, done, thread: None };
         }
         let (ticking, finished) = (bar.clone(), Arc::clone(&done));
         let thread = thread::spawn(move || {
@@ -52,16 +52,16 @@ impl Watch {
                 thread::park_timeout(Duration::from_millis(100));
             }
         });
-        Watch { bar, done, thread: Some(thread) }
+        ProgressWatch { bar, done, thread: Some(thread) }
     }
 
     /// Returns a sink that hides the bar while it prints.
     pub(crate) fn around<'a>(&self, sink: Box<dyn Sink + 'a>) -> Box<dyn Sink + 'a> {
-        Box::new(Suspending { bar: self.bar.clone(), sink })
+        Box::new(SuspendedProgress { bar: self.bar.clone(), sink })
     }
 }
 
-impl Drop for Watch {
+impl Drop for ProgressWatch {
     fn drop(&mut self) {
         self.done.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -73,12 +73,12 @@ impl Drop for Watch {
     }
 }
 
-struct Suspending<'a> {
+struct SuspendedProgress<'a> {
     bar: ProgressBar,
     sink: Box<dyn Sink + 'a>,
 }
 
-impl Sink for Suspending<'_> {
+impl Sink for SuspendedProgress<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let Self { bar, sink } = self;
         bar.suspend(|| sink.record(record))

@@ -1,6 +1,6 @@
 //! `flowgauge tables --read-times`: how long a switch takes to read its registers.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use flowgauge_ctl::output::{Format, escaped};
 use flowgauge_dataplane::tofino::{self, ReadTimes};
 use serde_json::json;
@@ -29,7 +29,7 @@ fn shortest(reading: Duration) -> Duration {
 }
 
 /// Measures and prints the read times of a switch.
-pub(crate) fn execute(switch: &tofino::Options, format: Format) -> Result<(), Failure> {
+pub(crate) fn execute(switch: &tofino::Options, format: Format) -> Result<(), CommandFailure> {
     let times = &tofino::read_times(switch)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = match format {
@@ -37,7 +37,7 @@ pub(crate) fn execute(switch: &tofino::Options, format: Format) -> Result<(), Fa
         Format::Csv => csv_times(times, &mut out),
         Format::Json => json_times(switch, times, &mut out),
     };
-    written.and_then(|()| out.flush()).map_err(Failure::output)
+    written.and_then(|()| out.flush()).map_err(CommandFailure::output)
 }
 
 fn milliseconds(time: Duration) -> String {

@@ -2,8 +2,8 @@
 
 use crate::config::{Configuration, fill};
 use crate::count::count;
-use crate::error::Failure;
-use crate::handle::Handle;
+use crate::error::CommandFailure;
+use crate::handle::SourceHandle;
 use crate::options::Options;
 use crate::options::outputs::OutputOptions;
 use crate::options::run::Run;
@@ -38,7 +38,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
+    pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), CommandFailure> {
         // Accept all options of `run`, so that both commands can use one file. Those that only
         // `run` has are ignored.
         let given = Configuration::read::<Run>(given)?.effective(None);
@@ -51,22 +51,23 @@ impl Replay {
         ];
         if let Some((option, _)) = live.into_iter().find(|(_, is_given)| *is_given) {
             let problem = format!("{option} is for `flowgauge run`; remove it");
-            return Err(Failure::Usage(problem));
+            return Err(CommandFailure::Usage(problem));
         }
         let files =
             self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
-        count(&self.options.resolve(Source::Captures(files), &given)?, &Handle::default())
+        count(&self.options.resolve(Source::Captures(files), &given)?, &SourceHandle::default())
     }
 }
 
 /// Returns the files that match a pattern, sorted by name. The name of an existing file is not a
 /// pattern.
-pub(crate) fn matching(file: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn matching(file: &Path) -> Result<Vec<PathBuf>, CommandFailure> {
     let pattern = match file.to_str() {
         Some(name) if name.contains(['*', '?', '[']) && !file.exists() => name,
         _ => return Ok(vec![file.to_owned()]),
     };
-    let failed = |problem: String| Failure::Failed(format!("cannot find {pattern}: {problem}"));
+    let failed =
+        |problem: String| CommandFailure::Failed(format!("cannot find {pattern}: {problem}"));
     let found = glob::glob(pattern).map_err(|error| failed(error.msg.to_owned()))?;
     let files =
         found.collect::<Result<Vec<PathBuf>, _>>().map_err(|error| failed(error.to_string()))?;

@@ -1,11 +1,11 @@
 //! `flowgauge report`: a page about captures, in one file.
 
-use crate::config::{Configuration, Given, fill};
-use crate::error::Failure;
+use crate::config::{Configuration, GivenOption, fill};
+use crate::error::CommandFailure;
 use crate::measure::workers;
 use crate::options::Options;
 use crate::options::run::Run;
-use crate::progress::Watch;
+use crate::progress::ProgressWatch;
 use crate::replay::matching;
 use crate::run_config::{RunConfig, Source};
 use crate::signals::end_on_signal;
@@ -64,7 +64,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
+    pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), CommandFailure> {
         let given = Configuration::read::<Run>(given)?.effective(None);
         fill(&mut self.options, &given)?;
         refuse_other_outputs(&given)?;
@@ -72,7 +72,7 @@ impl Report {
             self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
         if files.iter().any(|file| file.as_os_str() == "-") {
             let problem = "a report reads its captures twice, which standard input does not do; write it to a file";
-            return Err(Failure::Usage(problem.to_owned()));
+            return Err(CommandFailure::Usage(problem.to_owned()));
         }
         let first = files.first().and_then(|file| file.file_name()).unwrap_or_default();
         let page = self
@@ -81,7 +81,7 @@ impl Report {
             .unwrap_or_else(|| PathBuf::from(format!("{}.html", first.to_string_lossy())));
         // Before the work.
         if !self.force && page.exists() {
-            return Err(Failure::Failed(format!(
+            return Err(CommandFailure::Failed(format!(
                 "{} exists; --force replaces it, --to names another one",
                 page.display()
             )));
@@ -99,21 +99,22 @@ impl Report {
         let told = count(&files, &config)?;
         let html =
             told.report.page(&title(&files), &told.facts(&files, size, &config), &told.problems);
-        let failed =
-            |error: io::Error| Failure::Failed(format!("cannot write {}: {error}", page.display()));
+        let failed = |error: io::Error| {
+            CommandFailure::Failed(format!("cannot write {}: {error}", page.display()))
+        };
         write(&page, html.map_err(failed)?.as_bytes(), self.force).map_err(failed)?;
         writeln!(io::stdout(), "report: {}", escaped(&page.display().to_string()))
-            .map_err(Failure::output)?;
+            .map_err(CommandFailure::output)?;
         match told.problems.first() {
             None => Ok(()),
-            Some(problem) => Err(Failure::Incomplete(problem.clone())),
+            Some(problem) => Err(CommandFailure::Incomplete(problem.clone())),
         }
     }
 }
 
 /// Refuses options of other outputs, because users who give them expect something to be written
 /// there.
-fn refuse_other_outputs(given: &[Given]) -> Result<(), Failure> {
+fn refuse_other_outputs(given: &[GivenOption]) -> Result<(), CommandFailure> {
     const OTHERS: [&str; 12] = [
         "listen",
         "grpc",
@@ -130,7 +131,7 @@ fn refuse_other_outputs(given: &[Given]) -> Result<(), Failure> {
     ];
     let other = OTHERS.into_iter().find(|other| given.iter().any(|given| given.key == *other));
     other.map_or(Ok(()), |other| {
-        Err(Failure::Usage(format!(
+        Err(CommandFailure::Usage(format!(
             "--{other} is not for `flowgauge report`, which writes a page; leave it out, or use `flowgauge replay`"
         )))
     })
@@ -158,7 +159,7 @@ impl Options {
 
 /// Returns the shortest familiar length of a window that divides the captures into at most
 /// [`WINDOWS`] windows, or the longest one if none does.
-fn window_for(files: &[PathBuf], options: &Options) -> Result<Duration, Failure> {
+fn window_for(files: &[PathBuf], options: &Options) -> Result<Duration, CommandFailure> {
     let Options { duration, lateness, workers, .. } = *options;
     let day = Some(Duration::from_secs(86_400));
     let nothing = Options { window: day, duration, lateness, workers, ..Options::default() }
@@ -172,24 +173,24 @@ fn window_for(files: &[PathBuf], options: &Options) -> Result<Duration, Failure>
 }
 
 /// Results of counting.
-struct Told {
-    report: serve::Report,
+struct CountResult {
+    report: serve::ReportPage,
     summary: Summary,
     problems: Vec<String>,
 }
 
-fn count(files: &[PathBuf], config: &RunConfig) -> Result<Told, Failure> {
+fn count(files: &[PathBuf], config: &RunConfig) -> Result<CountResult, CommandFailure> {
     let found = files.iter().map(|file| Capture::open(file)).collect::<Result<_, _>>()?;
     let ports = captures(found, config.workers.unwrap_or(1), Pace::Trace)?;
     let interface = ports.interface.clone();
     let poll = workers(ports, config);
     let (gate, source) = (poll.gate(), poll.source());
     end_on_signal(Some(&gate));
-    let watch = Watch::start(source, interface);
+    let watch = ProgressWatch::start(source, interface);
     let plan = Plan { hash_key: config.secret.key(|| None)?, ..config.plan.clone() };
-    let mut report = serve::Report::default();
+    let mut report = serve::ReportPage::default();
     let summary = {
-        let mut sink = watch.around(Box::new(Borrowed(&mut report)));
+        let mut sink = watch.around(Box::new(BorrowedSink(&mut report)));
         Controller::start(Box::new(poll), plan, || Trace::new(gate))?.run(&mut sink)?
     };
     let mut problems = summary.warnings.clone();
@@ -207,19 +208,19 @@ fn count(files: &[PathBuf], config: &RunConfig) -> Result<Told, Failure> {
             grouped(late)
         ));
     }
-    Ok(Told { report, summary, problems })
+    Ok(CountResult { report, summary, problems })
 }
 
 /// Sink that borrows the report.
-struct Borrowed<'a>(&'a mut serve::Report);
+struct BorrowedSink<'a>(&'a mut serve::ReportPage);
 
-impl Sink for Borrowed<'_> {
+impl Sink for BorrowedSink<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.0.record(record)
     }
 }
 
-impl Told {
+impl CountResult {
     /// Returns the facts that the page shows beside its charts.
     fn facts(&self, files: &[PathBuf], size: u64, config: &RunConfig) -> Vec<Fact> {
         let fact = |name, value: String| Fact { name, value };

@@ -31,8 +31,8 @@ use std::time::Duration;
   flowgauge reproduce p4entropy --seeds 10")]
 pub struct Reproduce {
     /// Paper to reproduce: whll, p4log, p4exp, p4entropy, rap, fridge, reorder, all
-    #[arg(value_enum, value_name = "WHAT", default_value_t = What::All, hide_possible_values = true)]
-    pub what: What,
+    #[arg(value_enum, value_name = "WHAT", default_value_t = Paper::All, hide_possible_values = true)]
+    pub what: Paper,
 
     /// Repeat each experiment fewer times, for a first impression
     #[arg(long)]
@@ -62,7 +62,7 @@ pub struct Reproduce {
 
 /// Paper to reproduce.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum What {
+pub enum Paper {
     /// All papers.
     All,
     /// Accuracy of windowed HyperLogLog.
@@ -81,30 +81,30 @@ pub enum What {
     Reorder,
 }
 
-impl What {
+impl Paper {
     /// All papers but `All`.
-    pub const EACH: [What; 7] = [
-        What::Whll,
-        What::P4log,
-        What::P4exp,
-        What::P4entropy,
-        What::Rap,
-        What::Fridge,
-        What::Reorder,
+    pub const EACH: [Paper; 7] = [
+        Paper::Whll,
+        Paper::P4log,
+        Paper::P4exp,
+        Paper::P4entropy,
+        Paper::Rap,
+        Paper::Fridge,
+        Paper::Reorder,
     ];
 
     /// Returns its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            What::All => "all",
-            What::Whll => "whll",
-            What::P4log => "p4log",
-            What::P4exp => "p4exp",
-            What::P4entropy => "p4entropy",
-            What::Rap => "rap",
-            What::Fridge => "fridge",
-            What::Reorder => "reorder",
+            Paper::All => "all",
+            Paper::Whll => "whll",
+            Paper::P4log => "p4log",
+            Paper::P4exp => "p4exp",
+            Paper::P4entropy => "p4entropy",
+            Paper::Rap => "rap",
+            Paper::Fridge => "fridge",
+            Paper::Reorder => "reorder",
         }
     }
 
@@ -112,14 +112,14 @@ impl What {
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
-            What::All => "everything there is",
-            What::Whll => "the accuracy of windowed HyperLogLog",
-            What::P4log => "logarithms in integers",
-            What::P4exp => "powers in integers",
-            What::P4entropy => "entropies",
-            What::Rap => "the true top flows that few slots hold",
-            What::Fridge => "round-trip delays",
-            What::Reorder => "prefixes that reorder packets",
+            Paper::All => "everything there is",
+            Paper::Whll => "the accuracy of windowed HyperLogLog",
+            Paper::P4log => "logarithms in integers",
+            Paper::P4exp => "powers in integers",
+            Paper::P4entropy => "entropies",
+            Paper::Rap => "the true top flows that few slots hold",
+            Paper::Fridge => "round-trip delays",
+            Paper::Reorder => "prefixes that reorder packets",
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::agent;
 use crate::config::{Configuration, fill};
 use crate::count::count;
-use crate::error::Failure;
-use crate::handle::Handle;
+use crate::error::CommandFailure;
+use crate::handle::SourceHandle;
 use crate::interfaces::is_pattern;
 use crate::options::run::Run;
 use crate::run_config::{Interfaces, Source};
@@ -15,17 +15,17 @@ use std::time::Duration;
 
 /// Runs `flowgauge run`: counts the sources that the command line, the environment and the
 /// configuration file name.
-pub(crate) fn execute(given: &ArgMatches) -> Result<(), Failure> {
+pub(crate) fn execute(given: &ArgMatches) -> Result<(), CommandFailure> {
     start(given, false)
 }
 
 /// Runs `flowgauge` without a command: like `run`, but without a source it counts ten seconds of
 /// generated traffic in windows of one second, with exact counts next to the estimates.
-pub(crate) fn demonstrate(given: &ArgMatches) -> Result<(), Failure> {
+pub(crate) fn demonstrate(given: &ArgMatches) -> Result<(), CommandFailure> {
     start(given, true)
 }
 
-fn start(given: &ArgMatches, generates: bool) -> Result<(), Failure> {
+fn start(given: &ArgMatches, generates: bool) -> Result<(), CommandFailure> {
     let configuration = Configuration::read::<Run>(given)?;
     if configuration.file.is_some() {
         return agent::run(given, configuration);
@@ -45,7 +45,7 @@ fn start(given: &ArgMatches, generates: bool) -> Result<(), Failure> {
     {
         return agent::run(given, configuration);
     }
-    let handle = Handle::default();
+    let handle = SourceHandle::default();
     handle.shared.exporters.configured.set("", &effective);
     count(&config, &handle)
 }

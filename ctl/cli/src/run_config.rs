@@ -1,15 +1,15 @@
 //! The resolved configuration of a run: command line, environment and configuration file merged,
 //! with a value for every option.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::secrets;
-use crate::value::{Directions, PortSpec};
+use crate::value::{CountedDirections, PortSpec};
 use flowgauge_core::Settings;
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
-use flowgauge_dataplane::xdp::{self, Keep};
-use flowgauge_dataplane::{HashKey, Place, tofino};
+use flowgauge_dataplane::xdp::{self, Retention};
+use flowgauge_dataplane::{CountingPoint, HashKey, tofino};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct RunConfig {
     pub(crate) settings: Settings,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub(crate) slot_ns: u64,
-    pub(crate) secret: Secret,
+    pub(crate) secret: KeySource,
     /// Whether flows are counted exactly as well.
     pub(crate) truth: bool,
     /// Number of worker threads. By default one; for an AF_XDP port, one for each receive queue.
@@ -63,7 +63,7 @@ pub(crate) enum Source {
         /// DPDK's own arguments.
         eal: Option<String>,
     },
-    Switch(Switch),
+    Switch(SwitchConfig),
     /// Captures, in their own time.
     Captures(Vec<PathBuf>),
     /// The generated traffic of `demo`.
@@ -84,13 +84,13 @@ impl Source {
         let workers = Traffic::GENERATED;
         match self {
             Source::Interfaces(Interfaces { directions, .. }) => Traffic {
-                counter: Counter::Kernel,
-                tells_direction: *directions == Directions::Both,
+                counter: CountingPart::Kernel,
+                tells_direction: *directions == CountedDirections::Both,
                 is_chosen: true,
                 ..workers
             },
             // Others choose what comes to a switch as well, but it has no hash that takes a key.
-            Source::Switch(_) => Traffic { counter: Counter::Switch, ..workers },
+            Source::Switch(_) => Traffic { counter: CountingPart::Switch, ..workers },
             Source::Port { port, .. } => Traffic { is_chosen: port.is_live(), ..workers },
             Source::Captures(_) => Traffic { is_live: false, ..workers },
             Source::Demo => workers,
@@ -100,7 +100,7 @@ impl Source {
 
 /// Part of the system that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counter {
+pub(crate) enum CountingPart {
     Kernel,
     Workers,
     Switch,
@@ -109,7 +109,7 @@ pub(crate) enum Counter {
 /// Properties of a source that defaults depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traffic {
-    pub(crate) counter: Counter,
+    pub(crate) counter: CountingPart,
     /// Whether egress and ingress packets are counted separately.
     pub(crate) tells_direction: bool,
     /// Whether time is wall-clock time, not the time of a capture.
@@ -122,7 +122,7 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Generated traffic, or a capture in real time, which workers count.
     pub(crate) const GENERATED: Traffic = Traffic {
-        counter: Counter::Workers,
+        counter: CountingPart::Workers,
         tells_direction: false,
         is_live: true,
         is_chosen: false,
@@ -133,19 +133,19 @@ impl Traffic {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Interfaces {
     pub(crate) names: Vec<String>,
-    pub(crate) directions: Directions,
+    pub(crate) directions: CountedDirections,
     /// The hook; the best that there is if `None`.
     pub(crate) mode: Option<xdp::Mode>,
     /// Programs and counts that outlive this process, if any.
-    pub(crate) keep: Option<Keep>,
+    pub(crate) keep: Option<Retention>,
     /// Whether the user asked for it, so that it is an error if the kernel cannot do it.
     pub(crate) must_keep: bool,
 }
 
 impl Interfaces {
-    pub(crate) fn places(&self) -> Vec<Place> {
+    pub(crate) fn places(&self) -> Vec<CountingPoint> {
         let of = |interface: &String| {
-            let place = |direction| Place { interface: interface.clone(), direction };
+            let place = |direction| CountingPoint { interface: interface.clone(), direction };
             self.directions.all().into_iter().map(place).collect::<Vec<_>>()
         };
         self.names.iter().flat_map(of).collect()
@@ -154,16 +154,16 @@ impl Interfaces {
 
 /// A switch, and what it is to do beside counting.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Switch {
-    pub(crate) access: Access,
-    pub(crate) ports: Vec<tofino::Port>,
+pub(crate) struct SwitchConfig {
+    pub(crate) access: SwitchAccess,
+    pub(crate) ports: Vec<tofino::PortConfig>,
     /// Pairs of ports, by their numbers within the device.
     pub(crate) forward: Vec<(u32, u32)>,
 }
 
 /// The way to a switch.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Access {
+pub(crate) struct SwitchAccess {
     pub(crate) address: String,
     pub(crate) program: String,
     pub(crate) device: u32,
@@ -184,7 +184,7 @@ pub(crate) struct TlsFiles {
 
 /// Source of the key of a hash.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Secret {
+pub(crate) enum KeySource {
     /// The hash has none.
     None,
     File(PathBuf),
@@ -192,17 +192,17 @@ pub(crate) enum Secret {
     Random,
 }
 
-impl Secret {
+impl KeySource {
     /// Returns the key, if the hash takes one. `kept` returns the key of an earlier process whose
     /// counts this one continues.
     pub(crate) fn key(
         &self,
         kept: impl FnOnce() -> Option<HashKey>,
-    ) -> Result<Option<HashKey>, Failure> {
+    ) -> Result<Option<HashKey>, CommandFailure> {
         Ok(match self {
-            Secret::None => None,
-            Secret::File(path) => Some(secrets::hash_key(path)?),
-            Secret::Random => {
+            KeySource::None => None,
+            KeySource::File(path) => Some(secrets::hash_key(path)?),
+            KeySource::Random => {
                 secrets::protect();
                 Some(kept().map_or_else(HashKey::random, Ok)?)
             }

@@ -3,10 +3,10 @@
 //! They are blocked in all threads, and one thread waits for them, so that no system call is
 //! interrupted.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::service;
 use flowgauge_ctl::clock::Interrupt;
-use flowgauge_dataplane::poll::Gate;
+use flowgauge_dataplane::poll::WorkerBarrier;
 use nix::sys::signal::{SigSet, Signal};
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ struct SignalState {
 
 struct InterruptTarget {
     interrupt: Interrupt,
-    gate: Option<Arc<Gate>>,
+    gate: Option<Arc<WorkerBarrier>>,
 }
 
 static STATE: Mutex<SignalState> =
@@ -52,10 +52,10 @@ fn state() -> MutexGuard<'static, SignalState> {
 
 /// Starts waiting for signals. Call it before any other thread is started. Until [`end_on_signal`]
 /// is called, a signal ends the process.
-pub(crate) fn listen() -> Result<(), Failure> {
+pub(crate) fn listen() -> Result<(), CommandFailure> {
     let signals: SigSet = END_SIGNALS.into_iter().chain(IGNORED_SIGNALS).collect();
     let fail = |error: &dyn std::fmt::Display| {
-        Failure::Failed(format!("cannot wait for signals: {error}"))
+        CommandFailure::Failed(format!("cannot wait for signals: {error}"))
     };
     signals.thread_block().map_err(|error| fail(&error))?;
     let wait = move || {
@@ -114,12 +114,12 @@ fn end(signal: Signal) {
 
 /// Returns an interrupt that the first signal triggers. Another one, more than a second later, ends
 /// the process immediately.
-pub(crate) fn end_on_signal(gate: Option<&Arc<Gate>>) -> Interrupt {
+pub(crate) fn end_on_signal(gate: Option<&Arc<WorkerBarrier>>) -> Interrupt {
     end_with(Interrupt::default(), gate)
 }
 
 /// Registers an interrupt that others may trigger too. A signal ends all registered runs.
-pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<Gate>>) -> Interrupt {
+pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<WorkerBarrier>>) -> Interrupt {
     let mut state = state();
     let run = InterruptTarget { interrupt: interrupt.clone(), gate: gate.cloned() };
     if state.first.is_some() {

@@ -3,7 +3,7 @@
 
 #[cfg(feature = "tofino")]
 use crate::count::switch_options;
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::options::switch::AccessOptions;
 #[cfg(feature = "tofino")]
 use crate::read_times;
@@ -62,11 +62,11 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
+    pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         match (self.access.resolve()?, self.read_times) {
             #[cfg(not(feature = "tofino"))]
             (Some(_), true) => {
-                return Err(Failure::Usage(format!(
+                return Err(CommandFailure::Usage(format!(
                     "--read-times: {}",
                     value::not_built("tofino")
                 )));
@@ -77,13 +77,15 @@ impl Tables {
                 return read_times::execute(&switch, self.format);
             }
             (None, true) => {
-                return Err(Failure::Usage(
+                return Err(CommandFailure::Usage(
                     "--read-times needs the address of a switch; give it with --address HOST:PORT"
                         .to_owned(),
                 ));
             }
             (Some(_), false) => {
-                return Err(Failure::Usage("--address is for --read-times; add it".to_owned()));
+                return Err(CommandFailure::Usage(
+                    "--address is for --read-times; add it".to_owned(),
+                ));
             }
             (None, false) => {}
         }
@@ -95,13 +97,13 @@ impl Tables {
                 Installed::keyed(&settings, self.seed, &secrets::hash_key(path)?)
             }
             (HashMode::Keyed, None) => {
-                return Err(Failure::Usage(
+                return Err(CommandFailure::Usage(
                     "the tables of a keyed hash depend on a secret; give it with --hash-key FILE"
                         .to_owned(),
                 ));
             }
             (_, Some(_)) => {
-                return Err(Failure::Usage(
+                return Err(CommandFailure::Usage(
                     "--hash-key is for --hash keyed; remove one of them".to_owned(),
                 ));
             }
@@ -113,7 +115,7 @@ impl Tables {
             Format::Csv => self.csv(&tables, &mut out),
             Format::Json => self.json(&tables, &mut out),
         };
-        written.and_then(|()| out.flush()).map_err(Failure::output)
+        written.and_then(|()| out.flush()).map_err(CommandFailure::output)
     }
 
     fn words<'a>(&self, tables: &'a Installed) -> impl Iterator<Item = (usize, usize, u32)> + 'a {

@@ -2,7 +2,7 @@
 
 use crate::nearest::nearest;
 use flowgauge_core::delay::prefixes::Prefix;
-use flowgauge_core::heavy::{Algorithm, Unit};
+use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
 use flowgauge_ctl::flow::KeyFromText;
 #[cfg(feature = "lake")]
@@ -144,7 +144,7 @@ by_name! {
     measurement: MeasurementKind,
     poll_mode: PollMode,
     sketch_kind: SketchKind,
-    unit: Unit,
+    unit: CountUnit,
     xdp_mode: XdpMode,
 }
 
@@ -172,29 +172,29 @@ impl XdpMode {
 
 /// Direction in which packets cross an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Directions {
+pub(crate) enum CountedDirections {
     #[default]
     Ingress,
     Egress,
     Both,
 }
 
-impl Directions {
+impl CountedDirections {
     pub(crate) fn all(self) -> Vec<Direction> {
         match self {
-            Directions::Ingress => vec![Direction::Ingress],
-            Directions::Egress => vec![Direction::Egress],
-            Directions::Both => Direction::ALL.to_vec(),
+            CountedDirections::Ingress => vec![Direction::Ingress],
+            CountedDirections::Egress => vec![Direction::Egress],
+            CountedDirections::Both => Direction::ALL.to_vec(),
         }
     }
 }
 
-pub(crate) fn direction(text: &str) -> Result<Directions, String> {
-    let all = [Directions::Ingress, Directions::Egress, Directions::Both];
+pub(crate) fn direction(text: &str) -> Result<CountedDirections, String> {
+    let all = [CountedDirections::Ingress, CountedDirections::Egress, CountedDirections::Both];
     named(text, &all, |directions| match directions {
-        Directions::Ingress => "ingress",
-        Directions::Egress => "egress",
-        Directions::Both => "both",
+        CountedDirections::Ingress => "ingress",
+        CountedDirections::Egress => "egress",
+        CountedDirections::Both => "both",
     })
 }
 
@@ -271,7 +271,7 @@ pub(crate) fn port_pair(text: &str) -> Result<PortPair, String> {
     if one == other { Err(wanted()) } else { Ok(PortPair(one, other)) }
 }
 
-pub(crate) fn switch_port(text: &str) -> Result<tofino::Port, String> {
+pub(crate) fn switch_port(text: &str) -> Result<tofino::PortConfig, String> {
     let wanted = || "give PORT:SPEED or PORT:SPEED:FEC, such as 132:100g:rs".to_owned();
     let mut parts = text.split(':');
     let (Some(port), Some(speed), fec, None) =
@@ -279,7 +279,7 @@ pub(crate) fn switch_port(text: &str) -> Result<tofino::Port, String> {
     else {
         return Err(wanted());
     };
-    Ok(tofino::Port {
+    Ok(tofino::PortConfig {
         dev_port: port.parse().map_err(|_| wanted())?,
         speed: named(speed, &tofino::Speed::ALL, tofino::Speed::name)?,
         fec: fec.map_or(Ok(tofino::Fec::None), |fec| {
@@ -339,22 +339,22 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
 
 /// Location of a lake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lake {
+pub(crate) enum LakeLocation {
     Directory(PathBuf),
     /// URL of an object store.
     Store(String),
 }
 
-pub(crate) fn lake(text: &str) -> Result<Lake, String> {
+pub(crate) fn lake(text: &str) -> Result<LakeLocation, String> {
     match text.split_once("://") {
         Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
-            Ok(Lake::Store(text.to_owned()))
+            Ok(LakeLocation::Store(text.to_owned()))
         }
         Some(("s3", _)) => Err("give a bucket and a path, such as s3://bucket/lake".to_owned()),
         Some((scheme, _)) => {
             Err(format!("unknown scheme '{scheme}'; give a directory, or s3://BUCKET/PATH"))
         }
-        None => Ok(Lake::Directory(PathBuf::from(text))),
+        None => Ok(LakeLocation::Directory(PathBuf::from(text))),
     }
 }
 

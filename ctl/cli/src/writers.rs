@@ -21,15 +21,15 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Standard output. Writing waits for a reader that does not read, but not once the run has to end
 /// (see [`signals::is_impatient`]).
-pub(crate) struct Patient(Stdout);
+pub(crate) struct PatientStdout(Stdout);
 
-impl Patient {
+impl PatientStdout {
     pub(crate) fn stdout() -> Self {
-        Patient(io::stdout())
+        PatientStdout(io::stdout())
     }
 }
 
-impl Write for Patient {
+impl Write for PatientStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let piece = &bytes[..bytes.len().min(PIECE)];
         loop {
@@ -57,19 +57,19 @@ impl Write for Patient {
 }
 
 /// New file of whole records: a record that was only partly written is removed again.
-pub(crate) struct Whole {
+pub(crate) struct RecordFile {
     file: File,
     record: Vec<u8>,
     length: u64,
 }
 
-impl Whole {
+impl RecordFile {
     pub(crate) fn new(file: File) -> Self {
-        Whole { file, record: Vec::new(), length: 0 }
+        RecordFile { file, record: Vec::new(), length: 0 }
     }
 }
 
-impl Write for Whole {
+impl Write for RecordFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.record.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -89,9 +89,9 @@ impl Write for Whole {
 
 /// Problems with files, reported at the end of the run.
 #[derive(Clone, Default)]
-pub(crate) struct Problems(Arc<Mutex<Vec<String>>>);
+pub(crate) struct FileProblems(Arc<Mutex<Vec<String>>>);
 
-impl Problems {
+impl FileProblems {
     pub(crate) fn add(&self, problem: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
     }
@@ -102,15 +102,15 @@ impl Problems {
 }
 
 /// Sink for a file. If it fails, the run continues without it.
-pub(crate) struct Expendable<S> {
+pub(crate) struct ExpendableSink<S> {
     sink: Option<S>,
     path: PathBuf,
-    problems: Problems,
+    problems: FileProblems,
 }
 
-impl<S: Sink> Expendable<S> {
-    pub(crate) fn new(sink: S, path: &Path, problems: &Problems) -> Self {
-        Expendable { sink: Some(sink), path: path.to_owned(), problems: problems.clone() }
+impl<S: Sink> ExpendableSink<S> {
+    pub(crate) fn new(sink: S, path: &Path, problems: &FileProblems) -> Self {
+        ExpendableSink { sink: Some(sink), path: path.to_owned(), problems: problems.clone() }
     }
 
     fn write(&mut self, write: impl FnOnce(&mut S) -> io::Result<()>) {
@@ -127,7 +127,7 @@ impl<S: Sink> Expendable<S> {
     }
 }
 
-impl<S: Sink> Sink for Expendable<S> {
+impl<S: Sink> Sink for ExpendableSink<S> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.write(|sink| sink.record(record));
         Ok(())

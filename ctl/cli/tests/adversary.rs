@@ -16,7 +16,7 @@ use flowgauge_ctl::serve::proto::{
     ConfigurationRequest, DelaysRequest, SamplesRequest, StatusRequest, WindowsRequest,
 };
 use flowgauge_dataplane::HashKey;
-use flowgauge_dataplane::capture::build::Packet;
+use flowgauge_dataplane::capture::build::CapturePacket;
 use flowgauge_testing::chance::{binomial, of_mean, poisson};
 use flowgauge_testing::skip;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -78,7 +78,7 @@ fn crafted() -> Vec<u64> {
 }
 
 fn capture(scratch: &Scratch) -> PathBuf {
-    let packets: Vec<Packet> = crafted()
+    let packets: Vec<CapturePacket> = crafted()
         .into_iter()
         .zip(0..)
         .map(|(chosen, number)| {
@@ -88,7 +88,7 @@ fn capture(scratch: &Scratch) -> PathBuf {
             udp[..4].copy_from_slice(&key[8..12]);
             let mut ip = frames::ipv4(source, 17, &udp);
             ip[16..20].copy_from_slice(&VICTIM);
-            Packet::new(START + number * 1000, frames::ethernet(&[], 0x0800, &ip))
+            CapturePacket::new(START + number * 1000, frames::ethernet(&[], 0x0800, &ip))
         })
         .collect();
     scratch.write("crafted.pcap", pcap(&packets)).into()

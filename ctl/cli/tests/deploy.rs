@@ -5,7 +5,7 @@ mod common;
 
 use common::flowgauge;
 use common::served::{Served, certificate, secret};
-use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_p4_model::wire::{Wire, wait};
 use flowgauge_p4_model::{Model, Options, Switch};
 use flowgauge_testing::{on_veth, skip};
@@ -240,7 +240,7 @@ fn a_switch_is_checked_with_the_vendors_client() {
         flowgauge_traffic::veth::ip("link set dev lo up").unwrap();
         let scratch = common::Scratch::new("vendors-client");
         let switch = switch();
-        let running = Running::start(
+        let running = RunningServer::start(
             ([127, 0, 0, 1], 0).into(),
             None,
             Arc::clone(&switch) as Arc<dyn Target>,

@@ -6,7 +6,7 @@ mod common;
 use common::{Outcome, Scratch, flowgauge, run, text};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::xdp::{Options, Xdp};
-use flowgauge_dataplane::{Dataplane, Place, Tables};
+use flowgauge_dataplane::{CountingPoint, Dataplane, Tables};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::ip;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
@@ -599,7 +599,7 @@ fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
 fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
     let body = || {
         let settings = Settings::default();
-        let mut xdp = Xdp::at(vec![Place::ingress("rx")], Options::new(settings));
+        let mut xdp = Xdp::at(vec![CountingPoint::ingress("rx")], Options::new(settings));
         xdp.install(&Tables::new(&settings, 1)).unwrap();
         // The kernel needs a moment to see that both ends are up.
         assert!((0..10_000).any(|_| interfaces().matches("state UP").count() == 2));

@@ -6,7 +6,7 @@ mod common;
 
 use common::tshark::{has_tshark, tshark};
 use common::{SECOND, START, Scratch, frames, number, parse, replay, total};
-use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions};
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions};
 use flowgauge_traffic::frame;
 use std::collections::HashSet;
 use std::path::Path;
@@ -121,10 +121,10 @@ fn by_flowgauge(file: &Path, options: &str) -> Counted {
 fn agree(scratch: &Scratch, captures: Vec<(String, Vec<Vec<u8>>)>, header: Header, options: &str) {
     let mut differences = Vec::new();
     for (name, frames) in captures {
-        let packets: Vec<Packet> = frames
+        let packets: Vec<CapturePacket> = frames
             .into_iter()
             .zip(0..)
-            .map(|(frame, i)| Packet::new(START + i * SECOND, frame))
+            .map(|(frame, i)| CapturePacket::new(START + i * SECOND, frame))
             .collect();
         let file = scratch.write(
             &format!("{}.pcap", name.replace(' ', "-")),
@@ -584,8 +584,8 @@ fn without_inner_the_first_ip_header_of_tshark_counts() {
 #[test]
 fn records_say_that_the_innermost_header_counts() {
     let scratch = Scratch::new("inner-said");
-    let packets: Vec<Packet> =
-        tunnels().remove(0).1.into_iter().map(|frame| Packet::new(START, frame)).collect();
+    let packets: Vec<CapturePacket> =
+        tunnels().remove(0).1.into_iter().map(|frame| CapturePacket::new(START, frame)).collect();
     let file = scratch.write("tunnels.pcap", build::pcap(&PcapOptions::default(), &packets));
     for (options, said) in [("--inner", Some(true)), ("--inner=false", None), ("", None)] {
         let records = parse(
@@ -607,10 +607,10 @@ fn an_ethertype_of_most_frames_that_is_not_opened_is_named_once() {
     let scratch = Scratch::new("unopened");
     let frame = |ethertype: u16| frames::ethernet(&[], ethertype, &[0; 46]);
     let write = |name: &str, frames: Vec<Vec<u8>>| {
-        let packets: Vec<Packet> = frames
+        let packets: Vec<CapturePacket> = frames
             .into_iter()
             .zip(0..)
-            .map(|(frame, i)| Packet::new(START + i * 1_000_000, frame))
+            .map(|(frame, i)| CapturePacket::new(START + i * 1_000_000, frame))
             .collect();
         scratch.write(name, build::pcap(&PcapOptions::default(), &packets))
     };

@@ -9,7 +9,7 @@ use common::{
 };
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
-use flowgauge_dataplane::capture::build::Packet;
+use flowgauge_dataplane::capture::build::CapturePacket;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -180,15 +180,15 @@ fn tables_and_csv_show_them() {
 }
 
 /// Returns a packet from a source to a destination.
-fn packet(time: u64, source: u32, destination: u32) -> Packet {
+fn packet(time: u64, source: u32, destination: u32) -> CapturePacket {
     let mut ip = frames::ipv4(source.to_be_bytes(), 17, &frames::udp(&[0; 4]));
     ip[16..20].copy_from_slice(&destination.to_be_bytes());
-    Packet::new(START + time, frames::ethernet(&[], 0x0800, &ip))
+    CapturePacket::new(START + time, frames::ethernet(&[], 0x0800, &ip))
 }
 
 /// Returns a second of 1,000 packets from 50 sources to 50 destinations, followed by a flood from
 /// everywhere to 192.0.2.1.
-fn second(number: u64, flood: u64) -> impl Iterator<Item = Packet> {
+fn second(number: u64, flood: u64) -> impl Iterator<Item = CapturePacket> {
     let usual = (0..1000_u64).map(move |i| {
         // Different in every second.
         let mixed = (number * 1000 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -206,7 +206,7 @@ fn second(number: u64, flood: u64) -> impl Iterator<Item = Packet> {
 #[test]
 fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
     let scratch = Scratch::new("flood");
-    let trace: Vec<Packet> =
+    let trace: Vec<CapturePacket> =
         (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
     let file = scratch.write("flood.pcap", pcap(&trace));
     let outcome =
@@ -293,7 +293,7 @@ fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
 fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
     let scratch = Scratch::new("few");
     // A packet per second, and then one window with only a flood of 90.
-    let few: Vec<Packet> = (0..50_u64)
+    let few: Vec<CapturePacket> = (0..50_u64)
         .map(|number| packet(number * SECOND, 0x0a00_0001, 0x0a00_0002))
         .chain((0..90).map(|i| packet(50 * SECOND + i, 0x0b00_0000 + i as u32, 0x0a00_0002)))
         .collect();

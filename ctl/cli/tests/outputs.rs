@@ -19,7 +19,7 @@ mod common;
 
 use common::{SECOND, START, Scratch, flowgauge, frames, packets, pcap};
 use flowgauge_dataplane::capture::build::{
-    self, InterfaceOptions, Packet, PcapNgOptions, PcapOptions,
+    self, CapturePacket, InterfaceOptions, PcapNgOptions, PcapOptions,
 };
 use std::fmt::Write;
 use std::fs::{self, File, Permissions};
@@ -122,11 +122,11 @@ fn captures(scratch: &Scratch) {
             .unwrap();
         assert!(output.status.success(), "{profile}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    let every_second = |frames: Vec<Vec<u8>>| -> Vec<Packet> {
+    let every_second = |frames: Vec<Vec<u8>>| -> Vec<CapturePacket> {
         frames
             .into_iter()
             .zip(0..)
-            .map(|(frame, second)| Packet::new(START + second * SECOND, frame))
+            .map(|(frame, second)| CapturePacket::new(START + second * SECOND, frame))
             .collect()
     };
     scratch.write("mixed.pcap", pcap(&every_second(mixed())));

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{SECOND, Scratch, flowgauge, frames, pcap};
-use flowgauge_dataplane::capture::build::Packet;
+use flowgauge_dataplane::capture::build::CapturePacket;
 use flowgauge_testing::skip;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -90,13 +90,13 @@ fn steps(page: &str) -> Vec<Step> {
 fn capture(scratch: &Scratch, site: u8) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let begin = now / DAY * DAY - 2 * DAY;
-    let packets: Vec<Packet> = (begin..begin + 4 * DAY)
+    let packets: Vec<CapturePacket> = (begin..begin + 4 * DAY)
         .step_by((600 * SECOND) as usize)
         .zip(0_u32..)
         .map(|(time, number)| {
             let [.., high, low] = number.to_be_bytes();
             let payload = frames::ipv4([10, site, high, low], 17, &frames::udp(&[0; 18]));
-            Packet::new(time, frames::ethernet(&[], 0x0800, &payload))
+            CapturePacket::new(time, frames::ethernet(&[], 0x0800, &payload))
         })
         .collect();
     let path = scratch.path(&format!("{site}.pcap"));

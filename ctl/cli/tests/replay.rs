@@ -9,7 +9,7 @@ use common::{
     records, replay, text, total,
 };
 use flowgauge_dataplane::capture::build::{
-    self, InterfaceOptions, Packet, PcapNgOptions, PcapOptions,
+    self, CapturePacket, InterfaceOptions, PcapNgOptions, PcapOptions,
 };
 use flowgauge_dataplane::capture::{Resolution, link_type};
 use flowgauge_testing::chance::{binomial, of_mean, poisson};
@@ -57,8 +57,11 @@ fn json_lines_have_the_fixed_keys_and_every_frame_is_in_one_counter() {
         frames::ethernet(&[], 0x0800, &bad),
     ];
     let bytes: usize = all.iter().map(Vec::len).sum();
-    let all: Vec<Packet> =
-        all.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * SECOND, frame)).collect();
+    let all: Vec<CapturePacket> = all
+        .into_iter()
+        .zip(0..)
+        .map(|(frame, i)| CapturePacket::new(START + i * SECOND, frame))
+        .collect();
     let file = scratch.write("mixed.pcap", pcap(&all));
     let records = records(&file, "--truth --seed 9 --registers 4096 --read-every 1s");
     let total = total(&records);
@@ -584,7 +587,7 @@ fn a_compressed_capture_is_a_port_too() {
 }
 
 /// Returns every third packet of a trace.
-fn part(all: &[Packet], part: usize) -> Vec<Packet> {
+fn part(all: &[CapturePacket], part: usize) -> Vec<CapturePacket> {
     all.iter().skip(part).step_by(3).cloned().collect()
 }
 
@@ -667,7 +670,7 @@ fn hundreds_of_captures_take_few_file_descriptors_unless_they_overlap() {
         let directory = scratch.path(name);
         fs::create_dir(&directory).unwrap();
         for file in 0..300 {
-            let packets: Vec<Packet> = match step {
+            let packets: Vec<CapturePacket> = match step {
                 1 => all[file * 3..file * 3 + 3].to_vec(),
                 _ => all.iter().skip(file).step_by(step).cloned().collect(),
             };
@@ -815,7 +818,7 @@ fn packets_out_of_order_are_in_the_windows_of_their_times() {
     let scratch = Scratch::new("order");
     // Every seventh packet is fifty packets late in the capture.
     let mut all = packets(0..4000, SECOND / 100);
-    let late = |packet: &Packet| (packet.timestamp / (SECOND / 100)).is_multiple_of(7);
+    let late = |packet: &CapturePacket| (packet.timestamp / (SECOND / 100)).is_multiple_of(7);
     all.sort_by_key(|packet| packet.timestamp + if late(packet) { SECOND / 2 } else { 0 });
     let file = scratch.write("order.pcap", pcap(&all));
     for lateness in ["--lateness 100ms", "", "--lateness 1s", "--lateness 1s --read-every 50ms"] {
@@ -896,7 +899,7 @@ fn timestamps_going_backwards_lose_no_packet() {
 fn a_timestamp_at_the_end_of_the_clock_does_not_make_windows_for_ever() {
     let scratch = Scratch::new("end-of-clock");
     let mut all = packets(0..30, SECOND);
-    all.push(Packet { timestamp: u64::MAX, ..all[0].clone() });
+    all.push(CapturePacket { timestamp: u64::MAX, ..all[0].clone() });
     let mut file = build::pcapng(&PcapNgOptions::default(), &all);
     // Not supported by the builder: 2^64 - 1 microseconds, in the timestamp at offset 12 of the
     // last block.
@@ -941,7 +944,7 @@ fn an_empty_capture_is_valid() {
 #[test]
 fn a_packet_without_bytes_counts() {
     let scratch = Scratch::new("no-bytes");
-    let packet = Packet { wire: 1500, frame: Vec::new(), ..packets([1], 1)[0].clone() };
+    let packet = CapturePacket { wire: 1500, frame: Vec::new(), ..packets([1], 1)[0].clone() };
     let records = records(scratch.write("bare.pcap", pcap(&[packet])), "");
     let total = total(&records);
     assert_eq!((number(&total["rejected"], "truncated"), number(total, "bytes")), (1, 1500));
@@ -977,9 +980,12 @@ fn bytes_are_lengths_on_the_wire() {
         ),
     ];
     for (network, all, [ipv4, non_ip, truncated]) in cases {
-        let packets: Vec<Packet> = all
+        let packets: Vec<CapturePacket> = all
             .iter()
-            .map(|(frame, wire)| Packet { wire: *wire, ..Packet::new(START, frame.clone()) })
+            .map(|(frame, wire)| CapturePacket {
+                wire: *wire,
+                ..CapturePacket::new(START, frame.clone())
+            })
             .collect();
         let options = PcapOptions { network, ..PcapOptions::default() };
         let records = records(scratch.write("bytes.pcap", build::pcap(&options, &packets)), "");
@@ -1007,10 +1013,10 @@ fn one_capture_may_hold_several_link_types() {
     let interfaces = links
         .map(|link_type| InterfaceOptions { link_type, ..InterfaceOptions::default() })
         .to_vec();
-    let packets: Vec<Packet> = frames
+    let packets: Vec<CapturePacket> = frames
         .into_iter()
         .zip(0..)
-        .map(|(frame, interface)| Packet { interface, ..Packet::new(START, frame) })
+        .map(|(frame, interface)| CapturePacket { interface, ..CapturePacket::new(START, frame) })
         .collect();
     let file = build::pcapng(&PcapNgOptions { interfaces, ..PcapNgOptions::default() }, &packets);
     let records = records(scratch.write("links.pcapng", file), "--truth");
@@ -1027,15 +1033,15 @@ fn echo(number: u32, is_reply: bool) -> Vec<u8> {
 }
 
 /// Returns round trips of 1 to 41 ms by a clock with this step, and their durations.
-fn round_trips(step: u64) -> (Vec<Packet>, Vec<u64>) {
+fn round_trips(step: u64) -> (Vec<CapturePacket>, Vec<u64>) {
     let delays: Vec<u64> =
         (0..1000).map(|number| 1_000_000 + number * 7_919_003 % 40_000_000).collect();
-    let mut packets: Vec<Packet> = (0..)
+    let mut packets: Vec<CapturePacket> = (0..)
         .zip(&delays)
         .flat_map(|(number, delay)| {
             let at = START + u64::from(number) * 37_123_457;
             [(at, false), (at + delay, true)]
-                .map(|(at, is_reply)| Packet::new(at - at % step, echo(number, is_reply)))
+                .map(|(at, is_reply)| CapturePacket::new(at - at % step, echo(number, is_reply)))
         })
         .collect();
     packets.sort_by_key(|packet| packet.timestamp);
@@ -1096,10 +1102,10 @@ fn captures_of_microseconds_have_that_resolution() {
             .unwrap();
         total(&parse(&common::Outcome::from(output).quiet()))["delay"][0]["resolution_ns"].clone()
     };
-    let pcap = |packets: &[Packet]| build::pcap(&PcapOptions::default(), packets);
+    let pcap = |packets: &[CapturePacket]| build::pcap(&PcapOptions::default(), packets);
     // Too few packets to detect a step.
     let packets = [(0, false), (30_000_000, true)]
-        .map(|(at, is_reply)| Packet::new(START + at, echo(1, is_reply)));
+        .map(|(at, is_reply)| CapturePacket::new(START + at, echo(1, is_reply)));
     let [first, second] =
         [0, 1].map(|index| scratch.write(&format!("{index}.pcap"), pcap(&packets[index..=index])));
     assert_eq!(resolution(&[&scratch.write("whole.pcap", pcap(&packets))]), 1000);
@@ -1112,9 +1118,9 @@ fn a_step_shows_where_a_chunk_lies_within_one() {
     let frame = echo(0, false);
     // Chunks of 2 MiB have less than 36,000 of these packets.
     let steps = |packet: u64| packet / 40_000 * (packet / 40_000 + 1) / 2;
-    let packets =
-        (0..400_000).map(|packet| Packet::new(START + steps(packet) * 10_000_000, frame.clone()));
-    let packets: Vec<Packet> = packets.collect();
+    let packets = (0..400_000)
+        .map(|packet| CapturePacket::new(START + steps(packet) * 10_000_000, frame.clone()));
+    let packets: Vec<CapturePacket> = packets.collect();
     let file = scratch.write("busy.pcap", pcap(&packets));
     assert_eq!(
         total(&records(&file, &format!("{ROUND_TRIPS} --window 1m --read-every never")))["delay"]

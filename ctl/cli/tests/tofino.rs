@@ -10,7 +10,7 @@ use common::{Running as Command, Scratch, check, flowgauge, number, of_kind, par
 use faults::{Faulty, Proxy, Reads, Tampering};
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
 use flowgauge_bfruntime::proto::{self, data_field, entity};
-use flowgauge_bfruntime::server::{Costs, MAX_MESSAGE, Pace, Running, Server, Target};
+use flowgauge_bfruntime::server::{Costs, MAX_MESSAGE, Pace, RunningServer, Server, Target};
 use flowgauge_p4_model::{Model, Options, Switch};
 use flowgauge_traffic::frame::{Ip, UDP, echo, udp};
 use flowgauge_traffic::{Generator, Profile, Sources};
@@ -25,7 +25,7 @@ use tonic::Status;
 /// Model behind a server that can damage answers, behind a proxy that can close connections.
 struct Lab {
     switch: Arc<Switch>,
-    running: Option<Running>,
+    running: Option<RunningServer>,
     tampering: Tampering,
     proxy: Proxy,
     /// Number of packets sent, each from another source.
@@ -62,7 +62,8 @@ impl Lab {
         let service = BfRuntimeServer::new(Faulty::new(server, &self.tampering))
             .max_encoding_message_size(MAX_MESSAGE);
         let service = service.max_decoding_message_size(MAX_MESSAGE);
-        let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, service).unwrap();
+        let running =
+            RunningServer::start_service(([127, 0, 0, 1], 0).into(), None, service).unwrap();
         self.proxy.lead_to(Some(running.address()));
         self.running = Some(running);
     }
@@ -806,7 +807,7 @@ fn read_times_tell_which_windows_are_possible() {
     let (server, ledger) =
         Server::driver_like(switch() as Arc<dyn Target>, costs, Pace::Real).unwrap();
     let running =
-        Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
+        RunningServer::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
     let address = running.address().to_string();
     let measure = |format| read_times(&address, format);
     let times: Value = serde_json::from_str(&measure("json")).unwrap();
@@ -843,7 +844,8 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
             Server::driver_like(Arc::clone(&lab.switch) as Arc<dyn Target>, costs, Pace::Real)
                 .unwrap();
         let running =
-            Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
+            RunningServer::start_service(([127, 0, 0, 1], 0).into(), None, server.service())
+                .unwrap();
         let address = running.address().to_string();
         let measure = |format| read_times(&address, format);
         let held = || {

@@ -9,7 +9,7 @@ mod common;
 use common::tshark::{has_tshark, tshark};
 use common::{SECOND, START, Scratch, frames, number, parse, replay, total};
 use flowgauge_dataplane::capture::build::{
-    self, ExtraBlock, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions,
+    self, CapturePacket, ExtraBlock, InterfaceOptions, PacketBlock, PcapNgOptions, PcapOptions,
     PcapVariant,
 };
 use flowgauge_dataplane::capture::{Resolution, link_type};
@@ -335,14 +335,22 @@ fn ethernet_frames() -> Vec<Vec<u8>> {
     all
 }
 
-fn timed(frames: Vec<Vec<u8>>) -> Vec<Packet> {
-    frames.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * SECOND, frame)).collect()
+fn timed(frames: Vec<Vec<u8>>) -> Vec<CapturePacket> {
+    frames
+        .into_iter()
+        .zip(0..)
+        .map(|(frame, i)| CapturePacket::new(START + i * SECOND, frame))
+        .collect()
 }
 
 /// Returns every packet truncated to a snapshot length, except within IPv4 options: tshark takes
 /// the destination from behind them (a source route may change it) and then has none, while a flow
 /// key only needs the fixed header.
-fn cut(packets: &[Packet], network: usize, snaplen: usize) -> impl Iterator<Item = Packet> {
+fn cut(
+    packets: &[CapturePacket],
+    network: usize,
+    snaplen: usize,
+) -> impl Iterator<Item = CapturePacket> {
     let whole = move |frame: &[u8]| {
         let options = match frame[network] {
             version_ihl @ 0x46..=0x4f => {
@@ -352,7 +360,7 @@ fn cut(packets: &[Packet], network: usize, snaplen: usize) -> impl Iterator<Item
         };
         frame.len() <= snaplen || !options.contains(&snaplen)
     };
-    packets.iter().filter(move |packet| whole(&packet.frame)).map(move |packet| Packet {
+    packets.iter().filter(move |packet| whole(&packet.frame)).map(move |packet| CapturePacket {
         frame: packet.frame[..packet.frame.len().min(snaplen)].to_vec(),
         ..packet.clone()
     })
@@ -366,7 +374,7 @@ struct Frames {
     /// Offset of the network header in all of them, if there is one: they are truncated there as
     /// well.
     network: Option<usize>,
-    packets: Vec<Packet>,
+    packets: Vec<CapturePacket>,
 }
 
 /// Returns every packet behind a header, which is made from an EtherType.
@@ -762,8 +770,8 @@ fn every_format_counts_as_in_tshark() {
             );
         }
         for block in [PacketBlock::Enhanced, PacketBlock::Simple, PacketBlock::Obsolete] {
-            let packets: Vec<Packet> =
-                packets.iter().map(|packet| Packet { block, ..packet.clone() }).collect();
+            let packets: Vec<CapturePacket> =
+                packets.iter().map(|packet| CapturePacket { block, ..packet.clone() }).collect();
             let options = PcapNgOptions {
                 big_endian,
                 comment: "as it came".to_owned(),
@@ -780,8 +788,10 @@ fn every_format_counts_as_in_tshark() {
         }
     }
     // Versions whose records have the two lengths swapped, with truncated packets.
-    let cut: Vec<Packet> =
-        packets.iter().map(|packet| Packet { wire: packet.wire + 400, ..packet.clone() }).collect();
+    let cut: Vec<CapturePacket> = packets
+        .iter()
+        .map(|packet| CapturePacket { wire: packet.wire + 400, ..packet.clone() })
+        .collect();
     for (version, original_first) in
         [((2, 0), true), ((2, 2), true), ((2, 3), false), ((2, 3), true)]
     {
@@ -803,9 +813,9 @@ fn every_format_counts_as_in_tshark() {
         offset_seconds: hours * 3600,
         ..InterfaceOptions::default()
     }));
-    let spread: Vec<Packet> = (0..interfaces.len() as u32)
+    let spread: Vec<CapturePacket> = (0..interfaces.len() as u32)
         .zip(packets.iter().cycle())
-        .map(|(interface, packet)| Packet { interface, ..packet.clone() })
+        .map(|(interface, packet)| CapturePacket { interface, ..packet.clone() })
         .collect();
     // Name resolution, secrets, and two unknown types.
     let extra = [(3, 4, 4), (9, 10, 8), (20, 0x7777, 3 << 20), (400, 0x8000_0001, 40)].map(
@@ -837,8 +847,9 @@ fn every_format_counts_as_in_tshark() {
             resolution,
             ..InterfaceOptions::default()
         });
-        packets
-            .extend(frames.into_iter().map(|packet| Packet { interface: index as u32, ..packet }));
+        packets.extend(
+            frames.into_iter().map(|packet| CapturePacket { interface: index as u32, ..packet }),
+        );
     }
     let mut mixed = Vec::new();
     for big_endian in [false, true] {
@@ -848,12 +859,12 @@ fn every_format_counts_as_in_tshark() {
             ..PcapNgOptions::default()
         };
         // In a big-endian section, tshark assumes that netfilter's log is big-endian too.
-        let nflog = |packet: &Packet| {
+        let nflog = |packet: &CapturePacket| {
             interfaces
                 .get(packet.interface as usize)
                 .is_some_and(|one| one.link_type == link_type::NFLOG)
         };
-        let packets: Vec<Packet> =
+        let packets: Vec<CapturePacket> =
             packets.iter().filter(|packet| !big_endian || !nflog(packet)).cloned().collect();
         mixed.extend(build::pcapng(&options, &packets));
     }
@@ -870,7 +881,7 @@ fn every_snapshot_length_counts_as_in_tshark() {
     // All lengths in one file, up to beyond the headers of the longest frames.
     let files = links().into_iter().filter_map(|Frames { name, link_type, network, packets }| {
         let network = network?;
-        let packets: Vec<Packet> =
+        let packets: Vec<CapturePacket> =
             (0..120).flat_map(|snaplen| cut(&packets, network, snaplen)).collect();
         let options = PcapOptions { network: link_type.into(), ..PcapOptions::default() };
         Some(PathBuf::from(scratch.write(&format!("{name}.pcap"), build::pcap(&options, &packets))))

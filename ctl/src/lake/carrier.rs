@@ -4,7 +4,7 @@
 //! A file is removed from the directory once it is in the store. After a crash between the two it
 //! is uploaded again: the store reports that its name is taken, and the content is compared.
 
-use super::parquet::{Input, Parquet};
+use super::parquet::{Parquet, ParquetInput};
 use super::shared::Problems;
 use super::store::{Put, Store};
 use super::union::files;
@@ -115,7 +115,7 @@ impl Uploader {
                 break;
             }
             let rows = File::open(&path)
-                .and_then(Input::of)
+                .and_then(ParquetInput::of)
                 .ok()
                 .and_then(|file| Parquet::open(file).ok())
                 .map_or(0, |file| file.len());

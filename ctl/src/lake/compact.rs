@@ -7,7 +7,7 @@
 use super::is_known;
 use super::parquet;
 use super::store::{SCHEME, Store};
-use super::union::{Files, Found, UnionError};
+use super::union::{LakeFile, MergedFiles, UnionError};
 use crate::row::Row;
 use jiff::Timestamp;
 use nix::fcntl::{Flock, FlockArg};
@@ -28,14 +28,14 @@ const LARGEST: usize = 32 << 20;
 
 /// A directory or object store with a lake.
 pub struct Compaction {
-    place: Place,
+    place: LakeTarget,
     /// Keeps others from compacting the same directory.
     _lock: Option<Flock<File>>,
 }
 
 /// Result of a compaction of one hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Joined {
+pub struct CompactionResult {
     /// `date=2026-11-23/hour=14`.
     pub partition: String,
     /// Number of files before and after.
@@ -66,14 +66,14 @@ impl Compaction {
         let failed = |source| UnionError::Read { path: path.to_owned(), source };
         let url = path.to_string_lossy();
         let (place, lock) = if url.starts_with(SCHEME) {
-            (Place::Store(Store::open(&url).map_err(failed)?), None)
+            (LakeTarget::Store(Store::open(&url).map_err(failed)?), None)
         } else {
             let manifests = path.join(MANIFESTS);
             fs::metadata(path).and_then(|_| fs::create_dir_all(&manifests)).map_err(failed)?;
             let lock = File::create(manifests.join("lock")).map_err(failed)?;
             let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
                 .map_err(|_| failed(io::Error::other("another process compacts this lake")))?;
-            (Place::Directory(path.to_owned()), Some(lock))
+            (LakeTarget::Directory(path.to_owned()), Some(lock))
         };
         let compaction = Compaction { place, _lock: lock };
         compaction.recover().map_err(failed)?;
@@ -107,7 +107,7 @@ impl Compaction {
     ///
     /// # Errors
     /// [`UnionError`] with the defect and the file.
-    pub fn join(&self, partition: &str, names: &[String]) -> Result<Joined, UnionError> {
+    pub fn join(&self, partition: &str, names: &[String]) -> Result<CompactionResult, UnionError> {
         let failed = |source| UnionError::Read { path: self.place.path(partition), source };
         let sources = self.place.found(names).map_err(failed)?;
         for found in &sources {
@@ -139,7 +139,7 @@ impl Compaction {
         self.write_manifest(&at, &manifest)
             .and_then(|()| self.finish(&at, &manifest))
             .map_err(failed)?;
-        Ok(Joined {
+        Ok(CompactionResult {
             partition: partition.to_owned(),
             files: (names.len() as u64, outputs.len() as u64),
             rows,
@@ -151,7 +151,7 @@ impl Compaction {
     /// Returns the new files, and the numbers of rows and of duplicates.
     fn write(
         &self,
-        sources: &[Found],
+        sources: &[LakeFile],
         prefix: &str,
     ) -> Result<(Vec<String>, u64, u64), UnionError> {
         let mut open: BTreeMap<Vec<String>, (Vec<Row>, usize)> = BTreeMap::new();
@@ -165,7 +165,7 @@ impl Compaction {
             outputs.push(name);
             Ok(())
         };
-        let mut rows = Files::ordered(sources.iter().cloned())?;
+        let mut rows = MergedFiles::ordered(sources.iter().cloned())?;
         while let Some((row, is_twice)) = rows.next()? {
             if is_twice {
                 twice += 1;
@@ -226,10 +226,12 @@ impl Compaction {
 }
 
 /// Reads the new files back and compares their rows with the old ones.
-fn compare(sources: &[Found], outputs: &[Found]) -> Result<(), UnionError> {
-    let (mut sources, mut outputs) =
-        (Files::ordered(sources.iter().cloned())?, Files::ordered(outputs.iter().cloned())?);
-    let next = |files: &mut Files| {
+fn compare(sources: &[LakeFile], outputs: &[LakeFile]) -> Result<(), UnionError> {
+    let (mut sources, mut outputs) = (
+        MergedFiles::ordered(sources.iter().cloned())?,
+        MergedFiles::ordered(outputs.iter().cloned())?,
+    );
+    let next = |files: &mut MergedFiles| {
         loop {
             match files.next()? {
                 Some((_, true)) => {}
@@ -264,17 +266,17 @@ fn ended(partition: &str) -> Option<u64> {
 }
 
 /// Location of a lake. Names are relative to it, with slashes.
-enum Place {
+enum LakeTarget {
     Directory(PathBuf),
     Store(Store),
 }
 
-impl Place {
+impl LakeTarget {
     /// Returns the names with a suffix, sorted.
     fn names(&self, end: &str) -> io::Result<Vec<String>> {
         let mut names = match self {
-            Place::Store(store) => store.names(end, |_| true)?,
-            Place::Directory(directory) => {
+            LakeTarget::Store(store) => store.names(end, |_| true)?,
+            LakeTarget::Directory(directory) => {
                 let (mut names, mut left) = (Vec::new(), vec![String::new()]);
                 while let Some(below) = left.pop() {
                     for entry in fs::read_dir(directory.join(&below))? {
@@ -300,32 +302,32 @@ impl Place {
 
     fn path(&self, name: &str) -> PathBuf {
         match self {
-            Place::Directory(directory) => directory.join(name),
-            Place::Store(store) => PathBuf::from(format!("{}/{name}", store.url())),
+            LakeTarget::Directory(directory) => directory.join(name),
+            LakeTarget::Store(store) => PathBuf::from(format!("{}/{name}", store.url())),
         }
     }
 
-    fn found(&self, names: &[String]) -> io::Result<Vec<Found>> {
+    fn found(&self, names: &[String]) -> io::Result<Vec<LakeFile>> {
         match self {
-            Place::Directory(directory) => {
-                Ok(names.iter().map(|name| Found::file(directory.join(name))).collect())
+            LakeTarget::Directory(directory) => {
+                Ok(names.iter().map(|name| LakeFile::file(directory.join(name))).collect())
             }
-            Place::Store(store) => Found::objects(store, names),
+            LakeTarget::Store(store) => LakeFile::objects(store, names),
         }
     }
 
     fn get(&self, name: &str) -> io::Result<Vec<u8>> {
         match self {
-            Place::Directory(directory) => fs::read(directory.join(name)),
-            Place::Store(store) => store.get(name).map(|bytes| bytes.to_vec()),
+            LakeTarget::Directory(directory) => fs::read(directory.join(name)),
+            LakeTarget::Store(store) => store.get(name).map(|bytes| bytes.to_vec()),
         }
     }
 
     /// Writes a synchronized file, which appears under its name only when it is complete.
     fn put(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
         let directory = match self {
-            Place::Store(store) => return store.replace(name, bytes.into()),
-            Place::Directory(directory) => directory,
+            LakeTarget::Store(store) => return store.replace(name, bytes.into()),
+            LakeTarget::Directory(directory) => directory,
         };
         let path = directory.join(name);
         let temporary = directory.join(MANIFESTS).join("new");
@@ -339,8 +341,8 @@ impl Place {
     /// Removes a file if it exists.
     fn remove(&self, name: &str) -> io::Result<()> {
         match self {
-            Place::Store(store) => store.remove(name),
-            Place::Directory(directory) => match fs::remove_file(directory.join(name)) {
+            LakeTarget::Store(store) => store.remove(name),
+            LakeTarget::Directory(directory) => match fs::remove_file(directory.join(name)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             },

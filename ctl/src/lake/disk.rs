@@ -7,7 +7,7 @@
 
 use super::journal::{self, Journal};
 use super::parquet;
-use super::shared::{JOURNALS, RETRY_INTERVAL, Settings, Shared};
+use super::shared::{JOURNALS, LakeState, RETRY_INTERVAL, Settings};
 use crate::row::{Row, Value};
 use crate::text::counted;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(super) struct Flusher {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LakeState>,
     /// Files of earlier runs, including their journals.
     pub(super) left: Vec<PathBuf>,
 }

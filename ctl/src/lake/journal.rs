@@ -6,7 +6,7 @@
 //! holds a lock on it, which ends with the process.
 
 use super::is_known;
-use super::parquet::{self, Input, Parquet};
+use super::parquet::{self, Parquet, ParquetInput};
 use crate::row::Row;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
@@ -82,7 +82,7 @@ fn head(entry: &[u8]) -> [u8; HEADER_BYTES] {
 }
 
 /// Content of a journal whose process has ended.
-pub(super) struct Left {
+pub(super) struct AbandonedJournal {
     /// Rows of complete frames.
     pub(super) rows: Vec<Row>,
     /// Number of damaged places, each of at least one row, without an incomplete frame at the end.
@@ -94,7 +94,7 @@ pub(super) struct Left {
 }
 
 /// Reads a journal if the process that wrote it has ended.
-pub(super) fn left(path: &Path) -> io::Result<Option<Left>> {
+pub(super) fn left(path: &Path) -> io::Result<Option<AbandonedJournal>> {
     match fs::symlink_metadata(path) {
         Ok(about) if about.is_file() => {}
         Ok(_) => return Err(io::Error::other("it is no regular file")),
@@ -114,7 +114,7 @@ pub(super) fn left(path: &Path) -> io::Result<Option<Left>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let (rows, damaged, is_cut) = rows(&bytes::Bytes::from(bytes));
-    Ok(Some(Left { rows, damaged, is_cut, _lock: file }))
+    Ok(Some(AbandonedJournal { rows, damaged, is_cut, _lock: file }))
 }
 
 /// Returns the rows of complete frames, the number of damaged places, and whether the end is within
@@ -167,7 +167,7 @@ fn frame(bytes: &[u8]) -> Option<(usize, u32)> {
 }
 
 fn row(entry: bytes::Bytes) -> Option<Row> {
-    Parquet::open(Input::Memory(entry)).ok()?.rows(is_known, true).ok()?.next()?.ok()
+    Parquet::open(ParquetInput::Memory(entry)).ok()?.rows(is_known, true).ok()?.next()?.ok()
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Settings {
 pub type Problems = Arc<dyn Fn(String) + Send + Sync>;
 
 /// Rows of one file.
-pub(super) struct Rows {
+pub(super) struct FileRows {
     pub(super) name: String,
     /// Directory relative to the lake's.
     pub(super) partition: String,
@@ -77,7 +77,7 @@ pub(super) struct Rows {
 }
 
 /// State shared by the writing threads.
-pub(super) struct Shared {
+pub(super) struct LakeState {
     pub(super) settings: Settings,
     pub(super) problems: Problems,
     pub(super) lost: Arc<AtomicU64>,
@@ -90,12 +90,12 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct Pending {
     /// Complete files, the oldest first.
-    pub(super) waiting: VecDeque<Rows>,
+    pub(super) waiting: VecDeque<FileRows>,
     /// Journal with rows that a crash of the machine would lose.
     pub(super) unsynced: Option<File>,
 }
 
-impl Shared {
+impl LakeState {
     pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
 //! Files of a lake in an object store: S3, or a service with the same protocol.
 
-use super::parquet::{Input, Spool};
+use super::parquet::{ParquetInput, Spool};
 use bytes::Bytes;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
@@ -106,7 +106,7 @@ impl Store {
     }
 
     /// Downloads objects by name, several at a time.
-    pub(crate) fn fetch(&self, names: &[String]) -> io::Result<Vec<Input>> {
+    pub(crate) fn fetch(&self, names: &[String]) -> io::Result<Vec<ParquetInput>> {
         let mut spool = Spool::new()?;
         let mut places = vec![(0, 0); names.len()];
         self.runtime.block_on(async {

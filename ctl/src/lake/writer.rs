@@ -12,11 +12,11 @@ use super::carrier::Uploader;
 use super::disk::{Flusher, begin, partition};
 use super::journal::Journal;
 use super::row;
-use super::shared::{JOURNALS, Pending, Problems, RETRY_INTERVAL, Rows, Settings, Shared};
+use super::shared::{FileRows, JOURNALS, LakeState, Pending, Problems, RETRY_INTERVAL, Settings};
 use super::store::Store;
 use crate::controller::Sink;
 use crate::identity::Identity;
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use crate::row::Row;
 use crate::text::counted;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -69,7 +69,7 @@ impl Lake {
         let journals = settings.directory.join(JOURNALS);
         // Files of earlier runs.
         let left = fs::read_dir(&journals)?.flatten().map(|entry| entry.path()).collect();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LakeState {
             settings,
             problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
@@ -120,10 +120,10 @@ impl Lake {
 
 impl Sink for Lake {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        if record.kind == Kind::Silence {
+        if record.kind == RecordKind::Silence {
             self.silence = record.last_window.map(|last| (record.window, last));
         }
-        if record.kind != Kind::Window {
+        if record.kind != RecordKind::Window {
             return Ok(());
         }
         // The record of all places would count their packets twice.
@@ -176,9 +176,9 @@ impl Drop for Lake {
 }
 
 struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<LakeState>,
     number: u64,
-    open: Option<Rows>,
+    open: Option<FileRows>,
     wake: Sender<()>,
 }
 
@@ -223,7 +223,7 @@ impl Writer {
         let partition = partition(begin);
         let longest = i64::try_from(self.shared.settings.longest.as_micros()).unwrap_or(i64::MAX);
         // Rows of one file have the same columns.
-        let fits = |open: &Rows| {
+        let fits = |open: &FileRows| {
             open.partition == partition
                 && begin.saturating_sub(open.begin) < longest
                 && open.bytes + size <= self.shared.settings.largest
@@ -240,7 +240,7 @@ impl Writer {
         open.rows.push(row);
     }
 
-    fn begin(&mut self, begin: i64, partition: String) -> Rows {
+    fn begin(&mut self, begin: i64, partition: String) -> FileRows {
         let (directory, journals) =
             (self.shared.settings.directory.join(&partition), self.shared.journals());
         let journal = |name: &str| journals.join(format!("{name}.journal"));
@@ -256,7 +256,7 @@ impl Writer {
         self.number += 1;
         let journal =
             Journal::create(journal(&name)).map_err(|error| self.shared.report(&name, &error)).ok();
-        Rows { name, partition, rows: Vec::new(), bytes: 0, begin, journal, kept: 0 }
+        FileRows { name, partition, rows: Vec::new(), bytes: 0, begin, journal, kept: 0 }
     }
 
     /// Appends new rows to the journal, so that they survive a crash.
@@ -290,7 +290,7 @@ impl Writer {
     /// Drops the oldest rows while they exceed the memory limit.
     fn make_room(&mut self) {
         let mut pending = self.shared.pending();
-        let held = |pending: &Pending, open: &Option<Rows>| {
+        let held = |pending: &Pending, open: &Option<FileRows>| {
             pending.waiting.iter().chain(open).map(|rows| rows.bytes).sum::<usize>()
         };
         while held(&pending, &self.open) > self.shared.settings.room {

@@ -1,6 +1,6 @@
 //! Measurements, a folder each: from registers to estimates, and from estimates to output.
 //!
-//! The controller closes a window's bank and makes a `Reading` of it; each measurement's report is
+//! The controller closes a window's bank and makes a `ReportInput` of it; each measurement's report is
 //! built from that (`Measurement::of`), with estimates from the measurement's `estimate` module.
 //! [`Reports`] holds the reports of one record. Outputs ask each report for fields and figures
 //! (JSON, CSV, metrics, page), for lines of the table, and for columns of a lake; `restore` reads
@@ -24,15 +24,15 @@ mod sketched;
 pub use crate::number::Number;
 pub use cardinality::has_windows;
 pub use headline::Headline;
-pub use sketched::{Rows, Sketched};
+pub use sketched::{RowHash, Sketched};
 
 use crate::alert::Rule;
 use crate::field::Fields;
-use crate::kind::Kind;
-use crate::row::{Misfit, Row};
-use crate::text::Below;
-use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WideBank};
-use flowgauge_dataplane::{Clock, Snapshot, Truth};
+use crate::kind::RecordKind;
+use crate::row::{Row, RowDefect};
+use crate::text::IndentedLines;
+use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WindowTotals};
+use flowgauge_dataplane::{Snapshot, TimestampClock, Truth};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -58,14 +58,14 @@ macro_rules! measurements {
 
         /// State of each measurement, beside the bank, in a union of lake rows.
         #[derive(Default)]
-        pub(crate) struct Besides {
-            $(pub(crate) $module: <$module::$report as Measurement>::Beside,)*
+        pub(crate) struct UnionStates {
+            $(pub(crate) $module: <$module::$report as Measurement>::UnionState,)*
         }
 
-        impl Besides {
+        impl UnionStates {
             /// Restores all measurements from a lake row: counters into an empty bank, settings
             /// into ones in which all measurements are off.
-            pub(crate) fn restore(&mut self, row: &Row, settings: &mut Settings, bank: &mut WideBank) -> Result<(), Misfit> {
+            pub(crate) fn restore(&mut self, row: &Row, settings: &mut Settings, bank: &mut WindowTotals) -> Result<(), RowDefect> {
                 $(<$module::$report as Measurement>::restore(row, settings, bank, &mut self.$module)?;)*
                 Ok(())
             }
@@ -86,7 +86,7 @@ macro_rules! measurements {
 
         impl Reports {
             /// Builds the reports of a reading.
-            pub(crate) fn of(reading: &Reading<'_>) -> Result<Self, Damaged> {
+            pub(crate) fn of(reading: &ReportInput<'_>) -> Result<Self, Damaged> {
                 Ok(Reports { $($module: $module::$report::of(reading)?,)* })
             }
 
@@ -97,7 +97,7 @@ macro_rules! measurements {
             }
 
             /// Describes each measurement, whether it is on or off.
-            pub(crate) fn describe(&self, counted: Option<&Counted>) -> Vec<Described> {
+            pub(crate) fn describe(&self, counted: Option<&ClosedBank>) -> Vec<MeasurementFields> {
                 vec![$(describe(stringify!($module), self.$module.as_ref(), counted),)*]
             }
         }
@@ -131,9 +131,9 @@ impl Reports {
 
 /// Bank of a window, with the settings that it was counted with.
 #[derive(Clone, PartialEq)]
-pub struct Counted {
+pub struct ClosedBank {
     /// Registers of all measurements.
-    pub bank: Arc<WideBank>,
+    pub bank: Arc<WindowTotals>,
     /// Settings of all measurements.
     pub settings: Settings,
     /// Hash of the registers.
@@ -141,10 +141,10 @@ pub struct Counted {
     /// Hash of the rows of sketches and filters.
     pub row_hash: HashIdentity,
     /// Clock of the packets' times.
-    pub clock: Clock,
+    pub clock: TimestampClock,
 }
 
-impl fmt::Debug for Counted {
+impl fmt::Debug for ClosedBank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Omit the registers, which are many.
         f.debug_struct("Counted")
@@ -158,23 +158,23 @@ impl fmt::Debug for Counted {
 pub(crate) type Damaged = Box<dyn Error + Send + Sync>;
 
 /// Input of all reports: counters and settings.
-pub(crate) struct Reading<'a> {
+pub(crate) struct ReportInput<'a> {
     /// Kind of the record.
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     /// Whether this is one of several sources.
     pub(crate) is_part: bool,
     pub(crate) settings: &'a Settings,
     /// Clock of the packets' times.
-    pub(crate) clock: Clock,
+    pub(crate) clock: TimestampClock,
     pub(crate) options: &'a Estimation,
-    pub(crate) rows: &'a Rows,
+    pub(crate) rows: &'a RowHash,
     /// Bank of the window, or of all packets for a total.
-    pub(crate) bank: &'a WideBank,
+    pub(crate) bank: &'a WindowTotals,
     /// Hash of the registers.
     pub(crate) hash: HashIdentity,
     pub(crate) truth: Option<Truth>,
     /// State beside the bank, for a union of windows.
-    pub(crate) besides: Option<&'a Besides>,
+    pub(crate) besides: Option<&'a UnionStates>,
     /// State beside the bank, for a window or a sample; `None` for a total, since it cannot be
     /// merged.
     pub(crate) snapshot: Option<&'a Snapshot>,
@@ -185,7 +185,7 @@ pub(crate) struct Reading<'a> {
     pub(crate) span_ns: u64,
 }
 
-impl Reading<'_> {
+impl ReportInput<'_> {
     /// Returns the number of packets that have a flow.
     pub(crate) fn packets(&self) -> u64 {
         self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6)
@@ -208,7 +208,7 @@ impl Reading<'_> {
 
 /// Fields of one measurement.
 #[derive(Debug)]
-pub(crate) struct Described {
+pub(crate) struct MeasurementFields {
     /// Name of the measurement.
     pub(crate) measurement: &'static str,
     /// Whether it is on. If not, only the CSV has its fields, without values.
@@ -219,15 +219,15 @@ pub(crate) struct Described {
 fn describe<M: Measurement>(
     measurement: &'static str,
     report: Option<&M>,
-    counted: Option<&Counted>,
-) -> Described {
+    counted: Option<&ClosedBank>,
+) -> MeasurementFields {
     let mut fields = Fields::default();
     M::fields(report, counted, &mut fields);
     if let Some(report) = report {
         let title = "counters are full: shorter windows give better numbers";
         fields.state("full", title, &[("measurement", measurement)], report.is_full());
     }
-    Described { measurement, is_on: report.is_some(), fields }
+    MeasurementFields { measurement, is_on: report.is_some(), fields }
 }
 
 /// Position of a measurement's lines below a row of the table.
@@ -246,18 +246,18 @@ pub(crate) enum Rank {
 /// Report of a measurement.
 pub(crate) trait Measurement {
     /// State beside the bank, in a union of lake rows.
-    type Beside: Default
+    type UnionState: Default
     where
         Self: Sized;
 
     /// Builds the report of a reading; `None` if the measurement is off.
-    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged>
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged>
     where
         Self: Sized;
 
     /// Adds its fields and figures; fields without values if it is off, for the CSV. Some figures
     /// are drawn from the bank, which only windows have.
-    fn fields(report: Option<&Self>, counted: Option<&Counted>, to: &mut Fields)
+    fn fields(report: Option<&Self>, counted: Option<&ClosedBank>, to: &mut Fields)
     where
         Self: Sized;
 
@@ -268,7 +268,7 @@ pub(crate) trait Measurement {
 
     /// Writes the lines of a total, above those about losses; `part` is true for one of several
     /// sources.
-    fn summary(&self, part: bool, below: &mut Below<'_>) {
+    fn summary(&self, part: bool, below: &mut IndentedLines<'_>) {
         let _ = (part, below);
     }
 
@@ -278,7 +278,7 @@ pub(crate) trait Measurement {
     }
 
     /// Writes the lines below a row of the table.
-    fn lines(&self, below: &mut Below<'_>) {
+    fn lines(&self, below: &mut IndentedLines<'_>) {
         let _ = below;
     }
 
@@ -288,7 +288,7 @@ pub(crate) trait Measurement {
         Self: Sized;
 
     /// Adds registers and counters to a lake row, after the fields, so that rows can be merged.
-    fn store(&self, counted: &Counted, row: &mut Row) {
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let _ = (counted, row);
     }
 
@@ -297,9 +297,9 @@ pub(crate) trait Measurement {
     fn restore(
         row: &Row,
         settings: &mut Settings,
-        bank: &mut WideBank,
-        beside: &mut Self::Beside,
-    ) -> Result<(), Misfit>
+        bank: &mut WindowTotals,
+        beside: &mut Self::UnionState,
+    ) -> Result<(), RowDefect>
     where
         Self: Sized,
     {

@@ -1,9 +1,9 @@
 //! Common parts of the measurements that use sketches or filters.
 
 use crate::field::{Datum, Fields, object};
-use crate::row::{Misfit, Row, Value};
+use crate::row::{Row, RowDefect, Value};
 use flowgauge_core::{
-    FlowKey, Grid, HashIdentity, HashMode, KeyKind, SketchKind, Tabulation, WideSketch, sketch,
+    FlowKey, Grid, HashIdentity, HashMode, KeyKind, SketchKind, SketchTotals, Tabulation, sketch,
 };
 use flowgauge_dataplane::{HashKey, HashWords, Tables};
 
@@ -25,7 +25,7 @@ pub struct Sketched {
 
 impl Sketched {
     /// Returns the sketch with these settings, if they enable one.
-    pub(crate) fn new(settings: &sketch::Settings, rows: &Rows) -> Option<Self> {
+    pub(crate) fn new(settings: &sketch::Settings, rows: &RowHash) -> Option<Self> {
         let sketch::Settings { mode, key, shape } = *settings;
         Some(Sketched { key, kind: mode.sketch()?, shape, hash: rows.hash })
     }
@@ -40,7 +40,7 @@ impl Sketched {
 }
 
 /// Stores a sketch's counters and shape in columns whose names begin with `name`.
-pub(crate) fn store(name: &str, settings: &sketch::Settings, cells: &WideSketch, row: &mut Row) {
+pub(crate) fn store(name: &str, settings: &sketch::Settings, cells: &SketchTotals, row: &mut Row) {
     let sketch::Settings { mode, key, shape } = *settings;
     row.text(format!("{name}_key"), key.name());
     row.put(
@@ -59,8 +59,8 @@ pub(crate) fn store(name: &str, settings: &sketch::Settings, cells: &WideSketch,
 pub(crate) fn restore(
     name: &str,
     row: &Row,
-    cells: &mut WideSketch,
-) -> Result<Option<sketch::Settings>, Misfit> {
+    cells: &mut SketchTotals,
+) -> Result<Option<sketch::Settings>, RowDefect> {
     let Some(key) = row.named(&format!("{name}_key"), &KeyKind::ALL, KeyKind::name)? else {
         return Ok(None);
     };
@@ -91,22 +91,22 @@ pub(crate) fn restore(
 
 /// Hash of the rows of sketches and filters.
 #[derive(Clone, Debug)]
-pub struct Rows {
+pub struct RowHash {
     pub(crate) hash: HashIdentity,
     pub(crate) tabulation: HashWords,
 }
 
-impl Rows {
+impl RowHash {
     /// Returns the hash that a dataplane with these tables uses.
     #[must_use]
     pub fn new(tables: &Tables) -> Self {
-        Rows { hash: tables.row_hash(), tabulation: tables.tabulation.clone() }
+        RowHash { hash: tables.row_hash(), tabulation: tables.tabulation.clone() }
     }
 
     /// Returns the hash with this identity. A keyed hash needs its key; without it, returns as the
     /// error a hash with arbitrary tables.
     pub(crate) fn of(hash: HashIdentity, key: Option<&HashKey>) -> Result<Self, Self> {
-        let rows = |tabulation| Rows { hash, tabulation };
+        let rows = |tabulation| RowHash { hash, tabulation };
         match (hash.mode, key) {
             (HashMode::Crc32 | HashMode::Tabulated, _) => {
                 Ok(rows(Tabulation::from_seed(hash.seed).into()))

@@ -188,7 +188,7 @@ struct Export {
 
 /// Outcome of the exports.
 #[derive(Default)]
-struct Fate {
+struct ExportOutcome {
     lost: u64,
     /// Exports dropped since the collector stopped answering; logged when it answers again.
     missed: Option<u64>,
@@ -199,7 +199,7 @@ struct Fate {
 impl Export {
     /// Exports until stopped. Returns a message about dropped exports, if there are any.
     async fn run(self, every: Duration, mut stopped: watch::Receiver<()>) -> Option<String> {
-        let fate = Mutex::new(Fate::default());
+        let fate = Mutex::new(ExportOutcome::default());
         let client = MetricsServiceClient::new(self.collector.endpoint.connect_lazy())
             .max_decoding_message_size(MAX_ANSWER_BYTES);
         {
@@ -238,7 +238,7 @@ impl Export {
     }
 
     /// Adds an export of the current metrics to the queue, and drops the oldest beyond the limit.
-    fn take(&self, fate: &Mutex<Fate>) {
+    fn take(&self, fate: &Mutex<ExportOutcome>) {
         let request = points::request(
             &self.metrics.families(),
             &self.resource,
@@ -254,7 +254,7 @@ impl Export {
         self.queue.came.notify_one();
     }
 
-    fn lose(&self, fate: &Mutex<Fate>, exports: u64) {
+    fn lose(&self, fate: &Mutex<ExportOutcome>, exports: u64) {
         if exports == 0 {
             return;
         }
@@ -266,7 +266,7 @@ impl Export {
         }
     }
 
-    async fn gather(&self, every: Duration, fate: &Mutex<Fate>) {
+    async fn gather(&self, every: Duration, fate: &Mutex<ExportOutcome>) {
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
@@ -279,7 +279,7 @@ impl Export {
     async fn send(
         &self,
         mut client: MetricsServiceClient<Channel>,
-        fate: &Mutex<Fate>,
+        fate: &Mutex<ExportOutcome>,
         every: Duration,
     ) {
         // Random pauses keep agents from reconnecting to a restarted collector all at once.
@@ -333,7 +333,7 @@ impl Export {
         timeout(EXPORT_TIMEOUT, client.export(request)).await.map_err(late)?
     }
 
-    fn delivered(&self, answer: &ExportMetricsServiceResponse, fate: &Mutex<Fate>) {
+    fn delivered(&self, answer: &ExportMetricsServiceResponse, fate: &Mutex<ExportOutcome>) {
         count(&self.metrics, DELIVERED, 1);
         let (mut fate, name) = (locked(fate), &self.collector.name);
         if let Some(missed) = fate.missed.take() {
@@ -362,7 +362,7 @@ impl Export {
         );
     }
 
-    fn failed(&self, status: &Status, is_final: bool, fate: &Mutex<Fate>) {
+    fn failed(&self, status: &Status, is_final: bool, fate: &Mutex<ExportOutcome>) {
         let is_first = locked(fate).missed.is_none();
         if is_first {
             let what = if is_final {
@@ -384,7 +384,7 @@ impl Export {
     }
 }
 
-fn locked(fate: &Mutex<Fate>) -> MutexGuard<'_, Fate> {
+fn locked(fate: &Mutex<ExportOutcome>) -> MutexGuard<'_, ExportOutcome> {
     fate.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -13,7 +13,7 @@ use super::proto::{
     HistogramDataPoint, InstrumentationScope, KeyValue, Metric, NumberDataPoint, Resource as Who,
     ResourceMetrics, ScopeMetrics, Sum,
 };
-use crate::output::metrics::{Family, Labels, Value};
+use crate::output::metrics::{Family, SeriesLabels, SeriesValue};
 use prometheus::proto::MetricType;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -50,7 +50,7 @@ fn attribute(name: &str, value: &str) -> KeyValue {
     KeyValue { key: name.to_owned(), value }
 }
 
-fn attributes(labels: &Labels) -> Vec<KeyValue> {
+fn attributes(labels: &SeriesLabels) -> Vec<KeyValue> {
     labels.iter().map(|(name, value)| attribute(name, value)).collect()
 }
 
@@ -95,8 +95,8 @@ impl Times {
         Metric { name, description, unit, data: Some(data) }
     }
 
-    fn number(&self, labels: &Labels, value: &Value) -> Option<NumberDataPoint> {
-        let Value::One(value) = value else { return None };
+    fn number(&self, labels: &SeriesLabels, value: &SeriesValue) -> Option<NumberDataPoint> {
+        let SeriesValue::One(value) = value else { return None };
         Some(NumberDataPoint {
             attributes: attributes(labels),
             start_time_unix_nano: self.began,
@@ -105,8 +105,12 @@ impl Times {
         })
     }
 
-    fn distribution(&self, labels: &Labels, value: &Value) -> Option<HistogramDataPoint> {
-        let Value::Many(distributed) = value else { return None };
+    fn distribution(
+        &self,
+        labels: &SeriesLabels,
+        value: &SeriesValue,
+    ) -> Option<HistogramDataPoint> {
+        let SeriesValue::Many(distributed) = value else { return None };
         let mut before = 0;
         let within = distributed
             .cumulative()

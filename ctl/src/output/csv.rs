@@ -4,7 +4,7 @@ use super::Origin;
 use crate::controller::Sink;
 use crate::field::Fields;
 use crate::identity::{Identity, SCHEMA};
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use crate::row::Value;
 use crate::united::United;
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ impl<'a> Csv<'a> {
 
 impl Sink for Csv<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        if record.kind == Kind::Total {
+        if record.kind == RecordKind::Total {
             return self.writer.flush();
         }
         let is_first = self.begin.is_none();

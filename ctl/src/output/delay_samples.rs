@@ -2,7 +2,7 @@
 
 use crate::controller::Sink;
 use crate::measurement::delay::DelaySampleRecord;
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -47,7 +47,7 @@ impl<W: Write> Sink for DelaySampleLog<W> {
 
 fn write_window(writer: &mut dyn Write, record: &Record) -> io::Result<()> {
     let Some(delays) =
-        record.reports.delay.as_ref().filter(|_| record.kind == Kind::Window && !record.part)
+        record.reports.delay.as_ref().filter(|_| record.kind == RecordKind::Window && !record.part)
     else {
         return Ok(());
     };

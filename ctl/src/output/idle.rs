@@ -1,7 +1,7 @@
 //! Summary of idle windows in a live run.
 
 use crate::controller::{Sink, Summary};
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use flowgauge_dataplane::Dataplane;
 use std::io;
 
@@ -10,7 +10,7 @@ const EMPTY_WINDOWS: u64 = 3;
 
 /// Sink that joins windows without packets and losses into one record: a night without traffic
 /// takes a line of the table. It is written when packets arrive again, or at the end.
-pub struct Idle<S> {
+pub struct IdleWindows<S> {
     sink: S,
     /// Records of the places of one window, which precede the record of all.
     parts: Vec<Record>,
@@ -20,10 +20,10 @@ pub struct Idle<S> {
     silence: Option<Record>,
 }
 
-impl<S: Sink> Idle<S> {
+impl<S: Sink> IdleWindows<S> {
     /// Passes records to `sink`.
     pub fn new(sink: S) -> Self {
-        Idle { sink, parts: Vec::new(), empty: 0, silence: None }
+        IdleWindows { sink, parts: Vec::new(), empty: 0, silence: None }
     }
 
     fn pass_on(&mut self, record: &Record) -> io::Result<()> {
@@ -45,20 +45,24 @@ fn is_empty(record: &Record) -> bool {
         && record.last_window.is_none()
 }
 
-impl<S: Sink> Sink for Idle<S> {
+impl<S: Sink> Sink for IdleWindows<S> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        if record.part && record.kind != Kind::Total {
+        if record.part && record.kind != RecordKind::Total {
             // Registers are released, so that the dataplane can reuse their memory.
             self.parts.push(Record { counted: None, ..record.clone() });
             return Ok(());
         }
-        if !is_empty(record) || !record.complete || record.kind != Kind::Window {
-            let shown =
-                self.empty <= EMPTY_WINDOWS || !is_empty(record) || record.kind != Kind::Sample;
+        if !is_empty(record) || !record.complete || record.kind != RecordKind::Window {
+            let shown = self.empty <= EMPTY_WINDOWS
+                || !is_empty(record)
+                || record.kind != RecordKind::Sample;
             if shown {
                 // A sample does not end the silence; its window may.
-                let empty =
-                    if record.kind == Kind::Sample && is_empty(record) { self.empty } else { 0 };
+                let empty = if record.kind == RecordKind::Sample && is_empty(record) {
+                    self.empty
+                } else {
+                    0
+                };
                 self.pass_on(record)?;
                 self.empty = empty;
             }
@@ -74,7 +78,7 @@ impl<S: Sink> Sink for Idle<S> {
         }
         self.parts.clear();
         let silence = self.silence.get_or_insert_with(|| Record {
-            kind: Kind::Silence,
+            kind: RecordKind::Silence,
             counted: None,
             ..record.clone()
         });

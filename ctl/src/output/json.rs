@@ -3,8 +3,8 @@
 use super::Origin;
 use crate::controller::Sink;
 use crate::identity::{Identity, SCHEMA};
-use crate::measurement::Described;
-use crate::record::{Kind, Record};
+use crate::measurement::MeasurementFields;
+use crate::record::{Record, RecordKind};
 use crate::row::Row;
 use crate::text::optional;
 use flowgauge_core::Counters;
@@ -64,7 +64,7 @@ struct Rejected {
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Line { record, origin } = self;
-        let is_window = record.kind == Kind::Window;
+        let is_window = record.kind == RecordKind::Window;
         let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header } = record.counters;
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("record", record.kind.name())?;
@@ -80,7 +80,7 @@ impl Serialize for Line<'_> {
         optional(
             &mut line,
             "late_ns",
-            (is_window || record.kind == Kind::Sample).then_some(record.late_ns),
+            (is_window || record.kind == RecordKind::Sample).then_some(record.late_ns),
         )?;
         optional(
             &mut line,
@@ -97,7 +97,7 @@ impl Serialize for Line<'_> {
         line.serialize_entry("part", &record.part)?;
         optional(&mut line, "inner", record.inner.then_some(true))?;
         line.serialize_entry("packets", &record.counters.packets())?;
-        if record.kind == Kind::Sample {
+        if record.kind == RecordKind::Sample {
             let (before, after) = record.packets_before_after;
             line.serialize_entry("packets_before", &before)?;
             line.serialize_entry("packets_after", &after)?;
@@ -119,7 +119,8 @@ impl Serialize for Line<'_> {
             line.serialize_entry("run", run.as_ref())?;
         }
         line.serialize_entry("schema", &SCHEMA)?;
-        for Described { measurement, fields, .. } in record.described().iter().filter(|it| it.is_on)
+        for MeasurementFields { measurement, fields, .. } in
+            record.described().iter().filter(|it| it.is_on)
         {
             line.serialize_entry(measurement, fields)?;
         }

@@ -2,7 +2,7 @@
 
 /// Column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum TableColumn {
     Time,
     Window,
     Place,
@@ -20,7 +20,7 @@ pub(super) enum Column {
 
 /// Content to be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct ShownContent {
     /// Whether there are several places.
     pub(super) places: bool,
     /// Title of the headline number, if there is one.
@@ -33,7 +33,7 @@ pub(super) struct Shown {
 
 /// Columns with their widths, in order, separated by one blank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Layout(pub(super) Vec<(Column, usize)>);
+pub(super) struct TableLayout(pub(super) Vec<(TableColumn, usize)>);
 
 /// Width of a place: `eth0 out`, with an interface name of maximum length.
 const PLACE: usize = 19;
@@ -43,74 +43,77 @@ const ESTIMATE: usize = ESTIMATE_ALONE + 9;
 pub(super) const ESTIMATE_ALONE: usize = 11;
 const INTERVAL: usize = 25;
 
-impl Column {
+impl TableColumn {
     /// Returns the title of the column.
-    pub(super) fn title(self, shown: &Shown) -> &'static str {
+    pub(super) fn title(self, shown: &ShownContent) -> &'static str {
         match self {
-            Column::Time => "time",
-            Column::Window => "window",
-            Column::Place => "where",
-            Column::Packets => "packets",
-            Column::Bytes => "bytes",
-            Column::PacketRate => "packets/s",
-            Column::BitRate => "bits/s",
-            Column::Estimate => shown.headline.unwrap_or_default(),
-            Column::Interval => "95 % interval",
-            Column::Truth => "truth",
-            Column::Error => "error",
-            Column::Lost => "lost",
+            TableColumn::Time => "time",
+            TableColumn::Window => "window",
+            TableColumn::Place => "where",
+            TableColumn::Packets => "packets",
+            TableColumn::Bytes => "bytes",
+            TableColumn::PacketRate => "packets/s",
+            TableColumn::BitRate => "bits/s",
+            TableColumn::Estimate => shown.headline.unwrap_or_default(),
+            TableColumn::Interval => "95 % interval",
+            TableColumn::Truth => "truth",
+            TableColumn::Error => "error",
+            TableColumn::Lost => "lost",
         }
     }
 }
 
-impl Layout {
+impl TableLayout {
     /// Returns the columns that fit in `width`: the required ones, then others by importance.
-    pub(super) fn new(shown: &Shown, width: usize) -> Self {
-        let mut columns =
-            vec![(Column::Time, shown.time), (Column::Window, 6), (Column::Packets, 12)];
+    pub(super) fn new(shown: &ShownContent, width: usize) -> Self {
+        let mut columns = vec![
+            (TableColumn::Time, shown.time),
+            (TableColumn::Window, 6),
+            (TableColumn::Packets, 12),
+        ];
         let estimate = shown.headline.map(|title| ESTIMATE.max(title.len()));
-        columns.extend(estimate.map(|estimate| (Column::Estimate, estimate)));
+        columns.extend(estimate.map(|estimate| (TableColumn::Estimate, estimate)));
         if shown.places {
             let left = width.saturating_sub(taken(&columns) + 1);
-            columns.push((Column::Place, left.clamp(SHORTEST_PLACE, PLACE)));
+            columns.push((TableColumn::Place, left.clamp(SHORTEST_PLACE, PLACE)));
         }
         let beyond = taken(&columns).saturating_sub(width);
         columns
             .iter_mut()
-            .filter(|(column, _)| *column == Column::Packets)
+            .filter(|(column, _)| *column == TableColumn::Packets)
             .for_each(|(_, width)| *width -= beyond.min(4));
         if shown.truth && shown.headline.is_some() {
-            add(&mut columns, width, (Column::Error, 8));
-            add(&mut columns, width, (Column::Truth, 10));
+            add(&mut columns, width, (TableColumn::Error, 8));
+            add(&mut columns, width, (TableColumn::Truth, 10));
         }
-        add(&mut columns, width, (Column::PacketRate, 9));
+        add(&mut columns, width, (TableColumn::PacketRate, 9));
         if shown.headline.is_none() {
-            add(&mut columns, width, (Column::Bytes, 19));
+            add(&mut columns, width, (TableColumn::Bytes, 19));
         }
-        add(&mut columns, width, (Column::Lost, 8));
-        add(&mut columns, width, (Column::BitRate, 8));
+        add(&mut columns, width, (TableColumn::Lost, 8));
+        add(&mut columns, width, (TableColumn::BitRate, 8));
         let alone = shown.headline.map(|title| ESTIMATE_ALONE.max(title.len()));
         if let (Some(alone), Some(estimate)) = (alone, estimate)
             && taken(&columns) + alone + INTERVAL < width + estimate
         {
-            columns.retain(|(column, _)| *column != Column::Estimate);
-            columns.extend([(Column::Estimate, alone), (Column::Interval, INTERVAL)]);
+            columns.retain(|(column, _)| *column != TableColumn::Estimate);
+            columns.extend([(TableColumn::Estimate, alone), (TableColumn::Interval, INTERVAL)]);
         }
         columns.sort_by_key(|(column, _)| *column as u8);
-        Layout(columns)
+        TableLayout(columns)
     }
 
-    pub(super) fn has(&self, wanted: Column) -> bool {
+    pub(super) fn has(&self, wanted: TableColumn) -> bool {
         self.0.iter().any(|(column, _)| *column == wanted)
     }
 }
 
 /// Returns the width of columns with the blanks between them.
-fn taken(columns: &[(Column, usize)]) -> usize {
+fn taken(columns: &[(TableColumn, usize)]) -> usize {
     columns.iter().map(|(_, width)| width + 1).sum::<usize>().saturating_sub(1)
 }
 
-fn add(columns: &mut Vec<(Column, usize)>, width: usize, column: (Column, usize)) {
+fn add(columns: &mut Vec<(TableColumn, usize)>, width: usize, column: (TableColumn, usize)) {
     if taken(columns) + 1 + column.1 <= width {
         columns.push(column);
     }
@@ -122,7 +125,7 @@ mod tests {
     use crate::measurement::cardinality::distinct;
     use flowgauge_core::KeyKind;
 
-    fn all() -> impl Iterator<Item = Shown> {
+    fn all() -> impl Iterator<Item = ShownContent> {
         let titles = std::iter::once(None).chain(KeyKind::ALL.map(distinct).map(Some));
         let flags = [
             [false; 3],
@@ -132,7 +135,7 @@ mod tests {
             [true; 3],
         ];
         titles.flat_map(move |headline| {
-            flags.map(|[places, truth, fine]| Shown {
+            flags.map(|[places, truth, fine]| ShownContent {
                 places,
                 headline,
                 truth,
@@ -145,16 +148,16 @@ mod tests {
     fn every_layout_fits_from_60_columns_on() {
         for shown in all() {
             for width in 60..200 {
-                let Layout(columns) = Layout::new(&shown, width);
+                let TableLayout(columns) = TableLayout::new(&shown, width);
                 assert!(taken(&columns) <= width, "{width}: {shown:?}: {columns:?}");
-                for must in [Column::Time, Column::Window, Column::Packets] {
+                for must in [TableColumn::Time, TableColumn::Window, TableColumn::Packets] {
                     assert!(
                         columns.iter().any(|(column, _)| *column == must),
                         "{width}: {shown:?}"
                     );
                 }
                 assert_eq!(
-                    columns.iter().any(|(column, _)| *column == Column::Estimate),
+                    columns.iter().any(|(column, _)| *column == TableColumn::Estimate),
                     shown.headline.is_some()
                 );
                 for (column, width) in columns {
@@ -167,26 +170,34 @@ mod tests {
     #[test]
     fn eighty_columns_hold_what_matters() {
         let at = |shown, width| {
-            Layout::new(&shown, width).0.into_iter().map(|(column, _)| column).collect::<Vec<_>>()
+            TableLayout::new(&shown, width)
+                .0
+                .into_iter()
+                .map(|(column, _)| column)
+                .collect::<Vec<_>>()
         };
-        use Column::*;
-        let shown =
-            Shown { places: false, headline: Some(distinct(KeyKind::Src)), truth: false, time: 8 };
+        use TableColumn::*;
+        let shown = ShownContent {
+            places: false,
+            headline: Some(distinct(KeyKind::Src)),
+            truth: false,
+            time: 8,
+        };
         assert_eq!(at(shown, 80), [Time, Window, Packets, PacketRate, BitRate, Estimate, Lost]);
         assert_eq!(
-            at(Shown { truth: true, ..shown }, 80),
+            at(ShownContent { truth: true, ..shown }, 80),
             [Time, Window, Packets, PacketRate, Estimate, Truth, Error]
         );
         assert_eq!(
-            at(Shown { places: true, ..shown }, 80),
+            at(ShownContent { places: true, ..shown }, 80),
             [Time, Window, Place, Packets, PacketRate, Estimate]
         );
         assert_eq!(
-            at(Shown { headline: None, ..shown }, 80),
+            at(ShownContent { headline: None, ..shown }, 80),
             [Time, Window, Packets, Bytes, PacketRate, BitRate, Lost]
         );
         let wide =
             [Time, Window, Packets, PacketRate, BitRate, Estimate, Interval, Truth, Error, Lost];
-        assert_eq!(at(Shown { truth: true, ..shown }, 140), wide);
+        assert_eq!(at(ShownContent { truth: true, ..shown }, 140), wide);
     }
 }

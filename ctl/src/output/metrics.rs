@@ -7,13 +7,13 @@ mod distributed;
 mod native;
 mod protobuf;
 
-pub(crate) use distributed::Distributed;
+pub(crate) use distributed::RunHistogram;
 pub use protobuf::proto;
 
 use crate::controller::{Sink, Summary};
 use crate::figure::{Figure, LOST, Shape};
 use crate::number::Number;
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use flowgauge_dataplane::{Dataplane, LossCause};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{
@@ -34,23 +34,23 @@ const BOUNDS: [(&str, &str); 3] =
     [("", ""), ("_low", ": lower end of the interval"), ("_high", ": upper end of the interval")];
 
 /// Labels of a series: names and values.
-pub(crate) type Labels = Vec<(&'static str, String)>;
+pub(crate) type SeriesLabels = Vec<(&'static str, String)>;
 
 /// A metric with all of its series.
 #[derive(Clone)]
 pub(crate) struct Family {
     pub(crate) help: String,
     pub(crate) kind: MetricType,
-    pub(crate) series: BTreeMap<Labels, Value>,
+    pub(crate) series: BTreeMap<SeriesLabels, SeriesValue>,
 }
 
 /// Value of a series.
 #[derive(Clone)]
-pub(crate) enum Value {
+pub(crate) enum SeriesValue {
     /// A number.
     One(f64),
     /// A distribution.
-    Many(Distributed),
+    Many(RunHistogram),
 }
 
 #[derive(Default)]
@@ -91,7 +91,7 @@ impl Metrics {
     }
 
     /// Increments a counter. Returns the full name of the metric.
-    pub(crate) fn count(&self, name: &str, help: &str, labels: Labels, more: u64) -> String {
+    pub(crate) fn count(&self, name: &str, help: &str, labels: SeriesLabels, more: u64) -> String {
         self.state().add(name.to_owned(), help, labels, more as f64);
         PREFIX.to_owned() + name
     }
@@ -104,14 +104,14 @@ impl Metrics {
             all.map(|(name, family)| (name.clone(), family.clone())).collect();
         drop(state);
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        let series = BTreeMap::from([(version, Value::One(1.0))]);
+        let series = BTreeMap::from([(version, SeriesValue::One(1.0))]);
         let help = "which flowgauge it is".to_owned();
         all.push((
             "flowgauge_build_info".to_owned(),
             Family { help, kind: MetricType::GAUGE, series },
         ));
         if let Some(seconds) = cpu_seconds() {
-            let series = BTreeMap::from([(Vec::new(), Value::One(seconds))]);
+            let series = BTreeMap::from([(Vec::new(), SeriesValue::One(seconds))]);
             let help = "CPU time of the whole process, user and system".to_owned();
             all.push((
                 "process_cpu_seconds_total".to_owned(),
@@ -145,7 +145,7 @@ impl State {
         name: String,
         help: &str,
         kind: MetricType,
-    ) -> &mut BTreeMap<Labels, Value> {
+    ) -> &mut BTreeMap<SeriesLabels, SeriesValue> {
         &mut self
             .families
             .entry(PREFIX.to_owned() + &name)
@@ -153,25 +153,27 @@ impl State {
             .series
     }
 
-    fn set(&mut self, name: String, help: &str, labels: Labels, value: f64) {
-        self.family(name, help, MetricType::GAUGE).insert(labels, Value::One(value));
+    fn set(&mut self, name: String, help: &str, labels: SeriesLabels, value: f64) {
+        self.family(name, help, MetricType::GAUGE).insert(labels, SeriesValue::One(value));
     }
 
-    fn add(&mut self, name: String, help: &str, labels: Labels, more: f64) {
-        let value =
-            self.family(name, help, MetricType::COUNTER).entry(labels).or_insert(Value::One(0.0));
-        if let Value::One(value) = value {
+    fn add(&mut self, name: String, help: &str, labels: SeriesLabels, more: f64) {
+        let value = self
+            .family(name, help, MetricType::COUNTER)
+            .entry(labels)
+            .or_insert(SeriesValue::One(0.0));
+        if let SeriesValue::One(value) = value {
             *value += more;
         }
     }
 
     /// Sets a counter that has a total since the start of the run.
-    fn reach(&mut self, name: &str, help: &str, labels: Labels, value: u64) {
+    fn reach(&mut self, name: &str, help: &str, labels: SeriesLabels, value: u64) {
         self.family(name.to_owned(), help, MetricType::COUNTER)
-            .insert(labels, Value::One(value as f64));
+            .insert(labels, SeriesValue::One(value as f64));
     }
 
-    fn draw(&mut self, figure: &Figure, place: &Labels) {
+    fn draw(&mut self, figure: &Figure, place: &SeriesLabels) {
         let Figure { name, title, unit, labels, shape, truth } = figure;
         let unit = unit.suffix();
         let labels = [place.as_slice(), labels].concat();
@@ -212,14 +214,15 @@ impl State {
                     family.retain(|series, _| !labels.iter().all(|label| series.contains(label)));
                     for (it, rank) in ranked.iter().take(RANKS).zip(1..) {
                         let labels = [labels.clone(), vec![("rank", rank.to_string())]].concat();
-                        family.insert(labels, Value::One(value(&it.number)));
+                        family.insert(labels, SeriesValue::One(value(&it.number)));
                     }
                 }
             }
             Shape::Distribution(distribution) => {
                 let family = self.family(format!("{name}{unit}"), title, MetricType::HISTOGRAM);
-                if let Value::Many(all) =
-                    family.entry(labels).or_insert_with(|| Value::Many(Distributed::default()))
+                if let SeriesValue::Many(all) = family
+                    .entry(labels)
+                    .or_insert_with(|| SeriesValue::Many(RunHistogram::default()))
                 {
                     all.add(distribution);
                 }
@@ -230,7 +233,7 @@ impl State {
 
 impl Sink for Metrics {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        if record.kind != Kind::Window {
+        if record.kind != RecordKind::Window {
             return Ok(());
         }
         let mut state = self.state();
@@ -354,7 +357,7 @@ impl Family {
         family
     }
 
-    fn metric(&self, labels: &Labels, value: &Value) -> Metric {
+    fn metric(&self, labels: &SeriesLabels, value: &SeriesValue) -> Metric {
         let pair = |(name, value): &(&str, String)| {
             let mut pair = LabelPair::default();
             pair.set_name((*name).to_owned());
@@ -363,17 +366,17 @@ impl Family {
         };
         let mut metric = Metric::from_label(labels.iter().map(pair).collect());
         match value {
-            Value::One(value) if self.kind == MetricType::COUNTER => {
+            SeriesValue::One(value) if self.kind == MetricType::COUNTER => {
                 let mut counter = Counter::default();
                 counter.set_value(*value);
                 metric.set_counter(counter);
             }
-            Value::One(value) => {
+            SeriesValue::One(value) => {
                 let mut gauge = Gauge::default();
                 gauge.set_value(*value);
                 metric.set_gauge(gauge);
             }
-            Value::Many(distributed) => {
+            SeriesValue::Many(distributed) => {
                 let mut histogram = Histogram::default();
                 let buckets = distributed.cumulative().map(|(high, count)| {
                     let mut bucket = Bucket::default();

@@ -20,12 +20,12 @@ mod table;
 
 pub use csv::Csv;
 pub use delay_samples::DelaySampleLog;
-pub use idle::Idle;
+pub use idle::IdleWindows;
 pub use json::Json;
 #[cfg(feature = "grpc")]
 pub(crate) use json::line;
 pub use metrics::{Metrics, proto};
-pub use table::{Look, Table, Times};
+pub use table::{Table, TableStyle, Times};
 
 pub use crate::text::{counted, escaped, escaped_json, grouped, scaled};
 
@@ -67,7 +67,7 @@ impl Format {
     pub fn sink<'a>(
         self,
         writer: impl Write + 'a,
-        look: Look,
+        look: TableStyle,
         origin: Origin,
     ) -> Box<dyn Sink + 'a> {
         match self {

@@ -1,11 +1,11 @@
 //! A table for people: one line per record as it arrives, with details below it.
 
-use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown};
+use super::layout::{ESTIMATE_ALONE, ShownContent, TableColumn, TableLayout};
 use crate::controller::Sink;
 use crate::measurement::{Headline, Rank};
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use crate::text::{
-    Below, counted, escaped, fitted, grouped, lasted, scaled, shortened, stepped, wrapped,
+    IndentedLines, counted, escaped, fitted, grouped, lasted, scaled, shortened, stepped, wrapped,
 };
 use crate::united::United;
 use anstyle::AnsiColor;
@@ -33,7 +33,7 @@ const SHORTEST_SPAN: f64 = 1e-3;
 
 /// Appearance of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct TableStyle {
     /// Returns the width of a line in characters. Called repeatedly, since terminals change.
     pub width: fn() -> usize,
     /// Whether losses and alarms are coloured.
@@ -44,9 +44,9 @@ pub struct Look {
     pub fine: bool,
 }
 
-impl Default for Look {
+impl Default for TableStyle {
     fn default() -> Self {
-        Look { width: || 80, colours: false, times: Times::Elapsed, fine: false }
+        TableStyle { width: || 80, colours: false, times: Times::Elapsed, fine: false }
     }
 }
 
@@ -65,12 +65,12 @@ pub enum Times {
 /// Sink that writes aligned columns. One of them names the place if there are several.
 pub struct Table<'w> {
     writer: Box<dyn Write + 'w>,
-    look: Look,
+    look: TableStyle,
     zone: TimeZone,
     origin: Option<u64>,
     /// Content and width of the last header.
-    header: Option<(Shown, usize)>,
-    layout: Layout,
+    header: Option<(ShownContent, usize)>,
+    layout: TableLayout,
     lines_since_header: usize,
     /// Day and offset of the last line.
     day: Option<(Date, Offset)>,
@@ -82,7 +82,7 @@ pub struct Table<'w> {
 
 impl<'w> Table<'w> {
     /// Writes to `writer`.
-    pub fn new(writer: impl Write + 'w, look: Look) -> Self {
+    pub fn new(writer: impl Write + 'w, look: TableStyle) -> Self {
         let zone = if look.times == Times::Local { TimeZone::system() } else { TimeZone::UTC };
         Table {
             writer: Box::new(writer),
@@ -90,7 +90,7 @@ impl<'w> Table<'w> {
             zone,
             origin: None,
             header: None,
-            layout: Layout::default(),
+            layout: TableLayout::default(),
             lines_since_header: 0,
             day: None,
             places: false,
@@ -105,7 +105,7 @@ impl<'w> Table<'w> {
     /// Prints a header if none is on the screen, or the last one does not fit.
     fn header(&mut self, record: &Record, text: &mut String) {
         let headline = record.reports.headline();
-        let shown = Shown {
+        let shown = ShownContent {
             places: self.places,
             headline: headline.map(|headline| headline.what),
             truth: headline.is_some_and(|headline| headline.truth.is_some()),
@@ -126,7 +126,7 @@ impl<'w> Table<'w> {
             let _ = writeln!(text, "{date}, times are {zone}");
             self.day = day;
         }
-        self.layout = Layout::new(&shown, wanted.1);
+        self.layout = TableLayout::new(&shown, wanted.1);
         let titles = self
             .layout
             .0
@@ -161,7 +161,7 @@ impl<'w> Table<'w> {
             let cell = self.cell(record, *column, *width);
             let cell = aligned(*column, &cell, *width);
             match column {
-                Column::Lost if record.drops.total() > 0 && self.look.colours => {
+                TableColumn::Lost if record.drops.total() > 0 && self.look.colours => {
                     let red = AnsiColor::Red.on_default();
                     format!("{red}{cell}{red:#}")
                 }
@@ -171,7 +171,7 @@ impl<'w> Table<'w> {
         push_line(text, &cells.collect::<Vec<_>>().join(" "));
     }
 
-    fn cell(&self, record: &Record, column: Column, width: usize) -> String {
+    fn cell(&self, record: &Record, column: TableColumn, width: usize) -> String {
         let seconds = record.end_ns.saturating_sub(record.start_ns) as f64 / 1e9;
         let rate =
             |number: f64| if seconds > 0.0 { scaled(number / seconds) } else { "-".to_owned() };
@@ -180,45 +180,48 @@ impl<'w> Table<'w> {
             record.reports.headline().as_ref().map(show).unwrap_or_default()
         };
         match column {
-            Column::Time => self.time(record.end_ns),
-            Column::Window => match record.kind {
-                Kind::Window if record.complete => record.window.to_string(),
-                Kind::Window => format!("{}*", record.window),
-                Kind::Sample | Kind::Silence | Kind::Total | Kind::Union => "read".to_owned(),
+            TableColumn::Time => self.time(record.end_ns),
+            TableColumn::Window => match record.kind {
+                RecordKind::Window if record.complete => record.window.to_string(),
+                RecordKind::Window => format!("{}*", record.window),
+                RecordKind::Sample
+                | RecordKind::Silence
+                | RecordKind::Total
+                | RecordKind::Union => "read".to_owned(),
             },
-            Column::Place => {
+            TableColumn::Place => {
                 let place = if record.part { place(record) } else { "all".to_owned() };
                 shortened(&place, width).into_owned()
             }
-            Column::Packets => fitted(packets, width),
-            Column::Bytes => fitted(record.counters.bytes, width),
-            Column::PacketRate => rate(packets as f64),
-            Column::BitRate => rate(record.counters.bytes as f64 * 8.0),
-            Column::Estimate if self.layout.has(Column::Interval) => {
+            TableColumn::Packets => fitted(packets, width),
+            TableColumn::Bytes => fitted(record.counters.bytes, width),
+            TableColumn::PacketRate => rate(packets as f64),
+            TableColumn::BitRate => rate(record.counters.bytes as f64 * 8.0),
+            TableColumn::Estimate if self.layout.has(TableColumn::Interval) => {
                 headline(&|headline| fitted(headline.rounded(), width))
             }
-            Column::Estimate => headline(&|headline| {
+            TableColumn::Estimate => headline(&|headline| {
                 format!(
                     "{:>ESTIMATE_ALONE$} {:<8}",
                     fitted(headline.rounded(), ESTIMATE_ALONE),
                     headline.half_width()
                 )
             }),
-            Column::Interval => headline(&|headline| match headline.interval() {
+            TableColumn::Interval => headline(&|headline| match headline.interval() {
                 text if text.chars().count() <= width => text,
                 _ => format!("{} … {}", scaled(headline.low), scaled(headline.high)),
             }),
-            Column::Truth => headline(&|headline| {
+            TableColumn::Truth => headline(&|headline| {
                 headline.truth.map_or_else(String::new, |truth| fitted(truth, width))
             }),
-            Column::Error => headline(&|headline| headline.error().unwrap_or_default()),
-            Column::Lost => fitted(record.drops.total(), width),
+            TableColumn::Error => headline(&|headline| headline.error().unwrap_or_default()),
+            TableColumn::Lost => fitted(record.drops.total(), width),
         }
     }
 
     /// Returns a writer for the details below a row, or of a total.
-    fn below<'a>(&self, record: &Record, text: &'a mut String) -> Below<'a> {
-        Below::new(
+    fn below<'a>(&self, record: &Record, text: &'a mut String) -> IndentedLines<'a> {
+        IndentedLines::new(
             text,
             if record.kind.is_sum() { 2 } else { BELOW },
             self.width(),
@@ -227,7 +230,7 @@ impl<'w> Table<'w> {
     }
 
     /// Writes the details that have no column.
-    fn details(&self, record: &Record, below: &mut Below<'_>) {
+    fn details(&self, record: &Record, below: &mut IndentedLines<'_>) {
         let lost = record.drops.total();
         if lost > 0 {
             let causes = record.drops.iter().filter(|(_, packets)| *packets > 0);
@@ -245,7 +248,7 @@ impl<'w> Table<'w> {
         for alert in record.alerts.iter().filter(|alert| alert.firing) {
             below.styled(AnsiColor::Red.on_default(), &[format!("ALERT {alert}")]);
         }
-        if let (Kind::Window, Some(last)) = (record.kind, record.last_window) {
+        if let (RecordKind::Window, Some(last)) = (record.kind, record.last_window) {
             let last = format!(
                 "ended {} late, with the windows up to {} in it",
                 lasted(record.late_ns),
@@ -263,7 +266,7 @@ impl<'w> Table<'w> {
                 "counted in none".to_owned(),
             ]);
         }
-        let last = if record.kind == Kind::Sample { Rank::Figures } else { Rank::Asked };
+        let last = if record.kind == RecordKind::Sample { Rank::Figures } else { Rank::Asked };
         let mut reports: Vec<_> =
             record.reports.all().filter(|(_, report)| report.rank() <= last).collect();
         reports.sort_by_key(|(_, report)| report.rank());
@@ -347,13 +350,13 @@ impl Sink for Table<'_> {
         } else {
             // The records of several places precede the record of all.
             self.places |= record.part;
-            self.cut |= record.kind == Kind::Window && !record.complete;
+            self.cut |= record.kind == RecordKind::Window && !record.complete;
             // A silence has no columns.
-            if record.kind != Kind::Silence {
+            if record.kind != RecordKind::Silence {
                 self.header(record, &mut text);
             }
             let begin = text.len();
-            if record.kind == Kind::Silence {
+            if record.kind == RecordKind::Silence {
                 let last = record.last_window.unwrap_or(record.window);
                 let (first, last) = (grouped(record.window), grouped(last));
                 push_line(
@@ -375,8 +378,8 @@ impl Sink for Table<'_> {
 }
 
 /// Aligns a cell in its column.
-fn aligned(column: Column, cell: &str, width: usize) -> String {
-    if column == Column::Place { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+fn aligned(column: TableColumn, cell: &str, width: usize) -> String {
+    if column == TableColumn::Place { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
 }
 
 fn push_line(text: &mut String, line: &str) {

@@ -3,7 +3,7 @@
 use super::event::event;
 use super::kept::RecentItems;
 use crate::controller::Sink;
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -61,7 +61,7 @@ impl Board {
 
 impl Sink for Board {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        if record.kind != Kind::Window {
+        if record.kind != RecordKind::Window {
             return Ok(());
         }
         self.kept.push(|id| {

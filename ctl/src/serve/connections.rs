@@ -57,9 +57,9 @@ enum Stage {
 
 /// Handle on the state of a connection; clones share it.
 #[derive(Clone)]
-pub(super) struct Admission(watch::Sender<Stage>);
+pub(super) struct ConnectionHandle(watch::Sender<Stage>);
 
-impl Admission {
+impl ConnectionHandle {
     pub(super) fn give(&self) {
         self.0.send_if_modified(|stage| {
             let is_first = *stage == Stage::Waiting;
@@ -90,20 +90,20 @@ pub(super) struct Connections(Arc<Mutex<Open>>);
 #[derive(Default)]
 struct Open {
     next: u64,
-    by_age: BTreeMap<u64, (Peer, Admission)>,
+    by_age: BTreeMap<u64, (Peer, ConnectionHandle)>,
 }
 
 /// Slot of an open connection, freed when it is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     number: u64,
-    pub(super) admission: Admission,
+    pub(super) admission: ConnectionHandle,
     connections: Connections,
 }
 
 /// Outcome for a new connection when a limit is reached.
 pub(super) struct Full {
     /// Slot of the new connection, if another one was closed for it.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<ConnectionSlot>,
     /// Number of open connections in the full set.
     pub(super) open: usize,
     /// Peers that the limit applies to, for messages.
@@ -138,7 +138,7 @@ impl Connections {
     }
 
     /// Reserves a slot for a new connection.
-    pub(super) fn enter(&self, peer: Peer) -> Result<Place, Full> {
+    pub(super) fn enter(&self, peer: Peer) -> Result<ConnectionSlot, Full> {
         let mut open = self.open();
         let count =
             |set: &Set| open.by_age.values().filter(|(other, _)| (set.has)(peer, *other)).count();
@@ -148,7 +148,7 @@ impl Connections {
             return Ok(open.add(peer, self));
         };
         // Remote connections never displace local ones.
-        let gives_way = |other: Peer, admission: &Admission| {
+        let gives_way = |other: Peer, admission: &ConnectionHandle| {
             (set.has)(peer, other)
                 && (other.is_remote() || !peer.is_remote())
                 && !admission.is_given()
@@ -167,15 +167,15 @@ impl Connections {
 }
 
 impl Open {
-    fn add(&mut self, peer: Peer, connections: &Connections) -> Place {
-        let (number, admission) = (self.next, Admission(watch::Sender::new(Stage::Waiting)));
+    fn add(&mut self, peer: Peer, connections: &Connections) -> ConnectionSlot {
+        let (number, admission) = (self.next, ConnectionHandle(watch::Sender::new(Stage::Waiting)));
         self.next += 1;
         self.by_age.insert(number, (peer, admission.clone()));
-        Place { number, admission, connections: connections.clone() }
+        ConnectionSlot { number, admission, connections: connections.clone() }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.open().by_age.remove(&self.number);
     }
@@ -192,7 +192,11 @@ mod tests {
 
     /// Opens connections. Returns the reserved slots in order, and how many connections displaced
     /// another one or were refused.
-    fn entered(connections: &Connections, peer: Peer, count: usize) -> (Vec<Place>, usize) {
+    fn entered(
+        connections: &Connections,
+        peer: Peer,
+        count: usize,
+    ) -> (Vec<ConnectionSlot>, usize) {
         let (mut places, mut refused) = (Vec::new(), 0);
         for _ in 0..count {
             match connections.enter(peer) {
@@ -203,11 +207,11 @@ mod tests {
         (places, refused)
     }
 
-    fn is_evicted(place: &Place) -> bool {
+    fn is_evicted(place: &ConnectionSlot) -> bool {
         *place.admission.0.borrow() == Stage::Evicted
     }
 
-    fn evicted(places: &[Place]) -> Vec<bool> {
+    fn evicted(places: &[ConnectionSlot]) -> Vec<bool> {
         places.iter().map(is_evicted).collect()
     }
 
@@ -231,7 +235,7 @@ mod tests {
     #[test]
     fn other_machines_leave_places_for_this_one() {
         let connections = Connections::default();
-        let filled: Vec<Place> =
+        let filled: Vec<ConnectionSlot> =
             (0..7).flat_map(|number| entered(&connections, remote(number), 8).0).collect();
         assert_eq!((filled.len(), evicted(&filled).contains(&true)), (56, false));
         filled.iter().for_each(|place| place.admission.give());
@@ -253,7 +257,7 @@ mod tests {
     #[test]
     fn idle_connections_of_others_give_way_to_all() {
         let connections = Connections::default();
-        let filled: Vec<Place> =
+        let filled: Vec<ConnectionSlot> =
             (0..7).flat_map(|number| entered(&connections, remote(number), 8).0).collect();
         let (newcomer, _) = entered(&connections, remote(9), 1);
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Events of the live page: one window as JSON.
 
 use crate::figure::Figure;
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use crate::text::{escaped, escaped_strings};
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
         end: record.end_ns as f64 / 1e9,
         complete: record.complete,
         late_ns: record.late_ns,
-        total: record.kind == Kind::Total,
+        total: record.kind == RecordKind::Total,
         figures: record.figures(),
     })?;
     Ok(escaped_strings(&event).into_owned())

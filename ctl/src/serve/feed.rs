@@ -5,7 +5,7 @@ use super::proto;
 use crate::controller::Sink;
 use crate::measurement::delay::DelaySampleRecord;
 use crate::output::{DelaySampleLog, Origin, line};
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,10 +110,10 @@ impl Source {
 impl Sink for Source {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let kept = match record.kind {
-            Kind::Window | Kind::Silence | Kind::Total => &self.feed.windows,
+            RecordKind::Window | RecordKind::Silence | RecordKind::Total => &self.feed.windows,
             // There may be many samples, and no client asks for past ones.
-            Kind::Sample if self.feed.samples.is_read() => &self.feed.samples,
-            Kind::Sample | Kind::Union => return Ok(()),
+            RecordKind::Sample if self.feed.samples.is_read() => &self.feed.samples,
+            RecordKind::Sample | RecordKind::Union => return Ok(()),
         };
         let message = self.to_proto(record)?;
         let bytes = message.json.len();

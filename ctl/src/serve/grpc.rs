@@ -2,12 +2,12 @@
 //! and health services.
 
 use super::access::Access;
-use super::connections::Admission;
+use super::connections::ConnectionHandle;
 use super::feed::Feed;
 use super::guard::Guard;
 use super::kept::RecentItems;
 use super::protocol::Protocol;
-use super::refusal::Refusal;
+use super::refusal::RequestRefusal;
 use super::server::{MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Server, end};
 use crate::output::Metrics;
 use axum::body::{Body, to_bytes};
@@ -57,7 +57,7 @@ type Ask<T> = Arc<dyn Fn() -> T + Send + Sync>;
 
 /// State that the service returns.
 #[derive(Clone)]
-pub struct Told {
+pub struct ServiceState {
     /// Recent records.
     pub feed: Feed,
     /// Problems of the run, one line each; empty if it is healthy.
@@ -77,8 +77,12 @@ impl Server {
     ///
     /// # Errors
     /// If the address is not local, or in use.
-    pub fn start_grpc(address: SocketAddr, told: Told, access: Access) -> io::Result<Self> {
-        let guard = access.guard(Protocol::Grpc, &told.metrics);
+    pub fn start_grpc(
+        address: SocketAddr,
+        state: ServiceState,
+        access: Access,
+    ) -> io::Result<Self> {
+        let guard = access.guard(Protocol::Grpc, &state.metrics);
         let (stop, stopped) = watch::channel(());
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
@@ -87,7 +91,7 @@ impl Server {
             .build_v1()
             .map_err(io::Error::other)?
             .max_decoding_message_size(MAX_REQUEST_BYTES);
-        let service = AgentService { state: told, stopped: stopped.clone() };
+        let service = AgentService { state, stopped: stopped.clone() };
         let routes = Routes::new(
             AgentServer::new(service.clone()).max_decoding_message_size(MAX_REQUEST_BYTES),
         )
@@ -103,7 +107,7 @@ async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -
     if let Some(refused) = guard.refusal(&request) {
         return refused.over_grpc();
     }
-    if let Some(admission) = request.extensions().get::<Admission>() {
+    if let Some(admission) = request.extensions().get::<ConnectionHandle>() {
         admission.give();
     }
     if request.uri().path().starts_with(REFLECTION_PREFIX) {
@@ -123,13 +127,13 @@ async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -
         Err(_) => format!("a request that did not come within {REQUEST_TIMEOUT:?}"),
     };
     let status = Status::resource_exhausted(problem.as_str());
-    guard.refusals.add(Refusal::Request, problem);
+    guard.refusals.add(RequestRefusal::Request, problem);
     status.into_http()
 }
 
 #[derive(Clone)]
 struct AgentService {
-    state: Told,
+    state: ServiceState,
     stopped: watch::Receiver<()>,
 }
 
@@ -142,7 +146,7 @@ impl AgentService {
         &self,
         kept: &RecentItems<Arc<T>>,
         from: u64,
-        tell: impl Fn(Piece<T>) -> R + Send + 'static,
+        tell: impl Fn(StreamElement<T>) -> R + Send + 'static,
     ) -> Response<Stream<R>>
     where
         T: Clone + Send + Sync + 'static,
@@ -161,7 +165,9 @@ impl AgentService {
                     let first = piece.first().map_or_else(|| kept.next(), |(number, _)| *number);
                     if first > next
                         && sender
-                            .send(Ok(tell(Piece::Missed(proto::Missed { records: first - next }))))
+                            .send(Ok(tell(StreamElement::Missed(proto::Missed {
+                                records: first - next,
+                            }))))
                             .await
                             .is_err()
                     {
@@ -172,7 +178,11 @@ impl AgentService {
                         break;
                     }
                     for (number, item) in piece {
-                        if sender.send(Ok(tell(Piece::Item((*item).clone())))).await.is_err() {
+                        if sender
+                            .send(Ok(tell(StreamElement::Item((*item).clone()))))
+                            .await
+                            .is_err()
+                        {
                             return;
                         }
                         next = number + 1;
@@ -200,7 +210,7 @@ impl AgentService {
 }
 
 /// Element of a stream.
-enum Piece<T> {
+enum StreamElement<T> {
     Item(T),
     Missed(proto::Missed),
 }
@@ -227,8 +237,8 @@ impl Agent for AgentService {
         Ok(self.follow(kept, from, |piece| {
             use proto::windows_response::Told;
             let message = match piece {
-                Piece::Item(record) => Told::Record(record),
-                Piece::Missed(missed) => Told::Missed(missed),
+                StreamElement::Item(record) => Told::Record(record),
+                StreamElement::Missed(missed) => Told::Missed(missed),
             };
             proto::WindowsResponse { told: Some(message) }
         }))
@@ -242,8 +252,8 @@ impl Agent for AgentService {
         Ok(self.follow(kept, kept.next(), |piece| {
             use proto::samples_response::Told;
             let message = match piece {
-                Piece::Item(record) => Told::Record(record),
-                Piece::Missed(missed) => Told::Missed(missed),
+                StreamElement::Item(record) => Told::Record(record),
+                StreamElement::Missed(missed) => Told::Missed(missed),
             };
             proto::SamplesResponse { told: Some(message) }
         }))
@@ -262,8 +272,8 @@ impl Agent for AgentService {
         Ok(self.follow(kept, kept.next(), |piece| {
             use proto::delays_response::Told;
             let message = match piece {
-                Piece::Item(delays) => Told::Delays(delays),
-                Piece::Missed(missed) => Told::Missed(missed),
+                StreamElement::Item(delays) => Told::Delays(delays),
+                StreamElement::Missed(missed) => Told::Missed(missed),
             };
             proto::DelaysResponse { told: Some(message) }
         }))
@@ -280,7 +290,7 @@ impl Agent for AgentService {
         &self,
         _: Request<proto::StatusRequest>,
     ) -> Result<Response<proto::StatusResponse>, Status> {
-        let Told { host, problems, status, .. } = &self.state;
+        let ServiceState { host, problems, status, .. } = &self.state;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Ok(Response::new(proto::StatusResponse {
             host: host.to_string(),

@@ -3,7 +3,7 @@
 
 use super::access::{Access, Token};
 use super::protocol::Protocol;
-use super::refusal::{Refusal, Refusals};
+use super::refusal::{Refusals, RequestRefusal};
 use crate::output::Metrics;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -22,7 +22,7 @@ pub(super) struct Guard {
 }
 
 /// Reason for rejecting a request.
-pub(super) enum Denied {
+pub(super) enum DenialReason {
     Method,
     Token,
     Name,
@@ -41,9 +41,9 @@ impl Access {
 
 impl Guard {
     /// Returns why a request is rejected; `None` if it is allowed.
-    pub(super) fn refusal(&self, request: &Request) -> Option<Denied> {
+    pub(super) fn refusal(&self, request: &Request) -> Option<DenialReason> {
         if !self.protocol.methods().contains(request.method()) {
-            return Some(Denied::Method);
+            return Some(DenialReason::Method);
         }
         let header = |name: HeaderName| {
             request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default()
@@ -56,54 +56,60 @@ impl Guard {
         match &self.token {
             Some(token) if !token.allows(header(AUTHORIZATION)) => {
                 self.refusals
-                    .add(Refusal::Token, "a request without the token, or with a wrong one");
-                Some(Denied::Token)
+                    .add(RequestRefusal::Token, "a request without the token, or with a wrong one");
+                Some(DenialReason::Token)
             }
             // Protects against DNS rebinding: a foreign page whose name resolves to this machine
             // must not read what only local clients may read.
             None if !is_local(host) => {
-                self.refusals
-                    .add(Refusal::Name, "a request for a name that is not this machine's own");
-                Some(Denied::Name)
+                self.refusals.add(
+                    RequestRefusal::Name,
+                    "a request for a name that is not this machine's own",
+                );
+                Some(DenialReason::Name)
             }
             _ => None,
         }
     }
 }
 
-impl Denied {
+impl DenialReason {
     fn problem(&self) -> &'static str {
         match self {
-            Denied::Method => "only GET and HEAD are answered",
-            Denied::Token => "this takes the token of --listen-token-file",
-            Denied::Name => "this is for names of the machine itself: localhost, or its address",
+            DenialReason::Method => "only GET and HEAD are answered",
+            DenialReason::Token => "this takes the token of --listen-token-file",
+            DenialReason::Name => {
+                "this is for names of the machine itself: localhost, or its address"
+            }
         }
     }
 
     pub(super) fn over_http(&self) -> Response {
         let problem = format!("{}\n", self.problem());
         match self {
-            Denied::Method => {
+            DenialReason::Method => {
                 (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], problem).into_response()
             }
-            Denied::Token => {
+            DenialReason::Token => {
                 let ask = [(
                     WWW_AUTHENTICATE,
                     "Basic realm=\"flowgauge: the token is the password\", charset=\"UTF-8\"",
                 )];
                 (StatusCode::UNAUTHORIZED, ask, problem).into_response()
             }
-            Denied::Name => (StatusCode::MISDIRECTED_REQUEST, problem).into_response(),
+            DenialReason::Name => (StatusCode::MISDIRECTED_REQUEST, problem).into_response(),
         }
     }
 
     #[cfg(feature = "grpc")]
     pub(super) fn over_grpc(&self) -> Response {
         match self {
-            Denied::Method => (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], "this is gRPC\n")
-                .into_response(),
-            Denied::Token => Status::unauthenticated(self.problem()).into_http(),
-            Denied::Name => Status::permission_denied(self.problem()).into_http(),
+            DenialReason::Method => {
+                (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], "this is gRPC\n")
+                    .into_response()
+            }
+            DenialReason::Token => Status::unauthenticated(self.problem()).into_http(),
+            DenialReason::Name => Status::permission_denied(self.problem()).into_http(),
         }
     }
 }

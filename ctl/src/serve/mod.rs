@@ -35,10 +35,10 @@ pub use board::Board;
 pub use feed::Feed;
 pub use fence::drop_capabilities;
 #[cfg(feature = "grpc")]
-pub use grpc::{Told, proto};
+pub use grpc::{ServiceState, proto};
 pub use page::document;
 #[cfg(feature = "report")]
-pub use report::{Fact, Report};
+pub use report::{Fact, ReportPage};
 pub use server::Server;
 
 use crate::output::Metrics;
@@ -53,7 +53,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use connections::Admission;
+use connections::ConnectionHandle;
 use guard::Guard;
 use protocol::Protocol;
 use server::{KEEP_ALIVE_INTERVAL, READ_TIMEOUT};
@@ -68,7 +68,7 @@ use tokio_stream::wrappers::ReceiverStream;
 const MAX_FIRST_WINDOWS: usize = 900;
 /// Content of the HTTP server.
 #[derive(Clone)]
-pub struct Site {
+pub struct ServedContent {
     /// Metrics, served at `/metrics`.
     pub metrics: Metrics,
     /// Recent windows, served at `/events`.
@@ -89,7 +89,7 @@ impl Server {
     ///
     /// # Errors
     /// If the address is not local, or in use.
-    pub fn start(address: SocketAddr, site: Site, access: Access) -> io::Result<Self> {
+    pub fn start(address: SocketAddr, site: ServedContent, access: Access) -> io::Result<Self> {
         let guard = access.guard(Protocol::Http, &site.metrics);
         Server::begin(
             address,
@@ -104,7 +104,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-fn router(site: Site) -> Router {
+fn router(site: ServedContent) -> Router {
     let asset = |kind: &'static str, bytes: &'static [u8]| {
         get(move || async move { (content_type(kind), Bytes::from_static(bytes)) })
     };
@@ -132,7 +132,7 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
     let mut response = match guard.refusal(&request) {
         Some(refusal) => refusal.over_http(),
         None => {
-            if let Some(admission) = request.extensions().get::<Admission>() {
+            if let Some(admission) = request.extensions().get::<ConnectionHandle>() {
                 admission.give();
             }
             next.run(request).await
@@ -153,7 +153,7 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
     response
 }
 
-async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Response {
+async fn metrics(State(site): State<ServedContent>, headers: HeaderMap) -> Response {
     if accept::wants_protobuf(&headers) {
         return (content_type(accept::PROTOBUF), site.metrics.protobuf()).into_response();
     }
@@ -163,15 +163,15 @@ async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Response {
     }
 }
 
-async fn health(State(site): State<Site>) -> Response {
+async fn health(State(site): State<ServedContent>) -> Response {
     unless((site.problems)(), "well\n")
 }
 
-async fn ready(State(site): State<Site>) -> Response {
+async fn ready(State(site): State<ServedContent>) -> Response {
     unless((site.hindrances)(), "ready\n")
 }
 
-async fn live(State(site): State<Site>) -> Response {
+async fn live(State(site): State<ServedContent>) -> Response {
     unless((site.stalls)(), "alive\n")
 }
 
@@ -184,14 +184,14 @@ fn unless(problems: Vec<String>, fine: &'static str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
 }
 
-async fn about(State(site): State<Site>) -> Response {
+async fn about(State(site): State<ServedContent>) -> Response {
     let about = serde_json::json!({ "host": site.host.as_ref(), "version": env!("CARGO_PKG_VERSION"), "problems": (site.problems)() });
     let about = about.to_string();
     (content_type("application/json"), escaped_strings(&about).into_owned()).into_response()
 }
 
 /// Streams windows as they end, after those that the page does not have yet.
-async fn events(State(site): State<Site>, request: Request) -> Response {
+async fn events(State(site): State<ServedContent>, request: Request) -> Response {
     let last =
         request.headers().get("last-event-id").and_then(|id| site.board.named(id.to_str().ok()?));
     let (pieces, received) = mpsc::channel::<Result<Bytes, Infallible>>(4);

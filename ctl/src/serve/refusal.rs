@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reason for a rejection.
 #[derive(Clone, Copy)]
-pub(super) enum Refusal {
+pub(super) enum RequestRefusal {
     /// Too many connections.
     Crowded,
     /// The connection could not be accepted.
@@ -24,25 +24,25 @@ pub(super) enum Refusal {
     Request,
 }
 
-impl Refusal {
-    const ALL: [Refusal; 6] = [
-        Refusal::Crowded,
-        Refusal::Accept,
-        Refusal::Encryption,
-        Refusal::Token,
-        Refusal::Name,
-        Refusal::Request,
+impl RequestRefusal {
+    const ALL: [RequestRefusal; 6] = [
+        RequestRefusal::Crowded,
+        RequestRefusal::Accept,
+        RequestRefusal::Encryption,
+        RequestRefusal::Token,
+        RequestRefusal::Name,
+        RequestRefusal::Request,
     ];
 
     /// Returns the value of the metric's label.
     fn name(self) -> &'static str {
         match self {
-            Refusal::Crowded => "connections",
-            Refusal::Accept => "accept",
-            Refusal::Encryption => "tls",
-            Refusal::Token => "token",
-            Refusal::Name => "host",
-            Refusal::Request => "request",
+            RequestRefusal::Crowded => "connections",
+            RequestRefusal::Accept => "accept",
+            RequestRefusal::Encryption => "tls",
+            RequestRefusal::Token => "token",
+            RequestRefusal::Name => "host",
+            RequestRefusal::Request => "request",
         }
     }
 }
@@ -52,19 +52,19 @@ impl Refusal {
 pub(super) struct Refusals {
     protocol: Protocol,
     metrics: Metrics,
-    logged: Arc<[AtomicBool; Refusal::ALL.len()]>,
+    logged: Arc<[AtomicBool; RequestRefusal::ALL.len()]>,
 }
 
 impl Refusals {
     pub(super) fn new(protocol: Protocol, metrics: Metrics) -> Self {
-        for refusal in Refusal::ALL {
+        for refusal in RequestRefusal::ALL {
             metrics.refused(protocol.name(), refusal.name(), 0);
         }
         Refusals { protocol, metrics, logged: Arc::default() }
     }
 
     /// Counts a rejection, and logs the first of each reason.
-    pub(super) fn add(&self, refusal: Refusal, why: impl Display) {
+    pub(super) fn add(&self, refusal: RequestRefusal, why: impl Display) {
         let (name, protocol) = (refusal.name(), self.protocol.name());
         let metric = self.metrics.refused(protocol, name, 1);
         if self

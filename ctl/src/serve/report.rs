@@ -3,7 +3,7 @@
 use super::event::event;
 use super::page::{CHARTS, CHARTS_STYLE, HTML, SCRIPT, STYLE};
 use crate::controller::Sink;
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 use crate::text::escaped_strings;
 use serde::Serialize;
 use std::io;
@@ -22,7 +22,7 @@ pub struct Fact {
 
 /// Page under construction: a sink for the records of a capture.
 #[derive(Default)]
-pub struct Report {
+pub struct ReportPage {
     windows: Vec<String>,
     totals: Vec<String>,
     bytes: usize,
@@ -30,24 +30,24 @@ pub struct Report {
     left_out: u64,
 }
 
-impl Sink for Report {
+impl Sink for ReportPage {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let (windows, totals) = (self.windows.len() as u64, self.totals.len() as u64);
         match record.kind {
-            Kind::Window | Kind::Silence if self.bytes < MAX_WINDOW_BYTES => {
+            RecordKind::Window | RecordKind::Silence if self.bytes < MAX_WINDOW_BYTES => {
                 let event = event(windows, record)?;
                 self.bytes += event.len();
                 self.windows.push(event);
             }
-            Kind::Window | Kind::Silence => self.left_out += 1,
-            Kind::Total => self.totals.push(event(totals, record)?),
-            Kind::Sample | Kind::Union => {}
+            RecordKind::Window | RecordKind::Silence => self.left_out += 1,
+            RecordKind::Total => self.totals.push(event(totals, record)?),
+            RecordKind::Sample | RecordKind::Union => {}
         }
         Ok(())
     }
 }
 
-impl Report {
+impl ReportPage {
     /// Returns how many windows were omitted because the page would be too large.
     #[must_use]
     pub fn left_out(&self) -> u64 {
@@ -100,8 +100,8 @@ mod tests {
     fn a_page_holds_everything_and_text_ends_no_script() {
         let evil = "</script><script>alert(1)</script><!--";
         let facts = [Fact { name: "File", value: evil.to_owned() }];
-        let page = Report::default().page(evil, &facts, &[evil.to_owned()]).unwrap_or_default();
-        let turned = Report::default().page("x", &[], &["\u{202e}fdp.exe".to_owned()]);
+        let page = ReportPage::default().page(evil, &facts, &[evil.to_owned()]).unwrap_or_default();
+        let turned = ReportPage::default().page("x", &[], &["\u{202e}fdp.exe".to_owned()]);
         let turned = turned.unwrap_or_default();
         assert!(turned.contains(r#""\\u{202e}fdp.exe""#) && !turned.contains('\u{202e}'));
         assert!(

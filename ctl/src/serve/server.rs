@@ -1,11 +1,11 @@
 //! Server thread: listener, connections, and their limits in time and memory.
 
 use super::access::Access;
-use super::connections::{Admission, Connections, Full, Peer};
+use super::connections::{ConnectionHandle, Connections, Full, Peer};
 use super::fence;
 use super::guard::Guard;
 use super::protocol::Protocol;
-use super::refusal::{Refusal, Refusals};
+use super::refusal::{Refusals, RequestRefusal};
 use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
@@ -168,7 +168,7 @@ impl Serving {
             Ok(accepted) => accepted,
             Err(error) => {
                 refusals.add(
-                    Refusal::Accept,
+                    RequestRefusal::Accept,
                     format_args!("a connection could not be accepted: {error}"),
                 );
                 return tokio::time::sleep(Duration::from_millis(100)).await;
@@ -183,7 +183,7 @@ impl Serving {
                     "no more are taken"
                 };
                 refusals.add(
-                    Refusal::Crowded,
+                    RequestRefusal::Crowded,
                     format_args!("{open} connections are open {whose}; {what}"),
                 );
                 let Some(place) = place else { return };
@@ -201,7 +201,7 @@ impl Serving {
     }
 
     /// Serves a connection until it ends.
-    async fn converse(&self, stream: TcpStream, admission: &Admission) {
+    async fn converse(&self, stream: TcpStream, admission: &ConnectionHandle) {
         // Only the write timeout detects a client that does not read.
         let mut stream = Box::pin(TimeoutStream::new(stream));
         stream.as_mut().set_write_timeout_pinned(Some(READ_TIMEOUT));
@@ -210,12 +210,12 @@ impl Serving {
             Ok(Ok(stream)) => self.answer(stream, admission).await,
             Ok(Err(error)) => {
                 self.refusals.add(
-                    Refusal::Encryption,
+                    RequestRefusal::Encryption,
                     format_args!("a connection without TLS as it should be: {error}"),
                 );
             }
             Err(_) => self.refusals.add(
-                Refusal::Encryption,
+                RequestRefusal::Encryption,
                 format_args!("a connection that said nothing for {REQUEST_TIMEOUT:?}"),
             ),
         }
@@ -224,7 +224,7 @@ impl Serving {
     async fn answer(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        admission: &Admission,
+        admission: &ConnectionHandle,
     ) {
         match self.protocol {
             Protocol::Http => self.answer_http(stream, admission).await,
@@ -235,7 +235,7 @@ impl Serving {
     async fn answer_http(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        admission: &Admission,
+        admission: &ConnectionHandle,
     ) {
         // Whether a part of a request was received. Browsers open connections in advance and leave
         // them idle, which is not a request timeout.
@@ -258,7 +258,7 @@ impl Serving {
             Err(error)
                 if error.is_parse() || error.is_timeout() && has_begun.load(Ordering::Relaxed) =>
             {
-                self.refusals.add(Refusal::Request, format_args!("a request: {error}"))
+                self.refusals.add(RequestRefusal::Request, format_args!("a request: {error}"))
             }
             Err(error) => tracing::debug!("a connection over HTTP ended: {error}"),
             Ok(()) => {}
@@ -268,7 +268,7 @@ impl Serving {
     async fn answer_grpc(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        admission: &Admission,
+        admission: &ConnectionHandle,
     ) {
         let mut http = http2::Builder::new(TokioExecutor::new());
         let http = http
@@ -295,13 +295,13 @@ impl Serving {
         loop {
             tokio::select! {
                 outcome = &mut connection => return match outcome {
-                    Err(error) if !admission.is_given() => self.refusals.add(Refusal::Request, format_args!("a request: {error}")),
+                    Err(error) if !admission.is_given() => self.refusals.add(RequestRefusal::Request, format_args!("a request: {error}")),
                     Err(error) => tracing::debug!("a connection over gRPC ended: {error}"),
                     Ok(()) => {}
                 },
                 () = &mut stranger => {
                     let why = format_args!("a connection without a request that is answered, for {REQUEST_TIMEOUT:?}");
-                    return self.refusals.add(Refusal::Request, why);
+                    return self.refusals.add(RequestRefusal::Request, why);
                 }
                 () = &mut stopped, if !is_ending => {
                     is_ending = true;

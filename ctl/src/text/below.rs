@@ -6,7 +6,7 @@ use anstyle::Style;
 /// Row of details: a name, a value with its unit, and optionally its share of the total and its
 /// interval.
 #[derive(Default)]
-pub(crate) struct Row {
+pub(crate) struct DetailRow {
     pub(crate) name: String,
     pub(crate) value: String,
     pub(crate) share: String,
@@ -17,16 +17,16 @@ pub(crate) struct Row {
 }
 
 /// Writer of indented lines, wrapped where they do not fit.
-pub(crate) struct Below<'a> {
+pub(crate) struct IndentedLines<'a> {
     text: &'a mut String,
     indent: usize,
     width: usize,
     colours: bool,
 }
 
-impl<'a> Below<'a> {
+impl<'a> IndentedLines<'a> {
     pub(crate) fn new(text: &'a mut String, indent: usize, width: usize, colours: bool) -> Self {
-        Below { text, indent, width, colours }
+        IndentedLines { text, indent, width, colours }
     }
 
     fn push(&mut self, line: &str) {
@@ -51,9 +51,9 @@ impl<'a> Below<'a> {
 
     /// Writes rows as aligned cells. Notes that do not fit continue on the next line; a name that
     /// leaves no room for its cells has its own line.
-    pub(crate) fn rows(&mut self, rows: &[Row]) {
+    pub(crate) fn rows(&mut self, rows: &[DetailRow]) {
         let (indent, width) = (self.indent, self.width);
-        let longest = |cell: fn(&Row) -> &String| {
+        let longest = |cell: fn(&DetailRow) -> &String| {
             rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0)
         };
         let [name, value] = [longest(|row| &row.name), longest(|row| &row.value)];

@@ -3,7 +3,7 @@
 
 mod below;
 
-pub(crate) use below::{Below, Row};
+pub(crate) use below::{DetailRow, IndentedLines};
 
 use serde::Serialize;
 use serde::ser::SerializeMap;
@@ -366,12 +366,12 @@ mod tests {
 
     #[test]
     fn cells_of_rows_stand_below_each_other() {
-        let row = |name: &str, value: &str, interval: &str, note: &str| Row {
+        let row = |name: &str, value: &str, interval: &str, note: &str| DetailRow {
             name: name.to_owned(),
             value: value.to_owned(),
             interval: interval.to_owned(),
             notes: (!note.is_empty()).then(|| note.to_owned()).into_iter().collect(),
-            ..Row::default()
+            ..DetailRow::default()
         };
         let rows = [
             row("p50", "7.70 ms", "(7.60 ms … 7.86 ms)", ""),
@@ -379,7 +379,7 @@ mod tests {
         ];
         let shown = |width| {
             let mut text = String::new();
-            Below::new(&mut text, 2, width, false).rows(&rows);
+            IndentedLines::new(&mut text, 2, width, false).rows(&rows);
             text
         };
         assert_eq!(

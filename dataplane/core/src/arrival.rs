@@ -1,6 +1,6 @@
 //! Metadata of a frame: wire length, packets, arrival time, interface.
 
-/// Number of wire packets in a frame. A type of its own for one packet ([`One`]) makes the common
+/// Number of wire packets in a frame. A type of its own for one packet ([`SingleFrame`]) makes the common
 /// case a compile-time constant.
 pub trait Packets: Copy {
     /// Returns the number of packets, at least 1.
@@ -23,9 +23,9 @@ pub trait Packets: Copy {
 
 /// A frame that is one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct One;
+pub struct SingleFrame;
 
-impl Packets for One {
+impl Packets for SingleFrame {
     #[inline(always)]
     fn number(self) -> u32 {
         1
@@ -64,16 +64,16 @@ impl Packets for Segments {
 /// Metadata of a frame. A frame of several packets changes the state as these packets would one by
 /// one, with no others between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival<P = One> {
+pub struct Arrival<P = SingleFrame> {
     /// Wire bytes of all its packets; a capture may have truncated the frame.
     pub wire_length: u32,
     /// Packets on the wire.
     pub packets: P,
     /// Arrival time in nanoseconds since the Unix epoch. Ignored unless a measurement
-    /// [needs](crate::Needs::TIME) it.
+    /// [needs](crate::RequiredFields::TIME) it.
     pub timestamp: u64,
     /// Number of the interface in the run. Ignored, like `leaves`, unless a measurement
-    /// [needs](crate::Needs::PLACE) it.
+    /// [needs](crate::RequiredFields::PLACE) it.
     pub interface: u16,
     /// Whether the frame leaves at the interface; otherwise it arrives.
     pub leaves: bool,
@@ -84,6 +84,6 @@ impl Arrival {
     #[inline(always)]
     #[must_use]
     pub const fn new(wire_length: u32, timestamp: u64) -> Self {
-        Arrival { wire_length, packets: One, timestamp, interface: 0, leaves: false }
+        Arrival { wire_length, packets: SingleFrame, timestamp, interface: 0, leaves: false }
     }
 }

@@ -4,7 +4,7 @@ use zerocopy::FromZeros;
 
 /// A key in words of four bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct LaidOut<const WORDS: usize> {
+pub struct KeyWordList<const WORDS: usize> {
     /// Fields in network order. The last word is padded with zeros if the key is not a multiple of
     /// four bytes.
     pub words: [[u8; 4]; WORDS],
@@ -15,12 +15,12 @@ pub struct LaidOut<const WORDS: usize> {
 }
 
 /// Consumer of a laid-out key: it makes a signature, a [`FlowKey`] or an entry of a batch from it.
-pub trait Maker {
+pub trait KeyConsumer {
     /// Result type.
-    type Made;
+    type Output;
 
     /// Makes the result from a key.
-    fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) -> Self::Made;
+    fn make<const WORDS: usize>(self, key: KeyWordList<WORDS>) -> Self::Output;
 }
 
 /// Length of the longest key: an IPv6 five-tuple.
@@ -67,11 +67,11 @@ impl FlowKey {
     }
 }
 
-impl Maker for FlowKey {
-    type Made = Self;
+impl KeyConsumer for FlowKey {
+    type Output = Self;
 
     #[inline(always)]
-    fn make<const WORDS: usize>(mut self, key: LaidOut<WORDS>) -> Self {
+    fn make<const WORDS: usize>(mut self, key: KeyWordList<WORDS>) -> Self {
         const { assert!(4 * WORDS <= ROOM.next_multiple_of(4)) };
         for (slot, word) in self.bytes.as_chunks_mut().0.iter_mut().zip(key.words) {
             *slot = word;

@@ -4,7 +4,7 @@
 //!
 //! - Per core: each CPU has one element, a [`Core`] followed by two banks and the persistent
 //!   memory. A bank starts with a [`Head`]; after it each measurement that is on has as many bytes
-//!   as it [uses](crate::measurement::Used), at the offset in [`Layout`].
+//!   as it [uses](crate::measurement::UsedBytes), at the offset in [`MemoryLayout`].
 //! - Shared, banked: [`SharedBanks`] as it is.
 //! - Shared, persistent: an array that all programs of a run share, with as many bytes of each
 //!   measurement as it uses.
@@ -20,10 +20,10 @@ mod host;
 use crate::arrival::Segments;
 use crate::counters::Counters;
 use crate::list::{MEASUREMENTS, Settings, SharedBank};
-use crate::needs::Needs;
+use crate::needs::RequiredFields;
 use crate::observation::Observation;
 use crate::state::BANKS;
-use crate::unopened::Unopened;
+use crate::unopened::CommonEtherType;
 
 /// Banked memory that all CPUs share.
 pub type SharedBanks = [SharedBank; BANKS];
@@ -39,11 +39,11 @@ pub struct Config {
     /// Settings of all measurements, as [words](Settings::words).
     pub settings: Settings,
     /// Packet fields that these settings need.
-    pub needs: Needs,
+    pub needs: RequiredFields,
     /// Return value of the program for a packet that was counted.
     pub verdict: u32,
     /// Offsets of the memory in which packets are counted.
-    pub layout: Layout,
+    pub layout: MemoryLayout,
     /// Direction of the packets that a program counts: non-zero if they leave.
     pub leaves: u32,
     /// Number of the interface in the run.
@@ -54,12 +54,12 @@ pub struct Config {
 
 /// Words that make [`Config`] a multiple of eight bytes.
 const RESERVED: usize = {
-    let words = (size_of::<Settings>() + size_of::<Layout>()) / size_of::<u32>();
+    let words = (size_of::<Settings>() + size_of::<MemoryLayout>()) / size_of::<u32>();
     (words + 4) & 1
 };
 
 const _: () = {
-    let words = size_of::<Settings>() + size_of::<Layout>();
+    let words = size_of::<Settings>() + size_of::<MemoryLayout>();
     let rest = 2_usize * size_of::<u64>() + ((RESERVED + 4) * size_of::<u32>());
     assert!(size_of::<Config>() == (words + rest), "no padding");
 };
@@ -70,9 +70,9 @@ impl Config {
         slot_ns: 1,
         boot_ns: 0,
         settings: Settings::DEFAULT,
-        needs: Needs::NONE,
+        needs: RequiredFields::NONE,
         verdict: 0,
-        layout: Layout::NONE,
+        layout: MemoryLayout::NONE,
         leaves: 0,
         interface: 0,
         reserved: [0; RESERVED],
@@ -103,14 +103,14 @@ pub struct Head {
     /// Packets and bytes.
     pub counters: Counters,
     /// Most frequent EtherType of frames that count as non-IP.
-    pub unopened: Unopened,
+    pub unopened: CommonEtherType,
 }
 
 /// Offsets and lengths of the measurements' memory, in bytes; arrays are indexed by position in the
 /// list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Layout {
+pub struct MemoryLayout {
     /// Length of a bank.
     pub bank: u32,
     /// Offsets from the start of a bank.
@@ -125,8 +125,8 @@ pub struct Layout {
     pub together: u32,
 }
 
-impl Layout {
-    const NONE: Layout = Layout {
+impl MemoryLayout {
+    const NONE: MemoryLayout = MemoryLayout {
         bank: 0,
         own: [0; MEASUREMENTS],
         lasting: [0; MEASUREMENTS],

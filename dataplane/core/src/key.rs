@@ -1,6 +1,6 @@
 //! Flow keys: the fields that define a flow.
 
-use crate::flow_key::{FlowKey, LaidOut, Maker};
+use crate::flow_key::{FlowKey, KeyConsumer, KeyWordList};
 use crate::frame::Frame;
 use crate::hash::{Crc32, HashMode, Tabulation};
 use crate::packet::{Packet, Transport, transport};
@@ -92,33 +92,37 @@ impl KeyKind {
     /// fields. All offsets are compile-time constants, as the verifier requires on a program's
     /// stack.
     #[inline(always)]
-    pub fn lay_out<M: Maker>(
+    pub fn lay_out<M: KeyConsumer>(
         self,
         packet: &Packet<'_>,
         Transport { protocol, ports }: Transport,
         maker: M,
-    ) -> M::Made {
+    ) -> M::Output {
         let [bytes, bytes_over_ipv6] = self.lengths();
         match packet {
             Packet::V4(ip) => match self {
-                KeyKind::Src => maker.make(LaidOut { words: [ip.src()], bytes, over_ipv6: false }),
-                KeyKind::Dst => maker.make(LaidOut { words: [ip.dst()], bytes, over_ipv6: false }),
+                KeyKind::Src => {
+                    maker.make(KeyWordList { words: [ip.src()], bytes, over_ipv6: false })
+                }
+                KeyKind::Dst => {
+                    maker.make(KeyWordList { words: [ip.dst()], bytes, over_ipv6: false })
+                }
                 KeyKind::SrcDst => {
-                    maker.make(LaidOut { words: [ip.src(), ip.dst()], bytes, over_ipv6: false })
+                    maker.make(KeyWordList { words: [ip.src(), ip.dst()], bytes, over_ipv6: false })
                 }
                 KeyKind::FiveTuple => {
                     let words = [ip.src(), ip.dst(), ports, [protocol, 0, 0, 0]];
-                    maker.make(LaidOut { words, bytes, over_ipv6: false })
+                    maker.make(KeyWordList { words, bytes, over_ipv6: false })
                 }
             },
             Packet::V6(ip) => {
                 let (bytes, over_ipv6) = (bytes_over_ipv6, true);
                 match self {
-                    KeyKind::Src => maker.make(LaidOut { words: ip.src(), bytes, over_ipv6 }),
-                    KeyKind::Dst => maker.make(LaidOut { words: ip.dst(), bytes, over_ipv6 }),
+                    KeyKind::Src => maker.make(KeyWordList { words: ip.src(), bytes, over_ipv6 }),
+                    KeyKind::Dst => maker.make(KeyWordList { words: ip.dst(), bytes, over_ipv6 }),
                     KeyKind::SrcDst => {
                         let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
-                        maker.make(LaidOut {
+                        maker.make(KeyWordList {
                             words: [s0, s1, s2, s3, d0, d1, d2, d3],
                             bytes,
                             over_ipv6,
@@ -127,7 +131,7 @@ impl KeyKind {
                     KeyKind::FiveTuple => {
                         let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
                         let words = [s0, s1, s2, s3, d0, d1, d2, d3, ports, [protocol, 0, 0, 0]];
-                        maker.make(LaidOut { words, bytes, over_ipv6 })
+                        maker.make(KeyWordList { words, bytes, over_ipv6 })
                     }
                 }
             }
@@ -138,11 +142,11 @@ impl KeyKind {
 /// Lays out both endpoints of a conversation, source and destination: an address, then a port in
 /// network order.
 #[inline(always)]
-pub(crate) fn ends<M: Maker + Copy>(
+pub(crate) fn ends<M: KeyConsumer + Copy>(
     packet: &Packet<'_>,
     [s_high, s_low, d_high, d_low]: [u8; 4],
     maker: M,
-) -> (M::Made, M::Made) {
+) -> (M::Output, M::Output) {
     let (source_port, destination_port) = ([s_high, s_low, 0, 0], [d_high, d_low, 0, 0]);
     match packet {
         Packet::V4(ip) => (
@@ -157,11 +161,15 @@ pub(crate) fn ends<M: Maker + Copy>(
 }
 
 #[inline(always)]
-fn end_over_ipv4<M: Maker>(address: [u8; 4], port: [u8; 4], maker: M) -> M::Made {
-    maker.make(LaidOut { words: [address, port], bytes: 6, over_ipv6: false })
+fn end_over_ipv4<M: KeyConsumer>(address: [u8; 4], port: [u8; 4], maker: M) -> M::Output {
+    maker.make(KeyWordList { words: [address, port], bytes: 6, over_ipv6: false })
 }
 
 #[inline(always)]
-fn end_over_ipv6<M: Maker>([a0, a1, a2, a3]: [[u8; 4]; 4], port: [u8; 4], maker: M) -> M::Made {
-    maker.make(LaidOut { words: [a0, a1, a2, a3, port], bytes: 18, over_ipv6: true })
+fn end_over_ipv6<M: KeyConsumer>(
+    [a0, a1, a2, a3]: [[u8; 4]; 4],
+    port: [u8; 4],
+    maker: M,
+) -> M::Output {
+    maker.make(KeyWordList { words: [a0, a1, a2, a3, port], bytes: 18, over_ipv6: true })
 }

@@ -10,7 +10,7 @@
 //! 1. [`parse`] finds the network header, and [`segment`] reads the transport header. A frame
 //!    without a usable network header is counted in [`Counters`] by cause.
 //! 2. [`key`] lays out flow keys, and [`hash`] turns each into a signature of 32 bits.
-//! 3. An [`Observation`] collects the fields that the configured measurements [need](Needs).
+//! 3. An [`Observation`] collects the fields that the configured measurements [need](RequiredFields).
 //! 4. Each [`Measurement`] that is on updates its memory in the open [`Bank`].
 //!
 //! Where to look: [`state`] runs these steps for one frame; [`measurement`] defines what a
@@ -78,13 +78,13 @@ pub mod unopened;
 #[cfg(not(target_arch = "bpf"))]
 mod zeroed;
 
-pub use arrival::{Arrival, One, Packets, Segments};
+pub use arrival::{Arrival, Packets, Segments, SingleFrame};
 pub use cardinality::{Cardinality, Precision};
 pub use counter::Sharing;
 pub use counters::Counters;
 pub use delay::Delay;
 pub use entropy::{ENTROPIES, Entropy};
-pub use flow_key::{FlowKey, LaidOut, MAX_KEY_BYTES, Maker};
+pub use flow_key::{FlowKey, KeyConsumer, KeyWordList, MAX_KEY_BYTES};
 pub use frame::Frame;
 pub use frequency::Frequency;
 pub use grid::Grid;
@@ -94,17 +94,17 @@ pub use heavy::Heavy;
 pub use host::HostMeasurement;
 pub use key::KeyKind;
 pub use link::Link;
-pub use list::{Bank, Lasting, Listed, Memory, Settings, SharedBank, SharedLasting};
+pub use list::{Bank, Listed, Memory, PersistentBank, Settings, SharedBank, SharedLasting};
 #[cfg(not(target_arch = "bpf"))]
-pub use list::{Exact, MeasurementKind, SETTINGS_WORDS, WideBank};
-pub use measurement::{Measurement, Parts};
+pub use list::{Exact, MeasurementKind, SETTINGS_WORDS, WindowTotals};
+pub use measurement::{Measurement, MeasurementMemory};
 pub use membership::Membership;
-pub use needs::Needs;
+pub use needs::RequiredFields;
 pub use observation::{Observation, Observed};
 pub use reorder::Reorder;
 pub use segment::Segment;
-pub use sketch::WideSketch;
+pub use sketch::SketchTotals;
 pub use sketch::{SharedSketch, Sketch, SketchKind};
-pub use state::{Active, BANKS, Context, Record, Shared, State};
+pub use state::{Active, BANKS, Context, CountFrames, Shared, State};
 #[cfg(not(target_arch = "bpf"))]
 pub use zeroed::Zeroed;

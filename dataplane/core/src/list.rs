@@ -6,23 +6,23 @@
 //! an entry of `locked_programs!` in `ebpf/src/measure.rs`.
 //!
 //! From the list the macro `list!` generates the structs with one field per measurement
-//! ([`Settings`], [`Bank`], [`Lasting`], [`SharedBank`], [`SharedLasting`]) and the implementations
+//! ([`Settings`], [`Bank`], [`PersistentBank`], [`SharedBank`], [`SharedLasting`]) and the implementations
 //! of [`Listed`], through which generic code reaches those fields. Loops over all measurements are
 //! plain functions whose body is run by `for_each_measurement!`.
 //!
 //! On the packet path, `measure` passes the packets to each measurement that is on, with its
-//! [`Parts`] of the [`Memory`]. The submodule `host` has the loops of user space: clear, merge, and
+//! [`MeasurementMemory`] of the [`Memory`]. The submodule `host` has the loops of user space: clear, merge, and
 //! exact counts.
 
 use crate::arrival::Packets;
 use crate::counters::Counters;
 use crate::hash::HashMode;
 use crate::key::KeyKind;
-use crate::measurement::{Measurement, Parts, Pass, Used};
-use crate::needs::Needs;
+use crate::measurement::{MeasureContext, Measurement, MeasurementMemory, UsedBytes};
+use crate::needs::RequiredFields;
 use crate::observation::Observed;
 use crate::parse::{self, Reject};
-use crate::unopened::Unopened;
+use crate::unopened::CommonEtherType;
 use core::borrow::Borrow;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
@@ -30,7 +30,7 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 mod host;
 
 #[cfg(not(target_arch = "bpf"))]
-pub use host::{Exact, MeasurementKind, SETTINGS_WORDS, WideBank};
+pub use host::{Exact, MeasurementKind, SETTINGS_WORDS, WindowTotals};
 
 /// Memory in which packets are counted.
 pub trait Memory {
@@ -38,13 +38,13 @@ pub trait Memory {
     fn counters(&mut self) -> &mut Counters;
 
     /// Most frequent EtherType of frames that count as non-IP.
-    fn unopened(&mut self) -> &mut Unopened;
+    fn unopened(&mut self) -> &mut CommonEtherType;
 
     /// Returns the index of the [bank](crate::state::BANKS).
     fn bank(&self) -> usize;
 
     /// Returns the memory of a measurement; `None` if there is none.
-    fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>>;
+    fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<MeasurementMemory<'_, M>>;
 
     /// Counts rejected packets by cause. The caller counts their bytes.
     #[inline(always)]
@@ -125,14 +125,14 @@ macro_rules! list {
             /// Packets and bytes.
             pub counters: Counters,
             /// Most frequent EtherType of frames that count as non-IP.
-            pub unopened: Unopened,
+            pub unopened: CommonEtherType,
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::PerCore,)+
         }
 
         /// Per-core memory that persists across windows.
         #[derive(Clone, PartialEq, Eq, FromZeros)]
         #[repr(C)]
-        pub struct Lasting {
+        pub struct PersistentBank {
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Persistent,)+
         }
 
@@ -162,7 +162,7 @@ macro_rules! list {
         $(impl Listed for crate::$name::$Kind {
             const INDEX: usize = Index::$Kind as usize;
             const OWN_OFFSET: usize = core::mem::offset_of!(Bank, $name);
-            const LASTING_OFFSET: usize = core::mem::offset_of!(Lasting, $name);
+            const LASTING_OFFSET: usize = core::mem::offset_of!(PersistentBank, $name);
             const SHARED_LASTING_OFFSET: usize = core::mem::offset_of!(SharedLasting, $name);
 
             #[inline(always)]
@@ -176,7 +176,7 @@ macro_rules! list {
             }
 
             #[inline(always)]
-            fn lasting(lasting: &mut Lasting) -> &mut Self::Persistent {
+            fn lasting(lasting: &mut PersistentBank) -> &mut Self::Persistent {
                 &mut lasting.$name
             }
 
@@ -194,7 +194,7 @@ macro_rules! list {
 }
 measurements!(list);
 
-const _: () = Needs::check_room(KeyKind::ALL.len(), MEASUREMENTS);
+const _: () = RequiredFields::check_room(KeyKind::ALL.len(), MEASUREMENTS);
 
 /// A measurement of the list, with access to its fields in the generated structs.
 pub trait Listed: Measurement {
@@ -202,7 +202,7 @@ pub trait Listed: Measurement {
     const INDEX: usize;
     /// Byte offset of its field in [`Bank`].
     const OWN_OFFSET: usize;
-    /// Byte offset of its field in [`Lasting`].
+    /// Byte offset of its field in [`PersistentBank`].
     const LASTING_OFFSET: usize;
     /// Byte offset of its field in [`SharedLasting`].
     const SHARED_LASTING_OFFSET: usize;
@@ -214,7 +214,7 @@ pub trait Listed: Measurement {
     fn core(bank: &mut Bank) -> &mut Self::PerCore;
 
     /// Returns its field of a core's persistent memory.
-    fn lasting(lasting: &mut Lasting) -> &mut Self::Persistent;
+    fn lasting(lasting: &mut PersistentBank) -> &mut Self::Persistent;
 
     /// Returns its field of a shared bank.
     fn shared(bank: &SharedBank) -> &Self::Shared;
@@ -246,15 +246,15 @@ impl Settings {
     /// these measurements.
     #[inline(always)]
     #[must_use]
-    pub fn needs(&self) -> Needs {
-        let mut needs = Needs::NONE;
+    pub fn needs(&self) -> RequiredFields {
+        let mut needs = RequiredFields::NONE;
         for_each_measurement!(M => {
             let settings = M::settings(self);
             let is_on = M::is_on(settings);
-            needs = needs.with(Needs::measurement(M::INDEX), is_on).with(M::needs(settings), is_on);
+            needs = needs.with(RequiredFields::measurement(M::INDEX), is_on).with(M::needs(settings), is_on);
             for key in M::keys(settings) {
                 needs = match key {
-                    Some(key) => needs.and(Needs::key(key)),
+                    Some(key) => needs.and(RequiredFields::key(key)),
                     None => needs,
                 };
             }
@@ -274,8 +274,8 @@ impl Settings {
 
     /// Returns the bytes that each measurement uses of each kind of memory.
     #[must_use]
-    pub fn used(&self) -> [Used; MEASUREMENTS] {
-        let mut used = [Used::default(); MEASUREMENTS];
+    pub fn used(&self) -> [UsedBytes; MEASUREMENTS] {
+        let mut used = [UsedBytes::default(); MEASUREMENTS];
         let mut each = used.iter_mut();
         for_each_measurement!(M => if let Some(used) = each.next() {
             *used = M::used(M::settings(self));
@@ -289,12 +289,12 @@ impl Settings {
 pub(crate) fn measure<P: Packets>(
     memory: &mut impl Memory,
     settings: impl Borrow<Settings>,
-    needs: Needs,
-    pass: &Pass<'_>,
+    needs: RequiredFields,
+    pass: &MeasureContext<'_>,
     packets: &(impl Observed<P> + ?Sized),
 ) {
     let settings: &Settings = settings.borrow();
-    for_each_measurement!(M => if needs.has(Needs::measurement(M::INDEX)) {
+    for_each_measurement!(M => if needs.has(RequiredFields::measurement(M::INDEX)) {
         measure_by::<M, P>(memory, settings, pass, packets);
     });
 }
@@ -304,7 +304,7 @@ pub(crate) fn measure<P: Packets>(
 pub(crate) fn measure_by<M: Listed, P: Packets>(
     memory: &mut impl Memory,
     settings: &Settings,
-    pass: &Pass<'_>,
+    pass: &MeasureContext<'_>,
     packets: &(impl Observed<P> + ?Sized),
 ) {
     let settings = M::settings(settings);

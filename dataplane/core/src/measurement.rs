@@ -11,14 +11,14 @@
 //! in one bank while the other is read and cleared. Persistent memory keeps its content across
 //! windows. Memory of zeros is empty. A measurement uses `()` for a kind that it does not need.
 //!
-//! For each packet, [`Measurement::measure`] gets the settings, its [`Parts`] of the memory, a
-//! [`Pass`] (hash tables, sharing, bank) and the [observed](crate::Observed) packet fields.
+//! For each packet, [`Measurement::measure`] gets the settings, its [`MeasurementMemory`] of the memory, a
+//! [`MeasureContext`] (hash tables, sharing, bank) and the [observed](crate::Observed) packet fields.
 
 use crate::arrival::Packets;
 use crate::counter::Sharing;
 use crate::hash::{HashMode, Tabulation};
 use crate::key::KeyKind;
-use crate::needs::Needs;
+use crate::needs::RequiredFields;
 use crate::observation::Observed;
 use core::fmt::Debug;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -51,10 +51,10 @@ pub trait Measurement: Sized {
     fn is_on(settings: &Self::Settings) -> bool;
 
     /// Returns the packet fields that it needs beside its keys. Only called if it is on.
-    /// [`Needs::TIME`] costs a clock read per packet.
+    /// [`RequiredFields::TIME`] costs a clock read per packet.
     #[inline(always)]
-    fn needs(_: &Self::Settings) -> Needs {
-        Needs::NONE
+    fn needs(_: &Self::Settings) -> RequiredFields {
+        RequiredFields::NONE
     }
 
     /// Returns whether packets must be counted in the order of their arrival, across all workers.
@@ -64,13 +64,13 @@ pub trait Measurement: Sized {
     }
 
     /// Returns the bytes that it uses of each kind of memory; zero if it is off.
-    fn used(settings: &Self::Settings) -> Used;
+    fn used(settings: &Self::Settings) -> UsedBytes;
 
     /// Counts packets. Only called if it is on.
     fn measure<P: Packets>(
         settings: &Self::Settings,
-        parts: Parts<'_, Self>,
-        pass: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        pass: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     );
 }
@@ -78,22 +78,22 @@ pub trait Measurement: Sized {
 /// Settings of a measurement that is only switched on or off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct OnOff {
+pub struct Toggle {
     /// Whether to measure.
     pub on: bool,
     reserved: [u8; 3],
 }
 
-impl OnOff {
+impl Toggle {
     /// Off; [`Default`] in constants.
-    pub const OFF: OnOff = OnOff { on: false, reserved: [0; 3] };
+    pub const OFF: Toggle = Toggle { on: false, reserved: [0; 3] };
     /// On.
-    pub const ON: OnOff = OnOff { on: true, reserved: [0; 3] };
+    pub const ON: Toggle = Toggle { on: true, reserved: [0; 3] };
 }
 
 /// Bytes in use of each kind of memory, counted from its start; multiples of eight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct UsedBytes {
     /// Bytes of [`Measurement::PerCore`].
     pub own: usize,
     /// Bytes of [`Measurement::Persistent`].
@@ -104,9 +104,9 @@ pub struct Used {
     pub shared_lasting: usize,
 }
 
-/// Memory of one measurement. A part whose [`Used`] size is zero must not be accessed: in the
+/// Memory of one measurement. A part whose [`UsedBytes`] size is zero must not be accessed: in the
 /// kernel it does not exist.
-pub struct Parts<'a, M: Measurement> {
+pub struct MeasurementMemory<'a, M: Measurement> {
     /// Per-core banked memory.
     pub own: &'a mut M::PerCore,
     /// Per-core persistent memory.
@@ -119,7 +119,7 @@ pub struct Parts<'a, M: Measurement> {
 
 /// Inputs of a measurement beside its settings and the packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Pass<'a> {
+pub struct MeasureContext<'a> {
     /// Mode by which signatures become register hashes.
     pub hash: HashMode,
     /// Hash tables.

@@ -10,25 +10,25 @@ use crate::key::KeyKind;
 /// [settings](crate::Settings::needs) once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Needs(u32);
+pub struct RequiredFields(u32);
 
-impl Needs {
+impl RequiredFields {
     /// The empty set.
-    pub const NONE: Needs = Needs(0);
+    pub const NONE: RequiredFields = RequiredFields(0);
     /// Arrival time.
-    pub const TIME: Needs = Needs(1 << 4);
+    pub const TIME: RequiredFields = RequiredFields(1 << 4);
     /// Interface and direction.
-    pub const PLACE: Needs = Needs(1 << 5);
+    pub const PLACE: RequiredFields = RequiredFields(1 << 5);
     /// Conversation fields of the transport header.
-    pub const SEGMENT: Needs = Needs(1 << 6);
+    pub const SEGMENT: RequiredFields = RequiredFields(1 << 6);
     /// Timestamps of a TCP segment.
-    pub const TIMESTAMPS: Needs = Needs(1 << 7);
+    pub const TIMESTAMPS: RequiredFields = RequiredFields(1 << 7);
     /// Hashes of both endpoints of a conversation.
-    pub const ENDS: Needs = Needs(1 << 8);
+    pub const ENDS: RequiredFields = RequiredFields(1 << 8);
     /// Addresses of both endpoints.
-    pub const ADDRESSES: Needs = Needs(1 << 9);
+    pub const ADDRESSES: RequiredFields = RequiredFields(1 << 9);
     /// Mask of the bits that distinct flows may need.
-    pub const OF_FLOWS: Needs = Needs(0b1_1111 | 1 << FIRST);
+    pub const OF_FLOWS: RequiredFields = RequiredFields(0b1_1111 | 1 << FIRST);
 
     /// Fails to compile unless there are bits for this number of keys and measurements.
     pub(crate) const fn check_room(keys: usize, measurements: usize) {
@@ -38,42 +38,42 @@ impl Needs {
     /// Returns the bit of a key's signature.
     #[inline(always)]
     #[must_use]
-    pub const fn key(key: KeyKind) -> Needs {
-        Needs(1_u32 << (key as u32))
+    pub const fn key(key: KeyKind) -> RequiredFields {
+        RequiredFields(1_u32 << (key as u32))
     }
 
     /// Returns the bit of the measurement at this position in the list.
     #[inline(always)]
     #[must_use]
-    pub const fn measurement(index: usize) -> Needs {
-        Needs(1_u32 << ((index as u32) + FIRST))
+    pub const fn measurement(index: usize) -> RequiredFields {
+        RequiredFields(1_u32 << ((index as u32) + FIRST))
     }
 
     /// Adds `others` if `are_wanted`.
     #[inline(always)]
     #[must_use]
-    pub const fn with(self, others: Needs, are_wanted: bool) -> Needs {
-        Needs(self.0 | (others.0 * (are_wanted as u32)))
+    pub const fn with(self, others: RequiredFields, are_wanted: bool) -> RequiredFields {
+        RequiredFields(self.0 | (others.0 * (are_wanted as u32)))
     }
 
     /// Returns the union of both sets.
     #[inline(always)]
     #[must_use]
-    pub const fn and(self, others: Needs) -> Needs {
-        Needs(self.0 | others.0)
+    pub const fn and(self, others: RequiredFields) -> RequiredFields {
+        RequiredFields(self.0 | others.0)
     }
 
     /// Returns the intersection of both sets.
     #[inline(always)]
     #[must_use]
-    pub const fn among(self, others: Needs) -> Needs {
-        Needs(self.0 & others.0)
+    pub const fn among(self, others: RequiredFields) -> RequiredFields {
+        RequiredFields(self.0 & others.0)
     }
 
     /// Returns whether the sets have a bit in common.
     #[inline(always)]
     #[must_use]
-    pub const fn has(self, others: Needs) -> bool {
+    pub const fn has(self, others: RequiredFields) -> bool {
         self.0 & others.0 != 0
     }
 }

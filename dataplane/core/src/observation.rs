@@ -1,6 +1,6 @@
 //! Packet fields that measurements need.
 
-use crate::arrival::{Arrival, One, Packets};
+use crate::arrival::{Arrival, Packets, SingleFrame};
 use crate::delay::prefixes::{Owner, Ranges};
 use crate::flow_key::FlowKey;
 use crate::key::KeyKind;
@@ -37,7 +37,7 @@ impl<P> Observed<P> for [Observation<P>] {
 /// Fields of one packet that measurements need. Each key's signature is computed once, however many
 /// measurements use it; unused fields hold stale values.
 #[derive(Clone, Copy)]
-pub struct Observation<P = One> {
+pub struct Observation<P = SingleFrame> {
     /// Signatures by key.
     pub(crate) src: u32,
     pub(crate) dst: u32,

@@ -14,7 +14,7 @@ const TCP_LENGTH: usize = 20;
 /// Protocol of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Speaks {
+pub enum SegmentProtocol {
     /// Not a protocol that we follow; the other fields are then unset.
     #[default]
     Nothing = 0,
@@ -45,7 +45,7 @@ pub mod flags {
 #[repr(C)]
 pub struct Segment {
     /// Protocol.
-    pub speaks: Speaks,
+    pub speaks: SegmentProtocol,
     /// TCP: its [`flags`]. DNS and echo: 1 for answers. QUIC: the spin bit.
     pub flags: u8,
     /// Explicit, so that there is no padding.
@@ -65,7 +65,7 @@ pub struct Segment {
 impl Segment {
     /// A packet of no protocol that we follow.
     pub const NONE: Segment = Segment {
-        speaks: Speaks::Nothing,
+        speaks: SegmentProtocol::Nothing,
         flags: 0,
         reserved: 0,
         payload: 0,
@@ -103,7 +103,7 @@ impl Segment {
         offset: Option<usize>,
         timestamps: bool,
     ) {
-        self.speaks = Speaks::Nothing;
+        self.speaks = SegmentProtocol::Nothing;
         let Some(offset) = offset else { return };
         let [source_high, source_low, destination_high, destination_low] = transport.ports;
         let (source, destination) = (
@@ -141,7 +141,7 @@ impl Segment {
         }
         let header_length = usize::from(data_offset >> 4) * 4;
         let before = (offset - packet.offset() + header_length) as u32;
-        self.speaks = Speaks::Tcp;
+        self.speaks = SegmentProtocol::Tcp;
         self.flags = flags & 0x3f;
         self.payload = packet.total_length().saturating_sub(before);
         self.sequence = u32::from_be_bytes([s0, s1, s2, s3]);
@@ -162,7 +162,7 @@ impl Segment {
         if is_answer == 1 && !from_server {
             return;
         }
-        (self.speaks, self.flags) = (Speaks::Dns, is_answer);
+        (self.speaks, self.flags) = (SegmentProtocol::Dns, is_answer);
         self.sequence = u32::from(u16::from_be_bytes([high, low]));
     }
 
@@ -173,7 +173,7 @@ impl Segment {
         if first & 0xc0 != 0x40 {
             return;
         }
-        (self.speaks, self.flags) = (Speaks::Quic, first >> 5 & 1);
+        (self.speaks, self.flags) = (SegmentProtocol::Quic, first >> 5 & 1);
     }
 
     #[inline(always)]
@@ -182,7 +182,7 @@ impl Segment {
         if code != 0 || kind != request && kind != reply {
             return;
         }
-        (self.speaks, self.flags) = (Speaks::Echo, u8::from(kind == reply));
+        (self.speaks, self.flags) = (SegmentProtocol::Echo, u8::from(kind == reply));
         self.sequence = u32::from_be_bytes([i0, i1, s0, s1]);
     }
 }

@@ -5,9 +5,9 @@
 //! one bank as [`Active`], which implements [`Memory`]. A [`Context`] has the settings and hash
 //! tables of a run.
 //!
-//! [`Record::record`] counts one frame in two steps. [`Record::observe`] parses the frame, counts
+//! [`CountFrames::record`] counts one frame in two steps. [`CountFrames::observe`] parses the frame, counts
 //! packets and bytes, and fills an [`Observation`] with the fields that measurements need.
-//! [`Record::measure`] then runs each measurement that is on. Workers that count packets in batches
+//! [`CountFrames::measure`] then runs each measurement that is on. Workers that count packets in batches
 //! call the two steps separately, and so do the eBPF programs, which have another [`Memory`].
 //!
 //! Where to look: [`parse`] for headers, [`list`](crate::list) for the loop over measurements,
@@ -24,17 +24,17 @@ use crate::heavy::Heavy;
 use crate::key::{self, KeyKind};
 use crate::link::Link;
 use crate::list::{
-    Bank, Lasting, Listed, Memory, Settings, SharedBank, SharedLasting, measure, measure_by,
+    Bank, Listed, Memory, PersistentBank, Settings, SharedBank, SharedLasting, measure, measure_by,
 };
-use crate::measurement::{Parts, Pass};
-use crate::needs::Needs;
+use crate::measurement::{MeasureContext, MeasurementMemory};
+use crate::needs::RequiredFields;
 use crate::observation::{Observation, Observed};
 use crate::packet::{Packet, Transport, locate, ports};
 use crate::parse;
 use crate::reorder::Reorder;
-use crate::segment::{Segment, Speaks};
+use crate::segment::{Segment, SegmentProtocol};
 use crate::sketch::FULL;
-use crate::unopened::Unopened;
+use crate::unopened::CommonEtherType;
 use core::borrow::Borrow;
 use zerocopy::FromZeros;
 
@@ -58,7 +58,7 @@ pub struct Context<'a, S = Settings> {
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
     /// Packet fields that measurements need.
-    pub needs: Needs,
+    pub needs: RequiredFields,
 }
 
 impl<'a> Context<'a> {
@@ -106,13 +106,19 @@ impl<S> Context<'_, S> {
         packet: &Packet<'_>,
         segment: &mut Segment,
     ) -> Transport {
-        if !self.needs.has(Needs::SEGMENT.and(Needs::key(KeyKind::FiveTuple))) {
+        if !self.needs.has(RequiredFields::SEGMENT.and(RequiredFields::key(KeyKind::FiveTuple))) {
             return Transport::NONE;
         }
         let (protocol, offset) = locate(frame, packet);
         let transport = ports(frame, protocol, offset);
-        if self.needs.has(Needs::SEGMENT) {
-            segment.read(frame, packet, transport, offset, self.needs.has(Needs::TIMESTAMPS));
+        if self.needs.has(RequiredFields::SEGMENT) {
+            segment.read(
+                frame,
+                packet,
+                transport,
+                offset,
+                self.needs.has(RequiredFields::TIMESTAMPS),
+            );
         }
         transport
     }
@@ -145,28 +151,30 @@ impl<P: Packets> Observation<P> {
     ) {
         self.header_length = packet.total_length();
         let transport = context.transport(frame, packet, &mut self.segment);
-        if context.needs.has(Needs::ENDS) && self.segment.speaks != Speaks::Nothing {
+        if context.needs.has(RequiredFields::ENDS)
+            && self.segment.speaks != SegmentProtocol::Nothing
+        {
             self.ends = context.ends::<KEYED>(packet, transport.ports);
         }
-        if context.needs.has(Needs::key(KeyKind::Src)) {
+        if context.needs.has(RequiredFields::key(KeyKind::Src)) {
             self.src = context.signature::<KEYED>(KeyKind::Src, packet, transport);
         }
-        if context.needs.has(Needs::key(KeyKind::Dst)) {
+        if context.needs.has(RequiredFields::key(KeyKind::Dst)) {
             self.dst = context.signature::<KEYED>(KeyKind::Dst, packet, transport);
         }
-        if context.needs.has(Needs::key(KeyKind::SrcDst)) {
+        if context.needs.has(RequiredFields::key(KeyKind::SrcDst)) {
             self.src_dst = context.signature::<KEYED>(KeyKind::SrcDst, packet, transport);
         }
-        if context.needs.has(Needs::key(KeyKind::FiveTuple)) {
+        if context.needs.has(RequiredFields::key(KeyKind::FiveTuple)) {
             self.five_tuple = context.signature::<KEYED>(KeyKind::FiveTuple, packet, transport);
         }
-        if context.needs.has(Needs::ADDRESSES) {
+        if context.needs.has(RequiredFields::ADDRESSES) {
             self.addresses = prefixes::addresses(packet);
         }
-        if context.needs.has(Needs::measurement(Heavy::INDEX)) {
+        if context.needs.has(RequiredFields::measurement(Heavy::INDEX)) {
             self.heavy = context.settings.borrow().heavy.key.extract(packet, transport);
         }
-        if context.needs.has(Needs::measurement(Reorder::INDEX)) {
+        if context.needs.has(RequiredFields::measurement(Reorder::INDEX)) {
             self.prefix = context.settings.borrow().reorder.prefix(packet);
         }
     }
@@ -180,7 +188,7 @@ impl<P: Packets> Observation<P> {
         frame: &F,
         packet: &Packet<'_>,
     ) {
-        if context.needs.has(Needs::measurement(Cardinality::INDEX)) {
+        if context.needs.has(RequiredFields::measurement(Cardinality::INDEX)) {
             let key = context.settings.borrow().cardinality.key;
             let signature = context.signature::<KEYED>(key, packet, key.transport(frame, packet));
             (self.src, self.dst, self.src_dst, self.five_tuple) =
@@ -206,7 +214,7 @@ pub struct State {
     /// Banked memory, which rotates with windows.
     pub banks: [Bank; BANKS],
     /// Persistent memory.
-    pub lasting: Lasting,
+    pub lasting: PersistentBank,
 }
 
 impl State {
@@ -233,7 +241,7 @@ pub struct Active<'a> {
     /// Per-core bank.
     pub bank: &'a mut Bank,
     /// Per-core persistent memory.
-    pub lasting: &'a mut Lasting,
+    pub lasting: &'a mut PersistentBank,
     /// Bank that all cores share.
     pub shared: &'a SharedBank,
     /// Persistent memory that all cores share.
@@ -247,7 +255,7 @@ impl Memory for Active<'_> {
     }
 
     #[inline(always)]
-    fn unopened(&mut self) -> &mut Unopened {
+    fn unopened(&mut self) -> &mut CommonEtherType {
         &mut self.bank.unopened
     }
 
@@ -257,8 +265,8 @@ impl Memory for Active<'_> {
     }
 
     #[inline(always)]
-    fn parts<M: Listed>(&mut self, _: &M::Settings) -> Option<Parts<'_, M>> {
-        Some(Parts {
+    fn parts<M: Listed>(&mut self, _: &M::Settings) -> Option<MeasurementMemory<'_, M>> {
+        Some(MeasurementMemory {
             own: M::core(self.bank),
             lasting: M::lasting(self.lasting),
             shared: M::shared(self.shared),
@@ -280,7 +288,7 @@ impl Active<'_> {
         }
     }
 
-    /// Counts one frame, as [`Record::record`].
+    /// Counts one frame, as [`CountFrames::record`].
     #[inline(always)]
     pub fn record<F: Frame + ?Sized>(
         &mut self,
@@ -289,12 +297,12 @@ impl Active<'_> {
         frame: &F,
         arrival: Arrival<impl Packets>,
     ) {
-        Record::record(self, context, link, frame, arrival);
+        CountFrames::record(self, context, link, frame, arrival);
     }
 }
 
 /// Counting of frames in any [`Memory`].
-pub trait Record: Memory {
+pub trait CountFrames: Memory {
     /// Counts one frame.
     #[inline(always)]
     fn record<F: Frame + ?Sized>(
@@ -391,7 +399,7 @@ pub trait Record: Memory {
             }
         }
         if !FLOW
-            && context.needs.has(Needs::ADDRESSES)
+            && context.needs.has(RequiredFields::ADDRESSES)
             && let Some(parts) = self.parts::<Delay>(&context.settings.borrow().delay)
         {
             observation.find_owners(&parts.shared_lasting.ranges);
@@ -433,12 +441,12 @@ pub trait Record: Memory {
     /// Returns the inputs of measurements beside their settings.
     #[doc(hidden)]
     #[inline(always)]
-    fn pass<'a>(&mut self, context: &Context<'a, impl Copy>) -> Pass<'a> {
+    fn pass<'a>(&mut self, context: &Context<'a, impl Copy>) -> MeasureContext<'a> {
         let Context { hash, tabulation, sharing, slot_ns, .. } = *context;
         // Where one core counts, no counter exceeds the number of packets of its bank.
         let counters = self.counters();
         let counted = counters.ipv4 + counters.ipv6;
-        Pass {
+        MeasureContext {
             hash,
             tabulation,
             sharing: sharing.of(counted, FULL as u64),
@@ -449,4 +457,4 @@ pub trait Record: Memory {
     }
 }
 
-impl<M: Memory> Record for M {}
+impl<M: Memory> CountFrames for M {}

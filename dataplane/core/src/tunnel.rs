@@ -28,7 +28,7 @@ const ERSPAN: u16 = 0x88be;
 const ERSPAN_3: u16 = 0x22eb;
 
 /// EtherType and offset of the header inside a tunnel.
-type Inside = Option<(u16, usize)>;
+type InnerHeader = Option<(u16, usize)>;
 
 /// Returns whether a packet may be a tunnel, so that most packets need no further look. False only
 /// if [`innermost`] finds none.
@@ -72,7 +72,7 @@ fn inside<'a, F: Frame + ?Sized>(frame: &'a F, packet: &Packet<'_>) -> Option<Pa
 /// Opens GRE with checksum, key and sequence number (RFC 2890), which may carry Ethernet (also
 /// NVGRE), ERSPAN and MPLS, and the GRE of PPTP (RFC 2637). Source routes, which RFC 2784 removed,
 /// are not opened.
-fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
+fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> InnerHeader {
     let [flags, version, high, low] = *frame.bytes(offset)?;
     let ethertype = u16::from_be_bytes([high, low]);
     let optional = |flags: u8, bit: u8| if flags & bit == 0 { 0 } else { 4 };
@@ -104,7 +104,7 @@ fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
 
 /// Opens tunnels in UDP, by destination port only: a packet from such a port may be an answer to
 /// anything.
-fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
+fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> InnerHeader {
     let payload = offset + 8;
     match frame.number(offset + 2)? {
         VXLAN_PORT => Some((TRANSPARENT_ETHERNET, payload + 8)),
@@ -125,7 +125,7 @@ fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
 
 /// Opens a user packet in GTP version 1 (3GPP TS 29.281), after optional fields and extension
 /// headers.
-fn gtp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
+fn gtp<F: Frame + ?Sized>(frame: &F, offset: usize) -> InnerHeader {
     const USER_PACKET: u8 = 0xff;
     let [flags, message] = *frame.bytes(offset)?;
     if flags & 0xf0 != 0x30 || message != USER_PACKET {

@@ -6,15 +6,15 @@ use zerocopy::FromZeros;
 /// An EtherType with more than half of all votes always wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
-pub struct Unopened {
+pub struct CommonEtherType {
     ethertype: u32,
     /// Votes for it, minus later votes for others.
     votes: u32,
 }
 
-impl Unopened {
+impl CommonEtherType {
     /// No votes.
-    pub(crate) const NONE: Unopened = Unopened { ethertype: 0, votes: 0 };
+    pub(crate) const NONE: CommonEtherType = CommonEtherType { ethertype: 0, votes: 0 };
 
     /// Votes for an EtherType; zero for frames without one.
     #[inline(always)]
@@ -29,12 +29,12 @@ impl Unopened {
         } else if self.votes >= votes {
             self.votes -= votes;
         } else {
-            *self = Unopened { ethertype, votes: votes - self.votes };
+            *self = CommonEtherType { ethertype, votes: votes - self.votes };
         }
     }
 
     /// Adds the votes of another core.
-    pub fn merge(&mut self, other: &Unopened) {
+    pub fn merge(&mut self, other: &CommonEtherType) {
         self.vote_for(other.ethertype, other.votes);
     }
 

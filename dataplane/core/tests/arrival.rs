@@ -7,7 +7,7 @@ mod frame;
 
 use flowgauge_core::Grid;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::heavy::{self, Algorithm, Unit};
+use flowgauge_core::heavy::{self, Algorithm, CountUnit};
 use flowgauge_core::logarithm::{PER_PACKET, SUMS_PER_PACKET};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{
@@ -24,7 +24,7 @@ fn frame(flow: u8, number: usize) -> Vec<u8> {
     ethernet(&[], if number % 8 == 7 { 0x0806 } else { IPV4 }, &packet)
 }
 
-fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, Unit)) -> Settings {
+fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, CountUnit)) -> Settings {
     let sketch = |key| sketch::Settings { mode: sketches.into(), key, shape };
     let mut settings = Settings::default();
     settings.cardinality.mode = Mode::Windowed;
@@ -55,8 +55,9 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
             .into_iter()
             .cycle();
     let sharing = [Sharing::Alone, Sharing::Shared].into_iter().cycle();
-    let heavy =
-        Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit)));
+    let heavy = Algorithm::ALL
+        .into_iter()
+        .flat_map(|algorithm| CountUnit::ALL.map(|unit| (algorithm, unit)));
     for (((heavy, kind), shape), sharing) in heavy.zip(kinds).zip(shapes).zip(sharing) {
         let settings = settings(kind, shape, heavy);
         let context = Context::new(settings, &tabulation, sharing);
@@ -87,8 +88,8 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
         assert!(whole.frequency == single.frequency, "{settings:?}");
         assert!(whole.heavy == single.heavy, "{settings:?}");
         let sketches = |shared: &Shared| {
-            let mut sketches: Vec<sketch::WideSketch> =
-                (0..2).map(|_| sketch::WideSketch::new()).collect();
+            let mut sketches: Vec<sketch::SketchTotals> =
+                (0..2).map(|_| sketch::SketchTotals::new()).collect();
             for ((shared, sketch), settings) in
                 shared.banks[0].entropy.iter().zip(&mut sketches).zip(&settings.entropy)
             {
@@ -105,8 +106,9 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
 #[test]
 fn totals_of_a_full_table_are_those_of_the_segments() {
     let tabulation = Box::new(Tabulation::from_seed(3));
-    for (algorithm, unit) in
-        Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit)))
+    for (algorithm, unit) in Algorithm::ALL
+        .into_iter()
+        .flat_map(|algorithm| CountUnit::ALL.map(|unit| (algorithm, unit)))
     {
         let mut settings = settings(SketchKind::CountMin, Grid::COUNTERS, (algorithm, unit));
         settings.heavy.slots_log2 = 4;
@@ -126,7 +128,7 @@ fn totals_of_a_full_table_are_those_of_the_segments() {
         }
         let packets = SEGMENTS.iter().sum::<u32>() * 250;
         let heavy = &state.banks[0].heavy;
-        let total = u64::from(packets) * if unit == Unit::Bytes { 1514 } else { 1 };
+        let total = u64::from(packets) * if unit == CountUnit::Bytes { 1514 } else { 1 };
         assert_eq!((heavy.packets(), heavy.total()), (packets, total), "{algorithm:?}");
         for entry in heavy.entries(&settings.heavy) {
             assert!(

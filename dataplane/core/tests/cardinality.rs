@@ -7,8 +7,8 @@ mod frame;
 
 use flowgauge_core::cardinality::{self, Cardinality, Mode, Staggered, rank_table};
 use flowgauge_core::{
-    Arrival, Context, HashMode, KeyKind, Link, Observation, Precision, Record, Settings, Shared,
-    Sharing, State, Tabulation, Zeroed,
+    Arrival, Context, CountFrames, HashMode, KeyKind, Link, Observation, Precision, Settings,
+    Shared, Sharing, State, Tabulation, Zeroed,
 };
 use frame::{Ip, TCP, Tcp};
 use proptest::prelude::*;
@@ -212,7 +212,7 @@ fn a_cores_state_is_under_sixteen_mebibytes_and_has_no_padding() {
     let tables = size_of::<flowgauge_core::Heavy>()
         + size_of::<flowgauge_core::sizes::Sizes>()
         + size_of::<flowgauge_core::Delay>();
-    let told = tables + size_of::<flowgauge_core::unopened::Unopened>();
+    let told = tables + size_of::<flowgauge_core::unopened::CommonEtherType>();
     let bank = size_of::<flowgauge_core::Counters>() + sums + registers + told;
     let lasting = size_of::<Staggered>() + size_of::<flowgauge_core::delay::DelaySamples>();
     assert_eq!(size_of::<flowgauge_core::State>(), 2 * bank + lasting);

@@ -7,10 +7,10 @@ mod frame;
 use flowgauge_core::delay::histogram::{BUCKETS, bucket, least};
 use flowgauge_core::delay::weights::{CLASSES, SQUARE_BITS, WEIGHT_BITS, weights};
 use flowgauge_core::delay::{
-    Admission, Algorithm, Counts, Delay, Directions, Kind, Kinds, Settings as Delays,
+    Admission, Algorithm, Counts, Delay, DelayKind, Directions, Kinds, Settings as Delays,
 };
 use flowgauge_core::{
-    Arrival, Context, Link, Settings, Shared, Sharing, State, Tabulation, WideBank, Zeroed,
+    Arrival, Context, Link, Settings, Shared, Sharing, State, Tabulation, WindowTotals, Zeroed,
 };
 use frame::flag::{ACK, FIN, RST, SYN};
 use frame::{Ip, UDP, udp};
@@ -104,7 +104,7 @@ impl Counting {
         }
     }
 
-    fn of(kind: Kind) -> Self {
+    fn of(kind: DelayKind) -> Self {
         Self::new(Delays { kinds: Kinds::NONE.with(kind), ..Delays::DEFAULT })
     }
 
@@ -123,12 +123,12 @@ impl Counting {
         &self.state.banks[self.bank].delay
     }
 
-    fn counts(&self, kind: Kind) -> Counts {
+    fn counts(&self, kind: DelayKind) -> Counts {
         self.delay().counts(&self.settings, kind, false)
     }
 
     /// Returns the buckets of a kind's delays, each as often as it counts.
-    fn buckets(&self, kind: Kind, leaves: bool) -> Vec<usize> {
+    fn buckets(&self, kind: DelayKind, leaves: bool) -> Vec<usize> {
         let histogram = self.delay().histogram(&self.settings, kind, leaves, 0);
         let buckets =
             histogram.into_iter().flat_map(|histogram| histogram.buckets().iter().enumerate());
@@ -138,7 +138,7 @@ impl Counting {
     }
 
     #[track_caller]
-    fn is(&self, kind: Kind, delays: &[u64]) {
+    fn is(&self, kind: DelayKind, delays: &[u64]) {
         let ticks =
             delays.iter().map(|ns| bucket((ns >> kind.tick_bits()) as u32)).collect::<Vec<_>>();
         assert_eq!(self.buckets(kind, false), ticks, "{kind:?}");
@@ -148,58 +148,58 @@ impl Counting {
 #[test]
 fn each_kind_matches_its_answers_over_both_families() {
     for v6 in [false, true] {
-        let mut tcp = Counting::of(Kind::TcpHandshake);
+        let mut tcp = Counting::of(DelayKind::TcpHandshake);
         tcp.packet(0, &Tcp { flags: SYN, sequence: u32::MAX, ..TCP }.frame(v6));
         tcp.packet(
             5 * MS,
             &Tcp { flags: SYN | ACK, sequence: 77, acknowledgement: 0, ..TCP }.back().frame(v6),
         );
-        tcp.is(Kind::TcpHandshake, &[5 * MS]);
+        tcp.is(DelayKind::TcpHandshake, &[5 * MS]);
         assert_eq!(
-            tcp.counts(Kind::TcpHandshake),
+            tcp.counts(DelayKind::TcpHandshake),
             Counts { requests: 1, admitted: 1, ..Counts::default() }
         );
 
-        let mut data = Counting::of(Kind::TcpData);
+        let mut data = Counting::of(DelayKind::TcpData);
         data.packet(0, &Tcp { sequence: 1000, payload: 100, ..TCP }.frame(v6));
         data.packet(MS, &Tcp { sequence: 1100, payload: 200, ..TCP }.frame(v6));
         // The acknowledgement of the second segment does not measure the first, whose own one
         // arrives late.
         data.packet(8 * MS, &Tcp { acknowledgement: 1300, ..TCP }.back().frame(v6));
         data.packet(9 * MS, &Tcp { acknowledgement: 1100, ..TCP }.back().frame(v6));
-        data.is(Kind::TcpData, &[7 * MS, 9 * MS]);
+        data.is(DelayKind::TcpData, &[7 * MS, 9 * MS]);
         // An answered request is removed.
         data.packet(10 * MS, &Tcp { acknowledgement: 1300, ..TCP }.back().frame(v6));
-        data.is(Kind::TcpData, &[7 * MS, 9 * MS]);
+        data.is(DelayKind::TcpData, &[7 * MS, 9 * MS]);
 
-        let mut icmp = Counting::of(Kind::Icmp);
+        let mut icmp = Counting::of(DelayKind::Icmp);
         icmp.packet(3 * MS, &echo(v6, CLIENT.0, SERVER.0, false, 1));
         icmp.packet(4 * MS, &echo(v6, SERVER.0, CLIENT.0, true, 1));
         icmp.packet(4 * MS, &echo(v6, SERVER.0, CLIENT.0, true, 2));
-        icmp.is(Kind::Icmp, &[MS]);
+        icmp.is(DelayKind::Icmp, &[MS]);
 
-        let mut duration = Counting::of(Kind::TcpDuration);
+        let mut duration = Counting::of(DelayKind::TcpDuration);
         duration.packet(0, &Tcp { flags: SYN, ..TCP }.frame(v6));
         duration.packet(0, &Tcp { flags: SYN, from: (CLIENT.0, 5), ..TCP }.frame(v6));
         duration.packet(2000 * MS, &Tcp { flags: FIN | ACK, ..TCP }.frame(v6));
         duration.packet(2001 * MS, &Tcp { flags: FIN | ACK, ..TCP }.back().frame(v6));
         duration
             .packet(3000 * MS, &Tcp { flags: RST, from: (CLIENT.0, 5), ..TCP }.back().frame(v6));
-        duration.is(Kind::TcpDuration, &[2000 * MS, 3000 * MS]);
+        duration.is(DelayKind::TcpDuration, &[2000 * MS, 3000 * MS]);
     }
-    let mut names = Counting::of(Kind::Dns);
+    let mut names = Counting::of(DelayKind::Dns);
     let resolver = (Ipv4Addr::new(9, 9, 9, 9), 53);
     names.packet(0, &dns(CLIENT, resolver, 7, false));
     names.packet(0, &dns(CLIENT, resolver, 8, false));
     names.packet(30 * MS, &dns(resolver, CLIENT, 8, true));
     names.packet(31 * MS, &dns(resolver, CLIENT, 9, true));
-    names.is(Kind::Dns, &[30 * MS]);
-    assert_eq!(names.counts(Kind::Dns).requests, 2);
+    names.is(DelayKind::Dns, &[30 * MS]);
+    assert_eq!(names.counts(DelayKind::Dns).requests, 2);
 }
 
 #[test]
 fn data_that_acknowledges_data_is_both() {
-    let mut data = Counting::of(Kind::TcpData);
+    let mut data = Counting::of(DelayKind::TcpData);
     data.packet(0, &Tcp { sequence: 100, payload: 10, ..TCP }.frame(false));
     data.packet(
         4 * MS,
@@ -209,26 +209,26 @@ fn data_that_acknowledges_data_is_both() {
         9 * MS,
         &Tcp { sequence: 110, acknowledgement: 550, payload: 10, ..TCP }.frame(false),
     );
-    data.is(Kind::TcpData, &[4 * MS, 5 * MS]);
-    assert_eq!(data.counts(Kind::TcpData).requests, 3);
+    data.is(DelayKind::TcpData, &[4 * MS, 5 * MS]);
+    assert_eq!(data.counts(DelayKind::TcpData).requests, 3);
 }
 
 #[test]
 fn what_asks_for_nothing_is_no_request() {
-    let mut data = Counting::of(Kind::TcpData);
+    let mut data = Counting::of(DelayKind::TcpData);
     // Pure acknowledgements, keep-alives without data, handshakes, resets.
     for flags in [ACK, SYN, SYN | ACK, RST, RST | ACK, FIN | ACK] {
         data.packet(0, &Tcp { flags, sequence: 5, ..TCP }.frame(false));
     }
-    assert_eq!(data.counts(Kind::TcpData).requests, 0);
+    assert_eq!(data.counts(DelayKind::TcpData).requests, 0);
     // A keep-alive with the byte that was acknowledged before is answered like any other data.
     data.packet(MS, &Tcp { sequence: 99, payload: 1, ..TCP }.frame(false));
     data.packet(2 * MS, &Tcp { acknowledgement: 100, ..TCP }.back().frame(false));
-    data.is(Kind::TcpData, &[MS]);
+    data.is(DelayKind::TcpData, &[MS]);
     // A reset acknowledges nothing.
     data.packet(3 * MS, &Tcp { sequence: 100, payload: 1, ..TCP }.frame(false));
     data.packet(4 * MS, &Tcp { flags: RST | ACK, acknowledgement: 101, ..TCP }.back().frame(false));
-    data.is(Kind::TcpData, &[MS]);
+    data.is(DelayKind::TcpData, &[MS]);
 }
 
 /// Hosts drop segments whose header declares less than the minimum length (RFC 9293 §3.1).
@@ -244,34 +244,34 @@ fn headers_of_less_than_five_words_ask_and_answer_nothing() {
         for (request, answer) in
             [(with(words, request.clone()), answer.clone()), (request, with(words, answer))]
         {
-            let mut data = Counting::of(Kind::TcpData);
+            let mut data = Counting::of(DelayKind::TcpData);
             data.packet(0, &request);
             data.packet(MS, &answer);
-            data.is(Kind::TcpData, if answered { &[MS] } else { &[] });
+            data.is(DelayKind::TcpData, if answered { &[MS] } else { &[] });
         }
     }
 }
 
 #[test]
 fn sequence_numbers_wrap() {
-    let mut data = Counting::of(Kind::TcpData);
+    let mut data = Counting::of(DelayKind::TcpData);
     data.packet(0, &Tcp { sequence: u32::MAX - 9, payload: 30, ..TCP }.frame(false));
     data.packet(MS, &Tcp { acknowledgement: 20, ..TCP }.back().frame(false));
-    data.is(Kind::TcpData, &[MS]);
+    data.is(DelayKind::TcpData, &[MS]);
 }
 
 #[test]
 fn a_segment_that_is_sent_again_counts_from_its_first_packet() {
-    let mut tcp = Counting::of(Kind::TcpHandshake);
+    let mut tcp = Counting::of(DelayKind::TcpHandshake);
     tcp.packet(0, &Tcp { flags: SYN, sequence: 9, ..TCP }.frame(false));
     tcp.packet(1000 * MS, &Tcp { flags: SYN, sequence: 9, ..TCP }.frame(false));
     tcp.packet(
         1020 * MS,
         &Tcp { flags: SYN | ACK, acknowledgement: 10, ..TCP }.back().frame(false),
     );
-    tcp.is(Kind::TcpHandshake, &[1020 * MS]);
+    tcp.is(DelayKind::TcpHandshake, &[1020 * MS]);
     assert_eq!(
-        tcp.counts(Kind::TcpHandshake),
+        tcp.counts(DelayKind::TcpHandshake),
         Counts { requests: 2, admitted: 2, ..Counts::default() }
     );
     // The port is reused by another connection.
@@ -284,16 +284,16 @@ fn a_segment_that_is_sent_again_counts_from_its_first_packet() {
         5003 * MS,
         &Tcp { flags: SYN | ACK, acknowledgement: 4001, ..TCP }.back().frame(false),
     );
-    tcp.is(Kind::TcpHandshake, &[3 * MS, 1020 * MS]);
+    tcp.is(DelayKind::TcpHandshake, &[3 * MS, 1020 * MS]);
 }
 
 #[test]
 fn an_id_that_is_used_again_counts_from_then_on() {
-    let mut icmp = Counting::of(Kind::Icmp);
+    let mut icmp = Counting::of(DelayKind::Icmp);
     icmp.packet(0, &echo(false, CLIENT.0, SERVER.0, false, 1));
     icmp.packet(60_000 * MS, &echo(false, CLIENT.0, SERVER.0, false, 1));
     icmp.packet(60_005 * MS, &echo(false, SERVER.0, CLIENT.0, true, 1));
-    icmp.is(Kind::Icmp, &[5 * MS]);
+    icmp.is(DelayKind::Icmp, &[5 * MS]);
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn timestamps_count_from_their_first_packet() {
         options.extend(echoed.to_be_bytes());
         options
     };
-    let mut tcp = Counting::of(Kind::TcpTimestamps);
+    let mut tcp = Counting::of(DelayKind::TcpTimestamps);
     let (ask, reply) = (options(500, 3), options(9, 500));
     for (at, sequence) in [(0, 0), (1, 100), (2, 200)] {
         tcp.packet(at * MS, &Tcp { sequence, payload: 100, options: &ask, ..TCP }.frame(false));
@@ -315,49 +315,49 @@ fn timestamps_count_from_their_first_packet() {
     // Retransmissions do not distort it, nor does a later packet with the same timestamp.
     tcp.packet(12 * MS, &Tcp { payload: 100, options: &ask, ..TCP }.frame(false));
     tcp.packet(12 * MS + 1, &Tcp { options: &reply, ..TCP }.back().frame(false));
-    tcp.is(Kind::TcpTimestamps, &[10 * MS]);
+    tcp.is(DelayKind::TcpTimestamps, &[10 * MS]);
     // In a SYN as Linux sends it, and as others do.
     for syn in [
         &[2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 9, 9, 0, 0, 0, 0, 1, 3, 3, 7][..],
         &[2, 4, 5, 180, 1, 3, 3, 7, 1, 1, 8, 10, 0, 0, 9, 9, 0, 0, 0, 0],
     ] {
-        let mut tcp = Counting::of(Kind::TcpTimestamps);
+        let mut tcp = Counting::of(DelayKind::TcpTimestamps);
         tcp.packet(0, &Tcp { flags: SYN, options: syn, ..TCP }.frame(false));
         tcp.packet(
             MS,
             &Tcp { flags: SYN | ACK, options: &options(1, 0x909), ..TCP }.back().frame(false),
         );
-        tcp.is(Kind::TcpTimestamps, &[MS]);
+        tcp.is(DelayKind::TcpTimestamps, &[MS]);
     }
 }
 
 #[test]
 fn the_spin_bit_counts_from_edge_to_edge() {
-    let mut udp = Counting::of(Kind::QuicSpin);
+    let mut udp = Counting::of(DelayKind::QuicSpin);
     // The age of a bit that is seen for the first time is unknown.
     for (at, spin) in
         [(0, false), (5, false), (10, true), (15, true), (30, false), (31, false), (60, true)]
     {
         udp.packet(at * MS, &quic(CLIENT, SERVER, spin));
     }
-    udp.is(Kind::QuicSpin, &[20 * MS, 30 * MS]);
+    udp.is(DelayKind::QuicSpin, &[20 * MS, 30 * MS]);
 }
 
 #[test]
 fn answers_come_on_other_cores_and_in_other_windows() {
-    let mut data = Counting::of(Kind::TcpData);
+    let mut data = Counting::of(DelayKind::TcpData);
     data.packet(0, &Tcp { sequence: 100, payload: 10, ..TCP }.frame(false));
     data.bank = 1;
     data.state = State::boxed();
     data.packet(7 * MS, &Tcp { acknowledgement: 110, ..TCP }.back().frame(false));
-    data.is(Kind::TcpData, &[7 * MS]);
-    assert_eq!(data.counts(Kind::TcpData).requests, 0);
+    data.is(DelayKind::TcpData, &[7 * MS]);
+    assert_eq!(data.counts(DelayKind::TcpData).requests, 0);
 }
 
 #[test]
 fn directions_are_those_of_requests() {
     let mut data = Counting::new(Delays {
-        kinds: Kinds::NONE.with(Kind::TcpData),
+        kinds: Kinds::NONE.with(DelayKind::TcpData),
         directions: Directions::Apart,
         ..Delays::DEFAULT
     });
@@ -371,33 +371,33 @@ fn directions_are_those_of_requests() {
     data.packet_there(4 * MS, &Tcp { acknowledgement: 8, ..TCP }.frame(false), true);
     let of = |ns: u64| vec![bucket((ns >> 6) as u32)];
     assert_eq!(
-        (data.buckets(Kind::TcpData, true), data.buckets(Kind::TcpData, false)),
+        (data.buckets(DelayKind::TcpData, true), data.buckets(DelayKind::TcpData, false)),
         (of(3 * MS), of(MS))
     );
-    let counts = |leaves| data.delay().counts(&data.settings, Kind::TcpData, leaves).requests;
+    let counts = |leaves| data.delay().counts(&data.settings, DelayKind::TcpData, leaves).requests;
     assert_eq!((counts(true), counts(false)), (1, 1));
 }
 
 #[test]
 fn clocks_that_are_set_back_are_told_apart_and_stamps_wrap() {
-    let mut icmp = Counting::of(Kind::Icmp);
+    let mut icmp = Counting::of(DelayKind::Icmp);
     icmp.packet(50 * MS, &echo(false, CLIENT.0, SERVER.0, false, 1));
     icmp.packet(20 * MS, &echo(false, SERVER.0, CLIENT.0, true, 1));
-    icmp.is(Kind::Icmp, &[]);
-    assert_eq!(icmp.counts(Kind::Icmp).backward, 1);
+    icmp.is(DelayKind::Icmp, &[]);
+    assert_eq!(icmp.counts(DelayKind::Icmp).backward, 1);
     // Ticks have 32 bits.
     let end = (1_u64 << 38) - MS;
     icmp.packet(end, &echo(false, CLIENT.0, SERVER.0, false, 2));
     icmp.packet(end + 4 * MS, &echo(false, SERVER.0, CLIENT.0, true, 2));
-    icmp.is(Kind::Icmp, &[4 * MS]);
-    assert_eq!(icmp.counts(Kind::Icmp).backward, 1);
+    icmp.is(DelayKind::Icmp, &[4 * MS]);
+    assert_eq!(icmp.counts(DelayKind::Icmp).backward, 1);
 }
 
 #[test]
 fn a_flood_of_half_open_connections_leaves_what_is_answered_right() {
     for algorithm in Algorithm::ALL {
         let mut tcp = Counting::new(Delays {
-            kinds: Kinds::NONE.with(Kind::TcpHandshake),
+            kinds: Kinds::NONE.with(DelayKind::TcpHandshake),
             algorithm,
             ..Delays::DEFAULT
         });
@@ -415,7 +415,7 @@ fn a_flood_of_half_open_connections_leaves_what_is_answered_right() {
             .flat_map(|fridge| {
                 let histogram = tcp
                     .delay()
-                    .histogram(&tcp.settings, Kind::TcpHandshake, false, fridge)
+                    .histogram(&tcp.settings, DelayKind::TcpHandshake, false, fridge)
                     .unwrap();
                 histogram
                     .buckets()
@@ -427,7 +427,7 @@ fn a_flood_of_half_open_connections_leaves_what_is_answered_right() {
             })
             .collect();
         assert_eq!(found, [bucket(((10 * MS) >> 6) as u32)], "{algorithm:?}");
-        let counts = tcp.counts(Kind::TcpHandshake);
+        let counts = tcp.counts(DelayKind::TcpHandshake);
         assert_eq!(counts.requests, 100_001);
         assert_eq!(counts.admitted + counts.refused, 100_001);
         assert_eq!(counts.refused > 0, algorithm == Algorithm::Expiry);
@@ -438,7 +438,7 @@ fn a_flood_of_half_open_connections_leaves_what_is_answered_right() {
 fn what_is_not_admitted_is_not_looked_for() {
     for algorithm in [Algorithm::Fridge, Algorithm::MultiFridge] {
         let settings = Delays {
-            kinds: Kinds::NONE.with(Kind::Icmp),
+            kinds: Kinds::NONE.with(DelayKind::Icmp),
             algorithm,
             admit_log2: 3,
             slots_log2: 16,
@@ -450,10 +450,10 @@ fn what_is_not_admitted_is_not_looked_for() {
             icmp.packet(0, &echo(false, from, SERVER.0, false, 1));
             icmp.packet(MS, &echo(false, SERVER.0, from, true, 1));
         }
-        let counts = icmp.counts(Kind::Icmp);
+        let counts = icmp.counts(DelayKind::Icmp);
         let samples = |fridge| {
             let histogram =
-                icmp.delay().histogram(&icmp.settings, Kind::Icmp, false, fridge).unwrap();
+                icmp.delay().histogram(&icmp.settings, DelayKind::Icmp, false, fridge).unwrap();
             histogram.buckets().iter().map(|bucket| u64::from(bucket.samples)).sum::<u64>()
         };
         // All admitted requests were answered at once.
@@ -520,12 +520,12 @@ fn shares_that_change_leave_no_bias() {
     const KEPT: [u8; 9] = [0, 0, 3, 3, 1, 0, 0, 0, 0];
     const COUNTED: [u8; 9] = [0, 0, 3, 3, 3, 3, 1, 0, 0];
     const REQUESTS: u32 = 4000;
-    let (window, kind) = (1000 * MS, Kind::Icmp);
+    let (window, kind) = (1000 * MS, DelayKind::Icmp);
     let settings =
         Delays { kinds: Kinds::NONE.with(kind), slots_log2: 14, follows: true, ..Delays::DEFAULT };
     let mut icmp = Counting::new(settings);
     let all = Settings { delay: settings, ..Settings::DEFAULT };
-    let mut total = WideBank::boxed();
+    let mut total = WindowTotals::boxed();
     let of = |delay: &Delay| {
         let buckets = delay.histogram(&settings, kind, false, 0).unwrap().buckets();
         let scale =

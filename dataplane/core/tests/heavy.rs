@@ -5,18 +5,18 @@
 use flowgauge_core::FlowKey;
 use flowgauge_core::hash::{POLYNOMIAL, crc32};
 use flowgauge_core::heavy::{
-    Algorithm, Entry, Heavy, Item, PRECISION_STAGES, STAGE_POLYNOMIALS, Settings, Table, Unit,
-    admission_table,
+    Algorithm, CountUnit, Entry, Heavy, HeavyTable, Item, PRECISION_STAGES, STAGE_POLYNOMIALS,
+    Settings, admission_table,
 };
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
-fn settings(algorithm: Algorithm, unit: Unit, slots_log2: u8) -> Settings {
+fn settings(algorithm: Algorithm, unit: CountUnit, slots_log2: u8) -> Settings {
     Settings { algorithm, unit, slots_log2, ..Settings::DEFAULT }
 }
 
 /// A table so small that tests can use many of them.
-type Small = Table<64>;
+type Small = HeavyTable<64>;
 
 fn signature(flow: u32) -> u32 {
     crc32(&flow.to_be_bytes())
@@ -26,7 +26,7 @@ fn key(flow: u32) -> FlowKey {
     FlowKey::new(&flow.to_be_bytes())
 }
 
-fn count<const N: usize>(table: &mut Table<N>, settings: &Settings, packets: &[(u32, u32)]) {
+fn count<const N: usize>(table: &mut HeavyTable<N>, settings: &Settings, packets: &[(u32, u32)]) {
     for &(flow, bytes) in packets {
         table.update(
             settings,
@@ -73,7 +73,8 @@ impl Model {
 
     fn count(&mut self, flow: u32, bytes: u32) {
         let signature = signature(flow);
-        let weight = if self.settings.unit == Unit::Bytes { u64::from(bytes.max(1)) } else { 1 };
+        let weight =
+            if self.settings.unit == CountUnit::Bytes { u64::from(bytes.max(1)) } else { 1 };
         self.packets = self.packets.wrapping_add(1);
         self.total += weight;
         if self.settings.algorithm == Algorithm::HashPipe {
@@ -147,26 +148,31 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
     prop::sample::select(&Algorithm::ALL)
 }
 
-fn unit() -> impl Strategy<Value = Unit> {
-    prop::sample::select(&Unit::ALL)
+fn unit() -> impl Strategy<Value = CountUnit> {
+    prop::sample::select(&CountUnit::ALL)
 }
 
-fn truth(unit: Unit, packets: &[(u32, u32)]) -> HashMap<u32, u64> {
+fn truth(unit: CountUnit, packets: &[(u32, u32)]) -> HashMap<u32, u64> {
     let mut counts = HashMap::new();
     for &(flow, bytes) in packets {
-        *counts.entry(flow).or_default() += if unit == Unit::Bytes { u64::from(bytes) } else { 1 };
+        *counts.entry(flow).or_default() +=
+            if unit == CountUnit::Bytes { u64::from(bytes) } else { 1 };
     }
     counts
 }
 
 /// Checks all guarantees of a table, for the flows in it and for others.
-fn assert_bounds<const N: usize>(table: &Table<N>, settings: &Settings, truth: &HashMap<u32, u64>) {
+fn assert_bounds<const N: usize>(
+    table: &HeavyTable<N>,
+    settings: &Settings,
+    truth: &HashMap<u32, u64>,
+) {
     let algorithm = settings.algorithm;
     let entries: Vec<Entry> = table.entries(settings).collect();
     assert_eq!(table.total(), truth.values().sum::<u64>());
     let own = |entry: &Entry| entry.count - entry.inherited;
     let unattributed = table.total() - entries.iter().map(own).sum::<u64>();
-    let full = entries.len() == Table::<N>::slots(settings);
+    let full = entries.len() == HeavyTable::<N>::slots(settings);
     let smallest = if full { entries.iter().map(|entry| entry.count).min().unwrap() } else { 0 };
     let mut seen = HashSet::new();
     for entry in &entries {
@@ -297,7 +303,7 @@ proptest! {
 
     #[test]
     fn merging_keeps_the_largest_of_every_set(a in packets(300), b in packets(300)) {
-        let settings = settings(Algorithm::DWayRap, Unit::Packets, 4);
+        let settings = settings(Algorithm::DWayRap, CountUnit::Packets, 4);
         let [mut merged, theirs] = [a, b].map(|packets| {
             let mut table = Small::new();
             count(&mut table, &settings, &packets);
@@ -325,7 +331,7 @@ proptest! {
     #[test]
     fn merging_keeps_the_largest_of_all(algorithm in prop::sample::select(vec![Algorithm::Rap, Algorithm::SpaceSaving]),
         a in packets(300), b in packets(300)) {
-        let settings = settings(algorithm, Unit::Packets, 4);
+        let settings = settings(algorithm, CountUnit::Packets, 4);
         let [mine, theirs] = [a, b].map(|packets| {
             let mut table = Small::new();
             count(&mut table, &settings, &packets);
@@ -380,7 +386,7 @@ proptest! {
     /// initially {0, 1}; a second pass writes.
     #[test]
     fn a_switch_has_the_same_table(packets in packets(300)) {
-        let settings = settings(Algorithm::Precision, Unit::Packets, 6);
+        let settings = settings(Algorithm::Precision, CountUnit::Packets, 6);
         let mut table = Small::new();
         count(&mut table, &settings, &packets);
         let mut stages = [[(0_u32, 1_u32); 32]; PRECISION_STAGES];
@@ -431,7 +437,7 @@ fn nothing_is_counted_unless_asked_for() {
     count(&mut table, &Settings::DEFAULT, &[(1, 64), (2, 64)]);
     assert!(table == Small::new());
     for algorithm in Algorithm::ALL {
-        let settings = settings(algorithm, Unit::Packets, 4);
+        let settings = settings(algorithm, CountUnit::Packets, 4);
         let mut table = Small::new();
         table.update_few_slots(
             &settings,
@@ -444,7 +450,7 @@ fn nothing_is_counted_unless_asked_for() {
 #[test]
 fn the_number_of_packets_and_the_total_wrap() {
     for algorithm in Algorithm::ALL {
-        let settings = settings(algorithm, Unit::Bytes, 4);
+        let settings = settings(algorithm, CountUnit::Bytes, 4);
         let (mut table, mut model) = (Small::new(), Model::new(settings));
         table.set_totals(u32::MAX - 100, u64::MAX - 1000);
         model.packets = u32::MAX - 100;
@@ -473,7 +479,7 @@ fn large_counts_are_replaced_as_seldom_as_they_should_be() {
             (1 << 36, 1 << 31),
             (u64::from(u32::MAX) * 20, u32::MAX),
         ] {
-            let settings = settings(algorithm, Unit::Bytes, 4);
+            let settings = settings(algorithm, CountUnit::Bytes, 4);
             let mut full = Small::new();
             for flow in 0..400 {
                 self::count(&mut full, &settings, &[(flow, 64)]);
@@ -530,7 +536,7 @@ fn bytes_make_other_flows_heavy_than_packets() {
             entries
         };
         let large = |entry: &Entry| (1..=8).any(|flow| key(flow) == entry.key);
-        let by_bytes = top(Unit::Bytes);
+        let by_bytes = top(CountUnit::Bytes);
         assert!(by_bytes.iter().all(large), "{}: {by_bytes:?}", algorithm.name());
         for entry in by_bytes {
             // 500 packets of 9000 bytes each; the flow had a slot for all but the first few.
@@ -574,7 +580,7 @@ fn shares(alpha: f64, seed: u64) -> [f64; Algorithm::ALL.len()] {
     ranks.sort_by_key(|&rank| std::cmp::Reverse(counts[rank as usize]));
     let top: HashSet<u32> = ranks[..256].iter().map(|&rank| signature(flow(rank))).collect();
     Algorithm::ALL.map(|algorithm| {
-        let settings = settings(algorithm, Unit::Packets, 8);
+        let settings = settings(algorithm, CountUnit::Packets, 8);
         let mut table = Box::new(Heavy::new());
         for &rank in &packets {
             count(&mut table, &settings, &[(flow(rank), 64)]);

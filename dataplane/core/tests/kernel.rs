@@ -2,7 +2,7 @@
 
 use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
-use flowgauge_core::kernel::{Core, Head, Layout, SharedBanks};
+use flowgauge_core::kernel::{Core, Head, MemoryLayout, SharedBanks};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{BANKS, Grid, KeyKind, Precision, Settings, cardinality, membership};
 
@@ -41,7 +41,7 @@ fn each() -> Vec<Settings> {
 fn distinct_flows_alone_take_two_banks_of_registers_and_counters() {
     let core = size_of::<Core>() + BANKS * (size_of::<Head>() + 2048);
     for cpus in [2, 128] {
-        assert_eq!(Layout::memory(Some(&Settings::DEFAULT), cpus), cpus * core);
+        assert_eq!(MemoryLayout::memory(Some(&Settings::DEFAULT), cpus), cpus * core);
     }
     assert!(core <= 4400, "{core} bytes a CPU");
 }
@@ -49,24 +49,24 @@ fn distinct_flows_alone_take_two_banks_of_registers_and_counters() {
 #[test]
 fn what_is_off_takes_nothing() {
     let none = size_of::<Core>() + BANKS * size_of::<Head>();
-    assert_eq!(Layout::memory(Some(&nothing()), 1), none);
+    assert_eq!(MemoryLayout::memory(Some(&nothing()), 1), none);
     for settings in each() {
         let banked: usize = settings.used().into_iter().map(|used| used.own).sum();
         let lasting: usize = settings.used().into_iter().map(|used| used.lasting).sum();
         let shared = if settings.entropy[1].is_on() { size_of::<SharedBanks>() } else { 0 };
         let together: usize = settings.used().into_iter().map(|used| used.shared_lasting).sum();
         let expected = 3 * (none + BANKS * banked + lasting) + shared + together;
-        assert_eq!(Layout::memory(Some(&settings), 3), expected, "{settings:?}");
-        assert!(Layout::memory(Some(&settings), 3) <= Layout::memory(None, 3));
+        assert_eq!(MemoryLayout::memory(Some(&settings), 3), expected, "{settings:?}");
+        assert!(MemoryLayout::memory(Some(&settings), 3) <= MemoryLayout::memory(None, 3));
     }
 }
 
 #[test]
 fn parts_are_aligned_and_do_not_overlap() {
     for settings in each() {
-        let layout = Layout::of(&settings);
+        let layout = MemoryLayout::of(&settings);
         let (mut own, mut lasting) =
-            (Layout::FIRST, Layout::bank(0, 0) + BANKS * layout.bank as usize);
+            (MemoryLayout::FIRST, MemoryLayout::bank(0, 0) + BANKS * layout.bank as usize);
         for (index, used) in settings.used().into_iter().enumerate() {
             assert!(used.own.is_multiple_of(8) && used.lasting.is_multiple_of(8), "{settings:?}");
             assert_eq!(
@@ -77,6 +77,10 @@ fn parts_are_aligned_and_do_not_overlap() {
             (own, lasting) = (own + used.own, lasting + used.lasting);
         }
         assert_eq!((layout.bank as usize, layout.core as usize), (own, lasting), "{settings:?}");
-        assert_eq!(layout.own[0] as usize, Layout::FIRST, "programs in the kernel rely on it");
+        assert_eq!(
+            layout.own[0] as usize,
+            MemoryLayout::FIRST,
+            "programs in the kernel rely on it"
+        );
     }
 }

@@ -6,8 +6,8 @@ mod frame;
 
 use flowgauge_core::HostMeasurement;
 use flowgauge_core::reorder::{
-    Algorithm, IDLE_TICKS, MOST_LATE, Prefix, SAMPLING_ADMITS_LOG2, Settings as Reordering,
-    WideReorder,
+    Algorithm, IDLE_TICKS, MOST_LATE, PrefixCounts, ReorderTotals, SAMPLING_ADMITS_LOG2,
+    Settings as Reordering,
 };
 use flowgauge_core::{
     Arrival, Context, Link, Reorder, Settings, Shared, Sharing, State, Tabulation, Zeroed,
@@ -72,8 +72,8 @@ impl Counting {
         );
     }
 
-    fn sum(&self) -> Box<WideReorder> {
-        let mut sum = WideReorder::boxed();
+    fn sum(&self) -> Box<ReorderTotals> {
+        let mut sum = ReorderTotals::boxed();
         Reorder::merge_shared(
             &mut sum,
             &self.shared.banks[self.bank].reorder,
@@ -91,7 +91,7 @@ impl Counting {
         let squares = found.first().map_or(0, |found| found.squares);
         assert_eq!(
             found,
-            [Prefix { prefix, packets, out_of_order, retransmitted, gaps, flows, squares }]
+            [PrefixCounts { prefix, packets, out_of_order, retransmitted, gaps, flows, squares }]
         );
         assert_eq!((sum.contended, sum.crowded), (0, 0));
     }
@@ -239,12 +239,12 @@ fn prefixes_are_as_long_as_settings_say_and_sums_add_up() {
     assert_eq!(found, expected);
     let mut both = counting.sum();
     Reorder::merge_totals(&mut both, &sum, &counting.settings.reorder);
-    let packets = |sum: &WideReorder| {
+    let packets = |sum: &ReorderTotals| {
         sum.prefixes().map(|prefix| prefix.packets).sum::<u64>() + sum.unfollowed
     };
     assert_eq!((packets(&sum), packets(&both), both.prefixes().count()), (6, 12, 4));
     Reorder::clear_shared(&counting.shared.banks[0].reorder, &counting.settings.reorder);
-    assert!(counting.sum() == WideReorder::boxed());
+    assert!(counting.sum() == ReorderTotals::boxed());
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn experiment(algorithm: Algorithm, slots_log2: u8, seed: u64) -> (f64, f64) {
     }
     let sum = counting.sum();
     let is_found =
-        |found: &&Prefix| found.out_of_order >= 3 && found.out_of_order * 100 > found.packets;
+        |found: &&PrefixCounts| found.out_of_order >= 3 && found.out_of_order * 100 > found.packets;
     let found = sum
         .prefixes()
         .filter(is_found)

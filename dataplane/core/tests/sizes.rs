@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::sizes::{
-    BUCKETS, Bucket, MAX_LENGTH, Settings, Sizes, WideSizes, bucket, greatest, least,
+    BUCKETS, Bucket, MAX_LENGTH, Settings, Sizes, SizesTotals, bucket, greatest, least,
 };
 use flowgauge_core::{HostMeasurement, Zeroed};
 
@@ -21,8 +21,8 @@ fn every_length_has_one_bucket_that_is_narrow_enough() {
     }
 }
 
-fn sum(own: &Sizes) -> Box<WideSizes> {
-    let mut sum = WideSizes::boxed();
+fn sum(own: &Sizes) -> Box<SizesTotals> {
+    let mut sum = SizesTotals::boxed();
     Sizes::merge_core(&mut sum, own, &Settings::ON);
     sum
 }

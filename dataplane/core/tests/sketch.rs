@@ -8,7 +8,7 @@ use flowgauge_core::Grid;
 use flowgauge_core::Sharing;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::sketch::{
-    FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, SharedSketch, Sketch, SketchKind, WideSketch,
+    FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, SharedSketch, Sketch, SketchKind, SketchTotals,
 };
 use flowgauge_core::{
     Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, Zeroed, hash,
@@ -35,8 +35,8 @@ fn sketch() -> Box<Sketch> {
     Box::new(Sketch::new())
 }
 
-fn wide(sketch: &Sketch, kind: SketchKind, shape: Grid) -> Box<WideSketch> {
-    let mut wide = Box::new(WideSketch::new());
+fn wide(sketch: &Sketch, kind: SketchKind, shape: Grid) -> Box<SketchTotals> {
+    let mut wide = Box::new(SketchTotals::new());
     wide.merge(sketch, kind, shape);
     wide
 }
@@ -165,7 +165,7 @@ fn every_shape_counts_as_its_model() {
                 );
             }
             assert_eq!(sketch.cells(shape), model.cells());
-            let mut copy = Box::new(WideSketch::new());
+            let mut copy = Box::new(SketchTotals::new());
             shared.merge_into(&mut copy, kind, shape);
             assert!(copy == wide(&sketch, kind, shape), "{kind:?}, {shape:?}");
             for step in 0..300 {
@@ -179,7 +179,7 @@ fn every_shape_counts_as_its_model() {
             sketch.clear(shape);
             copy.clear(shape);
             shared.merge_into(&mut copy, kind, shape);
-            assert!(*sketch == Sketch::new() && *copy == WideSketch::new());
+            assert!(*sketch == Sketch::new() && *copy == SketchTotals::new());
         }
     }
 }
@@ -213,7 +213,7 @@ fn counters_near_their_ends_stay_where_they_are() {
                 let shared = shared();
                 shared.set(column as usize, before);
                 shared.update_and_query(sharing, kind, shape, crc, tabulation());
-                let mut read = Box::new(WideSketch::new());
+                let mut read = Box::new(SketchTotals::new());
                 shared.merge_into(&mut read, kind, shape);
                 assert!(read == wide(&own, kind, shape), "{kind:?} {sharing:?} {before} {term}");
                 assert_eq!(read.is_full(column as usize), kind.is_full(after));
@@ -261,7 +261,7 @@ fn cores_that_fill_a_counter_together_do_not_wrap_it() {
                 });
             }
         });
-        let mut read = Box::new(WideSketch::new());
+        let mut read = Box::new(SketchTotals::new());
         shared.merge_into(&mut read, kind, shape);
         let cell = read.cells(shape)[column as usize];
         let least = if kind == SketchKind::CountMin { i64::from(up as u32) } else { i64::from(up) };
@@ -316,7 +316,7 @@ fn many_packets_look_at_counters() {
                 Arrival::new(60, 0),
             );
         }
-        let mut cells = Box::new(WideSketch::new());
+        let mut cells = Box::new(SketchTotals::new());
         shared.banks[0].entropy[0].merge_into(&mut cells, kind, Grid::COUNTERS);
         let frequency = &state.banks[0].frequency;
         assert!(cells == wide(frequency, kind, Grid::COUNTERS), "{kind:?} {sharing:?}");
@@ -335,7 +335,7 @@ fn sums_of_many_full_counters_do_not_wrap() {
         let [[_, full], _] = ends(kind);
         let mut sketch = sketch();
         sketch.cells_mut(shape).fill(full);
-        let (one, mut all) = (wide(&sketch, kind, shape), Box::new(WideSketch::new()));
+        let (one, mut all) = (wide(&sketch, kind, shape), Box::new(SketchTotals::new()));
         (0..1_000).for_each(|_| all.unite(&one, shape));
         assert_eq!(all.cells(shape)[5], 1_000 * one.cells(shape)[5]);
         assert!(one.cells(shape)[5] > 2_000_000_000 && all.full(shape) == 16);
@@ -465,6 +465,6 @@ proptest! {
         merged.merge(&filled(kind, shape, &b), kind, shape);
         prop_assert!(merged == wide(&filled(kind, shape, &[a, b].concat()), kind, shape));
         merged.clear(shape);
-        prop_assert!(*merged == WideSketch::new());
+        prop_assert!(*merged == SketchTotals::new());
     }
 }

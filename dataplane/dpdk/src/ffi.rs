@@ -27,7 +27,7 @@ pub(crate) struct BusDevice {
 /// Location of a packet's bytes, or of room for them.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Packet {
+pub(crate) struct PacketBuffer {
     pub(crate) data: *mut u8,
     /// Bytes of the whole packet, which may continue in other segments.
     pub(crate) wire: u32,
@@ -89,7 +89,7 @@ unsafe extern "C" {
         port: u16,
         queue: u16,
         mbufs: *mut *mut Mbuf,
-        packets: *mut Packet,
+        packets: *mut PacketBuffer,
         most: u16,
         plain: *mut *mut Pool,
     ) -> u16;
@@ -99,7 +99,7 @@ unsafe extern "C" {
     pub(crate) fn fg_allocate(
         pool: *mut Pool,
         mbufs: *mut *mut Mbuf,
-        packets: *mut Packet,
+        packets: *mut PacketBuffer,
         count: u16,
     ) -> c_int;
     pub(crate) fn fg_append(mbuf: *mut Mbuf, more: *mut Mbuf, length: u16);
@@ -107,7 +107,7 @@ unsafe extern "C" {
         port: u16,
         queue: u16,
         mbufs: *mut *mut Mbuf,
-        packets: *const Packet,
+        packets: *const PacketBuffer,
         count: u16,
     ) -> u16;
 }

@@ -6,7 +6,7 @@
 
 use crate::control::Control;
 use crate::eal;
-use crate::ffi::{self, Mbuf, Packet, Pool};
+use crate::ffi::{self, Mbuf, PacketBuffer, Pool};
 use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub const BURST: usize = 64;
 /// IPv6 header, eight extension headers of the greatest length and two ports.
 const REACH: usize = 14 + 16 * 144 + 40 + 8 * 256 * 8 + 4;
 
-const NOTHING: Packet = Packet { data: null_mut(), length: 0, wire: 0 };
+const NOTHING: PacketBuffer = PacketBuffer { data: null_mut(), length: 0, wire: 0 };
 
 /// A receive queue with one owner.
 pub struct ReceiveQueue {
     control: Arc<Control>,
     queue: u16,
     mbufs: Box<[*mut Mbuf; BURST]>,
-    packets: Box<[Packet; BURST]>,
+    packets: Box<[PacketBuffer; BURST]>,
     gathered: Box<[u8]>,
 }
 
@@ -108,7 +108,7 @@ pub struct SendQueue {
     control: Arc<Control>,
     queue: u16,
     mbufs: Box<[*mut Mbuf; BURST]>,
-    packets: Box<[Packet; BURST]>,
+    packets: Box<[PacketBuffer; BURST]>,
     /// Buffers in the arrays.
     allocated: usize,
     /// Number of buffers, at the front, that contain a packet.
@@ -152,7 +152,7 @@ impl SendQueue {
         if more.len() >= tail.len() || self.ready == self.allocated && !self.allocate() {
             return false;
         }
-        let fits = |packet: &Packet, bytes: &[u8]| bytes.len() <= packet.length as usize;
+        let fits = |packet: &PacketBuffer, bytes: &[u8]| bytes.len() <= packet.length as usize;
         // SAFETY: the pool is there while `control` is; the arrays have room for as many.
         let code = unsafe {
             ffi::fg_allocate(

@@ -8,7 +8,7 @@ use super::{MAX_CAPTURED, Resolution, SECOND, link_type, pcap as format, pcapng 
 
 /// A packet to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct CapturePacket {
     /// Nanoseconds since 1970; rounded down to the file's resolution.
     pub timestamp: u64,
     /// The original length, in bytes.
@@ -22,7 +22,7 @@ pub struct Packet {
     pub block: PacketBlock,
 }
 
-impl Packet {
+impl CapturePacket {
     /// Creates a completely captured packet of interface 0, in an enhanced packet block.
     #[must_use]
     pub fn new(timestamp: u64, frame: Vec<u8>) -> Self {
@@ -162,7 +162,7 @@ pub struct ExtraBlock {
 
 /// Builds a pcap file.
 #[must_use]
-pub fn pcap(options: &PcapOptions, packets: &[Packet]) -> Vec<u8> {
+pub fn pcap(options: &PcapOptions, packets: &[CapturePacket]) -> Vec<u8> {
     let mut out = Bytes::new(options.big_endian);
     let (magic, unit) = match options.variant {
         PcapVariant::Microseconds => (format::MICROSECONDS, 1000),
@@ -193,7 +193,7 @@ pub fn pcap(options: &PcapOptions, packets: &[Packet]) -> Vec<u8> {
 /// Builds a pcapng section, which is a valid file; a file of several sections is their
 /// concatenation.
 #[must_use]
-pub fn pcapng(options: &PcapNgOptions, packets: &[Packet]) -> Vec<u8> {
+pub fn pcapng(options: &PcapNgOptions, packets: &[CapturePacket]) -> Vec<u8> {
     let mut out = Bytes::new(options.big_endian);
     out.block(block::SECTION_HEADER, |out| {
         out.u32(block::BYTE_ORDER_MAGIC);
@@ -301,7 +301,7 @@ impl Bytes {
         }
     }
 
-    fn packet(&mut self, options: &PcapNgOptions, packet: &Packet) {
+    fn packet(&mut self, options: &PcapNgOptions, packet: &CapturePacket) {
         if packet.block == PacketBlock::Simple {
             return self.block(block::SIMPLE_PACKET, |out| {
                 out.u32(packet.wire);

@@ -6,14 +6,14 @@ use super::{Compression, MAX_CAPTURED};
 
 /// Position of a walk when it met damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct DamagePosition {
     /// File offset of the damaged record or block, in bytes.
     pub offset: u64,
     /// Whole packets before it.
     pub packets: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DamagePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.packets == 1 { "" } else { "s" };
         write!(f, "at byte {}, after {} packet{plural}", self.offset, self.packets)
@@ -28,13 +28,13 @@ pub enum Damage {
     #[error("not a capture: {guess}; expected pcap or pcapng")]
     NotACapture {
         /// Likely format of the file.
-        guess: Guess,
+        guess: FormatGuess,
     },
     /// A header of an unsupported version.
     #[error("version {major}.{minor} of {format} {at}: expected {expected}")]
     UnsupportedVersion {
         /// Place of the damage.
-        at: Place,
+        at: DamagePosition,
         /// `"pcap"` or `"pcapng"`.
         format: &'static str,
         /// Major version found.
@@ -48,9 +48,9 @@ pub enum Damage {
     #[error("the file ends inside a {piece} {at}: {present} bytes of {needed}")]
     Truncated {
         /// Start of the incomplete item.
-        at: Place,
+        at: DamagePosition,
         /// Kind of the incomplete item.
-        piece: Piece,
+        piece: TruncatedItem,
         /// Bytes of it in the file.
         present: u64,
         /// Bytes it needs, as far as known from those present.
@@ -60,7 +60,7 @@ pub enum Damage {
     #[error("captured length {captured} {at}: expected {MAX_CAPTURED} at most")]
     RecordTooLong {
         /// Place of the damage.
-        at: Place,
+        at: DamagePosition,
         /// Captured length in the file, in bytes.
         captured: u32,
     },
@@ -69,7 +69,7 @@ pub enum Damage {
     #[error("length {length} of a block of type {block_type:#010x} {at}: expected {least} or more")]
     BadBlockLength {
         /// Place of the damage.
-        at: Place,
+        at: DamagePosition,
         /// The block's type.
         block_type: u32,
         /// Length in the file, in bytes.
@@ -81,7 +81,7 @@ pub enum Damage {
     #[error("length {length} of a block of type {block_type:#010x} {at}: expected {most} at most")]
     BlockTooLong {
         /// Place of the damage.
-        at: Place,
+        at: DamagePosition,
         /// The block's type.
         block_type: u32,
         /// Length in the file, in bytes.
@@ -93,7 +93,7 @@ pub enum Damage {
     #[error("a block {at} ends with length {trailing}: expected {leading} as at its beginning")]
     TrailerMismatch {
         /// Start of the block.
-        at: Place,
+        at: DamagePosition,
         /// Length at its start, in bytes.
         leading: u32,
         /// Length at its end, in bytes.
@@ -105,7 +105,7 @@ pub enum Damage {
     )]
     PacketOverrunsBlock {
         /// Start of the block.
-        at: Place,
+        at: DamagePosition,
         /// Captured length in the file, in bytes.
         captured: u32,
         /// Bytes between the packet's fixed fields and the end of the block.
@@ -115,7 +115,7 @@ pub enum Damage {
     #[error("interface {interface} of a packet {at}: expected one of the {known} described so far")]
     UnknownInterface {
         /// Place of the damage.
-        at: Place,
+        at: DamagePosition,
         /// The interface, from 0.
         interface: u32,
         /// Interfaces of the section.
@@ -125,7 +125,7 @@ pub enum Damage {
     #[error("one more interface {at}: expected {most} in a section at most")]
     TooManyInterfaces {
         /// Place of the damage.
-        at: Place,
+        at: DamagePosition,
         /// The limit.
         most: u32,
     },
@@ -133,7 +133,7 @@ pub enum Damage {
     #[error("byte-order magic {found:#010x} of a section header {at}: expected 0x1a2b3c4d")]
     BadByteOrderMagic {
         /// Place of the damage.
-        at: Place,
+        at: DamagePosition,
         /// The magic found, read as little-endian.
         found: u32,
     },
@@ -141,7 +141,7 @@ pub enum Damage {
     #[error("option {code} of an interface {at} has length {length}: expected {expected} at most")]
     BadOption {
         /// Start of the block.
-        at: Place,
+        at: DamagePosition,
         /// The option's code.
         code: u16,
         /// The option's length, in bytes.
@@ -154,9 +154,9 @@ pub enum Damage {
 impl Damage {
     /// Returns the place of the damage; the start of the file for [`Damage::NotACapture`].
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> DamagePosition {
         match *self {
-            Self::NotACapture { .. } => Place::default(),
+            Self::NotACapture { .. } => DamagePosition::default(),
             Self::UnsupportedVersion { at, .. }
             | Self::Truncated { at, .. }
             | Self::RecordTooLong { at, .. }
@@ -174,7 +174,7 @@ impl Damage {
 
 /// Kind of item that the end of a file can truncate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum TruncatedItem {
     /// The header of a pcap file.
     FileHeader,
     /// A pcap record, its header or its bytes.
@@ -183,7 +183,7 @@ pub enum Piece {
     Block,
 }
 
-impl fmt::Display for Piece {
+impl fmt::Display for TruncatedItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FileHeader => "file header",
@@ -196,7 +196,7 @@ impl fmt::Display for Piece {
 /// Likely format of a file that is not a capture, with advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Guess {
+pub enum FormatGuess {
     /// An empty file.
     Empty,
     /// Compressed with gzip.
@@ -225,23 +225,23 @@ pub enum Guess {
     Unknown([u8; 4]),
 }
 
-/// Bytes at the start of a file that [`Guess::of`] examines: enough for two records of an ERF
+/// Bytes at the start of a file that [`FormatGuess::of`] examines: enough for two records of an ERF
 /// capture.
 pub(super) const GUESS_BYTES: usize = 4096;
 
-impl Guess {
+impl FormatGuess {
     pub(super) fn of(bytes: &[u8]) -> Self {
         let bytes = bytes.get(..GUESS_BYTES).unwrap_or(bytes);
-        const MAGICS: [(&[u8], Guess); 9] = [
-            (&[0x04, 0x22, 0x4d, 0x18], Guess::Lz4),
-            (b"PK\x03\x04", Guess::Zip),
-            (b"snoop\0\0\0", Guess::Snoop),
-            (b"GMBU", Guess::NetMon),
-            (b"RTSS", Guess::NetMon),
-            (&[0x1c, 0x00, 0x01, 0xac], Guess::Ixia),
-            (&[0x1c, 0x00, 0x01, 0xab], Guess::Ixia),
-            (&[0xac, 0x01, 0x00, 0x1c], Guess::Ixia),
-            (&[0xab, 0x01, 0x00, 0x1c], Guess::Ixia),
+        const MAGICS: [(&[u8], FormatGuess); 9] = [
+            (&[0x04, 0x22, 0x4d, 0x18], FormatGuess::Lz4),
+            (b"PK\x03\x04", FormatGuess::Zip),
+            (b"snoop\0\0\0", FormatGuess::Snoop),
+            (b"GMBU", FormatGuess::NetMon),
+            (b"RTSS", FormatGuess::NetMon),
+            (&[0x1c, 0x00, 0x01, 0xac], FormatGuess::Ixia),
+            (&[0x1c, 0x00, 0x01, 0xab], FormatGuess::Ixia),
+            (&[0xac, 0x01, 0x00, 0x1c], FormatGuess::Ixia),
+            (&[0xab, 0x01, 0x00, 0x1c], FormatGuess::Ixia),
         ];
         if bytes.is_empty() {
             return Self::Empty;
@@ -268,7 +268,7 @@ impl Guess {
     }
 }
 
-impl fmt::Display for Guess {
+impl fmt::Display for FormatGuess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Empty => "the file is empty",

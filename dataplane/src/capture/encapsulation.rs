@@ -9,7 +9,7 @@ use super::link_type;
 use flowgauge_core::Link;
 
 /// A link layer of the parser, and the rest of a frame from its start.
-type Opened<'a> = (Link, &'a [u8]);
+type InnerFrame<'a> = (Link, &'a [u8]);
 
 /// Returns a link layer that the parser supports, and the rest of `frame` from its start; `None` if
 /// the link type is not supported.
@@ -47,7 +47,7 @@ pub fn open(link_type: u16, frame: &[u8]) -> Option<(Link, &[u8])> {
 }
 
 /// Decoder of a frame; `None` if it is truncated.
-type Opener = fn(&[u8]) -> Option<Opened<'_>>;
+type Opener = fn(&[u8]) -> Option<InnerFrame<'_>>;
 
 /// Returns the decoder for a link type.
 fn opener(link_type: u16) -> Option<Opener> {
@@ -84,18 +84,18 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 /// Returns a frame without a network header.
-fn no_packet(frame: &[u8]) -> Option<Opened<'_>> {
+fn no_packet(frame: &[u8]) -> Option<InnerFrame<'_>> {
     Some((Link::Unsupported, frame))
 }
 
 /// Decodes PPP, with or without HDLC-like framing, or Cisco HDLC.
-fn ppp_hdlc(frame: &[u8]) -> Option<Opened<'_>> {
+fn ppp_hdlc(frame: &[u8]) -> Option<InnerFrame<'_>> {
     // The start of an address and control field, without a protocol.
     (frame != [0xff]).then_some((Link::Ppp, frame))
 }
 
 /// Decodes a PPPoE session (RFC 2516): version and type, code, session, length, then PPP.
-fn pppoe(frame: &[u8]) -> Option<Opened<'_>> {
+fn pppoe(frame: &[u8]) -> Option<InnerFrame<'_>> {
     let [_, code] = field(frame, 0)?;
     if code != 0 {
         return no_packet(frame);
@@ -105,7 +105,7 @@ fn pppoe(frame: &[u8]) -> Option<Opened<'_>> {
 
 /// Skips labels (RFC 3032) up to the bottom of the stack. The type of the payload is not encoded;
 /// IP is recognised by its version.
-fn mpls(frame: &[u8]) -> Option<Opened<'_>> {
+fn mpls(frame: &[u8]) -> Option<InnerFrame<'_>> {
     let mut rest = frame;
     loop {
         let (label, behind) = rest.split_first_chunk::<4>()?;
@@ -121,13 +121,13 @@ fn mpls(frame: &[u8]) -> Option<Opened<'_>> {
 }
 
 /// Decodes address, control, EtherType.
-fn cisco_hdlc(frame: &[u8]) -> Option<Opened<'_>> {
+fn cisco_hdlc(frame: &[u8]) -> Option<InnerFrame<'_>> {
     Some((Link::EtherType, frame.get(2..)?))
 }
 
 /// Decodes Q.922: an address whose last byte has its lowest bit set, then RFC 2427 or Cisco's
 /// EtherType.
-fn frame_relay(frame: &[u8]) -> Option<Opened<'_>> {
+fn frame_relay(frame: &[u8]) -> Option<InnerFrame<'_>> {
     let address = frame.iter().position(|byte| byte & 1 == 1)? + 1;
     let behind = frame.get(address..)?;
     let [control] = field(behind, 0)?;
@@ -142,7 +142,7 @@ fn frame_relay(frame: &[u8]) -> Option<Opened<'_>> {
 }
 
 /// Decodes RFC 2427: the number of a protocol, possibly after one byte of padding.
-fn nlpid(frame: &[u8]) -> Option<Opened<'_>> {
+fn nlpid(frame: &[u8]) -> Option<InnerFrame<'_>> {
     match frame {
         [0] => None,
         [0, nlpid, payload @ ..] | [nlpid, payload @ ..] => match nlpid {
@@ -157,7 +157,7 @@ fn nlpid(frame: &[u8]) -> Option<Opened<'_>> {
 
 /// Decodes a record of Linux netfilter's log: a family, then attributes in the byte order of the
 /// capturing machine, one of which contains the packet.
-fn nflog(frame: &[u8]) -> Option<Opened<'_>> {
+fn nflog(frame: &[u8]) -> Option<InnerFrame<'_>> {
     const PAYLOAD: u16 = 9;
     const INET: u8 = 2;
     const INET6: u8 = 10;
@@ -183,7 +183,7 @@ fn nflog(frame: &[u8]) -> Option<Opened<'_>> {
 }
 
 /// Decodes a radiotap header, whose flags include whether the 802.11 header is padded.
-fn radiotap(frame: &[u8]) -> Option<Opened<'_>> {
+fn radiotap(frame: &[u8]) -> Option<InnerFrame<'_>> {
     const EXTENDED: u32 = 1 << 31;
     const TIMER: u32 = 1;
     const FLAGS: u32 = 2;
@@ -206,7 +206,7 @@ fn radiotap(frame: &[u8]) -> Option<Opened<'_>> {
 
 /// Decodes a Prism header: a message code and the length of the header, in the byte order of the
 /// capturing machine. Some drivers wrote AVS headers under this link type.
-fn prism(frame: &[u8]) -> Option<Opened<'_>> {
+fn prism(frame: &[u8]) -> Option<InnerFrame<'_>> {
     let (code, length) = (field(frame, 0)?, field(frame, 4)?);
     if u32::from_be_bytes(code) >> 4 == 0x0802_1100 {
         return avs(frame);
@@ -220,14 +220,14 @@ fn prism(frame: &[u8]) -> Option<Opened<'_>> {
 }
 
 /// Decodes an AVS header: version and length of the header.
-fn avs(frame: &[u8]) -> Option<Opened<'_>> {
+fn avs(frame: &[u8]) -> Option<InnerFrame<'_>> {
     let length = u32::from_be_bytes(field(frame, 4)?);
     ieee_802_11(frame.get(length as usize..)?, false)
 }
 
 /// Decodes IEEE 802.11. Only the first packet of an aggregate (A-MSDU) is used: it is one frame on
 /// the air.
-fn ieee_802_11(frame: &[u8], padded: bool) -> Option<Opened<'_>> {
+fn ieee_802_11(frame: &[u8], padded: bool) -> Option<InnerFrame<'_>> {
     const TO_AND_FROM: u16 = 0x0300;
     const FROM: u16 = 0x0200;
     const PROTECTED: u16 = 0x4000;
@@ -268,7 +268,7 @@ fn ieee_802_11(frame: &[u8], padded: bool) -> Option<Opened<'_>> {
 }
 
 /// Decodes IEEE 802.5: access control, frame control, two addresses, an optional route, then LLC.
-fn token_ring(frame: &[u8]) -> Option<Opened<'_>> {
+fn token_ring(frame: &[u8]) -> Option<InnerFrame<'_>> {
     let [frame_control] = field(frame, 1)?;
     if frame_control & 0xc0 != 0x40 {
         return no_packet(frame);

@@ -66,7 +66,7 @@ impl fmt::Display for Resolution {
 /// An interface of a capture; a pcap file has exactly one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Interface {
+pub struct CaptureInterface {
     /// if_name, truncated to 255 bytes, invalid UTF-8 replaced; `None` in pcap or if the option is
     /// absent.
     pub name: Option<String>,
@@ -77,7 +77,7 @@ pub struct Interface {
     pub link: Link,
     /// Maximum captured bytes of a packet; 0 for no limit.
     pub snaplen: u32,
-    /// Unit of the timestamps in the file; those of a [`Record`](super::Record) are always
+    /// Unit of the timestamps in the file; those of a [`Record`](super::PacketRecord) are always
     /// nanoseconds.
     pub resolution: Resolution,
     /// if_tsoffset: seconds to be added to the timestamps in the file; 0 in pcap.
@@ -88,7 +88,7 @@ pub struct Interface {
     scale: Scale,
 }
 
-impl Interface {
+impl CaptureInterface {
     pub(super) fn new(
         name: Option<String>,
         link_type: u16,

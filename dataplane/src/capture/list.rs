@@ -1,6 +1,6 @@
 //! Packets taken out of captures.
 
-use super::{Record, Run, Walker};
+use super::{PacketRecord, PacketRun, Walker};
 
 /// Copies of packets: their frames, one after the other, with their records.
 ///
@@ -8,8 +8,8 @@ use super::{Record, Run, Walker};
 #[derive(Clone, Debug, Default)]
 pub struct PacketList {
     bytes: Vec<u8>,
-    records: Vec<Record>,
-    run: Run,
+    records: Vec<PacketRecord>,
+    run: PacketRun,
 }
 
 impl PacketList {
@@ -21,22 +21,22 @@ impl PacketList {
     }
 
     /// Adds a copy of a packet.
-    pub fn push(&mut self, record: &Record, frame: &[u8]) {
-        let record = Record { start: 0, captured: frame.len() as u32, ..*record };
+    pub fn push(&mut self, record: &PacketRecord, frame: &[u8]) {
+        let record = PacketRecord { start: 0, captured: frame.len() as u32, ..*record };
         self.bytes.extend_from_slice(frame);
         self.bytes.resize(self.bytes.len() + Self::length(&record) - frame.len(), 0);
         self.records.push(record);
-        self.run.add(Run::from(&record));
+        self.run.add(PacketRun::from(&record));
     }
 
     /// Returns the bytes that a packet takes in the list: a step of a walk consumes at least one.
-    pub(super) fn length(record: &Record) -> usize {
+    pub(super) fn length(record: &PacketRecord) -> usize {
         record.captured.max(1) as usize
     }
 
     /// Returns the records, in the order in which packets were added.
     #[must_use]
-    pub fn records(&self) -> &[Record] {
+    pub fn records(&self) -> &[PacketRecord] {
         &self.records
     }
 
@@ -48,7 +48,7 @@ impl PacketList {
 
     /// Returns the summary of the packets.
     #[must_use]
-    pub fn run(&self) -> Run {
+    pub fn run(&self) -> PacketRun {
         self.run
     }
 
@@ -59,8 +59,8 @@ impl PacketList {
     }
 }
 
-impl<'a> FromIterator<(Record, &'a [u8])> for PacketList {
-    fn from_iter<I: IntoIterator<Item = (Record, &'a [u8])>>(packets: I) -> Self {
+impl<'a> FromIterator<(PacketRecord, &'a [u8])> for PacketList {
+    fn from_iter<I: IntoIterator<Item = (PacketRecord, &'a [u8])>>(packets: I) -> Self {
         let mut list = PacketList::default();
         packets.into_iter().for_each(|(record, frame)| list.push(&record, frame));
         list

@@ -2,7 +2,7 @@
 //!
 //! # Path of the bytes
 //! Only [`Writer`] and [`decompress`] do I/O. A reader passes its bytes, in pieces of any size, to
-//! a [`Walker`], which returns one [`Step`] at a time: a packet's [`Record`], something to skip, or
+//! a [`Walker`], which returns one [`Step`] at a time: a packet's [`PacketRecord`], something to skip, or
 //! [`Damage`]. So files and pipes share one implementation. It also walks over a [`PacketList`], of
 //! packets that were taken out of captures. Frames of link types that the parser
 //! lacks are decoded by [`open`].
@@ -33,14 +33,15 @@ mod writer;
 
 pub(crate) use compression::read_full;
 pub use compression::{Compression, MOST_WINDOW, decompress};
-pub use damage::{Damage, Guess, Piece, Place};
+pub use damage::{Damage, DamagePosition, FormatGuess, TruncatedItem};
 pub use encapsulation::open;
 pub use granularity::Granularity;
-pub use interface::{Interface, Resolution};
+pub use interface::{CaptureInterface, Resolution};
 pub use list::PacketList;
-pub use run::{Run, TimeRange};
+pub use run::{PacketRun, TimeRange};
 pub use walker::{
-    Format, MAX_CAPTURED, MAX_NEED, PacketsIn, Passed, Plain, Record, Step, Stop, Walker,
+    CaptureFormat, MAX_CAPTURED, MAX_NEED, PacketRecord, PacketsIn, PassResult, Plain, Step,
+    StopReason, Walker,
 };
 pub use writer::Writer;
 

@@ -3,8 +3,8 @@
 use flowgauge_core::Link;
 
 use super::{
-    Damage, Format, Interface, MAX_CAPTURED, Place, Record, Resolution, Run, SECOND, TimeRange,
-    link_type,
+    CaptureFormat, CaptureInterface, Damage, DamagePosition, MAX_CAPTURED, PacketRecord, PacketRun,
+    Resolution, SECOND, TimeRange, link_type,
 };
 
 /// Magic number of files with timestamps in microseconds (section 4).
@@ -29,7 +29,7 @@ const DG_UX: (u16, u16) = (543, 0);
 
 /// Order of the two lengths of a record, as libpcap interprets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Lengths {
+pub(super) enum LengthOrder {
     /// Captured length, original length: since 2.4.
     #[default]
     CapturedFirst,
@@ -40,7 +40,7 @@ pub(super) enum Lengths {
     OriginalFirst,
 }
 
-impl Lengths {
+impl LengthOrder {
     /// Returns the order of a version; `None` if it is not supported.
     fn of(version: (u16, u16)) -> Option<Self> {
         match version {
@@ -61,7 +61,7 @@ pub(super) struct RecordLayout {
     fraction_unit: u32,
     link: Link,
     link_type: u16,
-    lengths: Lengths,
+    lengths: LengthOrder,
 }
 
 impl Default for RecordLayout {
@@ -72,7 +72,7 @@ impl Default for RecordLayout {
             fraction_unit: 1000,
             link: Link::Unsupported,
             link_type: 0,
-            lengths: Lengths::default(),
+            lengths: LengthOrder::default(),
         }
     }
 }
@@ -110,7 +110,7 @@ impl RecordLayout {
             fraction_unit,
             link: Link::Ethernet,
             link_type: link_type::ETHERNET,
-            lengths: Lengths::CapturedFirst,
+            lengths: LengthOrder::CapturedFirst,
         }
     }
 
@@ -123,26 +123,26 @@ impl RecordLayout {
         self.fraction_unit
     }
 
-    pub(super) fn format(&self) -> Format {
-        Format::Pcap { nanoseconds: self.fraction_unit == 1, big_endian: self.big_endian }
+    pub(super) fn format(&self) -> CaptureFormat {
+        CaptureFormat::Pcap { nanoseconds: self.fraction_unit == 1, big_endian: self.big_endian }
     }
 
     /// Returns whether [`record`](Self::record) supports this layout; otherwise
     /// [`old_record`](Self::old_record) does.
     pub(super) fn is_current(&self) -> bool {
-        self.lengths == Lengths::CapturedFirst
+        self.lengths == LengthOrder::CapturedFirst
     }
 
     /// Parses the record at the start of `bytes`. Returns it with its length, if it is complete and
     /// not too long.
     #[inline(always)]
-    pub(super) fn record(&self, bytes: &[u8]) -> Option<(Record, usize)> {
+    pub(super) fn record(&self, bytes: &[u8]) -> Option<(PacketRecord, usize)> {
         self.record_of(self.fields(bytes.first_chunk()?), bytes)
     }
 
     /// Parses like [`record`](Self::record), and returns also the frame and the bytes after it.
     #[inline(always)]
-    pub(super) fn split<'a>(&self, bytes: &'a [u8]) -> Option<(Record, &'a [u8], &'a [u8])> {
+    pub(super) fn split<'a>(&self, bytes: &'a [u8]) -> Option<(PacketRecord, &'a [u8], &'a [u8])> {
         let (record, length) = self.record(bytes)?;
         let (whole, behind) = bytes.split_at_checked(length)?;
         Some((record, whole.get(record.start as usize..)?, behind))
@@ -150,7 +150,7 @@ impl RecordLayout {
 
     /// Parses a record of the versions before 2.4. Separate, so that the hot loop has no branch on
     /// the version.
-    pub(super) fn old_record(&self, bytes: &[u8]) -> Option<(Record, usize)> {
+    pub(super) fn old_record(&self, bytes: &[u8]) -> Option<(PacketRecord, usize)> {
         self.record_of(self.ordered(self.fields(bytes.first_chunk()?)), bytes)
     }
 
@@ -158,14 +158,14 @@ impl RecordLayout {
     fn ordered(&self, fields: [u32; 4]) -> [u32; 4] {
         let [seconds, fraction, first, second] = fields;
         match self.lengths {
-            Lengths::OriginalFirst => [seconds, fraction, second, first],
-            Lengths::Either if first > second => [seconds, fraction, second, first],
+            LengthOrder::OriginalFirst => [seconds, fraction, second, first],
+            LengthOrder::Either if first > second => [seconds, fraction, second, first],
             _ => fields,
         }
     }
 
     #[inline(always)]
-    fn record_of(&self, fields: [u32; 4], bytes: &[u8]) -> Option<(Record, usize)> {
+    fn record_of(&self, fields: [u32; 4], bytes: &[u8]) -> Option<(PacketRecord, usize)> {
         let [seconds, fraction, captured, original] = fields;
         if captured > MAX_CAPTURED {
             return None;
@@ -177,7 +177,7 @@ impl RecordLayout {
         // Two 32-bit fields: the largest sum is 4.3e18 + 4.3e12, below 2^63.
         let timestamp =
             u64::from(seconds) * SECOND + u64::from(fraction) * u64::from(self.fraction_unit);
-        let record = Record {
+        let record = PacketRecord {
             start: self.header_length,
             captured,
             wire: original.max(captured),
@@ -191,9 +191,9 @@ impl RecordLayout {
 
     /// Passes over the complete records at the start of `bytes` up to one with a timestamp out of
     /// range. Returns their length in bytes and their summary.
-    pub(super) fn pass(&self, bytes: &[u8], range: TimeRange) -> (usize, Run) {
+    pub(super) fn pass(&self, bytes: &[u8], range: TimeRange) -> (usize, PacketRun) {
         let layout = *self;
-        let (mut unread, mut run) = (bytes, Run::default());
+        let (mut unread, mut run) = (bytes, PacketRun::default());
         while let Some((record, consumed)) = layout.record(unread)
             && range.contains(record.timestamp)
         {
@@ -236,7 +236,7 @@ impl RecordLayout {
 #[derive(Debug)]
 pub(super) struct PcapHeader {
     pub(super) layout: RecordLayout,
-    pub(super) interface: Interface,
+    pub(super) interface: CaptureInterface,
 }
 
 impl PcapHeader {
@@ -247,9 +247,9 @@ impl PcapHeader {
         let u16_of = if layout.big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
         let u32_of = if layout.big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
         let (major, minor) = (u16_of([a, b]), u16_of([c, d]));
-        let Some(lengths) = Lengths::of((major, minor)) else {
+        let Some(lengths) = LengthOrder::of((major, minor)) else {
             return Err(Damage::UnsupportedVersion {
-                at: Place::default(),
+                at: DamagePosition::default(),
                 format: "pcap",
                 major,
                 minor,
@@ -267,7 +267,7 @@ impl PcapHeader {
         let snaplen = u32_of([e, f, g, h]);
         Ok(Self {
             layout: RecordLayout { link: link_type::link(link_type), link_type, lengths, ..layout },
-            interface: Interface::new(None, link_type, snaplen, resolution, 0),
+            interface: CaptureInterface::new(None, link_type, snaplen, resolution, 0),
         })
     }
 }

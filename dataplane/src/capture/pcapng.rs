@@ -1,6 +1,9 @@
 //! The pcapng format: sections of blocks (draft-ietf-opsawg-pcapng).
 
-use super::{Damage, Interface, MAX_CAPTURED, MAX_NEED, Place, Record, Resolution, Step, Walker};
+use super::{
+    CaptureInterface, Damage, DamagePosition, MAX_CAPTURED, MAX_NEED, PacketRecord, Resolution,
+    Step, Walker,
+};
 
 /// Section Header Block (section 4.1); the same bytes in either byte order.
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -50,10 +53,10 @@ const MAX_NAME: usize = 255;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Section {
     big_endian: bool,
-    pub(super) interfaces: Vec<Interface>,
+    pub(super) interfaces: Vec<CaptureInterface>,
     /// Number of sections so far, including this one.
     pub(super) number: u64,
-    pub(super) skipping: Option<Skipping>,
+    pub(super) skipping: Option<SkippedBlock>,
     /// Length at the start of the current block, possibly without padding.
     stated: u32,
     drops_before: u64,
@@ -62,16 +65,16 @@ pub(super) struct Section {
 
 /// A block that is being skipped.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Skipping {
+pub(super) struct SkippedBlock {
     /// Place where the block begins.
-    pub(super) at: Place,
+    pub(super) at: DamagePosition,
     /// The block's total length.
     pub(super) length: u32,
     /// Bytes of the block not consumed yet, at least the trailer.
     left: u32,
 }
 
-impl Skipping {
+impl SkippedBlock {
     pub(super) fn consumed(&self) -> u64 {
         u64::from(self.length - self.left)
     }
@@ -104,7 +107,7 @@ impl Section {
     /// fast path of [`Walker::next_block`], without its error handling. Returns the record and the
     /// block's length.
     #[inline]
-    pub(super) fn enhanced_packet(&mut self, bytes: &[u8]) -> Option<(Record, usize)> {
+    pub(super) fn enhanced_packet(&mut self, bytes: &[u8]) -> Option<(PacketRecord, usize)> {
         let (header, _) = bytes.first_chunk::<28>()?.as_chunks::<4>();
         let &[block_type, length, id, high, low, captured, original] = header else {
             return None;
@@ -128,7 +131,7 @@ impl Section {
         let interface = self.interfaces.get(id as usize)?;
         let ticks = u64::from(self.u32(high)) << 32 | u64::from(self.u32(low));
         let timestamp = interface.nanoseconds(ticks);
-        let record = Record {
+        let record = PacketRecord {
             start: 28,
             captured,
             wire: self.u32(original).max(captured),
@@ -266,7 +269,7 @@ impl Walker {
         let timestamp = fields
             .ticks
             .map_or(self.section.previous_timestamp, |ticks| interface.nanoseconds(ticks));
-        let record = Record {
+        let record = PacketRecord {
             start: (BLOCK_HEADER + FIXED) as u32,
             captured,
             wire: fields.original.max(captured),
@@ -277,7 +280,8 @@ impl Walker {
         };
         self.section.previous_timestamp = timestamp;
         if is_long {
-            self.section.skipping = Some(Skipping { at, length, left: length - consumed as u32 });
+            self.section.skipping =
+                Some(SkippedBlock { at, length, left: length - consumed as u32 });
         }
         Ok(self.packet(record, consumed))
     }
@@ -389,7 +393,7 @@ impl Walker {
         }
         let link_type = self.section.u16([a, b]);
         let snaplen = self.section.u32([c, d, e, f]);
-        let interface = Interface::new(name, link_type, snaplen, resolution, offset_seconds);
+        let interface = CaptureInterface::new(name, link_type, snaplen, resolution, offset_seconds);
         self.section.interfaces.push(interface);
         Ok(self.skip(length as usize))
     }
@@ -454,7 +458,12 @@ impl Walker {
 
     /// Compares the length at the end of a block with the one at its start, with or without
     /// padding.
-    fn check_trailer(&self, at: Place, leading: u32, trailing: [u8; 4]) -> Result<(), Damage> {
+    fn check_trailer(
+        &self,
+        at: DamagePosition,
+        leading: u32,
+        trailing: [u8; 4],
+    ) -> Result<(), Damage> {
         let trailing = self.section.u32(trailing);
         if trailing != leading && trailing != self.section.stated {
             return Err(Damage::TrailerMismatch { at, leading, trailing });
@@ -471,12 +480,12 @@ impl Walker {
     ) -> Result<Step, Step> {
         let at = self.place();
         check_length(at, block_type, length, least).map_err(Step::Damaged)?;
-        let skipping = Skipping { at, length, left: length };
+        let skipping = SkippedBlock { at, length, left: length };
         Ok(self.skip_on(skipping, bytes))
     }
 
     /// Skips the available part of the rest of a block, but the trailer only if it is complete.
-    fn skip_on(&mut self, skipping: Skipping, bytes: &[u8]) -> Step {
+    fn skip_on(&mut self, skipping: SkippedBlock, bytes: &[u8]) -> Step {
         let body = skipping.left as usize - BLOCK_TRAILER;
         let trailing = bytes.get(body..).and_then(<[u8]>::first_chunk);
         self.section.skipping = Some(skipping);
@@ -494,12 +503,17 @@ impl Walker {
             return Step::NeedMore { at_least: BLOCK_TRAILER };
         }
         self.section.skipping =
-            Some(Skipping { left: skipping.left - consumed as u32, ..skipping });
+            Some(SkippedBlock { left: skipping.left - consumed as u32, ..skipping });
         self.skip(consumed)
     }
 }
 
-fn check_length(at: Place, block_type: u32, length: u32, least: u32) -> Result<(), Damage> {
+fn check_length(
+    at: DamagePosition,
+    block_type: u32,
+    length: u32,
+    least: u32,
+) -> Result<(), Damage> {
     if length < least {
         return Err(Damage::BadBlockLength { at, block_type, length, least });
     }

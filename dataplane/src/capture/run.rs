@@ -1,6 +1,6 @@
 //! Summaries of consecutive packets.
 
-use super::Record;
+use super::PacketRecord;
 
 /// A range of timestamps, in nanoseconds since 1970, tested with one comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl TimeRange {
 
 /// Consecutive packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct PacketRun {
     /// Number of packets.
     pub packets: u64,
     /// Bytes of their frames in the file.
@@ -52,16 +52,16 @@ pub struct Run {
     pub latest: u64,
 }
 
-impl Default for Run {
+impl Default for PacketRun {
     fn default() -> Self {
-        Run { packets: 0, captured: 0, earliest: u64::MAX, latest: 0 }
+        PacketRun { packets: 0, captured: 0, earliest: u64::MAX, latest: 0 }
     }
 }
 
-impl Run {
+impl PacketRun {
     /// Adds other packets.
     #[inline(always)]
-    pub fn add(&mut self, other: Run) {
+    pub fn add(&mut self, other: PacketRun) {
         self.packets += other.packets;
         self.captured += other.captured;
         self.earliest = self.earliest.min(other.earliest);
@@ -69,10 +69,10 @@ impl Run {
     }
 }
 
-impl From<&Record> for Run {
+impl From<&PacketRecord> for PacketRun {
     #[inline(always)]
-    fn from(record: &Record) -> Self {
-        Run {
+    fn from(record: &PacketRecord) -> Self {
+        PacketRun {
             packets: 1,
             captured: record.captured.into(),
             earliest: record.timestamp,

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{
     build::{
-        self, ExtraBlock, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions,
+        self, CapturePacket, ExtraBlock, InterfaceOptions, PacketBlock, PcapNgOptions, PcapOptions,
         PcapVariant,
     },
     *,
@@ -14,10 +14,10 @@ use super::{
 /// Result of a walk: each packet with its frame, then the end.
 #[derive(Debug, PartialEq, Eq)]
 struct Walk {
-    packets: Vec<(Record, Vec<u8>)>,
+    packets: Vec<(PacketRecord, Vec<u8>)>,
     end: Result<(), Damage>,
-    interfaces: Vec<Interface>,
-    format: Option<Format>,
+    interfaces: Vec<CaptureInterface>,
+    format: Option<CaptureFormat>,
     sections: u64,
     drops: u64,
 }
@@ -87,8 +87,8 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|d| (d[0] << 4 | d[1]) as u8).collect()
 }
 
-fn record(start: u32, captured: u32, wire: u32, timestamp: u64) -> Record {
-    Record {
+fn record(start: u32, captured: u32, wire: u32, timestamp: u64) -> PacketRecord {
+    PacketRecord {
         start,
         captured,
         wire,
@@ -114,7 +114,7 @@ fn known_pcap_little_endian_microseconds() {
             (record(16, 0, 0, 4_294_967_296_000_000_000), vec![]),
         ]
     );
-    assert_eq!(walk.format, Some(Format::Pcap { nanoseconds: false, big_endian: false }));
+    assert_eq!(walk.format, Some(CaptureFormat::Pcap { nanoseconds: false, big_endian: false }));
     let [interface] = &walk.interfaces[..] else { panic!() };
     assert_eq!((interface.link_type, interface.snaplen), (1, 65535));
     assert_eq!(interface.resolution, Resolution::MICROSECONDS);
@@ -127,14 +127,14 @@ fn known_pcap_little_endian_nanoseconds_with_frame_check_sequence() {
          01000000 02000000 01000000 05000000 ee");
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let expected = Record {
+    let expected = PacketRecord {
         link: Link::LinuxSll,
         link_type: link_type::LINUX_SLL,
         ..record(16, 1, 5, 1_000_000_002)
     };
     assert_eq!(walk.packets, [(expected, vec![0xee])]);
     assert_eq!(walk.interfaces[0].link_type, 113);
-    assert_eq!(walk.format, Some(Format::Pcap { nanoseconds: true, big_endian: false }));
+    assert_eq!(walk.format, Some(CaptureFormat::Pcap { nanoseconds: true, big_endian: false }));
 }
 
 #[test]
@@ -144,8 +144,11 @@ fn known_pcap_big_endian() {
     let walked = walk(&microseconds);
     assert_eq!(walked.end, Ok(()));
     // The original length is less than the captured one.
-    let expected =
-        Record { link: Link::Ip, link_type: link_type::RAW, ..record(16, 2, 2, 1_000_002_000) };
+    let expected = PacketRecord {
+        link: Link::Ip,
+        link_type: link_type::RAW,
+        ..record(16, 2, 2, 1_000_002_000)
+    };
     assert_eq!(walked.packets, [(expected, vec![0x45, 0])]);
 
     let nanoseconds = hex("a1b23c4d 0002 0004 00000000 00000000 0000ffff 00000001
@@ -197,7 +200,7 @@ fn known_pcapng_little_endian() {
     .concat());
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let raw = |record: Record| Record {
+    let raw = |record: PacketRecord| PacketRecord {
         link: Link::Ip,
         link_type: link_type::IPV4,
         interface: 1,
@@ -212,7 +215,7 @@ fn known_pcapng_little_endian() {
             (record(12, 2, 2, 10_500_000_000), vec![0xb1, 0xb2]),
         ]
     );
-    assert_eq!(walk.format, Some(Format::PcapNg));
+    assert_eq!(walk.format, Some(CaptureFormat::PcapNg));
     let [first, second] = &walk.interfaces[..] else { panic!() };
     assert_eq!(first.name.as_deref(), Some("eth0"));
     assert_eq!((first.snaplen, first.drops), (65536, 0));
@@ -234,7 +237,7 @@ fn known_pcapng_sections_of_both_orders() {
     let file = hex(&[big, PCAPNG_LITTLE, little].concat());
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let cooked = |record: Record| Record {
+    let cooked = |record: PacketRecord| PacketRecord {
         link: Link::LinuxSll2,
         link_type: link_type::LINUX_SLL2,
         ..record
@@ -283,25 +286,25 @@ fn files_that_are_no_captures() {
     };
     let two = [erf(0), erf(1)].concat();
     let elsewhere = [erf(0), vec![7; 82]].concat();
-    let cases: [(&[u8], Guess); 17] = [
-        (b"", Guess::Empty),
-        (b"../../default/pcap/teams.pcap", Guess::Text),
-        (b"hi", Guess::Text),
-        ("überraschend lang".as_bytes(), Guess::Text),
-        (b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Guess::Gzip),
+    let cases: [(&[u8], FormatGuess); 17] = [
+        (b"", FormatGuess::Empty),
+        (b"../../default/pcap/teams.pcap", FormatGuess::Text),
+        (b"hi", FormatGuess::Text),
+        ("überraschend lang".as_bytes(), FormatGuess::Text),
+        (b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0", FormatGuess::Gzip),
         // Invalid method or flags of gzip.
-        (b"\x1f\x8b\x07\0\0\0\0\0", Guess::Unknown([0x1f, 0x8b, 7, 0])),
-        (b"\x1f\x8b\x08\x80\0\0\0\0", Guess::Unknown([0x1f, 0x8b, 8, 0x80])),
-        (b"\x28\xb5\x2f\xfd\0", Guess::Zstd),
-        (b"BZh91AY&SY\0\x01", Guess::Bzip2),
-        (b"BZh9\0\x01\x02\x03\x04\x05", Guess::Unknown(*b"BZh9")),
-        (b"snoop\0\0\0\0\0\0\x02\0\0\0\x04", Guess::Snoop),
-        (&two[..82], Guess::Erf),
-        (&two, Guess::Erf),
-        (&two[..90], Guess::Unknown([0; 4])),
-        (&elsewhere, Guess::Unknown([0; 4])),
-        (b"\xd4\xc3\xb2", Guess::Unknown([0xd4, 0xc3, 0xb2, 0])),
-        (&[0xff; 64], Guess::Unknown([0xff; 4])),
+        (b"\x1f\x8b\x07\0\0\0\0\0", FormatGuess::Unknown([0x1f, 0x8b, 7, 0])),
+        (b"\x1f\x8b\x08\x80\0\0\0\0", FormatGuess::Unknown([0x1f, 0x8b, 8, 0x80])),
+        (b"\x28\xb5\x2f\xfd\0", FormatGuess::Zstd),
+        (b"BZh91AY&SY\0\x01", FormatGuess::Bzip2),
+        (b"BZh9\0\x01\x02\x03\x04\x05", FormatGuess::Unknown(*b"BZh9")),
+        (b"snoop\0\0\0\0\0\0\x02\0\0\0\x04", FormatGuess::Snoop),
+        (&two[..82], FormatGuess::Erf),
+        (&two, FormatGuess::Erf),
+        (&two[..90], FormatGuess::Unknown([0; 4])),
+        (&elsewhere, FormatGuess::Unknown([0; 4])),
+        (b"\xd4\xc3\xb2", FormatGuess::Unknown([0xd4, 0xc3, 0xb2, 0])),
+        (&[0xff; 64], FormatGuess::Unknown([0xff; 4])),
     ];
     for (file, guess) in cases {
         let expected = Err(Damage::NotACapture { guess });
@@ -327,17 +330,17 @@ fn random_bytes_are_of_no_format() {
         let first = [file[0], file[1], file[2], file[3]];
         assert_eq!(
             walk(&file).end,
-            Err(Damage::NotACapture { guess: Guess::Unknown(first) }),
+            Err(Damage::NotACapture { guess: FormatGuess::Unknown(first) }),
             "{number}"
         );
     }
 }
 
 /// Returns `PCAPNG_LITTLE`, a packet without bytes, then `rest`, and the place where `rest` begins.
-fn after_a_packet(rest: &str) -> (Vec<u8>, Place) {
+fn after_a_packet(rest: &str) -> (Vec<u8>, DamagePosition) {
     let packet = "06000000 20000000 00000000 01000000 00000000 00000000 00000000 20000000";
     let mut file = hex(&[PCAPNG_LITTLE, packet].concat());
-    let at = Place { offset: file.len() as u64, packets: 1 };
+    let at = DamagePosition { offset: file.len() as u64, packets: 1 };
     file.extend(hex(rest));
     (file, at)
 }
@@ -419,12 +422,12 @@ fn damaged_pcapng_is_reported() {
         ),
         (
             "0b000000 14000000 0000",
-            Damage::Truncated { at, piece: Piece::Block, present: 10, needed: 20 },
+            Damage::Truncated { at, piece: TruncatedItem::Block, present: 10, needed: 20 },
             "the file ends inside a block at byte 144, after 1 packet: 10 bytes of 20",
         ),
         (
             "06000000 20000000 0000",
-            Damage::Truncated { at, piece: Piece::Block, present: 10, needed: 32 },
+            Damage::Truncated { at, piece: TruncatedItem::Block, present: 10, needed: 32 },
             "the file ends inside a block at byte 144, after 1 packet: 10 bytes of 32",
         ),
     ];
@@ -465,7 +468,7 @@ fn damaged_pcap_is_reported() {
 
 #[test]
 fn the_longest_packet_passes() {
-    let packets = [Packet::new(0, vec![7; MAX_CAPTURED as usize])];
+    let packets = [CapturePacket::new(0, vec![7; MAX_CAPTURED as usize])];
     for file in [
         build::pcap(&PcapOptions::default(), &packets),
         build::pcapng(&PcapNgOptions::default(), &packets),
@@ -478,7 +481,7 @@ fn the_longest_packet_passes() {
 
 #[test]
 fn hot_loops_get_their_packets() {
-    let packets = vec![Packet::new(1000, vec![1, 2, 3]); 9];
+    let packets = vec![CapturePacket::new(1000, vec![1, 2, 3]); 9];
     for file in [
         build::pcap(&PcapOptions::default(), &packets),
         build::pcapng(&PcapNgOptions::default(), &packets),
@@ -525,7 +528,7 @@ fn a_huge_block_is_skipped_without_being_kept() {
     }
     let ended = Damage::Truncated {
         at,
-        piece: Piece::Block,
+        piece: TruncatedItem::Block,
         present: u64::from(length) - 4,
         needed: u64::from(length),
     };
@@ -607,14 +610,19 @@ fn packets_in_huge_blocks_are_read() {
     // A walk that stops before such a packet can continue with it.
     let file = block(6, long, long);
     let mut walker = Walker::new();
-    let Passed { consumed: passed, stop, .. } = walker.pass(&file, TimeRange::new(0, 2 << 32));
-    assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2 << 32 }, 1));
+    let PassResult { consumed: passed, stop, .. } = walker.pass(&file, TimeRange::new(0, 2 << 32));
+    assert_eq!((stop, walker.packets()), (StopReason::Limit { next: 2 << 32 }, 1));
     let again = walker.pass(&file[passed..], TimeRange::new(0, 2 << 32));
     assert_eq!(
         again,
-        Passed { consumed: 0, run: Run::default(), stop: Stop::Limit { next: 2 << 32 } }
+        PassResult {
+            consumed: 0,
+            run: PacketRun::default(),
+            stop: StopReason::Limit { next: 2 << 32 }
+        }
     );
-    let Passed { consumed: rest, .. } = walker.pass(&file[passed..], TimeRange::new(0, u64::MAX));
+    let PassResult { consumed: rest, .. } =
+        walker.pass(&file[passed..], TimeRange::new(0, u64::MAX));
     assert_eq!((passed + rest, walker.packets()), (file.len(), 3));
 }
 
@@ -648,8 +656,10 @@ fn interfaces_are_limited() {
 /// captured one.
 #[test]
 fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
-    let packets =
-        [Packet { wire: 60, ..Packet::new(1000, vec![1, 2, 3]) }, Packet::new(2000, vec![4; 7])];
+    let packets = [
+        CapturePacket { wire: 60, ..CapturePacket::new(1000, vec![1, 2, 3]) },
+        CapturePacket::new(2000, vec![4; 7]),
+    ];
     for big_endian in [false, true] {
         for (version, original_first) in [
             ((2, 0), true),
@@ -677,10 +687,10 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
             }
             // A worker counts exactly what the walk before it has passed.
             let mut walker = Walker::new();
-            let Passed { consumed: passed, run, stop } =
+            let PassResult { consumed: passed, run, stop } =
                 walker.pass(&file, TimeRange::new(0, 2000));
-            assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2000 }, 1));
-            assert_eq!(run, Run { packets: 1, captured: 3, earliest: 1000, latest: 1000 });
+            assert_eq!((stop, walker.packets()), (StopReason::Limit { next: 2000 }, 1));
+            assert_eq!(run, PacketRun { packets: 1, captured: 3, earliest: 1000, latest: 1000 });
             let counted: usize =
                 Walker::new().packets_in(&file[..passed]).map(|(_, frame)| frame.len()).sum();
             assert_eq!(counted, 3);
@@ -693,9 +703,9 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
 #[test]
 fn plain_packets_end_where_a_walk_over_them_does() {
     let times = [5, 3, 9, 3, 7, 20, 6, 8, 1, 30, 8];
-    let packets: Vec<Packet> = times
+    let packets: Vec<CapturePacket> = times
         .iter()
-        .map(|&time| Packet::new(time * 1000, vec![time as u8; time as usize]))
+        .map(|&time| CapturePacket::new(time * 1000, vec![time as u8; time as usize]))
         .collect();
     let file = build::pcap(&PcapOptions::default(), &packets);
     let header = Walker::new().next(&file);
@@ -722,7 +732,7 @@ fn plain_packets_end_where_a_walk_over_them_does() {
                     .map(|(record, frame)| (record.timestamp, frame.len() as u64 * 1000))
                     .collect();
                 let times = || frames.iter().map(|(timestamp, _)| *timestamp);
-                let run = Run {
+                let run = PacketRun {
                     packets: frames.len() as u64,
                     captured: times().sum::<u64>() / 1000,
                     earliest: times().min().unwrap_or(u64::MAX),
@@ -777,7 +787,7 @@ fn names_are_repaired() {
 #[test]
 fn timestamps_saturate() {
     let at = |resolution, offset_seconds, ticks| {
-        Interface::new(None, 1, 0, resolution, offset_seconds).nanoseconds(ticks)
+        CaptureInterface::new(None, 1, 0, resolution, offset_seconds).nanoseconds(ticks)
     };
     assert_eq!(at(Resolution::PowerOf10(0), 0, u64::MAX), u64::MAX - 1);
     assert_eq!(at(Resolution::MICROSECONDS, 0, u64::MAX), u64::MAX - 1);
@@ -814,7 +824,8 @@ fn the_writer_writes_what_the_walker_reads() {
     assert_eq!(file[..expected.len()], expected);
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let raw = |record: Record| Record { link: Link::Ip, link_type: link_type::RAW, ..record };
+    let raw =
+        |record: PacketRecord| PacketRecord { link: Link::Ip, link_type: link_type::RAW, ..record };
     assert_eq!(
         walk.packets,
         [
@@ -853,13 +864,14 @@ fn pcap_options() -> impl Strategy<Value = PcapOptions> {
     )
 }
 
-fn packets() -> impl Strategy<Value = Vec<Packet>> {
-    let packet = (0..u64::from(u32::MAX) * SECOND, frame(), any::<u32>())
-        .prop_map(|(timestamp, frame, wire)| Packet { wire, ..Packet::new(timestamp, frame) });
+fn packets() -> impl Strategy<Value = Vec<CapturePacket>> {
+    let packet = (0..u64::from(u32::MAX) * SECOND, frame(), any::<u32>()).prop_map(
+        |(timestamp, frame, wire)| CapturePacket { wire, ..CapturePacket::new(timestamp, frame) },
+    );
     vec(packet, 0..20)
 }
 
-fn pcap_file() -> impl Strategy<Value = (PcapOptions, Vec<Packet>)> {
+fn pcap_file() -> impl Strategy<Value = (PcapOptions, Vec<CapturePacket>)> {
     (pcap_options(), packets())
 }
 
@@ -895,7 +907,7 @@ fn extra_block() -> impl Strategy<Value = ExtraBlock> {
         .prop_map(|(before, block_type, body)| ExtraBlock { before, block_type, body })
 }
 
-fn pcapng_packet(interfaces: Vec<InterfaceOptions>) -> impl Strategy<Value = Packet> {
+fn pcapng_packet(interfaces: Vec<InterfaceOptions>) -> impl Strategy<Value = CapturePacket> {
     let blocks = prop_oneof![
         Just(PacketBlock::Enhanced),
         Just(PacketBlock::Simple),
@@ -915,12 +927,12 @@ fn pcapng_packet(interfaces: Vec<InterfaceOptions>) -> impl Strategy<Value = Pac
                     }
                 }
             }
-            Packet { timestamp, wire, frame, interface, block }
+            CapturePacket { timestamp, wire, frame, interface, block }
         },
     )
 }
 
-fn section() -> impl Strategy<Value = (PcapNgOptions, Vec<Packet>)> {
+fn section() -> impl Strategy<Value = (PcapNgOptions, Vec<CapturePacket>)> {
     let interfaces = vec(interface(), 1..4);
     (any::<bool>(), 0..3_u16, interfaces, "[a-z]{0,9}", vec(extra_block(), 0..4))
         .prop_map(|(big_endian, minor_version, interfaces, comment, extra)| PcapNgOptions {
@@ -936,11 +948,11 @@ fn section() -> impl Strategy<Value = (PcapNgOptions, Vec<Packet>)> {
         })
 }
 
-fn pcapng_file() -> impl Strategy<Value = Vec<(PcapNgOptions, Vec<Packet>)>> {
+fn pcapng_file() -> impl Strategy<Value = Vec<(PcapNgOptions, Vec<CapturePacket>)>> {
     vec(section(), 1..4)
 }
 
-fn join(sections: &[(PcapNgOptions, Vec<Packet>)]) -> Vec<u8> {
+fn join(sections: &[(PcapNgOptions, Vec<CapturePacket>)]) -> Vec<u8> {
     sections.iter().flat_map(|(options, packets)| build::pcapng(options, packets)).collect()
 }
 
@@ -999,7 +1011,7 @@ proptest! {
         prop_assert_eq!(walk.packets.len(), packets.len());
         let nanoseconds = options.variant == PcapVariant::Nanoseconds;
         let big_endian = options.big_endian;
-        prop_assert_eq!(walk.format, Some(Format::Pcap { nanoseconds, big_endian }));
+        prop_assert_eq!(walk.format, Some(CaptureFormat::Pcap { nanoseconds, big_endian }));
         prop_assert_eq!(walk.interfaces[0].link_type, options.network as u16);
         prop_assert_eq!(walk.interfaces[0].snaplen, options.snaplen);
         for (packet, (record, frame)) in packets.iter().zip(&walk.packets) {
@@ -1059,7 +1071,7 @@ proptest! {
     #[test]
     fn the_writer_is_read_back(packets in packets(), link_type in any::<u16>()) {
         let mut writer = Writer::new(Vec::new(), link_type).unwrap();
-        for Packet { timestamp, frame, wire, .. } in &packets {
+        for CapturePacket { timestamp, frame, wire, .. } in &packets {
             writer.write(*timestamp, frame, *wire).unwrap();
         }
         let walk = walk(&writer.finish().unwrap());
@@ -1095,7 +1107,7 @@ proptest! {
             match walk.damage() {
                 Damage::NotACapture { .. } => prop_assert!(cut < 4),
                 Damage::Truncated { at, present, needed, .. } => {
-                    prop_assert_eq!(at, Place { offset: begin as u64, packets: packets as u64 });
+                    prop_assert_eq!(at, DamagePosition { offset: begin as u64, packets: packets as u64 });
                     prop_assert_eq!(present, (cut - begin) as u64);
                     prop_assert!(needed > present);
                 }

@@ -3,8 +3,8 @@
 use flowgauge_core::Link;
 
 use super::{
-    Damage, Guess, Interface, PacketList, Piece, Place, Run, TimeRange, damage::GUESS_BYTES,
-    pcap::PcapHeader, pcap::RecordLayout, pcapng,
+    CaptureInterface, Damage, DamagePosition, FormatGuess, PacketList, PacketRun, TimeRange,
+    TruncatedItem, damage::GUESS_BYTES, pcap::PcapHeader, pcap::RecordLayout, pcapng,
 };
 use std::sync::Arc;
 
@@ -62,12 +62,12 @@ enum Phase {
     OldPcap,
     PcapNg,
     /// A [list](PacketList) with these records. The next one has the number of packets so far.
-    Listed(Arc<[Record]>),
+    Listed(Arc<[PacketRecord]>),
 }
 
 /// The format of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum CaptureFormat {
     /// draft-ietf-opsawg-pcap.
     Pcap {
         /// Whether timestamps are in nanoseconds instead of microseconds.
@@ -85,7 +85,7 @@ pub enum Step {
     /// A packet.
     Packet {
         /// The packet; its frame is in the consumed bytes.
-        record: Record,
+        record: PacketRecord,
         /// Bytes to drop before the next call, at least 1.
         consumed: usize,
     },
@@ -106,18 +106,18 @@ pub enum Step {
 
 /// Result of [`Walker::pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct PassResult {
     /// Bytes to drop before the next call.
     pub consumed: usize,
     /// Packets in these bytes.
-    pub run: Run,
+    pub run: PacketRun,
     /// Reason for the stop.
-    pub stop: Stop,
+    pub stop: StopReason,
 }
 
 /// Reason why [`Walker::pass`] stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopReason {
     /// The next packet has a timestamp at or beyond the limit, or before the floor.
     Limit {
         /// Its timestamp, in nanoseconds since 1970.
@@ -134,7 +134,7 @@ pub enum Stop {
 
 /// A packet in the bytes passed to [`Walker::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct PacketRecord {
     /// Offset of the frame in these bytes.
     pub start: u32,
     /// Bytes of the frame in the file, 0 to [`MAX_CAPTURED`].
@@ -153,7 +153,7 @@ pub struct Record {
     pub interface: u32,
 }
 
-impl Record {
+impl PacketRecord {
     /// Returns the frame within the bytes passed to [`Walker::next`]; empty for other, shorter
     /// ones.
     #[inline]
@@ -184,7 +184,7 @@ pub struct Plain<'a> {
     bytes: &'a [u8],
     fraction_unit: u32,
     range: TimeRange,
-    taken: Run,
+    taken: PacketRun,
 }
 
 impl Plain<'_> {
@@ -196,7 +196,7 @@ impl Plain<'_> {
 
     /// Returns the number of bytes not taken, and a summary of the packets taken.
     #[must_use]
-    pub fn left(&self) -> (usize, Run) {
+    pub fn left(&self) -> (usize, PacketRun) {
         (self.bytes.len(), self.taken)
     }
 }
@@ -210,7 +210,7 @@ impl<'a> PacketsIn<'a> {
 }
 
 impl<'a> Iterator for Plain<'a> {
-    type Item = (Record, &'a [u8]);
+    type Item = (PacketRecord, &'a [u8]);
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
@@ -219,13 +219,13 @@ impl<'a> Iterator for Plain<'a> {
             return None;
         }
         self.bytes = bytes;
-        self.taken.add(Run::from(&record));
+        self.taken.add(PacketRun::from(&record));
         Some((record, frame))
     }
 }
 
 impl<'a> Iterator for PacketsIn<'a> {
-    type Item = (Record, &'a [u8]);
+    type Item = (PacketRecord, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(packet) = self.plain.next() {
@@ -257,12 +257,12 @@ impl Walker {
     }
 
     /// Creates a walk over the packets of a [`PacketList`].
-    pub(super) fn listed(records: Vec<Record>) -> Self {
+    pub(super) fn listed(records: Vec<PacketRecord>) -> Self {
         Self { phase: Phase::Listed(records.into()), ..Self::new() }
     }
 
     /// Returns the records that follow in a [`PacketList`]; `None` in a capture.
-    pub fn listed_records(&self) -> Option<&[Record]> {
+    pub fn listed_records(&self) -> Option<&[PacketRecord]> {
         match &self.phase {
             Phase::Listed(records) => records.get(self.packets as usize..),
             _ => None,
@@ -299,7 +299,7 @@ impl Walker {
     ///
     /// For hot loops: unlike a [`Step`], the result need not go through memory.
     #[inline]
-    pub fn next_packet(&mut self, bytes: &[u8]) -> Option<(Record, usize)> {
+    pub fn next_packet(&mut self, bytes: &[u8]) -> Option<(PacketRecord, usize)> {
         let (record, consumed) = match &self.phase {
             Phase::Pcap => self.layout.record(bytes)?,
             Phase::OldPcap => self.layout.old_record(bytes)?,
@@ -320,8 +320,8 @@ impl Walker {
     ///
     /// This parses only what is needed to find the next record, so that a reader learns quickly
     /// where the packets that a worker may count end.
-    pub fn pass(&mut self, bytes: &[u8], range: TimeRange) -> Passed {
-        let (mut passed, mut run) = (0, Run::default());
+    pub fn pass(&mut self, bytes: &[u8], range: TimeRange) -> PassResult {
+        let (mut passed, mut run) = (0, PacketRun::default());
         loop {
             let unread = bytes.get(passed..).unwrap_or_default();
             if self.phase == Phase::Pcap {
@@ -339,10 +339,10 @@ impl Walker {
                     // A packet never comes from inside a block, but the rest of its own block may
                     // have to be skipped.
                     self.section.skipping = None;
-                    Stop::Limit { next: record.timestamp }
+                    StopReason::Limit { next: record.timestamp }
                 }
                 Step::Packet { record, consumed } => {
-                    run.add(Run::from(&record));
+                    run.add(PacketRun::from(&record));
                     passed += consumed;
                     continue;
                 }
@@ -350,15 +350,15 @@ impl Walker {
                     passed += consumed;
                     continue;
                 }
-                Step::NeedMore { at_least } => Stop::NeedMore { at_least },
-                Step::Damaged(damage) => Stop::Damaged(damage),
+                Step::NeedMore { at_least } => StopReason::NeedMore { at_least },
+                Step::Damaged(damage) => StopReason::Damaged(damage),
             };
-            return Passed { consumed: passed, run, stop };
+            return PassResult { consumed: passed, run, stop };
         }
     }
 
     /// Returns the next packet, its frame and the bytes after it.
-    fn next_of<'a>(&mut self, mut bytes: &'a [u8]) -> Option<(Record, &'a [u8], &'a [u8])> {
+    fn next_of<'a>(&mut self, mut bytes: &'a [u8]) -> Option<(PacketRecord, &'a [u8], &'a [u8])> {
         loop {
             match self.next(bytes) {
                 Step::Packet { record, consumed } => {
@@ -395,7 +395,7 @@ impl Walker {
     #[must_use]
     pub fn plain_in<'a>(&self, bytes: &'a [u8], range: TimeRange) -> Option<Plain<'a>> {
         let is_plain = self.phase == Phase::Pcap && self.layout.is_plain();
-        let (fraction_unit, taken) = (self.layout.fraction_unit(), Run::default());
+        let (fraction_unit, taken) = (self.layout.fraction_unit(), PacketRun::default());
         is_plain.then_some(Plain { bytes, fraction_unit, range, taken })
     }
 
@@ -426,7 +426,7 @@ impl Walker {
     /// Returns the interfaces described so far: one in pcap, those of the current section in
     /// pcapng.
     #[must_use]
-    pub fn interfaces(&self) -> &[Interface] {
+    pub fn interfaces(&self) -> &[CaptureInterface] {
         &self.section.interfaces
     }
 
@@ -454,11 +454,11 @@ impl Walker {
 
     /// Returns the format; `None` until the start of the file was parsed.
     #[must_use]
-    pub fn format(&self) -> Option<Format> {
+    pub fn format(&self) -> Option<CaptureFormat> {
         match self.phase {
             Phase::Start | Phase::Listed(_) => None,
             Phase::Pcap | Phase::OldPcap => Some(self.layout.format()),
-            Phase::PcapNg => Some(Format::PcapNg),
+            Phase::PcapNg => Some(CaptureFormat::PcapNg),
         }
     }
 
@@ -474,11 +474,11 @@ impl Walker {
         self.packets
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place { offset: self.offset, packets: self.packets }
+    pub(super) fn place(&self) -> DamagePosition {
+        DamagePosition { offset: self.offset, packets: self.packets }
     }
 
-    pub(super) fn packet(&mut self, record: Record, consumed: usize) -> Step {
+    pub(super) fn packet(&mut self, record: PacketRecord, consumed: usize) -> Step {
         self.count(consumed);
         Step::Packet { record, consumed }
     }
@@ -522,7 +522,7 @@ impl Walker {
         let Some(layout) = RecordLayout::of_magic(*magic) else {
             return match bytes.len() {
                 0..GUESS_BYTES => Step::NeedMore { at_least: GUESS_BYTES },
-                _ => Step::Damaged(Damage::NotACapture { guess: Guess::of(bytes) }),
+                _ => Step::Damaged(Damage::NotACapture { guess: FormatGuess::of(bytes) }),
             };
         };
         let Some(header) = bytes.first_chunk() else {
@@ -544,11 +544,11 @@ impl Walker {
     fn end(&self, unread: &[u8], at_least: usize) -> Result<(), Damage> {
         let piece = match self.phase {
             Phase::Start if unread.len() < 4 || at_least == GUESS_BYTES => {
-                return Err(Damage::NotACapture { guess: Guess::of(unread) });
+                return Err(Damage::NotACapture { guess: FormatGuess::of(unread) });
             }
-            Phase::Start => Piece::FileHeader,
-            Phase::Pcap | Phase::OldPcap | Phase::Listed(_) => Piece::Record,
-            Phase::PcapNg => Piece::Block,
+            Phase::Start => TruncatedItem::FileHeader,
+            Phase::Pcap | Phase::OldPcap | Phase::Listed(_) => TruncatedItem::Record,
+            Phase::PcapNg => TruncatedItem::Block,
         };
         if let Some(skipping) = &self.section.skipping {
             return Err(Damage::Truncated {

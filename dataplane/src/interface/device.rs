@@ -145,7 +145,7 @@ impl DeviceCounters {
 
     /// Returns the receive losses since `before`; `counted` says whether packets are counted before
     /// or in the network stack.
-    pub(crate) fn losses(&self, before: &DeviceCounters, counted: Counted) -> Losses {
+    pub(crate) fn losses(&self, before: &DeviceCounters, counted: CountingStage) -> Losses {
         // A counter below its earlier value was reset and counts from zero.
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         let mut losses = Losses::default();
@@ -158,7 +158,7 @@ impl DeviceCounters {
                 losses.add(LossCause::Device, of_driver);
                 // Packets that the stack drops later were counted; only its backlog precedes
                 // counting.
-                let in_front = if counted == Counted::InStack {
+                let in_front = if counted == CountingStage::InStack {
                     since(self.backlog, before.backlog)
                 } else {
                     0
@@ -195,7 +195,7 @@ pub fn merged(interface: &str) -> Option<String> {
 
 /// Stage at which packets are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counted {
+pub(crate) enum CountingStage {
     /// In the driver.
     BeforeStack,
     /// In the kernel's network stack.
@@ -288,14 +288,14 @@ mod tests {
         send_errors: 0,
     };
 
-    fn lost(counters: DeviceCounters, counted: Counted) -> Vec<(LossCause, u64)> {
+    fn lost(counters: DeviceCounters, counted: CountingStage) -> Vec<(LossCause, u64)> {
         counters.losses(&BEFORE, counted).iter().collect()
     }
 
     #[test]
     fn what_the_stack_drops_is_no_loss() {
         let now = DeviceCounters { dropped: 1030, ..BEFORE };
-        for counted in [Counted::BeforeStack, Counted::InStack] {
+        for counted in [CountingStage::BeforeStack, CountingStage::InStack] {
             assert_eq!(lost(now, counted), []);
         }
     }
@@ -310,18 +310,18 @@ mod tests {
             ..BEFORE
         };
         let expected = [(LossCause::Device, 5 + 11), (LossCause::DeviceError, 3)];
-        assert_eq!(lost(now, Counted::BeforeStack), expected);
-        assert_eq!(lost(now, Counted::InStack), expected);
+        assert_eq!(lost(now, CountingStage::BeforeStack), expected);
+        assert_eq!(lost(now, CountingStage::InStack), expected);
     }
 
     #[test]
     fn an_unknown_drop_is_not_counted_as_lost() {
         let unknown = DeviceCounters { dropped: 1030, dropped_by_driver: None, ..BEFORE };
-        let losses = unknown.losses(&BEFORE, Counted::BeforeStack);
+        let losses = unknown.losses(&BEFORE, CountingStage::BeforeStack);
         assert_eq!((losses.get(LossCause::DeviceOrStack), losses.total()), (1000, 0));
         // The stack dropped seven packets for lack of room, of this interface or of others.
         let backlog = DeviceCounters { dropped: 1030, backlog: 12, ..BEFORE };
-        assert_eq!(lost(backlog, Counted::InStack), [(LossCause::DeviceOrStack, 7)]);
-        assert_eq!(lost(backlog, Counted::BeforeStack), []);
+        assert_eq!(lost(backlog, CountingStage::InStack), [(LossCause::DeviceOrStack, 7)]);
+        assert_eq!(lost(backlog, CountingStage::BeforeStack), []);
     }
 }

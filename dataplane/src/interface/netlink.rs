@@ -24,7 +24,7 @@ pub const ROUTE: Option<Protocol> = None;
 
 /// Scope of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum QueryScope {
     /// The object named by the request.
     One,
     /// All objects (a dump).
@@ -52,11 +52,11 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 pub fn ask(
     protocol: Option<Protocol>,
     kind: u16,
-    which: Which,
+    which: QueryScope,
     body: &[u8],
 ) -> io::Result<Vec<Vec<u8>>> {
     // Answers end with a message of their own: a dump by itself, others with an acknowledgement.
-    exchange(protocol, kind, if which == Which::All { NLM_F_DUMP } else { NLM_F_ACK }, body)
+    exchange(protocol, kind, if which == QueryScope::All { NLM_F_DUMP } else { NLM_F_ACK }, body)
 }
 
 /// Sends one request that modifies something, and waits for its acknowledgement.

@@ -1,6 +1,6 @@
 //! Queueing disciplines: packets between the network stack and a device on the way out.
 
-use super::netlink::{ROUTE, RTM_GETQDISC, TCMSG, Which, ask, attributes};
+use super::netlink::{QueryScope, ROUTE, RTM_GETQDISC, TCMSG, ask, attributes};
 use std::io;
 
 /// Parent of the root discipline, which packets enter first (`TC_H_ROOT`).
@@ -11,7 +11,7 @@ const TCA_STATS_QUEUE: u16 = 3;
 /// Returns the packets waiting in an interface's queueing discipline plus those it dropped since it
 /// was created. A discipline includes the counts of its children. Zero without a discipline.
 pub(super) fn read(index: u32) -> io::Result<u64> {
-    let answers = ask(ROUTE, RTM_GETQDISC, Which::All, &[0; TCMSG])?;
+    let answers = ask(ROUTE, RTM_GETQDISC, QueryScope::All, &[0; TCMSG])?;
     Ok(answers.iter().filter_map(|answer| of_root(answer, index)).sum())
 }
 

@@ -1,6 +1,6 @@
 //! Counters of an interface, over netlink: `/proc/net/dev` merges some that are needed separately.
 
-use super::netlink::{IFINFOMSG, ROUTE, RTM_GETLINK, Which, ask, attributes};
+use super::netlink::{IFINFOMSG, QueryScope, ROUTE, RTM_GETLINK, ask, attributes};
 use std::io;
 
 const IFLA_STATS64: u16 = 23;
@@ -27,7 +27,7 @@ pub(super) struct Statistics {
 pub(super) fn read(index: u32) -> io::Result<Statistics> {
     let mut body = [0; IFINFOMSG];
     body[4..8].copy_from_slice(&index.to_ne_bytes());
-    let answers = ask(ROUTE, RTM_GETLINK, Which::One, &body)?;
+    let answers = ask(ROUTE, RTM_GETLINK, QueryScope::One, &body)?;
     answers
         .first()
         .and_then(|answer| statistics(answer))

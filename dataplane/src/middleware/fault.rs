@@ -1,12 +1,12 @@
 //! A dataplane that fails on purpose.
 
-use crate::tally::Tally;
+use crate::tally::CountRange;
 use crate::{
     Adopted, Bounds, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Snapshot, Status,
     Tables,
 };
 use flowgauge_core::Settings;
-use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::delay::{Admission, DelayKind};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -127,7 +127,7 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
         self.inner.events()
     }
 
-    fn received(&mut self) -> Result<Option<Tally>, Error> {
+    fn received(&mut self) -> Result<Option<CountRange>, Error> {
         self.inner.received()
     }
 
@@ -141,7 +141,7 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
         self.inner.delay_samples()
     }
 
-    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+    fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
         self.strike("set shares", self.faults.request_lost, "request lost")?;
         self.inner.admit(admissions)
     }

@@ -1,11 +1,11 @@
 //! A dataplane that logs its calls and their results.
 
-use crate::tally::Tally;
+use crate::tally::CountRange;
 use crate::{
     Adopted, Bounds, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Part, Snapshot,
     Status, Tables,
 };
-use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::delay::{Admission, DelayKind};
 use flowgauge_core::heavy::{Algorithm, Entry};
 use flowgauge_core::sketch::Mode;
 use flowgauge_core::{HashMode, Settings};
@@ -202,7 +202,7 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         result
     }
 
-    fn received(&mut self) -> Result<Option<Tally>, Error> {
+    fn received(&mut self) -> Result<Option<CountRange>, Error> {
         self.inner.received()
     }
 
@@ -223,10 +223,10 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         result
     }
 
-    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+    fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
         let result = self.inner.admit(admissions);
         let described = outcome(&result, |()| {
-            let admitted = |(kind, admission): &(Kind, Admission)| json!({ "kind": kind.name(), "kept": admission.kept, "counted": admission.counted });
+            let admitted = |(kind, admission): &(DelayKind, Admission)| json!({ "kind": kind.name(), "kept": admission.kept, "counted": admission.counted });
             admissions.iter().map(admitted).collect()
         });
         self.note("admit", described);

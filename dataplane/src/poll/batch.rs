@@ -7,7 +7,7 @@
 //! finished.
 
 use super::lot::KeyColumns;
-use super::port::Frame;
+use super::port::PortFrame;
 use super::vector::instructions::Instructions;
 use super::vector::{CAPACITY, RegisterUpdates};
 use flowgauge_core::Frame as _;
@@ -258,9 +258,9 @@ impl BatchWriter<'_> {
     pub fn record<const KEYED: bool, const INNER: bool>(
         &mut self,
         key: KeyKind,
-        frame: &Frame<'_>,
+        frame: &PortFrame<'_>,
     ) {
-        let Frame { bytes, wire_length, link, .. } = *frame;
+        let PortFrame { bytes, wire_length, link, .. } = *frame;
         let tabulation = self.context.tabulation;
         let (batch, bank) = (&mut *self.batch, &mut *self.active.bank);
         self.bytes = self.bytes.wrapping_add(u64::from(wire_length));

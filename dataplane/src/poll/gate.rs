@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Driver of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// The controller, through [`Gate::advance`].
+    /// The controller, through [`WorkerBarrier::advance`].
     Trace,
     /// The clock: packets are spaced as their timestamps are.
     RealTime,
@@ -22,7 +22,7 @@ pub enum Pace {
     Open,
 }
 
-/// Position of the traffic after [`Gate::advance`].
+/// Position of the traffic after [`WorkerBarrier::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
     /// All packets before the limit were counted; more packets follow.
@@ -37,7 +37,7 @@ pub enum Advance {
     },
     /// A worker died; waiting longer is pointless.
     Failed,
-    /// [`Gate::interrupt`] was called. Only packets delivered before are counted.
+    /// [`WorkerBarrier::interrupt`] was called. Only packets delivered before are counted.
     Interrupted {
         /// Timestamp of the last packet counted, in nanoseconds; `None` if there was none.
         last: Option<u64>,
@@ -46,7 +46,7 @@ pub enum Advance {
 
 /// Barrier shared by the workers of one source and the controller.
 #[derive(Debug)]
-pub struct Gate {
+pub struct WorkerBarrier {
     pace: Pace,
     /// Maximum lateness of a packet, in nanoseconds.
     lateness: AtomicU64,
@@ -91,11 +91,11 @@ impl Progress {
     }
 }
 
-impl Gate {
+impl WorkerBarrier {
     /// Creates a closed gate.
     #[must_use]
     pub fn new(pace: Pace) -> Self {
-        Gate {
+        WorkerBarrier {
             pace,
             lateness: AtomicU64::new(0),
             any_order: AtomicBool::new(false),
@@ -230,9 +230,9 @@ impl Gate {
 
     /// Registers a batch that is about to be counted. A source calls this before it lets other
     /// workers take the next batch.
-    pub fn begin(&self) -> Busy<'_> {
+    pub fn begin(&self) -> BatchGuard<'_> {
         self.progress().busy += 1;
-        Busy { gate: self, last: None }
+        BatchGuard { gate: self, last: None }
     }
 
     /// Registers that the next packet, at `next`, is at or beyond `limit`, a result of
@@ -259,13 +259,13 @@ impl Gate {
 
 /// Guard of a batch that is being counted; dropping it marks the batch as done.
 #[derive(Debug)]
-pub struct Busy<'a> {
-    gate: &'a Gate,
+pub struct BatchGuard<'a> {
+    gate: &'a WorkerBarrier,
     /// Timestamp of its latest packet, in nanoseconds.
     pub last: Option<u64>,
 }
 
-impl Drop for Busy<'_> {
+impl Drop for BatchGuard<'_> {
     fn drop(&mut self) {
         let mut progress = self.gate.progress();
         progress.last = progress.last.max(self.last);

@@ -11,7 +11,7 @@
 
 use super::cpu;
 use flowgauge_core::Zeroed;
-use flowgauge_core::{Active, BANKS, Bank, Lasting, Settings, State, WideBank};
+use flowgauge_core::{Active, BANKS, Bank, PersistentBank, Settings, State, WindowTotals};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,8 +45,8 @@ unsafe impl Sync for Shared {}
 
 /// Copy of a worker's state for the controller.
 pub(super) struct Sample {
-    pub(super) bank: Box<WideBank>,
-    pub(super) lasting: Option<Box<Lasting>>,
+    pub(super) bank: Box<WindowTotals>,
+    pub(super) lasting: Option<Box<PersistentBank>>,
     pub(super) truth: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Sample {
 pub(super) fn handoff(
     settings: Settings,
     shared_sketches: Arc<flowgauge_core::Shared>,
-) -> (Writer, Reader) {
+) -> (SnapshotWriter, SnapshotReader) {
     let shared = Arc::new(Shared {
         state: UnsafeCell::boxed(),
         request: AtomicU64::new(0),
@@ -62,23 +62,26 @@ pub(super) fn handoff(
         cpu_ns: AtomicU64::new(0),
         cpu: AtomicUsize::new(0),
         sample: Mutex::new(Sample {
-            bank: WideBank::boxed(),
-            lasting: settings.lasts().then(Lasting::boxed),
+            bank: WindowTotals::boxed(),
+            lasting: settings.lasts().then(PersistentBank::boxed),
             truth: None,
         }),
         shared_sketches,
         settings,
     });
-    (Writer { shared: Arc::clone(&shared), served: 0 }, Reader { shared, requested: 0, flip: 0 })
+    (
+        SnapshotWriter { shared: Arc::clone(&shared), served: 0 },
+        SnapshotReader { shared, requested: 0, flip: 0 },
+    )
 }
 
 /// The worker's end.
-pub(super) struct Writer {
+pub(super) struct SnapshotWriter {
     shared: Arc<Shared>,
     served: Request,
 }
 
-impl Writer {
+impl SnapshotWriter {
     /// Returns the index of the bank to count in.
     pub(super) fn bank(&self) -> usize {
         (self.served & BANK) as usize
@@ -135,14 +138,14 @@ impl Writer {
 }
 
 /// The controller's end.
-pub(super) struct Reader {
+pub(super) struct SnapshotReader {
     shared: Arc<Shared>,
     requested: Request,
     /// Last request that flipped.
     flip: Request,
 }
 
-impl Reader {
+impl SnapshotReader {
     /// Requests that the worker counts in the other bank from its next batch on.
     pub(super) fn request_flip(&mut self) {
         let bank = (self.requested & BANK) ^ BANK;

@@ -1,11 +1,11 @@
 //! Buffer of packet keys of one IP version.
 
 use super::vector::instructions::Instructions;
-use super::vector::{CAPACITY, Column, RegisterUpdates, Vectors, vectors};
+use super::vector::{CAPACITY, KeyWords, RegisterUpdates, Vectors, vectors};
 use flowgauge_core::cardinality::{Cardinality, MAX_REGISTERS};
 use flowgauge_core::hash::Crc32;
 use flowgauge_core::parse::{Packet, Transport};
-use flowgauge_core::{HashMode, KeyKind, LaidOut, Maker, Precision, Tabulation};
+use flowgauge_core::{HashMode, KeyConsumer, KeyKind, KeyWordList, Precision, Tabulation};
 use std::array;
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const RAISE_THRESHOLD: usize = 64;
 /// hash the first column holds signatures, and the others are unused.
 #[repr(C, align(64))]
 pub(super) struct KeyColumns<const WORDS: usize> {
-    columns: [Column; WORDS],
+    columns: [KeyWords; WORDS],
     /// Hash of groups of keys; without it they are hashed one by one.
     vectors: Option<Box<dyn Vectors>>,
     /// Length of a key, in bytes.
@@ -71,7 +71,7 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         let bytes = self.bytes;
         let updates = self.columns.iter_mut().map(|column| column.iter_mut().skip(from));
         if hash == HashMode::Keyed {
-            let laid_out = |key: &[u32; N]| LaidOut {
+            let laid_out = |key: &[u32; N]| KeyWordList {
                 words: key.map(u32::to_le_bytes),
                 bytes,
                 over_ipv6: false,
@@ -119,7 +119,7 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         registers: &mut Cardinality,
         tabulation: &Tabulation,
     ) {
-        let raise = Raise { hash, precision, registers, tabulation };
+        let raise = RegisterUpdater { hash, precision, registers, tabulation };
         if hash == HashMode::Keyed {
             let [first, ..] = self.columns.as_slice() else { return };
             return raise.all(first.get(keys).unwrap_or_default().iter().copied());
@@ -141,7 +141,7 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         &self,
         keys: Range<usize>,
     ) -> impl Iterator<Item = u32> {
-        let columns: [&Column; N] =
+        let columns: [&KeyWords; N] =
             array::from_fn(|word| self.columns.get(word).unwrap_or(&[0; CAPACITY]));
         keys.map(move |at| {
             Crc32::new()
@@ -152,15 +152,15 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
 
 /// Index among the keys.
 struct Entry<'a, const WORDS: usize> {
-    columns: &'a mut [Column; WORDS],
+    columns: &'a mut [KeyWords; WORDS],
     at: usize,
 }
 
-impl<const WORDS: usize> Maker for Entry<'_, WORDS> {
-    type Made = ();
+impl<const WORDS: usize> KeyConsumer for Entry<'_, WORDS> {
+    type Output = ();
 
     #[inline(always)]
-    fn make<const N: usize>(self, key: LaidOut<N>) {
+    fn make<const N: usize>(self, key: KeyWordList<N>) {
         for (column, word) in self.columns.iter_mut().zip(key.words) {
             column[self.at] = u32::from_le_bytes(word);
         }
@@ -168,19 +168,19 @@ impl<const WORDS: usize> Maker for Entry<'_, WORDS> {
 }
 
 /// Updater of registers from signatures.
-struct Raise<'a> {
+struct RegisterUpdater<'a> {
     hash: HashMode,
     precision: Precision,
     registers: &'a mut Cardinality,
     tabulation: &'a Tabulation,
 }
 
-impl Raise<'_> {
+impl RegisterUpdater<'_> {
     /// Raises registers for all signatures. Each hash at the default precision has a loop of its
     /// own, free of branches on settings.
     #[inline(always)]
     fn all(self, signatures: impl Iterator<Item = u32>) {
-        let Raise { hash, precision, registers, tabulation } = self;
+        let RegisterUpdater { hash, precision, registers, tabulation } = self;
         let usual = precision == Precision::DEFAULT;
         match hash {
             HashMode::Crc32 if usual => {
@@ -239,7 +239,7 @@ fn raise_to(
 
 /// Completes the last group of the first `length` keys. Returns the number of groups, and the range
 /// of keys after them, too few for another group.
-fn whole(columns: &mut [Column], group: usize, length: usize) -> (usize, Range<usize>) {
+fn whole(columns: &mut [KeyWords], group: usize, length: usize) -> (usize, Range<usize>) {
     let rest = length % group;
     // A group with fewer keys is cheaper one by one.
     let few = if rest < group * 5 / 8 { rest } else { 0 };

@@ -1,17 +1,17 @@
 //! Time accounting of a worker: what it writes, and the load that the controller reads.
 
 use super::cpu;
-use super::handoff::Reader;
-use crate::status::Load;
+use super::handoff::SnapshotReader;
+use crate::status::WorkerLoad;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Shortest interval of a [`Load`], unless none has been that long yet.
+/// Shortest interval of a [`WorkerLoad`], unless none has been that long yet.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum WorkerActivity {
     WithPackets,
     Polling,
     Asleep,
@@ -35,7 +35,7 @@ pub(super) struct LoadMeter {
 impl LoadMeter {
     fn new() -> Self {
         let (started, thread, doing) =
-            (OnceLock::new(), AtomicU32::new(0), AtomicU8::new(Doing::Polling as u8));
+            (OnceLock::new(), AtomicU32::new(0), AtomicU8::new(WorkerActivity::Polling as u8));
         LoadMeter {
             started,
             thread,
@@ -45,11 +45,11 @@ impl LoadMeter {
         }
     }
 
-    pub(super) fn begin(&self, doing: Doing) {
+    pub(super) fn begin(&self, doing: WorkerActivity) {
         self.doing.store(doing as u8, Ordering::Relaxed);
     }
 
-    pub(super) fn add(&self, doing: Doing, time: Duration) {
+    pub(super) fn add(&self, doing: WorkerActivity, time: Duration) {
         increase(&self.times[doing as usize], time.as_nanos() as u64);
     }
 
@@ -89,7 +89,7 @@ pub(super) struct LoadHistory {
     from: Reading,
     /// Whether `from` is later than the start.
     rolled: bool,
-    load: Option<Load>,
+    load: Option<WorkerLoad>,
 }
 
 impl LoadHistory {
@@ -114,7 +114,7 @@ impl LoadHistory {
     }
 
     /// Updates the account after a sample; the open bank contains `packets` packets.
-    pub(super) fn sampled(&mut self, packets: u64, worker: &Reader, now_ns: u64) {
+    pub(super) fn sampled(&mut self, packets: u64, worker: &SnapshotReader, now_ns: u64) {
         let (packets, times) = (self.closed + packets, self.meter.times());
         let batches = self.meter.batches.load(Ordering::Relaxed);
         self.read(
@@ -124,7 +124,7 @@ impl LoadHistory {
     }
 
     /// Updates the account after a rotation that closed a bank with `packets` packets.
-    pub(super) fn rotated(&mut self, packets: u64, worker: &Reader, now_ns: u64) {
+    pub(super) fn rotated(&mut self, packets: u64, worker: &SnapshotReader, now_ns: u64) {
         self.closed += packets;
         self.sampled(0, worker, now_ns);
     }
@@ -135,12 +135,12 @@ impl LoadHistory {
         // move to another.
         let times: [u64; 3] =
             std::array::from_fn(|doing| reading.times[doing].saturating_sub(from.times[doing]));
-        let load = Load {
+        let load = WorkerLoad {
             end_ns,
             lasted_ns: times.iter().sum(),
-            with_packets_ns: times[Doing::WithPackets as usize],
-            polling_ns: times[Doing::Polling as usize],
-            asleep_ns: times[Doing::Asleep as usize],
+            with_packets_ns: times[WorkerActivity::WithPackets as usize],
+            polling_ns: times[WorkerActivity::Polling as usize],
+            asleep_ns: times[WorkerActivity::Asleep as usize],
             cpu_ns: cpu::MEASURED.then_some(reading.cpu_ns.saturating_sub(from.cpu_ns)),
             packets: reading.packets.saturating_sub(from.packets),
             batches: reading.batches.saturating_sub(from.batches),
@@ -156,7 +156,7 @@ impl LoadHistory {
     }
 
     /// Returns the recent load.
-    pub(super) fn load(&self) -> Option<Load> {
+    pub(super) fn load(&self) -> Option<WorkerLoad> {
         self.load
     }
 }
@@ -164,14 +164,14 @@ impl LoadHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::port::{Frame, Port, Received, WorkerConfig};
+    use crate::poll::port::{Port, PortFrame, Received, WorkerConfig};
     use crate::poll::timed_port::TimedPort;
 
     /// Port that returns a given sequence of results.
     struct Scripted(Vec<Received>);
 
     impl Port for Scripted {
-        fn receive(&mut self, _: &mut impl FnMut(Frame<'_>)) -> Received {
+        fn receive(&mut self, _: &mut impl FnMut(PortFrame<'_>)) -> Received {
             self.0.pop().unwrap_or(Received::Ended)
         }
 

@@ -7,7 +7,7 @@
 //!    [`State`](flowgauge_core::State). Sketches that need much memory are
 //!    [shared](flowgauge_core::Shared) by all workers.
 //! 3. If only distinct flows are measured, packets are counted in batches, with the best
-//!    [`Instructions`] that the CPU has ([`Batch`]). Otherwise they go through [`Passes`], one
+//!    [`Instructions`] that the CPU has ([`Batch`]). Otherwise they go through [`PacketBuffers`], one
 //!    measurement after the other.
 //!
 //! # Lifecycle of a window
@@ -36,13 +36,13 @@ mod worker;
 mod worker_config;
 
 pub use batch::{Batch, BatchWriter};
-pub use gate::{Advance, Gate, Pace};
-pub use passes::Passes;
+pub use gate::{Advance, Pace, WorkerBarrier};
+pub use passes::PacketBuffers;
 pub use vector::instructions::{Instructions, NotAvailable, VARIABLE as INSTRUCTIONS_VARIABLE};
 
 pub use crate::poll_mode::PollMode;
 
-use crate::capabilities::{Capabilities, Clock};
+use crate::capabilities::{Capabilities, TimestampClock};
 use crate::delay_samples::DelaySampleQueue;
 use crate::error::Error;
 use crate::hash_key::HashWords;
@@ -51,15 +51,15 @@ use crate::snapshot::{Adopted, Snapshot, Truth};
 use crate::spares::BankPool;
 use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
-use crate::tally::Tally;
+use crate::tally::CountRange;
 use crate::{Dataplane, Event};
 use delay_samples::{DelaySampleReceiver, delay_sample_channel};
 use flowgauge_core::Zeroed;
-use flowgauge_core::delay::{Admission, DelaySample, Kind};
-use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, WideBank};
-use handoff::{Reader, handoff};
+use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
+use flowgauge_core::{BANKS, HashIdentity, PersistentBank, Settings, Sharing, WindowTotals};
+use handoff::{SnapshotReader, handoff};
 use meter::LoadHistory;
-use port::{Port, Ports, Source, Waker, WorkerConfig};
+use port::{Port, PortSource, Ports, Waker, WorkerConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
@@ -108,11 +108,11 @@ type Body = Box<dyn FnOnce(HashWords) + Send>;
 pub struct Poll {
     capabilities: Capabilities,
     options: Options,
-    gate: Arc<Gate>,
-    source: Arc<dyn Source>,
+    gate: Arc<WorkerBarrier>,
+    source: Arc<dyn PortSource>,
     truth: Option<Arc<ExactFlows>>,
     stop: Arc<AtomicBool>,
-    readers: Vec<Reader>,
+    readers: Vec<SnapshotReader>,
     /// Banks for the sums over workers.
     sums: BankPool,
     /// Time accounting of the workers.
@@ -146,7 +146,8 @@ impl Poll {
             / 2;
         let truth = options.truth.then(|| Arc::new(ExactFlows::new(options.settings, covered_ns)));
         let stop = Arc::new(AtomicBool::new(false));
-        let clock = if gate.pace() == Pace::Trace { Clock::TRACE } else { Clock::KERNEL };
+        let clock =
+            if gate.pace() == Pace::Trace { TimestampClock::TRACE } else { TimestampClock::KERNEL };
         let capabilities = Capabilities {
             clock,
             delay_samples: true,
@@ -214,13 +215,13 @@ impl Poll {
 
     /// Returns the gate of the traffic, for a clock in trace time.
     #[must_use]
-    pub fn gate(&self) -> Arc<Gate> {
+    pub fn gate(&self) -> Arc<WorkerBarrier> {
         Arc::clone(&self.gate)
     }
 
     /// Returns the source of the packets, for progress reports.
     #[must_use]
-    pub fn source(&self) -> Arc<dyn Source> {
+    pub fn source(&self) -> Arc<dyn PortSource> {
         Arc::clone(&self.source)
     }
 
@@ -289,9 +290,9 @@ impl Poll {
     fn snapshot(
         &self,
         hash: HashIdentity,
-        bank: Arc<WideBank>,
+        bank: Arc<WindowTotals>,
         index: usize,
-        lasting: Option<Box<Lasting>>,
+        lasting: Option<Box<PersistentBank>>,
         window: Option<u64>,
     ) -> Snapshot {
         let total = self.truth.as_ref().map_or(0, |truth| truth.total());
@@ -341,12 +342,12 @@ impl Dataplane for Poll {
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
         let hash = self.started("sample")?;
-        self.readers.iter_mut().for_each(Reader::request_sample);
+        self.readers.iter_mut().for_each(SnapshotReader::request_sample);
         self.wait("sample")?;
         self.read_clock();
         let settings = &self.options.settings;
         let active = self.readers.first().map_or(0, |reader| reader.closed_index() ^ 1);
-        let mut lasting = settings.lasts().then(Lasting::boxed);
+        let mut lasting = settings.lasts().then(PersistentBank::boxed);
         let mut truth = None;
         let now = unix_time();
         let bank = self.sums.fill(settings, |bank| {
@@ -369,13 +370,13 @@ impl Dataplane for Poll {
         let hash = self.started("rotate")?;
         if !self.rotating {
             self.source.rotating();
-            self.readers.iter_mut().for_each(Reader::request_flip);
+            self.readers.iter_mut().for_each(SnapshotReader::request_flip);
             self.rotating = true;
         }
         self.wait("rotate")?;
         self.read_clock();
         let settings = &self.options.settings;
-        let closed = self.readers.first().map_or(0, Reader::closed_index);
+        let closed = self.readers.first().map_or(0, SnapshotReader::closed_index);
         let now = unix_time();
         let mut missing = None;
         let bank = self.sums.fill(settings, |bank| {
@@ -415,7 +416,7 @@ impl Dataplane for Poll {
         // Workers send all samples of a bank before they leave it.
         self.drain();
         snapshot.delay_samples = self.delay_samples.close();
-        let cpu_ns: u64 = self.readers.iter().map(Reader::cpu_ns).sum();
+        let cpu_ns: u64 = self.readers.iter().map(SnapshotReader::cpu_ns).sum();
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         // CPU time would make a replay irreproducible.
         let is_reported = cpu::MEASURED && self.gate.pace() != Pace::Trace;
@@ -427,9 +428,9 @@ impl Dataplane for Poll {
         Ok(())
     }
 
-    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+    fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
         self.started("set shares")?;
-        let idle = self.readers.first().map_or(0, Reader::closed_index);
+        let idle = self.readers.first().map_or(0, SnapshotReader::closed_index);
         admissions.iter().for_each(|(kind, admission)| {
             self.shared_sketches.lasting.delay.shares.set(idle, *kind, *admission)
         });
@@ -453,7 +454,7 @@ impl Dataplane for Poll {
         Ok(self.source.losses())
     }
 
-    fn received(&mut self) -> Result<Option<Tally>, Error> {
+    fn received(&mut self) -> Result<Option<CountRange>, Error> {
         Ok(self.source.received())
     }
 

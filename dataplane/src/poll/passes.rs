@@ -5,9 +5,9 @@
 //! the cache holds only the frames prefetched from memory.
 
 use super::delay_samples::DelaySampleSender;
-use super::port::Frame;
+use super::port::PortFrame;
 use flowgauge_core::delay::sample::{CAPACITY, PER_PACKET};
-use flowgauge_core::{Active, Arrival, Context, Link, Observation, Record};
+use flowgauge_core::{Active, Arrival, Context, CountFrames, Link, Observation};
 
 /// Packets per pass: 4 KiB of observations.
 const LENGTH: usize = 64;
@@ -15,34 +15,34 @@ const LENGTH: usize = 64;
 const _: () = assert!(LENGTH * PER_PACKET <= CAPACITY, "room for the delay samples of a pass");
 
 /// Buffered packets that no measurement has processed yet. The bank is incomplete until they are
-/// [flushed](Passes::flush).
-pub struct Passes {
+/// [flushed](PacketBuffers::flush).
+pub struct PacketBuffers {
     observations: [Observation; LENGTH],
     length: usize,
     /// Destination of delay samples, if enabled.
     delay_samples: Option<DelaySampleSender>,
 }
 
-impl Default for Passes {
+impl Default for PacketBuffers {
     fn default() -> Self {
-        Passes { observations: [Observation::EMPTY; LENGTH], length: 0, delay_samples: None }
+        PacketBuffers { observations: [Observation::EMPTY; LENGTH], length: 0, delay_samples: None }
     }
 }
 
-impl Passes {
+impl PacketBuffers {
     /// Creates an empty buffer with a destination for delay samples.
     pub(super) fn with(delay_samples: Option<DelaySampleSender>) -> Self {
-        Passes { delay_samples, ..Self::default() }
+        PacketBuffers { delay_samples, ..Self::default() }
     }
 
-    /// Counts a frame that arrived at `timestamp` like [`Record::record`], at once or at the next
-    /// [`flush`](Self::flush). `KEYED` as in [`Record::observe`].
+    /// Counts a frame that arrived at `timestamp` like [`CountFrames::record`], at once or at the next
+    /// [`flush`](Self::flush). `KEYED` as in [`CountFrames::observe`].
     #[inline(always)]
     pub fn record<const KEYED: bool>(
         &mut self,
         active: &mut Active<'_>,
         context: &Context<'_>,
-        frame: &Frame<'_>,
+        frame: &PortFrame<'_>,
         timestamp: u64,
     ) {
         // Nearly all frames are Ethernet: with a constant link layer the compiler removes all
@@ -78,7 +78,7 @@ impl Passes {
 fn observe_unlikely<const KEYED: bool>(
     active: &mut Active<'_>,
     context: &Context<'_>,
-    frame: &Frame<'_>,
+    frame: &PortFrame<'_>,
     observation: &mut Observation,
 ) -> bool {
     active.observe::<KEYED, _, _>(context, frame.link, frame.bytes, observation)
@@ -93,7 +93,8 @@ mod tests {
     use flowgauge_core::heavy::{self, Algorithm};
     use flowgauge_core::sketch::{self, SketchKind};
     use flowgauge_core::{
-        Grid, HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, WideBank, membership,
+        Grid, HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, WindowTotals,
+        membership,
     };
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
@@ -139,7 +140,7 @@ mod tests {
             let context = Context::new(settings, &tabulation, Sharing::Alone).with_slots(100);
             let (one_by_one_shared, shared) = (Shared::boxed(), Shared::boxed());
             let (mut one_by_one, mut in_passes) = (State::boxed(), State::boxed());
-            let mut passes = Passes::default();
+            let mut passes = PacketBuffers::default();
             let mut rest = packets.iter().cycle().zip(1000..);
             for length in 0..=2 * LENGTH + 2 {
                 let mut active = in_passes.active(&shared, 0);
@@ -151,7 +152,7 @@ mod tests {
                         bytes.as_slice(),
                         Arrival::new(wire_length, timestamp),
                     );
-                    let frame = Frame { bytes, wire_length, timestamp, link: *link };
+                    let frame = PortFrame { bytes, wire_length, timestamp, link: *link };
                     match settings.hash {
                         HashMode::Keyed => {
                             passes.record::<true>(&mut active, &context, &frame, timestamp)
@@ -165,7 +166,7 @@ mod tests {
                 assert!(one_by_one == in_passes, "{settings:?}, after a batch of {length}");
             }
             let sketches = |shared: &Shared| {
-                let mut sum = WideBank::boxed();
+                let mut sum = WindowTotals::boxed();
                 sum.merge_shared(&shared.banks[0], &settings);
                 sum
             };

@@ -4,8 +4,8 @@
 //! runs out of packets never reads it.
 
 use super::cpu;
-use super::meter::{Doing, LoadMeter, increase};
-use super::port::{Frame, Port, Received};
+use super::meter::{LoadMeter, WorkerActivity, increase};
+use super::port::{Port, PortFrame, Received};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ impl<P: Port> TimedPort<P> {
         TimedPort { port, meter, accounted, streak: 0 }
     }
 
-    fn account(&mut self, doing: Doing) {
+    fn account(&mut self, doing: WorkerActivity) {
         let now = Instant::now();
         self.meter.add(doing, now - self.accounted);
         self.accounted = now;
@@ -39,17 +39,21 @@ impl<P: Port> TimedPort<P> {
     fn found_packets(&mut self) {
         increase(&self.meter.batches, 1);
         if self.streak == 0 {
-            self.account(Doing::WithPackets);
-            self.meter.begin(Doing::WithPackets);
+            self.account(WorkerActivity::WithPackets);
+            self.meter.begin(WorkerActivity::WithPackets);
         }
         self.streak = 2.min(self.streak + 1);
     }
 
     fn found_nothing(&mut self) {
         // The first busy poll is already accounted for; only this one remains.
-        self.account(if self.streak > 1 { Doing::WithPackets } else { Doing::Polling });
+        self.account(if self.streak > 1 {
+            WorkerActivity::WithPackets
+        } else {
+            WorkerActivity::Polling
+        });
         if self.streak > 0 {
-            self.meter.begin(Doing::Polling);
+            self.meter.begin(WorkerActivity::Polling);
             self.streak = 0;
         }
     }
@@ -57,7 +61,7 @@ impl<P: Port> TimedPort<P> {
 
 impl<P: Port> TimedPort<P> {
     #[inline(always)]
-    pub(super) fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    pub(super) fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let received = self.port.receive(sink);
         match received {
             Received::Frames => self.found_packets(),
@@ -67,9 +71,9 @@ impl<P: Port> TimedPort<P> {
     }
 
     pub(super) fn wait(&mut self, most: Duration) {
-        self.meter.begin(Doing::Asleep);
+        self.meter.begin(WorkerActivity::Asleep);
         self.port.wait(most);
-        self.account(Doing::Asleep);
-        self.meter.begin(Doing::Polling);
+        self.account(WorkerActivity::Asleep);
+        self.meter.begin(WorkerActivity::Polling);
     }
 }

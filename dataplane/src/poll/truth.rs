@@ -2,7 +2,7 @@
 
 use flowgauge_core::Zeroed;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::reorder::{ExactReorder, Prefix};
+use flowgauge_core::reorder::{ExactReorder, PrefixCounts};
 use flowgauge_core::{
     BANKS, ENTROPIES, Exact, FlowKey, KeyKind, MeasurementKind, Observation, Settings, sketch,
 };
@@ -119,7 +119,7 @@ impl ExactFlows {
     }
 
     /// Takes the exact counts per prefix of a bank.
-    pub(super) fn take_prefixes(&self, bank: usize) -> Option<Vec<Prefix>> {
+    pub(super) fn take_prefixes(&self, bank: usize) -> Option<Vec<PrefixCounts>> {
         Some(self.locked_reorder()?.take(bank))
     }
 

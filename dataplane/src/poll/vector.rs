@@ -17,7 +17,7 @@ mod neon;
 pub(super) const CAPACITY: usize = 256;
 
 /// One word of four bytes of each key, as it is in memory.
-pub(super) type Column = [u32; CAPACITY];
+pub(super) type KeyWords = [u32; CAPACITY];
 
 /// Register updates of a batch of keys.
 #[repr(C, align(64))]
@@ -52,7 +52,7 @@ pub(super) trait Vectors: Send {
     /// The tables are those that it was created for.
     fn split(
         &self,
-        columns: &[Column],
+        columns: &[KeyWords],
         groups: usize,
         tabulation: &Tabulation,
         updates: &mut RegisterUpdates,

@@ -5,17 +5,19 @@
 
 use super::PollMode;
 use super::batch::Batch;
-use super::gate::{Gate, Pace};
-use super::handoff::Writer;
-use super::passes::Passes;
-use super::port::{Frame, Port, Received};
+use super::gate::{Pace, WorkerBarrier};
+use super::handoff::SnapshotWriter;
+use super::passes::PacketBuffers;
+use super::port::{Port, PortFrame, Received};
 use super::timed_port::TimedPort;
 use super::truth::{ExactFlows, PacketKey};
 use super::vector::instructions::Instructions;
 use super::worker_config::WorkerConfig;
 use crate::hash_key::HashWords;
 use flowgauge_core::parse::{counted, transport};
-use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing};
+use flowgauge_core::{
+    Arrival, Context, HashMode, KeyKind, Observation, RequiredFields, Settings, Sharing,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -49,7 +51,7 @@ impl WorkerConfig {
         let (keys, seen) = (Vec::new(), Vec::new());
         let (batch, passes) = (
             Batch::new(&settings, &tabulation, Instructions::in_use()),
-            Passes::with(delay_samples),
+            PacketBuffers::with(delay_samples),
         );
         Worker {
             port,
@@ -74,18 +76,18 @@ impl WorkerConfig {
 struct Worker<P> {
     port: TimedPort<P>,
     poll_mode: PollMode,
-    writer: Writer,
+    writer: SnapshotWriter,
     sharing: Sharing,
     settings: Settings,
     tabulation: HashWords,
     slot_ns: u64,
     truth: Option<Arc<ExactFlows>>,
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
     stop: Arc<AtomicBool>,
     keys: Vec<PacketKey>,
     seen: Vec<Observation>,
     batch: Option<Box<Batch>>,
-    passes: Passes,
+    passes: PacketBuffers,
 }
 
 impl<P: Port> Worker<P> {
@@ -162,7 +164,7 @@ impl<P: Port> Worker<P> {
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
         let mut batch_writer = batch.fill(self.writer.active(), &context);
-        let received = self.port.receive(&mut |frame: Frame<'_>| {
+        let received = self.port.receive(&mut |frame: PortFrame<'_>| {
             // Inside the closure, so that the key is a constant.
             batch_writer.record::<KEYED, INNER>(const { KeyKind::ALL[KEY] }, &frame);
         });
@@ -170,16 +172,17 @@ impl<P: Port> Worker<P> {
         received
     }
 
-    /// Counts one batch of the port for any settings; `KEYED` as in [`Passes::record`].
+    /// Counts one batch of the port for any settings; `KEYED` as in [`PacketBuffers::record`].
     fn receive_passes<const KEYED: bool>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
         let truth = self.truth.as_deref();
-        let looks_at_clock = self.gate.pace() != Pace::Trace && context.needs.has(Needs::TIME);
+        let looks_at_clock =
+            self.gate.pace() != Pace::Trace && context.needs.has(RequiredFields::TIME);
         let bank_index = self.writer.bank();
         let mut active = self.writer.active();
         let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);
-        let received = self.port.receive(&mut |frame: Frame<'_>| {
+        let received = self.port.receive(&mut |frame: PortFrame<'_>| {
             let timestamp = if looks_at_clock { unix_time() } else { frame.timestamp };
             passes.record::<KEYED>(&mut active, &context, &frame, timestamp);
             if let Some(truth) = truth
@@ -230,7 +233,7 @@ pub(super) fn unix_time() -> u64 {
 }
 
 /// Notifies a waiting controller when the worker panics.
-struct Alarm(Arc<Gate>);
+struct Alarm(Arc<WorkerBarrier>);
 
 impl Drop for Alarm {
     fn drop(&mut self) {

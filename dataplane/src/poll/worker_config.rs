@@ -1,8 +1,8 @@
 //! Configuration of a worker.
 
 use super::delay_samples::DelaySampleSender;
-use super::gate::Gate;
-use super::handoff::Writer;
+use super::gate::WorkerBarrier;
+use super::handoff::SnapshotWriter;
 use super::meter::LoadMeter;
 use super::truth::ExactFlows;
 use crate::hash_key::HashWords;
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 pub struct WorkerConfig {
     pub(super) meter: Arc<LoadMeter>,
     pub(super) poll_mode: PollMode,
-    pub(super) writer: Writer,
+    pub(super) writer: SnapshotWriter,
     pub(super) delay_samples: Option<DelaySampleSender>,
     pub(super) sharing: Sharing,
     pub(super) settings: Settings,
@@ -23,6 +23,6 @@ pub struct WorkerConfig {
     /// Length of a slot of staggered registers, in nanoseconds.
     pub(super) slot_ns: u64,
     pub(super) truth: Option<Arc<ExactFlows>>,
-    pub(super) gate: Arc<Gate>,
+    pub(super) gate: Arc<WorkerBarrier>,
     pub(super) stop: Arc<AtomicBool>,
 }

@@ -28,7 +28,7 @@ pub(super) struct Array {
 
 /// Contents of a bank of an array: the elements of each pipe. The second value is zero for elements
 /// with one value.
-pub(super) type Cells = Vec<Vec<[u32; 2]>>;
+pub(super) type BankCells = Vec<Vec<[u32; 2]>>;
 
 /// Checks that a register or counter can be copied at once.
 pub(super) fn check_syncs(table: &Table) -> Result<(), Failure> {
@@ -93,13 +93,13 @@ impl Array {
         table: &Table,
         bank: usize,
         answer: &[proto::TableEntry],
-    ) -> Result<Cells, Failure> {
+    ) -> Result<BankCells, Failure> {
         let values = self
             .fields
             .iter()
             .map(|field| table.field(field).map_err(Failure::program))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut cells = Cells::new();
+        let mut cells = BankCells::new();
         let mut halves = [Vec::new(), Vec::new()];
         let elements = entries::indexed(table, names::REGISTER_INDEX, self.of_bank(bank), answer)?;
         for (index, message) in self.of_bank(bank).zip(elements) {
@@ -149,7 +149,7 @@ impl Array {
     }
 
     /// Returns the non-empty elements in any pipe.
-    pub(super) fn raised(&self, cells: &Cells) -> Vec<usize> {
+    pub(super) fn raised(&self, cells: &BankCells) -> Vec<usize> {
         let is_raised = |index: &usize| {
             cells.iter().filter_map(|pipe| pipe.get(*index)).any(|values| *values != self.empty)
         };

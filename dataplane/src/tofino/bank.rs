@@ -1,13 +1,13 @@
 //! Banks of a switch: selects the one that counts, and reads one of them.
 
-use super::array::{Array, Cells};
+use super::array::{Array, BankCells};
 use super::entries;
 use super::program::Program;
 use super::session::Session;
 use super::{measurement, names};
 use crate::error::Failure;
-use flowgauge_core::delay::{Admission, Kind};
-use flowgauge_core::{Counters, Settings, WideBank, Zeroed};
+use flowgauge_core::delay::{Admission, DelayKind};
+use flowgauge_core::{Counters, Settings, WindowTotals, Zeroed};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use std::time::Duration;
 const STANDSTILL_TRIES: u32 = 8;
 
 /// A bank, with the parameters needed to read it.
-pub(super) struct Bank {
+pub(super) struct SwitchBank {
     pub(super) number: usize,
     pub(super) settings: Settings,
     /// Requests that it admits.
-    pub(super) admissions: Vec<(Kind, Admission)>,
+    pub(super) admissions: Vec<(DelayKind, Admission)>,
     pub(super) arrays: Vec<Array>,
     /// Number of pipes that must answer.
     pub(super) pipes: usize,
@@ -27,7 +27,7 @@ pub(super) struct Bank {
 
 /// Contents read of a bank.
 pub(super) struct Reading {
-    pub(super) bank: Arc<WideBank>,
+    pub(super) bank: Arc<WindowTotals>,
     /// Indices of the non-empty elements in any pipe, for each array.
     pub(super) raised: Vec<Vec<usize>>,
     /// Number of elements that changed while they were read, and were left out.
@@ -41,12 +41,12 @@ impl Reading {
     /// Merges arrays and counters over all pipes.
     fn of(
         settings: &Settings,
-        admissions: &[(Kind, Admission)],
+        admissions: &[(DelayKind, Admission)],
         arrays: &[Array],
-        cells: &[Cells],
+        cells: &[BankCells],
         counters: Counters,
     ) -> Self {
-        let mut bank = WideBank::counted();
+        let mut bank = WindowTotals::counted();
         let changed = Arc::get_mut(&mut bank).map_or(0, |bank| {
             bank.counters = counters;
             let changed = measurement::merge(settings, cells, bank);
@@ -96,7 +96,7 @@ pub(super) async fn read_arrays(
     program: &Program,
     arrays: &[Array],
     bank: usize,
-) -> Result<Vec<Cells>, Failure> {
+) -> Result<Vec<BankCells>, Failure> {
     let tables =
         arrays.iter().map(|array| program.table(&array.table)).collect::<Result<Vec<_>, _>>()?;
     session.sync(&tables).await?;
@@ -109,7 +109,7 @@ pub(super) async fn read_synced(
     program: &Program,
     arrays: &[Array],
     bank: usize,
-) -> Result<Vec<Cells>, Failure> {
+) -> Result<Vec<BankCells>, Failure> {
     let mut cells = Vec::with_capacity(arrays.len());
     for array in arrays {
         let table = program.table(&array.table)?;
@@ -123,9 +123,9 @@ pub(super) async fn read_synced(
 pub(super) async fn read_bank(
     session: &mut Session,
     program: &Program,
-    bank: &Bank,
+    bank: &SwitchBank,
 ) -> Result<(Counters, Reading, Counters), Failure> {
-    let Bank { number, settings, admissions, arrays, pipes } = bank;
+    let SwitchBank { number, settings, admissions, arrays, pipes } = bank;
     let (number, pipes) = (*number, *pipes);
     let before = read_counters(session, program, number).await?;
     let cells = read_arrays(session, program, arrays, number).await?;
@@ -140,7 +140,7 @@ pub(super) async fn read_bank(
 pub(super) async fn read_closed(
     session: &mut Session,
     program: &Program,
-    bank: &Bank,
+    bank: &SwitchBank,
     transit: Duration,
 ) -> Result<Reading, Failure> {
     for _ in 0..STANDSTILL_TRIES {

@@ -7,7 +7,7 @@ use super::table::{Content, DesiredState};
 use crate::error::Failure;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::Table;
-use flowgauge_bfruntime::{Entry, Place};
+use flowgauge_bfruntime::{Entry, EntryTarget};
 use flowgauge_core::Settings;
 
 /// Removes all entries of a table, or resets all elements of a register or counter, of both banks,
@@ -38,7 +38,7 @@ pub(super) async fn fill(
         updates.push(entries::update(
             table,
             proto::update::Type::Modify,
-            &Entry { place: Place::Default, data },
+            &Entry { place: EntryTarget::Default, data },
         )?);
     }
     for entry in &content.entries {
@@ -76,7 +76,7 @@ pub(super) async fn holds_content(
         .default
         .iter()
         .filter(|_| !has_key)
-        .map(|data| Entry { place: Place::Default, data: data.clone() });
+        .map(|data| Entry { place: EntryTarget::Default, data: data.clone() });
     let default: Vec<Entry> = default.collect();
     let mut expected: Vec<&Entry> = content.entries.iter().chain(&default).collect();
     expected.sort_by_key(|entry| entry.place.key().cloned());
@@ -124,7 +124,7 @@ pub(super) async fn set_changing(
             .iter()
             .filter(|default| same.is_none_or(|same| same.default.as_ref() != Some(*default)));
         let default: Vec<Entry> =
-            default.map(|data| Entry { place: Place::Default, data: data.clone() }).collect();
+            default.map(|data| Entry { place: EntryTarget::Default, data: data.clone() }).collect();
         let new = content.entries.iter().filter(is_new).chain(&default);
         let updates = new.map(|entry| entries::update(table, proto::update::Type::Modify, entry));
         session

@@ -49,7 +49,7 @@ mod table;
 mod times;
 
 pub use measurement::{Build, builds, definitions};
-pub use options::{Fec, Options, Port, Speed, Tls};
+pub use options::{Fec, Options, PortConfig, Speed, Tls};
 pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
 pub use times::{ReadTimes, TableTimes, read_times};
 
@@ -61,10 +61,10 @@ use crate::losses::Losses;
 use crate::snapshot::Snapshot;
 use crate::status::Status;
 use crate::tables::Tables;
-use crate::tally::Tally;
+use crate::tally::CountRange;
 use crate::{Adopted, Bounds, Dataplane, Event};
 use flowgauge_core::Settings;
-use flowgauge_core::delay::{Admission, DelaySample, Kind};
+use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use std::time::Duration;
 use switch::Switch;
 use tokio::runtime::Runtime;
@@ -159,7 +159,7 @@ impl Dataplane for Tofino {
         Ok(self.runtime.block_on(self.switch.delay_samples()))
     }
 
-    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+    fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
         self.operate("set shares", async |switch| switch.admit(admissions).await)
     }
 
@@ -179,7 +179,7 @@ impl Dataplane for Tofino {
         Ok(self.switch.ports().map(|ports| ports.losses().clone()).unwrap_or_default())
     }
 
-    fn received(&mut self) -> Result<Option<Tally>, Error> {
+    fn received(&mut self) -> Result<Option<CountRange>, Error> {
         Ok(self.switch.ports().and_then(|ports| ports.tally()))
     }
 

@@ -31,7 +31,7 @@ pub struct Options {
     /// Maximum updates per request.
     pub batch: usize,
     /// Ports to configure.
-    pub ports: Vec<Port>,
+    pub ports: Vec<PortConfig>,
     /// Pairs of ports, by their numbers within the device: frames are forwarded unchanged between
     /// both. Frames from all other ports are counted and dropped. Without any pair the switch keeps
     /// its present forwarding.
@@ -57,7 +57,7 @@ pub struct Tls {
 
 /// Configuration of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Port {
+pub struct PortConfig {
     /// Number within the device (`D_P` in the switch's port list).
     pub dev_port: u32,
     /// Speed.

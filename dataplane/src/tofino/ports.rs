@@ -2,13 +2,13 @@
 //! their MACs.
 
 use super::entries;
-use super::options::Port;
+use super::options::PortConfig;
 use super::program::Program;
 use super::session::Session;
 use crate::error::Failure;
 use crate::losses::{LossCause, Losses};
-use crate::tally::{Odometer, Tally};
-use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, Value, codec, fixed, proto};
+use crate::tally::{CountRange, Odometer};
+use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, Value, codec, fixed, proto};
 use std::time::{Duration, Instant};
 
 /// Interval of port reads within a window. A driver queries all MACs one after the other.
@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Counters summed over all ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counters {
+pub(super) struct PortTotals {
     /// Frames that arrived, except those that end in a MAC (pause frames).
     arrived: u64,
     with_error: u64,
@@ -25,22 +25,22 @@ pub(super) struct Counters {
 
 /// Counters of a switch's ports over time.
 #[derive(Debug)]
-pub(super) struct Ports {
+pub(super) struct SwitchPorts {
     odometer: Odometer,
     /// Counters when counting began, or after the switch was restarted.
-    before: Counters,
+    before: PortTotals,
     /// Losses before that.
     losses_earlier: Losses,
     losses: Losses,
-    tally: Option<Tally>,
+    tally: Option<CountRange>,
     last_read: Instant,
 }
 
-impl Ports {
+impl SwitchPorts {
     /// Creates the counters; counting began between these readings.
-    pub(super) fn new(before: Counters, after: Counters) -> Self {
+    pub(super) fn new(before: PortTotals, after: PortTotals) -> Self {
         let odometer = Odometer::new(before.arrived, after.arrived);
-        let mut ports = Ports {
+        let mut ports = SwitchPorts {
             odometer,
             before,
             losses_earlier: Losses::default(),
@@ -53,8 +53,8 @@ impl Ports {
     }
 
     /// Continues with the ports of a restarted switch; what it received before is unknown.
-    pub(super) fn followed_by(self, new: Ports) -> Ports {
-        Ports {
+    pub(super) fn followed_by(self, new: SwitchPorts) -> SwitchPorts {
+        SwitchPorts {
             odometer: Odometer::later(),
             losses_earlier: self.losses.clone(),
             losses: self.losses,
@@ -68,7 +68,7 @@ impl Ports {
     }
 
     /// Adds a reading.
-    pub(super) fn take(&mut self, now: Counters) {
+    pub(super) fn take(&mut self, now: PortTotals) {
         self.last_read = Instant::now();
         self.odometer.read(self.last_read, now.arrived);
         // A counter below its earlier value was reset and counts from zero.
@@ -85,7 +85,7 @@ impl Ports {
 
     /// Updates the tally after a bank was closed; `now` is a reading since then, `None` if it
     /// failed.
-    pub(super) fn closed(&mut self, now: Option<Counters>) {
+    pub(super) fn closed(&mut self, now: Option<PortTotals>) {
         let Some(now) = now else {
             self.tally = None;
             self.odometer = Odometer::later();
@@ -100,7 +100,7 @@ impl Ports {
     }
 
     /// Returns the frames received when the last bank was closed.
-    pub(super) fn tally(&self) -> Option<Tally> {
+    pub(super) fn tally(&self) -> Option<CountRange> {
         self.tally
     }
 }
@@ -111,7 +111,7 @@ impl Ports {
 pub(super) async fn configure(
     session: &mut Session,
     program: &Program,
-    port: &Port,
+    port: &PortConfig,
 ) -> Result<(), Failure> {
     let what = format!("configuring {} {}", fixed::PORT, port.dev_port);
     let table = program.table(fixed::PORT)?;
@@ -122,13 +122,13 @@ pub(super) async fn configure(
         (fixed::FEC.to_owned(), Value::Text(port.fec.on_switch().to_owned())),
         (fixed::PORT_ENABLE.to_owned(), Value::Bool(port.enable)),
     ];
-    let entry = Entry { place: Place::Key(key.clone()), data: Data { action: None, fields } };
+    let entry = Entry { place: EntryTarget::Key(key.clone()), data: Data { action: None, fields } };
     let insertion = entries::update(table, proto::update::Type::Insert, &entry)?;
     match session.write(&what, vec![insertion], 1).await {
         Err(failure) if failure.is_there() => {}
         done => return done,
     }
-    let request = Entry { place: Place::Key(key), data: Data::default() };
+    let request = Entry { place: EntryTarget::Key(key), data: Data::default() };
     let request = codec::encode_entry(table, &request).map_err(Failure::program)?;
     let request = proto::TableEntry { data: None, ..request };
     let answer = session.read_elements(table, vec![request]).await?;
@@ -145,7 +145,7 @@ pub(super) async fn configure(
 
 /// Returns whether an existing port is up or down as desired. A different speed or error correction
 /// is an error.
-fn is_as_wanted(port: &Port, entry: &Entry) -> Result<bool, Failure> {
+fn is_as_wanted(port: &PortConfig, entry: &Entry) -> Result<bool, Failure> {
     let wanted =
         [(fixed::SPEED, port.speed.on_switch()), (fixed::FEC, port.fec.on_switch().to_owned())];
     let mut differences = Vec::new();
@@ -177,7 +177,7 @@ const FIELDS: [&str; 5] =
 pub(super) async fn read(
     session: &mut Session,
     program: &Program,
-) -> Result<Option<Counters>, Failure> {
+) -> Result<Option<PortTotals>, Failure> {
     let table = program
         .table(fixed::PORT_COUNTERS)
         .ok()
@@ -190,7 +190,7 @@ pub(super) async fn read(
         }
         answer => answer?,
     };
-    let mut all = Counters::default();
+    let mut all = PortTotals::default();
     for message in &answer {
         let entry = entries::decode(program.schema(), table, message)?;
         let number = |name| {

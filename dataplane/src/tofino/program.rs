@@ -3,13 +3,13 @@
 
 use super::array::{self, Array};
 use super::measurement::{self, ROWS};
-use super::statement::Statement;
+use super::statement::StatedSettings;
 use super::table::{Content, DesiredState, MatchTable, TableContents};
 use super::{entries, hash, names};
-use crate::capabilities::{Capabilities, Clock};
+use crate::capabilities::{Capabilities, TimestampClock};
 use crate::error::Failure;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
-use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, proto};
+use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, proto};
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Program {
     schema: Schema,
-    statement: Statement,
+    statement: StatedSettings,
     /// Settings that it was compiled for, as it states them.
     pub(super) settings: Settings,
 }
@@ -28,7 +28,7 @@ impl Program {
     /// nothing can be missing later.
     pub(super) fn new(schema: Schema) -> Result<Self, Failure> {
         check(&schema)?;
-        let statement = Statement::read(&schema)?;
+        let statement = StatedSettings::read(&schema)?;
         let settings = measurement::settings(&statement)?;
         let program = Program { schema, statement, settings };
         let schema = &program.schema;
@@ -46,7 +46,7 @@ impl Program {
     }
 
     /// Returns the compiler definitions that the program states.
-    pub(super) fn statement(&self) -> &Statement {
+    pub(super) fn statement(&self) -> &StatedSettings {
         &self.statement
     }
 
@@ -141,7 +141,7 @@ impl Program {
             rows: ROWS..=ROWS,
             inner: false,
             atomic_snapshots: false,
-            clock: Clock::SWITCH,
+            clock: TimestampClock::SWITCH,
             ..Capabilities::of_core("tofino", address.to_owned(), 1)
         };
         measurement::ALL
@@ -206,7 +206,11 @@ impl Program {
             names::SET_BANK,
             &[(names::BANK_PARAMETER, vec![(bank & 1) as u8])],
         )?;
-        entries::update(table, proto::update::Type::Modify, &Entry { place: Place::Default, data })
+        entries::update(
+            table,
+            proto::update::Type::Modify,
+            &Entry { place: EntryTarget::Default, data },
+        )
     }
 
     /// Decodes the active bank from an answer.
@@ -219,7 +223,7 @@ impl Program {
         let action = table.action(names::SET_BANK).map_err(Failure::program)?;
         let parameter = action.field(names::BANK_PARAMETER).map_err(Failure::program)?;
         match (entry.place, entry.data.action.as_deref(), entry.data.bytes(&parameter.name)) {
-            (Place::Default, Some(name), Some(&[bank])) if name == action.name => {
+            (EntryTarget::Default, Some(name), Some(&[bank])) if name == action.name => {
                 Ok(usize::from(bank))
             }
             _ => Err(Failure::answer(format!("the default entry of {} says no bank", table.name))),
@@ -330,7 +334,7 @@ impl Program {
             entries::update(
                 table,
                 proto::update::Type::Modify,
-                &Entry { place: Place::Key(key), data: data.clone() },
+                &Entry { place: EntryTarget::Key(key), data: data.clone() },
             )
         };
         indices.map(one).collect()

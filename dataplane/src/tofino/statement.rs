@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Values of a program's compiler definitions.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Statement(BTreeMap<String, u32>);
+pub(super) struct StatedSettings(BTreeMap<String, u32>);
 
 /// Returns the definition and the value of an annotation, if it states a setting.
 fn setting(annotation: &str) -> Option<(&str, &str)> {
@@ -19,7 +19,7 @@ fn setting(annotation: &str) -> Option<(&str, &str)> {
     definition.starts_with("FLOWGAUGE_").then(|| (definition, value.trim().trim_matches('"')))
 }
 
-impl Statement {
+impl StatedSettings {
     /// Reads the statement of a program.
     pub(super) fn read(schema: &Schema) -> Result<Self, Failure> {
         let table = schema.table(names::BANK).map_err(Failure::program)?;
@@ -30,7 +30,7 @@ impl Statement {
             })?;
             values.insert(definition.to_owned(), number);
         }
-        Ok(Statement(values))
+        Ok(StatedSettings(values))
     }
 
     /// Returns the value of a definition.

@@ -4,9 +4,9 @@ use super::{entries, names};
 use crate::error::Failure;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, TableKind};
-use flowgauge_bfruntime::{Data, Entry, Key, Match, Place};
+use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match};
 use flowgauge_core::BANKS;
-use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::delay::{Admission, DelayKind};
 
 /// Desired state of a switch.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(super) struct DesiredState {
     pub(super) tables: Tables,
     /// Admission of requests of each bank, per kind, if shares follow the traffic; kinds that are
     /// missing here follow the settings.
-    pub(super) admissions: [Vec<(Kind, Admission)>; BANKS],
+    pub(super) admissions: [Vec<(DelayKind, Admission)>; BANKS],
     /// Lowest and highest usual entropy, times 1024, if the switch watches one.
     pub(super) thresholds: [i32; 2],
 }
@@ -155,7 +155,7 @@ impl MatchTable {
                 Ok((table.key(field).map_err(Failure::program)?.name.clone(), matched))
             };
             let key = keys.into_iter().map(named_key).collect::<Result<Key, Failure>>()?;
-            Ok(Entry { place: Place::Key(key), data: data(values)? })
+            Ok(Entry { place: EntryTarget::Key(key), data: data(values)? })
         });
         let default = default.map(data);
         let (entries, default) = (entries.collect::<Result<_, _>>()?, default.transpose()?);

@@ -1,7 +1,7 @@
 //! Attachment of loaded programs to interfaces, and the programs and arrays of an object by name.
 
-use super::clsact::{Classifier, Owner};
-use super::link::Link;
+use super::clsact::{Classifier, FilterOwner};
+use super::link::ProgramLink;
 use super::object;
 use super::pins::Pins;
 use super::refusal::{Problem, attaching, io_error, loading, reason, refused};
@@ -9,7 +9,7 @@ use super::verifier::NotLoaded;
 use super::{Mode, Options};
 use crate::error::Error;
 use crate::interface::Interface;
-use crate::place::Place;
+use crate::place::CountingPoint;
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
 use aya::programs::xdp::XdpMode;
@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Returns the number of possible CPUs. It must be known: packets on other CPUs would not be
 /// counted.
-pub(super) fn cpus(place: &Place) -> Result<usize, Error> {
+pub(super) fn cpus(place: &CountingPoint) -> Result<usize, Error> {
     super::cpus().map_err(|error| {
         refused(
             place,
@@ -33,7 +33,7 @@ pub(super) fn cpus(place: &Place) -> Result<usize, Error> {
 }
 
 pub(super) fn array<'a>(
-    place: &Place,
+    place: &CountingPoint,
     programs: &'a Ebpf,
     name: &str,
 ) -> Result<&'a MapData, Error> {
@@ -60,7 +60,7 @@ pub(super) fn tcx<'a>(
 }
 
 pub(super) fn verify(
-    place: &Place,
+    place: &CountingPoint,
     options: &Options,
     programs: &mut Ebpf,
 ) -> Result<(), NotLoaded> {
@@ -71,22 +71,22 @@ pub(super) fn verify(
 /// Attaches the program to the interface of this index and link layer, loading it if needed.
 /// `pins`: the pins that will own it.
 pub(super) fn attach(
-    place: &Place,
+    place: &CountingPoint,
     index: u32,
     layer: Layer,
     mode: Mode,
     options: &Options,
     programs: &mut Ebpf,
     pins: Option<&Pins>,
-) -> Result<Link, Refusal> {
+) -> Result<ProgramLink, AttachRefusal> {
     with_program(layer, mode, options, programs, |program| match (mode, pins) {
-        (Mode::Tcx, _) => Link::tcx(program, index, place.direction),
-        (Mode::Clsact, Some(pins)) => pins.attach_classifier(program).map(Link::Classifier),
+        (Mode::Tcx, _) => ProgramLink::tcx(program, index, place.direction),
+        (Mode::Clsact, Some(pins)) => pins.attach_classifier(program).map(ProgramLink::Classifier),
         (Mode::Clsact, None) => {
-            Classifier::attach(program, index, place.direction, Owner::process())
-                .map(Link::Classifier)
+            Classifier::attach(program, index, place.direction, FilterOwner::process())
+                .map(ProgramLink::Classifier)
         }
-        (Mode::Native | Mode::Skb | Mode::Offload, _) => Link::xdp(program, index, mode),
+        (Mode::Native | Mode::Skb | Mode::Offload, _) => ProgramLink::xdp(program, index, mode),
     })
 }
 
@@ -99,23 +99,23 @@ pub(super) fn put(
     mode: Mode,
     options: &Options,
     programs: &mut Ebpf,
-    link: &Link,
-) -> Result<(), Refusal> {
+    link: &ProgramLink,
+) -> Result<(), AttachRefusal> {
     with_program(layer, mode, options, programs, |program| link.replace(program))
 }
 
 /// Reason why a program could not be installed.
-pub(super) enum Refusal {
+pub(super) enum AttachRefusal {
     Loading(NotLoaded),
     Attaching(io::Error),
 }
 
-impl Refusal {
+impl AttachRefusal {
     /// Converts the refusal to the caller's error.
-    pub(super) fn into_error(self, place: &Place, mode: Mode) -> Error {
+    pub(super) fn into_error(self, place: &CountingPoint, mode: Mode) -> Error {
         let problem = match &self {
-            Refusal::Loading(error) => loading(error),
-            Refusal::Attaching(error) => match native_limits(error, place, mode) {
+            AttachRefusal::Loading(error) => loading(error),
+            AttachRefusal::Attaching(error) => match native_limits(error, place, mode) {
                 Some(problem) => Problem(problem, reason(error)),
                 None => attaching(error, mode, GENERIC),
             },
@@ -125,8 +125,8 @@ impl Refusal {
 
     fn code(&self) -> Option<i32> {
         match self {
-            Refusal::Loading(error) => io_error(error),
-            Refusal::Attaching(error) => error.raw_os_error(),
+            AttachRefusal::Loading(error) => io_error(error),
+            AttachRefusal::Attaching(error) => error.raw_os_error(),
         }
     }
 
@@ -141,13 +141,13 @@ impl Refusal {
 
     /// Returns whether another hook may accept the program.
     pub(super) fn is_about_hook(&self) -> bool {
-        matches!(self, Refusal::Attaching(_))
+        matches!(self, AttachRefusal::Attaching(_))
             && !matches!(self.code(), Some(libc::EPERM | libc::EACCES | libc::ENODEV))
     }
 
     /// Returns a short reason, for the notice that names the hook used instead.
-    pub(super) fn reason(&self, place: &Place, mode: Mode) -> String {
-        let Refusal::Attaching(error) = self else {
+    pub(super) fn reason(&self, place: &CountingPoint, mode: Mode) -> String {
+        let AttachRefusal::Attaching(error) = self else {
             return "its program was not loaded".to_owned();
         };
         if mode != Mode::Native {
@@ -188,14 +188,14 @@ fn with_program<T>(
     options: &Options,
     programs: &mut Ebpf,
     mut used: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
-) -> Result<T, Refusal> {
+) -> Result<T, AttachRefusal> {
     let mut first = None;
     for name in options.programs(mode, layer) {
         let refusal = match program(mode, name, &options.settings, programs) {
-            Err(error) => Refusal::Loading(error),
+            Err(error) => AttachRefusal::Loading(error),
             Ok(program) => match used(program.as_fd()) {
                 Ok(done) => return Ok(done),
-                Err(error) => Refusal::Attaching(error),
+                Err(error) => AttachRefusal::Attaching(error),
             },
         };
         if !refusal.is_about_pieces() {
@@ -203,7 +203,7 @@ fn with_program<T>(
         }
         first.get_or_insert(refusal);
     }
-    Err(first.unwrap_or(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded))))
+    Err(first.unwrap_or(AttachRefusal::Loading(NotLoaded::new("", ProgramError::NotLoaded))))
 }
 
 /// Returns the loaded program, loading it if needed.
@@ -224,7 +224,7 @@ fn program<'a>(
 
 /// Describes the property of an interface that prevents its driver from running programs, as far as
 /// it can be derived from the kernel's error and the interface's limits.
-fn native_limits(error: &io::Error, place: &Place, mode: Mode) -> Option<String> {
+fn native_limits(error: &io::Error, place: &CountingPoint, mode: Mode) -> Option<String> {
     if mode != Mode::Native {
         return None;
     }

@@ -6,16 +6,17 @@
 //! `TCX_NEXT`) passes the packet to the next filter.
 //!
 //! A filter has no `bpf_link`: it stays when its process ends. Its name, which `tc filter show`
-//! prints, therefore contains its owner ([`Owner`]), and whether flowgauge created the queueing
+//! prints, therefore contains its owner ([`FilterOwner`]), and whether flowgauge created the queueing
 //! discipline. Filters of a killed process are found by that name; the filter of a
 //! [pinned](super::pins) program is found by the program's ID.
 
 use super::syscall;
 use crate::Event;
 use crate::interface::netlink::{
-    NLM_F_CREATE, NLM_F_EXCL, ROUTE, RTM_GETQDISC, TCMSG, Which, ask, attribute, change, find, word,
+    NLM_F_CREATE, NLM_F_EXCL, QueryScope, ROUTE, RTM_GETQDISC, TCMSG, ask, attribute, change, find,
+    word,
 };
-use crate::place::{Direction, Place};
+use crate::place::{CountingPoint, Direction};
 use nix::errno::Errno;
 use nix::net::if_::if_nameindex;
 use nix::sys::signal::kill;
@@ -87,12 +88,12 @@ fn read_text(value: &[u8]) -> String {
 
 /// Name of a filter's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Owner(String);
+pub(super) struct FilterOwner(String);
 
-impl Owner {
+impl FilterOwner {
     /// Returns the owner for a filter that ends with this process.
     pub(super) fn process() -> Self {
-        Owner(format!("process {}", process(std::process::id()).unwrap_or_default()))
+        FilterOwner(format!("process {}", process(std::process::id()).unwrap_or_default()))
     }
 
     /// Returns the owner for a filter that outlives processes: the holder of the lock of this pin
@@ -100,7 +101,7 @@ impl Owner {
     pub(super) fn pins(directory: &Path) -> Self {
         let path = directory.to_string_lossy();
         let (path, _) = path.split_at(path.floor_char_boundary(MAX_PATH_BYTES));
-        Owner(format!("pins {path}"))
+        FilterOwner(format!("pins {path}"))
     }
 
     /// Returns whether the owner is a pin directory that does not exist.
@@ -119,7 +120,7 @@ impl Owner {
         rest.strip_prefix(QDISC_MARK)
             .unwrap_or(rest)
             .strip_prefix(' ')
-            .map(|owner| Owner(owner.to_owned()))
+            .map(|owner| FilterOwner(owner.to_owned()))
     }
 
     fn name(&self, made_qdisc: bool) -> String {
@@ -185,8 +186,8 @@ impl Filter {
         (filter.handle != 0).then_some(filter)
     }
 
-    fn owner(&self) -> Option<Owner> {
-        Owner::from_name(&self.name)
+    fn owner(&self) -> Option<FilterOwner> {
+        FilterOwner::from_name(&self.name)
     }
 
     fn made_qdisc(&self) -> bool {
@@ -212,7 +213,7 @@ fn filters(index: u32, direction: Direction) -> io::Result<Vec<Filter>> {
 
 fn dump(index: u32, direction: Direction, info: u32) -> io::Result<Vec<Filter>> {
     let answers =
-        ask(ROUTE, RTM_GETTFILTER, Which::All, &message(index, 0, parent(direction), info))?;
+        ask(ROUTE, RTM_GETTFILTER, QueryScope::All, &message(index, 0, parent(direction), info))?;
     Ok(answers.iter().filter_map(|answer| Filter::parse(answer)).collect())
 }
 
@@ -226,7 +227,7 @@ fn all_filters(index: u32) -> io::Result<Vec<Filter>> {
 /// Returns the kind of the queueing discipline that contains an interface's filters: `clsact` or
 /// `ingress`.
 fn qdisc(index: u32) -> io::Result<Option<String>> {
-    let answers = ask(ROUTE, RTM_GETQDISC, Which::All, &message(index, 0, 0, 0))?;
+    let answers = ask(ROUTE, RTM_GETQDISC, QueryScope::All, &message(index, 0, 0, 0))?;
     let kind = |answer: &Vec<u8>| {
         let field = |at: usize| answer.get(at..at + 4).and_then(word);
         let is_it = field(4) == Some(index) && field(12) == Some(QDISC_PARENT);
@@ -275,7 +276,7 @@ fn remove_unused_qdisc(index: u32) -> io::Result<()> {
 pub(super) struct Classifier {
     index: u32,
     direction: Direction,
-    owner: Owner,
+    owner: FilterOwner,
     /// Reference that prevents reuse of the program's ID.
     program: OwnedFd,
     number: u32,
@@ -289,7 +290,7 @@ impl Classifier {
         program: BorrowedFd<'_>,
         index: u32,
         direction: Direction,
-        owner: Owner,
+        owner: FilterOwner,
     ) -> io::Result<Self> {
         let program = program.try_clone_to_owned()?;
         let number = syscall::program_number(&program)?;
@@ -304,7 +305,7 @@ impl Classifier {
         program: OwnedFd,
         index: u32,
         direction: Direction,
-        owner: Owner,
+        owner: FilterOwner,
     ) -> io::Result<Self> {
         let number = syscall::program_number(&program)?;
         let filters = filters(index, direction)?;
@@ -399,12 +400,12 @@ impl Drop for Classifier {
 /// Removes filters at a counting point whose process is dead, and those of these pins except for
 /// one program; the caller has the pins' lock. Returns what to report.
 pub(super) fn clean(
-    place: &Place,
+    place: &CountingPoint,
     index: u32,
     pins: Option<&Path>,
     except: Option<u32>,
 ) -> Vec<Event> {
-    let pins = pins.map(Owner::pins);
+    let pins = pins.map(FilterOwner::pins);
     let mut events = Vec::new();
     for filter in filters(index, place.direction).unwrap_or_default() {
         let Some(owner) = filter.owner().filter(|_| Some(filter.program) != except) else {
@@ -437,7 +438,7 @@ pub(super) fn clean(
 
 /// Returns the filters in this network namespace whose process is not known to run and whose pins
 /// do not exist, with their counting points.
-fn orphans(interface: Option<&str>) -> Vec<(Place, u32, Filter)> {
+fn orphans(interface: Option<&str>) -> Vec<(CountingPoint, u32, Filter)> {
     let mut orphans = Vec::new();
     for found in if_nameindex().iter().flat_map(|interfaces| interfaces.iter()) {
         let name = found.name().to_string_lossy().into_owned();
@@ -446,7 +447,7 @@ fn orphans(interface: Option<&str>) -> Vec<(Place, u32, Filter)> {
         }
         for direction in Direction::ALL {
             for filter in filters(found.index(), direction).unwrap_or_default() {
-                let is_orphan = |owner: Owner| {
+                let is_orphan = |owner: FilterOwner| {
                     if owner.is_process() {
                         owner.is_gone() != Some(false)
                     } else {
@@ -455,7 +456,7 @@ fn orphans(interface: Option<&str>) -> Vec<(Place, u32, Filter)> {
                 };
                 if filter.owner().is_some_and(is_orphan) {
                     orphans.push((
-                        Place { interface: name.clone(), direction },
+                        CountingPoint { interface: name.clone(), direction },
                         found.index(),
                         filter,
                     ));
@@ -467,12 +468,12 @@ fn orphans(interface: Option<&str>) -> Vec<(Place, u32, Filter)> {
 }
 
 /// Returns the counting points of orphaned filters.
-pub(super) fn left() -> Vec<Place> {
+pub(super) fn left() -> Vec<CountingPoint> {
     orphans(None).into_iter().map(|(place, ..)| place).collect()
 }
 
 /// Removes orphaned filters, of one interface or of all. Returns their counting points.
-pub(super) fn remove_left(interface: Option<&str>) -> io::Result<Vec<Place>> {
+pub(super) fn remove_left(interface: Option<&str>) -> io::Result<Vec<CountingPoint>> {
     orphans(interface)
         .into_iter()
         .map(|(place, index, filter)| filter.remove(index, place.direction).map(|()| place))
@@ -485,34 +486,36 @@ mod tests {
 
     #[test]
     fn a_name_leads_back_to_its_owner() {
-        for owner in [Owner::process(), Owner::pins(Path::new("/sys/fs/bpf/flow gauge/egress-3-1"))]
-        {
+        for owner in [
+            FilterOwner::process(),
+            FilterOwner::pins(Path::new("/sys/fs/bpf/flow gauge/egress-3-1")),
+        ] {
             for made in [false, true] {
-                assert_eq!(Owner::from_name(&owner.name(made)), Some(owner.clone()));
+                assert_eq!(FilterOwner::from_name(&owner.name(made)), Some(owner.clone()));
             }
         }
         for other in ["", "flowgauge_tcx:[7]", "flowgauge", "flowgauge+qdisc", "cil_from_netdev"] {
-            assert_eq!(Owner::from_name(other), None, "{other}");
+            assert_eq!(FilterOwner::from_name(other), None, "{other}");
         }
-        let long = Owner::pins(Path::new(&"ä".repeat(1000)));
+        let long = FilterOwner::pins(Path::new(&"ä".repeat(1000)));
         assert!(long.name(true).len() < 256);
     }
 
     #[test]
     fn a_process_is_gone_only_if_that_can_be_known() {
-        let own = Owner::process();
+        let own = FilterOwner::process();
         assert_eq!(own.is_gone(), Some(false));
-        let Owner(text) = &own;
+        let FilterOwner(text) = &own;
         let words: Vec<&str> = text.split(' ').collect();
         let [_, number, start, namespace] = words[..] else { panic!("{text}") };
         assert_eq!(
-            Owner(format!("process {number} {start}0 {namespace}")).is_gone(),
+            FilterOwner(format!("process {number} {start}0 {namespace}")).is_gone(),
             Some(true),
             "the number was given again"
         );
-        assert_eq!(Owner(format!("process {number} {start} {namespace}0")).is_gone(), None);
-        assert_eq!(Owner::pins(Path::new("/x")).is_gone(), None);
-        assert_eq!(Owner("process ".to_owned()).is_gone(), None);
+        assert_eq!(FilterOwner(format!("process {number} {start} {namespace}0")).is_gone(), None);
+        assert_eq!(FilterOwner::pins(Path::new("/x")).is_gone(), None);
+        assert_eq!(FilterOwner("process ".to_owned()).is_gone(), None);
     }
 
     #[test]

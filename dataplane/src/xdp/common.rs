@@ -12,12 +12,12 @@ use super::refusal::refused;
 use super::{Options, now_ns};
 use crate::Event;
 use crate::error::Error;
-use crate::place::Place;
+use crate::place::CountingPoint;
 use crate::tables::Tables;
 use aya::Ebpf;
 use aya::maps::MapData;
 use flowgauge_core::Settings;
-use flowgauge_core::kernel::Layout;
+use flowgauge_core::kernel::MemoryLayout;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use std::cell::Cell;
 use std::io;
@@ -38,8 +38,8 @@ pub(super) struct Common {
 
 impl Common {
     /// Creates the shared state for these counting points.
-    pub(super) fn of(places: &[Place], settings: &Settings) -> Result<Self, Error> {
-        let takes = places.len() > 1 && Layout::of(settings).together > 0;
+    pub(super) fn of(places: &[CountingPoint], settings: &Settings) -> Result<Self, Error> {
+        let takes = places.len() > 1 && MemoryLayout::of(settings).together > 0;
         let mount = takes.then(mount).transpose().map_err(|error| {
             let interface = places.first().map_or_else(String::new, |place| place.interface.clone());
             let problem = format!("cannot make a BPF file system, through which places share what they know of requests (needs CAP_SYS_ADMIN): {error}");
@@ -66,7 +66,7 @@ impl Common {
     /// Initialises the array if these programs are the first that use it.
     pub(super) fn prepare(
         &self,
-        place: &Place,
+        place: &CountingPoint,
         programs: &Ebpf,
         options: &Options,
         tables: &Tables,
@@ -82,7 +82,7 @@ impl Common {
     /// array is shared already.
     pub(super) fn adopt(
         &self,
-        place: &Place,
+        place: &CountingPoint,
         programs: &Ebpf,
         boot_ns: u64,
     ) -> Result<Option<Event>, Error> {
@@ -135,10 +135,10 @@ fn mount() -> io::Result<OwnedFd> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use super::super::{Keep, Mode, Options, Xdp};
-    use crate::place::{Direction, Place};
+    use super::super::{Mode, Options, Retention, Xdp};
+    use crate::place::{CountingPoint, Direction};
     use crate::{Dataplane, Tables};
-    use flowgauge_core::delay::{Kind, Kinds};
+    use flowgauge_core::delay::{DelayKind, Kinds};
     use flowgauge_core::{Settings, delay};
     use flowgauge_testing::on_veth;
     use flowgauge_traffic::veth::RECEIVER;
@@ -147,15 +147,17 @@ mod tests {
     fn clocks(places: &[Direction], adopt: bool) -> (Xdp, Vec<u64>) {
         let settings = Settings {
             delay: delay::Settings {
-                kinds: Kinds::NONE.with(Kind::Dns),
+                kinds: Kinds::NONE.with(DelayKind::Dns),
                 ..delay::Settings::DEFAULT
             },
             ..Settings::default()
         };
-        let pins = Some(Keep { directory: super::super::DIRECTORY.into(), adopt, leave: true });
-        let places = places
-            .iter()
-            .map(|direction| Place { interface: RECEIVER.0.to_owned(), direction: *direction });
+        let pins =
+            Some(Retention { directory: super::super::DIRECTORY.into(), adopt, leave: true });
+        let places = places.iter().map(|direction| CountingPoint {
+            interface: RECEIVER.0.to_owned(),
+            direction: *direction,
+        });
         let mut xdp = Xdp::at(
             places.collect(),
             Options { mode: Some(Mode::Tcx), pins, ..Options::new(settings) },

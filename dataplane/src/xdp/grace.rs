@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// Method by which a rotation waits for packets in flight. Both wait equally long for the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitMethod {
     /// The system call `membarrier`, unavailable on kernels with tickless CPUs (`nohz_full`).
     Membarrier,
     /// An update of a map of maps, after which the kernel waits until no program uses the old
@@ -18,41 +18,41 @@ pub enum Wait {
     MapOfMaps,
 }
 
-impl Wait {
+impl WaitMethod {
     /// Both methods, in the order of attempts.
-    pub const ALL: [Wait; 2] = [Wait::Membarrier, Wait::MapOfMaps];
+    pub const ALL: [WaitMethod; 2] = [WaitMethod::Membarrier, WaitMethod::MapOfMaps];
 
     /// Returns the name of the method.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Wait::Membarrier => "membarrier",
-            Wait::MapOfMaps => "map of maps",
+            WaitMethod::Membarrier => "membarrier",
+            WaitMethod::MapOfMaps => "map of maps",
         }
     }
 }
 
 /// A working method.
-pub(super) enum Grace {
+pub(super) enum GracePeriod {
     Membarrier,
     /// Outer and inner map.
     MapOfMaps(OwnedFd, OwnedFd),
 }
 
-impl Grace {
+impl GracePeriod {
     /// Returns the requested method, or the first that works.
-    pub(super) fn choose(wanted: Option<Wait>) -> io::Result<Self> {
+    pub(super) fn choose(wanted: Option<WaitMethod>) -> io::Result<Self> {
         match wanted {
-            Some(Wait::Membarrier) => Self::membarrier(),
-            Some(Wait::MapOfMaps) => Self::map_of_maps(),
+            Some(WaitMethod::Membarrier) => Self::membarrier(),
+            Some(WaitMethod::MapOfMaps) => Self::map_of_maps(),
             None => Self::membarrier().or_else(|_| Self::map_of_maps()),
         }
     }
 
-    pub(super) fn wait_of(&self) -> Wait {
+    pub(super) fn wait_of(&self) -> WaitMethod {
         match self {
-            Grace::Membarrier => Wait::Membarrier,
-            Grace::MapOfMaps(..) => Wait::MapOfMaps,
+            GracePeriod::Membarrier => WaitMethod::Membarrier,
+            GracePeriod::MapOfMaps(..) => WaitMethod::MapOfMaps,
         }
     }
 
@@ -60,7 +60,7 @@ impl Grace {
         let offered = membarrier(MEMBARRIER_CMD_QUERY)?;
         let global = libc::c_long::from(MEMBARRIER_CMD_GLOBAL);
         if offered & global != 0 {
-            Ok(Grace::Membarrier)
+            Ok(GracePeriod::Membarrier)
         } else {
             Err(io::ErrorKind::Unsupported.into())
         }
@@ -69,7 +69,7 @@ impl Grace {
     fn map_of_maps() -> io::Result<Self> {
         let inner = map(BPF_MAP_TYPE_ARRAY, 0)?;
         let outer = map(BPF_MAP_TYPE_ARRAY_OF_MAPS, inner.as_raw_fd())?;
-        let grace = Grace::MapOfMaps(outer, inner);
+        let grace = GracePeriod::MapOfMaps(outer, inner);
         // Tested now, so that a failure is known early.
         grace.wait()?;
         Ok(grace)
@@ -78,8 +78,8 @@ impl Grace {
     /// Waits until every program that is running now has finished.
     pub(super) fn wait(&self) -> io::Result<()> {
         let (outer, inner) = match self {
-            Grace::Membarrier => return membarrier(MEMBARRIER_CMD_GLOBAL).map(drop),
-            Grace::MapOfMaps(outer, inner) => (outer, inner),
+            GracePeriod::Membarrier => return membarrier(MEMBARRIER_CMD_GLOBAL).map(drop),
+            GracePeriod::MapOfMaps(outer, inner) => (outer, inner),
         };
         let (key, value) = (0_u32, inner.as_raw_fd());
         let mut update = MapUpdate {

@@ -3,7 +3,7 @@
 use super::attach::{tcx, xdp};
 use super::refusal::refused;
 use crate::error::Error;
-use crate::place::Place;
+use crate::place::CountingPoint;
 use aya::Ebpf;
 use aya::maps::{MapData, ProgramArray};
 use aya::programs::{TestRun, TestRunOptions};
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Injector of frames into a program, as if they had arrived at an interface.
 #[derive(Clone)]
-pub struct Injector {
-    pub(super) place: Place,
+pub struct ProgramInjector {
+    pub(super) place: CountingPoint,
     pub(super) program: &'static str,
     /// Whether it is a TCX program.
     pub(super) tcx: bool,
@@ -43,7 +43,7 @@ pub(super) fn locked(programs: &Programs) -> MutexGuard<'_, Option<Ebpf>> {
     programs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Injector {
+impl ProgramInjector {
     /// Counts one Ethernet frame of 14 bytes or more on this CPU.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ struct LinkInfo {
 }
 
 /// A program attached to an interface. Detached on drop, unless it is pinned.
-pub(super) enum Link {
+pub(super) enum ProgramLink {
     /// A `bpf_link`, of an XDP or TCX program.
     Bpf(OwnedFd),
     /// A filter of the `clsact` queueing discipline.
@@ -112,7 +112,7 @@ pub(super) struct Attachment {
     pub(super) index: Option<u32>,
 }
 
-impl Link {
+impl ProgramLink {
     /// Attaches an XDP program.
     pub(super) fn xdp(program: BorrowedFd<'_>, index: u32, mode: Mode) -> io::Result<Self> {
         let flags = match mode {
@@ -137,21 +137,21 @@ impl Link {
         let program = program.as_raw_fd();
         let mut create = LinkCreate { program, index, hooks: hooks as u32, flags, tcx: [0; 2] };
         // SAFETY: the structure of this command, which creates a descriptor and has no pointers.
-        unsafe { descriptor(BPF_LINK_CREATE, &mut create) }.map(Link::Bpf)
+        unsafe { descriptor(BPF_LINK_CREATE, &mut create) }.map(ProgramLink::Bpf)
     }
 
     /// Returns the descriptor to pin, so that the link outlives this process.
     pub(super) fn pinnable(&self) -> BorrowedFd<'_> {
         match self {
-            Link::Bpf(link) => link.as_fd(),
-            Link::Classifier(classifier) => classifier.program().as_fd(),
+            ProgramLink::Bpf(link) => link.as_fd(),
+            ProgramLink::Classifier(classifier) => classifier.program().as_fd(),
         }
     }
 
     /// Replaces the attached program without a gap. Not supported for a filter, which is recreated
     /// instead.
     pub(super) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        let Link::Bpf(link) = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let ProgramLink::Bpf(link) = self else { return Err(io::ErrorKind::Unsupported.into()) };
         let mut update = LinkUpdate {
             link: link.as_raw_fd(),
             program: program.as_raw_fd(),
@@ -167,8 +167,8 @@ impl Link {
     /// program.
     pub(super) fn detach(&self) -> io::Result<()> {
         let link = match self {
-            Link::Bpf(link) => link.as_raw_fd(),
-            Link::Classifier(classifier) => return classifier.detach(),
+            ProgramLink::Bpf(link) => link.as_raw_fd(),
+            ProgramLink::Classifier(classifier) => return classifier.detach(),
         };
         let mut detach = LinkDetach { link };
         // SAFETY: the structure of this command, which has no pointers.
@@ -178,8 +178,8 @@ impl Link {
     /// Returns where it is attached, and the program that runs there.
     pub(super) fn attachment(&self) -> io::Result<Attachment> {
         let link = match self {
-            Link::Bpf(link) => link,
-            Link::Classifier(classifier) => {
+            ProgramLink::Bpf(link) => link,
+            ProgramLink::Classifier(classifier) => {
                 return Ok(Attachment {
                     link: 0,
                     program: classifier.number(),
@@ -204,7 +204,7 @@ impl Link {
 
     /// Returns the IDs of the programs that run before this one.
     pub(super) fn before(&self, index: u32, direction: Direction) -> io::Result<Vec<u32>> {
-        if let Link::Classifier(classifier) = self {
+        if let ProgramLink::Classifier(classifier) = self {
             return classifier.before();
         }
         let link = self.attachment()?.link;

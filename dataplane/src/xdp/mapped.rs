@@ -7,9 +7,10 @@
 use crate::tables::Tables;
 use aya::maps::MapData;
 use flowgauge_core::delay::{Delay, Shares};
-use flowgauge_core::kernel::{Core, Head, Layout, SharedBanks};
+use flowgauge_core::kernel::{Core, Head, MemoryLayout, SharedBanks};
 use flowgauge_core::{
-    BANKS, Bank, Counters, Lasting, Listed, Settings, SharedBank, SharedLasting, WideBank, Zeroed,
+    BANKS, Bank, Counters, Listed, PersistentBank, Settings, SharedBank, SharedLasting,
+    WindowTotals, Zeroed,
 };
 use std::io;
 use std::mem::offset_of;
@@ -99,7 +100,7 @@ pub(super) struct AdmissionShares(Option<(Mapping, usize)>);
 impl AdmissionShares {
     /// Maps the shares.
     pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
-        let layout = Layout::of(settings);
+        let layout = MemoryLayout::of(settings);
         let start = layout.shared_lasting[Delay::INDEX] as usize + Shares::OFFSET;
         let follows = settings.delay.kinds.any() && settings.delay.follows;
         let mapping =
@@ -119,7 +120,7 @@ impl AdmissionShares {
 
 /// Initialises the array of persistent state before the first packet.
 pub(super) fn prepare(map: &MapData, settings: &Settings, tables: &Tables) -> io::Result<()> {
-    let layout = Layout::of(settings);
+    let layout = MemoryLayout::of(settings);
     if layout.together == 0 {
         return Ok(());
     }
@@ -144,7 +145,7 @@ pub(super) fn prepare(map: &MapData, settings: &Settings, tables: &Tables) -> io
 /// bank of their CPU's element at any time.
 pub(super) struct Cores {
     mapping: Mapping,
-    layout: Layout,
+    layout: MemoryLayout,
     /// Buffer that banks are copied to, one by one.
     bank: Box<Bank>,
 }
@@ -152,7 +153,7 @@ pub(super) struct Cores {
 impl Cores {
     /// Maps an array of `count` elements for these settings.
     pub(super) fn new(map: &MapData, count: usize, settings: &Settings) -> io::Result<Self> {
-        let layout = Layout::of(settings);
+        let layout = MemoryLayout::of(settings);
         Ok(Cores {
             mapping: Mapping::new(map, count, layout.core as usize)?,
             layout,
@@ -161,7 +162,7 @@ impl Cores {
     }
 
     /// Makes every CPU count in `bank` from its next packet on. Packets in flight may still be
-    /// counted in the other one until [`Grace::wait`](super::grace::Grace::wait) returns.
+    /// counted in the other one until [`Grace::wait`](super::grace::GracePeriod::wait) returns.
     pub(super) fn set_bank(&mut self, bank: u32) {
         for cpu in 0..self.mapping.count {
             let word = self.mapping.at(cpu, offset_of!(Core, bank), size_of::<u32>());
@@ -173,7 +174,7 @@ impl Cores {
 
     fn head(&self, cpu: usize, bank: usize) -> *const Head {
         self.mapping
-            .at(cpu, Layout::bank(bank, self.layout.bank), size_of::<Head>())
+            .at(cpu, MemoryLayout::bank(bank, self.layout.bank), size_of::<Head>())
             .cast_const()
             .cast()
     }
@@ -188,14 +189,14 @@ impl Cores {
 
     /// Adds a bank of all CPUs to `sum`. Each word is read atomically, but in an active bank
     /// packets may be counted between two words: callers compare the counters before and after.
-    pub(super) fn merge(&mut self, bank: usize, settings: &Settings, sum: &mut WideBank) {
+    pub(super) fn merge(&mut self, bank: usize, settings: &Settings, sum: &mut WindowTotals) {
         for cpu in 0..self.mapping.count {
             // SAFETY: within an element and aligned; heads are of integers, each of which both
             // sides load and store whole.
             let Head { counters, unopened } = unsafe { self.head(cpu, bank).read_volatile() };
             (self.bank.counters, self.bank.unopened) = (counters, unopened);
             let to = (&raw mut *self.bank).cast::<u64>();
-            let start = Layout::bank(bank, self.layout.bank);
+            let start = MemoryLayout::bank(bank, self.layout.bank);
             for ((offset, bytes), from) in Bank::used(settings).into_iter().zip(self.layout.own) {
                 let from = self.mapping.at(cpu, start + from as usize, bytes).cast_const();
                 // SAFETY: parts are within a bank and within `self.bank`, aligned to words, and of
@@ -211,19 +212,19 @@ impl Cores {
     pub(super) fn clear(&mut self, bank: usize) {
         let length = self.layout.bank as usize;
         for cpu in 0..self.mapping.count {
-            let start = self.mapping.at(cpu, Layout::bank(bank, self.layout.bank), length);
+            let start = self.mapping.at(cpu, MemoryLayout::bank(bank, self.layout.bank), length);
             // SAFETY: within an element, of integers, and no program touches it.
             unsafe { start.write_bytes(0, length) };
         }
     }
 
     /// Returns the persistent state, merged over all CPUs. Each word is read atomically.
-    pub(super) fn lasting(&self, settings: &Settings) -> Box<Lasting> {
-        let (mut all, mut one) = (Lasting::boxed(), Lasting::boxed());
+    pub(super) fn lasting(&self, settings: &Settings) -> Box<PersistentBank> {
+        let (mut all, mut one) = (PersistentBank::boxed(), PersistentBank::boxed());
         for cpu in 0..self.mapping.count {
             let to = (&raw mut *one).cast::<u64>();
             for ((offset, bytes), from) in
-                Lasting::used(settings).into_iter().zip(self.layout.lasting)
+                PersistentBank::used(settings).into_iter().zip(self.layout.lasting)
             {
                 let from = self.mapping.at(cpu, from as usize, bytes).cast_const();
                 // SAFETY: as in `merge`.

@@ -1,7 +1,7 @@
 //! The XDP backend: programs in the kernel count packets, with the code of `flowgauge-core`.
 //!
 //! # Path of a packet
-//! A program is attached at every counting point ([`Place`]): XDP for arriving packets, TCX for
+//! A program is attached at every counting point ([`CountingPoint`]): XDP for arriving packets, TCX for
 //! departing ones, or another hook that interface and kernel offer ([`Mode`]). It finds the
 //! [element](flowgauge_core::kernel) of its CPU in an array and counts there, in the active bank.
 //! Then the packet continues to the network stack. The programs are in `ebpf/`; this crate contains
@@ -11,7 +11,7 @@
 //! This process maps the array into its memory. A rotation stores the other bank's number in every
 //! element and waits until every program that has read the old number has finished. Then it adds up
 //! the old banks, and clears them once the window is published. Programs are detached when the
-//! process ends, unless they are [retained](Keep).
+//! process ends, unless they are [retained](Retention).
 //!
 //! # Where to look
 //! `hook`: one program at one counting point; `link` and `clsact`: attachment; `object`: the
@@ -44,11 +44,11 @@ mod verifier;
 mod watch;
 
 pub use cost::{Cost, costs, costs_are_measured};
-pub use grace::Wait;
-pub use inject::{Injector, Offload};
+pub use grace::WaitMethod;
+pub use inject::{Offload, ProgramInjector};
 pub use mode::Mode;
-pub use options::{Keep, Options, Task};
-pub use pins::{DIRECTORY, Left, MOUNT, detach, kept_key, left, supported};
+pub use options::{Options, Retention, Task};
+pub use pins::{AbandonedProgram, DIRECTORY, MOUNT, detach, kept_key, left, supported};
 pub use refusal::not_loaded;
 pub use trial::{Loaded, Trial, trials};
 
@@ -59,20 +59,20 @@ use crate::delay_samples::DelaySampleQueue;
 use crate::error::Error;
 use crate::interface::device;
 use crate::losses::Losses;
-use crate::place::{Direction, Place};
+use crate::place::{CountingPoint, Direction};
 use crate::snapshot::{Adopted, Part, Snapshot};
 use crate::spares::BankPool;
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
-use crate::tally::Tally;
+use crate::tally::CountRange;
 use crate::{Dataplane, Event};
 use common::Common;
 use flowgauge_core::Zeroed;
-use flowgauge_core::delay::{Admission, DelaySample, Kind};
+use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{Lasting, Link, Settings};
-use grace::Grace;
-use hook::{Hook, Hooked, State};
+use flowgauge_core::{Link, PersistentBank, Settings};
+use grace::GracePeriod;
+use hook::{AttachedHook, Hook, ProgramState};
 use inject::{Programs, locked};
 use std::io;
 use std::sync::Arc;
@@ -84,15 +84,15 @@ pub struct Xdp {
     options: Options,
     attach: bool,
     programs: Programs,
-    running: Option<Running>,
+    running: Option<RunningBackend>,
 }
 
 /// State of a running backend, once tables are installed.
-struct Running {
+struct RunningBackend {
     hooks: Vec<Hook>,
     tables: Tables,
     common: Common,
-    grace: Grace,
+    grace: GracePeriod,
     /// Banks for the sums over counting points.
     sums: BankPool,
     phase: Phase,
@@ -118,22 +118,22 @@ enum Phase {
 impl Xdp {
     /// Creates a backend that counts at these counting points once tables are installed.
     #[must_use]
-    pub fn at(places: Vec<Place>, options: Options) -> Self {
+    pub fn at(places: Vec<CountingPoint>, options: Options) -> Self {
         Self::new(places, options, true)
     }
 
-    /// Creates a backend without an interface, fed through its [`Injector`], for tests and
+    /// Creates a backend without an interface, fed through its [`ProgramInjector`], for tests and
     /// benchmarks.
     #[must_use]
     pub fn detached(direction: Direction, options: Options) -> Self {
         Self::new(
-            vec![Place { interface: "injected frames".to_owned(), direction }],
+            vec![CountingPoint { interface: "injected frames".to_owned(), direction }],
             options,
             false,
         )
     }
 
-    fn new(places: Vec<Place>, options: Options, attach: bool) -> Self {
+    fn new(places: Vec<CountingPoint>, options: Options, attach: bool) -> Self {
         let mut interfaces: Vec<&str> =
             places.iter().map(|place| place.interface.as_str()).collect();
         interfaces.dedup();
@@ -154,15 +154,24 @@ impl Xdp {
     /// Returns an injector of frames into the program; usable without an interface, once tables are
     /// installed.
     #[must_use]
-    pub fn injector(&self) -> Injector {
-        let place =
-            self.capabilities.places.first().cloned().unwrap_or_else(|| Place::ingress("nowhere"));
+    pub fn injector(&self) -> ProgramInjector {
+        let place = self
+            .capabilities
+            .places
+            .first()
+            .cloned()
+            .unwrap_or_else(|| CountingPoint::ingress("nowhere"));
         let mode = self.options.usual(place.direction);
         let program = self.options.program(mode, Link::Ethernet);
-        Injector { place, program, tcx: !mode.is_xdp(), programs: Arc::clone(&self.programs) }
+        ProgramInjector {
+            place,
+            program,
+            tcx: !mode.is_xdp(),
+            programs: Arc::clone(&self.programs),
+        }
     }
 
-    fn running(&mut self, operation: &'static str) -> Result<&mut Running, Error> {
+    fn running(&mut self, operation: &'static str) -> Result<&mut RunningBackend, Error> {
         let target = || self.capabilities.interface.clone();
         self.running.as_mut().ok_or_else(|| Error::NotStarted { operation, target: target() })
     }
@@ -170,8 +179,8 @@ impl Xdp {
 
 /// Returns how rotations wait for packets in flight on this machine; `None` if no method works.
 #[must_use]
-pub fn wait() -> Option<Wait> {
-    Grace::choose(None).ok().map(|grace| grace.wait_of())
+pub fn wait() -> Option<WaitMethod> {
+    GracePeriod::choose(None).ok().map(|grace| grace.wait_of())
 }
 
 /// Kernel file with the ranges of possible CPU numbers.
@@ -227,7 +236,7 @@ impl Dataplane for Xdp {
                 advice: advice.to_owned(),
             });
         }
-        let grace = Grace::choose(self.options.wait).map_err(|error| {
+        let grace = GracePeriod::choose(self.options.wait).map_err(|error| {
             let ways = "membarrier, which it does not offer with CPUs in nohz_full, or a map of maps, which takes CAP_BPF";
             let problem = format!("cannot wait for packets in flight: the kernel takes neither {ways}: {error}");
             Error::Kernel { interface: self.capabilities.interface.clone(), problem, source: Some(error) }
@@ -237,7 +246,7 @@ impl Dataplane for Xdp {
         let (mut any_adopted, mut events, mut begun) = (false, Vec::new(), Vec::new());
         let places = &self.capabilities.places;
         let common = Common::of(places, &self.options.settings)?;
-        let is_there = |place: &Place| device::index(&place.interface).is_some();
+        let is_there = |place: &CountingPoint| device::index(&place.interface).is_some();
         let any_is_there = places.iter().any(is_there);
         for place in places {
             let number = number_of(places, place);
@@ -247,7 +256,7 @@ impl Dataplane for Xdp {
                 true if any_is_there && !is_there(place) => hook::absent,
                 true => hook::attached,
             };
-            let Hooked { hook, adopted, programs, events: news } =
+            let AttachedHook { hook, adopted, programs, events: news } =
                 hook(place, number, &self.options, tables, &common)?;
             any_adopted |= adopted;
             events.extend(news);
@@ -269,7 +278,7 @@ impl Dataplane for Xdp {
         });
         events.extend(notices.map(Event::Notice));
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
-        let mut running = Running {
+        let mut running = RunningBackend {
             hooks,
             tables: tables.clone(),
             common,
@@ -299,7 +308,7 @@ impl Dataplane for Xdp {
     fn sample(&mut self) -> Result<Snapshot, Error> {
         let settings = self.options.settings;
         let running = self.running("sample")?;
-        let Running { hooks, tables, sums, .. } = running;
+        let RunningBackend { hooks, tables, sums, .. } = running;
         let snapshots = hooks.iter_mut().map(|hook| hook.sample(&settings, tables, sums)).collect();
         Ok(united(hooks, snapshots, sums, &settings, tables))
     }
@@ -330,7 +339,7 @@ impl Dataplane for Xdp {
         // Before the banks are read: no program counts there any more, and all its samples were
         // sent.
         running.drain();
-        let Running { hooks, tables, sums, delay_samples, .. } = running;
+        let RunningBackend { hooks, tables, sums, delay_samples, .. } = running;
         let snapshots = hooks.iter_mut().map(|hook| hook.closed(&settings, tables, sums)).collect();
         let mut snapshot = united(hooks, snapshots, sums, &settings, tables);
         // Read after the losses.
@@ -348,7 +357,7 @@ impl Dataplane for Xdp {
         if running.phase == Phase::Closed { running.published(window, &settings) } else { Ok(()) }
     }
 
-    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+    fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
         self.running("set shares")?.hooks.iter_mut().for_each(|hook| hook.admit(admissions));
         Ok(())
     }
@@ -368,7 +377,7 @@ impl Dataplane for Xdp {
         Ok(losses)
     }
 
-    fn received(&mut self) -> Result<Option<Tally>, Error> {
+    fn received(&mut self) -> Result<Option<CountRange>, Error> {
         let hooks =
             self.running.iter_mut().flat_map(|running| &mut running.hooks).filter(|_| self.attach);
         Ok(hooks.map(Hook::received).reduce(|one, other| Some(one?.plus(other?))).flatten())
@@ -386,24 +395,24 @@ impl Dataplane for Xdp {
             place: hook.place.clone(),
             hook: Some(hook.mode.name().to_owned()),
             program: hook.program,
-            attached: hook.state == State::Counting,
+            attached: hook.state == ProgramState::Counting,
         };
         Status { programs: hooks.map(status).collect(), ..Status::default() }
     }
 }
 
-impl Running {
+impl RunningBackend {
     /// Supervises the programs. Events that several programs report alike are reported once.
     fn look(&mut self, options: &Options) {
         if self.ended {
             return;
         }
         let mut events = Vec::new();
-        let places: Vec<Place> = self.hooks.iter().map(|hook| hook.place.clone()).collect();
+        let places: Vec<CountingPoint> = self.hooks.iter().map(|hook| hook.place.clone()).collect();
         for hook in self
             .hooks
             .iter_mut()
-            .filter(|hook| hook.link.is_some() || hook.state != State::Counting)
+            .filter(|hook| hook.link.is_some() || hook.state != ProgramState::Counting)
         {
             if hook.is_absent() {
                 let number = number_of(&places, &hook.place);
@@ -419,7 +428,7 @@ impl Running {
                 self.events.push(event);
             }
         }
-        let counting = |hook: &Hook| hook.state == State::Counting;
+        let counting = |hook: &Hook| hook.state == ProgramState::Counting;
         if !self.hooks.iter().any(counting) {
             self.ended = true;
             self.events.push(Event::TrafficEnded);
@@ -467,7 +476,7 @@ impl Running {
 }
 
 /// Returns the number of a counting point's interface in this run.
-fn number_of(places: &[Place], place: &Place) -> u32 {
+fn number_of(places: &[CountingPoint], place: &CountingPoint) -> u32 {
     places
         .iter()
         .position(|first| first.interface == place.interface)
@@ -490,7 +499,7 @@ fn united(
     let bank = sums.fill(settings, |bank| {
         snapshots.iter().for_each(|snapshot| bank.unite(&snapshot.bank, settings))
     });
-    let mut lasting = settings.lasts().then(Lasting::boxed);
+    let mut lasting = settings.lasts().then(PersistentBank::boxed);
     let (mut packets_before, mut packets_after) = (0, 0);
     let complete = snapshots.iter().all(|snapshot| snapshot.complete);
     for snapshot in &snapshots {

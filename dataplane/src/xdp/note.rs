@@ -3,7 +3,7 @@
 use super::link;
 use crate::hash_key::HashKey;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::kernel::Layout;
+use flowgauge_core::kernel::MemoryLayout;
 use flowgauge_core::{HashMode, KeyKind, Precision, SETTINGS_WORDS, Settings};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Secret {
 
 /// Counting configuration that a controller wants or finds.
 #[derive(Clone, Copy)]
-pub(super) struct Identity {
+pub(super) struct CountingIdentity {
     pub(super) settings: Settings,
     pub(super) seed: u64,
     pub(super) secret: Secret,
@@ -95,14 +95,14 @@ pub(super) struct Identity {
 
 impl Note {
     pub(super) fn new(
-        identity: &Identity,
+        identity: &CountingIdentity,
         interface: &str,
         interface_index: u32,
         now_ns: u64,
     ) -> Self {
         Note {
             version: VERSION,
-            core_bytes: Layout::of(&identity.settings).core,
+            core_bytes: MemoryLayout::of(&identity.settings).core,
             attached: identity.attached as u32,
             settings: words(&identity.settings),
             interface: named_in_bytes(interface),
@@ -287,11 +287,11 @@ pub(super) fn network_namespace() -> u64 {
 mod tests {
     use super::*;
 
-    fn note(change: impl FnOnce(&mut Identity)) -> Note {
+    fn note(change: impl FnOnce(&mut CountingIdentity)) -> Note {
         let settings = Settings::default();
         let (secret, attached) = (Secret::new(None), crate::xdp::Mode::Native);
         let mut identity =
-            Identity { settings, seed: 1, secret, slot_ns: 1000, boot_ns: 5_000, attached };
+            CountingIdentity { settings, seed: 1, secret, slot_ns: 1000, boot_ns: 5_000, attached };
         change(&mut identity);
         Note::new(&identity, "eth0", 3, 10)
     }
@@ -300,7 +300,7 @@ mod tests {
     fn differences_are_described_by_option_names() {
         let kept = note(|_| {});
         let difference =
-            |change: fn(&mut Identity)| kept.difference(&note(change)).unwrap_or_default();
+            |change: fn(&mut CountingIdentity)| kept.difference(&note(change)).unwrap_or_default();
         assert_eq!(difference(|_| {}), "");
         assert_eq!(
             difference(|identity| identity.settings.cardinality.key = KeyKind::Dst),

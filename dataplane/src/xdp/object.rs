@@ -31,16 +31,16 @@ static REDIRECT_OBJECT: &[u8] =
 /// Wrapper for values that the kernel may copy byte by byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Plain<T>(pub(super) T);
+pub(super) struct PlainData<T>(pub(super) T);
 
 // SAFETY: all are `repr(C)` structs of integers and of enums with an integer representation,
 // without padding.
-unsafe impl Pod for Plain<Config> {}
+unsafe impl Pod for PlainData<Config> {}
 // SAFETY: as above; any bits are a valid note.
-unsafe impl Pod for Plain<Note> {}
+unsafe impl Pod for PlainData<Note> {}
 
 /// Kernel array that contains one note.
-pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, Plain<Note>>;
+pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, PlainData<Note>>;
 
 /// Names of arrays in the object.
 pub(super) const CORES: &str = "CORES";
@@ -108,7 +108,7 @@ pub(super) fn load(
     } else {
         elements::without(&mut object, DELAY_SAMPLES);
     }
-    let config = Plain(*config);
+    let config = PlainData(*config);
     loader
         .override_global("CONFIG", &config, true)
         .override_global("TABULATION", tabulation, true)
@@ -245,6 +245,6 @@ pub(super) fn load_redirect() -> Result<Ebpf, EbpfError> {
 /// Creates a note in the kernel.
 pub(super) fn new_note(note: Note) -> Result<NoteArray, MapError> {
     let mut array = NoteArray::create(1, 0)?;
-    array.set(0, Plain(note), 0)?;
+    array.set(0, PlainData(note), 0)?;
     Ok(array)
 }

@@ -1,6 +1,6 @@
 //! Options of the backend, and the programs that they select.
 
-use super::grace::Wait;
+use super::grace::WaitMethod;
 use super::mode::Mode;
 use super::object;
 use crate::place::Direction;
@@ -18,11 +18,11 @@ pub struct Options {
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
     /// State that outlives this process; `None` for nothing.
-    pub pins: Option<Keep>,
+    pub pins: Option<Retention>,
     /// Action of the ingress program.
     pub task: Task,
     /// Method by which rotations wait for packets in flight; `None` for the first that works.
-    pub wait: Option<Wait>,
+    pub wait: Option<WaitMethod>,
     /// Size of the ring for delay samples of each counting point, in bytes; rounded to a power
     /// of two of pages.
     pub delay_sample_ring: u32,
@@ -107,7 +107,7 @@ impl Options {
 
 /// Options for programs and counts that stay in the kernel when this process is killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct Retention {
     /// Directory for the pins, on a BPF file system.
     pub directory: PathBuf,
     /// Whether to adopt what a dead process left counting, if there is any.

@@ -2,13 +2,13 @@
 
 use super::Mode;
 use super::attach::xdp;
-use super::grace::Grace;
+use super::grace::GracePeriod;
 pub(crate) use super::object::QUEUES;
 use super::object::{self, load_redirect};
 use super::refusal::{NO_INTERFACE, attaching, loading, refused, why_not_loaded};
 use crate::error::Error;
 use crate::interface::device;
-use crate::place::Place;
+use crate::place::CountingPoint;
 use aya::maps::{Map, MapError, PerCpuArray, XskMap};
 use aya::programs::ProgramError;
 use aya::programs::xdp::XdpLink;
@@ -18,7 +18,7 @@ use std::os::fd::AsRawFd;
 /// queues without one. It is detached on drop, or when the process ends (before Linux 5.9 only at a
 /// regular end).
 pub(crate) struct Redirect {
-    place: Place,
+    place: CountingPoint,
     programs: aya::Ebpf,
     program: &'static str,
     /// Link that keeps the program attached; `None` if it could not be attached again.
@@ -29,7 +29,7 @@ pub(crate) struct Redirect {
 
 /// Checks that the kernel accepts the program and its map of sockets, without an interface.
 pub(crate) fn try_program() -> Result<(), Error> {
-    let place = Place::ingress("af_xdp");
+    let place = CountingPoint::ingress("af_xdp");
     let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
     let program = xdp(&mut programs, object::REDIRECT).and_then(|program| program.load());
     program.map_err(|error| refused(&place, loading(&error)))
@@ -38,7 +38,7 @@ pub(crate) fn try_program() -> Result<(), Error> {
 /// Waits until no packet that bypassed the program is in flight. Returns whether waiting is
 /// supported.
 pub(crate) fn settle() -> bool {
-    Grace::choose(None).and_then(|grace| grace.wait()).is_ok()
+    GracePeriod::choose(None).and_then(|grace| grace.wait()).is_ok()
 }
 
 impl Redirect {
@@ -50,7 +50,7 @@ impl Redirect {
         pieces: bool,
         sockets: &[impl AsRawFd],
     ) -> Result<Self, Error> {
-        let place = Place::ingress(interface);
+        let place = CountingPoint::ingress(interface);
         if device::index(interface).is_none() {
             return Err(refused(&place, NO_INTERFACE.to_owned()));
         }
@@ -121,7 +121,7 @@ impl Redirect {
 
 pub(super) fn take<M: TryFrom<Map, Error = MapError>>(
     programs: &mut aya::Ebpf,
-    place: &Place,
+    place: &CountingPoint,
     name: &str,
 ) -> Result<M, Error> {
     let map = programs.take_map(name).and_then(|map| M::try_from(map).ok());
@@ -130,6 +130,6 @@ pub(super) fn take<M: TryFrom<Map, Error = MapError>>(
     })
 }
 
-fn add(place: &Place, queue: u32, error: &MapError) -> Error {
+fn add(place: &CountingPoint, queue: u32, error: &MapError) -> Error {
     refused(place, format!("cannot hand queue {queue} to its socket: {error}"))
 }

@@ -3,7 +3,7 @@
 use super::Mode;
 use super::verifier::{self, NotLoaded};
 use crate::error::Error;
-use crate::place::Place;
+use crate::place::CountingPoint;
 use aya::EbpfError;
 use aya::programs::ProgramError;
 use rustix::system::uname;
@@ -36,7 +36,7 @@ impl From<String> for Problem {
     }
 }
 
-pub(super) fn refused(place: &Place, problem: impl Into<Problem>) -> Error {
+pub(super) fn refused(place: &CountingPoint, problem: impl Into<Problem>) -> Error {
     let Problem(problem, source) = problem.into();
     Error::Kernel { interface: place.interface.clone(), problem, source }
 }
@@ -54,13 +54,13 @@ pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
 /// its maps.
 #[must_use]
 pub fn not_loaded(interface: &str, error: &(dyn std::error::Error + 'static)) -> Error {
-    refused(&Place::ingress(interface), Problem(describe(error, None), reason(error)))
+    refused(&CountingPoint::ingress(interface), Problem(describe(error, None), reason(error)))
 }
 
 fn describe(error: &(dyn std::error::Error + 'static), program: Option<&NotLoaded>) -> String {
     let (text, cause) = (error.to_string(), io_error(error));
     // The verifier's refusal has the same error number as a lack of privileges.
-    if let Some(refusal) = verifier::Refusal::parse(&text) {
+    if let Some(refusal) = verifier::VerifierRefusal::parse(&text) {
         // Without it the verifier accepts no program with pointer arithmetic.
         if capabilities(None).is_ok_and(|own| {
             !own.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)

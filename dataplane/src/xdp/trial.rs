@@ -6,11 +6,11 @@ use super::object::{self, Pinned};
 use super::refusal::{loading, refused};
 use super::{Options, syscall};
 use crate::error::Error;
-use crate::place::Place;
+use crate::place::CountingPoint;
 use crate::tables::Tables;
 use aya::Ebpf;
 use flowgauge_core::Settings;
-use flowgauge_core::kernel::{Config, Layout};
+use flowgauge_core::kernel::{Config, MemoryLayout};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -42,12 +42,12 @@ pub struct Loaded {
 /// # Errors
 /// [`Error::Kernel`] if the kernel refuses the object's arrays.
 pub fn trials(settings: &Settings) -> Result<Vec<Trial>, Error> {
-    let place = Place::ingress("trial");
+    let place = CountingPoint::ingress("trial");
     let tables = Tables::new(settings, 1);
     let config = Config {
         settings: *settings,
         needs: settings.needs(),
-        layout: Layout::of(settings),
+        layout: MemoryLayout::of(settings),
         ..Config::DEFAULT
     };
     let ring = Options::new(*settings).delay_sample_ring;

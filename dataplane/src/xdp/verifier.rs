@@ -33,7 +33,7 @@ const LAST_LINES: usize = 20;
 
 /// End of a verifier's log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refusal<'a> {
+pub(super) struct VerifierRefusal<'a> {
     /// Instructions processed before the refusal.
     instructions: u64,
     /// Last line before the statistics.
@@ -41,7 +41,7 @@ pub(super) struct Refusal<'a> {
     last_lines: Vec<&'a str>,
 }
 
-impl<'a> Refusal<'a> {
+impl<'a> VerifierRefusal<'a> {
     /// Parses an error's text that ends with a log; `None` if the verifier was not reached, as for
     /// a process without privileges.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
@@ -61,7 +61,7 @@ impl<'a> Refusal<'a> {
         let reason = lines.last().copied()?;
         let reason = reason.rsplit_once("Verifier output: ").map_or(reason, |(_, reason)| reason);
         let last_lines = lines.split_off(lines.len().saturating_sub(LAST_LINES));
-        Some(Refusal { instructions: instructions.parse().ok()?, reason, last_lines })
+        Some(VerifierRefusal { instructions: instructions.parse().ok()?, reason, last_lines })
     }
 
     pub(super) fn log(&self) {
@@ -70,7 +70,7 @@ impl<'a> Refusal<'a> {
 
     /// Describes the refusal of `program` in one line.
     pub(super) fn problem(&self, program: Option<&NotLoaded>) -> String {
-        let Refusal { instructions, reason, .. } = self;
+        let VerifierRefusal { instructions, reason, .. } = self;
         let name = program.map_or("", |program| program.program.as_str());
         let (what, instead) = match measurement(name) {
             Some(measurement) => (
@@ -110,7 +110,7 @@ processed 3403 insns (limit 1000000) max_states_per_insn 0 total_states 19 peak_
 
     #[test]
     fn a_refusal_names_its_reason_and_the_program() {
-        let refusal = Refusal::parse(LOG).unwrap();
+        let refusal = VerifierRefusal::parse(LOG).unwrap();
         assert_eq!(
             (refusal.instructions, refusal.reason),
             (3403, "R5 max value is outside of the allowed memory range")
@@ -131,10 +131,10 @@ processed 3403 insns (limit 1000000) max_states_per_insn 0 total_states 19 peak_
         let log = "the BPF_PROG_LOAD syscall returned Invalid argument (os error 22). Verifier output: BPF_STX uses reserved fields
 processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0
 ";
-        let refusal = Refusal::parse(log).unwrap();
+        let refusal = VerifierRefusal::parse(log).unwrap();
         assert_eq!((refusal.instructions, refusal.reason), (0, "BPF_STX uses reserved fields"));
         assert_eq!(
-            Refusal::parse(
+            VerifierRefusal::parse(
                 "the BPF_PROG_LOAD syscall returned Operation not permitted (os error 1). Verifier output: "
             ),
             None

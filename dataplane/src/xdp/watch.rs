@@ -4,15 +4,15 @@
 //! Problems are repaired where possible, and reported. A window in which packets may have been
 //! missed is marked.
 
-use super::attach::{Refusal, attach, put, xdp};
-use super::hook::{Hook, Hooked, LastCheck, State};
-use super::link::{Attachment, Link};
+use super::attach::{AttachRefusal, attach, put, xdp};
+use super::hook::{AttachedHook, Hook, LastCheck, ProgramState};
+use super::link::{Attachment, ProgramLink};
 use super::refusal::{loading, refused};
 use super::{Mode, Options};
 use crate::Event;
 use crate::error::Error;
 use crate::interface::{Interface, device};
-use crate::place::Place;
+use crate::place::CountingPoint;
 use aya::programs::ProgramError;
 use std::time::{Duration, Instant};
 
@@ -36,12 +36,12 @@ impl Hook {
     /// Checks the program; events are added to `events`.
     pub(super) fn look(&mut self, options: &Options, events: &mut Vec<Event>) {
         let before = std::mem::replace(&mut self.last_check.at, Instant::now());
-        if self.state == State::Gone {
+        if self.state == ProgramState::Gone {
             self.return_to(before, options, events);
             return;
         }
         let Some(name) = device::name(self.note.interface_index) else {
-            self.state = State::Gone;
+            self.state = ProgramState::Gone;
             self.last_check.looks = 0;
             self.mark_gap();
             events.push(Event::Warning(format!(
@@ -71,7 +71,7 @@ impl Hook {
     pub(super) fn wait_for_interface(
         &mut self,
         events: &mut Vec<Event>,
-        attached: impl FnOnce(&Place) -> Result<Hooked, Error>,
+        attached: impl FnOnce(&CountingPoint) -> Result<AttachedHook, Error>,
     ) {
         if device::index(&self.place.interface).is_none() {
             self.last_check.looks = 0;
@@ -116,7 +116,7 @@ impl Hook {
         }
         match self.begin_again(index, options) {
             Ok(()) => {
-                self.state = State::Counting;
+                self.state = ProgramState::Counting;
                 self.last_check = LastCheck::at(&self.place.interface);
                 let missed = if tried {
                     "until now".to_owned()
@@ -172,13 +172,13 @@ impl Hook {
     /// Checks that the program is attached, and attaches it again if not. Returns whether it was
     /// attached all the time.
     fn follow_link(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) -> bool {
-        let found = self.link.as_ref().map(Link::attachment);
+        let found = self.link.as_ref().map(ProgramLink::attachment);
         let here = Some(self.note.interface_index);
         let what = match found {
             Some(Ok(Attachment { index, program, .. }))
                 if index == here && Some(program) == self.program =>
             {
-                self.state = State::Counting;
+                self.state = ProgramState::Counting;
                 return true;
             }
             // The kernel does not report it: the last known state holds.
@@ -192,17 +192,17 @@ impl Hook {
         };
         self.mark_gap();
         let (since, looks) = match self.state {
-            State::Lost { since, looks } => (since, looks + 1),
+            ProgramState::Lost { since, looks } => (since, looks + 1),
             _ => (before, RETRY_CHECKS),
         };
         if looks < RETRY_CHECKS {
-            self.state = State::Lost { since, looks };
+            self.state = ProgramState::Lost { since, looks };
             return false;
         }
-        let reported = self.state != State::Counting;
+        let reported = self.state != ProgramState::Counting;
         match self.attach_again(options) {
             Ok(()) => {
-                self.state = State::Counting;
+                self.state = ProgramState::Counting;
                 let missed = lasted(since.elapsed());
                 let cause = if reported { String::new() } else { format!(" ({what})") };
                 events.push(Event::Warning(format!(
@@ -211,7 +211,7 @@ impl Hook {
                 )));
             }
             Err(error) => {
-                self.state = State::Lost { since, looks: 0 };
+                self.state = ProgramState::Lost { since, looks: 0 };
                 if !reported {
                     events.push(Event::Warning(format!(
                         "{}: its program is not attached any more ({what}) and cannot be attached again: {error}; packets are not \
@@ -230,10 +230,10 @@ impl Hook {
         let place = self.place.clone();
         let index = self.note.interface_index;
         let Some(programs) = &mut self.programs else { return Ok(()) };
-        if let Some(Link::Classifier(classifier)) = &mut self.link {
+        if let Some(ProgramLink::Classifier(classifier)) = &mut self.link {
             classifier
                 .attach_again()
-                .map_err(|error| Refusal::Attaching(error).into_error(&place, self.mode))?;
+                .map_err(|error| AttachRefusal::Attaching(error).into_error(&place, self.mode))?;
             return self.pin_link();
         }
         let layer = self.layer;
@@ -295,7 +295,7 @@ impl Hook {
                 )));
             }
             Err(error) => {
-                self.state = State::Lost { since: before, looks: 0 };
+                self.state = ProgramState::Lost { since: before, looks: 0 };
                 events.push(Event::Warning(format!(
                     "{came}; attaching this program again failed: {error}; packets are not counted"
                 )));

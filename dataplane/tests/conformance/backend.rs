@@ -1,7 +1,7 @@
 //! Interface between backends and the suite.
 
 use crate::model::Model;
-use flowgauge_core::delay::prefixes::Owned;
+use flowgauge_core::delay::prefixes::PrefixOwner;
 use flowgauge_core::{HashMode, Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
@@ -97,7 +97,7 @@ pub struct Setup {
     /// Length of a slot of staggered registers, in nanoseconds; 0 for the default.
     pub slot_ns: u64,
     /// Owners of addresses; settings have the fingerprint.
-    pub prefixes: &'static [Owned],
+    pub prefixes: &'static [PrefixOwner],
 }
 
 impl Setup {

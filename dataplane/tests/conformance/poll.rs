@@ -3,7 +3,7 @@
 use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
-use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use flowgauge_dataplane::poll::port::{Injector, OwnedFrame, frames, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
 use std::io::Cursor;
@@ -34,11 +34,11 @@ impl Backend for Workers {
             frames.iter().all(|frame| frame.link == Link::Ethernet),
             "the capture made here is of Ethernet"
         );
-        let packet = |frame: &OwnedFrame| Packet {
+        let packet = |frame: &OwnedFrame| CapturePacket {
             wire: frame.wire_length,
-            ..Packet::new(frame.timestamp, frame.bytes.clone())
+            ..CapturePacket::new(frame.timestamp, frame.bytes.clone())
         };
-        let packets: Vec<Packet> = frames.iter().map(packet).collect();
+        let packets: Vec<CapturePacket> = frames.iter().map(packet).collect();
         let file = build::pcap(
             &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
             &packets,

@@ -3,7 +3,7 @@
 
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::frames::within_reach_of_a_switch;
-use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Link, Precision};
 use flowgauge_dataplane::Tofino;
@@ -18,7 +18,7 @@ pub struct OnModel;
 
 struct Wire {
     switch: Arc<Switch>,
-    _running: Running,
+    _running: RunningServer,
 }
 
 /// Returns the program compiled with these definitions.
@@ -44,9 +44,12 @@ fn connected(setup: &Setup) -> Option<(Tofino, Wire)> {
     definitions
         .extend((setup.slot_ns != 0).then(|| ("FLOWGAUGE_SLOT_BITS", setup.slot_ns.ilog2())));
     let switch = Arc::new(Switch::new(compiled(definitions), "flowgauge"));
-    let running =
-        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
-            .unwrap();
+    let running = RunningServer::start(
+        ([127, 0, 0, 1], 0).into(),
+        None,
+        Arc::clone(&switch) as Arc<dyn Target>,
+    )
+    .unwrap();
     let mut options = Options::new(running.address().to_string());
     // Frames are counted one by one, so none is in flight when the bank changes.
     options.transit = Duration::ZERO;

@@ -3,7 +3,7 @@
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_dataplane::xdp::{Injector, Mode, Options, Xdp};
+use flowgauge_dataplane::xdp::{Mode, Options, ProgramInjector, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error};
 use flowgauge_testing::skip;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -103,7 +103,7 @@ impl Backend for Injected {
     }
 }
 
-impl Feeder for Injector {
+impl Feeder for ProgramInjector {
     fn send(&self, frames: Arc<[OwnedFrame]>) {
         frames.iter().for_each(|frame| self.inject(&frame.bytes).unwrap());
     }

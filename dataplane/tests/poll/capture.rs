@@ -4,7 +4,7 @@ use crate::model::{Expected, Model};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::capture::build::{
-    self, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant,
+    self, CapturePacket, InterfaceOptions, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant,
 };
 use flowgauge_dataplane::capture::{Resolution, Step, Walker, open};
 use flowgauge_dataplane::poll::port::{OwnedFrame, pcap, pcap_reader};
@@ -43,7 +43,7 @@ pub fn frame(source: u32, length: usize) -> Vec<u8> {
 
 /// Builds several MiB of packets in whole microseconds: many small ones, some with the same
 /// timestamp, some of maximum length.
-pub fn packets(seed: u64, count: usize) -> Vec<Packet> {
+pub fn packets(seed: u64, count: usize) -> Vec<CapturePacket> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut timestamp = 1_700_000_000_000_000_000;
     let packet = |number| {
@@ -55,20 +55,20 @@ pub fn packets(seed: u64, count: usize) -> Vec<Packet> {
         };
         // About a third of the sources repeat.
         let source = rng.random_range(0..count as u32).wrapping_mul(0x9e37_79b1);
-        Packet {
+        CapturePacket {
             wire: (length + number % 5) as u32,
-            ..Packet::new(timestamp, frame(source, length))
+            ..CapturePacket::new(timestamp, frame(source, length))
         }
     };
     (0..count).map(packet).collect()
 }
 
-fn owned(packet: &Packet) -> OwnedFrame {
-    let Packet { timestamp, wire, frame, .. } = packet.clone();
+fn owned(packet: &CapturePacket) -> OwnedFrame {
+    let CapturePacket { timestamp, wire, frame, .. } = packet.clone();
     OwnedFrame { bytes: frame, wire_length: wire, timestamp, link: Link::Ethernet }
 }
 
-pub fn formats(packets: &[Packet]) -> Vec<(&'static str, Vec<u8>)> {
+pub fn formats(packets: &[CapturePacket]) -> Vec<(&'static str, Vec<u8>)> {
     let pcap = |variant, big_endian| {
         build::pcap(&PcapOptions { variant, big_endian, ..PcapOptions::default() }, packets)
     };
@@ -180,7 +180,7 @@ pub fn replay(mut poll: Poll, limits: &[u64]) -> (Vec<Window>, Vec<Event>) {
 }
 
 /// Returns the expected windows.
-pub fn windows(packets: &[Packet], limits: &[u64], truth: bool) -> Vec<Window> {
+pub fn windows(packets: &[CapturePacket], limits: &[u64], truth: bool) -> Vec<Window> {
     let model = model();
     let mut rest = packets;
     let mut total: HashSet<Vec<u8>> = HashSet::new();
@@ -218,7 +218,7 @@ pub fn assert_same(windows: &[Window], expected: &[Window], what: &str) {
 }
 
 /// Returns limits at timestamps, just after them, in gaps, several in one chunk and none in others.
-pub fn limits(packets: &[Packet]) -> Vec<u64> {
+pub fn limits(packets: &[CapturePacket]) -> Vec<u64> {
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let mut limits: Vec<u64> = (0..60)
         .map(|number| {
@@ -282,7 +282,7 @@ fn files_that_end_where_a_chunk_does() {
         let mut left = length - 24;
         while left > 0 {
             let captured = if left > 4000 { 1000 } else { left - 16 };
-            packets.push(Packet::new(
+            packets.push(CapturePacket::new(
                 1000 * packets.len() as u64,
                 frame(packets.len() as u32, captured),
             ));
@@ -384,7 +384,7 @@ fn staggered_registers_and_truth_do_not_depend_on_workers() {
                 .cardinality
                 .levels(settings.cardinality.precision, (limit / slot_ns) as u32)
                 .collect();
-            let covered = |packet: &&Packet| {
+            let covered = |packet: &&CapturePacket| {
                 packet.timestamp < limit && packet.timestamp >= limit - slot_ns * m / 2
             };
             let flows = model().flows(packets.iter().filter(covered).map(owned)).len() as u64;

@@ -3,7 +3,7 @@
 
 use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, model, started, walk};
 use flowgauge_core::Settings;
-use flowgauge_dataplane::capture::build::{self, Packet, PcapNgOptions, PcapOptions};
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapNgOptions, PcapOptions};
 use flowgauge_dataplane::capture::open;
 use flowgauge_dataplane::poll::port::{Capture, captures, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Pace};
@@ -14,10 +14,13 @@ use std::collections::HashSet;
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 
-fn packets() -> Vec<Packet> {
+fn packets() -> Vec<CapturePacket> {
     (0..3000)
         .map(|number: u32| {
-            Packet::new(u64::from(number) * 1000, frame(number, 38 + (number as usize * 31) % 6000))
+            CapturePacket::new(
+                u64::from(number) * 1000,
+                frame(number, 38 + (number as usize * 31) % 6000),
+            )
         })
         .collect()
 }
@@ -133,7 +136,7 @@ fn cuts_around_the_ends_of_chunks() {
 
 #[test]
 fn frames_of_an_unknown_link_type_are_reported_once() {
-    let packets: Vec<Packet> = packets().into_iter().take(1000).collect();
+    let packets: Vec<CapturePacket> = packets().into_iter().take(1000).collect();
     let network = 187;
     let bytes = build::pcap(&PcapOptions { network, ..PcapOptions::default() }, &packets);
     for workers in 1..=2 {

@@ -3,7 +3,7 @@
 
 use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, started};
 use flowgauge_core::Settings;
-use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions};
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions};
 use flowgauge_dataplane::poll::port::{Capture, captures, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Pace};
 use flowgauge_dataplane::{Dataplane, LossCause, Poll};
@@ -18,12 +18,15 @@ const START: u64 = 1_700_000_000 * SECOND;
 const LATENESS: Duration = Duration::from_millis(100);
 
 /// Builds a packet whose wire length is its number, so that sums identify the counted packets.
-fn packet(number: usize, timestamp: u64, length: usize) -> Packet {
-    Packet { wire: 2000 + number as u32, ..Packet::new(timestamp, frame(number as u32, length)) }
+fn packet(number: usize, timestamp: u64, length: usize) -> CapturePacket {
+    CapturePacket {
+        wire: 2000 + number as u32,
+        ..CapturePacket::new(timestamp, frame(number as u32, length))
+    }
 }
 
 /// Builds packets a millisecond apart, several chunks of them.
-fn steady(count: usize) -> Vec<Packet> {
+fn steady(count: usize) -> Vec<CapturePacket> {
     (0..count)
         .map(|number| {
             packet(
@@ -75,7 +78,7 @@ fn replay(poll: Poll, window: u64, lateness: Duration) -> Replayed {
 }
 
 /// Returns the expected windows of these packets.
-fn expected(packets: &[Packet], window: u64) -> Replayed {
+fn expected(packets: &[CapturePacket], window: u64) -> Replayed {
     let first = packets.iter().map(|packet| packet.timestamp).min().unwrap();
     let mut windows: std::collections::BTreeMap<u64, (u64, u64)> =
         std::collections::BTreeMap::new();
@@ -92,7 +95,7 @@ fn expected(packets: &[Packet], window: u64) -> Replayed {
 
 /// Checks the same capture from a file, merged with one without packets, and from pipes that
 /// deliver pieces of several lengths, read by several workers.
-fn everywhere(name: &str, packets: &[Packet], mut check: impl FnMut(bool, usize, Poll)) {
+fn everywhere(name: &str, packets: &[CapturePacket], mut check: impl FnMut(bool, usize, Poll)) {
     let nanoseconds = build::PcapVariant::Nanoseconds;
     let bytes =
         build::pcap(&PcapOptions { variant: nanoseconds, ..PcapOptions::default() }, packets);
@@ -149,7 +152,7 @@ fn a_packet_of_a_closed_window_counts_as_late() {
     for (number, late) in packets[9500..9550].iter_mut().step_by(10).enumerate() {
         late.timestamp = START + number as u64;
     }
-    let on_time: Vec<Packet> = packets
+    let on_time: Vec<CapturePacket> = packets
         .iter()
         .enumerate()
         .filter(|(number, _)| !(9500..9550).contains(number) || number % 10 != 0)
@@ -172,7 +175,7 @@ fn windows_are_closed_at_the_same_packet_everywhere() {
         for is_file in [true, false] {
             // The first window ends with packet 10,000, and packet 20,000 is later than that by the
             // lateness.
-            let mut packets: Vec<Packet> = dense(60_000).collect();
+            let mut packets: Vec<CapturePacket> = dense(60_000).collect();
             assert!(packets.len() * 76 > 2 * CHUNK);
             let place = 20_000 + if is_file { before } else { before - 997 };
             packets.insert(place, packet(3, START + MILLISECOND, 60));
@@ -223,7 +226,7 @@ fn single_wrong_timestamps_do_not_make_the_others_late() {
             let mut packets = steady(5000);
             packets[at].timestamp = wrong;
             let from_the_past = wrong < START && at > 100;
-            let on_time: Vec<Packet> = packets
+            let on_time: Vec<CapturePacket> = packets
                 .iter()
                 .filter(|packet| !from_the_past || packet.timestamp != wrong)
                 .cloned()

@@ -2,9 +2,9 @@
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{
-    Frame, OwnedFrame, Port, Ports, Received, Source, WorkerConfig, frames,
+    OwnedFrame, Port, PortFrame, PortSource, Ports, Received, WorkerConfig, frames,
 };
-use flowgauge_dataplane::poll::{Gate, Options, Pace};
+use flowgauge_dataplane::poll::{Options, Pace, WorkerBarrier};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 struct Silent;
 
 impl Port for Silent {
-    fn receive(&mut self, _: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, _: &mut impl FnMut(PortFrame<'_>)) -> Received {
         Received::Idle
     }
 
@@ -21,13 +21,13 @@ impl Port for Silent {
     }
 }
 
-/// Source that finds a problem at the end of the traffic, just after it was asked for warnings.
+/// PortSource that finds a problem at the end of the traffic, just after it was asked for warnings.
 struct EndsBadly {
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
     asked: AtomicUsize,
 }
 
-impl Source for EndsBadly {
+impl PortSource for EndsBadly {
     fn warnings(&self) -> Vec<String> {
         match self.asked.fetch_add(1, Ordering::Relaxed) {
             0 => {
@@ -42,7 +42,7 @@ impl Source for EndsBadly {
 
 #[test]
 fn no_warning_comes_after_the_end() {
-    let gate = Arc::new(Gate::new(Pace::Trace));
+    let gate = Arc::new(WorkerBarrier::new(Pace::Trace));
     let source = Arc::new(EndsBadly { gate: Arc::clone(&gate), asked: AtomicUsize::new(0) });
     let mut poll = Poll::new(
         Ports { ports: vec![Silent], source, gate, interface: "silent".to_owned() },

@@ -6,7 +6,7 @@ use crate::capture::{
 };
 use flate2::write::GzEncoder;
 use flowgauge_core::Settings;
-use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions};
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions};
 use flowgauge_dataplane::poll::port::{Capture, PcapPort, Ports, captures, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll};
@@ -95,7 +95,7 @@ fn reader(bytes: &[u8]) -> Result<Ports<PcapPort>, flowgauge_dataplane::Error> {
 
 #[test]
 fn compressed_captures_that_are_cut_count_what_can_be_read() {
-    let packets: Vec<Packet> =
+    let packets: Vec<CapturePacket> =
         packets(12, 600).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     for (format, compress, between) in FORMATS {
@@ -127,7 +127,7 @@ fn compressed_captures_that_are_cut_count_what_can_be_read() {
 
 #[test]
 fn damaged_compressed_captures_are_survived() {
-    let packets: Vec<Packet> =
+    let packets: Vec<CapturePacket> =
         packets(13, 200).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     let mut rng = ChaCha8Rng::seed_from_u64(14);
@@ -186,13 +186,13 @@ fn a_bomb_is_read_in_pieces() {
 }
 
 /// Distributes packets, several in a row, over captures of all formats, some of them compressed.
-fn dealt(packets: &[Packet], count: usize, in_a_row: usize) -> Vec<Vec<u8>> {
+fn dealt(packets: &[CapturePacket], count: usize, in_a_row: usize) -> Vec<Vec<u8>> {
     let mut rng = ChaCha8Rng::seed_from_u64(15);
     let mut hands = vec![Vec::new(); count];
     packets
         .chunks(in_a_row)
         .for_each(|packets| hands[rng.random_range(0..count)].extend(packets.iter().cloned()));
-    let capture = |(index, hand): (usize, &Vec<Packet>)| {
+    let capture = |(index, hand): (usize, &Vec<CapturePacket>)| {
         let mut formats = formats(hand);
         let (_, bytes) = formats.swap_remove(index % formats.len());
         match index % 4 {
@@ -282,7 +282,7 @@ fn captures_that_follow_each_other_count_as_one() {
 #[test]
 fn damage_of_one_of_several_captures_is_reported() {
     let packets = packets(17, 300);
-    let capture = |packets: &[Packet]| build::pcap(&PcapOptions::default(), packets);
+    let capture = |packets: &[CapturePacket]| build::pcap(&PcapOptions::default(), packets);
     let cut = capture(&packets[100..200]);
     let all = [
         capture(&packets[..100]),
@@ -324,7 +324,7 @@ fn damage_of_one_of_several_captures_is_reported() {
 #[test]
 fn a_capture_out_of_order_keeps_its_order() {
     let at = |seconds: u64, source: u32| {
-        Packet::new(seconds * 1_000_000_000, crate::capture::frame(source, 60))
+        CapturePacket::new(seconds * 1_000_000_000, crate::capture::frame(source, 60))
     };
     let first = build::pcap(&PcapOptions::default(), &[at(10, 1), at(5, 2), at(30, 3)]);
     let second = build::pcap(&PcapOptions::default(), &[at(20, 4), at(40, 5)]);

@@ -2,8 +2,8 @@
 
 use crate::capture::frame;
 use flowgauge_core::{Link, Settings};
-use flowgauge_dataplane::poll::port::{Frame, Port, Ports, Received, Source, WorkerConfig};
-use flowgauge_dataplane::poll::{Advance, Gate, Options, Pace};
+use flowgauge_dataplane::poll::port::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
+use flowgauge_dataplane::poll::{Advance, Options, Pace, WorkerBarrier};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Snapshot, Tables};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -27,7 +27,7 @@ enum Order {
 
 struct Obedient {
     orders: Receiver<(Order, Sender<()>)>,
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
 }
 
 /// Guard that blocks when it is dropped.
@@ -40,7 +40,7 @@ impl Drop for Lingering<'_> {
 }
 
 impl Port for Obedient {
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let (order, done) = match self.orders.try_recv() {
             Ok(order) => order,
             Err(TryRecvError::Empty) => return Received::Idle,
@@ -49,7 +49,12 @@ impl Port for Obedient {
         let mut hand_over = |frames| {
             for source in 0..frames {
                 let bytes = frame(source, 60);
-                sink(Frame { bytes: &bytes, wire_length: 60, timestamp: 0, link: Link::Ethernet });
+                sink(PortFrame {
+                    bytes: &bytes,
+                    wire_length: 60,
+                    timestamp: 0,
+                    link: Link::Ethernet,
+                });
             }
         };
         match order {
@@ -84,17 +89,17 @@ impl Port for Obedient {
 
 struct Nothing;
 
-impl Source for Nothing {}
+impl PortSource for Nothing {}
 
 struct Rig {
     poll: Poll,
     orders: Vec<Sender<(Order, Sender<()>)>>,
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
 }
 
 impl Rig {
     fn new(workers: usize, pace: Pace, deadline: Duration) -> Self {
-        let gate = Arc::new(Gate::new(pace));
+        let gate = Arc::new(WorkerBarrier::new(pace));
         let (orders, ports): (Vec<_>, Vec<_>) = (0..workers)
             .map(|_| {
                 let (sender, orders) = channel();

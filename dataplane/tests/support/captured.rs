@@ -1,6 +1,6 @@
 //! Frames of captures.
 
-use flowgauge_dataplane::capture::{Record, Step, Walker};
+use flowgauge_dataplane::capture::{PacketRecord, Step, Walker};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub(crate) fn captured(path: &Path) -> Vec<OwnedFrame> {
     loop {
         let consumed = match walker.next(rest) {
             Step::Packet { record, consumed } => {
-                let Record { wire: wire_length, timestamp, link, .. } = record;
+                let PacketRecord { wire: wire_length, timestamp, link, .. } = record;
                 frames.push(OwnedFrame {
                     bytes: record.frame(rest).to_vec(),
                     wire_length,

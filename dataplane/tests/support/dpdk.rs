@@ -1,7 +1,7 @@
 //! DPDK's software devices, in this process.
 #![allow(dead_code, reason = "every test binary needs another part of this")]
 
-use flowgauge_dataplane::poll::port::{Frame, Port, Ports, Received, WorkerConfig};
+use flowgauge_dataplane::poll::port::{Port, PortFrame, Ports, Received, WorkerConfig};
 use flowgauge_dpdk::{Device, Eal, Error, Queues, SendQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub(crate) struct Counted<P> {
 }
 
 impl<P: Port> Port for Counted<P> {
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let mut frames = 0;
         let received = self.port.receive(&mut |frame| {
             sink(frame);

@@ -1,6 +1,6 @@
 //! Comparison of individual delays with the counted ones.
 
-use flowgauge_core::WideBank;
+use flowgauge_core::WindowTotals;
 use flowgauge_core::delay::Settings;
 use flowgauge_core::delay::histogram::{BUCKETS, bucket};
 use flowgauge_dataplane::DelaySample;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// bucket, with their weights.
 #[track_caller]
 pub(crate) fn passed_on(
-    bank: &WideBank,
+    bank: &WindowTotals,
     settings: &Settings,
     delays: &[DelaySample],
 ) -> (u64, u64) {

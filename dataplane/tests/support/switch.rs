@@ -5,7 +5,7 @@
 
 use crate::memory::{Memory, State};
 use crate::model::{Verdict, crc32, verdict};
-use flowgauge_bfruntime::server::{Running, Server, Target};
+use flowgauge_bfruntime::server::{RunningServer, Server, Target};
 use flowgauge_bfruntime::{Key, Match};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings, cardinality, sketch};
@@ -299,8 +299,8 @@ impl Switch {
         Switch::new(self.settings, self.pipes)
     }
 
-    pub fn serve(&self) -> Running {
-        Running::start(
+    pub fn serve(&self) -> RunningServer {
+        RunningServer::start(
             ([127, 0, 0, 1], 0).into(),
             None,
             Arc::clone(&self.memory) as Arc<dyn Target>,

@@ -5,7 +5,7 @@ use crate::frames::uniques;
 use crate::model::Model;
 use crate::switch::Switch;
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
-use flowgauge_bfruntime::server::{MAX_MESSAGE, Running};
+use flowgauge_bfruntime::server::{MAX_MESSAGE, RunningServer};
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::tofino::{Failure, Options};
 use flowgauge_dataplane::{Dataplane, Error, Event, Snapshot, Tables, Tofino};
@@ -39,7 +39,7 @@ pub struct Lab {
     pub tampering: Tampering,
     pub proxy: Proxy,
     pub settings: Settings,
-    running: Option<Running>,
+    running: Option<RunningServer>,
 }
 
 impl Lab {
@@ -63,7 +63,8 @@ impl Lab {
     fn power_on(&mut self) {
         let service = Faulty::new(self.switch.server(), &self.tampering);
         let service = BfRuntimeServer::new(service).max_decoding_message_size(MAX_MESSAGE);
-        let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, service).unwrap();
+        let running =
+            RunningServer::start_service(([127, 0, 0, 1], 0).into(), None, service).unwrap();
         self.proxy.lead_to(Some(running.address()));
         self.running = Some(running);
     }

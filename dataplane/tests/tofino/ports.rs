@@ -1,7 +1,7 @@
 //! The ledger of a switch: frames received by its ports are counted, or lost with a known cause.
 
 use crate::lab::{Lab, Reads};
-use flowgauge_dataplane::{Dataplane, LossCause, Tally, Tofino};
+use flowgauge_dataplane::{CountRange, Dataplane, LossCause, Tofino};
 use std::thread;
 
 /// ID of `$PORT_STAT`.
@@ -79,5 +79,5 @@ fn ports_that_cannot_be_read_cost_the_ledger_and_nothing_else() {
     });
     lab.count(0..100);
     lab.assert_holds(&tofino.rotate().unwrap(), 0..100);
-    assert_eq!(tofino.received().unwrap(), None::<Tally>);
+    assert_eq!(tofino.received().unwrap(), None::<CountRange>);
 }

@@ -3,9 +3,9 @@
 use crate::lab::{Lab, SEED, failure, options, settings};
 use crate::memory::Memory;
 use crate::switch::schema;
-use flowgauge_bfruntime::server::Running;
+use flowgauge_bfruntime::server::RunningServer;
 use flowgauge_core::Grid;
-use flowgauge_core::heavy::{self, Algorithm, Unit};
+use flowgauge_core::heavy::{self, Algorithm, CountUnit};
 use flowgauge_core::membership;
 use flowgauge_core::sketch;
 use flowgauge_core::{HashMode, KeyKind, Settings};
@@ -22,7 +22,7 @@ fn refused_of(settings: Settings, from: &str, to: &str) -> String {
     let json = schema(&settings);
     assert!(json.contains(from), "{from}");
     let memory = Arc::new(Memory::new(&json.replace(from, to), 1));
-    let running = Running::start(([127, 0, 0, 1], 0).into(), None, memory).unwrap();
+    let running = RunningServer::start(([127, 0, 0, 1], 0).into(), None, memory).unwrap();
     let failed = failure(Tofino::connect(options(running.address()), settings));
     assert!(!failed.is_transient(), "{failed}");
     failed.to_string()
@@ -372,7 +372,7 @@ fn what_no_program_measures_is_refused() {
             "it finds heavy hitters by precision and not by hashpipe",
         ),
         (
-            refused(|settings| settings.heavy.unit = Unit::Bytes),
+            refused(|settings| settings.heavy.unit = CountUnit::Bytes),
             "it finds the flows with the most packets, not bytes",
         ),
     ];
@@ -391,7 +391,7 @@ fn a_program_may_measure_more_than_is_wanted() {
     assert_eq!((capabilities.entropies, capabilities.rows), (1, 3..=3));
     assert_eq!(
         (&capabilities.algorithms[..], &capabilities.units[..]),
-        (&[Algorithm::Precision][..], &[Unit::Packets][..])
+        (&[Algorithm::Precision][..], &[CountUnit::Packets][..])
     );
     let wanted = settings(6);
     let mut tofino = crate::windows::connect_patiently(&lab.options(), wanted);

@@ -3,7 +3,7 @@
 use crate::answers::persist;
 use crate::lab::{SEED, options, settings};
 use crate::switch::Switch;
-use flowgauge_bfruntime::server::{Costs, Ledger, Pace, Running, Server, Target};
+use flowgauge_bfruntime::server::{Costs, Ledger, Pace, RunningServer, Server, Target};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
@@ -15,12 +15,15 @@ use std::time::Duration;
 /// register.
 const COSTS: Costs = Costs::SWITCH;
 
-fn serve(target: Arc<dyn Target>) -> (Running, Arc<Ledger>) {
+fn serve(target: Arc<dyn Target>) -> (RunningServer, Arc<Ledger>) {
     let (server, ledger) = Server::driver_like(target, COSTS, Pace::Noted).unwrap();
-    (Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap(), ledger)
+    (
+        RunningServer::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap(),
+        ledger,
+    )
 }
 
-fn counting(running: &Running, settings: Settings) -> Tofino {
+fn counting(running: &RunningServer, settings: Settings) -> Tofino {
     let mut tofino = Tofino::connect(options(running.address()), settings).unwrap();
     tofino.install(&Tables::new(&settings, SEED)).unwrap();
     tofino
@@ -134,6 +137,6 @@ fn everything() -> Settings {
     settings.heavy =
         heavy::Settings { algorithm: heavy::Algorithm::Precision, key, ..heavy::Settings::DEFAULT };
     settings.sizes = sizes::Settings::ON;
-    settings.delay.kinds = delay::Kinds::NONE.with(delay::Kind::TcpData);
+    settings.delay.kinds = delay::Kinds::NONE.with(delay::DelayKind::TcpData);
     settings
 }

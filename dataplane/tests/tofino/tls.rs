@@ -3,7 +3,7 @@
 use crate::frames::uniques;
 use crate::lab::{SEED, failure, options, settings};
 use crate::switch::Switch;
-use flowgauge_bfruntime::server::{self, Running, Target};
+use flowgauge_bfruntime::server::{self, RunningServer, Target};
 use flowgauge_dataplane::tofino::Tls;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -48,7 +48,7 @@ fn both_ends_prove_who_they_are_or_nothing_is_said() {
     };
     let switch = Switch::new(settings(6), 2);
     let target = Arc::clone(&switch.memory) as Arc<dyn Target>;
-    let running = Running::start(([127, 0, 0, 1], 0).into(), Some(tls), target).unwrap();
+    let running = RunningServer::start(([127, 0, 0, 1], 0).into(), Some(tls), target).unwrap();
     let with = |authority: &Authority, identity: Option<Pem>, name: &str| {
         let identity = identity.map(|pem| (pem.certificate, pem.key));
         let (authority, server_name) = (authority.certificate.clone(), Some(name.to_owned()));

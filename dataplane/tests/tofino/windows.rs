@@ -7,7 +7,7 @@ use crate::model::crc32;
 use crate::programs::everything;
 use flowgauge_bfruntime::Match;
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Tabulation, cardinality::rank_table};
-use flowgauge_dataplane::tofino::{Fec, Port, Speed};
+use flowgauge_dataplane::tofino::{Fec, PortConfig, Speed};
 use flowgauge_dataplane::{Dataplane, Snapshot};
 
 #[test]
@@ -125,19 +125,20 @@ fn the_program_decides_key_and_hash() {
 #[test]
 fn a_port_with_another_configuration_is_reported_and_unchanged() {
     let lab = Lab::new(2);
-    let install = |ports: &[Port]| {
+    let install = |ports: &[PortConfig]| {
         let mut options = lab.options();
         options.ports = ports.to_vec();
         // The previous client is gone, but the switch may not have noticed yet.
         connect_patiently(&options, lab.settings).install(&lab.tables()).map(drop)
     };
-    let port = Port { dev_port: 132, speed: Speed::G100, fec: Fec::ReedSolomon, enable: true };
-    let other = Port { dev_port: 4, speed: Speed::G10, fec: Fec::None, enable: true };
+    let port =
+        PortConfig { dev_port: 132, speed: Speed::G100, fec: Fec::ReedSolomon, enable: true };
+    let other = PortConfig { dev_port: 4, speed: Speed::G10, fec: Fec::None, enable: true };
     // A port with the same configuration is not touched.
     install(&[port, other]).unwrap();
     install(&[port, other]).unwrap();
     assert_eq!(lab.switch.memory.state().ports, [(132, true), (4, true)]);
-    install(&[Port { enable: false, ..port }]).unwrap();
+    install(&[PortConfig { enable: false, ..port }]).unwrap();
     install(&[port]).unwrap();
     assert_eq!(
         lab.switch.memory.state().ports,
@@ -146,15 +147,15 @@ fn a_port_with_another_configuration_is_reported_and_unchanged() {
 
     let cases = [
         (
-            Port { speed: Speed::G40, ..port },
+            PortConfig { speed: Speed::G40, ..port },
             "port 132 is there with $SPEED BF_SPEED_100G and not BF_SPEED_40G;",
         ),
         (
-            Port { speed: Speed::G25, fec: Fec::FireCode, ..port },
+            PortConfig { speed: Speed::G25, fec: Fec::FireCode, ..port },
             "$SPEED BF_SPEED_100G and not BF_SPEED_25G and $FEC BF_FEC_TYP_REED_SOLOMON and not BF_FEC_TYP_FIRECODE;",
         ),
         (
-            Port { dev_port: 5000, ..port },
+            PortConfig { dev_port: 5000, ..port },
             "configuring $PORT 5000: number 0: the switch has no port 5000",
         ),
     ];

@@ -16,13 +16,13 @@ pub type Connecting = Pin<Box<dyn Future<Output = Result<Channel, Error>> + Send
 /// Connects a channel over this TCP connection only: if it breaks, every later call fails.
 #[must_use]
 pub fn over(endpoint: Endpoint, stream: TcpStream) -> Connecting {
-    Box::pin(async move { endpoint.connect_with_connector(Once(Some(stream))).await })
+    Box::pin(async move { endpoint.connect_with_connector(SingleConnection(Some(stream))).await })
 }
 
 /// Connector that returns one connection once; tonic would silently reconnect.
-struct Once(Option<TcpStream>);
+struct SingleConnection(Option<TcpStream>);
 
-impl Service<Uri> for Once {
+impl Service<Uri> for SingleConnection {
     type Response = TokioIo<TcpStream>;
     type Error = io::Error;
     type Future = Ready<Result<Self::Response, io::Error>>;

@@ -3,7 +3,7 @@
 //! Both directions follow the schema strictly: a number of the wrong width, an unknown field or a
 //! match of the wrong kind is an error that names it, and is never converted to some other value.
 
-use crate::entry::{Data, Entry, Key, Match, Place, Value};
+use crate::entry::{Data, Entry, EntryTarget, Key, Match, Value};
 use crate::proto::{self, data_field, key_field, table_entry};
 use crate::schema::{
     Action, Field, FieldKind, KeyField, MatchKind, Schema, SchemaError, Table, TableKind,
@@ -355,10 +355,10 @@ fn from_message(value: &data_field::Value) -> Option<Value> {
 pub fn encode_entry(table: &Table, entry: &Entry) -> Result<proto::TableEntry, CodecError> {
     let data = Some(encode_data(table, &entry.data)?);
     let value = match &entry.place {
-        Place::Key(key) => Some(table_entry::Value::Key(encode_key(table, key)?)),
-        Place::Default => None,
+        EntryTarget::Key(key) => Some(table_entry::Value::Key(encode_key(table, key)?)),
+        EntryTarget::Default => None,
     };
-    let is_default_entry = entry.place == Place::Default;
+    let is_default_entry = entry.place == EntryTarget::Default;
     Ok(proto::TableEntry {
         table_id: table.id,
         value,
@@ -378,8 +378,8 @@ pub fn decode_entry<'a>(
 ) -> Result<(&'a Table, Entry), CodecError> {
     let table = schema.table_by_id(message.table_id)?;
     let place = match &message.value {
-        _ if message.is_default_entry => Place::Default,
-        Some(table_entry::Value::Key(key)) => Place::Key(decode_key(table, key)?),
+        _ if message.is_default_entry => EntryTarget::Default,
+        Some(table_entry::Value::Key(key)) => EntryTarget::Key(decode_key(table, key)?),
         Some(table_entry::Value::HandleId(_)) => return Err(wrong(table, "an entry by handle")),
         None => return Err(wrong(table, "an entry without a key")),
     };

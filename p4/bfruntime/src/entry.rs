@@ -99,20 +99,20 @@ impl Data {
 
 /// Entry of a table that is addressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum EntryTarget {
     /// Entry with a key.
     Key(Key),
     /// Default entry, for packets without a match.
     Default,
 }
 
-impl Place {
+impl EntryTarget {
     /// Returns the key; `None` for the default entry.
     #[must_use]
     pub fn key(&self) -> Option<&Key> {
         match self {
-            Place::Key(key) => Some(key),
-            Place::Default => None,
+            EntryTarget::Key(key) => Some(key),
+            EntryTarget::Default => None,
         }
     }
 }
@@ -121,7 +121,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// Key, or default entry.
-    pub place: Place,
+    pub place: EntryTarget,
     /// Data.
     pub data: Data,
 }

@@ -33,5 +33,5 @@ pub mod proto {
     include!("../proto/bfruntime.rs");
 }
 
-pub use entry::{Data, Entry, Key, Match, Pipes, Place, Value};
+pub use entry::{Data, Entry, EntryTarget, Key, Match, Pipes, Value};
 pub use schema::{Schema, SchemaError};

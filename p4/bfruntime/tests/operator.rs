@@ -6,7 +6,7 @@
 mod memory;
 
 use flowgauge_bfruntime::Match;
-use flowgauge_bfruntime::server::{Digest, Running};
+use flowgauge_bfruntime::server::{Digest, RunningServer};
 use memory::{Memory, number};
 use rbfrt::SwitchConnection;
 use rbfrt::error::RBFRTError;
@@ -19,14 +19,14 @@ const PROGRAM: &str = include_str!("program.json");
 
 struct Lab {
     memory: Arc<Memory>,
-    running: Running,
+    running: RunningServer,
 }
 
 fn lab(pipes: u32) -> Lab {
     // rbfrt 0.1.11 does not support actions that only entries may use, and rejects a schema with
     // them.
     let memory = Arc::new(Memory::new(&PROGRAM.replace("TableOnly", "TableAndDefault"), pipes));
-    let running = Running::start(([127, 0, 0, 1], 0).into(), None, memory.clone()).unwrap();
+    let running = RunningServer::start(([127, 0, 0, 1], 0).into(), None, memory.clone()).unwrap();
     Lab { memory, running }
 }
 

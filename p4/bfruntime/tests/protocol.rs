@@ -11,8 +11,8 @@ use flowgauge_bfruntime::proto::write_request::Atomicity;
 use flowgauge_bfruntime::proto::{
     self, entity, stream_message_request, stream_message_response, update,
 };
-use flowgauge_bfruntime::server::Running;
-use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, Schema};
+use flowgauge_bfruntime::server::RunningServer;
+use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, Schema};
 use memory::{Memory, number};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -24,7 +24,7 @@ const PROGRAM: &str = include_str!("program.json");
 
 struct Lab {
     memory: Arc<Memory>,
-    running: Running,
+    running: RunningServer,
     schema: Schema,
 }
 
@@ -38,7 +38,7 @@ struct Client {
 
 fn lab(pipes: u32) -> Lab {
     let memory = Arc::new(Memory::new(PROGRAM, pipes));
-    let running = Running::start(([127, 0, 0, 1], 0).into(), None, memory.clone()).unwrap();
+    let running = RunningServer::start(([127, 0, 0, 1], 0).into(), None, memory.clone()).unwrap();
     Lab { memory, running, schema: Schema::parse(PROGRAM.as_bytes()).unwrap() }
 }
 
@@ -145,7 +145,7 @@ impl Client {
     fn entry(&self, table: &str, key: Key, data: Data) -> proto::TableEntry {
         codec::encode_entry(
             self.schema.table(table).unwrap(),
-            &Entry { place: Place::Key(key), data },
+            &Entry { place: EntryTarget::Key(key), data },
         )
         .unwrap()
     }
@@ -175,8 +175,10 @@ impl Client {
 
     fn bank(&self, bank: u8) -> proto::Update {
         let table = self.schema.table("bank").unwrap();
-        let entry =
-            Entry { place: Place::Default, data: Data::action("set_bank", [("b", vec![bank])]) };
+        let entry = Entry {
+            place: EntryTarget::Default,
+            data: Data::action("set_bank", [("b", vec![bank])]),
+        };
         proto::Update {
             r#type: update::Type::Modify.into(),
             entity: Some(wrap(codec::encode_entry(table, &entry).unwrap())),

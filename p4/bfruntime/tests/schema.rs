@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::codec::{self, CodecError, Completeness};
-use flowgauge_bfruntime::entry::{Data, Entry, Key, Match, Place, Value};
+use flowgauge_bfruntime::entry::{Data, Entry, EntryTarget, Key, Match, Value};
 use flowgauge_bfruntime::fixed;
 use flowgauge_bfruntime::proto::{self, key_field};
 use flowgauge_bfruntime::schema::{
@@ -280,7 +280,7 @@ fn entries_come_back_as_they_went() {
         ("forward", exact("ingress_port", &[1, 1]), "Ingress.drop", vec![]),
     ];
     for (name, key, action, fields) in entries {
-        let entry = Entry { place: Place::Key(key), data: Data::action(action, fields) };
+        let entry = Entry { place: EntryTarget::Key(key), data: Data::action(action, fields) };
         let message = codec::encode_entry(schema.table(name).unwrap(), &entry).unwrap();
         let (table, decoded) = codec::decode_entry(&schema, &message).unwrap();
         assert_eq!(
@@ -288,8 +288,10 @@ fn entries_come_back_as_they_went() {
             (schema.table(name).unwrap().name.as_str(), &entry)
         );
     }
-    let default =
-        Entry { place: Place::Default, data: Data::action("Ingress.set_bank", [("b", vec![1])]) };
+    let default = Entry {
+        place: EntryTarget::Default,
+        data: Data::action("Ingress.set_bank", [("b", vec![1])]),
+    };
     let message = codec::encode_entry(schema.table("bank").unwrap(), &default).unwrap();
     assert!(message.is_default_entry && message.value.is_none());
     assert_eq!(codec::decode_entry(&schema, &message).unwrap().1, default);

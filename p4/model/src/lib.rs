@@ -61,7 +61,7 @@ pub use execute::{Digest, Fault, Output};
 pub use identifier::identifier;
 pub use program::{CounterKind, MatchKind};
 pub use source::{Place, SourceError};
-pub use switch::{Entrance, Switch};
+pub use switch::{PacketEntrance, Switch};
 
 use execute::{Pipe, Resubmitted};
 use matching::MatchTable;

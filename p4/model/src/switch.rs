@@ -8,7 +8,7 @@ use crate::{Entry as ModelEntry, Key as ModelKey, Match as ModelMatch};
 use flowgauge_bfruntime::server::{
     Digest, Digests, Fault, PortCounters, Query, Source, Target, Write,
 };
-use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, Value};
+use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,11 +65,11 @@ struct CellField {
 }
 
 /// Entrance for packets, held exclusively.
-pub struct Entrance<'a> {
+pub struct PacketEntrance<'a> {
     state: MutexGuard<'a, State>,
 }
 
-impl Entrance<'_> {
+impl PacketEntrance<'_> {
     /// Sets the arrival time of later packets, in nanoseconds, instead of the current time.
     pub fn set_clock(&mut self, nanoseconds: u64) {
         self.state.model.set_clock(nanoseconds);
@@ -162,7 +162,7 @@ impl Switch {
     }
 
     /// Opens the entrance for packets, which arrive at the current time.
-    pub fn enter(&self) -> Entrance<'_> {
+    pub fn enter(&self) -> PacketEntrance<'_> {
         while self.waiting.load(Ordering::Acquire) > 0 {
             thread::yield_now();
         }
@@ -172,7 +172,7 @@ impl Switch {
             .wait_while(state, |state| state.paused)
             .unwrap_or_else(PoisonError::into_inner);
         state.model.set_clock(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        Entrance { state }
+        PacketEntrance { state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -331,7 +331,7 @@ impl Array {
                 Some(_) => push(values.fold(0, u64::wrapping_add)),
             }
         }
-        Entry { place: Place::Key(key), data: Data { action: None, fields } }
+        Entry { place: EntryTarget::Key(key), data: Data { action: None, fields } }
     }
 
     /// Writes an element; fields that are not given keep their values.
@@ -483,7 +483,7 @@ fn entry(model: ModelEntry) -> Entry {
     if ternary {
         key.insert(PRIORITY.to_owned(), Match::Exact(model.priority.to_be_bytes().to_vec()));
     }
-    Entry { place: Place::Key(key), data: data(model.call) }
+    Entry { place: EntryTarget::Key(key), data: data(model.call) }
 }
 
 /// Returns the call with changed data; fields that are not given keep their values.
@@ -580,7 +580,7 @@ impl Target for Switch {
             let fields = fields.into_iter().map(exact).collect::<Result<Vec<_>, _>>()?;
             let value = model.compute_hash(hash, &fields).map_err(refused)?;
             return Ok(vec![Entry {
-                place: Place::Key(of.clone()),
+                place: EntryTarget::Key(of.clone()),
                 data: Data::fields([(HASH_VALUE, value)]),
             }]);
         }
@@ -591,7 +591,7 @@ impl Target for Switch {
             };
             let value = model.read_parameter(table, pipe).map_err(refused)?;
             return Ok(vec![Entry {
-                place: Place::Default,
+                place: EntryTarget::Default,
                 data: Data::fields([(PARAMETER_VALUE, value)]),
             }]);
         }
@@ -605,7 +605,7 @@ impl Target for Switch {
             }
             Query::Default => {
                 let call = model.default_action(table).map_err(refused)?;
-                Ok(vec![Entry { place: Place::Default, data: data(call) }])
+                Ok(vec![Entry { place: EntryTarget::Default, data: data(call) }])
             }
         }
     }

@@ -12,9 +12,9 @@ mod frames;
 mod p4c;
 
 use flowgauge_core::Grid;
-use flowgauge_core::delay::{self, Kind, Kinds};
-use flowgauge_core::heavy::{self, Algorithm, Unit};
-use flowgauge_core::measurement::OnOff;
+use flowgauge_core::delay::{self, DelayKind, Kinds};
+use flowgauge_core::heavy::{self, Algorithm, CountUnit};
+use flowgauge_core::measurement::Toggle;
 use flowgauge_core::membership;
 use flowgauge_core::reorder;
 use flowgauge_core::sketch;
@@ -234,7 +234,7 @@ fn filter(key: KeyKind, bits: usize) -> membership::Settings {
 }
 
 fn slots(key: KeyKind, slots_log2: u8) -> heavy::Settings {
-    heavy::Settings { algorithm: Algorithm::Precision, unit: Unit::Packets, key, slots_log2 }
+    heavy::Settings { algorithm: Algorithm::Precision, unit: CountUnit::Packets, key, slots_log2 }
 }
 
 /// Returns settings with everything but heavy hitters, by the keys of cardinality, entropy,
@@ -310,7 +310,7 @@ fn builds() -> Vec<Settings> {
             all([FiveTuple, SrcDst, SrcDst, FiveTuple], CountMin, CountSketch, 1024),
         ),
     ]);
-    let sizes_too = |others: Settings| Settings { sizes: OnOff::ON, ..others };
+    let sizes_too = |others: Settings| Settings { sizes: Toggle::ON, ..others };
     builds.extend([
         sizes_too(OFF),
         sizes_too(heavy_too(FiveTuple, all([FiveTuple; 4], CountSketch, CountSketch, 1024))),
@@ -318,19 +318,19 @@ fn builds() -> Vec<Settings> {
     builds.push(sizes_too(heavy_too(Src, two(all([Src; 4], CountSketch, CountMin, 1024)))));
     let only = |kind| Kinds::NONE.with(kind);
     builds.extend([
-        delays(only(Kind::TcpData), delay::Algorithm::Fridge),
-        delays(only(Kind::TcpDuration), delay::Algorithm::Overwrite),
-        delays(only(Kind::TcpTimestamps), delay::Algorithm::Fridge),
-        delays(only(Kind::QuicSpin), delay::Algorithm::Fridge),
+        delays(only(DelayKind::TcpData), delay::Algorithm::Fridge),
+        delays(only(DelayKind::TcpDuration), delay::Algorithm::Overwrite),
+        delays(only(DelayKind::TcpTimestamps), delay::Algorithm::Fridge),
+        delays(only(DelayKind::QuicSpin), delay::Algorithm::Fridge),
         delays(Kinds::USUAL, delay::Algorithm::MultiFridge),
-        delays(Kinds::USUAL.with(Kind::Icmp), delay::Algorithm::Expiry),
+        delays(Kinds::USUAL.with(DelayKind::Icmp), delay::Algorithm::Expiry),
         Settings {
-            delay: delay::Settings { kinds: only(Kind::TcpData), ..delay::Settings::DEFAULT },
+            delay: delay::Settings { kinds: only(DelayKind::TcpData), ..delay::Settings::DEFAULT },
             ..sizes_too(distinct(Src, HashMode::Tabulated, 11))
         },
         Settings {
             delay: delay::Settings {
-                kinds: only(Kind::TcpData),
+                kinds: only(DelayKind::TcpData),
                 groups_log2: 3,
                 directions: delay::Directions::Local,
                 samples: true,
@@ -339,7 +339,7 @@ fn builds() -> Vec<Settings> {
             ..OFF
         },
         Settings {
-            delay: delay::Settings { kinds: only(Kind::TcpData), ..delay::Settings::DEFAULT },
+            delay: delay::Settings { kinds: only(DelayKind::TcpData), ..delay::Settings::DEFAULT },
             ..sizes_too(all([Src; 4], CountSketch, CountMin, 1024))
         },
         Settings { reorder: reordering(reorder::Algorithm::Sampling, 12), ..OFF },
@@ -419,7 +419,7 @@ fn staggered_registers_fit_and_have_the_same_schema() {
     let all_by_five_tuple = Settings {
         cardinality: staggered(FiveTuple, HashMode::Tabulated, 11).cardinality,
         heavy: slots(FiveTuple, 10),
-        sizes: OnOff::ON,
+        sizes: Toggle::ON,
         ..all([FiveTuple; 4], SketchKind::CountSketch, SketchKind::CountMin, 1024)
     };
     let builds = [
@@ -480,7 +480,7 @@ fn an_entropy_that_the_switch_makes_fits_and_has_the_same_schema() {
     use SketchKind::{CountMin, CountSketch};
     let talkers = |others| Settings { heavy: slots(Src, 10), ..others };
     let everything =
-        Settings { sizes: OnOff::ON, ..talkers(all([Src; 4], CountSketch, CountMin, 1024)) };
+        Settings { sizes: Toggle::ON, ..talkers(all([Src; 4], CountSketch, CountMin, 1024)) };
     let builds = [
         (by(CountSketch, &[Dst], OFF), Dst, 0, "made by the switch"),
         (by(CountSketch, &[Dst], OFF), Dst, 1, "made by the switch, with alarms"),

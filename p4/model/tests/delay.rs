@@ -2,16 +2,17 @@
 //! dataplanes run, bit for bit.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::Grid;
-use flowgauge_core::delay::prefixes::{Owned, Prefix, fingerprint};
+use flowgauge_core::delay::prefixes::{Prefix, PrefixOwner, fingerprint};
 use flowgauge_core::delay::{
-    Admission, Algorithm, Counts, Delay, DelaySample, Directions, Kind, Kinds, Settings as Delays,
+    Admission, Algorithm, Counts, Delay, DelayKind, DelaySample, Directions, Kinds,
+    Settings as Delays,
 };
-use flowgauge_core::measurement::OnOff;
+use flowgauge_core::measurement::Toggle;
 use flowgauge_core::{
-    Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed, cardinality, heavy,
-    membership,
+    Arrival, Context, Link, Settings, Shared, Sharing, State, WindowTotals, Zeroed, cardinality,
+    heavy, membership,
 };
 use flowgauge_dataplane::tofino::{Options, definitions};
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
@@ -39,7 +40,7 @@ fn settings(delay: Delays) -> Settings {
     Settings { delay, ..Settings::only(off) }
 }
 
-fn of(kinds: &[Kind]) -> Delays {
+fn of(kinds: &[DelayKind]) -> Delays {
     Delays {
         kinds: kinds.iter().fold(Kinds::NONE, |kinds, kind| kinds.with(*kind)),
         ..Delays::DEFAULT
@@ -51,7 +52,7 @@ struct Lab {
     settings: Settings,
     switch: Arc<Switch>,
     tofino: Tofino,
-    _running: Running,
+    _running: RunningServer,
     tables: Tables,
     state: Box<State>,
     shared: Box<Shared>,
@@ -60,15 +61,18 @@ struct Lab {
     samples: Vec<DelaySample>,
 }
 
-fn serve(settings: &Settings) -> (Arc<Switch>, Running) {
+fn serve(settings: &Settings) -> (Arc<Switch>, RunningServer) {
     let defined = definitions(settings).unwrap().into_iter();
     let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
         options.define(name, value)
     });
     let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
-    let running =
-        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
-            .unwrap();
+    let running = RunningServer::start(
+        ([127, 0, 0, 1], 0).into(),
+        None,
+        Arc::clone(&switch) as Arc<dyn Target>,
+    )
+    .unwrap();
     (switch, running)
 }
 
@@ -78,7 +82,7 @@ impl Lab {
     }
 
     /// Addresses belong to somebody.
-    fn among(settings: Settings, owned: &[Owned]) -> Self {
+    fn among(settings: Settings, owned: &[PrefixOwner]) -> Self {
         let (switch, running) = serve(&settings);
         let mut options = Options::new(running.address().to_string());
         // Frames are counted one by one, so that none is in flight when the bank changes.
@@ -122,7 +126,7 @@ impl Lab {
     }
 
     /// Sets what the window after the open one admits.
-    fn admit(&mut self, admissions: &[(Kind, Admission)]) {
+    fn admit(&mut self, admissions: &[(DelayKind, Admission)]) {
         self.tofino.admit(admissions).unwrap();
         admissions.iter().for_each(|(kind, admission)| {
             self.shared.lasting.delay.shares.set(self.bank ^ 1, *kind, *admission)
@@ -131,7 +135,7 @@ impl Lab {
 
     /// Closes a window on both, and compares them. Gives what was counted.
     #[track_caller]
-    fn rotate(&mut self) -> Box<WideBank> {
+    fn rotate(&mut self) -> Box<WindowTotals> {
         let mut delays = if self.settings.delay.samples {
             self.tofino.delay_samples().unwrap()
         } else {
@@ -152,7 +156,7 @@ impl Lab {
                 .all(|(one, next)| one.at.abs_diff(next.at) < 1_000_000_000_000)
         );
         let found = snapshot.bank;
-        let mut expected = WideBank::boxed();
+        let mut expected = WindowTotals::boxed();
         expected.merge(&self.state.banks[self.bank], &self.settings);
         let (found_delay, settings) = (&found.delay, &self.settings.delay);
         assert_eq!(found_delay.counts, expected.delay.counts, "{settings:?}");
@@ -395,14 +399,14 @@ fn check(delay: Delays, seed: u64) {
 }
 
 #[track_caller]
-fn check_among(delay: Delays, owned: &[Owned], seed: u64) {
+fn check_among(delay: Delays, owned: &[PrefixOwner], seed: u64) {
     let mut lab = Lab::among(settings(delay), owned);
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut conversations: Vec<Conversation> =
         (0..200).map(|number| Conversation::new(&mut random, number)).collect();
     // Ticks wrap on the way.
     let mut now = (1_u64 << 38) - 2_000_000_000;
-    let mut all = WideBank::boxed();
+    let mut all = WindowTotals::boxed();
     for _ in 0..3 {
         for _ in 0..3000 {
             now += random.random_range(0..1_000_000_u64);
@@ -418,7 +422,8 @@ fn check_among(delay: Delays, owned: &[Owned], seed: u64) {
         (sum(&all.delay, |counts| counts.requests), sum(&all.delay, |counts| counts.admitted));
     assert!(samples(&all.delay) > 5, "{delay:?}: {} samples", samples(&all.delay));
     // Of some nobody knows but those that were put in a table.
-    let is_known = !delay.kinds.has(Kind::TcpTimestamps) && !delay.kinds.has(Kind::QuicSpin);
+    let is_known =
+        !delay.kinds.has(DelayKind::TcpTimestamps) && !delay.kinds.has(DelayKind::QuicSpin);
     let refused = sum(&all.delay, |counts| counts.refused);
     let is_part = admitted + refused < requests;
     assert!(
@@ -435,7 +440,7 @@ fn check_among(delay: Delays, owned: &[Owned], seed: u64) {
 
 #[test]
 fn each_kind_alone() {
-    for kind in Kind::ALL {
+    for kind in DelayKind::ALL {
         check(of(&[kind]), 1);
     }
 }
@@ -444,7 +449,7 @@ fn each_kind_alone() {
 fn kinds_of_a_build_of_their_own_by_every_algorithm() {
     let algorithms = [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite];
     for (seed, algorithm) in (20..).zip(algorithms) {
-        for kind in [Kind::TcpTimestamps, Kind::QuicSpin] {
+        for kind in [DelayKind::TcpTimestamps, DelayKind::QuicSpin] {
             check(Delays { algorithm, slots_log2: 8, ..of(&[kind]) }, seed);
             check(Delays { algorithm, admit_log2: 1, ..of(&[kind]) }, seed);
         }
@@ -456,7 +461,7 @@ fn kinds_of_a_build_of_their_own_by_every_algorithm() {
 fn the_tick_zero() {
     let (client, server) = ((0x0a00_0001, 5), (0x0a00_0002, 443));
     let zero = 1_u64 << 38;
-    for kind in [Kind::TcpTimestamps, Kind::QuicSpin] {
+    for kind in [DelayKind::TcpTimestamps, DelayKind::QuicSpin] {
         let mut lab = Lab::new(settings(of(&[kind])));
         let stamped = |from, to, stamps| {
             let timestamps = Some((Before::Padding, stamps));
@@ -485,9 +490,9 @@ fn the_tick_zero() {
 #[test]
 fn several_kinds_and_every_algorithm() {
     let kinds = [
-        &[Kind::TcpHandshake, Kind::TcpData, Kind::Dns][..],
-        &[Kind::TcpData, Kind::Icmp],
-        &[Kind::TcpHandshake, Kind::TcpData, Kind::Dns, Kind::Icmp],
+        &[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns][..],
+        &[DelayKind::TcpData, DelayKind::Icmp],
+        &[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns, DelayKind::Icmp],
     ];
     for (seed, (kinds, algorithm)) in (2..).zip(kinds.into_iter().zip([
         Algorithm::Fridge,
@@ -507,10 +512,10 @@ fn several_kinds_and_every_algorithm() {
 #[test]
 fn requests_that_expire() {
     let kinds = [
-        &[Kind::TcpHandshake, Kind::TcpData, Kind::Dns, Kind::Icmp][..],
-        &[Kind::TcpData],
-        &[Kind::Dns, Kind::Icmp],
-        &[Kind::TcpDuration],
+        &[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns, DelayKind::Icmp][..],
+        &[DelayKind::TcpData],
+        &[DelayKind::Dns, DelayKind::Icmp],
+        &[DelayKind::TcpDuration],
     ];
     for (seed, kinds) in (70..).zip(kinds) {
         let algorithm = Algorithm::Expiry;
@@ -535,7 +540,7 @@ fn requests_that_expire() {
         prefixes: fingerprint(&apart),
         ..Delays::DEFAULT
     };
-    let kinds = of(&[Kind::TcpHandshake, Kind::TcpData, Kind::Dns]).kinds;
+    let kinds = of(&[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns]).kinds;
     let expiry = Delays {
         algorithm: Algorithm::Expiry,
         slots_log2: 6,
@@ -553,7 +558,7 @@ fn requests_expire_to_the_tick() {
     let expiry = Delays {
         algorithm: Algorithm::Expiry,
         expiry_ns: age as u32 * tick as u32,
-        ..of(&[Kind::Icmp])
+        ..of(&[DelayKind::Icmp])
     };
     let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
     let wrap = 1_u64 << 37;
@@ -602,9 +607,9 @@ fn requests_expire_to_the_tick() {
     }
 }
 
-fn owned(text: &str, group: Option<u8>, is_local: bool) -> Owned {
+fn owned(text: &str, group: Option<u8>, is_local: bool) -> PrefixOwner {
     let (address, length) = text.split_once('/').unwrap();
-    Owned {
+    PrefixOwner {
         prefix: Prefix::of(address.parse().unwrap(), length.parse().unwrap()).unwrap(),
         group,
         is_local,
@@ -626,26 +631,30 @@ fn directions_by_our_own_addresses_and_groups_of_prefixes() {
     ];
     let groups = Delays { groups_log2: 3, prefixes: fingerprint(&owned), ..Delays::DEFAULT };
     let both = Delays { directions: Directions::Local, ..groups };
-    let kinds = |kinds: &[Kind], delays: Delays| Delays { kinds: of(kinds).kinds, ..delays };
-    check_among(kinds(&[Kind::TcpData], both), &owned, 40);
+    let kinds = |kinds: &[DelayKind], delays: Delays| Delays { kinds: of(kinds).kinds, ..delays };
+    check_among(kinds(&[DelayKind::TcpData], both), &owned, 40);
     check_among(
-        kinds(&[Kind::TcpHandshake, Kind::Dns], Delays { admit_log2: 1, ..both }),
+        kinds(&[DelayKind::TcpHandshake, DelayKind::Dns], Delays { admit_log2: 1, ..both }),
         &owned,
         41,
     );
-    check_among(kinds(&[Kind::TcpHandshake, Kind::TcpData, Kind::Icmp], groups), &owned, 42);
-    let of_four = Delays { algorithm: Algorithm::MultiFridge, ..groups };
-    check_among(kinds(&[Kind::TcpData], of_four), &owned, 43);
-    check_among(kinds(&[Kind::QuicSpin], both), &owned, 44);
     check_among(
-        kinds(&[Kind::TcpTimestamps], Delays { algorithm: Algorithm::Overwrite, ..both }),
+        kinds(&[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Icmp], groups),
+        &owned,
+        42,
+    );
+    let of_four = Delays { algorithm: Algorithm::MultiFridge, ..groups };
+    check_among(kinds(&[DelayKind::TcpData], of_four), &owned, 43);
+    check_among(kinds(&[DelayKind::QuicSpin], both), &owned, 44);
+    check_among(
+        kinds(&[DelayKind::TcpTimestamps], Delays { algorithm: Algorithm::Overwrite, ..both }),
         &owned,
         45,
     );
-    let local = owned.map(|owned| Owned { group: None, ..owned });
+    let local = owned.map(|owned| PrefixOwner { group: None, ..owned });
     let sides =
         Delays { directions: Directions::Local, prefixes: fingerprint(&local), ..Delays::DEFAULT };
-    check_among(kinds(&[Kind::TcpData, Kind::Dns], sides), &local, 46);
+    check_among(kinds(&[DelayKind::TcpData, DelayKind::Dns], sides), &local, 46);
 }
 
 /// Each delay comes in a digest, with what it counts for.
@@ -661,19 +670,24 @@ fn delays_one_by_one() {
     for (seed, algorithm) in
         (50..).zip([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite])
     {
-        let kinds = of(&[Kind::TcpHandshake, Kind::TcpData, Kind::Dns]);
+        let kinds = of(&[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns]);
         check(Delays { algorithm, slots_log2: 8, samples: true, ..kinds }, seed);
         check_among(
-            Delays { algorithm, samples: true, kinds: of(&[Kind::TcpData]).kinds, ..by_prefix },
+            Delays {
+                algorithm,
+                samples: true,
+                kinds: of(&[DelayKind::TcpData]).kinds,
+                ..by_prefix
+            },
             &clients,
             seed,
         );
-        check(Delays { algorithm, samples: true, ..of(&[Kind::TcpDuration]) }, seed);
+        check(Delays { algorithm, samples: true, ..of(&[DelayKind::TcpDuration]) }, seed);
         check(
-            Delays { algorithm, samples: true, slots_log2: 8, ..of(&[Kind::TcpTimestamps]) },
+            Delays { algorithm, samples: true, slots_log2: 8, ..of(&[DelayKind::TcpTimestamps]) },
             seed,
         );
-        check(Delays { algorithm, samples: true, ..of(&[Kind::QuicSpin]) }, seed);
+        check(Delays { algorithm, samples: true, ..of(&[DelayKind::QuicSpin]) }, seed);
     }
 }
 
@@ -681,7 +695,7 @@ fn delays_one_by_one() {
 /// counted.
 #[test]
 fn digests_that_are_lost_are_counted() {
-    let mut lab = Lab::new(settings(Delays { samples: true, ..of(&[Kind::Icmp]) }));
+    let mut lab = Lab::new(settings(Delays { samples: true, ..of(&[DelayKind::Icmp]) }));
     let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
     let mut total = 0;
     for window in 0..3_u32 {
@@ -705,8 +719,10 @@ fn digests_that_are_lost_are_counted() {
 /// Shares change from window to window, and each bank has its own.
 #[test]
 fn shares_that_follow_the_traffic() {
-    let kinds = [Kind::TcpHandshake, Kind::TcpData, Kind::Dns];
-    for (seed, kinds) in [(60, &kinds[..]), (61, &[Kind::TcpTimestamps]), (62, &[Kind::QuicSpin])] {
+    let kinds = [DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns];
+    for (seed, kinds) in
+        [(60, &kinds[..]), (61, &[DelayKind::TcpTimestamps]), (62, &[DelayKind::QuicSpin])]
+    {
         let mut lab = Lab::new(settings(Delays { follows: true, slots_log2: 8, ..of(kinds) }));
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut conversations: Vec<Conversation> =
@@ -740,14 +756,14 @@ fn shares_that_follow_the_traffic() {
 
 #[test]
 fn slots_few_and_many() {
-    check(Delays { slots_log2: 6, ..of(&[Kind::TcpData]) }, 5);
-    check(Delays { slots_log2: 16, ..of(&[Kind::Icmp]) }, 6);
+    check(Delays { slots_log2: 6, ..of(&[DelayKind::TcpData]) }, 5);
+    check(Delays { slots_log2: 16, ..of(&[DelayKind::Icmp]) }, 6);
 }
 
 /// One request in about 3,000 survives as many others as weights are for.
 #[test]
 fn delays_beyond_all_weights_are_counted_apart() {
-    let mut lab = Lab::new(settings(Delays { slots_log2: 6, ..of(&[Kind::Icmp]) }));
+    let mut lab = Lab::new(settings(Delays { slots_log2: 6, ..of(&[DelayKind::Icmp]) }));
     let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
     for token in 0..30_000_u32 {
         let at = u64::from(token) * 1_000_000;
@@ -763,9 +779,9 @@ fn delays_beyond_all_weights_are_counted_apart() {
 
 #[test]
 fn beside_all_other_measurements() {
-    let mut all = settings(of(&[Kind::TcpData]));
+    let mut all = settings(of(&[DelayKind::TcpData]));
     all.cardinality = cardinality::Settings::DEFAULT;
-    all.sizes = OnOff::ON;
+    all.sizes = Toggle::ON;
     all.heavy =
         heavy::Settings { algorithm: heavy::Algorithm::Precision, ..heavy::Settings::DEFAULT };
     all.membership = membership::Settings {
@@ -789,10 +805,10 @@ fn beside_all_other_measurements() {
 fn what_is_odd() {
     let ends = [(0x0a00_0001, 5), (0x0a00_0002, 6)];
     for kinds in [
-        &[Kind::TcpData, Kind::Dns, Kind::Icmp][..],
-        &[Kind::TcpDuration],
-        &[Kind::TcpTimestamps],
-        &[Kind::QuicSpin],
+        &[DelayKind::TcpData, DelayKind::Dns, DelayKind::Icmp][..],
+        &[DelayKind::TcpDuration],
+        &[DelayKind::TcpTimestamps],
+        &[DelayKind::QuicSpin],
     ] {
         let mut lab = Lab::new(settings(of(kinds)));
         let mut at = 0;
@@ -891,39 +907,42 @@ fn what_no_program_measures_is_refused() {
         let failure = definitions(&settings(delay)).unwrap_err().to_string();
         assert!(failure.contains(why), "{failure}");
     };
-    refused(of(&[Kind::TcpData, Kind::TcpTimestamps]), "tcp-timestamps alone");
-    refused(of(&[Kind::Dns, Kind::QuicSpin]), "quic-spin alone");
-    refused(of(&[Kind::TcpData, Kind::TcpDuration]), "tcp-duration alone");
+    refused(of(&[DelayKind::TcpData, DelayKind::TcpTimestamps]), "tcp-timestamps alone");
+    refused(of(&[DelayKind::Dns, DelayKind::QuicSpin]), "quic-spin alone");
+    refused(of(&[DelayKind::TcpData, DelayKind::TcpDuration]), "tcp-duration alone");
     refused(
-        Delays { algorithm: Algorithm::Expiry, ..of(&[Kind::TcpTimestamps]) },
+        Delays { algorithm: Algorithm::Expiry, ..of(&[DelayKind::TcpTimestamps]) },
         "by fridge, multi-fridge or overwrite",
     );
     refused(
-        Delays { algorithm: Algorithm::Expiry, ..of(&[Kind::QuicSpin]) },
+        Delays { algorithm: Algorithm::Expiry, ..of(&[DelayKind::QuicSpin]) },
         "by fridge, multi-fridge or overwrite",
     );
     refused(
-        Delays { directions: Directions::Apart, ..of(&[Kind::TcpData]) },
+        Delays { directions: Directions::Apart, ..of(&[DelayKind::TcpData]) },
         "name our own addresses",
     );
-    let all = [Kind::TcpHandshake, Kind::TcpData, Kind::Dns];
+    let all = [DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns];
     refused(
         Delays { directions: Directions::Local, groups_log2: 3, ..of(&all) },
         "at most 32 on a switch",
     );
     refused(
-        Delays { groups_log2: 1, ..of(&[Kind::TcpDuration]) },
+        Delays { groups_log2: 1, ..of(&[DelayKind::TcpDuration]) },
         "either end closes a connection",
     );
-    refused(Delays { slots_log2: 16, ..of(&[Kind::TcpData, Kind::Dns]) }, "at most 32768 slots");
+    refused(
+        Delays { slots_log2: 16, ..of(&[DelayKind::TcpData, DelayKind::Dns]) },
+        "at most 32768 slots",
+    );
 }
 
 #[test]
 fn a_program_that_measures_otherwise_is_refused() {
-    let has = settings(of(&[Kind::TcpData]));
+    let has = settings(of(&[DelayKind::TcpData]));
     let (_switch, running) = serve(&has);
     for other in [
-        of(&[Kind::Dns]),
+        of(&[DelayKind::Dns]),
         Delays { slots_log2: 11, ..has.delay },
         Delays { algorithm: Algorithm::Overwrite, ..has.delay },
     ] {

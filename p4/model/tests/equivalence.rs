@@ -16,7 +16,7 @@ use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::membership;
 use flowgauge_core::sketch::{FULL, SLACK};
-use flowgauge_core::unopened::Unopened;
+use flowgauge_core::unopened::CommonEtherType;
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind,
     State, Zeroed, sketch,
@@ -75,7 +75,7 @@ fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>)
     let mut window = Window::new();
     read(settings, &state, &shared, &mut window);
     // A switch does not know the EtherType of frames that it does not decode.
-    window.bank.unopened = Unopened::default();
+    window.bank.unopened = CommonEtherType::default();
     window
 }
 

@@ -3,7 +3,7 @@
 //! as well.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_bfruntime::server::{Query, Running, Source, Target, Write};
+use flowgauge_bfruntime::server::{Query, RunningServer, Source, Target, Write};
 use flowgauge_bfruntime::{Data, Pipes};
 use flowgauge_core::entropy::of_window;
 use flowgauge_core::{Grid, KeyKind, Settings, SketchKind, cardinality, sketch};
@@ -25,7 +25,7 @@ const UNKNOWN: u32 = 1 << 30;
 struct Lab {
     switch: Arc<Switch>,
     tofino: Tofino,
-    _running: Running,
+    _running: RunningServer,
     bank: usize,
 }
 
@@ -56,7 +56,7 @@ impl Lab {
                 options.define(name, value)
             });
         let switch = Arc::new(Switch::new(Model::flowgauge(&defined).unwrap(), "flowgauge"));
-        let running = Running::start(
+        let running = RunningServer::start(
             ([127, 0, 0, 1], 0).into(),
             None,
             Arc::clone(&switch) as Arc<dyn Target>,
@@ -214,7 +214,7 @@ async fn a_flood_is_told_before_the_window_ends() {
         lab.set("lowest", low);
         lab.set("highest", high);
         // Second server for the same switch, for a client that waits for alarms.
-        let watched = Running::start(
+        let watched = RunningServer::start(
             ([127, 0, 0, 1], 0).into(),
             None,
             Arc::clone(&lab.switch) as Arc<dyn Target>,

@@ -2,7 +2,7 @@
 //! script.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_p4_model::{Model, Options, Switch};
 use flowgauge_traffic::{Generator, Profile, Sources};
@@ -19,15 +19,18 @@ const BANK: &str = "Ingress.flowgauge.bank";
 
 struct Lab {
     switch: Arc<Switch>,
-    running: Running,
+    running: RunningServer,
 }
 
 fn lab() -> Lab {
     let options = Options::default().define("FLOWGAUGE_HASH", 0).define("FLOWGAUGE_PRECISION", 4);
     let switch = Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"));
-    let running =
-        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
-            .unwrap();
+    let running = RunningServer::start(
+        ([127, 0, 0, 1], 0).into(),
+        None,
+        Arc::clone(&switch) as Arc<dyn Target>,
+    )
+    .unwrap();
     Lab { switch, running }
 }
 

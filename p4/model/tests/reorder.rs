@@ -2,13 +2,13 @@
 //! dataplanes run.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_bfruntime::server::{Running, Target};
-use flowgauge_core::measurement::OnOff;
+use flowgauge_bfruntime::server::{RunningServer, Target};
+use flowgauge_core::measurement::Toggle;
 use flowgauge_core::reorder::{
-    Algorithm, IDLE_TICKS, MOST_LATE, Prefix, Settings as Reordering, WideReorder,
+    Algorithm, IDLE_TICKS, MOST_LATE, PrefixCounts, ReorderTotals, Settings as Reordering,
 };
 use flowgauge_core::{
-    Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed, cardinality,
+    Arrival, Context, Link, Settings, Shared, Sharing, State, WindowTotals, Zeroed, cardinality,
 };
 use flowgauge_dataplane::tofino::{Options, definitions};
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
@@ -41,26 +41,29 @@ struct Lab {
     settings: Settings,
     switch: Arc<Switch>,
     tofino: Tofino,
-    _running: Running,
+    _running: RunningServer,
     tables: Tables,
     state: Box<State>,
     shared: Box<Shared>,
     bank: usize,
 }
 
-fn serve(settings: &Settings) -> (Arc<Switch>, Running) {
+fn serve(settings: &Settings) -> (Arc<Switch>, RunningServer) {
     let defined = definitions(settings).unwrap().into_iter();
     let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
         options.define(name, value)
     });
     let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
-    let running =
-        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
-            .unwrap();
+    let running = RunningServer::start(
+        ([127, 0, 0, 1], 0).into(),
+        None,
+        Arc::clone(&switch) as Arc<dyn Target>,
+    )
+    .unwrap();
     (switch, running)
 }
 
-fn patient(running: &Running) -> Options {
+fn patient(running: &RunningServer) -> Options {
     let mut options = Options::new(running.address().to_string());
     // Frames are counted one by one, so that none is in flight when the bank changes.
     options.transit = Duration::ZERO;
@@ -103,9 +106,9 @@ impl Lab {
 
     /// Closes a window on both, compares them, and returns the counts.
     #[track_caller]
-    fn rotate(&mut self) -> Box<WideBank> {
+    fn rotate(&mut self) -> Box<WindowTotals> {
         let found = self.tofino.rotate().unwrap().bank;
-        let mut expected = WideBank::boxed();
+        let mut expected = WindowTotals::boxed();
         expected.merge_shared(&self.shared.banks[self.bank], &self.settings);
         let settings = &self.settings.reorder;
         let (of_switch, of_core) = (&found.reorder, &expected.reorder);
@@ -125,8 +128,8 @@ impl Lab {
     }
 }
 
-fn sorted(reorder: &WideReorder) -> Vec<Prefix> {
-    let mut prefixes: Vec<Prefix> = reorder.prefixes().copied().collect();
+fn sorted(reorder: &ReorderTotals) -> Vec<PrefixCounts> {
+    let mut prefixes: Vec<PrefixCounts> = reorder.prefixes().copied().collect();
     prefixes.sort_unstable_by_key(|prefix| prefix.prefix);
     prefixes
 }
@@ -242,13 +245,13 @@ impl Flow {
 
 /// Runs windows with many flows, which end and are replaced by others.
 #[track_caller]
-fn check(reorder: Reordering, prefixes: u32, seed: u64) -> Box<WideBank> {
+fn check(reorder: Reordering, prefixes: u32, seed: u64) -> Box<WindowTotals> {
     let mut lab = Lab::new(settings(reorder));
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut flows: Vec<Flow> = (0..100).map(|_| Flow::new(&mut random, prefixes)).collect();
     // Close to where 31 bits of time end.
     let mut now = (1 << 47) - 500 * MS;
-    let mut all = WideBank::boxed();
+    let mut all = WindowTotals::boxed();
     for _ in 0..4 {
         for _ in 0..3000 {
             now += random.random_range(0..MS);
@@ -269,7 +272,7 @@ fn check(reorder: Reordering, prefixes: u32, seed: u64) -> Box<WideBank> {
         }
         all.unite(&lab.rotate(), &lab.settings);
     }
-    let sum = |count: fn(&Prefix) -> u64| all.reorder.prefixes().map(count).sum::<u64>();
+    let sum = |count: fn(&PrefixCounts) -> u64| all.reorder.prefixes().map(count).sum::<u64>();
     let counts = [
         sum(|prefix| prefix.out_of_order),
         sum(|prefix| prefix.retransmitted),
@@ -405,7 +408,7 @@ fn wherever_sequence_numbers_wrap() {
             }
         }
         let all = lab.rotate();
-        let sum = |count: fn(&Prefix) -> u64| all.reorder.prefixes().map(count).sum::<u64>();
+        let sum = |count: fn(&PrefixCounts) -> u64| all.reorder.prefixes().map(count).sum::<u64>();
         let counts = [
             sum(|prefix| prefix.out_of_order),
             sum(|prefix| prefix.retransmitted),
@@ -426,7 +429,7 @@ fn more_late_segments_than_are_told_apart() {
         lab.packet(0, &frame(&ipv4(1, ACK, number * 200 + 100, 100)));
     }
     let squares =
-        |bank: &WideBank| bank.reorder.prefixes().map(|prefix| prefix.squares).sum::<u64>();
+        |bank: &WindowTotals| bank.reorder.prefixes().map(|prefix| prefix.squares).sum::<u64>();
     assert_eq!(squares(&lab.rotate()), u64::from(MOST_LATE).pow(2));
     let mut sequence = (MOST_LATE + 10) * 200 + 100;
     for at in [0, 1, IDLE_TICKS + 1, IDLE_TICKS + 2].map(|ticks| u64::from(ticks) << 16) {
@@ -500,7 +503,7 @@ fn what_is_odd() {
 fn beside_other_measurements() {
     let mut all = settings(HYBRID);
     all.cardinality = cardinality::Settings::DEFAULT;
-    all.sizes = OnOff::ON;
+    all.sizes = Toggle::ON;
     let mut lab = Lab::new(all);
     let mut random = ChaCha8Rng::seed_from_u64(9);
     let mut flow = Flow::new(&mut random, 1);

@@ -7,7 +7,7 @@
 #[allow(dead_code, reason = "shared with the conformance suite")]
 mod frames;
 
-use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, State, Zeroed,
@@ -35,27 +35,30 @@ struct Lab {
     slot_bits: u32,
     switch: Arc<Switch>,
     tofino: Tofino,
-    _running: Running,
+    _running: RunningServer,
     tables: Tables,
     state: Box<State>,
     shared: Box<Shared>,
     packets: usize,
 }
 
-fn serve(settings: &Settings, slot_bits: u32) -> (Arc<Switch>, Running) {
+fn serve(settings: &Settings, slot_bits: u32) -> (Arc<Switch>, RunningServer) {
     let defined =
         definitions(settings).unwrap().into_iter().chain([("FLOWGAUGE_SLOT_BITS", slot_bits)]);
     let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
         options.define(name, value)
     });
     let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
-    let running =
-        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
-            .unwrap();
+    let running = RunningServer::start(
+        ([127, 0, 0, 1], 0).into(),
+        None,
+        Arc::clone(&switch) as Arc<dyn Target>,
+    )
+    .unwrap();
     (switch, running)
 }
 
-fn options(running: &Running, slot_bits: u32) -> tofino::Options {
+fn options(running: &RunningServer, slot_bits: u32) -> tofino::Options {
     let mut options = tofino::Options::new(running.address().to_string());
     options.transit = Duration::ZERO;
     // No time limits on a busy machine.

@@ -5,11 +5,11 @@
 //! acknowledgement is what a host sends according to RFC 9293 and RFC 7323.
 
 use super::{
-    Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, RoundTrip, SERVER_BITS, SERVERS,
-    SHORTEST_TIMEOUT_NS, Tell, log_uniform,
+    Agenda, CLIENT_PORTS, DelayProfile, HTTPS, RoundTrip, RoundTripKind, SERVER_BITS, SERVERS,
+    SHORTEST_TIMEOUT_NS, TruthCallback, log_uniform,
 };
 use crate::frame::flag;
-use crate::layout::{Layout, Segment, first_sequence, ticks};
+use crate::layout::{HeaderLayout, TcpSegment, first_sequence, ticks};
 use crate::random::{CounterRng, mix, unique_source};
 use rand::RngExt;
 use std::net::{IpAddr, SocketAddr};
@@ -51,7 +51,7 @@ impl Conversations {
         &mut self,
         profile: &DelayProfile,
         frame: &mut Vec<u8>,
-        report: &mut Tell<'_>,
+        report: &mut TruthCallback<'_>,
     ) -> Option<u64> {
         loop {
             let left = profile.requests - self.requests;
@@ -80,14 +80,14 @@ impl Conversations {
 
 /// Sender of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum PacketSender {
     Client,
     Server,
 }
 
 /// Next step of a connection.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum NextStep {
     Query,
     Answer,
     Syn,
@@ -118,27 +118,27 @@ struct Host {
     recent: u32,
     /// Last timestamp that requires an echo, and those not echoed yet.
     asked: Option<u32>,
-    unanswered: Vec<Asked>,
+    unanswered: Vec<PendingEcho>,
 }
 
 /// A timestamp that waits for its echo.
 #[derive(Debug)]
-struct Asked {
+struct PendingEcho {
     value: u32,
     at: u64,
     retransmission: bool,
 }
 
-impl Asked {
+impl PendingEcho {
     fn round_trip(
         &self,
         source: SocketAddr,
         destination: SocketAddr,
         response_ns: Option<u64>,
     ) -> RoundTrip {
-        let Asked { at, retransmission, .. } = *self;
+        let PendingEcho { at, retransmission, .. } = *self;
         RoundTrip {
-            kind: Kind::Timestamps,
+            kind: RoundTripKind::Timestamps,
             request_ns: at,
             response_ns,
             source,
@@ -168,7 +168,7 @@ impl Host {
 #[derive(Debug)]
 struct Conversation {
     random: CounterRng,
-    step: Step,
+    step: NextStep,
     client: Host,
     server: Host,
     /// Shortest delay of the connection.
@@ -196,7 +196,7 @@ impl Conversation {
         let server =
             profile.layout.address(SERVERS | (random.random::<u32>() >> (32 - SERVER_BITS)));
         Conversation {
-            step: Step::Query,
+            step: NextStep::Query,
             client: Host::new(SocketAddr::new(client, port), &mut random),
             server: Host::new(SocketAddr::new(server, HTTPS), &mut random),
             shortest: log_uniform(min, (max / (1.0 + SPREAD)).max(min), &mut random),
@@ -214,11 +214,11 @@ impl Conversation {
         profile: &DelayProfile,
         at: u64,
         frame: &mut Vec<u8>,
-        report: &mut Tell<'_>,
+        report: &mut TruthCallback<'_>,
     ) -> Option<u64> {
         let layout = &profile.layout;
         match self.step {
-            Step::Query => {
+            NextStep::Query => {
                 let resolver = SocketAddr::new(layout.address(RESOLVER), DNS);
                 let client = self.client.address;
                 layout.udp(client, resolver, &self.question(false), frame);
@@ -226,46 +226,54 @@ impl Conversation {
                     .random
                     .random_bool(profile.answered)
                     .then(|| at.saturating_add(self.delay(profile)));
-                self.report(Kind::Dns, (client, resolver), at, response, report);
+                self.report(RoundTripKind::Dns, (client, resolver), at, response, report);
                 match response {
-                    Some(response) => self.then(Step::Answer, response),
+                    Some(response) => self.then(NextStep::Answer, response),
                     None => self.first_syn(profile, at.saturating_add(RESOLVER_TIMEOUT_NS)),
                 }
             }
-            Step::Answer => {
+            NextStep::Answer => {
                 let resolver = SocketAddr::new(layout.address(RESOLVER), DNS);
                 layout.udp(resolver, self.client.address, &self.question(true), frame);
                 let next = at.saturating_add(self.between(TURN_NS));
                 self.first_syn(profile, next)
             }
-            Step::Syn => {
-                self.send(layout, Side::Client, flag::SYN, 0, at, frame, report);
+            NextStep::Syn => {
+                self.send(layout, PacketSender::Client, flag::SYN, 0, at, frame, report);
                 self.syn = (at, self.retransmission);
                 let response = (self.segments > 0).then(|| at.saturating_add(self.delay(profile)));
-                let hosts = self.hosts(Side::Client);
-                self.report(Kind::Handshake, hosts, at, response, report);
+                let hosts = self.hosts(PacketSender::Client);
+                self.report(RoundTripKind::Handshake, hosts, at, response, report);
                 match response {
-                    Some(response) => self.then(Step::SynAck, response),
+                    Some(response) => self.then(NextStep::SynAck, response),
                     None => {
-                        self.report(Kind::Duration, hosts, at, None, report);
+                        self.report(RoundTripKind::Duration, hosts, at, None, report);
                         None
                     }
                 }
             }
-            Step::SynAck => {
-                self.send(layout, Side::Server, flag::SYN | flag::ACK, 0, at, frame, report);
-                let next = at.saturating_add(self.between(TURN_NS));
-                self.then(Step::HandshakeAck, next)
-            }
-            Step::HandshakeAck => {
-                self.send(layout, Side::Client, flag::ACK, 0, at, frame, report);
-                let next = at.saturating_add(self.between(GAP_NS));
-                self.or_later(profile, Step::Data, next)
-            }
-            Step::Data => {
+            NextStep::SynAck => {
                 self.send(
                     layout,
-                    Side::Client,
+                    PacketSender::Server,
+                    flag::SYN | flag::ACK,
+                    0,
+                    at,
+                    frame,
+                    report,
+                );
+                let next = at.saturating_add(self.between(TURN_NS));
+                self.then(NextStep::HandshakeAck, next)
+            }
+            NextStep::HandshakeAck => {
+                self.send(layout, PacketSender::Client, flag::ACK, 0, at, frame, report);
+                let next = at.saturating_add(self.between(GAP_NS));
+                self.or_later(profile, NextStep::Data, next)
+            }
+            NextStep::Data => {
+                self.send(
+                    layout,
+                    PacketSender::Client,
                     flag::PSH | flag::ACK,
                     layout.data(),
                     at,
@@ -277,25 +285,25 @@ impl Conversation {
                 // last one.
                 let answered = self.segments == 0 || self.random.random_bool(profile.answered);
                 let response = answered.then(|| at.saturating_add(self.delay(profile)));
-                let hosts = self.hosts(Side::Client);
-                self.report(Kind::Data, hosts, at, response, report);
+                let hosts = self.hosts(PacketSender::Client);
+                self.report(RoundTripKind::Data, hosts, at, response, report);
                 match response {
-                    Some(response) => self.then(Step::DataAck, response),
+                    Some(response) => self.then(NextStep::DataAck, response),
                     None => {
                         let next = at.saturating_add(self.between(GAP_NS));
-                        self.or_later(profile, Step::Data, next)
+                        self.or_later(profile, NextStep::Data, next)
                     }
                 }
             }
-            Step::DataAck => {
-                self.send(layout, Side::Server, flag::ACK, 0, at, frame, report);
+            NextStep::DataAck => {
+                self.send(layout, PacketSender::Server, flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(TURN_NS));
-                self.or_later(profile, Step::Reply, next)
+                self.or_later(profile, NextStep::Reply, next)
             }
-            Step::Reply => {
+            NextStep::Reply => {
                 self.send(
                     layout,
-                    Side::Server,
+                    PacketSender::Server,
                     flag::PSH | flag::ACK,
                     layout.data(),
                     at,
@@ -303,64 +311,76 @@ impl Conversation {
                     report,
                 );
                 let response = at.saturating_add(self.between(TURN_NS));
-                let hosts = self.hosts(Side::Server);
-                self.report(Kind::Data, hosts, at, Some(response), report);
-                self.then(Step::ReplyAck, response)
+                let hosts = self.hosts(PacketSender::Server);
+                self.report(RoundTripKind::Data, hosts, at, Some(response), report);
+                self.then(NextStep::ReplyAck, response)
             }
-            Step::ReplyAck => {
-                self.send(layout, Side::Client, flag::ACK, 0, at, frame, report);
+            NextStep::ReplyAck => {
+                self.send(layout, PacketSender::Client, flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(PAUSE_NS));
-                self.or_later(profile, if self.segments > 0 { Step::Data } else { Step::End }, next)
+                self.or_later(
+                    profile,
+                    if self.segments > 0 { NextStep::Data } else { NextStep::End },
+                    next,
+                )
             }
-            Step::End => {
+            NextStep::End => {
                 let reset = self.random.random_bool(RESET);
                 let end = if reset { flag::RST } else { flag::FIN };
-                self.send(layout, Side::Client, end | flag::ACK, 0, at, frame, report);
-                let hosts = self.hosts(Side::Client);
+                self.send(layout, PacketSender::Client, end | flag::ACK, 0, at, frame, report);
+                let hosts = self.hosts(PacketSender::Client);
                 let (syn_at, syn_again) = self.syn;
                 let response = (!reset).then(|| at.saturating_add(self.delay(profile)));
                 if response.is_some() {
-                    self.report(Kind::Fin, hosts, at, response, report);
+                    self.report(RoundTripKind::Fin, hosts, at, response, report);
                 }
                 self.retransmission = syn_again;
-                self.report(Kind::Duration, hosts, syn_at, Some(at), report);
-                response.and_then(|response| self.then(Step::ServerFin, response))
+                self.report(RoundTripKind::Duration, hosts, syn_at, Some(at), report);
+                response.and_then(|response| self.then(NextStep::ServerFin, response))
             }
-            Step::ServerFin => {
-                self.send(layout, Side::Server, flag::FIN | flag::ACK, 0, at, frame, report);
+            NextStep::ServerFin => {
+                self.send(
+                    layout,
+                    PacketSender::Server,
+                    flag::FIN | flag::ACK,
+                    0,
+                    at,
+                    frame,
+                    report,
+                );
                 let response = at.saturating_add(self.between(TURN_NS));
-                let hosts = self.hosts(Side::Server);
-                self.report(Kind::Fin, hosts, at, Some(response), report);
-                self.then(Step::LastAck, response)
+                let hosts = self.hosts(PacketSender::Server);
+                self.report(RoundTripKind::Fin, hosts, at, Some(response), report);
+                self.then(NextStep::LastAck, response)
             }
-            Step::LastAck => {
-                self.send(layout, Side::Client, flag::ACK, 0, at, frame, report);
+            NextStep::LastAck => {
+                self.send(layout, PacketSender::Client, flag::ACK, 0, at, frame, report);
                 None
             }
         }
     }
 
     /// Schedules a step without delay by losses.
-    fn then(&mut self, step: Step, at: u64) -> Option<u64> {
+    fn then(&mut self, step: NextStep, at: u64) -> Option<u64> {
         self.retransmission = false;
         self.step = step;
         Some(at)
     }
 
     /// Schedules a step that is delayed if its packet is lost before the observer.
-    fn or_later(&mut self, profile: &DelayProfile, step: Step, at: u64) -> Option<u64> {
+    fn or_later(&mut self, profile: &DelayProfile, step: NextStep, at: u64) -> Option<u64> {
         let timeout = SHORTEST_TIMEOUT_NS.max((2.0 * self.shortest) as u64);
         self.held_up(profile, step, at, timeout)
     }
 
     fn first_syn(&mut self, profile: &DelayProfile, at: u64) -> Option<u64> {
-        self.held_up(profile, Step::Syn, at, SYN_TIMEOUT_NS)
+        self.held_up(profile, NextStep::Syn, at, SYN_TIMEOUT_NS)
     }
 
     fn held_up(
         &mut self,
         profile: &DelayProfile,
-        step: Step,
+        step: NextStep,
         at: u64,
         timeout: u64,
     ) -> Option<u64> {
@@ -379,20 +399,20 @@ impl Conversation {
         (from + (to - from) * self.random.random::<f64>()) as u64
     }
 
-    fn hosts(&self, from: Side) -> (SocketAddr, SocketAddr) {
+    fn hosts(&self, from: PacketSender) -> (SocketAddr, SocketAddr) {
         match from {
-            Side::Client => (self.client.address, self.server.address),
-            Side::Server => (self.server.address, self.client.address),
+            PacketSender::Client => (self.client.address, self.server.address),
+            PacketSender::Server => (self.server.address, self.client.address),
         }
     }
 
     fn report(
         &self,
-        kind: Kind,
+        kind: RoundTripKind,
         (source, destination): (SocketAddr, SocketAddr),
         at: u64,
         response: Option<u64>,
-        report: &mut Tell<'_>,
+        report: &mut TruthCallback<'_>,
     ) {
         let retransmission = self.retransmission;
         report(RoundTrip {
@@ -406,7 +426,7 @@ impl Conversation {
     }
 
     /// Reports the requests without an answer.
-    fn end(&self, report: &mut Tell<'_>) {
+    fn end(&self, report: &mut TruthCallback<'_>) {
         for (host, peer) in [(&self.client, &self.server), (&self.server, &self.client)] {
             host.unanswered
                 .iter()
@@ -418,21 +438,21 @@ impl Conversation {
     #[allow(clippy::too_many_arguments, reason = "a segment, and where it goes")]
     fn send(
         &mut self,
-        layout: &Layout,
-        from: Side,
+        layout: &HeaderLayout,
+        from: PacketSender,
         flags: u8,
         data: usize,
         at: u64,
         frame: &mut Vec<u8>,
-        report: &mut Tell<'_>,
+        report: &mut TruthCallback<'_>,
     ) {
         let retransmission = self.retransmission;
         let (sender, receiver) = match from {
-            Side::Client => (&mut self.client, &mut self.server),
-            Side::Server => (&mut self.server, &mut self.client),
+            PacketSender::Client => (&mut self.client, &mut self.server),
+            PacketSender::Server => (&mut self.server, &mut self.client),
         };
         let value = ticks(sender.clock, at);
-        let segment = Segment {
+        let segment = TcpSegment {
             source: sender.address,
             destination: receiver.address,
             flags,
@@ -454,7 +474,7 @@ impl Conversation {
             // A pure acknowledgement gets no immediate echo.
             if (data > 0 || flags & (flag::SYN | flag::FIN) != 0) && sender.asked != Some(value) {
                 sender.asked = Some(value);
-                sender.unanswered.push(Asked { value, at, retransmission });
+                sender.unanswered.push(PendingEcho { value, at, retransmission });
             }
         }
         if flags & flag::ACK != 0 {

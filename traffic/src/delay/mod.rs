@@ -9,12 +9,12 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-use crate::layout::Layout;
+use crate::layout::HeaderLayout;
 use crate::option::{ProfileError, parse, parse_count, parse_duration, parse_number, parse_share};
 use crate::random::{CounterRng, mix};
 use conversation::Conversations;
 use rand::RngExt;
-use requests::Requests;
+use requests::RequestGenerator;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -40,7 +40,7 @@ const OPTIONS: &str = "shape=log-uniform|bimodal|heavy-tail|conversations, rate=
 /// Distribution of delays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Shape {
+pub enum DelayShape {
     /// The logarithm of a delay is uniform: the synthetic trace of the data-plane performance
     /// dissertation (§2.4).
     LogUniform,
@@ -57,13 +57,13 @@ pub enum Shape {
     Conversations,
 }
 
-impl Shape {
+impl DelayShape {
     fn name(self) -> &'static str {
         match self {
-            Shape::LogUniform => "log-uniform",
-            Shape::Bimodal => "bimodal",
-            Shape::HeavyTail { .. } => "heavy-tail",
-            Shape::Conversations => "conversations",
+            DelayShape::LogUniform => "log-uniform",
+            DelayShape::Bimodal => "bimodal",
+            DelayShape::HeavyTail { .. } => "heavy-tail",
+            DelayShape::Conversations => "conversations",
         }
     }
 }
@@ -73,7 +73,7 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayProfile {
     /// Distribution of delays.
-    pub shape: Shape,
+    pub shape: DelayShape,
     /// Requests per second.
     pub rate: f64,
     /// Number of requests; in conversations, the data segments of clients, and SYNs without an
@@ -92,7 +92,7 @@ pub struct DelayProfile {
     /// own.
     pub flows: Option<u64>,
     /// Headers and length of frames.
-    pub layout: Layout,
+    pub layout: HeaderLayout,
     /// Seed of random choices.
     pub seed: u64,
 }
@@ -100,22 +100,22 @@ pub struct DelayProfile {
 impl DelayProfile {
     /// Creates the default profile of a shape.
     #[must_use]
-    pub fn new(shape: Shape) -> Self {
-        let connections = shape == Shape::Conversations;
+    pub fn new(shape: DelayShape) -> Self {
+        let connections = shape == DelayShape::Conversations;
         DelayProfile {
             shape,
             rate: if connections { 10_000.0 } else { 1_000_000.0 },
             requests: if connections { 100_000 } else { 1_250_000 },
             answered: if connections { 0.9 } else { 0.4 },
             min_ns: MILLISECOND / 10,
-            max_ns: if matches!(shape, Shape::HeavyTail { .. }) {
+            max_ns: if matches!(shape, DelayShape::HeavyTail { .. }) {
                 10_000 * MILLISECOND
             } else {
                 100 * MILLISECOND
             },
             loss: 0.0,
             flows: None,
-            layout: Layout::default(),
+            layout: HeaderLayout::default(),
             seed: 1,
         }
     }
@@ -137,8 +137,11 @@ impl DelayProfile {
             ("max", _) => self.max_ns = time()?,
             ("loss", _) => self.loss = parse_share(key, value)?,
             ("seed", _) => self.seed = parse(key, value, "a whole number")?,
-            ("alpha", Shape::HeavyTail { alpha }) => *alpha = parse_number(key, value)?,
-            ("flows", Shape::LogUniform | Shape::Bimodal | Shape::HeavyTail { .. }) => {
+            ("alpha", DelayShape::HeavyTail { alpha }) => *alpha = parse_number(key, value)?,
+            (
+                "flows",
+                DelayShape::LogUniform | DelayShape::Bimodal | DelayShape::HeavyTail { .. },
+            ) => {
                 self.flows = Some(parse_count(key, value)?);
             }
             _ if self.layout.set(key, value)? => {}
@@ -169,7 +172,7 @@ impl DelayProfile {
                 "a time that is at least that of min=TIME",
             );
         }
-        if self.shape == Shape::Bimodal && self.max_ns < 4 * self.min_ns {
+        if self.shape == DelayShape::Bimodal && self.max_ns < 4 * self.min_ns {
             return refused(
                 "max",
                 &format!("{longest:?}"),
@@ -188,15 +191,17 @@ impl DelayProfile {
     fn delay(&self, random: &mut CounterRng) -> u64 {
         let [shortest, longest] = [self.min_ns as f64, self.max_ns as f64];
         let delay = match self.shape {
-            Shape::Bimodal if random.random_bool(0.5) => {
+            DelayShape::Bimodal if random.random_bool(0.5) => {
                 log_uniform(shortest, 2.0 * shortest, random)
             }
-            Shape::Bimodal => log_uniform(longest / 2.0, longest, random),
-            Shape::HeavyTail { alpha } => {
+            DelayShape::Bimodal => log_uniform(longest / 2.0, longest, random),
+            DelayShape::HeavyTail { alpha } => {
                 let beyond = (shortest / longest).powf(alpha);
                 shortest * (1.0 - random.random::<f64>() * (1.0 - beyond)).powf(-1.0 / alpha)
             }
-            Shape::LogUniform | Shape::Conversations => log_uniform(shortest, longest, random),
+            DelayShape::LogUniform | DelayShape::Conversations => {
+                log_uniform(shortest, longest, random)
+            }
         };
         (delay as u64).clamp(self.min_ns, self.max_ns)
     }
@@ -212,16 +217,16 @@ impl DelayProfile {
         held_up
     }
 
-    /// Returns request `index` of any shape except [`Conversations`](Shape::Conversations), without
+    /// Returns request `index` of any shape except [`Conversations`](DelayShape::Conversations), without
     /// its frames.
     #[must_use]
-    pub fn request(&self, index: u64) -> Request {
+    pub fn request(&self, index: u64) -> RequestTimes {
         let mut random = self.random(index);
         let answered = random.random_bool(self.answered);
         let delay = self.delay(&mut random);
         let held_up = self.held_up(SHORTEST_TIMEOUT_NS, &mut random);
         let due = (index as f64 * 1e9 / self.rate) as u64;
-        Request {
+        RequestTimes {
             at_ns: due.saturating_add(held_up),
             delay_ns: answered.then_some(delay),
             retransmission: held_up > 0,
@@ -235,7 +240,7 @@ fn log_uniform(from: f64, to: f64, random: &mut CounterRng) -> f64 {
 
 /// Times of a request and of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct RequestTimes {
     /// Time at which it passes the observer, in nanoseconds.
     pub at_ns: u64,
     /// Delay of its response, if there is one, in nanoseconds.
@@ -255,10 +260,10 @@ impl FromStr for DelayProfile {
         }
         // Other options depend on it.
         let shape = match parts.clone().filter_map(|part| part.strip_prefix("shape=")).next_back() {
-            None | Some("log-uniform") => Shape::LogUniform,
-            Some("bimodal") => Shape::Bimodal,
-            Some("heavy-tail") => Shape::HeavyTail { alpha: 1.2 },
-            Some("conversations") => Shape::Conversations,
+            None | Some("log-uniform") => DelayShape::LogUniform,
+            Some("bimodal") => DelayShape::Bimodal,
+            Some("heavy-tail") => DelayShape::HeavyTail { alpha: 1.2 },
+            Some("conversations") => DelayShape::Conversations,
             Some(other) => {
                 return Err(ProfileError::value(
                     "shape",
@@ -290,7 +295,7 @@ impl fmt::Display for DelayProfile {
         } = self;
         let [min, max] = [*min_ns, *max_ns].map(Duration::from_nanos);
         write!(f, "delay,shape={}", shape.name())?;
-        if let Shape::HeavyTail { alpha } = shape {
+        if let DelayShape::HeavyTail { alpha } = shape {
             write!(f, ",alpha={alpha}")?;
         }
         write!(
@@ -307,7 +312,7 @@ impl fmt::Display for DelayProfile {
 /// Kind of a round trip, by its request and response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum RoundTripKind {
     /// DNS query and answer.
     Dns,
     /// SYN and SYN/ACK.
@@ -323,17 +328,17 @@ pub enum Kind {
     Timestamps,
 }
 
-impl Kind {
+impl RoundTripKind {
     /// Returns the name as in `--delay`, which has no name for the acknowledgement of a FIN.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Dns => "dns",
-            Kind::Handshake => "tcp-handshake",
-            Kind::Data => "tcp-data",
-            Kind::Fin => "tcp-fin",
-            Kind::Duration => "tcp-duration",
-            Kind::Timestamps => "tcp-timestamps",
+            RoundTripKind::Dns => "dns",
+            RoundTripKind::Handshake => "tcp-handshake",
+            RoundTripKind::Data => "tcp-data",
+            RoundTripKind::Fin => "tcp-fin",
+            RoundTripKind::Duration => "tcp-duration",
+            RoundTripKind::Timestamps => "tcp-timestamps",
         }
     }
 }
@@ -342,7 +347,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RoundTrip {
     /// Kind of request and response.
-    pub kind: Kind,
+    pub kind: RoundTripKind,
     /// Time at which the request passes, in nanoseconds.
     pub request_ns: u64,
     /// Time at which the response passes, if there is one, in nanoseconds.
@@ -375,7 +380,7 @@ impl fmt::Display for RoundTrip {
 }
 
 /// Callback that receives the truth.
-pub type Tell<'a> = dyn FnMut(RoundTrip) + 'a;
+pub type TruthCallback<'a> = dyn FnMut(RoundTrip) + 'a;
 
 /// Packets of a [`DelayProfile`], in the order of their times.
 #[derive(Debug)]
@@ -387,7 +392,7 @@ pub struct DelayTraffic {
 
 #[derive(Debug)]
 enum Source {
-    Requests(Requests),
+    Requests(RequestGenerator),
     Conversations(Conversations),
 }
 
@@ -396,17 +401,17 @@ impl DelayTraffic {
     #[must_use]
     pub fn new(profile: DelayProfile) -> Self {
         let source = match profile.shape {
-            Shape::Conversations => Source::Conversations(Conversations::default()),
-            _ => Source::Requests(Requests::default()),
+            DelayShape::Conversations => Source::Conversations(Conversations::default()),
+            _ => Source::Requests(RequestGenerator::default()),
         };
         DelayTraffic { profile, source, frame: Vec::new() }
     }
 
     /// Returns the next packet: its nanoseconds after the first request was due, and its frame.
     /// Reports a request as soon as the time of its response is known: with the request, except for
-    /// [`Kind::Duration`] and [`Kind::Timestamps`], which are reported with the response or at the
+    /// [`RoundTripKind::Duration`] and [`RoundTripKind::Timestamps`], which are reported with the response or at the
     /// end of the connection.
-    pub fn advance(&mut self, report: &mut Tell<'_>) -> Option<(u64, &[u8])> {
+    pub fn advance(&mut self, report: &mut TruthCallback<'_>) -> Option<(u64, &[u8])> {
         let at = match &mut self.source {
             Source::Requests(requests) => {
                 requests.advance(&self.profile, &mut self.frame, report)?

@@ -1,15 +1,16 @@
 //! Requests at a constant rate: segments with data, each acknowledged individually or not at all.
 
 use super::{
-    Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, Request, RoundTrip, SERVER_BITS, SERVERS, Tell,
+    Agenda, CLIENT_PORTS, DelayProfile, HTTPS, RequestTimes, RoundTrip, RoundTripKind, SERVER_BITS,
+    SERVERS, TruthCallback,
 };
 use crate::frame::flag;
-use crate::layout::{Segment, first_sequence, ticks};
+use crate::layout::{TcpSegment, first_sequence, ticks};
 use crate::random::{mix, unique_source};
 use std::net::SocketAddr;
 
 #[derive(Debug, Default)]
-pub(super) struct Requests {
+pub(super) struct RequestGenerator {
     begun: u64,
     agenda: Agenda<Coming>,
 }
@@ -20,12 +21,12 @@ enum Coming {
     Response { index: u64, request_ns: u64 },
 }
 
-impl Requests {
+impl RequestGenerator {
     pub(super) fn advance(
         &mut self,
         profile: &DelayProfile,
         frame: &mut Vec<u8>,
-        report: &mut Tell<'_>,
+        report: &mut TruthCallback<'_>,
     ) -> Option<u64> {
         loop {
             let more = self.begun < profile.requests;
@@ -48,7 +49,7 @@ impl Requests {
                     (next, index, request)
                 }
             };
-            let Request { delay_ns, retransmission, .. } = request;
+            let RequestTimes { delay_ns, retransmission, .. } = request;
             let response_ns = delay_ns.map(|delay| at.saturating_add(delay));
             if let Some(response_ns) = response_ns {
                 self.agenda.add(response_ns, Coming::Response { index, request_ns: at });
@@ -56,7 +57,7 @@ impl Requests {
             let flow = Flow::of(profile, index);
             let (source, destination) = (flow.client, flow.server);
             report(RoundTrip {
-                kind: Kind::Data,
+                kind: RoundTripKind::Data,
                 request_ns: at,
                 response_ns,
                 source,
@@ -106,7 +107,7 @@ impl Flow {
     }
 
     fn request(&self, profile: &DelayProfile, at: u64, frame: &mut Vec<u8>) {
-        let segment = Segment {
+        let segment = TcpSegment {
             source: self.client,
             destination: self.server,
             flags: flag::PSH | flag::ACK,
@@ -120,7 +121,7 @@ impl Flow {
     }
 
     fn response(&self, profile: &DelayProfile, request_ns: u64, at: u64, frame: &mut Vec<u8>) {
-        let segment = Segment {
+        let segment = TcpSegment {
             source: self.server,
             destination: self.client,
             flags: flag::ACK,

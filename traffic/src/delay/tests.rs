@@ -1,6 +1,6 @@
 use super::*;
 use crate::frame::flag;
-use crate::reader::{Packet, Tcp, Transport, read, word};
+use crate::reader::{ParsedPacket, ParsedTcp, ParsedTransport, read, word};
 use flowgauge_testing::chance::binomial;
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ fn profile(text: &str) -> DelayProfile {
 }
 
 /// Returns all packets in order, and the reported round trips.
-fn traffic(text: &str) -> (Vec<(u64, Packet)>, Vec<RoundTrip>) {
+fn traffic(text: &str) -> (Vec<(u64, ParsedPacket)>, Vec<RoundTrip>) {
     let (mut packets, mut reported) = (Vec::new(), Vec::new());
     let mut traffic = DelayTraffic::new(profile(text));
     while let Some((at, frame)) = traffic.advance(&mut |round_trip| reported.push(round_trip)) {
@@ -20,7 +20,7 @@ fn traffic(text: &str) -> (Vec<(u64, Packet)>, Vec<RoundTrip>) {
 }
 
 /// Returns the round trips as an observer finds them: retransmissions are not recognised.
-fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> {
+fn observed(packets: &[(u64, ParsedPacket)], is_conversation: bool) -> Vec<RoundTrip> {
     let mut found: Vec<RoundTrip> = Vec::new();
     let mut queries = HashMap::new();
     let mut segments = HashMap::new();
@@ -28,7 +28,7 @@ fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> 
     // Request with a timestamp, until it is answered.
     let mut stamps: HashMap<_, Option<usize>> = HashMap::new();
     for (at, packet) in packets {
-        let Packet { source, destination, transport, .. } = packet;
+        let ParsedPacket { source, destination, transport, .. } = packet;
         let (there, back) = ((*source, *destination), (*destination, *source));
         let mut ask = |kind| {
             let (source, destination) = there;
@@ -44,16 +44,18 @@ fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> 
         };
         let mut answered: Vec<Option<usize>> = Vec::new();
         match transport {
-            Transport::Udp(message) if destination.port() == 53 => {
-                let query = queries.insert((there, word(message, 0)), ask(Kind::Dns));
+            ParsedTransport::Udp(message) if destination.port() == 53 => {
+                let query = queries.insert((there, word(message, 0)), ask(RoundTripKind::Dns));
                 assert_eq!(query, None);
             }
-            Transport::Udp(message) => answered.push(queries.remove(&(back, word(message, 0)))),
-            Transport::Tcp(tcp) => {
+            ParsedTransport::Udp(message) => {
+                answered.push(queries.remove(&(back, word(message, 0))))
+            }
+            ParsedTransport::Tcp(tcp) => {
                 let kind = match tcp.flags & (flag::SYN | flag::FIN | flag::ACK) {
-                    flag::SYN => Some(Kind::Handshake),
-                    flags if flags & flag::FIN != 0 => Some(Kind::Fin),
-                    _ if tcp.data > 0 => Some(Kind::Data),
+                    flag::SYN => Some(RoundTripKind::Handshake),
+                    flags if flags & flag::FIN != 0 => Some(RoundTripKind::Fin),
+                    _ if tcp.data > 0 => Some(RoundTripKind::Data),
                     _ => None,
                 };
                 if let Some(kind) = kind {
@@ -63,8 +65,8 @@ fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> 
                         "the same segment twice"
                     );
                 }
-                if kind == Some(Kind::Handshake) {
-                    connections.insert(there, ask(Kind::Duration));
+                if kind == Some(RoundTripKind::Handshake) {
+                    connections.insert(there, ask(RoundTripKind::Duration));
                 }
                 if let Some([value, echo]) =
                     tcp.stamps.filter(|_| is_conversation && tcp.flags & flag::RST == 0)
@@ -73,7 +75,9 @@ fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> 
                         answered.push(stamps.get_mut(&(back, echo)).and_then(Option::take));
                     }
                     if kind.is_some() || tcp.flags & flag::SYN != 0 {
-                        stamps.entry((there, value)).or_insert_with(|| Some(ask(Kind::Timestamps)));
+                        stamps
+                            .entry((there, value))
+                            .or_insert_with(|| Some(ask(RoundTripKind::Timestamps)));
                     }
                 }
                 if tcp.flags & flag::ACK != 0 {
@@ -222,7 +226,7 @@ fn lost_requests_repeat_after_their_timeout_and_are_marked() {
             as u64
     };
     let all = |kind| reported.iter().filter(|reported| reported.kind == kind).count() as u64;
-    for kind in [Kind::Handshake, Kind::Data, Kind::Duration] {
+    for kind in [RoundTripKind::Handshake, RoundTripKind::Data, RoundTripKind::Duration] {
         assert!(
             binomial(all(kind), 0.1).contains(&lost(kind)),
             "{kind:?}: {} of {}",
@@ -230,7 +234,7 @@ fn lost_requests_repeat_after_their_timeout_and_are_marked() {
             all(kind)
         );
     }
-    assert_eq!(lost(Kind::Dns), 0);
+    assert_eq!(lost(RoundTripKind::Dns), 0);
 }
 
 #[test]
@@ -241,10 +245,11 @@ fn conversations_have_as_many_requests_as_was_asked_for() {
             .iter()
             .filter(move |reported| reported.kind == kind && reported.destination.port() == HTTPS)
     };
-    let half_open =
-        of_clients(Kind::Handshake).filter(|reported| reported.response_ns.is_none()).count();
-    assert_eq!(of_clients(Kind::Data).count() + half_open, 5_000);
-    let handshakes = of_clients(Kind::Handshake).count();
+    let half_open = of_clients(RoundTripKind::Handshake)
+        .filter(|reported| reported.response_ns.is_none())
+        .count();
+    assert_eq!(of_clients(RoundTripKind::Data).count() + half_open, 5_000);
+    let handshakes = of_clients(RoundTripKind::Handshake).count();
     assert!(
         binomial(handshakes as u64, 0.2).contains(&(half_open as u64)),
         "{half_open} of {handshakes}"
@@ -258,7 +263,7 @@ fn conversations_have_as_many_requests_as_was_asked_for() {
     // The last connection starts before the end of 5 s, by as many requests as it has itself.
     assert!((4_800 * MILLISECOND..5_000 * MILLISECOND).contains(&last), "{last}");
     let resets =
-        packets.iter().filter(|(_, packet)| matches!(&packet.transport, Transport::Tcp(tcp) if tcp.flags & flag::RST != 0)).count();
+        packets.iter().filter(|(_, packet)| matches!(&packet.transport, ParsedTransport::Tcp(tcp) if tcp.flags & flag::RST != 0)).count();
     assert!(binomial((handshakes - half_open) as u64, 0.1).contains(&(resets as u64)), "{resets}");
 }
 
@@ -279,10 +284,12 @@ fn every_segment_fits_those_before_it() {
         let mut wrapped = 0;
         let (packets, _) = traffic(text);
         for (_, packet) in packets {
-            let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else {
+            let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), .. } =
+                packet
+            else {
                 continue;
             };
-            let Tcp { flags, sequence, acknowledgement, stamps, .. } = tcp;
+            let ParsedTcp { flags, sequence, acknowledgement, stamps, .. } = tcp;
             let ends = [(source, destination), (destination, source)];
             if flags & flag::SYN == 0 {
                 assert_eq!(sequence, peers[&ends[0]].next, "{text}");
@@ -321,7 +328,8 @@ fn the_first_of_several_segments_is_echoed() {
     let mut open: HashMap<(SocketAddr, SocketAddr), Vec<u32>> = HashMap::new();
     let mut flights = 0;
     for (_, packet) in packets {
-        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else {
+        let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), .. } = packet
+        else {
             continue;
         };
         let [value, echo] = tcp.stamps.unwrap();

@@ -5,7 +5,7 @@ use aya::maps::ProgramArray;
 use aya::programs::{TestRun, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use flowgauge_dataplane::Error;
-use flowgauge_dataplane::xdp::Injector;
+use flowgauge_dataplane::xdp::ProgramInjector;
 
 /// Program that generates the packets, and its map of the program that receives them.
 const PROGRAM: &str = "flowgauge_converse";
@@ -29,7 +29,7 @@ impl Conversation {
     ///
     /// # Errors
     /// [`Error::Kernel`] before tables are installed, and if the kernel refuses the program.
-    pub fn new(listener: &Injector) -> Result<Self, Error> {
+    pub fn new(listener: &ProgramInjector) -> Result<Self, Error> {
         let mut programs = load(NAME, &mut EbpfLoader::new(), PROGRAM)?;
         let map = programs
             .map_mut(LISTENER)

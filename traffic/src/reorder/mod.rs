@@ -8,7 +8,7 @@
 mod tests;
 
 use crate::frame::flag;
-use crate::layout::{Layout, Segment, first_sequence, ticks};
+use crate::layout::{HeaderLayout, TcpSegment, first_sequence, ticks};
 use crate::option::{ProfileError, parse, parse_count, parse_number, parse_share};
 use crate::random::{CounterRng, mix};
 use rand::RngExt;
@@ -69,7 +69,7 @@ pub struct ReorderProfile {
     /// Packets per second.
     pub rate: f64,
     /// Headers and length of frames.
-    pub layout: Layout,
+    pub layout: HeaderLayout,
     /// Seed of random choices.
     pub seed: u64,
 }
@@ -87,7 +87,7 @@ impl Default for ReorderProfile {
             alpha: 1.0,
             packets: 1_000_000,
             rate: 100_000.0,
-            layout: Layout::default(),
+            layout: HeaderLayout::default(),
             seed: 1,
         }
     }
@@ -266,7 +266,7 @@ pub struct ReorderTraffic {
     /// Flows that have started.
     flows: HashMap<u64, Flow>,
     /// Rest of the current train.
-    train: VecDeque<Planned>,
+    train: VecDeque<PlannedSegment>,
     trains: u64,
     sent: u64,
     frame: Vec<u8>,
@@ -306,7 +306,7 @@ struct Retransmission {
 
 /// A packet of the current train.
 #[derive(Clone, Copy, Debug)]
-struct Planned {
+struct PlannedSegment {
     flow: u64,
     what: PlannedPacket,
 }
@@ -414,7 +414,7 @@ impl ReorderTraffic {
         *trains += 1;
         let rank: f64 = random.sample(*ranks.as_ref()?);
         let number = rank as u64 - 1;
-        let mut plan = |what| train.push_back(Planned { flow: number, what });
+        let mut plan = |what| train.push_back(PlannedSegment { flow: number, what });
         let flow = flows.entry(number).or_insert_with(|| {
             [PlannedPacket::Syn, PlannedPacket::SynAck, PlannedPacket::Ack]
                 .into_iter()
@@ -474,7 +474,7 @@ impl ReorderTraffic {
     }
 
     /// Builds the frame of a packet, and counts it.
-    fn send(&mut self, Planned { flow, what }: Planned, at: u64) {
+    fn send(&mut self, PlannedSegment { flow, what }: PlannedSegment, at: u64) {
         let ReorderTraffic { profile, prefixes, flows, frame, .. } = self;
         let Some(flow) = flows.get_mut(&flow) else { return };
         let truth = &mut prefixes[flow.prefix];
@@ -500,7 +500,7 @@ impl ReorderTraffic {
         };
         let stamps = [ticks(flow.clocks[own], at), echo];
         profile.layout.tcp(
-            &Segment { source, destination, flags, sequence, acknowledgement, stamps, data },
+            &TcpSegment { source, destination, flags, sequence, acknowledgement, stamps, data },
             frame,
         );
 

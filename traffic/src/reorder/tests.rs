@@ -1,5 +1,5 @@
 use super::*;
-use crate::reader::{Packet, Tcp, Transport, read};
+use crate::reader::{ParsedPacket, ParsedTcp, ParsedTransport, read};
 use flowgauge_testing::chance::binomial;
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,7 +7,7 @@ fn profile(text: &str) -> ReorderProfile {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn traffic(text: &str) -> (Vec<(u64, Packet)>, Vec<PrefixTruth>) {
+fn traffic(text: &str) -> (Vec<(u64, ParsedPacket)>, Vec<PrefixTruth>) {
     let mut packets = Vec::new();
     let mut traffic = ReorderTraffic::new(profile(text));
     while let Some((at, frame)) = traffic.advance() {
@@ -26,11 +26,12 @@ struct Seen {
 
 /// Counts packets, segments, out of order, repeated, gaps and flows of each prefix. Keep-alives are
 /// not segments.
-fn observed(packets: &[(u64, Packet)], bits: u8) -> BTreeMap<IpAddr, [u64; 6]> {
+fn observed(packets: &[(u64, ParsedPacket)], bits: u8) -> BTreeMap<IpAddr, [u64; 6]> {
     let mut flows: HashMap<(SocketAddr, SocketAddr), Seen> = HashMap::new();
     let mut counts: BTreeMap<IpAddr, [u64; 6]> = BTreeMap::new();
     for (_, packet) in packets {
-        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else {
+        let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), .. } = packet
+        else {
             panic!("{packet:?}")
         };
         if source.port() != HTTPS {
@@ -156,7 +157,9 @@ fn late_segments_lag_by_the_depth() {
         let mut lags: BTreeMap<u64, u64> = BTreeMap::new();
         let mut ends: Vec<u32> = Vec::new();
         for (_, packet) in &packets {
-            let Transport::Tcp(tcp @ Tcp { data: 2.., .. }) = &packet.transport else { continue };
+            let ParsedTransport::Tcp(tcp @ ParsedTcp { data: 2.., .. }) = &packet.transport else {
+                continue;
+            };
             let ahead = ends
                 .iter()
                 .rev()
@@ -181,7 +184,8 @@ fn flows_are_valid_and_some_wrap() {
         let (mut servers, mut wrapped): (HashMap<SocketAddr, (u32, u32)>, u64) =
             (HashMap::new(), 0);
         for (_, packet) in &packets {
-            let Packet { source, destination, transport: Transport::Tcp(tcp), vlan } = packet
+            let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), vlan } =
+                packet
             else {
                 panic!("{packet:?}")
             };
@@ -225,7 +229,8 @@ fn what_a_host_gets_in_order_is_acknowledged_without_loss() {
     let (packets, _) = traffic("reorder,packets=50k,loss=0,prefixes=10,heavy=3,share=1,timestamps");
     let mut ends: HashMap<SocketAddr, u32> = HashMap::new();
     for (_, packet) in packets {
-        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else {
+        let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), .. } = packet
+        else {
             panic!()
         };
         if source.port() == HTTPS {

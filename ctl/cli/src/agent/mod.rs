@@ -8,18 +8,18 @@
 
 mod reload;
 
-use crate::config::{Configuration, Given, SourceTable};
+use crate::config::{Configuration, GivenOption, SourceTable};
 use crate::count::count;
-use crate::error::Failure;
-use crate::handle::{Handle, Shared};
-use crate::interfaces::{self, Interface, is_pattern};
+use crate::error::CommandFailure;
+use crate::handle::{SharedOutputs, SourceHandle};
+use crate::interfaces::{self, ListedInterface, is_pattern};
 use crate::listen::RunningExporters;
 use crate::measure::identity;
 use crate::options::run::Run;
 use crate::run_config::{Outputs, RunConfig, Source};
 use crate::service;
 use crate::signals;
-use crate::writers::Problems;
+use crate::writers::FileProblems;
 use clap::ArgMatches;
 use flowgauge_ctl::output::{Format, escaped};
 use flowgauge_dataplane::xdp::LinkChanges;
@@ -36,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Event that the main thread reacts to.
 enum Event {
     /// The source of this name has ended.
-    Ended(String, Result<(), Failure>),
+    Ended(String, Result<(), CommandFailure>),
     /// The configuration is to be read again.
     Reload,
     /// Interfaces were added, removed or changed.
@@ -47,13 +47,13 @@ enum Event {
 struct NotifyEndOnDrop {
     events: Sender<Event>,
     name: String,
-    outcome: Option<Result<(), Failure>>,
+    outcome: Option<Result<(), CommandFailure>>,
 }
 
 impl Drop for NotifyEndOnDrop {
     fn drop(&mut self) {
         let died = || {
-            Err(Failure::Failed(
+            Err(CommandFailure::Failed(
                 "its thread panicked; please report this as a bug, with the log above".to_owned(),
             ))
         };
@@ -67,14 +67,14 @@ impl Drop for NotifyEndOnDrop {
 struct WantedSource {
     name: String,
     config: RunConfig,
-    given: Vec<Given>,
+    given: Vec<GivenOption>,
     /// Interface that the pattern matched, if the source was configured with a pattern.
     matched: Option<String>,
-    presence: Presence,
+    presence: Availability,
 }
 
 /// Whether a source can be counted now.
-enum Presence {
+enum Availability {
     /// The source can be counted. Holds the index of its interface if it starts and ends with one.
     Present(Option<u32>),
     /// None of these comma-separated interfaces exists.
@@ -82,10 +82,10 @@ enum Presence {
 }
 
 /// Source that is being counted.
-struct Running {
-    handle: Arc<Handle>,
+struct RunningSource {
+    handle: Arc<SourceHandle>,
     config: RunConfig,
-    given: Vec<Given>,
+    given: Vec<GivenOption>,
     /// Index of its interface, if the source starts and ends with one.
     interface: Option<u32>,
     /// Whether this source was asked to end.
@@ -98,25 +98,28 @@ struct Agent<'a> {
     configured: Vec<ConfiguredSource>,
     /// Outputs of the run, the same for all sources.
     outputs: Outputs,
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutputs>,
     /// Whether the run has, or may get, several sources.
     several: bool,
     /// Whether interfaces are given by patterns.
     patterns: bool,
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningSource>,
     /// Sources that wait for their interfaces.
     absent: BTreeSet<String>,
     /// Sources that failed or could not be started, with the index of their interface.
     failed: BTreeSet<(String, Option<u32>)>,
     /// Sources whose traffic has ended.
     done: BTreeSet<(String, Option<u32>)>,
-    failures: Vec<(String, Failure)>,
+    failures: Vec<(String, CommandFailure)>,
     started: usize,
     events: Sender<Event>,
 }
 
 /// Counts all sources of the configuration and the command line until they have ended.
-pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Result<(), Failure> {
+pub(crate) fn run(
+    arguments: &ArgMatches,
+    configuration: Configuration,
+) -> Result<(), CommandFailure> {
     let (events, heard) = channel();
     let configured = configured_sources(&configuration)?;
     let patterns = configured.iter().any(ConfiguredSource::has_patterns);
@@ -140,7 +143,7 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
         events,
     };
     agent.check()?;
-    let problems = Problems::default();
+    let problems = FileProblems::default();
     let open = agent.serve(&problems)?;
     let reload = agent.events.clone();
     if agent.configuration.file.is_some() {
@@ -152,7 +155,7 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
     let outcome = agent.supervise(&heard);
     drop(open);
     match problems.all().pop() {
-        Some(problem) if outcome.is_ok() => Err(Failure::Incomplete(problem)),
+        Some(problem) if outcome.is_ok() => Err(CommandFailure::Incomplete(problem)),
         _ => outcome,
     }
 }
@@ -162,7 +165,7 @@ struct ConfiguredSource {
     /// Name of the source in the configuration file.
     name: Option<String>,
     config: RunConfig,
-    given: Vec<Given>,
+    given: Vec<GivenOption>,
 }
 
 impl ConfiguredSource {
@@ -181,7 +184,9 @@ impl ConfiguredSource {
 
 /// Resolves the sources of the file, or the only source if the file has no `[[source]]` tables.
 /// Opens nothing but the files that the options name.
-fn configured_sources(configuration: &Configuration) -> Result<Vec<ConfiguredSource>, Failure> {
+fn configured_sources(
+    configuration: &Configuration,
+) -> Result<Vec<ConfiguredSource>, CommandFailure> {
     let tables = match configuration.sources.as_slice() {
         [] => vec![None],
         sources => sources.iter().map(Some).collect(),
@@ -198,15 +203,15 @@ fn configured_sources(configuration: &Configuration) -> Result<Vec<ConfiguredSou
 }
 
 /// Checks a configuration without opening interfaces, captures or switches.
-pub(crate) fn check(configuration: &Configuration) -> Result<(), Failure> {
+pub(crate) fn check(configuration: &Configuration) -> Result<(), CommandFailure> {
     configured_sources(configuration).map(drop)
 }
 
 /// Returns the sources to count while these interfaces exist.
 fn wanted_sources(
     all: &[ConfiguredSource],
-    there: &[Interface],
-) -> Result<Vec<WantedSource>, Failure> {
+    there: &[ListedInterface],
+) -> Result<Vec<WantedSource>, CommandFailure> {
     let mut wanted: Vec<WantedSource> = Vec::new();
     for asked in all {
         let ConfiguredSource { name, config, given } = asked;
@@ -222,8 +227,8 @@ fn wanted_sources(
             let needed = if all.len() > 1 { config.source.needed_interfaces() } else { Vec::new() };
             let found = there.iter().find(|interface| needed.contains(&interface.name.as_str()));
             let presence = match found {
-                None if !needed.is_empty() => Presence::Absent(needed.join(",")),
-                found => Presence::Present(found.map(|interface| interface.number)),
+                None if !needed.is_empty() => Availability::Absent(needed.join(",")),
+                found => Availability::Present(found.map(|interface| interface.number)),
             };
             wanted.push(source(name.clone().unwrap_or_default(), None, presence));
             continue;
@@ -238,7 +243,7 @@ fn wanted_sources(
                 wanted.push(source(
                     name,
                     Some(interface.name),
-                    Presence::Present(Some(interface.number)),
+                    Availability::Present(Some(interface.number)),
                 ));
             }
         }
@@ -247,10 +252,16 @@ fn wanted_sources(
 }
 
 /// Returns the interfaces that match any of these names or patterns.
-fn matching(patterns: &[String], there: &[Interface]) -> Result<Vec<Interface>, Failure> {
+fn matching(
+    patterns: &[String],
+    there: &[ListedInterface],
+) -> Result<Vec<ListedInterface>, CommandFailure> {
     let parse = |pattern: &String| {
         Pattern::new(pattern).map_err(|error| {
-            Failure::Usage(format!("'{pattern}' is not a valid interface pattern: {}", error.msg))
+            CommandFailure::Usage(format!(
+                "'{pattern}' is not a valid interface pattern: {}",
+                error.msg
+            ))
         })
     };
     let parsed: Vec<Pattern> = patterns.iter().map(parse).collect::<Result<_, _>>()?;
@@ -261,9 +272,9 @@ fn matching(patterns: &[String], there: &[Interface]) -> Result<Vec<Interface>, 
 }
 
 /// Starts a thread that reports changes of interfaces.
-fn follow_links(events: Sender<Event>) -> Result<(), Failure> {
+fn follow_links(events: Sender<Event>) -> Result<(), CommandFailure> {
     let fail = |error: std::io::Error| {
-        Failure::Failed(format!("cannot watch for interface changes: {error}"))
+        CommandFailure::Failed(format!("cannot watch for interface changes: {error}"))
     };
     let links = LinkChanges::open().map_err(fail)?;
     let follow = move || {
@@ -285,11 +296,11 @@ fn follow_links(events: Sender<Event>) -> Result<(), Failure> {
 
 impl Agent<'_> {
     /// Checks that the outputs support several sources.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), CommandFailure> {
         if !self.several {
             return Ok(());
         }
-        let refused = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+        let refused = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         if self.outputs.format == Some(Format::Csv) {
             return refused(
                 "--format csv supports one source only; use --out DIR for one CSV file per source, or --format json",
@@ -304,18 +315,18 @@ impl Agent<'_> {
     }
 
     /// Starts the servers and exporters that all sources share.
-    fn serve(&self, problems: &Problems) -> Result<Option<RunningExporters>, Failure> {
+    fn serve(&self, problems: &FileProblems) -> Result<Option<RunningExporters>, CommandFailure> {
         if !self.several {
             return Ok(None);
         }
-        let Shared { exporters, publication, .. } = &*self.shared;
+        let SharedOutputs { exporters, publication, .. } = &*self.shared;
         exporters
             .start(&self.outputs, &identity(&self.outputs, None)?, publication, problems)
             .map(Some)
     }
 
     /// Starts the configured sources and returns when all have ended.
-    fn supervise(mut self, heard: &Receiver<Event>) -> Result<(), Failure> {
+    fn supervise(mut self, heard: &Receiver<Event>) -> Result<(), CommandFailure> {
         let (patterns, several) = (self.patterns, self.several);
         // With a duration, the run does not wait for interfaces.
         let waits =
@@ -358,7 +369,7 @@ impl Agent<'_> {
         self.conclude()
     }
 
-    fn start_wanted(&mut self) -> Result<(), Failure> {
+    fn start_wanted(&mut self) -> Result<(), CommandFailure> {
         // List once: an interface created between two listings would have no index in the first.
         let there = if self.several { interfaces::all() } else { Vec::new() };
         // Retry a failed source if its interface was replaced.
@@ -374,7 +385,7 @@ impl Agent<'_> {
         });
         let all = wanted_sources(&self.configured, &there)?;
         let is_absent = |name: &String| {
-            all.iter().any(|it| it.name == *name && matches!(it.presence, Presence::Absent(_)))
+            all.iter().any(|it| it.name == *name && matches!(it.presence, Availability::Absent(_)))
         };
         self.absent.retain(|name| {
             let stays = is_absent(name);
@@ -385,10 +396,10 @@ impl Agent<'_> {
         });
         for wanted in all {
             let interface = match &wanted.presence {
-                Presence::Present(interface) => *interface,
+                Availability::Present(interface) => *interface,
                 // The source ends by itself when its interface is removed.
-                Presence::Absent(_) if self.running.contains_key(&wanted.name) => continue,
-                Presence::Absent(interfaces) => {
+                Availability::Absent(_) if self.running.contains_key(&wanted.name) => continue,
+                Availability::Absent(interfaces) => {
                     publication.absent(&wanted.name, interfaces);
                     if self.absent.insert(wanted.name.clone()) {
                         tracing::warn!(
@@ -410,14 +421,18 @@ impl Agent<'_> {
         Ok(())
     }
 
-    fn start(&mut self, wanted: WantedSource, interface: Option<u32>) -> Result<(), Failure> {
+    fn start(
+        &mut self,
+        wanted: WantedSource,
+        interface: Option<u32>,
+    ) -> Result<(), CommandFailure> {
         let WantedSource { name, config, given, matched, .. } = wanted;
         let mut counted = config.clone();
         if let (Source::Interfaces(interfaces), Some(interface)) = (&mut counted.source, matched) {
             interfaces.names = vec![interface];
         }
         let named = self.several.then(|| name.as_str().into());
-        let handle = Arc::new(Handle::awaited(named, Arc::clone(&self.shared)));
+        let handle = Arc::new(SourceHandle::awaited(named, Arc::clone(&self.shared)));
         let of_thread = Arc::clone(&handle);
         let notify_end =
             NotifyEndOnDrop { events: self.events.clone(), name: name.clone(), outcome: None };
@@ -432,16 +447,16 @@ impl Agent<'_> {
         }
         let thread = if self.several { format!("source {name}") } else { "controller".to_owned() };
         thread::Builder::new().name(thread).spawn(body).map_err(|error| {
-            Failure::Failed(format!("cannot start a thread for source {name}: {error}"))
+            CommandFailure::Failed(format!("cannot start a thread for source {name}: {error}"))
         })?;
         self.started += 1;
         self.shared.exporters.configured.set(&name, &given);
-        self.running.insert(name, Running { handle, config, given, interface, ends: false });
+        self.running.insert(name, RunningSource { handle, config, given, interface, ends: false });
         Ok(())
     }
 
-    fn ended(&mut self, name: &str, outcome: Result<(), Failure>) {
-        let Some(Running { interface, ends, .. }) = self.running.remove(name) else { return };
+    fn ended(&mut self, name: &str, outcome: Result<(), CommandFailure>) {
+        let Some(RunningSource { interface, ends, .. }) = self.running.remove(name) else { return };
         self.shared.exporters.configured.remove(name);
         // An interface created meanwhile under the same name is a different one.
         let is_gone = interface.is_some_and(|number| {
@@ -476,19 +491,19 @@ impl Agent<'_> {
         self.failures.push((name.to_owned(), failure));
     }
 
-    fn conclude(mut self) -> Result<(), Failure> {
+    fn conclude(mut self) -> Result<(), CommandFailure> {
         if !self.several {
             return self.failures.pop().map_or(Ok(()), |(_, failure)| Err(failure));
         }
         let names: Vec<&str> = self.failures.iter().map(|(name, _)| name.as_str()).collect();
         match names.len() {
             0 => Ok(()),
-            failed if failed < self.started => Err(Failure::Failed(format!(
+            failed if failed < self.started => Err(CommandFailure::Failed(format!(
                 "{failed} of {} sources failed: {}",
                 self.started,
                 names.join(", ")
             ))),
-            _ => Err(Failure::Failed(format!("all sources failed: {}", names.join(", ")))),
+            _ => Err(CommandFailure::Failed(format!("all sources failed: {}", names.join(", ")))),
         }
     }
 }

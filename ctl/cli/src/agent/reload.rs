@@ -1,9 +1,9 @@
 //! Reload of the configuration (SIGHUP). Changes that lose no packet take effect between two
 //! windows; for the others the old values stay, with a warning.
 
-use super::{Agent, Presence, Running, WantedSource, configured_sources, wanted_sources};
-use crate::config::{Configuration, Given};
-use crate::error::Failure;
+use super::{Agent, Availability, RunningSource, WantedSource, configured_sources, wanted_sources};
+use crate::config::{Configuration, GivenOption};
+use crate::error::CommandFailure;
 use crate::interfaces;
 use crate::options::run::Run;
 use crate::run_config::RunConfig;
@@ -29,12 +29,12 @@ impl Agent<'_> {
         service::reloaded();
     }
 
-    fn apply(&mut self) -> Result<(), Failure> {
+    fn apply(&mut self) -> Result<(), CommandFailure> {
         let configuration = Configuration::read::<Run>(self.arguments)?;
         let configured = configured_sources(&configuration)?;
         if configuration.sources.is_empty() != self.configuration.sources.is_empty() {
             let problem = "cannot switch between a single source and [[source]] tables on reload; restart the run";
-            return Err(Failure::Usage(problem.to_owned()));
+            return Err(CommandFailure::Usage(problem.to_owned()));
         }
         let all = wanted_sources(&configured, &interfaces::all())?;
         for (name, running) in &mut self.running {
@@ -54,7 +54,7 @@ impl Agent<'_> {
         self.done.retain(|(name, _)| all.iter().any(|wanted| wanted.name == *name));
         (self.configuration, self.configured) = (configuration, configured);
         let is_new = |wanted: &&WantedSource| {
-            matches!(wanted.presence, Presence::Present(_))
+            matches!(wanted.presence, Availability::Present(_))
                 && !self.running.contains_key(&wanted.name)
         };
         let new = all.iter().filter(|wanted| self.several && is_new(wanted));
@@ -65,7 +65,7 @@ impl Agent<'_> {
     }
 }
 
-impl Running {
+impl RunningSource {
     /// Applies the options that can change while the source is counted.
     fn change(&mut self, name: &str, WantedSource { given: new, .. }: &WantedSource) {
         let changed = changed(&self.given, new);
@@ -74,9 +74,10 @@ impl Running {
         }
         let (mut taken, mut kept) = (Vec::new(), Vec::new());
         for key in changed {
-            let of_key = |given: &&Given| given.key == key;
+            let of_key = |given: &&GivenOption| given.key == key;
             let others = self.given.iter().filter(|given| !of_key(given));
-            let tried: Vec<Given> = others.chain(new.iter().filter(of_key)).cloned().collect();
+            let tried: Vec<GivenOption> =
+                others.chain(new.iter().filter(of_key)).cloned().collect();
             match change(&self.config, &tried) {
                 Some(config) => {
                     (self.config, self.given) = (config, tried);
@@ -101,14 +102,14 @@ impl Running {
 }
 
 /// Returns the configuration with these options if it can be applied without losing a packet.
-fn change(counted: &RunConfig, given: &[Given]) -> Option<RunConfig> {
+fn change(counted: &RunConfig, given: &[GivenOption]) -> Option<RunConfig> {
     let config = Run::from_given(given).ok()?;
     (counted.changed_to(&config) == config).then_some(config)
 }
 
 /// Returns the options that were added, removed or changed.
-fn changed(before: &[Given], after: &[Given]) -> BTreeSet<String> {
-    let is_same = |given: &Given, others: &[Given]| {
+fn changed(before: &[GivenOption], after: &[GivenOption]) -> BTreeSet<String> {
+    let is_same = |given: &GivenOption, others: &[GivenOption]| {
         others.iter().any(|other| other.key == given.key && other.texts == given.texts)
     };
     let gone = before.iter().filter(|given| !is_same(given, after));

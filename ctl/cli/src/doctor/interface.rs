@@ -1,7 +1,7 @@
 //! Network interfaces: the properties that decide how packets can be captured from them.
 
 use super::machine::Machine;
-use super::netlink::{self, Link};
+use super::netlink::{self, NetlinkInterface};
 use flowgauge_dataplane::xdp::{Mode, merged};
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ const FEATURES: [&str; 7] =
 
 /// Network interface. Field names are keys of the JSON output, where unknown values are null.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Interface {
+pub(super) struct InterfaceReport {
     pub(super) name: String,
     pub(super) driver: Option<String>,
     pub(super) state: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct AttachedProgram {
     pub(super) mode: &'static str,
 }
 
-impl Interface {
+impl InterfaceReport {
     pub(super) fn is_loopback(&self) -> bool {
         self.name == "lo"
     }
@@ -66,10 +66,10 @@ impl Interface {
     }
 }
 
-impl From<Link> for Interface {
-    fn from(link: Link) -> Self {
+impl From<NetlinkInterface> for InterfaceReport {
+    fn from(link: NetlinkInterface) -> Self {
         let count = |queues: Option<u32>| queues.map(|queues| queues as usize);
-        Interface {
+        InterfaceReport {
             name: link.name,
             driver: link.kind,
             state: link.state.map(|state| state_name(state).to_owned()),
@@ -110,7 +110,7 @@ fn feature_names(bits: u64) -> Vec<&'static str> {
 }
 
 /// Returns all interfaces, from netlink if the kernel can be asked and answers, else from /sys.
-pub(super) fn all(machine: &Machine) -> Vec<Interface> {
+pub(super) fn all(machine: &Machine) -> Vec<InterfaceReport> {
     match if machine.live { netlink::links().ok() } else { None } {
         Some(links) => from_netlink(machine, links),
         None => machine
@@ -121,13 +121,13 @@ pub(super) fn all(machine: &Machine) -> Vec<Interface> {
     }
 }
 
-fn from_netlink(machine: &Machine, links: Vec<Link>) -> Vec<Interface> {
+fn from_netlink(machine: &Machine, links: Vec<NetlinkInterface>) -> Vec<InterfaceReport> {
     let features = netlink::xdp_features().ok();
-    let interface = |link: Link| {
+    let interface = |link: NetlinkInterface| {
         let index = link.index;
         let xdp_features =
             features.as_ref().and_then(|all| all.get(&index)).map(|bits| feature_names(*bits));
-        let mut interface = Interface { xdp_features, ..Interface::from(link) };
+        let mut interface = InterfaceReport { xdp_features, ..InterfaceReport::from(link) };
         interface.skb_merges = merged(&interface.name).is_some();
         // In another network namespace this name may belong to a different interface.
         if machine.number(&format!("sys/class/net/{}/ifindex", interface.name)) == Some(index) {
@@ -139,8 +139,8 @@ fn from_netlink(machine: &Machine, links: Vec<Link>) -> Vec<Interface> {
 }
 
 /// Returns `None` for entries that are not interfaces, such as `bonding_masters`.
-fn in_files(machine: &Machine, name: String) -> Option<Interface> {
-    let mut interface = Interface { name, ..Interface::default() };
+fn in_files(machine: &Machine, name: String) -> Option<InterfaceReport> {
+    let mut interface = InterfaceReport { name, ..InterfaceReport::default() };
     interface.complete(machine);
     interface.state.is_some().then_some(interface)
 }

@@ -12,12 +12,12 @@ mod report;
 mod tofino;
 mod xdp;
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::value;
 use clap::{Args, ValueEnum};
-use interface::Interface;
+use interface::InterfaceReport;
 use machine::Machine;
-use report::{Check, Group, Report};
+use report::{Check, DoctorReport, Group};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -75,15 +75,18 @@ enum Format {
 }
 
 impl Doctor {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
+    pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         if self.address.is_none() && self.backends.contains(&Backend::Tofino) {
-            return Err(Failure::Usage(
+            return Err(CommandFailure::Usage(
                 "--backend tofino needs the switch's --address HOST:PORT".to_owned(),
             ));
         }
         let machine = match &self.sysroot {
             Some(root) if !root.is_dir() => {
-                return Err(Failure::Failed(format!("no such directory: {}", root.display())));
+                return Err(CommandFailure::Failed(format!(
+                    "no such directory: {}",
+                    root.display()
+                )));
             }
             Some(root) => Machine::copied_to(root.clone()),
             None => Machine::this(),
@@ -94,17 +97,17 @@ impl Doctor {
             Format::Table => report.table(&mut out),
             Format::Json => report.json(&mut out),
         };
-        written.and_then(|()| out.flush()).map_err(Failure::output)?;
+        written.and_then(|()| out.flush()).map_err(CommandFailure::output)?;
         match report.not_runnable()[..] {
             [] => Ok(()),
-            ref names => Err(Failure::Failed(format!(
+            ref names => Err(CommandFailure::Failed(format!(
                 "cannot run on this machine: {}; see the lines marked 'no'",
                 names.join(", ")
             ))),
         }
     }
 
-    fn examine(&self, machine: &Machine) -> Report {
+    fn examine(&self, machine: &Machine) -> DoctorReport {
         let interfaces = self.examined(interface::all(machine));
         let wanted = |backend| self.backends.is_empty() || self.backends.contains(&backend);
         let mut backends = Vec::new();
@@ -131,11 +134,11 @@ impl Doctor {
             }
             None => {}
         }
-        Report { backends, interfaces }
+        DoctorReport { backends, interfaces }
     }
 
     /// Returns the interfaces to check, in the order they were given.
-    fn examined(&self, all: Vec<Interface>) -> Vec<Interface> {
+    fn examined(&self, all: Vec<InterfaceReport>) -> Vec<InterfaceReport> {
         if self.interfaces.is_empty() {
             return all.into_iter().filter(|interface| !interface.is_loopback()).collect();
         }
@@ -145,7 +148,7 @@ impl Doctor {
             .collect()
     }
 
-    fn missing<'a>(&'a self, found: &'a [Interface]) -> impl Iterator<Item = Check> + 'a {
+    fn missing<'a>(&'a self, found: &'a [InterfaceReport]) -> impl Iterator<Item = Check> + 'a {
         let missing = |name: &&String| !found.iter().any(|interface| interface.name == **name);
         self.interfaces.iter().filter(missing).map(|name| {
             Check::no(

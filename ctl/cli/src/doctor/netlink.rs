@@ -4,7 +4,7 @@
 //! `flowgauge doctor` only reads; none of these requests changes anything.
 
 use flowgauge_dataplane::netlink::{
-    IFINFOMSG, ROUTE, RTM_GETLINK, Which, ask, attribute, attributes, find, word,
+    IFINFOMSG, QueryScope, ROUTE, RTM_GETLINK, ask, attribute, attributes, find, word,
 };
 use rustix::net::netlink::GENERIC;
 use std::collections::HashMap;
@@ -35,9 +35,9 @@ const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 
 /// Interface in the network namespace of this process.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct NetlinkInterface {
     pub(super) index: u32,
-    /// Link type (`ARPHRD_…`).
+    /// NetlinkInterface type (`ARPHRD_…`).
     pub(super) hardware: u16,
     pub(super) name: String,
     pub(super) mtu: Option<u32>,
@@ -53,8 +53,8 @@ pub(super) struct Link {
 }
 
 /// Returns all interfaces.
-pub(super) fn links() -> io::Result<Vec<Link>> {
-    let answers = ask(ROUTE, RTM_GETLINK, Which::All, &[0; IFINFOMSG])?;
+pub(super) fn links() -> io::Result<Vec<NetlinkInterface>> {
+    let answers = ask(ROUTE, RTM_GETLINK, QueryScope::All, &[0; IFINFOMSG])?;
     Ok(answers.iter().filter_map(|answer| link(answer)).collect())
 }
 
@@ -63,19 +63,19 @@ pub(super) fn links() -> io::Result<Vec<Link>> {
 pub(super) fn xdp_features() -> io::Result<HashMap<u32, u64>> {
     let mut request = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
     request.extend(attribute(CTRL_ATTR_FAMILY_NAME, b"netdev\0"));
-    let answers = ask(Some(GENERIC), GENL_ID_CTRL, Which::One, &request)?;
+    let answers = ask(Some(GENERIC), GENL_ID_CTRL, QueryScope::One, &request)?;
     let family = answers
         .iter()
         .find_map(|answer| find(answer.get(GENLMSGHDR..)?, CTRL_ATTR_FAMILY_ID)?.try_into().ok());
     let family = u16::from_ne_bytes(family.ok_or(io::ErrorKind::InvalidData)?);
-    let answers = ask(Some(GENERIC), family, Which::All, &[NETDEV_CMD_DEV_GET, 1, 0, 0])?;
+    let answers = ask(Some(GENERIC), family, QueryScope::All, &[NETDEV_CMD_DEV_GET, 1, 0, 0])?;
     Ok(answers.iter().filter_map(|answer| features(answer)).collect())
 }
 
-fn link(answer: &[u8]) -> Option<Link> {
+fn link(answer: &[u8]) -> Option<NetlinkInterface> {
     let index = word(answer.get(4..8)?)?;
     let hardware = u16::from_ne_bytes(answer.get(2..4)?.try_into().ok()?);
-    let mut link = Link { index, hardware, ..Link::default() };
+    let mut link = NetlinkInterface { index, hardware, ..NetlinkInterface::default() };
     for (kind, value) in attributes(answer.get(IFINFOMSG..)?) {
         match kind {
             IFLA_IFNAME => link.name = text(value),

@@ -1,6 +1,6 @@
 //! Checks of the poll backend and its ports.
 
-use super::interface::Interface;
+use super::interface::InterfaceReport;
 use super::machine::{Machine, listed, plural, size};
 use super::report::Check;
 use crate::value;
@@ -12,7 +12,7 @@ use std::env;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
-pub(super) fn checks(machine: &Machine, interfaces: &[Interface]) -> Vec<Check> {
+pub(super) fn checks(machine: &Machine, interfaces: &[InterfaceReport]) -> Vec<Check> {
     let mut checks = vec![
         Check::ok(
             "ports",
@@ -81,9 +81,9 @@ fn instructions() -> Check {
 }
 
 /// Returns `None` if the kernel does not report its NUMA nodes.
-fn numa(machine: &Machine, interfaces: &[Interface]) -> Option<Check> {
+fn numa(machine: &Machine, interfaces: &[InterfaceReport]) -> Option<Check> {
     let nodes = machine.text("sys/devices/system/node/online").and_then(|list| listed(&list))?;
-    let near = |interface: &Interface| {
+    let near = |interface: &InterfaceReport| {
         Some(format!("{} on node {}", interface.name, interface.numa_node?))
     };
     let near: Vec<String> = interfaces.iter().filter_map(near).collect();
@@ -97,7 +97,7 @@ fn numa(machine: &Machine, interfaces: &[Interface]) -> Option<Check> {
     }
 }
 
-fn af_xdp(machine: &Machine, interfaces: &[Interface]) -> Check {
+fn af_xdp(machine: &Machine, interfaces: &[InterfaceReport]) -> Check {
     const NAME: &str = "af_xdp";
     let zero_copy: Vec<&str> = interfaces
         .iter()

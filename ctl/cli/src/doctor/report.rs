@@ -1,25 +1,25 @@
 //! Results of the checks and how they are printed.
 
-use super::interface::Interface;
+use super::interface::InterfaceReport;
 use flowgauge_ctl::output::escaped;
 use serde::Serialize;
 use std::io::{self, Write};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Status {
+pub(super) enum CheckStatus {
     Ok,
     /// Works with a limitation, or could not be determined.
     Warning,
     No,
 }
 
-impl Status {
+impl CheckStatus {
     fn name(self) -> &'static str {
         match self {
-            Status::Ok => "ok",
-            Status::Warning => "warning",
-            Status::No => "no",
+            CheckStatus::Ok => "ok",
+            CheckStatus::Warning => "warning",
+            CheckStatus::No => "no",
         }
     }
 }
@@ -30,7 +30,7 @@ pub(super) struct Check {
     check: &'static str,
     /// Object of the check, if there are several.
     subject: Option<String>,
-    pub(super) status: Status,
+    pub(super) status: CheckStatus,
     /// Whether the backend cannot run if the status is `No`.
     required: bool,
     found: String,
@@ -40,7 +40,7 @@ pub(super) struct Check {
 impl Check {
     fn new(
         check: &'static str,
-        status: Status,
+        status: CheckStatus,
         found: impl Into<String>,
         advice: Option<String>,
     ) -> Self {
@@ -48,7 +48,7 @@ impl Check {
     }
 
     pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self::new(check, Status::Ok, found, None)
+        Self::new(check, CheckStatus::Ok, found, None)
     }
 
     pub(super) fn warning(
@@ -56,7 +56,7 @@ impl Check {
         found: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
-        Self::new(check, Status::Warning, found, Some(advice.into()))
+        Self::new(check, CheckStatus::Warning, found, Some(advice.into()))
     }
 
     pub(super) fn no(
@@ -64,13 +64,13 @@ impl Check {
         found: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
-        Self::new(check, Status::No, found, Some(advice.into()))
+        Self::new(check, CheckStatus::No, found, Some(advice.into()))
     }
 
     /// Returns a check with any number of recommendations.
     pub(super) fn with_advice(
         check: &'static str,
-        status: Status,
+        status: CheckStatus,
         found: impl Into<String>,
         advice: &[String],
     ) -> Self {
@@ -108,7 +108,7 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn requested(backend: &'static str, checks: Vec<Check>) -> Self {
-        let can_run = !checks.iter().any(|check| check.required && check.status == Status::No);
+        let can_run = !checks.iter().any(|check| check.required && check.status == CheckStatus::No);
         Group { backend, asked: true, can_run: Some(can_run), checks }
     }
 
@@ -118,9 +118,9 @@ impl Group {
 }
 
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct DoctorReport {
     pub(super) backends: Vec<Group>,
-    pub(super) interfaces: Vec<Interface>,
+    pub(super) interfaces: Vec<InterfaceReport>,
 }
 
 #[derive(Serialize)]
@@ -128,10 +128,10 @@ struct JsonReport<'a> {
     can_run: bool,
     version: &'static str,
     backends: &'a [Group],
-    interfaces: &'a [Interface],
+    interfaces: &'a [InterfaceReport],
 }
 
-impl Report {
+impl DoctorReport {
     /// Returns the requested backends that cannot run.
     pub(super) fn not_runnable(&self) -> Vec<&'static str> {
         self.backends

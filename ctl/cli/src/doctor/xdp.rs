@@ -1,12 +1,12 @@
 //! Checks of the xdp backend.
 
-use super::interface::Interface;
+use super::interface::InterfaceReport;
 use super::machine::{Machine, listed, plural, size};
-use super::report::{Check, Status};
+use super::report::{Check, CheckStatus};
 use crate::options::Options;
 use crate::options::measurement::chosen::Measurements;
-use crate::run_config::{Counter, Traffic};
-use flowgauge_core::kernel::Layout;
+use crate::run_config::{CountingPart, Traffic};
+use flowgauge_core::kernel::MemoryLayout;
 use flowgauge_core::{HashMode, Link, MeasurementKind, Settings};
 use flowgauge_dataplane::xdp::{Loaded, Trial};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Tables, Xdp, xdp};
@@ -70,7 +70,7 @@ pub(super) fn checks(machine: &Machine) -> Vec<Check> {
 fn measurements() -> Vec<Check> {
     let all = MeasurementKind::ALL.to_vec();
     let options = Options { measure: Some(Measurements(all)), ..Options::default() };
-    let traffic = Traffic { counter: Counter::Kernel, is_chosen: true, ..Traffic::GENERATED };
+    let traffic = Traffic { counter: CountingPart::Kernel, is_chosen: true, ..Traffic::GENERATED };
     let trials = match xdp::trials(&options.settings(HashMode::Keyed, &traffic)) {
         Ok(trials) => trials,
         Err(error) => {
@@ -339,7 +339,7 @@ fn membarrier(machine: &Machine) -> Check {
     let why = isolated.map_or_else(String::new, |cpus| {
         format!(", because CPUs {cpus} run without ticks (nohz_full)")
     });
-    if !machine.live || xdp::wait() == Some(xdp::Wait::MapOfMaps) {
+    if !machine.live || xdp::wait() == Some(xdp::WaitMethod::MapOfMaps) {
         return Check::ok(
             "membarrier",
             format!(
@@ -366,7 +366,7 @@ fn possible_cpus(machine: &Machine) -> Option<(usize, usize)> {
 /// Returns the bytes of the maps of an interface: with distinct flows alone, and with all
 /// measurements at their largest sizes.
 fn maps(elements: usize) -> [u64; 2] {
-    [Some(&Settings::DEFAULT), None].map(|settings| Layout::memory(settings, elements) as u64)
+    [Some(&Settings::DEFAULT), None].map(|settings| MemoryLayout::memory(settings, elements) as u64)
 }
 
 fn memory(machine: &Machine) -> Check {
@@ -428,7 +428,7 @@ fn memlock(machine: &Machine, release: Option<Release>, runs: bool) -> Option<Ch
 }
 
 /// Checks an interface. It must be ready if it was named, as `requested` says.
-pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
+pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
     let driver = interface.driver.as_deref().unwrap_or(if interface.is_loopback() {
         "loopback"
     } else {
@@ -481,7 +481,7 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     if interface.skb_merges {
         found += "; mode skb counts merged or unsegmented packets (GRO, TSO) as one (tcx and clsact do not)";
     }
-    let mut status = if advice.is_empty() { Status::Ok } else { Status::Warning };
+    let mut status = if advice.is_empty() { CheckStatus::Ok } else { CheckStatus::Warning };
     if let Some(attached) = interface.program {
         found += &format!("; XDP program {} is attached ({})", attached.id, attached.mode);
         let removal = format!(
@@ -491,11 +491,11 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
             "`flowgauge run -i {name}` counts with TCX instead (before Linux 6.6 clsact), which is slower"
         );
         advice.insert(0, format!("only one can be attached: {beside}; or {removal}"));
-        status = Status::Warning;
+        status = CheckStatus::Warning;
     }
     if link.is_none() {
         advice.push("only Ethernet and IP without a link header are supported".to_owned());
-        status = if requested { Status::No } else { Status::Warning };
+        status = if requested { CheckStatus::No } else { CheckStatus::Warning };
     }
     Check::with_advice("interface", status, found, &advice).about(name)
 }

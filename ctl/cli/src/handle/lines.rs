@@ -1,16 +1,16 @@
 //! Standard output shared by several sources, one whole record at a time.
 
-use crate::writers::Patient;
+use crate::writers::PatientStdout;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Standard output of all sources.
 #[derive(Clone)]
-pub(crate) struct Output(Arc<Mutex<Patient>>);
+pub(crate) struct Output(Arc<Mutex<PatientStdout>>);
 
 impl Default for Output {
     fn default() -> Self {
-        Output(Arc::new(Mutex::new(Patient::stdout())))
+        Output(Arc::new(Mutex::new(PatientStdout::stdout())))
     }
 }
 

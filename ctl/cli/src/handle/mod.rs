@@ -1,4 +1,4 @@
-//! Handle of a source's thread: its interrupt, its configuration changes, and the outputs that all
+//! SourceHandle of a source's thread: its interrupt, its configuration changes, and the outputs that all
 //! sources of a run share.
 
 mod lines;
@@ -14,32 +14,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Outputs that all sources of a run share.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedOutputs {
     pub(crate) exporters: Exporters,
     pub(crate) publication: Publication,
     pub(crate) output: lines::Output,
 }
 
-/// Handle of a source's thread. The default is for a run with one source.
+/// SourceHandle of a source's thread. The default is for a run with one source.
 #[derive(Default)]
-pub(crate) struct Handle {
+pub(crate) struct SourceHandle {
     /// Its name, if there may be several.
     pub(crate) name: Option<Arc<str>>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedOutputs>,
     pub(crate) interrupt: Interrupt,
     pub(crate) changes: Changes,
     /// Heartbeat that the run waits for before it is ready.
     heartbeat: Mutex<Option<service::Heartbeat>>,
 }
 
-impl Handle {
+impl SourceHandle {
     /// Returns a handle whose run is not ready until its controller is.
-    pub(crate) fn awaited(name: Option<Arc<str>>, shared: Arc<Shared>) -> Self {
-        Handle {
+    pub(crate) fn awaited(name: Option<Arc<str>>, shared: Arc<SharedOutputs>) -> Self {
+        SourceHandle {
             name,
             shared,
             heartbeat: Mutex::new(Some(service::Heartbeat::new())),
-            ..Handle::default()
+            ..SourceHandle::default()
         }
     }
 

@@ -1,11 +1,11 @@
 //! gRPC server of a run (`--grpc`).
 
 use super::{EffectiveSettings, Exporters, Setting, access, cannot_listen};
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::run_config::Outputs;
 use crate::status::Publication;
 use flowgauge_ctl::identity::Identity;
-use flowgauge_ctl::serve::{Server, Told, proto};
+use flowgauge_ctl::serve::{Server, ServiceState, proto};
 use std::sync::Arc;
 
 impl EffectiveSettings {
@@ -29,11 +29,11 @@ impl Exporters {
         outputs: &Outputs,
         identity: &Identity,
         publication: &Publication,
-    ) -> Result<Option<Server>, Failure> {
+    ) -> Result<Option<Server>, CommandFailure> {
         let Some(address) = outputs.grpc else { return Ok(None) };
         let access = access(outputs)?;
         let configured = self.configured.clone();
-        let state = Told {
+        let state = ServiceState {
             feed: self.feed.clone(),
             problems: Arc::new(publication.problems()),
             status: Arc::new(publication.status()),

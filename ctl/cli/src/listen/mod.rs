@@ -9,12 +9,12 @@ mod grpc;
 #[cfg(feature = "otlp")]
 mod otlp;
 
-use crate::config::Given;
-use crate::error::Failure;
+use crate::config::GivenOption;
+use crate::error::CommandFailure;
 use crate::run_config::{Encryption, Listen, Outputs};
 use crate::secrets;
 use crate::status::Publication;
-use crate::writers::Problems;
+use crate::writers::FileProblems;
 use flowgauge_ctl::controller::Sink;
 use flowgauge_ctl::identity::Identity;
 #[cfg(feature = "otlp")]
@@ -22,7 +22,7 @@ use flowgauge_ctl::otlp::Exporter;
 use flowgauge_ctl::output::{Metrics, Origin};
 #[cfg(feature = "grpc")]
 use flowgauge_ctl::serve::Feed;
-use flowgauge_ctl::serve::{Access, Board, Server, Site, Token, encryption};
+use flowgauge_ctl::serve::{Access, Board, ServedContent, Server, Token, encryption};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -30,10 +30,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Returns the encryption and the token of the servers.
-fn access(outputs: &Outputs) -> Result<Access, Failure> {
+fn access(outputs: &Outputs) -> Result<Access, CommandFailure> {
     let encrypted = |Encryption { certificate, key }: &Encryption| {
-        let failed =
-            |error| Failure::Failed(format!("cannot use --listen-cert and --listen-key: {error}"));
+        let failed = |error| {
+            CommandFailure::Failed(format!("cannot use --listen-cert and --listen-key: {error}"))
+        };
         secrets::protect();
         encryption(certificate, key).map_err(failed)
     };
@@ -41,11 +42,12 @@ fn access(outputs: &Outputs) -> Result<Access, Failure> {
     Ok(Access { encryption, token: token("--listen-token-file", outputs.token.as_deref())? })
 }
 
-fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, Failure> {
+fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, CommandFailure> {
     let read = |path: &Path| {
         secrets::protect();
-        Token::read(path)
-            .map_err(|error| Failure::Failed(format!("{option} {}: {error}", path.display())))
+        Token::read(path).map_err(|error| {
+            CommandFailure::Failed(format!("{option} {}: {error}", path.display()))
+        })
     };
     path.map(read).transpose()
 }
@@ -68,8 +70,8 @@ impl EffectiveSettings {
     }
 
     /// Sets the options of a source. The name is empty if it is the only one.
-    pub(crate) fn set<'a>(&self, source: &str, given: impl IntoIterator<Item = &'a Given>) {
-        let setting = |given: &Given| Setting {
+    pub(crate) fn set<'a>(&self, source: &str, given: impl IntoIterator<Item = &'a GivenOption>) {
+        let setting = |given: &GivenOption| Setting {
             name: given.key.clone(),
             values: given.texts.clone(),
             origin: given.origin.to_string(),
@@ -136,8 +138,8 @@ impl Exporters {
         outputs: &Outputs,
         identity: &Identity,
         publication: &Publication,
-        problems: &Problems,
-    ) -> Result<RunningExporters, Failure> {
+        problems: &FileProblems,
+    ) -> Result<RunningExporters, CommandFailure> {
         let mut servers = Vec::from_iter(self.serve(outputs, identity, publication)?);
         #[cfg(feature = "grpc")]
         servers.extend(self.serve_grpc(outputs, identity, publication)?);
@@ -153,7 +155,7 @@ impl Exporters {
         outputs: &Outputs,
         identity: &Identity,
         publication: &Publication,
-    ) -> Result<Option<Server>, Failure> {
+    ) -> Result<Option<Server>, CommandFailure> {
         let Some(Listen { address, anywhere }) = outputs.listen else { return Ok(None) };
         let access = access(outputs)?;
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
@@ -162,7 +164,8 @@ impl Exporters {
         let (problems, not_ready_reasons) =
             (Arc::new(publication.problems()), Arc::new(publication.not_ready_reasons()));
         let stalls = Arc::new(publication.stalls());
-        let site = Site { metrics, board, problems, hindrances: not_ready_reasons, stalls, host };
+        let site =
+            ServedContent { metrics, board, problems, hindrances: not_ready_reasons, stalls, host };
         let listening = |address| Server::start(address, site.clone(), access.clone());
         let server = match listening(address) {
             // Use any free port if the user did not choose one.
@@ -178,8 +181,8 @@ impl Exporters {
     }
 }
 
-fn cannot_listen(option: &str, address: SocketAddr, error: &io::Error) -> Failure {
-    Failure::Failed(format!(
+fn cannot_listen(option: &str, address: SocketAddr, error: &io::Error) -> CommandFailure {
+    CommandFailure::Failed(format!(
         "cannot listen on {address}: {error}; choose another address with {option}"
     ))
 }

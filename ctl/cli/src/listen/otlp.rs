@@ -1,9 +1,9 @@
 //! Exporter to a metrics collector (`--otlp`).
 
 use super::{Exporters, token};
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::run_config::{Otlp, Outputs};
-use crate::writers::Problems;
+use crate::writers::FileProblems;
 use flowgauge_ctl::identity::Identity;
 use flowgauge_ctl::otlp::{Collector, Exporter};
 use std::io;
@@ -13,13 +13,14 @@ impl Exporters {
         &self,
         outputs: &Outputs,
         identity: &Identity,
-        problems: &Problems,
-    ) -> Result<Option<Exporter>, Failure> {
+        problems: &FileProblems,
+    ) -> Result<Option<Exporter>, CommandFailure> {
         let Some(Otlp { url, every, authority, token: secret }) = &outputs.otlp else {
             return Ok(None);
         };
-        let failed =
-            |error: io::Error| Failure::Failed(format!("cannot send metrics to {url}: {error}"));
+        let failed = |error: io::Error| {
+            CommandFailure::Failed(format!("cannot send metrics to {url}: {error}"))
+        };
         let token = token("--otlp-token-file", secret.as_deref())?;
         let collector = Collector::new(url, authority.as_deref(), token).map_err(failed)?;
         let resource = vec![

@@ -9,9 +9,9 @@ pub(crate) mod outputs;
 pub(crate) mod run;
 pub(crate) mod switch;
 
-use crate::config::Given;
-use crate::error::Failure;
-use crate::run_config::{RunConfig, Secret, Source, Traffic};
+use crate::config::GivenOption;
+use crate::error::CommandFailure;
+use crate::run_config::{KeySource, RunConfig, Source, Traffic};
 use crate::terminal;
 use crate::value::{self, Cpus, Lateness, PortSpec, ReadEvery};
 use clap::{Args, Command};
@@ -181,21 +181,25 @@ fn measure_help() -> String {
 impl Options {
     /// Resolves the options with their defaults, or returns a contradiction. `given` are the
     /// options that were given.
-    pub(crate) fn resolve(self, source: Source, given: &[Given]) -> Result<RunConfig, Failure> {
+    pub(crate) fn resolve(
+        self,
+        source: Source,
+        given: &[GivenOption],
+    ) -> Result<RunConfig, CommandFailure> {
         let traffic = source.traffic();
         self.check(&traffic, given)?;
         let hash = self.hash(&traffic);
         let secret = match (hash, &self.hash_key) {
-            (HashMode::Crc32 | HashMode::Tabulated, _) => Secret::None,
-            (HashMode::Keyed, Some(path)) => Secret::File(path.clone()),
-            (HashMode::Keyed, None) => Secret::Random,
+            (HashMode::Crc32 | HashMode::Tabulated, _) => KeySource::None,
+            (HashMode::Keyed, Some(path)) => KeySource::File(path.clone()),
+            (HashMode::Keyed, None) => KeySource::Random,
         };
         let settings = self.settings(hash, &traffic);
         let is_capture =
             matches!(source, Source::Captures(_) | Source::Port { port: PortSpec::Pcap(_), .. });
         if is_capture && self.workers.unwrap_or(1) > 1 && settings.wants_order() {
             let problem = "delays and reordering of a capture need its packets in order, which several workers do not keep; remove --workers";
-            return Err(Failure::Usage(problem.to_owned()));
+            return Err(CommandFailure::Usage(problem.to_owned()));
         }
         Ok(RunConfig {
             settings,
@@ -213,7 +217,7 @@ impl Options {
     }
 
     /// Rejects contradictory options.
-    fn check(&self, traffic: &Traffic, given: &[Given]) -> Result<(), Failure> {
+    fn check(&self, traffic: &Traffic, given: &[GivenOption]) -> Result<(), CommandFailure> {
         let problem = self.measurement_args.problem(self, traffic).or(match self.hash {
             Some(HashMode::Crc32 | HashMode::Tabulated) if self.hash_key.is_some() => {
                 Some("--hash-key is for --hash keyed; remove one of them")
@@ -229,11 +233,12 @@ impl Options {
             (self.outputs.lake.is_some() && self.staggered.is_some()).then_some(problem)
         });
         let problem = problem.map(str::to_owned).or_else(|| self.outputs.problem());
-        problem.map_or_else(|| self.check_idle(given), |problem| Err(Failure::Usage(problem)))
+        problem
+            .map_or_else(|| self.check_idle(given), |problem| Err(CommandFailure::Usage(problem)))
     }
 
     /// Rejects options of measurements that are off: the user probably expects them to be on.
-    fn check_idle(&self, given: &[Given]) -> Result<(), Failure> {
+    fn check_idle(&self, given: &[GivenOption]) -> Result<(), CommandFailure> {
         let answering = || ALL.iter().filter(|info| info.answers).map(|info| info.kind).collect();
         let asked = (!self.query.is_empty()).then(|| ("--query".to_owned(), answering()));
         let own =
@@ -261,7 +266,7 @@ impl Options {
             Some((option, kinds)) => {
                 let names =
                     kinds.into_iter().map(MeasurementKind::name).collect::<Vec<_>>().join(" or ");
-                Err(Failure::Usage(format!(
+                Err(CommandFailure::Usage(format!(
                     "{option} is for {names}, which is off; enable it with --measure {names}"
                 )))
             }
@@ -375,7 +380,7 @@ impl Options {
 }
 
 /// Returns the first option of `T` that was given.
-pub(crate) fn first_given<T: Args>(given: &[Given]) -> Option<String> {
+pub(crate) fn first_given<T: Args>(given: &[GivenOption]) -> Option<String> {
     let options = T::augment_args(Command::new("options"));
     let mut names = options.get_arguments().filter_map(|option| option.get_long());
     names.find(|name| given.iter().any(|given| given.key == *name)).map(|name| format!("--{name}"))

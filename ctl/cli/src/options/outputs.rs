@@ -1,8 +1,8 @@
 //! Options of outputs. They apply to the whole process; a source cannot override them.
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::run_config::{Encryption, LakeOutput, Listen, Otlp, Outputs};
-use crate::value::{self, Lake};
+use crate::value::{self, LakeLocation};
 use clap::Args;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::Settings;
@@ -54,7 +54,7 @@ pub(crate) struct OutputOptions {
     /// environment has its address and credentials (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
     /// AWS_SECRET_ACCESS_KEY, AWS_REGION).
     #[arg(long, value_name = "DIR|URL", value_parser = value::lake, help_heading = "Output")]
-    pub(crate) lake: Option<Lake>,
+    pub(crate) lake: Option<LakeLocation>,
 
     /// Local buffer for --lake s3://… uploads [default: lake in STATE_DIRECTORY, else
     /// /var/lib/flowgauge/lake]
@@ -136,7 +136,7 @@ impl OutputOptions {
     pub(super) fn lake_problem(&self) -> Option<&'static str> {
         if self.lake_every.is_some() && self.lake.is_none() {
             Some("--lake-every is for --lake; add --lake, or remove --lake-every")
-        } else if !matches!(self.lake, Some(Lake::Store(_)))
+        } else if !matches!(self.lake, Some(LakeLocation::Store(_)))
             && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some())
         {
             Some(
@@ -204,14 +204,14 @@ impl OutputOptions {
         Some(problem.to_owned())
     }
 
-    pub(super) fn resolve(&self) -> Result<Outputs, Failure> {
+    pub(super) fn resolve(&self) -> Result<Outputs, CommandFailure> {
         let host = match self
             .host
             .clone()
             .or_else(|| env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty()))
         {
             Some(host) => value::host(&host)
-                .map_err(|problem| Failure::Usage(format!("{HOST_VARIABLE}: {problem}")))?,
+                .map_err(|problem| CommandFailure::Usage(format!("{HOST_VARIABLE}: {problem}")))?,
             None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
         };
         let encryption = self.listen_cert.clone().zip(self.listen_key.clone());
@@ -241,8 +241,8 @@ impl OutputOptions {
     #[cfg(feature = "lake")]
     fn resolve_lake(&self) -> Option<LakeOutput> {
         let (directory, store) = match self.lake.clone()? {
-            Lake::Directory(directory) => (directory, None),
-            Lake::Store(url) => {
+            LakeLocation::Directory(directory) => (directory, None),
+            LakeLocation::Store(url) => {
                 (self.lake_buffer.clone().unwrap_or_else(default_buffer), Some(url))
             }
         };

@@ -3,15 +3,15 @@
 use super::outputs::OutputOptions;
 use super::switch::Switch;
 use super::{Options, first_given};
-use crate::config::{Configuration, Given, Known, SourceTable, fill};
-use crate::error::Failure;
+use crate::config::{Configuration, GivenOption, KnownOptions, SourceTable, fill};
+use crate::error::CommandFailure;
 use crate::interfaces;
 use crate::run_config::{Interfaces, RunConfig, Source, Traffic};
-use crate::value::{self, Directions, PortSpec, XdpMode};
+use crate::value::{self, CountedDirections, PortSpec, XdpMode};
 use clap::{Args, ValueEnum};
 use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::MeasurementKind;
-use flowgauge_dataplane::xdp::{self, Keep};
+use flowgauge_dataplane::xdp::{self, Retention};
 use std::path::PathBuf;
 
 /// Count live traffic in real time.
@@ -87,7 +87,7 @@ struct Kernel {
     /// Direction in which packets cross the interface: ingress, egress, both [default: ingress;
     /// both for delays]
     #[arg(long, value_name = "WAY", value_parser = value::direction, help_heading = "Traffic")]
-    direction: Option<Directions>,
+    direction: Option<CountedDirections>,
 
     /// Hook of the program: auto, native (in the driver), tcx (works beside any XDP program,
     /// slower, Linux 6.6), clsact (as tcx, on any kernel), skb (generic, slower), offload (in
@@ -128,7 +128,7 @@ enum Backend {
     Tofino,
 }
 
-impl Known for Run {
+impl KnownOptions for Run {
     type OfProcess = OutputOptions;
 }
 
@@ -138,27 +138,28 @@ impl Run {
     pub(crate) fn resolved(
         configuration: &Configuration,
         table: Option<&SourceTable>,
-    ) -> Result<RunConfig, Failure> {
-        let in_source = |failure: Failure| match (table, failure) {
-            (Some(table), Failure::Usage(problem)) => {
-                Failure::Usage(format!("source {} ({}): {problem}", table.name, table.origin))
-            }
+    ) -> Result<RunConfig, CommandFailure> {
+        let in_source = |failure: CommandFailure| match (table, failure) {
+            (Some(table), CommandFailure::Usage(problem)) => CommandFailure::Usage(format!(
+                "source {} ({}): {problem}",
+                table.name, table.origin
+            )),
             (_, failure) => failure,
         };
         Self::from_given(&configuration.effective(table)).map_err(in_source)
     }
 
     /// Resolves these options.
-    pub(crate) fn from_given(given: &[Given]) -> Result<RunConfig, Failure> {
+    pub(crate) fn from_given(given: &[GivenOption]) -> Result<RunConfig, CommandFailure> {
         let mut run = Run::default();
         fill(&mut run, given)?;
         run.resolve(given)
     }
 
-    pub(crate) fn resolve(self, given: &[Given]) -> Result<RunConfig, Failure> {
+    pub(crate) fn resolve(self, given: &[GivenOption]) -> Result<RunConfig, CommandFailure> {
         if self.options.lateness.is_some() {
             let problem = "--lateness is for `flowgauge replay`; live packets are counted when they arrive; remove it";
-            return Err(Failure::Usage(problem.to_owned()));
+            return Err(CommandFailure::Usage(problem.to_owned()));
         }
         match self.source(given) {
             Ok(source) => self.options.resolve(source, given),
@@ -168,7 +169,7 @@ impl Run {
     }
 
     /// Returns whether the options name a source.
-    pub(crate) fn has_source(&self, given: &[Given]) -> bool {
+    pub(crate) fn has_source(&self, given: &[GivenOption]) -> bool {
         self.port.is_some()
             || self.backend.is_some()
             || self.names_interface()
@@ -179,8 +180,8 @@ impl Run {
         !self.kernel.interface.is_empty() || self.kernel.is_asked()
     }
 
-    fn source(&self, given: &[Given]) -> Result<Source, Failure> {
-        let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+    fn source(&self, given: &[GivenOption]) -> Result<Source, CommandFailure> {
+        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         let Run { kernel, backend, port, eal, switch, options } = self;
         let (on_interface, on_switch) =
             (self.names_interface(), first_given::<Switch>(given).is_some());
@@ -232,8 +233,8 @@ impl Kernel {
         self.leave.unwrap_or_default()
     }
 
-    fn source(&self, has_port: bool, options: &Options) -> Result<Interfaces, Failure> {
-        let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+    fn source(&self, has_port: bool, options: &Options) -> Result<Interfaces, CommandFailure> {
+        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         if self.interface.is_empty() {
             return usage("--backend xdp needs a network interface; give it with -i");
         }
@@ -252,25 +253,27 @@ impl Kernel {
         }
         for (index, interface) in self.interface.iter().enumerate() {
             if interface.is_empty() || self.interface[..index].contains(interface) {
-                return Err(Failure::Usage(format!(
+                return Err(CommandFailure::Usage(format!(
                     "-i has the interface '{interface}' twice, or an empty name"
                 )));
             }
         }
         // Answers travel in the other direction.
         let usual = if options.measures(MeasurementKind::Delay) {
-            Directions::Both
+            CountedDirections::Both
         } else {
-            Directions::default()
+            CountedDirections::default()
         };
         let directions = self.direction.unwrap_or(usual);
         let mode = self.xdp_mode.and_then(|XdpMode(mode)| mode);
-        if let Some(mode) = mode.filter(|mode| mode.is_xdp() && directions == Directions::Egress) {
+        if let Some(mode) =
+            mode.filter(|mode| mode.is_xdp() && directions == CountedDirections::Egress)
+        {
             let problem = format!(
                 "--xdp-mode {} does not see egress packets; use tcx or clsact with --direction egress, or remove --xdp-mode",
                 mode.name()
             );
-            return Err(Failure::Usage(problem));
+            return Err(CommandFailure::Usage(problem));
         }
         let (adopt, leave) = (self.adopts(), self.leaves());
         let must_keep = adopt || leave || self.pins.is_some();
@@ -281,13 +284,13 @@ impl Kernel {
             );
         }
         let directory = self.pins.clone().unwrap_or_else(|| xdp::DIRECTORY.into());
-        let keep = (!samples).then_some(Keep { directory, adopt, leave });
+        let keep = (!samples).then_some(Retention { directory, adopt, leave });
         Ok(Interfaces { names: self.interface.clone(), directions, mode, keep, must_keep })
     }
 }
 
 /// Returns the failure for a run without a source, which lists ways to name one.
-fn no_source() -> Failure {
+fn no_source() -> CommandFailure {
     let up: Vec<String> =
         interfaces::names_up().into_iter().map(|name| escaped(&name).into_owned()).collect();
     let up = if up.is_empty() {
@@ -295,7 +298,7 @@ fn no_source() -> Failure {
     } else {
         format!("; interfaces that are up: {}", up.join(", "))
     };
-    Failure::Usage(format!(
+    CommandFailure::Usage(format!(
         "nothing to count: give an interface with -i IFACE, a port with --port, or a switch with --address, on the command line, in the \
          configuration file or in the environment (FLOWGAUGE_INTERFACE){up}; `flowgauge` alone counts generated traffic"
     ))

@@ -1,8 +1,8 @@
 //! Options of a Tofino switch, and what they resolve to.
 
 use super::Options;
-use crate::error::Failure;
-use crate::run_config::{self, Access, TlsFiles};
+use crate::error::CommandFailure;
+use crate::run_config::{self, SwitchAccess, TlsFiles};
 use crate::value::{self, PortPair};
 use clap::Args;
 use flowgauge_dataplane::tofino;
@@ -63,7 +63,7 @@ pub(crate) struct Switch {
     /// (none, fc, rs); comma-separated or repeated. Fails if the port exists with another speed or
     /// error correction
     #[arg(long, value_name = "PORT:SPEED[:FEC]", value_parser = value::switch_port, value_delimiter = ',', help_heading = "Switch")]
-    switch_port: Vec<tofino::Port>,
+    switch_port: Vec<tofino::PortConfig>,
 
     /// Forward frames between two ports of the switch, in both directions; frames from other ports
     /// are counted and dropped
@@ -73,10 +73,10 @@ pub(crate) struct Switch {
 
 impl AccessOptions {
     /// Resolves the connection to the switch, if an address was given.
-    pub(crate) fn resolve(&self) -> Result<Option<Access>, Failure> {
+    pub(crate) fn resolve(&self) -> Result<Option<SwitchAccess>, CommandFailure> {
         let Some(address) = &self.address else { return Ok(None) };
         let usual = tofino::Options::new(address);
-        Ok(Some(Access {
+        Ok(Some(SwitchAccess {
             address: usual.address,
             program: self.program.clone().unwrap_or(usual.program),
             device: self.device.unwrap_or(usual.device),
@@ -86,8 +86,8 @@ impl AccessOptions {
         }))
     }
 
-    fn tls(&self) -> Result<Option<TlsFiles>, Failure> {
-        let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+    fn tls(&self) -> Result<Option<TlsFiles>, CommandFailure> {
+        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         let identity = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
             (None, None) => None,
@@ -113,8 +113,8 @@ impl Switch {
         on_interface: bool,
         has_port: bool,
         options: &Options,
-    ) -> Result<run_config::Switch, Failure> {
-        let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+    ) -> Result<run_config::SwitchConfig, CommandFailure> {
+        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         let Some(access) = self.access.resolve()? else {
             return usage(
                 "--backend tofino needs the address of a BFRuntime server; give it with --address HOST:PORT",
@@ -149,6 +149,6 @@ impl Switch {
             );
         }
         let forward = self.forward.iter().map(|PortPair(one, other)| (*one, *other)).collect();
-        Ok(run_config::Switch { access, ports: self.switch_port.clone(), forward })
+        Ok(run_config::SwitchConfig { access, ports: self.switch_port.clone(), forward })
     }
 }

@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 1 << 16;
 
 /// Reason why there is no answer.
 #[derive(Debug)]
-pub(super) enum Problem {
+pub(super) enum StatusError {
     /// The socket was removed.
     Ended,
     /// No process listens on the socket.
@@ -40,7 +40,7 @@ struct PendingAnswer {
 }
 
 /// Queries all sockets and returns the answers, ordered by process id.
-pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Value, Problem>)> {
+pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Value, StatusError>)> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut answers = Vec::new();
     let mut open = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Val
                     answers.push((
                         pid,
                         path,
-                        Err(Problem::Silent(format!(
+                        Err(StatusError::Silent(format!(
                             "no complete answer within {ANSWER_TIMEOUT:?}; is the process stopped?"
                         ))),
                     ));
@@ -76,21 +76,21 @@ pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Val
 }
 
 /// Connects without blocking and checks the user of the other end.
-fn opened(path: &Path) -> Result<UnixStream, Problem> {
+fn opened(path: &Path) -> Result<UnixStream, StatusError> {
     let io = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Problem::Ended,
-        io::ErrorKind::ConnectionRefused => Problem::Killed,
+        io::ErrorKind::NotFound => StatusError::Ended,
+        io::ErrorKind::ConnectionRefused => StatusError::Killed,
         io::ErrorKind::PermissionDenied => {
-            Problem::Silent(format!("{error}; run this as root or as its user"))
+            StatusError::Silent(format!("{error}; run this as root or as its user"))
         }
         io::ErrorKind::WouldBlock => {
-            Problem::Silent("too many clients; is the process stopped?".to_owned())
+            StatusError::Silent("too many clients; is the process stopped?".to_owned())
         }
-        _ => Problem::Silent(error.to_string()),
+        _ => StatusError::Silent(error.to_string()),
     };
     let os = |errno: Errno| io(errno.into());
     if let Some(doubt) = doubt_of_socket(path).map_err(io)? {
-        return Err(Problem::Foreign(doubt));
+        return Err(StatusError::Foreign(doubt));
     }
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(os)?;
@@ -100,7 +100,7 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
     let user = socket_peercred(&socket).map_err(os)?.uid.as_raw();
     if !is_trusted(user, parent_of_socket(path)) {
         let path = path.display();
-        return Err(Problem::Foreign(format!(
+        return Err(StatusError::Foreign(format!(
             "{path} is answered by user {user}, who is neither you nor root; skipped"
         )));
     }
@@ -125,7 +125,7 @@ fn wait(open: &[PendingAnswer], deadline: Instant) -> impl Iterator<Item = bool>
 
 enum Step {
     More(PendingAnswer),
-    Done(u32, PathBuf, Result<Value, Problem>),
+    Done(u32, PathBuf, Result<Value, StatusError>),
 }
 
 impl PendingAnswer {
@@ -151,12 +151,12 @@ impl PendingAnswer {
             }
             Err(error) => error.to_string(),
         };
-        Step::Done(self.pid, self.path, Err(Problem::Silent(problem)))
+        Step::Done(self.pid, self.path, Err(StatusError::Silent(problem)))
     }
 
     fn ended(self) -> Step {
         let answer = serde_json::from_slice(&self.answer)
-            .map_err(|error| Problem::Silent(error.to_string()));
+            .map_err(|error| StatusError::Silent(error.to_string()));
         Step::Done(self.pid, self.path, answer)
     }
 }

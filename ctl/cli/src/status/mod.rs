@@ -14,12 +14,12 @@ mod warning;
 pub(crate) use publish::Publication;
 pub(crate) use warning::LastWarning;
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::value;
 use clap::{Args, ValueEnum};
 use flowgauge_ctl::output::{escaped, escaped_json};
 use flowgauge_dataplane::xdp;
-use report::{Report, VERSION};
+use report::{StatusReport, VERSION};
 use serde_json::Value;
 use std::fs;
 use std::io::{self, Write};
@@ -106,7 +106,7 @@ pub(crate) fn runs() -> (Vec<Value>, Vec<String>) {
 }
 
 impl Status {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
+    pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         let directories = directory::all();
         let until = self.wait.map(|wait| Instant::now() + wait);
         let mut found = Answers::ask(&directories);
@@ -127,7 +127,7 @@ impl Status {
             Format::Table => found.table(&mut io::stdout().lock()),
             Format::Json => found.json(&mut io::stdout().lock()),
         }
-        .map_err(Failure::output)?;
+        .map_err(CommandFailure::output)?;
         verdict
     }
 }
@@ -154,22 +154,22 @@ impl Answers {
         found
     }
 
-    fn take(&mut self, pid: u32, socket: &Path, answer: Result<Value, ask::Problem>) {
+    fn take(&mut self, pid: u32, socket: &Path, answer: Result<Value, ask::StatusError>) {
         let path = socket.display();
         match answer {
             Ok(run) => self.runs.push((pid, run)),
             // The run has just ended.
-            Err(ask::Problem::Ended) => {}
+            Err(ask::StatusError::Ended) => {}
             // The socket of an untrusted user says nothing about runs.
-            Err(ask::Problem::Foreign(doubt)) => self.notes.push(doubt),
-            Err(ask::Problem::Killed) => {
+            Err(ask::StatusError::Foreign(doubt)) => self.notes.push(doubt),
+            Err(ask::StatusError::Killed) => {
                 let removed = match fs::remove_file(socket) {
                     Ok(()) => format!("removed its socket {path}"),
                     Err(error) => format!("cannot remove its socket {path}: {error}"),
                 };
                 self.notes.push(format!("run {pid} was killed; {removed}"));
             }
-            Err(ask::Problem::Silent(problem)) => {
+            Err(ask::StatusError::Silent(problem)) => {
                 self.silent.push(pid);
                 self.notes.push(format!("run {pid} does not answer on {path}: {problem}"));
             }
@@ -187,8 +187,8 @@ impl Answers {
         for (_, run) in &self.runs {
             // The peer may be another program, and a status cites other systems; escape it.
             let run = &shown(run);
-            let report =
-                (run["status"] == VERSION).then(|| serde_json::from_value::<Report>(run.clone()));
+            let report = (run["status"] == VERSION)
+                .then(|| serde_json::from_value::<StatusReport>(run.clone()));
             match report {
                 Some(Ok(report)) => table::run(out, &report, &table::kernel(&report))?,
                 _ => {
@@ -212,8 +212,8 @@ impl Answers {
     }
 
     /// Returns a failure unless all runs are healthy, or pass the probe.
-    fn verdict(&self, probe: Option<Probe>, directories: &[PathBuf]) -> Result<(), Failure> {
-        let failed = |problem: String| Err(Failure::Failed(problem));
+    fn verdict(&self, probe: Option<Probe>, directories: &[PathBuf]) -> Result<(), CommandFailure> {
+        let failed = |problem: String| Err(CommandFailure::Failed(problem));
         if self.runs.is_empty() && self.silent.is_empty() {
             if directories.is_empty() {
                 return failed(format!("cannot search for runs: {} is empty", directory::VARIABLE));

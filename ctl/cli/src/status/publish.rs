@@ -1,17 +1,17 @@
 //! Server of a run's status: collects it from the sources and writes it to each client.
 //!
 //! Every source has a [`Publisher`], a sink that updates its [`SourceState`] with each record and
-//! heartbeat. [`Publication`] merges the states of all sources into one [`Report`], for the thread
+//! heartbeat. [`Publication`] merges the states of all sources into one [`StatusReport`], for the thread
 //! of the status socket and for the HTTP and gRPC servers.
 
 use super::directory;
-use super::report::{Flows, Latest, MeasurementStatus, Report, VERSION};
+use super::report::{Flows, Latest, MeasurementStatus, StatusReport, VERSION};
 use super::warning;
 use flowgauge_core::Settings;
 use flowgauge_ctl::clock::nanoseconds;
 use flowgauge_ctl::controller::{Plan, Sink, Summary};
 use flowgauge_ctl::measurement::{Headline, alarm::Alarm, has_windows};
-use flowgauge_ctl::record::{Kind, Record};
+use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::serve::drop_capabilities;
 use flowgauge_dataplane::status::WorkerStatus;
 use flowgauge_dataplane::{Dataplane, MeasurementKind};
@@ -118,7 +118,7 @@ impl Publication {
     /// Returns a function that reports the status of the run. It does not hold the server: the
     /// caller may run in a thread that cannot access files, and the last owner of the server
     /// removes its socket.
-    fn report(&self) -> impl Fn() -> Report + Send + Sync + use<> {
+    fn report(&self) -> impl Fn() -> StatusReport + Send + Sync + use<> {
         let sources = Arc::clone(&self.sources);
         move || sources.report()
     }
@@ -171,12 +171,12 @@ impl Sources {
     }
 
     /// Returns the current status of the run.
-    fn report(&self) -> Report {
+    fn report(&self) -> StatusReport {
         self.report_at(Instant::now())
     }
 
-    fn report_at(&self, now: Instant) -> Report {
-        let mut sources: Vec<Report> =
+    fn report_at(&self, now: Instant) -> StatusReport {
+        let mut sources: Vec<StatusReport> =
             self.states().iter().map(|state| locked(state).at(now)).collect();
         if let [only] = &sources[..]
             && only.source.is_none()
@@ -206,13 +206,13 @@ impl Sources {
 }
 
 /// Merges the reports of several sources, or none, into one.
-fn merged(sources: Vec<Report>) -> Report {
-    let joined = |part: fn(&Report) -> &str| {
+fn merged(sources: Vec<StatusReport>) -> StatusReport {
+    let joined = |part: fn(&StatusReport) -> &str| {
         let mut parts: Vec<&str> = sources.iter().map(part).collect();
         parts.dedup();
         parts.join(",")
     };
-    let mut run = Report {
+    let mut run = StatusReport {
         status: VERSION,
         pid: process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -220,7 +220,7 @@ fn merged(sources: Vec<Report>) -> Report {
         last_warning: warning::last(),
         backend: joined(|it| &it.backend),
         interface: joined(|it| &it.interface),
-        ..Report::default()
+        ..StatusReport::default()
     };
     run.started_ns = sources.iter().map(|source| source.started_ns).min().unwrap_or(run.at_ns);
     for source in &sources {
@@ -244,7 +244,7 @@ fn merged(sources: Vec<Report>) -> Report {
         run.retries += source.retries;
         run.alarms += source.alarms;
     }
-    Report { sources, ..run }
+    StatusReport { sources, ..run }
 }
 
 impl Sink for Publisher {
@@ -274,7 +274,7 @@ impl Sink for Publisher {
 
 /// State of a source, with the times of its events.
 struct SourceState {
-    report: Report,
+    report: StatusReport,
     /// Whether packets are counted: programs are attached and workers poll.
     has_begun: bool,
     /// Time of the last heartbeat of its controller, or of the start.
@@ -296,7 +296,7 @@ impl SourceState {
     fn new(dataplane: &dyn Dataplane, plan: &Plan) -> Self {
         let (capabilities, now) = (dataplane.capabilities(), Instant::now());
         let settings = dataplane.settings();
-        let report = Report {
+        let report = StatusReport {
             status: VERSION,
             pid: process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -306,7 +306,7 @@ impl SourceState {
             places: capabilities.places.clone(),
             measurements: measured(settings),
             window_ns: plan.intervals.window.filter(|_| has_windows(settings)).map(nanoseconds),
-            ..Report::default()
+            ..StatusReport::default()
         };
         SourceState { report, has_begun: false, heartbeat: now, window: now, read: now }
     }
@@ -314,7 +314,7 @@ impl SourceState {
     fn record(&mut self, record: &Record) {
         let (latest, report) = (Latest::from(record), &mut self.report);
         match record.kind {
-            Kind::Window => {
+            RecordKind::Window => {
                 report.packets += latest.packets;
                 latest.drops.iter().for_each(|(cause, packets)| {
                     *report.drops.entry(cause.clone()).or_default() += packets
@@ -325,20 +325,20 @@ impl SourceState {
                 (report.last_window, self.window) = (Some(latest), Instant::now());
                 report.figures = serde_json::to_value(record.figures()).unwrap_or_default();
             }
-            Kind::Sample => (report.last_read, self.read) = (Some(latest), Instant::now()),
-            Kind::Silence | Kind::Total | Kind::Union => {}
+            RecordKind::Sample => (report.last_read, self.read) = (Some(latest), Instant::now()),
+            RecordKind::Silence | RecordKind::Total | RecordKind::Union => {}
         }
     }
 
     /// Returns the report at a time.
-    fn at(&self, now: Instant) -> Report {
+    fn at(&self, now: Instant) -> StatusReport {
         let aged = |latest: &Option<Latest>, at| {
             latest
                 .clone()
                 .map(|latest| Latest { age_ns: nanoseconds(now.duration_since(at)), ..latest })
         };
         let stalled = self.stall(now);
-        Report {
+        StatusReport {
             at_ns: unix_time(),
             starting: if self.has_begun { Vec::new() } else { vec![NOT_STARTED.to_owned()] },
             problems: stalled.iter().cloned().chain(self.problems(now)).collect(),
@@ -610,10 +610,10 @@ mod tests {
     /// Returns a publication with a source of this name.
     fn published(name: Option<&str>) -> (Publication, Publisher) {
         let (publication, now) = (Publication::default(), Instant::now());
-        let report = Report {
+        let report = StatusReport {
             source: name.map(str::to_owned),
             window_ns: Some(1_000_000_000),
-            ..Report::default()
+            ..StatusReport::default()
         };
         let state = Arc::new(Mutex::new(SourceState {
             report,

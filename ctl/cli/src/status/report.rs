@@ -1,7 +1,7 @@
 //! Status of a run: one JSON object.
 
 use flowgauge_ctl::Ledger;
-use flowgauge_dataplane::{Place, Status};
+use flowgauge_dataplane::{CountingPoint, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) const VERSION: u32 = 1;
 /// Status of a run. Times are nanoseconds since the Unix epoch, ages nanoseconds before `at_ns`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Report {
+pub(super) struct StatusReport {
     /// [`VERSION`].
     pub(super) status: u32,
     pub(super) pid: u32,
@@ -26,10 +26,10 @@ pub(super) struct Report {
     pub(super) source: Option<String>,
     /// Sources of a run with several; the other values then cover all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) sources: Vec<Report>,
+    pub(super) sources: Vec<StatusReport>,
     pub(super) backend: String,
     pub(super) interface: String,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<CountingPoint>,
     pub(super) measurements: Vec<MeasurementStatus>,
     /// Length of a window; `None` without windows.
     pub(super) window_ns: Option<u64>,
@@ -62,7 +62,7 @@ pub(super) struct Report {
     pub(super) dataplane: Status,
 }
 
-impl Report {
+impl StatusReport {
     /// Returns the reasons why the run is not ready, one line each.
     pub(super) fn not_ready_reasons(&self) -> Vec<String> {
         [&self.starting[..], &self.failed, &self.problems].concat()

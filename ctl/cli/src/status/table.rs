@@ -1,12 +1,12 @@
 //! Status of a run as text.
 
-use super::report::{Latest, Report};
+use super::report::{Latest, StatusReport};
 use flowgauge_core::KeyKind;
 use flowgauge_ctl::Ledger;
 use flowgauge_ctl::measurement::cardinality;
 use flowgauge_ctl::output::{counted, grouped};
-use flowgauge_dataplane::status::{Load, ProgramStatus, SwitchStatus, WorkerStatus};
-use flowgauge_dataplane::xdp::{self, Cost, Left};
+use flowgauge_dataplane::status::{ProgramStatus, SwitchStatus, WorkerLoad, WorkerStatus};
+use flowgauge_dataplane::xdp::{self, AbandonedProgram, Cost};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ pub(super) struct Kernel {
 }
 
 /// Queries the kernel about a run's programs, if it has any.
-pub(super) fn kernel(report: &Report) -> Kernel {
+pub(super) fn kernel(report: &StatusReport) -> Kernel {
     let programs: Vec<u32> =
         report.dataplane.programs.iter().filter_map(|status| status.program).collect();
     let costs = if programs.is_empty() { Ok(Vec::new()) } else { xdp::costs(&programs) };
@@ -32,8 +32,8 @@ pub(super) fn kernel(report: &Report) -> Kernel {
 }
 
 /// Writes the status of a run as a paragraph.
-pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
-    let Report { pid, version, backend, interface, .. } = report;
+pub(super) fn run(out: &mut impl Write, report: &StatusReport, kernel: &Kernel) -> io::Result<()> {
+    let StatusReport { pid, version, backend, interface, .. } = report;
     let age = time(report.at_ns.saturating_sub(report.started_ns));
     let health = match (&report.problems[..], &report.starting[..]) {
         ([], []) => "healthy",
@@ -68,7 +68,7 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
 }
 
 /// Writes the status of a source.
-fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
+fn source(out: &mut impl Write, report: &StatusReport, kernel: &Kernel) -> io::Result<()> {
     let dataplane = &report.dataplane;
     let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
     let measured = report
@@ -133,7 +133,7 @@ fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<
 }
 
 /// Describes a program that is still attached without a run, and how to remove it.
-pub(super) fn left(left: &Left) -> String {
+pub(super) fn left(left: &AbandonedProgram) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
     let counts = left.since_ns.map_or_else(
         || "is counting".to_owned(),
@@ -199,7 +199,7 @@ fn lost(drops: &BTreeMap<String, u64>) -> String {
 }
 
 /// Formats the counts of late and missed operations.
-fn trouble(report: &Report) -> Option<String> {
+fn trouble(report: &StatusReport) -> Option<String> {
     let troubles = [
         (report.alarms, "window", "raised the alarm"),
         (report.late_rotations, "window", "closed late"),
@@ -261,7 +261,7 @@ fn worker(status: &WorkerStatus) -> Vec<String> {
 
 /// Returns the packets per second that a worker could count if it did nothing else. Larger batches
 /// would allow more.
-fn capacity(load: &Load) -> Option<f64> {
+fn capacity(load: &WorkerLoad) -> Option<f64> {
     (load.packets > 0 && load.with_packets_ns > 0)
         .then(|| load.packets as f64 / (load.with_packets_ns as f64 / 1e9))
 }
@@ -348,12 +348,12 @@ mod tests {
     use super::super::report::{Flows, MeasurementStatus, Warning};
     use super::*;
     use flowgauge_dataplane::poll::PollMode;
-    use flowgauge_dataplane::{Direction, Place, Status};
+    use flowgauge_dataplane::{CountingPoint, Direction, Status};
 
     const SECOND: u64 = 1_000_000_000;
     const NO_KERNEL: Kernel = Kernel { measures: false, costs: Ok(Vec::new()) };
 
-    fn report(dataplane: Status) -> Report {
+    fn report(dataplane: Status) -> StatusReport {
         let drops = BTreeMap::from([("device".to_owned(), 3), ("socket".to_owned(), 1_200)]);
         let window = Latest {
             window: 41,
@@ -372,7 +372,7 @@ mod tests {
             }),
             alarm: None,
         };
-        Report {
+        StatusReport {
             pid: 4242,
             version: "0.1.0".to_owned(),
             at_ns: 4_000 * SECOND,
@@ -391,18 +391,18 @@ mod tests {
             last_window: Some(window),
             last_warning: Some(Warning { age_ns: 75 * SECOND, text: "eth1 is down".to_owned() }),
             dataplane,
-            ..Report::default()
+            ..StatusReport::default()
         }
     }
 
-    fn text(report: &Report, kernel: &Kernel) -> String {
+    fn text(report: &StatusReport, kernel: &Kernel) -> String {
         let mut out = Vec::new();
         run(&mut out, report, kernel).unwrap_or_default();
         String::from_utf8(out).unwrap_or_default()
     }
 
-    fn load(cpu_ns: u64) -> Load {
-        Load {
+    fn load(cpu_ns: u64) -> WorkerLoad {
+        WorkerLoad {
             end_ns: 0,
             lasted_ns: SECOND,
             with_packets_ns: 120_000_000,
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    fn a_worker(load: Option<Load>) -> WorkerStatus {
+    fn a_worker(load: Option<WorkerLoad>) -> WorkerStatus {
         WorkerStatus { thread: 4243, pinned: Some(1), poll_mode: PollMode::Busy, load }
     }
 
@@ -446,7 +446,7 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
 
     #[test]
     fn a_worker_without_packets_has_no_budget() {
-        let idle = Load {
+        let idle = WorkerLoad {
             with_packets_ns: 0,
             polling_ns: 1_000_000,
             asleep_ns: 999_000_000,
@@ -465,7 +465,7 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
     #[test]
     fn problems_come_first() {
         let problems = vec!["stalled for 12 s".to_owned()];
-        let text = text(&Report { problems, ..report(Status::default()) }, &NO_KERNEL);
+        let text = text(&StatusReport { problems, ..report(Status::default()) }, &NO_KERNEL);
         let lines: Vec<&str> = text.lines().take(2).collect();
         assert_eq!(
             lines,
@@ -479,19 +479,19 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
     #[test]
     fn a_run_that_starts_is_not_healthy_yet() {
         let starting = vec!["counting has not started".to_owned()];
-        let one = text(&Report { starting, ..report(Status::default()) }, &NO_KERNEL);
+        let one = text(&StatusReport { starting, ..report(Status::default()) }, &NO_KERNEL);
         let begins = "run 4242, starting: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  starting   counting has not started\n";
         assert!(one.starts_with(begins), "{one}");
         let (starting, problems) =
             (vec!["a: counting has not started".to_owned()], vec!["b: it is gone".to_owned()]);
         let failed = vec!["c: it has failed; the log says why".to_owned()];
-        let none = Report {
+        let none = StatusReport {
             pid: 7,
             version: "0.1.0".to_owned(),
             starting,
             problems,
             failed,
-            ..Report::default()
+            ..StatusReport::default()
         };
         let expected = "\
 run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
@@ -504,7 +504,7 @@ run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
 
     #[test]
     fn a_program_costs_what_the_kernel_says() {
-        let place = Place { interface: "eth1".to_owned(), direction: Direction::Ingress };
+        let place = CountingPoint { interface: "eth1".to_owned(), direction: Direction::Ingress };
         let counting = ProgramStatus {
             place,
             hook: Some("tcx".to_owned()),
@@ -531,14 +531,15 @@ run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
 
     #[test]
     fn what_is_left_counting_comes_with_what_to_do() {
-        let place = Place { interface: "eth1".to_owned(), direction: Direction::Egress };
-        let text = left(&Left { place: place.clone(), since_ns: None, adoptable: true });
+        let place = CountingPoint { interface: "eth1".to_owned(), direction: Direction::Egress };
+        let text =
+            left(&AbandonedProgram { place: place.clone(), since_ns: None, adoptable: true });
         assert!(text.starts_with("eth1 egress: a program is counting without a run; "), "{text}");
         assert!(
             text.contains("`flowgauge run -i eth1 --direction egress --adopt`")
                 && text.contains("`flowgauge detach -i eth1`")
         );
-        let filter = left(&Left { place, since_ns: None, adoptable: false });
+        let filter = left(&AbandonedProgram { place, since_ns: None, adoptable: false });
         assert!(
             !filter.contains("--adopt") && filter.contains("`flowgauge detach -i eth1`"),
             "{filter}"

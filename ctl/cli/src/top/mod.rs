@@ -10,7 +10,7 @@ mod screen;
 #[cfg(feature = "top")]
 mod view;
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use clap::Args;
 use std::io::{self, IsTerminal};
 
@@ -26,15 +26,15 @@ use std::io::{self, IsTerminal};
 pub(crate) struct Top {}
 
 impl Top {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
+    pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         if !io::stdout().is_terminal() {
             let problem =
                 "top needs a terminal; use `flowgauge status`, with --format json for programs";
-            return Err(Failure::Failed(problem.to_owned()));
+            return Err(CommandFailure::Failed(problem.to_owned()));
         }
         #[cfg(feature = "top")]
         return screen::show();
         #[cfg(not(feature = "top"))]
-        Err(Failure::Failed(crate::value::not_built("top")))
+        Err(CommandFailure::Failed(crate::value::not_built("top")))
     }
 }

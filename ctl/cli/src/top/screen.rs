@@ -2,7 +2,7 @@
 
 use super::drawn::Runs;
 use super::view::View;
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::status;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use std::io;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 /// Interval of the queries to runs.
 const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 
-pub(super) fn show() -> Result<(), Failure> {
+pub(super) fn show() -> Result<(), CommandFailure> {
     let mut terminal = ratatui::try_init()
-        .map_err(|error| Failure::Failed(format!("cannot use the terminal: {error}")))?;
+        .map_err(|error| CommandFailure::Failed(format!("cannot use the terminal: {error}")))?;
     let outcome = watch(&mut terminal);
     ratatui::restore();
-    outcome.map_err(|error| Failure::Failed(format!("the terminal failed: {error}")))
+    outcome.map_err(|error| CommandFailure::Failed(format!("the terminal failed: {error}")))
 }
 
 fn watch(terminal: &mut ratatui::DefaultTerminal) -> io::Result<()> {

@@ -9,7 +9,7 @@ pub(crate) mod frames;
 pub(crate) mod served;
 pub(crate) mod tshark;
 
-use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -296,7 +296,7 @@ pub(crate) fn total(records: &[Value]) -> &Value {
 }
 
 /// Returns UDP packets from these sources, one every `interval` nanoseconds.
-pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> Vec<Packet> {
+pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> Vec<CapturePacket> {
     let frame = |source: u32| {
         frames::ethernet(
             &[],
@@ -307,12 +307,12 @@ pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> 
     sources
         .into_iter()
         .zip(0..)
-        .map(|(source, index)| Packet::new(START + index * interval, frame(source)))
+        .map(|(source, index)| CapturePacket::new(START + index * interval, frame(source)))
         .collect()
 }
 
 /// Returns a pcap file with nanoseconds.
-pub(crate) fn pcap(packets: &[Packet]) -> Vec<u8> {
+pub(crate) fn pcap(packets: &[CapturePacket]) -> Vec<u8> {
     build::pcap(
         &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
         packets,

@@ -1,7 +1,7 @@
 //! Validates a file before the library decodes it: the metadata is intact, pages are within the
 //! file, and the memory needed is proportional to the file's size.
 
-use super::thrift::{self, Field, Item};
+use super::thrift::{self, ThriftField, ThriftValue};
 use flate2::read::MultiGzDecoder;
 use parquet::basic::Compression;
 use parquet::errors::{ParquetError, Result};
@@ -129,13 +129,13 @@ pub(super) fn footer(file: &impl ChunkReader) -> Result<(Vec<u8>, bool)> {
 
 /// Replaces text annotations by BSON of the same length: the library returns BSON as plain bytes,
 /// whereas it refuses texts that are not UTF-8, and some engines annotate every byte array as text.
-fn as_bytes(footer: &[u8], metadata: &Item) -> Vec<u8> {
+fn as_bytes(footer: &[u8], metadata: &ThriftValue) -> Vec<u8> {
     const BSON: u8 = 20 << 1;
     const BSON_LOGICAL: u8 = 13 << 4 | 12;
     let mut footer = footer.to_vec();
     for element in metadata.list(number::file::SCHEMA) {
         let converted = element.placed(number::element::CONVERTED);
-        if let Some(Field { at, value: Item::Int(UTF8 | ENUM | JSON), .. }) = converted
+        if let Some(ThriftField { at, value: ThriftValue::Int(UTF8 | ENUM | JSON), .. }) = converted
             && let Some(byte) = footer.get_mut(at + 1)
         {
             *byte = BSON;
@@ -195,7 +195,7 @@ mod number {
 }
 
 /// Checks metadata before it is decoded. Pages are in the first `end` bytes of the file.
-fn structure(metadata: &Item, end: u64) -> Result<()> {
+fn structure(metadata: &ThriftValue, end: u64) -> Result<()> {
     let schema = metadata.list(number::file::SCHEMA);
     let mut elements = schema.iter();
     let leaves = leaves(&mut elements, DEEPEST)
@@ -228,7 +228,7 @@ fn structure(metadata: &Item, end: u64) -> Result<()> {
 }
 
 /// Returns the number of leaf columns below the first element of a schema.
-fn leaves<'a>(elements: &mut impl Iterator<Item = &'a Item>, depth: usize) -> Option<usize> {
+fn leaves<'a>(elements: &mut impl Iterator<Item = &'a ThriftValue>, depth: usize) -> Option<usize> {
     let depth = depth.checked_sub(1)?;
     match elements.next()?.int(number::element::CHILDREN).unwrap_or(0) {
         0 => Some(1),
@@ -239,7 +239,7 @@ fn leaves<'a>(elements: &mut impl Iterator<Item = &'a Item>, depth: usize) -> Op
     }
 }
 
-fn chunk_fits(column: &Item, rows: i64, end: u64) -> Option<()> {
+fn chunk_fits(column: &ThriftValue, rows: i64, end: u64) -> Option<()> {
     let values = column.int(number::column::VALUES)?;
     let is_flat = column.list(number::column::PATH).len() == 1;
     let most = if is_flat { rows } else { rows.checked_mul(MOST_ELEMENTS)? };
@@ -375,7 +375,7 @@ fn fits(file: &impl ChunkReader, at: u64, compressed: u64, most: u64) -> bool {
 }
 
 /// Reads the header of a page; returns it with its length.
-fn header(file: &impl ChunkReader, at: u64, end: u64) -> Option<(Item, u64)> {
+fn header(file: &impl ChunkReader, at: u64, end: u64) -> Option<(ThriftValue, u64)> {
     [HEADER, LONGEST_HEADER].into_iter().find_map(|length| {
         let bytes = file.get_bytes(at, length.min(end - at) as usize).ok()?;
         thrift::read(&bytes).map(|(header, size)| (header, size as u64))

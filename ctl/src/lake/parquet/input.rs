@@ -14,24 +14,26 @@ const AHEAD: usize = 512;
 
 /// A file on disk, or bytes in memory.
 #[derive(Clone)]
-pub(crate) enum Input {
+pub(crate) enum ParquetInput {
     /// A file, the offset of the first byte, and the length.
     File(Arc<File>, u64, u64),
     Memory(Bytes),
 }
 
-impl Input {
+impl ParquetInput {
     pub(crate) fn of(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
-        Ok(Input::File(Arc::new(file), 0, length))
+        Ok(ParquetInput::File(Arc::new(file), 0, length))
     }
 
     /// Returns a range of the bytes.
     pub(crate) fn part(&self, start: u64, length: u64) -> Self {
         match self {
-            Input::File(file, before, _) => Input::File(Arc::clone(file), before + start, length),
-            Input::Memory(bytes) => {
-                Input::Memory(bytes.slice(start as usize..(start + length) as usize))
+            ParquetInput::File(file, before, _) => {
+                ParquetInput::File(Arc::clone(file), before + start, length)
+            }
+            ParquetInput::Memory(bytes) => {
+                ParquetInput::Memory(bytes.slice(start as usize..(start + length) as usize))
             }
         }
     }
@@ -63,31 +65,31 @@ impl Spool {
     }
 
     /// Returns the whole content.
-    pub(crate) fn finish(self) -> Input {
-        Input::File(Arc::new(self.file), 0, self.end)
+    pub(crate) fn finish(self) -> ParquetInput {
+        ParquetInput::File(Arc::new(self.file), 0, self.end)
     }
 }
 
-impl Length for Input {
+impl Length for ParquetInput {
     fn len(&self) -> u64 {
         match self {
-            Input::File(_, _, length) => *length,
-            Input::Memory(bytes) => bytes.len() as u64,
+            ParquetInput::File(_, _, length) => *length,
+            ParquetInput::Memory(bytes) => bytes.len() as u64,
         }
     }
 }
 
-impl ChunkReader for Input {
+impl ChunkReader for ParquetInput {
     type T = Box<dyn Read + Send>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
         match self {
-            Input::File(file, before, length) => {
+            ParquetInput::File(file, before, length) => {
                 let from =
                     From { file: Arc::clone(file), at: before + start, end: before + length };
                 Ok(Box::new(io::BufReader::with_capacity(AHEAD, from)))
             }
-            Input::Memory(bytes) => {
+            ParquetInput::Memory(bytes) => {
                 let start = usize::try_from(start)
                     .ok()
                     .filter(|start| *start <= bytes.len())
@@ -103,12 +105,12 @@ impl ChunkReader for Input {
             .filter(|end| *end <= self.len())
             .ok_or_else(|| beyond(start, length))?;
         match self {
-            Input::File(file, before, _) => {
+            ParquetInput::File(file, before, _) => {
                 let mut bytes = vec![0; length];
                 file.read_exact_at(&mut bytes, before + start)?;
                 Ok(bytes.into())
             }
-            Input::Memory(bytes) => Ok(bytes.slice(start as usize..end as usize)),
+            ParquetInput::Memory(bytes) => Ok(bytes.slice(start as usize..end as usize)),
         }
     }
 }

@@ -15,7 +15,7 @@ mod input;
 mod thrift;
 mod write;
 
-pub(crate) use input::{Input, Spool};
+pub(crate) use input::{ParquetInput, Spool};
 pub(crate) use write::{write, write_row};
 
 use crate::row::{Cells, Row, Value};
@@ -50,7 +50,7 @@ pub(crate) struct Parquet {
     metadata: ParquetMetaData,
     /// Whether the metadata has a checksum, which was verified.
     is_verified: bool,
-    input: Arc<Input>,
+    input: Arc<ParquetInput>,
 }
 
 impl FileReader for Parquet {
@@ -80,7 +80,7 @@ impl FileReader for Parquet {
 
 impl Parquet {
     /// Reads the metadata of a file.
-    pub(crate) fn open(input: Input) -> Result<Self> {
+    pub(crate) fn open(input: ParquetInput) -> Result<Self> {
         let (footer, is_verified) = check::footer(&input)?;
         let metadata = caught(|| ParquetMetaDataReader::decode_metadata(&footer))??;
         Ok(Parquet { metadata, is_verified, input: Arc::new(input) })
@@ -380,7 +380,7 @@ mod tests {
     }
 
     fn open(bytes: Vec<u8>) -> Result<Parquet> {
-        Parquet::open(Input::Memory(bytes.into()))
+        Parquet::open(ParquetInput::Memory(bytes.into()))
     }
 
     fn read(bytes: Vec<u8>) -> Result<Vec<Row>> {

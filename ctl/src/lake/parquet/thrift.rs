@@ -9,60 +9,60 @@ const DEEPEST: usize = 16;
 
 /// A value of a field.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum ThriftValue {
     /// An integer of any width, or a flag as 0 or 1.
     Int(i64),
     /// Elements of a list or set.
-    List(Vec<Item>),
+    List(Vec<ThriftValue>),
     /// Fields in the order of the bytes.
-    Struct(Vec<Field>),
+    Struct(Vec<ThriftField>),
     /// A string or floating-point number.
     Other,
 }
 
 /// A field of a structure.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct ThriftField {
     number: i16,
     /// Offset of its first byte, which holds its type and its distance from the previous field.
     pub(super) at: usize,
-    pub(super) value: Item,
+    pub(super) value: ThriftValue,
 }
 
-impl Field {
+impl ThriftField {
     pub(super) fn is(&self, number: i16) -> bool {
         self.number == number
     }
 }
 
-impl Item {
+impl ThriftValue {
     /// Returns the fields of a structure.
-    pub(super) fn fields(&self) -> &[Field] {
-        if let Item::Struct(fields) = self { fields } else { &[] }
+    pub(super) fn fields(&self) -> &[ThriftField] {
+        if let ThriftValue::Struct(fields) = self { fields } else { &[] }
     }
 
     /// Returns a field of a structure, with its offset.
-    pub(super) fn placed(&self, number: i16) -> Option<&Field> {
+    pub(super) fn placed(&self, number: i16) -> Option<&ThriftField> {
         self.fields().iter().find(|field| field.number == number)
     }
 
     /// Returns the value of a field of a structure.
-    pub(super) fn field(&self, number: i16) -> Option<&Item> {
+    pub(super) fn field(&self, number: i16) -> Option<&ThriftValue> {
         self.placed(number).map(|field| &field.value)
     }
 
     /// Returns the integer of a field.
     pub(super) fn int(&self, number: i16) -> Option<i64> {
         match self.field(number)? {
-            Item::Int(value) => Some(*value),
+            ThriftValue::Int(value) => Some(*value),
             _ => None,
         }
     }
 
     /// Returns the list of a field; empty if it is missing.
-    pub(super) fn list(&self, number: i16) -> &[Item] {
+    pub(super) fn list(&self, number: i16) -> &[ThriftValue] {
         match self.field(number) {
-            Some(Item::List(items)) => items,
+            Some(ThriftValue::List(items)) => items,
             _ => &[],
         }
     }
@@ -70,7 +70,7 @@ impl Item {
 
 /// Reads one structure. Returns it with its length in bytes; `None` if the bytes do not begin with
 /// a complete structure.
-pub(super) fn read(bytes: &[u8]) -> Option<(Item, usize)> {
+pub(super) fn read(bytes: &[u8]) -> Option<(ThriftValue, usize)> {
     let mut reader = Reader { bytes, at: 0 };
     let item = reader.structure(DEEPEST)?;
     Some((item, reader.at))
@@ -128,14 +128,14 @@ impl Reader<'_> {
         (length <= self.bytes.len() - self.at).then_some(length)
     }
 
-    fn structure(&mut self, depth: usize) -> Option<Item> {
+    fn structure(&mut self, depth: usize) -> Option<ThriftValue> {
         let depth = depth.checked_sub(1)?;
         let (mut fields, mut number) = (Vec::with_capacity(8), 0_i16);
         loop {
             let at = self.at;
             let head = self.byte()?;
             if head == 0 {
-                return Some(Item::Struct(fields));
+                return Some(ThriftValue::Struct(fields));
             }
             number = match head >> 4 {
                 0 => i16::try_from(self.zigzag()?).ok()?,
@@ -143,32 +143,34 @@ impl Reader<'_> {
             };
             // The type of the field contains the value of a flag.
             let value = match head & 0x0f {
-                kind::TRUE => Item::Int(1),
-                kind::FALSE => Item::Int(0),
+                kind::TRUE => ThriftValue::Int(1),
+                kind::FALSE => ThriftValue::Int(0),
                 other => self.value(other, depth)?,
             };
-            fields.push(Field { number, at, value });
+            fields.push(ThriftField { number, at, value });
         }
     }
 
-    fn value(&mut self, kind: u8, depth: usize) -> Option<Item> {
+    fn value(&mut self, kind: u8, depth: usize) -> Option<ThriftValue> {
         Some(match kind {
-            kind::TRUE | kind::FALSE | kind::I8 => Item::Int(i64::from(self.byte()?.cast_signed())),
-            kind::I16..=kind::I64 => Item::Int(self.zigzag()?),
+            kind::TRUE | kind::FALSE | kind::I8 => {
+                ThriftValue::Int(i64::from(self.byte()?.cast_signed()))
+            }
+            kind::I16..=kind::I64 => ThriftValue::Int(self.zigzag()?),
             kind::DOUBLE => {
                 self.at = self.at.checked_add(8).filter(|end| *end <= self.bytes.len())?;
-                Item::Other
+                ThriftValue::Other
             }
             kind::BINARY => {
                 self.at += self.length()?;
-                Item::Other
+                ThriftValue::Other
             }
             kind::LIST | kind::SET => {
                 let depth = depth.checked_sub(1)?;
                 let head = self.byte()?;
                 let length = if head >> 4 == 15 { self.length()? } else { usize::from(head >> 4) };
                 let items = (0..length).map(|_| self.value(head & 0x0f, depth));
-                Item::List(items.collect::<Option<_>>()?)
+                ThriftValue::List(items.collect::<Option<_>>()?)
             }
             kind::STRUCT => self.structure(depth)?,
             _ => return None,
@@ -187,7 +189,7 @@ mod tests {
         let (item, length) = read(&bytes).unwrap();
         assert_eq!((item.int(1), item.int(2), item.int(3), length), (Some(-3), None, None, 15));
         assert!(item.field(2).is_some());
-        assert!(matches!(item.list(4), [Item::Int(1), Item::Int(2)]));
+        assert!(matches!(item.list(4), [ThriftValue::Int(1), ThriftValue::Int(2)]));
         assert_eq!(item.field(20).unwrap().int(1), Some(1));
     }
 

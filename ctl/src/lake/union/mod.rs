@@ -12,28 +12,28 @@ mod coverage;
 mod order;
 mod selection;
 
-pub(crate) use order::Files;
-pub(crate) use selection::Found;
+pub(crate) use order::MergedFiles;
+pub(crate) use selection::LakeFile;
 use selection::found;
 pub use selection::{By, Options, Selection, files};
 
 use crate::identity::{self, SCHEMA};
-use crate::kind::Kind;
-use crate::measurement::{self, Besides, Reading, Reports, Rows};
-use crate::record::Drawn;
+use crate::kind::RecordKind;
+use crate::measurement::{self, ReportInput, Reports, RowHash, UnionStates};
+use crate::record::FieldCache;
 use crate::record::Record;
-use crate::row::{CHECKSUM, Misfit, Row, Value};
+use crate::row::{CHECKSUM, Row, RowDefect, Value};
 use crate::text::counted;
 pub use crate::united::United;
 use ::parquet::errors::ParquetError;
 use coverage::{Coverage, Span};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{
-    Counters, HashIdentity, KeyKind, MeasurementKind, Settings, WideBank, Zeroed, cardinality,
+    Counters, HashIdentity, KeyKind, MeasurementKind, Settings, WindowTotals, Zeroed, cardinality,
 };
-use flowgauge_dataplane::{Clock, LossCause, Losses};
+use flowgauge_dataplane::{LossCause, Losses, TimestampClock};
 use jiff::Timestamp;
-use order::{Counted, Ordered, Source, Survey};
+use order::{Ordered, OrderedRow, SelectedFile, Survey};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -115,13 +115,13 @@ impl UnionError {
 
 /// A place in the fleet where packets were counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct FleetMember {
     host: String,
     source: String,
     direction: String,
 }
 
-impl Place {
+impl FleetMember {
     fn name(&self) -> String {
         let way = match self.direction.as_str() {
             "ingress" => " in",
@@ -165,25 +165,25 @@ impl Identities {
 type Key = (String, u64, u64);
 
 struct Group {
-    bank: Box<WideBank>,
+    bank: Box<WindowTotals>,
     settings: Settings,
-    besides: Besides,
+    besides: UnionStates,
     counters: Counters,
     drops: Losses,
     late: u64,
     begin: u64,
     end: u64,
     united: United,
-    places: BTreeMap<Place, Coverage>,
+    places: BTreeMap<FleetMember, Coverage>,
     measured: BTreeMap<&'static str, u64>,
 }
 
 impl Group {
-    fn new(bank: Box<WideBank>) -> Self {
+    fn new(bank: Box<WindowTotals>) -> Self {
         Group {
             bank,
             settings: none(cardinality::Settings::default()),
-            besides: Besides::default(),
+            besides: UnionStates::default(),
             counters: Counters::default(),
             drops: Losses::default(),
             late: 0,
@@ -262,10 +262,10 @@ struct Unions<'a> {
     lost: BTreeMap<u32, u64>,
     /// Places with a row so far. A later window without a row of such a place is reported as
     /// missing.
-    places: BTreeSet<Place>,
+    places: BTreeSet<FleetMember>,
     records: u64,
     /// An empty bank for the next window, for reuse.
-    spare: Option<Box<WideBank>>,
+    spare: Option<Box<WindowTotals>>,
 }
 
 impl<'a> Unions<'a> {
@@ -318,15 +318,15 @@ impl<'a> Unions<'a> {
     /// begins.
     fn collect(
         &mut self,
-        sources: Vec<Source>,
+        sources: Vec<SelectedFile>,
         common: &mut Common,
         done: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> Result<(), UnionError> {
         let measure = &self.options.measure;
         let mut rows = Ordered::new(sources, Self::is_wanted(measure), measure.is_empty());
-        let (mut bank, mut last): (_, Option<RowHeader>) = (WideBank::boxed(), None);
-        while let Some(Counted { about, row, number, path }) = rows.next(self.selection)? {
-            let misfit = |problem: Misfit| UnionError::Row {
+        let (mut bank, mut last): (_, Option<RowHeader>) = (WindowTotals::boxed(), None);
+        while let Some(OrderedRow { about, row, number, path }) = rows.next(self.selection)? {
+            let misfit = |problem: RowDefect| UnionError::Row {
                 path: path.to_path_buf(),
                 row: number,
                 problem,
@@ -348,7 +348,7 @@ impl<'a> Unions<'a> {
             let group = self
                 .groups
                 .entry(key)
-                .or_insert_with(|| Group::new(spare.take().unwrap_or_else(WideBank::boxed)));
+                .or_insert_with(|| Group::new(spare.take().unwrap_or_else(WindowTotals::boxed)));
             if is_duplicate {
                 group.united.twice += 1;
                 continue;
@@ -378,7 +378,7 @@ impl<'a> Unions<'a> {
 
     fn run(
         mut self,
-        sources: Vec<Source>,
+        sources: Vec<SelectedFile>,
         common: &mut Common,
         done: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> Result<(), UnionError> {
@@ -450,15 +450,15 @@ impl<'a> Unions<'a> {
         group: &Group,
         united: United,
         common: &Common,
-        rows: &Rows,
+        rows: &RowHash,
     ) -> Result<Record, UnionError> {
         let is_by_window = self.options.by == By::Window;
         let (begin, end) = if is_by_window { range } else { (group.begin, group.end) };
-        let reading = Reading {
-            kind: Kind::Union,
+        let reading = ReportInput {
+            kind: RecordKind::Union,
             is_part: false,
             settings: &group.settings,
-            clock: Clock::TRACE,
+            clock: TimestampClock::TRACE,
             options: &self.options.estimation,
             rows,
             bank: &group.bank,
@@ -482,7 +482,7 @@ impl<'a> Unions<'a> {
             && united.lost_rows == 0
             && united.absent.is_empty();
         Ok(Record {
-            kind: if is_by_window { Kind::Window } else { Kind::Union },
+            kind: if is_by_window { RecordKind::Window } else { RecordKind::Union },
             window: self.records,
             last_window: None,
             start_ns: begin,
@@ -509,14 +509,14 @@ impl<'a> Unions<'a> {
             reports,
             united: Some(united),
             counted: None,
-            drawn: Drawn::default(),
+            drawn: FieldCache::default(),
         })
     }
 
     /// Returns the row hashes of sketches. The secret of a keyed hash is needed only for queries.
-    fn rows(&self, common: &Common) -> Result<Rows, UnionError> {
+    fn rows(&self, common: &Common) -> Result<RowHash, UnionError> {
         let asks = !self.options.estimation.queries.is_empty();
-        Rows::of(common.row_hash, self.options.key.as_ref()).or_else(|hash| {
+        RowHash::of(common.row_hash, self.options.key.as_ref()).or_else(|hash| {
             if asks { Err(UnionError::Secret(identity::name(&hash.hash))) } else { Ok(hash) }
         })
     }
@@ -533,11 +533,11 @@ struct Common {
     runs: BTreeMap<String, u32>,
     /// Merged settings so far, and the first row with each measurement on.
     settings: Option<Settings>,
-    first: BTreeMap<&'static str, First>,
+    first: BTreeMap<&'static str, FirstRow>,
 }
 
 /// First row that has a measurement on.
-struct First {
+struct FirstRow {
     path: PathBuf,
     host: String,
     how: Vec<(String, Value)>,
@@ -599,14 +599,14 @@ impl Common {
             let name = kind.name();
             if !kind.is_on(mine) {
                 kind.take_over(mine, settings);
-                let first = First {
+                let first = FirstRow {
                     path: path.to_owned(),
                     host: about.place.host.clone(),
                     how: how(row, name),
                 };
                 self.first.insert(name, first);
             } else if !kind.is_alike(mine, settings) {
-                let Some(First { path: first, host, how: was }) = self.first.get(name) else {
+                let Some(FirstRow { path: first, host, how: was }) = self.first.get(name) else {
                     continue;
                 };
                 let is: BTreeMap<String, Value> = how(row, name).into_iter().collect();
@@ -675,7 +675,7 @@ fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
 const MAX_COUNT: u64 = 1 << 53;
 
 /// Returns a number of packets or bytes.
-fn count(row: &Row, column: &str) -> Result<u64, Misfit> {
+fn count(row: &Row, column: &str) -> Result<u64, RowDefect> {
     let count = row.number(column)?;
     if count > MAX_COUNT {
         Err(format!("column {column} has {count}, more than a window can hold"))
@@ -691,7 +691,7 @@ fn numbered<T: Ord + Clone>(numbers: &mut BTreeMap<T, u32>, name: &T) -> u32 {
 }
 
 /// Relation of a row's time and place to a selection.
-enum Fit {
+enum SelectionRelation {
     Within,
     /// Partly within the range.
     Across,
@@ -701,7 +701,7 @@ enum Fit {
 /// Columns of a row that do not belong to a measurement.
 #[derive(Clone)]
 struct RowHeader {
-    place: Place,
+    place: FleetMember,
     run: String,
     /// Numbers of the first and last window in the row.
     windows: (u64, u64),
@@ -716,7 +716,7 @@ struct RowHeader {
 }
 
 impl RowHeader {
-    fn parse(row: &Row) -> Result<Self, Misfit> {
+    fn parse(row: &Row) -> Result<Self, RowDefect> {
         let schema: u64 = row.number("schema")?;
         if schema != SCHEMA {
             return Err(format!(
@@ -742,7 +742,7 @@ impl RowHeader {
             ));
         }
         Ok(RowHeader {
-            place: Place {
+            place: FleetMember {
                 host: text("host")?,
                 source: text("source")?,
                 direction: text("direction")?,
@@ -762,26 +762,26 @@ impl RowHeader {
         })
     }
 
-    fn fit(&self, selection: &Selection) -> Fit {
+    fn fit(&self, selection: &Selection) -> SelectionRelation {
         let Selection { host, exclude, source, direction, from, to, .. } = selection;
-        let Place { host: my_host, source: my_source, direction: my_direction } = &self.place;
+        let FleetMember { host: my_host, source: my_source, direction: my_direction } = &self.place;
         let is_named = |wanted: &Option<String>, mine: &String| {
             wanted.as_ref().is_none_or(|wanted| wanted == mine)
         };
         if exclude.contains(my_host) {
-            return Fit::Beyond;
+            return SelectionRelation::Beyond;
         }
         if !is_named(host, my_host)
             || !is_named(source, my_source)
             || !is_named(direction, my_direction)
         {
-            return Fit::Beyond;
+            return SelectionRelation::Beyond;
         }
         let (from, to, (begin, end)) = (from.unwrap_or(0), to.unwrap_or(u64::MAX), self.scheduled);
         match (begin >= from && end <= to, begin < to && end > from) {
-            (true, _) => Fit::Within,
-            (false, true) => Fit::Across,
-            (false, false) => Fit::Beyond,
+            (true, _) => SelectionRelation::Within,
+            (false, true) => SelectionRelation::Across,
+            (false, false) => SelectionRelation::Beyond,
         }
     }
 
@@ -834,8 +834,8 @@ impl Group {
         about: &RowHeader,
         run: u32,
         settings: &Settings,
-        bank: &WideBank,
-    ) -> Result<(), Misfit> {
+        bank: &WindowTotals,
+    ) -> Result<(), RowDefect> {
         for kind in MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings)) {
             kind.take_over(&mut self.settings, settings);
             *self.measured.entry(kind.name()).or_default() += 1;
@@ -909,7 +909,7 @@ impl Group {
     }
 
     /// Reports places of earlier windows without a row in this one as missing.
-    fn miss(&mut self, places: &BTreeSet<Place>, length: u64) {
+    fn miss(&mut self, places: &BTreeSet<FleetMember>, length: u64) {
         let missing = places.iter().filter(|place| !self.places.contains_key(place));
         self.united.missing.extend(missing.map(|place| (place.name(), length)));
     }

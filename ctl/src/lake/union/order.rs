@@ -1,8 +1,8 @@
 //! Merges the rows of many files in one order: by time, then by place. The order depends only on
 //! the rows, not on the files, so that compaction does not change the result of a union.
 
-use super::selection::{Found, Selection};
-use super::{Fit, RowHeader, UnionError};
+use super::selection::{LakeFile, Selection};
+use super::{RowHeader, SelectionRelation, UnionError};
 use crate::lake::is_known;
 use crate::lake::parquet::{self, Parquet, Spool};
 use crate::row::Row;
@@ -34,7 +34,7 @@ const HEADER_COLUMNS: [&str; 15] = [
 ];
 
 /// A row with its header and origin.
-pub(super) struct Counted {
+pub(super) struct OrderedRow {
     pub(super) about: RowHeader,
     pub(super) row: Row,
     /// Number of the row in its file, from one.
@@ -43,8 +43,8 @@ pub(super) struct Counted {
 }
 
 /// A file with selected rows.
-pub(super) struct Source {
-    found: Found,
+pub(super) struct SelectedFile {
+    found: LakeFile,
     first: RowHeader,
     is_sorted: bool,
 }
@@ -52,7 +52,7 @@ pub(super) struct Source {
 /// Result of the first pass over all files.
 #[derive(Default)]
 pub(super) struct Survey {
-    pub(super) sources: Vec<Source>,
+    pub(super) sources: Vec<SelectedFile>,
     /// Number of rows that extend beyond the range.
     pub(super) crossing: u64,
     /// Whether rows extend beyond the start and the end of the range.
@@ -64,7 +64,7 @@ impl Survey {
     /// Surveys a file: which of its rows are selected, and whether they are sorted.
     pub(super) fn add(
         &mut self,
-        found: Found,
+        found: LakeFile,
         selection: &Selection,
         mut each: impl FnMut(&RowHeader, &Path),
     ) -> Result<(), UnionError> {
@@ -87,40 +87,40 @@ impl Survey {
             })?;
             is_sorted &= last.as_ref().is_none_or(|last| last.order(&about).is_le());
             match about.fit(selection) {
-                Fit::Within => {
+                SelectionRelation::Within => {
                     each(&about, &found.path);
                     if first.as_ref().is_none_or(|first| about.order(first).is_lt()) {
                         first = Some(about.clone());
                     }
                 }
-                Fit::Across => {
+                SelectionRelation::Across => {
                     self.crossing += 1;
                     self.is_cut.0 |= selection.from.is_some_and(|from| about.scheduled.0 < from);
                     self.is_cut.1 |= selection.to.is_some_and(|to| about.scheduled.1 > to);
                 }
-                Fit::Beyond => self.left_out += 1,
+                SelectionRelation::Beyond => self.left_out += 1,
             }
             last = Some(about);
         }
-        self.sources.extend(first.map(|first| Source { found, first, is_sorted }));
+        self.sources.extend(first.map(|first| SelectedFile { found, first, is_sorted }));
         Ok(())
     }
 }
 
 /// Rows of several files in order, for any hash.
-pub(crate) struct Files {
+pub(crate) struct MergedFiles {
     rows: Ordered<fn(&str) -> bool>,
-    last: Option<Counted>,
+    last: Option<OrderedRow>,
 }
 
-impl Files {
+impl MergedFiles {
     /// Opens the files.
-    pub(crate) fn ordered(files: impl Iterator<Item = Found>) -> Result<Self, UnionError> {
+    pub(crate) fn ordered(files: impl Iterator<Item = LakeFile>) -> Result<Self, UnionError> {
         let mut survey = Survey::default();
         for found in files {
             survey.add(found, &Selection::default(), |_, _| {})?;
         }
-        Ok(Files { rows: Ordered::new(survey.sources, |_| true, true), last: None })
+        Ok(MergedFiles { rows: Ordered::new(survey.sources, |_| true, true), last: None })
     }
 
     /// Returns the next row, and whether it duplicates the one before. Rows of one window with
@@ -143,12 +143,12 @@ impl Files {
     }
 }
 
-type Rows = Box<dyn Iterator<Item = Result<Counted, UnionError>>>;
+type Rows = Box<dyn Iterator<Item = Result<OrderedRow, UnionError>>>;
 
 /// Merging iterator over the rows of all sources. A file is open from its first row to its last.
 pub(super) struct Ordered<F> {
     /// Files to open, in reverse order.
-    sources: Vec<Source>,
+    sources: Vec<SelectedFile>,
     open: BinaryHeap<Reverse<Next>>,
     is_wanted: Rc<F>,
     is_summed: bool,
@@ -156,7 +156,7 @@ pub(super) struct Ordered<F> {
 
 /// Next row of an open file.
 struct Next {
-    row: Counted,
+    row: OrderedRow,
     rows: Rows,
 }
 
@@ -179,15 +179,15 @@ impl Ord for Next {
 
 impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
     /// Reads the wanted columns. `is_summed` verifies checksums, which takes all columns.
-    pub(super) fn new(mut sources: Vec<Source>, is_wanted: F, is_summed: bool) -> Self {
+    pub(super) fn new(mut sources: Vec<SelectedFile>, is_wanted: F, is_summed: bool) -> Self {
         sources.sort_by(|one, other| other.first.order(&one.first));
         Ordered { sources, open: BinaryHeap::new(), is_wanted: Rc::new(is_wanted), is_summed }
     }
 
     /// Returns the next selected row.
-    pub(super) fn next(&mut self, selection: &Selection) -> Result<Option<Counted>, UnionError> {
+    pub(super) fn next(&mut self, selection: &Selection) -> Result<Option<OrderedRow>, UnionError> {
         loop {
-            let is_due = |source: &Source| {
+            let is_due = |source: &SelectedFile| {
                 self.open.peek().is_none_or(|next| source.first.order(&next.0.row.about).is_le())
             };
             if self.sources.last().is_some_and(is_due) {
@@ -198,7 +198,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
             }
             let Some(Reverse(Next { row, rows })) = self.open.pop() else { return Ok(None) };
             self.proceed(rows)?;
-            if let Fit::Within = row.about.fit(selection) {
+            if let SelectionRelation::Within = row.about.fit(selection) {
                 return Ok(Some(row));
             }
         }
@@ -211,7 +211,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
         Ok(())
     }
 
-    fn rows(&self, source: &Source) -> Result<Rows, UnionError> {
+    fn rows(&self, source: &SelectedFile) -> Result<Rows, UnionError> {
         let file = source.found.open()?;
         let size = file.size();
         let path: Rc<Path> = source.found.path.as_path().into();
@@ -249,7 +249,7 @@ fn read(
             row: number,
             problem,
         })?;
-        Ok(Counted { about, row, number, path: Rc::clone(&path) })
+        Ok(OrderedRow { about, row, number, path: Rc::clone(&path) })
     })))
 }
 
@@ -262,7 +262,7 @@ fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
     let mut spool = Spool::new().map_err(failed)?;
     let mut places = Vec::new();
     for row in rows {
-        let Counted { about, row, number, .. } = row?;
+        let OrderedRow { about, row, number, .. } = row?;
         let bytes = parquet::write_row(&row).map_err(|it| UnionError::file(path, &it))?;
         places.push((about, number, spool.add(&bytes).map_err(failed)?));
     }
@@ -273,7 +273,7 @@ fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
         let row = Parquet::open(whole.part(start, length))
             .and_then(|file| file.rows(|_| true, false)?.next().transpose());
         match row {
-            Ok(Some(row)) => Ok(Counted { about, row, number, path: Rc::clone(&path) }),
+            Ok(Some(row)) => Ok(OrderedRow { about, row, number, path: Rc::clone(&path) }),
             Ok(None) => Err(UnionError::Row {
                 path: path.to_path_buf(),
                 row: number,

@@ -1,7 +1,7 @@
 //! Options of unions: files, rows and grouping. Finds and opens the files.
 
 use super::UnionError;
-use crate::lake::parquet::{Input, Parquet};
+use crate::lake::parquet::{Parquet, ParquetInput};
 use crate::lake::store::{SCHEME, Store};
 use crate::measurement::Estimation;
 use flowgauge_core::MeasurementKind;
@@ -118,15 +118,15 @@ pub struct Options {
 
 /// A file of a lake, or a downloaded object.
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct LakeFile {
     pub(crate) path: PathBuf,
     /// Content of an object; `None` for a file.
-    object: Option<Input>,
+    object: Option<ParquetInput>,
 }
 
-impl Found {
+impl LakeFile {
     pub(crate) fn file(path: PathBuf) -> Self {
-        Found { path, object: None }
+        LakeFile { path, object: None }
     }
 
     /// Downloads objects of a store by name. Their content is in a temporary file.
@@ -136,7 +136,7 @@ impl Found {
         Ok(names
             .iter()
             .zip(inputs)
-            .map(|(name, input)| Found { path: path(name), object: Some(input) })
+            .map(|(name, input)| LakeFile { path: path(name), object: Some(input) })
             .collect())
     }
 
@@ -150,32 +150,32 @@ impl Found {
     }
 }
 
-fn local(path: &Path) -> io::Result<Input> {
+fn local(path: &Path) -> io::Result<ParquetInput> {
     let about = fs::metadata(path)?;
     if !about.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
     if about.len() <= SMALL {
-        Ok(Input::Memory(fs::read(path)?.into()))
+        Ok(ParquetInput::Memory(fs::read(path)?.into()))
     } else {
-        Input::of(File::open(path)?)
+        ParquetInput::of(File::open(path)?)
     }
 }
 
 /// Returns the files and objects of a selection, sorted, without partitions of other times.
-pub(crate) fn found(selection: &Selection) -> Result<Vec<Found>, UnionError> {
+pub(crate) fn found(selection: &Selection) -> Result<Vec<LakeFile>, UnionError> {
     let (urls, paths): (Vec<&PathBuf>, Vec<&PathBuf>) =
         selection.paths.iter().partition(|path| path.to_string_lossy().starts_with(SCHEME));
     let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
     let is_wanted = |path: &Path| selection.has_partition(&path.to_string_lossy());
-    let mut found: Vec<Found> =
-        files_where(&paths, is_wanted)?.into_iter().map(Found::file).collect();
+    let mut found: Vec<LakeFile> =
+        files_where(&paths, is_wanted)?.into_iter().map(LakeFile::file).collect();
     for path in urls {
         let failed = |source| UnionError::Read { path: path.clone(), source };
         let store = Store::open(&path.to_string_lossy()).map_err(failed)?;
         let names =
             store.names(".parquet", |name| selection.has_partition(name)).map_err(failed)?;
-        found.extend(Found::objects(&store, &names).map_err(failed)?);
+        found.extend(LakeFile::objects(&store, &names).map_err(failed)?);
     }
     Ok(found)
 }

@@ -50,14 +50,14 @@ impl Default for Options {
 
 /// Usual value of an entropy, in bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Usual {
+pub struct UsualEntropy {
     /// Moving average.
     pub mean: f64,
     /// Mean deviation from the average.
     pub deviation: f64,
 }
 
-impl Usual {
+impl UsualEntropy {
     fn learn(&mut self, alpha: f64, now: f64) {
         self.mean += alpha * (now - self.mean);
         self.deviation += alpha * ((now - self.mean).abs() - self.deviation);
@@ -102,27 +102,27 @@ impl Verdict {
 
 /// Detector that watches two entropies over consecutive windows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judge {
+pub struct ShiftDetector {
     options: Options,
     windows: u32,
-    usual: Option<Usually>,
+    usual: Option<RunningAverages>,
 }
 
 /// Averages over windows, from the first one on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Usually {
+struct RunningAverages {
     /// Entropies of sources and of destinations.
-    entropies: [Usual; 2],
+    entropies: [UsualEntropy; 2],
     /// The same relative to the logarithm of the packets.
-    shares: [Usual; 2],
-    spread: Usual,
+    shares: [UsualEntropy; 2],
+    spread: UsualEntropy,
     /// Logarithm of the packets.
-    packets: Usual,
+    packets: UsualEntropy,
 }
 
-impl Usually {
-    fn all(&mut self) -> [&mut Usual; 6] {
-        let Usually {
+impl RunningAverages {
+    fn all(&mut self) -> [&mut UsualEntropy; 6] {
+        let RunningAverages {
             entropies: [sources, destinations],
             shares: [of_sources, of_destinations],
             spread,
@@ -132,11 +132,11 @@ impl Usually {
     }
 }
 
-impl Judge {
+impl ShiftDetector {
     /// Creates a detector without history.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Judge { options, windows: 0, usual: None }
+        ShiftDetector { options, windows: 0, usual: None }
     }
 
     /// Returns the parameters.
@@ -147,7 +147,7 @@ impl Judge {
 
     /// Returns the usual entropies of sources and of destinations.
     #[must_use]
-    pub fn usual(&self) -> Option<[Usual; 2]> {
+    pub fn usual(&self) -> Option<[UsualEntropy; 2]> {
         self.usual.map(|usual| usual.entropies)
     }
 
@@ -188,8 +188,8 @@ impl Judge {
         let now = [sources, destinations, shares[0], shares[1], spread, packets];
         let Some(usual) = &mut self.usual else {
             let [sources, destinations, of_sources, of_destinations, spread, packets] =
-                now.map(|mean| Usual { mean, deviation: 0.0 });
-            self.usual = Some(Usually {
+                now.map(|mean| UsualEntropy { mean, deviation: 0.0 });
+            self.usual = Some(RunningAverages {
                 entropies: [sources, destinations],
                 shares: [of_sources, of_destinations],
                 spread,

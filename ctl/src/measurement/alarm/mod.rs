@@ -4,13 +4,13 @@
 pub mod judge;
 
 use super::entropy::Entropy;
-use super::{Counted, Damaged, Measurement, Rank, Reading, Reports};
+use super::{ClosedBank, Damaged, Measurement, Rank, ReportInput, Reports};
 use crate::field::{Fields, object};
-use crate::text::{Below, counted};
+use crate::text::{IndentedLines, counted};
 use anstyle::AnsiColor;
 use flowgauge_core::KeyKind;
 use flowgauge_dataplane::Bounds;
-use judge::{Judge, Usual, Verdict};
+use judge::{ShiftDetector, UsualEntropy, Verdict};
 
 /// Consecutive windows with too few packets after which a warning is logged.
 const MAX_SMALL_WINDOWS: u32 = 10;
@@ -26,7 +26,7 @@ pub struct Alarm {
     /// Verdict on this window.
     pub verdict: Verdict,
     /// Usual entropies of sources and of destinations before this window.
-    pub usual: Option<[Usual; 2]>,
+    pub usual: Option<[UsualEntropy; 2]>,
     /// Minimum number of packets for a window to be judged.
     pub least: u64,
 }
@@ -48,7 +48,7 @@ impl Alarm {
 /// Detector that watches consecutive windows.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    judge: Judge,
+    judge: ShiftDetector,
     /// Consecutive windows with too few packets.
     small_windows: u32,
     /// First window of the current attack, and the number of windows with an alarm since.
@@ -59,7 +59,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn new(options: judge::Options) -> Self {
-        Watch { judge: Judge::new(options), small_windows: 0, attack: None, crossed: None }
+        Watch { judge: ShiftDetector::new(options), small_windows: 0, attack: None, crossed: None }
     }
 
     /// Judges a window, and logs the start and the end of an attack. A truncated window is not
@@ -177,7 +177,7 @@ impl Watch {
 }
 
 /// Describes the current and the usual entropies for the log.
-fn describe_entropies(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> String {
+fn describe_entropies(entropies: &[Entropy], usual: Option<[UsualEntropy; 2]>) -> String {
     let texts = entropies.iter().map(|entropy| {
         let usual = usual.map_or(f64::NAN, |[src, dst]| {
             if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean }
@@ -192,18 +192,18 @@ fn describe_entropies(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> Strin
 }
 
 impl Measurement for Alarm {
-    type Beside = ();
+    type UnionState = ();
 
     /// Returns `None`: a single window has no alarm, and `Watch` compares it with earlier ones.
-    fn of(_: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+    fn of(_: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         Ok(None)
     }
 
-    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
-        let usual = |usual: Usual| {
+    fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
+        let usual = |usual: UsualEntropy| {
             object([("mean", usual.mean.into()), ("deviation", usual.deviation.into())])
         };
-        let usual = |[src, dst]: [Usual; 2]| {
+        let usual = |[src, dst]: [UsualEntropy; 2]| {
             object([(KeyKind::Dst.name(), usual(dst)), (KeyKind::Src.name(), usual(src))])
         };
         to.field("raised", report.map(Alarm::raised));
@@ -228,7 +228,7 @@ impl Measurement for Alarm {
         Rank::Alarm
     }
 
-    fn lines(&self, below: &mut Below<'_>) {
+    fn lines(&self, below: &mut IndentedLines<'_>) {
         if self.raised() {
             let alarm =
                 "ALARM: the entropies of sources and destinations are far off what is usual";

@@ -3,16 +3,16 @@
 pub mod estimate;
 pub mod image;
 
-use super::{Counted, Damaged, Headline, Measurement, Number, Reading, sketched};
+use super::{ClosedBank, Damaged, Headline, Measurement, Number, ReportInput, sketched};
 use crate::field::Fields;
 use crate::figure::Unit;
 use crate::identity;
-use crate::kind::Kind;
-use crate::row::{Misfit, Row, Value};
-use crate::text::{Below, counted, grouped};
+use crate::kind::RecordKind;
+use crate::row::{Row, RowDefect, Value};
+use crate::text::{IndentedLines, counted, grouped};
 use estimate::{Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{HashIdentity, HashMode, KeyKind, Precision, Settings, WideBank};
+use flowgauge_core::{HashIdentity, HashMode, KeyKind, Precision, Settings, WindowTotals};
 
 /// Returns whether counts end with windows; staggered registers have no windows.
 #[must_use]
@@ -60,14 +60,14 @@ pub struct Cardinality {
 
 impl Cardinality {
     /// Builds the report from the registers of a window, a sample, or several windows.
-    fn windowed(reading: &Reading<'_>) -> Result<Self, EstimateError> {
+    fn windowed(reading: &ReportInput<'_>) -> Result<Self, EstimateError> {
         let (settings, estimator) =
             (reading.settings.cardinality, reading.options.cardinality.estimator);
         let levels = reading.bank.cardinality.levels(settings.precision).to_vec();
         let estimate = estimate::estimate(&levels, estimator)?;
-        let truth = reading
-            .truth
-            .map(|truth| if reading.kind == Kind::Total { truth.total } else { truth.window });
+        let truth = reading.truth.map(|truth| {
+            if reading.kind == RecordKind::Total { truth.total } else { truth.window }
+        });
         Ok(Cardinality {
             key: settings.key,
             estimate,
@@ -79,7 +79,7 @@ impl Cardinality {
     }
 
     /// Builds the report from staggered registers.
-    fn staggered(reading: &Reading<'_>) -> Result<Option<Self>, EstimateError> {
+    fn staggered(reading: &ReportInput<'_>) -> Result<Option<Self>, EstimateError> {
         let (settings, options) = (reading.settings.cardinality, reading.options.cardinality);
         let Some(snapshot) = reading.snapshot else { return Ok(None) };
         let Some(lasting) = &snapshot.lasting else { return Ok(None) };
@@ -131,17 +131,17 @@ impl Cardinality {
 }
 
 impl Measurement for Cardinality {
-    type Beside = ();
+    type UnionState = ();
 
-    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         Ok(match (reading.settings.cardinality.mode, reading.kind) {
             (Mode::Windowed, _) => Some(Self::windowed(reading)?),
-            (Mode::Staggered, Kind::Sample) => Self::staggered(reading)?,
+            (Mode::Staggered, RecordKind::Sample) => Self::staggered(reading)?,
             (Mode::Staggered | Mode::Off, _) => None,
         })
     }
 
-    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+    fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let hash = |it: &Self| match it.hash.mode {
             HashMode::Crc32 | HashMode::Tabulated => {
                 format!("{}/{}", it.hash.mode.name(), it.hash.seed)
@@ -178,7 +178,7 @@ impl Measurement for Cardinality {
         &["distinct", "registers", "hll_"]
     }
 
-    fn store(&self, counted: &Counted, row: &mut Row) {
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let precision = counted.settings.cardinality.precision;
         row.put(
             image::column(self.key, precision, &self.hash),
@@ -189,9 +189,9 @@ impl Measurement for Cardinality {
     fn restore(
         row: &Row,
         settings: &mut Settings,
-        bank: &mut WideBank,
+        bank: &mut WindowTotals,
         (): &mut (),
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), RowDefect> {
         let Some(key) = row.named("distinct_key", &KeyKind::ALL, KeyKind::name)? else {
             return Ok(());
         };
@@ -215,7 +215,7 @@ impl Measurement for Cardinality {
         Ok(())
     }
 
-    fn summary(&self, part: bool, below: &mut Below<'_>) {
+    fn summary(&self, part: bool, below: &mut IndentedLines<'_>) {
         let (headline, hash) = (self.as_headline(), &self.hash);
         let singular = headline.what.trim_end_matches('s');
         let mut phrases = vec![format!(

@@ -50,7 +50,7 @@ pub struct Fridge<'a> {
 
 /// Distribution of the delays of answers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Distribution {
+pub struct DelayDistribution {
     /// Number of delays seen.
     pub samples: u64,
     /// Number of them whose weight is bounded, and therefore too small.
@@ -72,7 +72,7 @@ pub struct Distribution {
 }
 
 /// Estimated number of delays in each bucket, and its variance.
-struct Counted {
+struct BucketEstimate {
     delays: Vec<f64>,
     variances: Vec<f64>,
 }
@@ -80,7 +80,7 @@ struct Counted {
 /// Estimates the distribution of delays; `None` if no delay was seen. `tick_ns`: nanoseconds per
 /// tick; `clock_ns`: nanoseconds per step of the clock.
 #[must_use]
-pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<Distribution> {
+pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<DelayDistribution> {
     let step_ns = if clock_ns > tick_ns { clock_ns } else { 0.0 };
     let all = || fridges.iter().flat_map(|fridge| fridge.histogram.buckets());
     let samples: u64 = all().map(|bucket| u64::from(bucket.samples)).sum();
@@ -106,7 +106,7 @@ pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<D
     let raw = PERCENTILES.map(|(share, _)| {
         quantile(&seen, share).map_or(0.0, |at| nearest(at.middle * tick_ns, step_ns))
     });
-    Some(Distribution {
+    Some(DelayDistribution {
         samples,
         beyond,
         crowded: beyond > 0
@@ -139,7 +139,7 @@ pub fn quantiles(fridges: &[Fridge<'_>], shares: &[f64], tick_ns: f64) -> Option
 }
 
 /// Estimates the delays in each bucket from all fridges.
-fn counted(fridges: &[Fridge<'_>]) -> Counted {
+fn counted(fridges: &[Fridge<'_>]) -> BucketEstimate {
     // Mean weight of the delays around each bucket, by fridge; `None` where no delay was seen.
     let weights: Vec<Vec<Option<f64>>> = match fridges {
         [_] => Vec::new(),
@@ -169,7 +169,7 @@ fn counted(fridges: &[Fridge<'_>]) -> Counted {
             variances[index] += share * share * (squares - number).max(0.0);
         }
     }
-    Counted { delays, variances }
+    BucketEstimate { delays, variances }
 }
 
 /// Returns the mean weight of a bucket's delays, among admitted requests.
@@ -219,7 +219,7 @@ impl Percentile {
 }
 
 /// Position in a distribution, in ticks.
-struct At {
+struct DistributionPosition {
     /// Position within the bucket, interpolated.
     middle: f64,
     /// Lower end of the bucket, less a tick.
@@ -229,7 +229,7 @@ struct At {
 }
 
 /// Returns the position where a share of the delays ends; `None` without delays.
-fn quantile(delays: &[f64], share: f64) -> Option<At> {
+fn quantile(delays: &[f64], share: f64) -> Option<DistributionPosition> {
     let wanted = share.clamp(0.0, 1.0) * delays.iter().sum::<f64>();
     let mut before = 0.0;
     let mut last = None;
@@ -238,7 +238,7 @@ fn quantile(delays: &[f64], share: f64) -> Option<At> {
         // A difference of times in whole ticks is off by up to a tick in either direction.
         let (low, next) = (f64::from(least(bucket)), f64::from(least(bucket + 1)));
         let middle = (low - 0.5 + part * (next - low)).max(0.0);
-        let at = At { middle, low: (low - 1.0).max(0.0), high: next };
+        let at = DistributionPosition { middle, low: (low - 1.0).max(0.0), high: next };
         before += number;
         if before >= wanted {
             return Some(at);
@@ -249,7 +249,7 @@ fn quantile(delays: &[f64], share: f64) -> Option<At> {
 }
 
 /// Returns the delay within which a share of the delays lies, with its 95 % interval.
-fn percentile(counted: &Counted, share: f64, tick_ns: f64) -> Percentile {
+fn percentile(counted: &BucketEstimate, share: f64, tick_ns: f64) -> Percentile {
     let Some(at) = quantile(&counted.delays, share) else {
         return Percentile { value: 0.0, low: 0.0, high: None };
     };
@@ -291,7 +291,7 @@ struct Sum {
     heaviest: f64,
 }
 
-impl Counted {
+impl BucketEstimate {
     fn sums(&self) -> impl Iterator<Item = Sum> {
         self.delays.iter().zip(&self.variances).map(|(&number, &variance)| {
             let heaviest = if number > 0.0 { variance / number } else { 0.0 };
@@ -309,7 +309,7 @@ impl Sum {
     }
 
     /// Subtracts one bucket; the remaining ones begin at `from`.
-    fn take(&mut self, other: &Sum, counted: &Counted, from: usize) {
+    fn take(&mut self, other: &Sum, counted: &BucketEstimate, from: usize) {
         let is_last = counted.delays.iter().skip(from).all(|delays| *delays == 0.0);
         let rest = |all: f64, part: f64| if is_last { 0.0 } else { (all - part).max(0.0) };
         self.number = rest(self.number, other.number);

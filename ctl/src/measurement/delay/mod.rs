@@ -3,22 +3,22 @@
 pub mod estimate;
 mod sample;
 
-pub use sample::{DelaySampleRecord, Ends};
+pub use sample::{DelaySampleRecord, EndIdentifiers};
 pub mod tune;
 
-use super::{Counted, Damaged, Measurement, Number, Reading};
+use super::{ClosedBank, Damaged, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, Range, Unit};
-use crate::row::{Cells, Inner, Misfit, Row, Value, int};
-use crate::text::{self, Below, counted, grouped};
-use estimate::{Distribution, Fridge, PERCENTILES, Percentile};
-use flowgauge_core::WideBank;
+use crate::row::{Cells, Inner, Row, RowDefect, Value, int};
+use crate::text::{self, IndentedLines, counted, grouped};
+use estimate::{DelayDistribution, Fridge, PERCENTILES, Percentile};
+use flowgauge_core::WindowTotals;
 use flowgauge_core::delay::histogram::{self, Bucket, Histogram};
-use flowgauge_core::delay::{Algorithm, Counts, Directions, Kind, Kinds, Label, Settings};
-use flowgauge_dataplane::{Clock, Direction};
+use flowgauge_core::delay::{Algorithm, Counts, DelayKind, Directions, Kinds, Label, Settings};
+use flowgauge_dataplane::{Direction, TimestampClock};
 use std::borrow::Cow;
 use std::sync::Arc;
-use tune::{Load, Suggestion};
+use tune::{RequestLoad, Suggestion};
 
 /// Options of delay reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,11 +42,11 @@ impl Options {
 
 /// State of a union of lake rows beside the registers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Beside {
+pub(crate) struct DelayUnionState {
     /// Names of groups, as in [`Options`].
     groups: Vec<Arc<str>>,
     /// Clock of the rows that have delays, with the coarsest of their resolutions.
-    clock: Option<Clock>,
+    clock: Option<TimestampClock>,
 }
 
 /// Name of the group of addresses that are in no prefix.
@@ -60,7 +60,7 @@ pub struct Delays(pub Vec<Delay>);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delay {
     /// Kind of the delays.
-    pub kind: Kind,
+    pub kind: DelayKind,
     /// Direction of requests; `None` if directions are not distinguished.
     pub direction: Option<Direction>,
     /// Group that answers; `None` for all groups.
@@ -70,7 +70,7 @@ pub struct Delay {
     /// Settings of the measurement, with the share of this kind if shares follow the traffic.
     pub settings: Settings,
     /// Clock that timestamped the packets.
-    pub clock: Clock,
+    pub clock: TimestampClock,
     /// Whether the packets are those of one of several sources, so that another one may see the
     /// answers.
     pub is_part: bool,
@@ -79,7 +79,7 @@ pub struct Delay {
     /// Slots and share that fit the traffic, if requested and known.
     pub suggested: Option<Suggestion>,
     /// Distribution of the delays; `None` if no answer was seen.
-    pub distribution: Option<Distribution>,
+    pub distribution: Option<DelayDistribution>,
 }
 
 impl Delays {
@@ -101,7 +101,7 @@ impl Delay {
     #[must_use]
     pub fn requests(&self) -> f64 {
         match self.kind {
-            Kind::TcpTimestamps | Kind::QuicSpin => {
+            DelayKind::TcpTimestamps | DelayKind::QuicSpin => {
                 self.counts.requests as f64 * f64::from(1_u32 << self.settings.admit_log2)
             }
             _ => self.counts.requests as f64,
@@ -149,7 +149,7 @@ fn percent(share: f64) -> String {
 }
 
 /// Returns the distribution of delays over all groups and fridges, in seconds.
-fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> figure::Distribution {
+fn seen(delay: &Delay, settings: &Settings, counted: &ClosedBank) -> figure::Distribution {
     let tick = 2_f64.powi(delay.kind.tick_bits() as i32) / 1e9;
     let mut samples = vec![0; histogram::BUCKETS];
     let labels = (0..settings.labels()).map(|label| settings.labelled(label));
@@ -193,7 +193,7 @@ fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> figure::Distri
 }
 
 /// Returns the name of a group, from the options or from the rows of a lake.
-fn name(reading: &Reading<'_>, settings: &Settings, group: u8) -> Option<Arc<str>> {
+fn name(reading: &ReportInput<'_>, settings: &Settings, group: u8) -> Option<Arc<str>> {
     match reading.besides {
         None => reading.options.delay.group(settings, group),
         Some(besides) => {
@@ -203,7 +203,7 @@ fn name(reading: &Reading<'_>, settings: &Settings, group: u8) -> Option<Arc<str
 }
 
 /// Builds the report of one group, or of all groups if `group` is `None`.
-fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Delay {
+fn of(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8>) -> Delay {
     let (settings, bank) = (reading.settings.delay, &reading.bank.delay);
     let settings = Settings { admit_log2: bank.admit_log2(&settings, kind), ..settings };
     let of_group = |group: u8| Label { leaves, group };
@@ -230,7 +230,7 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
     let clock = reading.besides.and_then(|besides| besides.delay.clock).unwrap_or(reading.clock);
     Delay {
         kind,
-        direction: (settings.sides() > 1 && kind != Kind::TcpDuration).then_some(direction),
+        direction: (settings.sides() > 1 && kind != DelayKind::TcpDuration).then_some(direction),
         group: group.and_then(|group| name(reading, &settings, group)),
         number: group,
         settings,
@@ -247,14 +247,14 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
 }
 
 /// Row of the lake's table of delays.
-struct Labelled<'a> {
-    kind: Kind,
+struct LabelRow<'a> {
+    kind: DelayKind,
     label: Label,
     /// Report of the row's delays; `None` if nothing was counted.
     report: Option<&'a Delay>,
 }
 
-impl Labelled<'_> {
+impl LabelRow<'_> {
     fn direction(&self) -> String {
         let direction = self.report.and_then(|report| report.direction);
         direction.map_or_else(String::new, |direction| direction.name().to_owned())
@@ -266,7 +266,7 @@ impl Labelled<'_> {
 }
 
 impl Delays {
-    fn of(&self, kind: Kind, settings: &Settings, label: Label) -> Option<&Delay> {
+    fn of(&self, kind: DelayKind, settings: &Settings, label: Label) -> Option<&Delay> {
         let leaves = |delay: &Delay| {
             delay.direction.is_none_or(|direction| (direction == Direction::Egress) == label.leaves)
         };
@@ -280,7 +280,7 @@ impl Delays {
     }
 }
 
-fn counts(rows: &[Labelled<'_>], counted: &Counted) -> Vec<(Cow<'static, str>, Cells)> {
+fn counts(rows: &[LabelRow<'_>], counted: &ClosedBank) -> Vec<(Cow<'static, str>, Cells)> {
     let (settings, bank) = (&counted.settings.delay, &counted.bank.delay);
     let ints = |value: fn(&Counts) -> u64| {
         Cells::Int(
@@ -289,7 +289,7 @@ fn counts(rows: &[Labelled<'_>], counted: &Counted) -> Vec<(Cow<'static, str>, C
                 .collect(),
         )
     };
-    let share = |row: &Labelled<'_>| bank.counted_admit_log2(row.kind).map_or(-1, i64::from);
+    let share = |row: &LabelRow<'_>| bank.counted_admit_log2(row.kind).map_or(-1, i64::from);
     let percentile = |nth: usize| {
         let percentiles = rows.iter().map(|row| row.report.and_then(Delay::percentiles));
         let value = |all: Option<[Percentile; PERCENTILES.len()]>| {
@@ -299,8 +299,8 @@ fn counts(rows: &[Labelled<'_>], counted: &Counted) -> Vec<(Cow<'static, str>, C
     };
     vec![
         ("kind".into(), Cells::Text(rows.iter().map(|row| row.kind.name().to_owned()).collect())),
-        ("direction".into(), Cells::Text(rows.iter().map(Labelled::direction).collect())),
-        ("group".into(), Cells::Text(rows.iter().map(Labelled::group).collect())),
+        ("direction".into(), Cells::Text(rows.iter().map(LabelRow::direction).collect())),
+        ("group".into(), Cells::Text(rows.iter().map(LabelRow::group).collect())),
         ("leaves".into(), Cells::Int(rows.iter().map(|row| row.label.leaves.into()).collect())),
         (
             "group_number".into(),
@@ -319,18 +319,18 @@ fn counts(rows: &[Labelled<'_>], counted: &Counted) -> Vec<(Cow<'static, str>, C
 }
 
 /// Bucket that is not empty.
-struct Filled<'a> {
-    row: &'a Labelled<'a>,
+struct FilledBucket<'a> {
+    row: &'a LabelRow<'a>,
     fridge: usize,
     index: usize,
     bucket: &'a Bucket,
 }
 
-fn filled(buckets: &[Filled<'_>]) -> Vec<(Cow<'static, str>, Cells)> {
-    let ints = |value: fn(&Filled<'_>) -> u64| {
+fn filled(buckets: &[FilledBucket<'_>]) -> Vec<(Cow<'static, str>, Cells)> {
+    let ints = |value: fn(&FilledBucket<'_>) -> u64| {
         Cells::Int(buckets.iter().map(|it| int(value(it))).collect())
     };
-    let texts = |value: fn(&Labelled<'_>) -> String| {
+    let texts = |value: fn(&LabelRow<'_>) -> String| {
         Cells::Text(buckets.iter().map(|it| value(it.row)).collect())
     };
     vec![
@@ -364,7 +364,7 @@ struct Labels<'a> {
 }
 
 impl<'a> Labels<'a> {
-    fn of(table: &Inner<'a>) -> Result<Self, Misfit> {
+    fn of(table: &Inner<'a>) -> Result<Self, RowDefect> {
         Ok(Labels {
             kinds: table.texts("kind")?,
             leaves: table.ints("leaves")?,
@@ -372,7 +372,7 @@ impl<'a> Labels<'a> {
         })
     }
 
-    fn at(&self, index: usize, settings: &Settings) -> Result<(Kind, Label), Misfit> {
+    fn at(&self, index: usize, settings: &Settings) -> Result<(DelayKind, Label), RowDefect> {
         let kind = self
             .kinds
             .get(index)
@@ -394,17 +394,17 @@ impl<'a> Labels<'a> {
     }
 }
 
-impl Beside {
-    fn take_clock(&mut self, row: &Row) -> Result<(), Misfit> {
+impl DelayUnionState {
+    fn take_clock(&mut self, row: &Row) -> Result<(), RowDefect> {
         let name = row.maybe_text("delay_clock").unwrap_or_default();
-        let known = [Clock::TRACE, Clock::KERNEL, Clock::SWITCH]
+        let known = [TimestampClock::TRACE, TimestampClock::KERNEL, TimestampClock::SWITCH]
             .into_iter()
             .find(|clock| clock.name == name);
         let resolution_ns: u64 = row.number("delay_resolution_ns")?;
         let name = known.map_or("other", |clock| clock.name);
         let clock = match self.clock {
-            None => Clock { name, resolution_ns },
-            Some(clock) => Clock {
+            None => TimestampClock { name, resolution_ns },
+            Some(clock) => TimestampClock {
                 name: if clock.name == name { name } else { "several" },
                 resolution_ns: clock.resolution_ns.max(resolution_ns),
             },
@@ -426,13 +426,13 @@ impl Beside {
 }
 
 impl Measurement for Delays {
-    type Beside = Beside;
+    type UnionState = DelayUnionState;
 
-    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let settings = &reading.settings.delay;
         let sides = |kind| -> &[bool] {
             match (settings.directions, kind) {
-                (Directions::Together, _) | (_, Kind::TcpDuration) => &[false],
+                (Directions::Together, _) | (_, DelayKind::TcpDuration) => &[false],
                 (Directions::Apart | Directions::Local, _) => &[true, false],
             }
         };
@@ -454,7 +454,7 @@ impl Measurement for Delays {
         if reading.options.delay.tune && settings.algorithm == Algorithm::Fridge && !reading.is_part
         {
             for kind in settings.kinds.each() {
-                let suggested = Load::of(&delays, kind, reading.span_ns)
+                let suggested = RequestLoad::of(&delays, kind, reading.span_ns)
                     .and_then(|load| load.suggested(settings.kinds.number()));
                 delays
                     .0
@@ -466,7 +466,7 @@ impl Measurement for Delays {
         Ok(settings.kinds.any().then_some(delays))
     }
 
-    fn fields(report: Option<&Self>, counted: Option<&Counted>, to: &mut Fields) {
+    fn fields(report: Option<&Self>, counted: Option<&ClosedBank>, to: &mut Fields) {
         // Only measured kinds have columns, because those of all kinds would be too many.
         let Some(delays) = report else { return };
         for (delay, index) in delays.together().zip(0..) {
@@ -482,9 +482,9 @@ impl Measurement for Delays {
         &["delay"]
     }
 
-    fn store(&self, counted: &Counted, row: &mut Row) {
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let (settings, bank) = (&counted.settings.delay, &counted.bank.delay);
-        let kinds: Vec<&str> = settings.kinds.each().map(Kind::name).collect();
+        let kinds: Vec<&str> = settings.kinds.each().map(DelayKind::name).collect();
         row.text("delay_kinds", kinds.join(","));
         row.text("delay_algorithm", settings.algorithm.name());
         row.int("delay_slots_log2", settings.slots_log2.into());
@@ -499,8 +499,8 @@ impl Measurement for Delays {
         let rows = settings.kinds.each().flat_map(|kind| {
             (0..settings.labels()).map(move |label| (kind, settings.labelled(label)))
         });
-        let rows: Vec<Labelled<'_>> = rows
-            .map(|(kind, label)| Labelled { kind, label, report: self.of(kind, settings, label) })
+        let rows: Vec<LabelRow<'_>> = rows
+            .map(|(kind, label)| LabelRow { kind, label, report: self.of(kind, settings, label) })
             .collect();
         row.put("delay", Value::Table(counts(&rows, counted)));
         let mut buckets = Vec::new();
@@ -509,7 +509,12 @@ impl Measurement for Delays {
                 let histogram = bank.histogram(settings, row.kind, row.label, fridge);
                 let all = histogram.into_iter().flat_map(Histogram::buckets).enumerate();
                 let all = all.filter(|(_, bucket)| bucket.samples > 0);
-                buckets.extend(all.map(|(index, bucket)| Filled { row, fridge, index, bucket }));
+                buckets.extend(all.map(|(index, bucket)| FilledBucket {
+                    row,
+                    fridge,
+                    index,
+                    bucket,
+                }));
             }
         }
         row.put("delay_buckets", Value::Table(filled(&buckets)));
@@ -518,11 +523,11 @@ impl Measurement for Delays {
     fn restore(
         row: &Row,
         settings: &mut flowgauge_core::Settings,
-        bank: &mut WideBank,
-        beside: &mut Beside,
-    ) -> Result<(), Misfit> {
+        bank: &mut WindowTotals,
+        beside: &mut DelayUnionState,
+    ) -> Result<(), RowDefect> {
         let Some(kinds) = row.maybe_text("delay_kinds") else { return Ok(()) };
-        let kind = |name: &str| Kind::ALL.into_iter().find(|kind| kind.name() == name);
+        let kind = |name: &str| DelayKind::ALL.into_iter().find(|kind| kind.name() == name);
         let known = |name: &str| {
             kind(name).ok_or_else(|| {
                 format!("column delay_kinds has '{name}', which this version does not know")
@@ -609,7 +614,7 @@ impl Measurement for Delays {
         Ok(())
     }
 
-    fn lines(&self, below: &mut Below<'_>) {
+    fn lines(&self, below: &mut IndentedLines<'_>) {
         for delay in &self.0 {
             below.line(&phrases(delay));
             let [p50, _, p95, p99, _] = delay.percentiles().map_or([None; 5], |all| all.map(Some));
@@ -644,7 +649,7 @@ fn phrases(delay: &Delay) -> Vec<String> {
     ];
     if let Some(unanswered) = delay.unanswered().filter(|_| delay.requests() > 0.0) {
         // One acknowledgement covers all data before it.
-        let what = if delay.kind == Kind::TcpData {
+        let what = if delay.kind == DelayKind::TcpData {
             "without an answer of their own"
         } else {
             "never answered"
@@ -677,17 +682,17 @@ fn phrases(delay: &Delay) -> Vec<String> {
 }
 
 /// Returns the row of a percentile, with its bounds if they differ as printed.
-fn row(name: &str, percentile: &Percentile) -> text::Row {
+fn row(name: &str, percentile: &Percentile) -> text::DetailRow {
     let interval = match percentile.high {
         Some(high) if time(percentile.low) == time(high) => String::new(),
         Some(high) => format!("({} … {})", time(percentile.low), time(high)),
         None => format!("({} or more)", time(percentile.low)),
     };
-    text::Row {
+    text::DetailRow {
         name: format!("  {name}"),
         value: time(percentile.value),
         interval,
-        ..text::Row::default()
+        ..text::DetailRow::default()
     }
 }
 
@@ -774,7 +779,7 @@ impl Delay {
         to.into()
     }
 
-    fn draw(&self, counted: Option<&Counted>, to: &mut Fields) {
+    fn draw(&self, counted: Option<&ClosedBank>, to: &mut Fields) {
         let labels = [
             ("kind", self.kind.name()),
             ("to", self.direction.map_or("", Direction::name)),

@@ -4,8 +4,8 @@ use super::Options;
 use crate::text::optional;
 use flowgauge_core::HashMode;
 use flowgauge_core::delay::weights::WEIGHT_BITS;
-use flowgauge_core::delay::{Kind, Settings};
-use flowgauge_dataplane::{DelaySample, Direction, Error, HashKey, Place};
+use flowgauge_core::delay::{DelayKind, Settings};
+use flowgauge_dataplane::{CountingPoint, DelaySample, Direction, Error, HashKey};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use siphasher::sip::SipHasher24;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct DelaySampleRecord<'a> {
     /// Interface that counted the answer, if there are several.
     pub interface: Option<&'a str>,
     /// Kind of the delay.
-    pub kind: Kind,
+    pub kind: DelayKind,
     /// Direction of the request; `None` if directions are not distinguished.
     pub direction: Option<Direction>,
     /// Group of prefixes that answers, if there are groups.
@@ -38,15 +38,15 @@ pub struct DelaySampleRecord<'a> {
 /// Identifiers of the ends of a flow: their signatures or, if these would reveal the secret of the
 /// hash, SipHash-2-4 of them under a random key of this run.
 #[derive(Debug)]
-pub struct Ends(Option<HashKey>);
+pub struct EndIdentifiers(Option<HashKey>);
 
-impl Ends {
+impl EndIdentifiers {
     /// Creates the identifiers for a run with this hash.
     ///
     /// # Errors
     /// If the system provides no random numbers.
     pub fn new(hash: HashMode) -> Result<Self, Error> {
-        Ok(Ends((hash == HashMode::Keyed).then(HashKey::random).transpose()?))
+        Ok(EndIdentifiers((hash == HashMode::Keyed).then(HashKey::random).transpose()?))
     }
 
     fn identifier(&self, signature: u32) -> u32 {
@@ -66,14 +66,14 @@ impl<'a> DelaySampleRecord<'a> {
         window: u64,
         settings: &Settings,
         options: &Options,
-        places: &'a [Place],
-        ends: &Ends,
+        places: &'a [CountingPoint],
+        ends: &EndIdentifiers,
         sample: &DelaySample,
     ) -> Option<Self> {
         let (row, labels) = (usize::from(sample.row), settings.labels());
         let kind = settings.kinds.each().nth(row.checked_div(labels)?)?;
         let label = settings.labelled(row.checked_rem(labels)?);
-        let has_direction = settings.sides() > 1 && kind != Kind::TcpDuration;
+        let has_direction = settings.sides() > 1 && kind != DelayKind::TcpDuration;
         let (share, bits) = settings.admitted(sample.fridge.into());
         let is_one = places
             .iter()
@@ -100,7 +100,7 @@ impl<'a> DelaySampleRecord<'a> {
                 / f64::from(share),
             is_underweighted: sample.beyond != 0,
             // An edge of the spin bit and the edge before it have the same sender.
-            flow: if kind == Kind::QuicSpin {
+            flow: if kind == DelayKind::QuicSpin {
                 [source, destination]
             } else {
                 [destination, source]
@@ -133,38 +133,46 @@ mod tests {
     use super::*;
     use flowgauge_core::delay::{Algorithm, Directions, Kinds};
 
-    fn line(settings: &Settings, places: &[Place], sample: DelaySample) -> String {
+    fn line(settings: &Settings, places: &[CountingPoint], sample: DelaySample) -> String {
         serde_json::to_string(
-            &DelaySampleRecord::of(7, settings, &Options::default(), places, &Ends(None), &sample)
-                .unwrap(),
+            &DelaySampleRecord::of(
+                7,
+                settings,
+                &Options::default(),
+                places,
+                &EndIdentifiers(None),
+                &sample,
+            )
+            .unwrap(),
         )
         .unwrap()
     }
 
     #[test]
     fn ends_have_identifiers_of_the_run_instead_of_secret_signatures() {
-        let ends = [(); 2].map(|()| Ends::new(HashMode::Keyed).unwrap());
+        let ends = [(); 2].map(|()| EndIdentifiers::new(HashMode::Keyed).unwrap());
         // Pairs of 32-bit values are equal by chance once in 2^64.
         let [one, other] = ends.each_ref().map(|ends| [7, 8].map(|it| ends.identifier(it)));
         assert!(one != [7, 8] && one != other && one[0] != one[1]);
         assert_eq!([7, 8].map(|it| ends[0].identifier(it)), one);
-        assert_eq!(Ends::new(HashMode::Tabulated).unwrap().identifier(7), 7);
+        assert_eq!(EndIdentifiers::new(HashMode::Tabulated).unwrap().identifier(7), 7);
         // The key of the test vectors of SipHash's authors, and their output for 00 01 02 03.
-        let known = Ends(Some(HashKey::from_bytes(std::array::from_fn(|index| index as u8))));
+        let known =
+            EndIdentifiers(Some(HashKey::from_bytes(std::array::from_fn(|index| index as u8))));
         assert_eq!(known.identifier(0x0302_0100), 0x2771_87b7);
     }
 
     #[test]
     fn a_delay_is_told_with_its_kind_its_direction_and_what_it_stands_for() {
         let kinds = Kinds::NONE
-            .with(Kind::TcpData)
-            .with(Kind::TcpDuration)
-            .with(Kind::Dns)
-            .with(Kind::QuicSpin);
+            .with(DelayKind::TcpData)
+            .with(DelayKind::TcpDuration)
+            .with(DelayKind::Dns)
+            .with(DelayKind::QuicSpin);
         let settings =
             Settings { kinds, directions: Directions::Apart, admit_log2: 3, ..Settings::DEFAULT };
         let both = |name: &str| {
-            Direction::ALL.map(|direction| Place { interface: name.to_owned(), direction })
+            Direction::ALL.map(|direction| CountingPoint { interface: name.to_owned(), direction })
         };
         let one = both("eth0");
         let two = [both("eth0"), both("eth1")].concat();
@@ -195,7 +203,7 @@ mod tests {
                 &several,
                 &Options::default(),
                 &one,
-                &Ends(None),
+                &EndIdentifiers(None),
                 &DelaySample { fridge, weight: 4096, ..sample },
             )
         };
@@ -207,7 +215,7 @@ mod tests {
                 &settings,
                 &Options::default(),
                 &one,
-                &Ends(None),
+                &EndIdentifiers(None),
                 &DelaySample { row: 8, ..sample }
             ),
             None

@@ -14,7 +14,7 @@
 //! explains why answers under a larger share count later; [`Tuner`] determines when.
 
 use super::Delays;
-use flowgauge_core::delay::{Admission, Kind, MAX_ADMIT_BITS, MAX_SLOTS, SLOT_BITS, Settings};
+use flowgauge_core::delay::{Admission, DelayKind, MAX_ADMIT_BITS, MAX_SLOTS, SLOT_BITS, Settings};
 use std::collections::VecDeque;
 
 /// Minimum number of answers for an estimate of the 99th percentile.
@@ -28,7 +28,7 @@ const WINDOWS: usize = 64;
 
 /// Load that one kind's requests of both directions cause in a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+pub struct RequestLoad {
     /// Requests per table in the window, admitted or not.
     pub requests: f64,
     /// Length of the window, in nanoseconds.
@@ -39,17 +39,17 @@ pub struct Load {
     pub longest_ns: f64,
 }
 
-impl Load {
+impl RequestLoad {
     /// Derives the load from the reports of a window; `None` if the window has no length or the
     /// kind no report.
     #[must_use]
-    pub fn of(delays: &Delays, kind: Kind, span_ns: u64) -> Option<Self> {
+    pub fn of(delays: &Delays, kind: DelayKind, span_ns: u64) -> Option<Self> {
         let of_kind = || delays.together().filter(|delay| delay.kind == kind);
         let distributions = || of_kind().filter_map(|delay| delay.distribution.as_ref());
         // Each direction of requests has a table; requests that begin connections share one.
-        let tables = if kind == Kind::TcpDuration { 1.0 } else { 2.0 };
+        let tables = if kind == DelayKind::TcpDuration { 1.0 } else { 2.0 };
         let known = distributions().filter(|it| it.samples >= ANSWERS);
-        (span_ns > 0 && of_kind().next().is_some()).then(|| Load {
+        (span_ns > 0 && of_kind().next().is_some()).then(|| RequestLoad {
             requests: of_kind().map(super::Delay::requests).sum::<f64>() / tables,
             span_ns,
             long_ns: known.map(|it| it.corrected[LONG].value).reduce(f64::max),
@@ -135,12 +135,12 @@ pub struct Tuner {
     settings: Settings,
     /// Length of a window, in nanoseconds.
     window_ns: u64,
-    kinds: Vec<Followed>,
+    kinds: Vec<ShareHistory>,
 }
 
 /// History of one kind's shares.
-struct Followed {
-    kind: Kind,
+struct ShareHistory {
+    kind: DelayKind,
     /// Shares of recent windows; the last one is for the window after the open one.
     admissions: VecDeque<Admission>,
     /// Longest delay of each recent window, in nanoseconds.
@@ -153,7 +153,7 @@ impl Tuner {
     #[must_use]
     pub fn new(settings: Settings, window_ns: u64) -> Option<Self> {
         let first = Admission { kept: settings.admit_log2, counted: settings.admit_log2 };
-        let followed = |kind| Followed {
+        let followed = |kind| ShareHistory {
             kind,
             admissions: VecDeque::from([first; 2]),
             longest: VecDeque::new(),
@@ -167,10 +167,10 @@ impl Tuner {
     }
 
     /// Evaluates a closed window and returns the shares for the window after the open one.
-    pub fn look(&mut self, delays: &Delays, span_ns: u64) -> Vec<(Kind, Admission)> {
+    pub fn look(&mut self, delays: &Delays, span_ns: u64) -> Vec<(DelayKind, Admission)> {
         let (slots_log2, window_ns) = (self.settings.slots_log2, self.window_ns);
-        let next = |followed: &mut Followed| {
-            let load = Load::of(delays, followed.kind, span_ns);
+        let next = |followed: &mut ShareHistory| {
+            let load = RequestLoad::of(delays, followed.kind, span_ns);
             let counted = delays
                 .together()
                 .filter(|delay| delay.kind == followed.kind && delay.counts.requests > 0);
@@ -181,7 +181,7 @@ impl Tuner {
     }
 }
 
-impl Followed {
+impl ShareHistory {
     /// Adopts the share that the closed window was counted with, if it is not the one set here: an
     /// earlier process set it, and that of the open window.
     fn take_over(&mut self, counted: Option<u8>) {
@@ -193,7 +193,7 @@ impl Followed {
         }
     }
 
-    fn next(&mut self, load: Option<Load>, slots_log2: u8, window_ns: u64) -> Admission {
+    fn next(&mut self, load: Option<RequestLoad>, slots_log2: u8, window_ns: u64) -> Admission {
         let last = self.admissions.back().map_or(0, |admission| admission.kept);
         let kept = load.map_or(last, |load| load.share(slots_log2, last));
         self.longest.push_back(load.map_or(0.0, |load| load.longest_ns));
@@ -221,9 +221,9 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     /// Returns the load of a second with `requests` per table and a long delay of `long_ms`.
-    fn load(requests: f64, long_ms: Option<f64>) -> Load {
+    fn load(requests: f64, long_ms: Option<f64>) -> RequestLoad {
         let long_ns = long_ms.map(|long| long * 1e6);
-        Load { requests, span_ns: SECOND, long_ns, longest_ns: long_ns.unwrap_or(0.0) * 2.0 }
+        RequestLoad { requests, span_ns: SECOND, long_ns, longest_ns: long_ns.unwrap_or(0.0) * 2.0 }
     }
 
     #[test]
@@ -276,15 +276,15 @@ mod tests {
     #[test]
     fn answers_count_of_a_larger_share_once_no_older_request_waits() {
         let first = Admission { kept: 3, counted: 3 };
-        let mut followed = Followed {
-            kind: Kind::Icmp,
+        let mut followed = ShareHistory {
+            kind: DelayKind::Icmp,
             admissions: VecDeque::from([first; 2]),
             longest: VecDeque::new(),
         };
         // The longest delays take 2.4 windows, so their requests are up to three windows older.
         let mut next = |requests| {
             followed.next(
-                Some(Load { longest_ns: 2.4e9, ..load(requests, Some(100.0)) }),
+                Some(RequestLoad { longest_ns: 2.4e9, ..load(requests, Some(100.0)) }),
                 10,
                 SECOND,
             )
@@ -299,8 +299,8 @@ mod tests {
     #[test]
     fn shares_that_an_earlier_process_has_set_are_taken_over() {
         let first = Admission::default();
-        let mut followed = Followed {
-            kind: Kind::Icmp,
+        let mut followed = ShareHistory {
+            kind: DelayKind::Icmp,
             admissions: VecDeque::from([first; 2]),
             longest: VecDeque::new(),
         };

@@ -3,13 +3,13 @@
 pub mod estimate;
 
 use super::sketched::{self, FULL};
-use super::{Counted, Damaged, Measurement, Number, Reading, Sketched};
+use super::{ClosedBank, Damaged, Measurement, Number, ReportInput, Sketched};
 use crate::field::{Datum, Fields};
 use crate::figure::Unit;
-use crate::row::{Misfit, Row};
-use crate::text::{self, Below};
+use crate::row::{Row, RowDefect};
+use crate::text::{self, IndentedLines};
 use estimate::Mixture;
-use flowgauge_core::{ENTROPIES, KeyKind, Settings, WideBank};
+use flowgauge_core::{ENTROPIES, KeyKind, Settings, WindowTotals};
 
 /// No options.
 pub type Options = ();
@@ -34,7 +34,7 @@ pub struct Entropy {
 const PREFIXES: [&str; ENTROPIES] = ["entropy", "entropy2"];
 
 /// Returns the entropies of merged windows or sources.
-fn united(reading: &Reading<'_>, mixtures: &[Mixture; ENTROPIES]) -> Option<Entropies> {
+fn united(reading: &ReportInput<'_>, mixtures: &[Mixture; ENTROPIES]) -> Option<Entropies> {
     let parts = reading.settings.entropy.iter().zip(&reading.bank.entropy.sketches).zip(mixtures);
     let entropies = parts.filter_map(|((settings, cells), mixture)| {
         let sketch = Sketched::new(settings, reading.rows)?;
@@ -46,9 +46,9 @@ fn united(reading: &Reading<'_>, mixtures: &[Mixture; ENTROPIES]) -> Option<Entr
 }
 
 impl Measurement for Entropies {
-    type Beside = [Mixture; ENTROPIES];
+    type UnionState = [Mixture; ENTROPIES];
 
-    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         if let Some(besides) = reading.besides {
             return Ok(united(reading, &besides.entropy));
         }
@@ -79,7 +79,7 @@ impl Measurement for Entropies {
         Ok((!entropies.is_empty()).then_some(Entropies(entropies)))
     }
 
-    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+    fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         // The CSV has columns for both, even if they are off.
         for (index, (name, position)) in PREFIXES.into_iter().zip([40, 45]).enumerate() {
             let entropy = report.and_then(|Entropies(entropies)| entropies.get(index));
@@ -109,7 +109,7 @@ impl Measurement for Entropies {
         &["entropy"]
     }
 
-    fn store(&self, counted: &Counted, row: &mut Row) {
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
         // In the order of the settings; those that are off have no entropy.
         let mut entropies = self.0.iter();
         let parts = PREFIXES
@@ -132,9 +132,9 @@ impl Measurement for Entropies {
     fn restore(
         row: &Row,
         settings: &mut Settings,
-        bank: &mut WideBank,
-        beside: &mut Self::Beside,
-    ) -> Result<(), Misfit> {
+        bank: &mut WindowTotals,
+        beside: &mut Self::UnionState,
+    ) -> Result<(), RowDefect> {
         let packets = row.number::<u64>("ipv4_packets")?.wrapping_add(row.number("ipv6_packets")?);
         let parts = PREFIXES
             .into_iter()
@@ -151,7 +151,7 @@ impl Measurement for Entropies {
         Ok(())
     }
 
-    fn lines(&self, below: &mut Below<'_>) {
+    fn lines(&self, below: &mut IndentedLines<'_>) {
         below.rows(&self.0.iter().map(Entropy::row).collect::<Vec<_>>());
     }
 
@@ -175,7 +175,7 @@ impl Entropy {
         fields.into()
     }
 
-    fn row(&self) -> text::Row {
+    fn row(&self) -> text::DetailRow {
         let Entropy { sketch, estimate, truth } = self;
         let estimate::Entropy { bits, low, high, normalised, saturated, .. } = *estimate;
         let flows = match sketch.key {
@@ -197,12 +197,12 @@ impl Entropy {
         }));
         notes.extend(saturated.then(|| FULL.to_owned()));
         let (name, value) = (format!("entropy of {flows}"), format!("{bits:.3} bits"));
-        text::Row {
+        text::DetailRow {
             name,
             value,
             interval: format!("({low:.3} … {high:.3})"),
             notes,
-            ..text::Row::default()
+            ..text::DetailRow::default()
         }
     }
 }

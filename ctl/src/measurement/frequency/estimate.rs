@@ -5,7 +5,7 @@
 
 use crate::number::Z95;
 use flowgauge_core::sketch::RowEstimate;
-use flowgauge_core::{Grid, SketchKind, Tabulation, WideSketch};
+use flowgauge_core::{Grid, SketchKind, SketchTotals, Tabulation};
 
 /// Packets of a flow; `0 <= low <= value <= high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +36,7 @@ pub struct Frequency {
 /// all packets. The other rows are used as usual: Count-Min takes the smallest of them.
 #[must_use]
 pub fn estimate(
-    sketch: &WideSketch,
+    sketch: &SketchTotals,
     kind: SketchKind,
     shape: Grid,
     crc: u32,
@@ -51,7 +51,7 @@ pub fn estimate(
     }
 }
 
-fn count_min(sketch: &WideSketch, shape: Grid, rows: &[RowEstimate], packets: u64) -> Frequency {
+fn count_min(sketch: &SketchTotals, shape: Grid, rows: &[RowEstimate], packets: u64) -> Frequency {
     let counted: i64 = sketch.cells(shape).iter().take(shape.columns()).sum();
     // Reads that are not atomic may have more packets in the rows than in the counters.
     let packets = (packets as f64).max(counted as f64);
@@ -71,7 +71,12 @@ fn count_min(sketch: &WideSketch, shape: Grid, rows: &[RowEstimate], packets: u6
     }
 }
 
-fn count_sketch(sketch: &WideSketch, shape: Grid, rows: &[RowEstimate], packets: u64) -> Frequency {
+fn count_sketch(
+    sketch: &SketchTotals,
+    shape: Grid,
+    rows: &[RowEstimate],
+    packets: u64,
+) -> Frequency {
     let median = |of: &dyn Fn(&RowEstimate) -> i64| {
         let mut values: Vec<i64> = rows.iter().map(of).collect();
         SketchKind::CountSketch.answer(&mut values).max(0) as f64
@@ -123,7 +128,7 @@ mod tests {
         (1..=20_000_u32).map(|rank| (crc32(&rank.to_be_bytes()), 40_000 / rank))
     }
 
-    fn filled(kind: SketchKind, shape: Grid, tabulation: &Tabulation) -> Box<WideSketch> {
+    fn filled(kind: SketchKind, shape: Grid, tabulation: &Tabulation) -> Box<SketchTotals> {
         let mut sketch = Box::new(Sketch::new());
         for (crc, packets) in flows() {
             (0..packets).for_each(|_| sketch.update(kind, shape, crc, tabulation));
@@ -131,8 +136,8 @@ mod tests {
         wide(&sketch, kind, shape)
     }
 
-    fn wide(sketch: &Sketch, kind: SketchKind, shape: Grid) -> Box<WideSketch> {
-        let mut wide = Box::new(WideSketch::new());
+    fn wide(sketch: &Sketch, kind: SketchKind, shape: Grid) -> Box<SketchTotals> {
+        let mut wide = Box::new(SketchTotals::new());
         wide.merge(sketch, kind, shape);
         wide
     }
@@ -282,9 +287,9 @@ mod tests {
             (Grid::of_counters(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
         for kind in SketchKind::ALL {
             let one = preset(kind, shape, 7, &tabulation, 2_000_000_000);
-            let mut all = Box::new(WideSketch::new());
+            let mut all = Box::new(SketchTotals::new());
             (0..7).for_each(|_| all.merge(&one, kind, shape));
-            let mut total = Box::new(WideSketch::new());
+            let mut total = Box::new(SketchTotals::new());
             (0..3).for_each(|_| total.unite(&all, shape));
             let estimated = estimate(&total, kind, shape, 7, &tabulation, 42_000_000_000);
             assert!(

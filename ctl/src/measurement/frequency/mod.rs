@@ -3,13 +3,13 @@
 pub mod estimate;
 
 use super::sketched::{self, FULL};
-use super::{Counted, Damaged, Measurement, Number, Rank, Reading, Sketched};
+use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput, Sketched};
 use crate::field::{Datum, Fields, object};
-use crate::figure::{Ranked, Unit};
+use crate::figure::{RankingItem, Unit};
 use crate::flow::KeyText;
-use crate::row::{Misfit, Row};
-use crate::text::{self, Below, counted, grouped};
-use flowgauge_core::{FlowKey, Settings, WideBank};
+use crate::row::{Row, RowDefect};
+use crate::text::{self, IndentedLines, counted, grouped};
+use flowgauge_core::{FlowKey, Settings, WindowTotals};
 
 /// No options.
 pub type Options = ();
@@ -26,9 +26,9 @@ pub struct Frequency {
 }
 
 impl Measurement for Frequency {
-    type Beside = ();
+    type UnionState = ();
 
-    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let (rows, cells) = (reading.rows, &reading.bank.frequency);
         Ok(Sketched::new(&reading.settings.frequency, rows).map(|sketch| {
             let Sketched { key, kind, shape, .. } = sketch;
@@ -50,7 +50,7 @@ impl Measurement for Frequency {
         }))
     }
 
-    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+    fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let Some(it) = report else { return };
         let kind = it.sketch.key;
         let text = |flow: &FlowKey| KeyText { kind, key: flow }.to_string();
@@ -69,7 +69,7 @@ impl Measurement for Frequency {
         to.field("full_counters", it.is_full().then_some(it.full_counters));
         to.field("flows", Datum::Array(it.flows.iter().map(flow).collect()));
 
-        let flows = it.flows.iter().map(|(flow, packets)| Ranked {
+        let flows = it.flows.iter().map(|(flow, packets)| RankingItem {
             name: text(flow),
             number: Number { value: packets.value, low: packets.low, high: packets.high },
             more: String::new(),
@@ -82,16 +82,16 @@ impl Measurement for Frequency {
         &["frequency"]
     }
 
-    fn store(&self, counted: &Counted, row: &mut Row) {
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
         sketched::store("frequency", &counted.settings.frequency, &counted.bank.frequency, row);
     }
 
     fn restore(
         row: &Row,
         settings: &mut Settings,
-        bank: &mut WideBank,
+        bank: &mut WindowTotals,
         (): &mut (),
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), RowDefect> {
         settings.frequency =
             sketched::restore("frequency", row, &mut bank.frequency)?.unwrap_or(settings.frequency);
         Ok(())
@@ -101,17 +101,17 @@ impl Measurement for Frequency {
         Rank::Asked
     }
 
-    fn lines(&self, below: &mut Below<'_>) {
+    fn lines(&self, below: &mut IndentedLines<'_>) {
         let rows = self.flows.iter().map(|(key, packets)| {
             let key = KeyText { kind: self.sketch.key, key };
             let [value, low, high] =
                 [packets.value, packets.low, packets.high].map(|packets| packets.round() as u64);
-            text::Row {
+            text::DetailRow {
                 name: format!("query {key}"),
                 value: counted(value, "packet"),
                 interval: format!("({} … {})", grouped(low), grouped(high)),
                 notes: packets.saturated.then(|| FULL.to_owned()).into_iter().collect(),
-                ..text::Row::default()
+                ..text::DetailRow::default()
             }
         });
         below.rows(&rows.collect::<Vec<_>>());

@@ -2,15 +2,15 @@
 
 pub mod estimate;
 
-use super::{Counted, Damaged, Measurement, Number, Rank, Reading};
+use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput};
 use crate::field::{Datum, Fields, object};
-use crate::figure::{self, Ranked};
+use crate::figure::{self, RankingItem};
 use crate::flow::KeyText;
-use crate::row::{Cells, Misfit, Row, Value, int};
-use crate::text::{self, Below, counted, grouped};
+use crate::row::{Cells, Row, RowDefect, Value, int};
+use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{Flow, Top};
-use flowgauge_core::heavy::{Algorithm, Entry, Settings, Unit};
-use flowgauge_core::{FlowKey, KeyKind, WideBank};
+use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, Settings};
+use flowgauge_core::{FlowKey, KeyKind, WindowTotals};
 use std::cmp::Reverse;
 
 /// Options of the report.
@@ -33,7 +33,7 @@ pub struct Heavy {
     /// Key that defines a flow.
     pub key: KeyKind,
     /// Unit of the counts.
-    pub unit: Unit,
+    pub unit: CountUnit,
     /// Algorithm of the table.
     pub algorithm: Algorithm,
     /// Slots of the table.
@@ -63,9 +63,9 @@ impl Heavy {
 }
 
 impl Measurement for Heavy {
-    type Beside = estimate::Union;
+    type UnionState = estimate::Union;
 
-    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let settings = &reading.settings.heavy;
         let Settings { algorithm, key, unit, .. } = *settings;
         let most = reading.options.heavy.top;
@@ -82,7 +82,7 @@ impl Measurement for Heavy {
         }))
     }
 
-    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+    fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let heaviest = report.and_then(|it| Some((it, it.top.flows.first()?)));
         to.column(heaviest.map(|(it, flow)| it.text(flow))).csv(50, "heaviest");
         to.column(heaviest.map(|(_, flow)| flow.count)).csv(51, "heaviest_count");
@@ -104,11 +104,11 @@ impl Measurement for Heavy {
         to.field("flows", Datum::Array(it.top.flows.iter().map(flow).collect()));
 
         let unit = match it.unit {
-            Unit::Packets => figure::Unit::Things,
-            Unit::Bytes => figure::Unit::Bytes,
+            CountUnit::Packets => figure::Unit::Things,
+            CountUnit::Bytes => figure::Unit::Bytes,
         };
         let total = it.top.total.max(1) as f64;
-        let flows = it.top.flows.iter().map(|flow| Ranked {
+        let flows = it.top.flows.iter().map(|flow| RankingItem {
             name: it.text(flow),
             number: Number {
                 value: flow.count as f64,
@@ -125,7 +125,7 @@ impl Measurement for Heavy {
         &["heavy"]
     }
 
-    fn store(&self, counted: &Counted, row: &mut Row) {
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let (table, settings) = (&counted.bank.heavy, &counted.settings.heavy);
         row.int("heavy_total", table.total());
         row.int("heavy_packets", table.packets().into());
@@ -152,9 +152,9 @@ impl Measurement for Heavy {
     fn restore(
         row: &Row,
         settings: &mut flowgauge_core::Settings,
-        _: &mut WideBank,
-        union: &mut Self::Beside,
-    ) -> Result<(), Misfit> {
+        _: &mut WindowTotals,
+        union: &mut Self::UnionState,
+    ) -> Result<(), RowDefect> {
         let Some(algorithm) = row.named("heavy_algorithm", &Algorithm::ALL, Algorithm::name)?
         else {
             return Ok(());
@@ -164,7 +164,7 @@ impl Measurement for Heavy {
             .named("heavy_key", &KeyKind::ALL, KeyKind::name)?
             .ok_or_else(|| missing("heavy_key"))?;
         let unit = row
-            .named("heavy_unit", &Unit::ALL, Unit::name)?
+            .named("heavy_unit", &CountUnit::ALL, CountUnit::name)?
             .ok_or_else(|| missing("heavy_unit"))?;
         let slots: usize = row.number("heavy_slots")?;
         let heavy = Settings { algorithm, key, unit, slots_log2: slots.max(1).ilog2() as u8 };
@@ -173,8 +173,8 @@ impl Measurement for Heavy {
         }
         let total: u64 = row.number("heavy_total")?;
         let most = match unit {
-            Unit::Packets => row.number("packets")?,
-            Unit::Bytes => row.number("bytes")?,
+            CountUnit::Packets => row.number("packets")?,
+            CountUnit::Bytes => row.number("bytes")?,
         };
         if total > most {
             return Err(format!(
@@ -226,15 +226,15 @@ impl Measurement for Heavy {
         Rank::Top
     }
 
-    fn lines(&self, below: &mut Below<'_>) {
+    fn lines(&self, below: &mut IndentedLines<'_>) {
         let rows = self.top.flows.iter().map(|flow| {
             let share = flow.count as f64 / self.top.total.max(1) as f64 * 100.0;
-            text::Row {
+            text::DetailRow {
                 name: self.text(flow),
                 value: self.counted(flow.count),
                 share: format!("{share:.1} %"),
                 interval: format!("({} … {})", grouped(flow.low), grouped(flow.high)),
-                ..text::Row::default()
+                ..text::DetailRow::default()
             }
         });
         below.rows(&rows.collect::<Vec<_>>());

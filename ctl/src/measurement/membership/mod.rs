@@ -2,14 +2,14 @@
 
 pub mod estimate;
 
-use super::{Counted, Damaged, Measurement, Number, Rank, Reading, sketched};
+use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput, sketched};
 use crate::field::{Datum, Fields, object};
-use crate::figure::{Ranked, Unit};
+use crate::figure::{RankingItem, Unit};
 use crate::flow::KeyText;
-use crate::row::{Misfit, Row, Value};
-use crate::text::{self, Below};
+use crate::row::{Row, RowDefect, Value};
+use crate::text::{self, IndentedLines};
 use flowgauge_core::membership::Settings;
-use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, WideBank};
+use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, WindowTotals};
 
 /// No options.
 pub type Options = ();
@@ -30,9 +30,9 @@ pub struct Membership {
 }
 
 impl Measurement for Membership {
-    type Beside = ();
+    type UnionState = ();
 
-    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let Settings { on, key, shape } = reading.settings.membership;
         let (rows, filter) = (reading.rows, &reading.bank.membership);
         let seen = |flow: &FlowKey| filter.contains(shape, rows.signature(flow), &rows.tabulation);
@@ -45,7 +45,7 @@ impl Measurement for Membership {
         }))
     }
 
-    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+    fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let Some(it) = report else { return };
         let text = |flow: &FlowKey| KeyText { kind: it.key, key: flow }.to_string();
         let flow = |(flow, seen): &(_, bool)| {
@@ -67,7 +67,7 @@ impl Measurement for Membership {
             &labels,
             exact(it.false_positive),
         );
-        let flows = it.flows.iter().map(|(flow, seen)| Ranked {
+        let flows = it.flows.iter().map(|(flow, seen)| RankingItem {
             name: text(flow),
             number: exact(f64::from(u8::from(*seen))),
             more: if *seen { "seen".to_owned() } else { "not seen".to_owned() },
@@ -80,7 +80,7 @@ impl Measurement for Membership {
         &["membership"]
     }
 
-    fn store(&self, counted: &Counted, row: &mut Row) {
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let bytes =
             counted.bank.membership.words(self.shape).iter().flat_map(|word| word.to_le_bytes());
         row.put("membership", Value::Bytes(Some(bytes.collect())));
@@ -89,9 +89,9 @@ impl Measurement for Membership {
     fn restore(
         row: &Row,
         settings: &mut flowgauge_core::Settings,
-        bank: &mut WideBank,
+        bank: &mut WindowTotals,
         (): &mut (),
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), RowDefect> {
         let Some(key) = row.named("membership_key", &KeyKind::ALL, KeyKind::name)? else {
             return Ok(());
         };
@@ -116,13 +116,13 @@ impl Measurement for Membership {
         Rank::Asked
     }
 
-    fn lines(&self, below: &mut Below<'_>) {
+    fn lines(&self, below: &mut IndentedLines<'_>) {
         let probability = || format!("false-positive probability {:.2e}", self.false_positive);
-        let rows = self.flows.iter().map(|(key, seen)| text::Row {
+        let rows = self.flows.iter().map(|(key, seen)| text::DetailRow {
             name: format!("query {}", KeyText { kind: self.key, key }),
             value: if *seen { "seen" } else { "not seen" }.to_owned(),
             notes: seen.then(probability).into_iter().collect(),
-            ..text::Row::default()
+            ..text::DetailRow::default()
         });
         below.rows(&rows.collect::<Vec<_>>());
     }

@@ -9,12 +9,12 @@
 //! no segment was late, each flow counts once.
 
 use crate::number::{Number, Z95};
-use flowgauge_core::reorder::{MOST_LATE, Prefix};
+use flowgauge_core::reorder::{MOST_LATE, PrefixCounts};
 use std::collections::HashSet;
 
 /// Returns the share of a prefix's segments that are out of order, 0 to 1.
 #[must_use]
-pub fn rate(prefix: &Prefix) -> Number {
+pub fn rate(prefix: &PrefixCounts) -> Number {
     let (packets, late, squares) =
         (prefix.packets as f64, prefix.out_of_order as f64, prefix.squares as f64);
     let independent = if prefix.out_of_order == 0 || prefix.out_of_order > u64::from(MOST_LATE) {
@@ -36,19 +36,19 @@ pub const LARGE: f64 = 0.001;
 
 /// Returns the share of a prefix's counted segments that are out of order, 0 to 1.
 #[must_use]
-pub fn share(prefix: &Prefix) -> f64 {
+pub fn share(prefix: &PrefixCounts) -> f64 {
     prefix.out_of_order as f64 / prefix.packets.max(1) as f64
 }
 
 /// Returns whether a prefix appears to reorder.
 #[must_use]
-pub fn reorders(prefix: &Prefix) -> bool {
+pub fn reorders(prefix: &PrefixCounts) -> bool {
     prefix.out_of_order >= LEAST_LATE && share(prefix) > MUCH
 }
 
 /// Quality of the detection of reordering prefixes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recall {
+pub struct DetectionQuality {
     /// Prefixes that [reorder](reorders) and have at least a share of [`LARGE`] of all segments.
     pub reordering: u64,
     /// Detected prefixes among `reordering`.
@@ -59,16 +59,19 @@ pub struct Recall {
 
 /// Compares the detected prefixes with the exact counts of all flows.
 #[must_use]
-pub fn recall<'a>(found: impl Iterator<Item = &'a Prefix>, truth: &[Prefix]) -> Recall {
+pub fn recall<'a>(
+    found: impl Iterator<Item = &'a PrefixCounts>,
+    truth: &[PrefixCounts],
+) -> DetectionQuality {
     let large = LARGE * truth.iter().map(|prefix| prefix.packets).sum::<u64>() as f64;
-    let is_much = |prefix: &Prefix| share(prefix) > MUCH;
+    let is_much = |prefix: &PrefixCounts| share(prefix) > MUCH;
     let found: HashSet<u64> =
         found.filter(|prefix| reorders(prefix)).map(|prefix| prefix.prefix).collect();
-    let (much, little): (Vec<&Prefix>, Vec<&Prefix>) =
+    let (much, little): (Vec<&PrefixCounts>, Vec<&PrefixCounts>) =
         truth.iter().partition(|prefix| is_much(prefix));
     let to_find = much.iter().filter(|prefix| reorders(prefix) && prefix.packets as f64 >= large);
-    let is_found = |prefix: &&&Prefix| found.contains(&prefix.prefix);
-    Recall {
+    let is_found = |prefix: &&&PrefixCounts| found.contains(&prefix.prefix);
+    DetectionQuality {
         reordering: to_find.clone().count() as u64,
         found: to_find.filter(is_found).count() as u64,
         wrongly: little.iter().filter(is_found).count() as u64,
@@ -90,8 +93,8 @@ fn wilson(share: f64, number: f64) -> Number {
 
 #[cfg(test)]
 mod tests {
-    use super::{Recall, rate, recall, wilson};
-    use flowgauge_core::reorder::{MOST_LATE, Prefix};
+    use super::{DetectionQuality, rate, recall, wilson};
+    use flowgauge_core::reorder::{MOST_LATE, PrefixCounts};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
@@ -114,22 +117,25 @@ mod tests {
 
     #[test]
     fn prefixes_are_found_rightly_or_wrongly() {
-        let of = |prefix, packets, out_of_order| Prefix {
+        let of = |prefix, packets, out_of_order| PrefixCounts {
             prefix,
             packets,
             out_of_order,
-            ..Prefix::default()
+            ..PrefixCounts::default()
         };
         let truth =
             [of(1, 1000, 20), of(2, 1000, 20), of(3, 1000, 10), of(4, 3, 3), of(5, 1000, 11)];
         let found = [of(1, 100, 3), of(2, 100, 2), of(3, 100, 3), of(4, 3, 3), of(5, 400, 4)];
-        assert_eq!(recall(found.iter(), &truth), Recall { reordering: 3, found: 1, wrongly: 1 });
+        assert_eq!(
+            recall(found.iter(), &truth),
+            DetectionQuality { reordering: 3, found: 1, wrongly: 1 }
+        );
     }
 
     #[test]
     fn what_is_not_known_of_clusters_makes_intervals_wide() {
         let of = |packets, out_of_order, flows, squares| {
-            rate(&Prefix { packets, out_of_order, flows, squares, ..Prefix::default() })
+            rate(&PrefixCounts { packets, out_of_order, flows, squares, ..PrefixCounts::default() })
         };
         assert_eq!(of(1000, 0, 20, 0), wilson(0.0, 20.0));
         assert_eq!(of(1, 0, 0, 0), wilson(0.0, 1.0));
@@ -166,7 +172,7 @@ mod tests {
                 for is_large in [false, true] {
                     let held = (0..TRIALS).filter(|seed| {
                         let mut random = ChaCha8Rng::seed_from_u64(*seed);
-                        let mut prefix = Prefix { flows, ..Prefix::default() };
+                        let mut prefix = PrefixCounts { flows, ..PrefixCounts::default() };
                         for _ in 0..flows {
                             let segments = if is_large {
                                 64

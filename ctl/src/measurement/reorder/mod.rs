@@ -2,14 +2,14 @@
 
 pub mod estimate;
 
-use super::{Counted, Damaged, Measurement, Number, Rank, Reading};
+use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput};
 use crate::field::{Datum, Fields, object};
-use crate::figure::{Ranked, Unit};
-use crate::row::{Cells, Misfit, Row, Value, int};
-use crate::text::{self, Below, counted, grouped};
-use estimate::Recall;
-use flowgauge_core::WideBank;
-use flowgauge_core::reorder::{Algorithm, Prefix, Settings};
+use crate::figure::{RankingItem, Unit};
+use crate::row::{Cells, Row, RowDefect, Value, int};
+use crate::text::{self, IndentedLines, counted, grouped};
+use estimate::DetectionQuality;
+use flowgauge_core::WindowTotals;
+use flowgauge_core::reorder::{Algorithm, PrefixCounts, Settings};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -35,9 +35,9 @@ pub struct Reordering {
     /// Prefixes with at least one followed flow.
     pub number: usize,
     /// Counts of all followed flows.
-    pub sum: Prefix,
+    pub sum: PrefixCounts,
     /// Prefixes with the highest certain rates.
-    pub prefixes: Vec<Reordered>,
+    pub prefixes: Vec<ReorderingPrefix>,
     /// Segments of flows that were not followed.
     pub unfollowed: u64,
     /// Segments skipped because another core was updating their flow.
@@ -45,20 +45,20 @@ pub struct Reordering {
     /// Followed segments of prefixes that did not fit into the table.
     pub crowded: u64,
     /// Quality of detection, if all flows were counted exactly.
-    pub truth: Option<Recall>,
+    pub truth: Option<DetectionQuality>,
 }
 
 /// Prefix that reorders segments.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reordered {
+pub struct ReorderingPrefix {
     /// Prefix as text, such as `10.0.0.0/24`.
     pub name: String,
     /// Counts of its followed flows.
-    pub counts: Prefix,
+    pub counts: PrefixCounts,
     /// Share of segments out of order.
     pub rate: Number,
     /// Exact counts of all its flows, if known.
-    pub truth: Option<Prefix>,
+    pub truth: Option<PrefixCounts>,
 }
 
 /// Prefix, formatted as text.
@@ -76,9 +76,9 @@ impl fmt::Display for Name<'_> {
 }
 
 impl Measurement for Reordering {
-    type Beside = ();
+    type UnionState = ();
 
-    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let (settings, bank) = (reading.settings.reorder, &reading.bank.reorder);
         if settings.algorithm == Algorithm::Off {
             return Ok(None);
@@ -89,17 +89,17 @@ impl Measurement for Reordering {
             truths
                 .and_then(|all| Some(all[all.binary_search_by_key(&prefix, |it| it.prefix).ok()?]))
         };
-        let of = |counts: &Prefix| Reordered {
+        let of = |counts: &PrefixCounts| ReorderingPrefix {
             name: Name(&settings, counts.prefix).to_string(),
             counts: *counts,
             rate: estimate::rate(counts),
             truth: truth(counts.prefix),
         };
-        let mut prefixes: Vec<Reordered> = bank.prefixes().map(of).collect();
+        let mut prefixes: Vec<ReorderingPrefix> = bank.prefixes().map(of).collect();
         let number = prefixes.len();
-        let sum = bank.prefixes().fold(Prefix::default(), |sum, prefix| sum.plus(prefix));
+        let sum = bank.prefixes().fold(PrefixCounts::default(), |sum, prefix| sum.plus(prefix));
         // By certain rate, then by the amount of evidence; the name makes the order deterministic.
-        let rank = |it: &Reordered| (it.rate.low, it.counts.out_of_order, it.counts.packets);
+        let rank = |it: &ReorderingPrefix| (it.rate.low, it.counts.out_of_order, it.counts.packets);
         prefixes.sort_by(|one, other| {
             rank(other)
                 .partial_cmp(&rank(one))
@@ -121,7 +121,7 @@ impl Measurement for Reordering {
         }))
     }
 
-    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+    fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let Some(it) = report else { return };
         let Settings { algorithm, slots_log2, v4_bits, v6_bits } = it.settings;
         to.field("algorithm", algorithm.name()).lake("reorder_algorithm");
@@ -138,26 +138,29 @@ impl Measurement for Reordering {
         to.field("crowded", Some(it.crowded).filter(|segments| *segments > 0));
         to.column(it.crowded).lake("reorder_crowded");
         to.field("number", it.number);
-        if let Some(Recall { reordering, found, wrongly }) = it.truth {
+        if let Some(DetectionQuality { reordering, found, wrongly }) = it.truth {
             let (reordering, found) = (reordering.into(), found.into());
             let wrongly = ("wrongly", wrongly.into());
             to.field("truth", object([("reordering", reordering), ("found", found), wrongly]));
         }
-        to.field("prefixes", Datum::Array(it.prefixes.iter().map(Reordered::json).collect()));
+        to.field(
+            "prefixes",
+            Datum::Array(it.prefixes.iter().map(ReorderingPrefix::json).collect()),
+        );
         let worst = it.prefixes.first();
         to.column(worst.map(|it| it.name.clone())).csv(183, "reorder_prefix");
         to.column(worst.map(|it| it.rate.value)).csv(184, "reorder_rate");
         to.column(worst.map(|it| it.rate.low)).csv(185, "reorder_rate_low");
         to.column(worst.map(|it| it.rate.high)).csv(186, "reorder_rate_high");
 
-        let Prefix { packets, out_of_order, retransmitted, .. } = it.sum;
+        let PrefixCounts { packets, out_of_order, retransmitted, .. } = it.sum;
         for (what, packets) in
             [("all", packets), ("out-of-order", out_of_order), ("retransmitted", retransmitted)]
         {
             let title = "TCP segments of prefixes that were followed";
             to.count("tcp_segments", title, Unit::Things, &[("what", what)], packets as f64);
         }
-        let prefixes = it.prefixes.iter().map(|prefix| Ranked {
+        let prefixes = it.prefixes.iter().map(|prefix| RankingItem {
             name: prefix.name.clone(),
             number: prefix.rate,
             more: format!(
@@ -174,9 +177,9 @@ impl Measurement for Reordering {
         &["reorder"]
     }
 
-    fn store(&self, counted: &Counted, row: &mut Row) {
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let prefixes = || counted.bank.reorder.prefixes();
-        let ints = |value: fn(&Prefix) -> u64| {
+        let ints = |value: fn(&PrefixCounts) -> u64| {
             Cells::Int(prefixes().map(|prefix| int(value(prefix))).collect())
         };
         let columns = vec![
@@ -204,9 +207,9 @@ impl Measurement for Reordering {
     fn restore(
         row: &Row,
         settings: &mut flowgauge_core::Settings,
-        bank: &mut WideBank,
+        bank: &mut WindowTotals,
         (): &mut (),
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), RowDefect> {
         let Some(algorithm) = row.named("reorder_algorithm", &Algorithm::ALL, Algorithm::name)?
         else {
             return Ok(());
@@ -230,7 +233,7 @@ impl Measurement for Reordering {
         let at = |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0);
         for index in 0..table.len() {
             let count = |cells| at(cells, index).unsigned_abs();
-            bank.reorder.add(&Prefix {
+            bank.reorder.add(&PrefixCounts {
                 prefix: at(bits, index).cast_unsigned(),
                 packets: count(packets),
                 out_of_order: count(out_of_order),
@@ -251,7 +254,7 @@ impl Measurement for Reordering {
         Rank::Top
     }
 
-    fn lines(&self, below: &mut Below<'_>) {
+    fn lines(&self, below: &mut IndentedLines<'_>) {
         let sum = &self.sum;
         let seen = sum.packets + self.unfollowed + self.contended + self.crowded;
         if sum.packets == 0 {
@@ -276,7 +279,7 @@ impl Measurement for Reordering {
         phrases.extend((self.crowded > 0).then(|| {
             format!("{} of prefixes that found no place", counted(self.crowded, "segment"))
         }));
-        if let Some(Recall { reordering, found, wrongly }) = self.truth {
+        if let Some(DetectionQuality { reordering, found, wrongly }) = self.truth {
             phrases.push(format!("truth: {found} of {reordering} large ones that reorder were found, {wrongly} wrongly"));
         }
         below.line(&phrases);
@@ -286,7 +289,7 @@ impl Measurement for Reordering {
             notes.extend(
                 it.truth.as_ref().map(|truth| format!("truth {} %", share(estimate::share(truth)))),
             );
-            text::Row {
+            text::DetailRow {
                 name: it.name.clone(),
                 value: format!(
                     "{} of {}",
@@ -309,7 +312,7 @@ fn prefixes(number: usize) -> String {
     }
 }
 
-impl Reordered {
+impl ReorderingPrefix {
     fn json(&self) -> Datum {
         let mut fields = Fields::default();
         fields.field("prefix", self.name.as_str());
@@ -324,7 +327,7 @@ impl Reordered {
 }
 
 /// Adds the counts of a prefix and its rate.
-fn describe(counts: &Prefix, rate: Datum, fields: &mut Fields) {
+fn describe(counts: &PrefixCounts, rate: Datum, fields: &mut Fields) {
     fields.field("packets", counts.packets);
     fields.field("out_of_order", counts.out_of_order);
     fields.field("retransmitted", counts.retransmitted);

@@ -1,6 +1,6 @@
 //! Quantiles of packet lengths, from counts by bucket.
 
-use flowgauge_core::sizes::{BUCKETS, ExactSizes, MAX_LENGTH, WideSizes, greatest, least};
+use flowgauge_core::sizes::{BUCKETS, ExactSizes, MAX_LENGTH, SizesTotals, greatest, least};
 
 /// Quantiles to report, in percent.
 pub const PERCENT: [u8; 6] = [5, 25, 50, 75, 95, 99];
@@ -18,7 +18,7 @@ pub struct Quantile {
 
 /// Packets and bytes in a range of lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct LengthRange {
     /// Least length.
     pub low: u32,
     /// Greatest length.
@@ -31,7 +31,7 @@ pub struct Range {
 
 /// Distribution of packet lengths.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lengths {
+pub struct LengthDistribution {
     /// Packets whose header contains the length.
     pub packets: u64,
     /// Bytes of these packets.
@@ -45,7 +45,7 @@ pub struct Lengths {
     /// Quantiles of bytes, one for each of [`PERCENT`].
     pub by_bytes: [Quantile; PERCENT.len()],
     /// Non-empty buckets.
-    pub buckets: Vec<Range>,
+    pub buckets: Vec<LengthRange>,
 }
 
 /// Computes the distribution of lengths; `None` if no packet has a length.
@@ -54,7 +54,7 @@ pub struct Lengths {
 /// of a quantile is known, and bounds it. If counters are full, the only bounds are the least and
 /// the greatest length seen.
 #[must_use]
-pub fn estimate(counts: &WideSizes) -> Option<Lengths> {
+pub fn estimate(counts: &SizesTotals) -> Option<LengthDistribution> {
     let range = |bucket: usize| {
         let packets = *counts.packets.get(bucket)?;
         let (low, high) = (least(bucket), greatest(bucket).min(MAX_LENGTH));
@@ -62,10 +62,10 @@ pub fn estimate(counts: &WideSizes) -> Option<Lengths> {
         let excess =
             (*counts.excess.get(bucket)?).min(packets.saturating_mul(u64::from(high - low)));
         let bytes = packets.saturating_mul(u64::from(low)).saturating_add(excess);
-        (packets > 0).then_some(Range { low, high, packets, bytes })
+        (packets > 0).then_some(LengthRange { low, high, packets, bytes })
     };
     let unknown = counts.packets.first().copied().unwrap_or(0);
-    let buckets: Vec<Range> = (1..BUCKETS).filter_map(range).collect();
+    let buckets: Vec<LengthRange> = (1..BUCKETS).filter_map(range).collect();
     let (first, last) = (buckets.first()?, buckets.last()?);
     let (packets, bytes) = buckets.iter().fold((0, 0_u64), |(packets, bytes), range| {
         (packets + range.packets, bytes.saturating_add(range.bytes))
@@ -74,18 +74,18 @@ pub fn estimate(counts: &WideSizes) -> Option<Lengths> {
         0 => quantile,
         _ => Quantile { low: first.low, high: last.high, ..quantile },
     };
-    let quantile = |all: u64, of: fn(&Range) -> u64, percent: u8| {
+    let quantile = |all: u64, of: fn(&LengthRange) -> u64, percent: u8| {
         let rank = rank(all, percent);
         let mut below = 0_u64;
         let found = buckets.iter().find(|range| {
             below = below.saturating_add(of(range));
             below >= rank
         });
-        let Range { low, high, packets, bytes } = *found.unwrap_or(last);
+        let LengthRange { low, high, packets, bytes } = *found.unwrap_or(last);
         bounded(Quantile { value: bytes as f64 / packets as f64, low, high })
     };
     let mean = bytes as f64 / packets as f64;
-    Some(Lengths {
+    Some(LengthDistribution {
         packets,
         bytes,
         unknown,
@@ -103,16 +103,16 @@ fn rank(all: u64, percent: u8) -> u64 {
 
 /// Exact quantiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Truth {
-    /// Corresponds to [`Lengths::by_packets`].
+pub struct LengthTruth {
+    /// Corresponds to [`LengthDistribution::by_packets`].
     pub by_packets: [u32; PERCENT.len()],
-    /// Corresponds to [`Lengths::by_bytes`].
+    /// Corresponds to [`LengthDistribution::by_bytes`].
     pub by_bytes: [u32; PERCENT.len()],
 }
 
 /// Computes exact quantiles from a count for each length; `None` if no packet has a length.
 #[must_use]
-pub fn exact(counts: &ExactSizes) -> Option<Truth> {
+pub fn exact(counts: &ExactSizes) -> Option<LengthTruth> {
     let lengths =
         || counts.packets.iter().zip(0_u32..).skip(1).filter(|(packets, _)| **packets > 0);
     let all = |weight: fn(u64, u32) -> u64| {
@@ -131,7 +131,7 @@ pub fn exact(counts: &ExactSizes) -> Option<Truth> {
     };
     lengths().next()?;
     let bytes = |packets, length| packets * u64::from(length);
-    Some(Truth { by_packets: quantiles(|packets, _| packets), by_bytes: quantiles(bytes) })
+    Some(LengthTruth { by_packets: quantiles(|packets, _| packets), by_bytes: quantiles(bytes) })
 }
 
 #[cfg(test)]
@@ -143,8 +143,8 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     /// Counts the same lengths by bucket and one by one.
-    fn counted(lengths: impl Iterator<Item = u32>) -> (Box<WideSizes>, Box<ExactSizes>) {
-        let (mut wide, mut exact) = (WideSizes::boxed(), ExactSizes::boxed());
+    fn counted(lengths: impl Iterator<Item = u32>) -> (Box<SizesTotals>, Box<ExactSizes>) {
+        let (mut wide, mut exact) = (SizesTotals::boxed(), ExactSizes::boxed());
         for length in lengths {
             let index = bucket(length);
             wide.add(index, Bucket { packets: 1, excess: length - least(index) });

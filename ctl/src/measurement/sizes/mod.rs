@@ -3,14 +3,14 @@
 pub mod estimate;
 
 use super::sketched::FULL;
-use super::{Counted, Damaged, Measurement, Number, Reading};
+use super::{ClosedBank, Damaged, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, Unit};
-use crate::row::{Cells, Misfit, Row, Value, int};
-use crate::text::{self, Below, counted, grouped};
-use estimate::{Lengths, PERCENT, Quantile, Range, Truth};
-use flowgauge_core::measurement::OnOff;
-use flowgauge_core::{Settings, WideBank, sizes};
+use crate::row::{Cells, Row, RowDefect, Value, int};
+use crate::text::{self, IndentedLines, counted, grouped};
+use estimate::{LengthDistribution, LengthRange, LengthTruth, PERCENT, Quantile};
+use flowgauge_core::measurement::Toggle;
+use flowgauge_core::{Settings, WindowTotals, sizes};
 
 /// No options.
 pub type Options = ();
@@ -19,13 +19,13 @@ pub type Options = ();
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// Distribution of lengths; `None` if no packet has a length.
-    pub lengths: Option<Lengths>,
+    pub lengths: Option<LengthDistribution>,
     /// Packets whose header contains no length.
     pub unknown: u64,
     /// Counters that are full and count no further.
     pub full_counters: u64,
     /// Exact quantiles, if each length was counted.
-    pub truth: Option<Truth>,
+    pub truth: Option<LengthTruth>,
 }
 
 /// Columns of the chart's longest bar.
@@ -34,9 +34,9 @@ const BAR: usize = 40;
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 impl Measurement for Sizes {
-    type Beside = ();
+    type UnionState = ();
 
-    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let counts = &reading.bank.sizes;
         let truth = || estimate::exact(&reading.snapshot?.exact.as_ref()?.sizes);
         Ok(reading.settings.sizes.on.then(|| Sizes {
@@ -47,7 +47,7 @@ impl Measurement for Sizes {
         }))
     }
 
-    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+    fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let lengths = report.and_then(|it| it.lengths.as_ref());
         let p50 = lengths.map(|it| median(&it.by_packets));
         to.column(lengths.map(|it| it.mean.value)).csv(70, "length_mean").lake("length_mean");
@@ -61,7 +61,7 @@ impl Measurement for Sizes {
         to.field("without_length", it.unknown);
         to.field("full_counters", it.is_full().then_some(it.full_counters));
         if let Some(lengths) = lengths {
-            let bucket = |&Range { low, high, packets, bytes }: &Range| {
+            let bucket = |&LengthRange { low, high, packets, bytes }: &LengthRange| {
                 Datum::Array(vec![low.into(), high.into(), packets.into(), bytes.into()])
             };
             to.field("mean", lengths.mean);
@@ -77,7 +77,7 @@ impl Measurement for Sizes {
         }
     }
 
-    fn summary(&self, _: bool, below: &mut Below<'_>) {
+    fn summary(&self, _: bool, below: &mut IndentedLines<'_>) {
         let Some(lengths) = &self.lengths else { return };
         let ranges = doublings(&lengths.buckets);
         let most = ranges.iter().map(|range| range.packets).max().unwrap_or(1).max(1);
@@ -87,12 +87,18 @@ impl Measurement for Sizes {
             let name =
                 format!("{} … {} bytes", grouped(range.low.into()), grouped(range.high.into()));
             let (value, share) = (counted(range.packets, "packet"), format!("{share:.1} %"));
-            text::Row { name, value, share, interval: "▇".repeat(bar), ..text::Row::default() }
+            text::DetailRow {
+                name,
+                value,
+                share,
+                interval: "▇".repeat(bar),
+                ..text::DetailRow::default()
+            }
         });
         below.rows(&rows.collect::<Vec<_>>());
     }
 
-    fn lines(&self, below: &mut Below<'_>) {
+    fn lines(&self, below: &mut IndentedLines<'_>) {
         let Some(lengths) = &self.lengths else { return };
         let (of_packets, of_bytes) = (
             self.truth.as_ref().map(|it| &it.by_packets),
@@ -105,7 +111,7 @@ impl Measurement for Sizes {
             let Quantile { value, low, high } =
                 at(quantiles, percent).copied().unwrap_or(lengths.mean);
             let truth = truths.and_then(|truths| at(truths, percent));
-            text::Row {
+            text::DetailRow {
                 name: format!("packet length {name}"),
                 value: format!("{} bytes", grouped(value.round() as u64)),
                 interval: if low == high {
@@ -117,7 +123,7 @@ impl Measurement for Sizes {
                     .map(|truth| format!("truth {}", grouped((*truth).into())))
                     .into_iter()
                     .collect(),
-                ..text::Row::default()
+                ..text::DetailRow::default()
             }
         };
         let mut notes = vec![line_chart(&doublings(&lengths.buckets))];
@@ -129,7 +135,7 @@ impl Measurement for Sizes {
         let (name, value) =
             ("packet length mean".to_owned(), format!("{:.1} bytes", lengths.mean.value));
         below.rows(&[
-            text::Row { name, value, notes, ..text::Row::default() },
+            text::DetailRow { name, value, notes, ..text::DetailRow::default() },
             row("p50", &lengths.by_packets, of_packets, 50),
             row("p95", &lengths.by_packets, of_packets, 95),
             row("p50 of bytes", &lengths.by_bytes, of_bytes, 50),
@@ -140,7 +146,7 @@ impl Measurement for Sizes {
         &["length"]
     }
 
-    fn store(&self, counted: &Counted, row: &mut Row) {
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let sizes = &counted.bank.sizes;
         row.int("lengths_full", sizes.full);
         let used = || {
@@ -164,9 +170,9 @@ impl Measurement for Sizes {
     fn restore(
         row: &Row,
         settings: &mut Settings,
-        bank: &mut WideBank,
+        bank: &mut WindowTotals,
         (): &mut (),
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), RowDefect> {
         let Some(full) = row.maybe_number("lengths_full") else { return Ok(()) };
         let table = row.table("lengths")?;
         let columns =
@@ -184,7 +190,7 @@ impl Measurement for Sizes {
             }
         }
         bank.sizes.full = full.unsigned_abs();
-        settings.sizes = OnOff::ON;
+        settings.sizes = Toggle::ON;
         Ok(())
     }
 
@@ -203,13 +209,13 @@ fn median(quantiles: &[Quantile; PERCENT.len()]) -> Quantile {
 }
 
 /// Merges buckets into powers of two, from the first to the last that has packets.
-fn doublings(buckets: &[Range]) -> Vec<Range> {
+fn doublings(buckets: &[LengthRange]) -> Vec<LengthRange> {
     let doubling = |length: u32| length.max(1).ilog2();
     let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else { return Vec::new() };
     let range = |power: u32| {
         let (low, high) = (1 << power, (2 << power) - 1);
         let within = || buckets.iter().filter(|bucket| doubling(bucket.low) == power);
-        Range {
+        LengthRange {
             low,
             high,
             packets: within().map(|it| it.packets).sum(),
@@ -220,9 +226,9 @@ fn doublings(buckets: &[Range]) -> Vec<Range> {
 }
 
 /// Formats a bar for each range in one line, with the least and the greatest length.
-fn line_chart(ranges: &[Range]) -> String {
+fn line_chart(ranges: &[LengthRange]) -> String {
     let most = ranges.iter().map(|range| range.packets).max().unwrap_or(1).max(1);
-    let bar = |range: &Range| {
+    let bar = |range: &LengthRange| {
         // Any packets at all give a visible bar.
         let level = (range.packets as f64 / most as f64 * 8.0).ceil() as usize;
         LEVELS.get(level).copied().unwrap_or(' ')
@@ -249,7 +255,7 @@ fn by_percentile<T: Copy + Into<Datum>>(quantiles: &[T; PERCENT.len()]) -> Datum
 }
 
 /// Adds the figures of lengths: mean, percentiles, histogram.
-fn draw(lengths: &Lengths, to: &mut Fields) {
+fn draw(lengths: &LengthDistribution, to: &mut Fields) {
     let number =
         |it: &Quantile| Number { value: it.value, low: it.low.into(), high: it.high.into() };
     let mean = number(&lengths.mean);

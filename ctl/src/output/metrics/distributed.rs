@@ -5,13 +5,13 @@ use crate::figure::{Distribution, Range};
 
 /// Histogram of all values since the start of the run.
 #[derive(Clone, Default)]
-pub(crate) struct Distributed {
+pub(crate) struct RunHistogram {
     ranges: Vec<Range>,
     pub(crate) sum: f64,
     pub(super) native: Native,
 }
 
-impl Distributed {
+impl RunHistogram {
     /// Adds the values of a window.
     pub(super) fn add(&mut self, window: &Distribution) {
         self.native.add(window);

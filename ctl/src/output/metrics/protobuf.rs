@@ -1,6 +1,6 @@
 //! Metrics in the protocol-buffer format of Prometheus, the only one with native histograms.
 
-use super::{Family, Labels, Value};
+use super::{Family, SeriesLabels, SeriesValue};
 use prometheus::proto::MetricType;
 use prost::Message;
 use proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily};
@@ -43,18 +43,18 @@ impl Family {
     }
 }
 
-fn series(kind: proto::MetricType, labels: &Labels, value: &Value) -> Metric {
+fn series(kind: proto::MetricType, labels: &SeriesLabels, value: &SeriesValue) -> Metric {
     let pair = |(name, value): &(&str, String)| LabelPair {
         name: Some((*name).to_owned()),
         value: Some(value.clone()),
     };
     let mut metric = Metric { label: labels.iter().map(pair).collect(), ..Metric::default() };
     match value {
-        Value::One(value) if kind == proto::MetricType::Counter => {
+        SeriesValue::One(value) if kind == proto::MetricType::Counter => {
             metric.counter = Some(Counter { value: Some(*value) })
         }
-        Value::One(value) => metric.gauge = Some(Gauge { value: Some(*value) }),
-        Value::Many(distributed) => {
+        SeriesValue::One(value) => metric.gauge = Some(Gauge { value: Some(*value) }),
+        SeriesValue::Many(distributed) => {
             // Classic buckets as well, for servers without native histograms.
             let buckets = distributed.cumulative();
             let buckets = buckets.map(|(high, count)| Bucket {

@@ -7,9 +7,9 @@ use crate::measurement::heavy::Heavy;
 use crate::measurement::heavy::estimate::{Flow, Top};
 use crate::measurement::membership::Membership;
 use crate::measurement::{Reports, Sketched};
-use crate::record::Drawn;
+use crate::record::FieldCache;
 use flowgauge_core::Grid;
-use flowgauge_core::heavy::{Algorithm, Unit};
+use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{Counters, FlowKey, HashIdentity, HashMode, KeyKind, SketchKind};
 use flowgauge_dataplane::{LossCause, Losses};
 
@@ -24,7 +24,7 @@ fn hash() -> HashIdentity {
 /// Makes a window of a second without packets.
 fn window(number: u64) -> Record {
     Record {
-        kind: Kind::Window,
+        kind: RecordKind::Window,
         window: number,
         last_window: None,
         clock_step_ns: None,
@@ -51,7 +51,7 @@ fn window(number: u64) -> Record {
         reports: Reports::default(),
         united: None,
         counted: None,
-        drawn: Drawn::default(),
+        drawn: FieldCache::default(),
     }
 }
 
@@ -70,7 +70,7 @@ fn distinct(key: KeyKind, value: f64, truth: Option<u64>) -> Reports {
 
 /// Makes a record with everything that a table shows, and the largest numbers of a link: a terabit
 /// per second for a window of an hour.
-fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
+fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
     let sketch =
         Sketched { key, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
     let flow = FlowKey::new(&match key {
@@ -148,7 +148,7 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
             }),
             heavy: Some(Heavy {
                 key,
-                unit: Unit::Bytes,
+                unit: CountUnit::Bytes,
                 algorithm: Algorithm::Rap,
                 slots: 1024,
                 top: Top {
@@ -172,7 +172,7 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
     }
 }
 
-fn shown(look: Look, records: &[Record]) -> String {
+fn shown(look: TableStyle, records: &[Record]) -> String {
     let mut text = Vec::new();
     let mut table = Table::new(&mut text, look);
     records.iter().for_each(|record| table.record(record).unwrap());
@@ -196,14 +196,15 @@ fn every_line_fits_whatever_is_measured() {
                             .filter(move |part| places || !part)
                             .map(move |part| everything(key, part, kind))
                     };
-                    let mut records: Vec<Record> = [Kind::Sample, Kind::Window, Kind::Total]
-                        .into_iter()
-                        .flat_map(of)
-                        .collect();
-                    let without = everything(key, places, Kind::Window);
+                    let mut records: Vec<Record> =
+                        [RecordKind::Sample, RecordKind::Window, RecordKind::Total]
+                            .into_iter()
+                            .flat_map(of)
+                            .collect();
+                    let without = everything(key, places, RecordKind::Window);
                     let reports = Reports { cardinality: None, ..without.reports.clone() };
                     records.push(Record { reports, ..without });
-                    let text = shown(Look { width, times, fine, colours: false }, &records);
+                    let text = shown(TableStyle { width, times, fine, colours: false }, &records);
                     for line in text.lines() {
                         assert!(
                             line.chars().count() <= columns,
@@ -221,7 +222,10 @@ fn every_line_fits_whatever_is_measured() {
 fn a_window_is_a_line_of_figures() {
     let counters = Counters { bytes: 128_000_000, ipv4: 2_000_000, ..Counters::default() };
     let record = Record { counters, reports: distinct(KeyKind::Src, 92_607.0, None), ..window(0) };
-    let text = shown(Look { times: Times::Utc, ..Look::default() }, std::slice::from_ref(&record));
+    let text = shown(
+        TableStyle { times: Times::Utc, ..TableStyle::default() },
+        std::slice::from_ref(&record),
+    );
     let expected = "2023-11-14, times are UTC
     time window      packets packets/s   bits/s     distinct sources     lost
 22:13:21      0    2,000,000    2.00 M   1.02 G      92,607 ± 4.5 %         0
@@ -229,12 +233,12 @@ fn a_window_is_a_line_of_figures() {
     assert_eq!(text, expected);
     let truth =
         Record { reports: distinct(KeyKind::Src, 92_607.0, Some(94_114)), ..record.clone() };
-    let text = shown(Look::default(), std::slice::from_ref(&truth));
+    let text = shown(TableStyle::default(), std::slice::from_ref(&truth));
     let expected = "    time window      packets packets/s     distinct sources      truth    error
    1.00s      0    2,000,000    2.00 M      92,607 ± 4.5 %      94,114  -1.60 %
 ";
     assert_eq!(text, expected);
-    let text = shown(Look { width: || 140, ..Look::default() }, &[truth]);
+    let text = shown(TableStyle { width: || 140, ..TableStyle::default() }, &[truth]);
     assert!(text.contains(" 88,625 … 96,774 ") && text.contains("95 % interval"), "{text}");
 }
 
@@ -249,12 +253,12 @@ fn figures_that_mean_nothing_are_left_out() {
     };
     let one = Record { reports: reports(1.0, Some(1)), ..one };
     // A sample at the very start of a window has no rate.
-    let read = Record { kind: Kind::Sample, end_ns: START + SECOND, ..one.clone() };
+    let read = Record { kind: RecordKind::Sample, end_ns: START + SECOND, ..one.clone() };
     let wrong = Record { reports: reports(5_000_000.0, Some(1)), ..window(2) };
-    let total = Record { kind: Kind::Total, start_ns: START, ..one.clone() };
+    let total = Record { kind: RecordKind::Total, start_ns: START, ..one.clone() };
     for times in [Times::Elapsed, Times::Utc] {
         let text = shown(
-            Look { times, ..Look::default() },
+            TableStyle { times, ..TableStyle::default() },
             &[empty.clone(), one.clone(), read.clone(), wrong.clone(), total.clone()],
         );
         for nonsense in ["inf", "NaN", "1 packets", "flows", "-0", "CPU", "1 bytes"] {
@@ -269,7 +273,7 @@ fn figures_that_mean_nothing_are_left_out() {
     }
     // Four packets within a microsecond are not gigabits per second.
     let burst = Record { end_ns: total.start_ns + 1000, ..total };
-    assert!(!shown(Look::default(), &[burst]).contains("/s"));
+    assert!(!shown(TableStyle::default(), &[burst]).contains("/s"));
     // The entropy of one flow is 0.
     let sketch = Sketched {
         key: KeyKind::Src,
@@ -287,7 +291,7 @@ fn figures_that_mean_nothing_are_left_out() {
     };
     let entropy = Some(Entropies(vec![Entropy { sketch, estimate, truth: Some(0.0) }]));
     let reports = Reports { entropy, ..one.reports.clone() };
-    let text = shown(Look::default(), &[Record { reports, ..one }]);
+    let text = shown(TableStyle::default(), &[Record { reports, ..one }]);
     assert!(text.contains("truth 0.000 (error +0.004 bits)"), "{text}");
 }
 
@@ -296,13 +300,13 @@ fn the_cost_of_a_packet_is_shown_where_workers_had_work() {
     let total = |packets: u64, times| {
         let counters = Counters { ipv4: packets, ..Counters::default() };
         let record = Record {
-            kind: Kind::Total,
+            kind: RecordKind::Total,
             counters,
             end_ns: START + 10 * SECOND,
             cpu_ns: Some(SECOND),
             ..window(0)
         };
-        shown(Look { times, ..Look::default() }, &[record])
+        shown(TableStyle { times, ..TableStyle::default() }, &[record])
     };
     assert!(
         !total(2_000_000, Times::Local).contains("CPU"),
@@ -315,8 +319,8 @@ fn the_cost_of_a_packet_is_shown_where_workers_had_work() {
 
 #[test]
 fn losses_and_alarms_are_red_where_colours_are_asked_for() {
-    let record = everything(KeyKind::Src, false, Kind::Window);
-    let plain = shown(Look::default(), std::slice::from_ref(&record));
+    let record = everything(KeyKind::Src, false, RecordKind::Window);
+    let plain = shown(TableStyle::default(), std::slice::from_ref(&record));
     assert!(!plain.contains('\u{1b}'), "{plain}");
     assert!(
         plain.contains("LOST ")
@@ -324,7 +328,7 @@ fn losses_and_alarms_are_red_where_colours_are_asked_for() {
             && plain.contains("ALARM"),
         "{plain}"
     );
-    let look = Look { colours: true, ..Look::default() };
+    let look = TableStyle { colours: true, ..TableStyle::default() };
     let coloured = shown(look, std::slice::from_ref(&record));
     assert!(coloured.contains("\u{1b}[31m    LOST "), "{coloured}");
     assert!(coloured.contains("\u{1b}[1m\u{1b}[31m    ALARM"), "{coloured}");
@@ -338,8 +342,9 @@ fn names_from_outside_cannot_command_the_terminal() {
     let interface = "eth0\u{1b}[2J\u{202e}\n".to_owned();
     let records =
         [true, false].map(|part| Record { interface: interface.clone(), part, ..window(0) });
-    let totals = records.clone().map(|record| Record { kind: Kind::Total, ..record });
-    let text = shown(Look { width: || 140, ..Look::default() }, &[records, totals].concat());
+    let totals = records.clone().map(|record| Record { kind: RecordKind::Total, ..record });
+    let text =
+        shown(TableStyle { width: || 140, ..TableStyle::default() }, &[records, totals].concat());
     assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
     assert!(text.contains("\neth0\\u{1b}[2J\\u{202e}\\n in\n"), "{text}");
     assert!(text.contains("\\n in"), "{text}");
@@ -348,8 +353,10 @@ fn names_from_outside_cannot_command_the_terminal() {
 #[test]
 fn a_new_day_has_a_line_of_its_own() {
     let hour = |number: u64| Record { end_ns: START + number * 3_600 * SECOND, ..window(0) };
-    let text =
-        shown(Look { times: Times::Utc, ..Look::default() }, &[hour(0), hour(1), hour(2), hour(3)]);
+    let text = shown(
+        TableStyle { times: Times::Utc, ..TableStyle::default() },
+        &[hour(0), hour(1), hour(2), hour(3)],
+    );
     let days: Vec<&str> = text.lines().filter(|line| line.contains("times are UTC")).collect();
     assert_eq!(days, ["2023-11-14, times are UTC", "2023-11-15, times are UTC"], "{text}");
     let offset = |seconds| format_utc_offset(Offset::from_seconds(seconds).unwrap());
@@ -358,11 +365,11 @@ fn a_new_day_has_a_line_of_its_own() {
 
 #[test]
 fn a_header_is_always_near() {
-    let text = shown(Look::default(), &(0..100).map(window).collect::<Vec<_>>());
+    let text = shown(TableStyle::default(), &(0..100).map(window).collect::<Vec<_>>());
     assert_eq!(text.lines().filter(|line| line.contains("window")).count(), 4);
-    let mut heavy = everything(KeyKind::Src, false, Kind::Window);
+    let mut heavy = everything(KeyKind::Src, false, RecordKind::Window);
     heavy.reports.alarm = None;
-    let text = shown(Look::default(), &vec![heavy; 10]);
+    let text = shown(TableStyle::default(), &vec![heavy; 10]);
     let mut since = 0;
     for line in text.lines() {
         since = if line.contains("window") { 0 } else { since + 1 };

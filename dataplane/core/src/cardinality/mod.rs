@@ -15,8 +15,8 @@ pub use staggered::{Slots, Staggered};
 
 use crate::arrival::Packets;
 use crate::key::KeyKind;
-use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
-use crate::needs::Needs;
+use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
+use crate::needs::RequiredFields;
 use crate::observation::Observed;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
@@ -223,25 +223,27 @@ impl Measurement for Cardinality {
     }
 
     #[inline(always)]
-    fn needs(settings: &Settings) -> Needs {
-        Needs::NONE.with(Needs::TIME, settings.mode == Mode::Staggered)
+    fn needs(settings: &Settings) -> RequiredFields {
+        RequiredFields::NONE.with(RequiredFields::TIME, settings.mode == Mode::Staggered)
     }
 
     #[inline(always)]
-    fn used(settings: &Settings) -> Used {
+    fn used(settings: &Settings) -> UsedBytes {
         let registers = settings.precision.registers();
         match settings.mode {
-            Mode::Off => Used::default(),
-            Mode::Windowed => Used { own: registers, ..Used::default() },
-            Mode::Staggered => Used { lasting: registers * size_of::<u32>(), ..Used::default() },
+            Mode::Off => UsedBytes::default(),
+            Mode::Windowed => UsedBytes { own: registers, ..UsedBytes::default() },
+            Mode::Staggered => {
+                UsedBytes { lasting: registers * size_of::<u32>(), ..UsedBytes::default() }
+            }
         }
     }
 
     #[inline(always)]
     fn measure<P: Packets>(
         settings: &Settings,
-        parts: Parts<'_, Self>,
-        pass: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        pass: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
         let Settings { mode, key, precision } = *settings;

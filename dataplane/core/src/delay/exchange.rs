@@ -2,7 +2,7 @@
 
 use super::settings::{FRIDGE_BITS, TABLES};
 use super::table::{MAX_FRIDGES, Request, Requests, Slot};
-use super::{Algorithm, Directions, EXPIRING_BITS, FRIDGES, Kind, Label, Settings};
+use super::{Algorithm, DelayKind, Directions, EXPIRING_BITS, FRIDGES, Label, Settings};
 use crate::arrival::Packets;
 use crate::counter::Sharing;
 use crate::hash::{Crc32, Tabulation};
@@ -92,7 +92,7 @@ pub(super) struct Answer {
 /// One packet and one kind that it is matched for.
 pub(super) struct Exchange<'a, P> {
     pub(super) settings: &'a Settings,
-    pub(super) kind: Kind,
+    pub(super) kind: DelayKind,
     pub(super) requests: &'a Requests,
     pub(super) sharing: Sharing,
     pub(super) packet: &'a Observation<P>,
@@ -141,7 +141,7 @@ impl<P: Packets> Exchange<'_, P> {
         let (source, destination) = packet.owners;
         let (asked, answers) = if asks { (source, destination) } else { (destination, source) };
         // The end that closes a connection is not necessarily the one that opened it.
-        let has_sides = *kind != Kind::TcpDuration;
+        let has_sides = *kind != DelayKind::TcpDuration;
         let leaves = match settings.directions {
             Directions::Together => false,
             Directions::Apart => has_sides && packet.arrival.leaves == asks,

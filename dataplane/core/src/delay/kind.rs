@@ -1,7 +1,7 @@
 //! Kinds of requests and answers.
 
 use crate::segment::flags::{ACK, FIN, RST, SYN};
-use crate::segment::{Segment, Speaks};
+use crate::segment::{Segment, SegmentProtocol};
 use zerocopy::{Immutable, IntoBytes};
 
 /// Number of kinds.
@@ -10,7 +10,7 @@ pub const KINDS: usize = 7;
 /// Kind of delay: the packets that count as a request and as its answer. Both carry the same token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum DelayKind {
     /// SYN to SYN/ACK; the token is the acknowledgement number that the SYN calls for.
     TcpHandshake = 0,
     /// Data to its acknowledgement; the token is the sequence number after the data.
@@ -28,16 +28,16 @@ pub enum Kind {
     QuicSpin = 6,
 }
 
-impl Kind {
+impl DelayKind {
     /// All kinds, each at the index of its number.
-    pub const ALL: [Kind; KINDS] = [
-        Kind::TcpHandshake,
-        Kind::TcpData,
-        Kind::TcpDuration,
-        Kind::TcpTimestamps,
-        Kind::Dns,
-        Kind::Icmp,
-        Kind::QuicSpin,
+    pub const ALL: [DelayKind; KINDS] = [
+        DelayKind::TcpHandshake,
+        DelayKind::TcpData,
+        DelayKind::TcpDuration,
+        DelayKind::TcpTimestamps,
+        DelayKind::Dns,
+        DelayKind::Icmp,
+        DelayKind::QuicSpin,
     ];
 
     /// Returns the kind of a number, or `None` for an unknown number.
@@ -45,13 +45,13 @@ impl Kind {
     #[must_use]
     pub const fn of(number: usize) -> Option<Self> {
         match number {
-            0 => Some(Kind::TcpHandshake),
-            1 => Some(Kind::TcpData),
-            2 => Some(Kind::TcpDuration),
-            3 => Some(Kind::TcpTimestamps),
-            4 => Some(Kind::Dns),
-            5 => Some(Kind::Icmp),
-            6 => Some(Kind::QuicSpin),
+            0 => Some(DelayKind::TcpHandshake),
+            1 => Some(DelayKind::TcpData),
+            2 => Some(DelayKind::TcpDuration),
+            3 => Some(DelayKind::TcpTimestamps),
+            4 => Some(DelayKind::Dns),
+            5 => Some(DelayKind::Icmp),
+            6 => Some(DelayKind::QuicSpin),
             _ => None,
         }
     }
@@ -59,13 +59,13 @@ impl Kind {
     /// Returns the numbers of the kinds that a protocol may take part in: the first, and one past
     /// the last.
     #[inline(always)]
-    pub(crate) const fn range(speaks: Speaks) -> (usize, usize) {
+    pub(crate) const fn range(speaks: SegmentProtocol) -> (usize, usize) {
         match speaks {
-            Speaks::Nothing => (0, 0),
-            Speaks::Tcp => (Kind::TcpHandshake as usize, Kind::Dns as usize),
-            Speaks::Dns => (Kind::Dns as usize, Kind::Icmp as usize),
-            Speaks::Echo => (Kind::Icmp as usize, Kind::QuicSpin as usize),
-            Speaks::Quic => (Kind::QuicSpin as usize, KINDS),
+            SegmentProtocol::Nothing => (0, 0),
+            SegmentProtocol::Tcp => (DelayKind::TcpHandshake as usize, DelayKind::Dns as usize),
+            SegmentProtocol::Dns => (DelayKind::Dns as usize, DelayKind::Icmp as usize),
+            SegmentProtocol::Echo => (DelayKind::Icmp as usize, DelayKind::QuicSpin as usize),
+            SegmentProtocol::Quic => (DelayKind::QuicSpin as usize, KINDS),
         }
     }
 
@@ -81,13 +81,13 @@ impl Kind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::TcpHandshake => "tcp-handshake",
-            Kind::TcpData => "tcp-data",
-            Kind::TcpDuration => "tcp-duration",
-            Kind::TcpTimestamps => "tcp-timestamps",
-            Kind::Dns => "dns",
-            Kind::Icmp => "icmp",
-            Kind::QuicSpin => "quic-spin",
+            DelayKind::TcpHandshake => "tcp-handshake",
+            DelayKind::TcpData => "tcp-data",
+            DelayKind::TcpDuration => "tcp-duration",
+            DelayKind::TcpTimestamps => "tcp-timestamps",
+            DelayKind::Dns => "dns",
+            DelayKind::Icmp => "icmp",
+            DelayKind::QuicSpin => "quic-spin",
         }
     }
 
@@ -97,7 +97,7 @@ impl Kind {
     #[must_use]
     pub const fn tick_bits(self) -> u32 {
         match self {
-            Kind::TcpDuration => 12,
+            DelayKind::TcpDuration => 12,
             _ => 6,
         }
     }
@@ -107,20 +107,20 @@ impl Kind {
     /// request.
     #[inline(always)]
     pub(crate) const fn keeps_first(self) -> bool {
-        matches!(self, Kind::TcpHandshake | Kind::TcpData | Kind::TcpTimestamps)
+        matches!(self, DelayKind::TcpHandshake | DelayKind::TcpData | DelayKind::TcpTimestamps)
     }
 
     /// Returns whether packets repeat a token even after its answer, so that only the first packet
     /// with it counts.
     #[inline(always)]
     pub(crate) const fn repeats(self) -> bool {
-        matches!(self, Kind::TcpTimestamps)
+        matches!(self, DelayKind::TcpTimestamps)
     }
 
     /// Returns whether a request is known to be one only once it is stored in a table.
     #[inline(always)]
     pub(crate) const fn is_known_if_kept(self) -> bool {
-        self.repeats() || matches!(self, Kind::QuicSpin)
+        self.repeats() || matches!(self, DelayKind::QuicSpin)
     }
 
     /// Returns the roles of a packet. Only for kinds of the packet's [range](Self::range).
@@ -130,21 +130,21 @@ impl Kind {
             (segment.payload > 0, segment.end(), segment.acknowledgement);
         let (is_syn, is_answer) = (segment.is(SYN, ACK | FIN | RST), segment.flags == 1);
         let (asks, request, answers, answer) = match self {
-            Kind::TcpHandshake => (
+            DelayKind::TcpHandshake => (
                 is_syn,
                 segment.sequence.wrapping_add(1),
                 segment.is(SYN | ACK, FIN | RST),
                 acknowledged,
             ),
             // Resets acknowledge nothing: their number is a guess at that of the other side.
-            Kind::TcpData => (
+            DelayKind::TcpData => (
                 has_data && segment.is(0, SYN | RST),
                 end,
                 segment.is(ACK, SYN | RST),
                 acknowledged,
             ),
-            Kind::TcpDuration => (is_syn, 0, segment.is(FIN, SYN) || segment.is(RST, SYN), 0),
-            Kind::TcpTimestamps => {
+            DelayKind::TcpDuration => (is_syn, 0, segment.is(FIN, SYN) || segment.is(RST, SYN), 0),
+            DelayKind::TcpTimestamps => {
                 // Pure acknowledgements are not answered at once.
                 let asks = has_data || segment.is(SYN, RST) || segment.is(FIN, RST);
                 (
@@ -154,9 +154,11 @@ impl Kind {
                     segment.echoed,
                 )
             }
-            Kind::Dns | Kind::Icmp => (!is_answer, segment.sequence, is_answer, segment.sequence),
+            DelayKind::Dns | DelayKind::Icmp => {
+                (!is_answer, segment.sequence, is_answer, segment.sequence)
+            }
             // Both at once: an edge ends one round and begins the next.
-            Kind::QuicSpin => (true, 0, false, 0),
+            DelayKind::QuicSpin => (true, 0, false, 0),
         };
         Roles { asks, request, answers, answer }
     }
@@ -200,18 +202,18 @@ impl Kinds {
     pub const NONE: Kinds = Kinds(0);
     /// Handshakes, data and DNS.
     pub const USUAL: Kinds =
-        Kinds::NONE.with(Kind::TcpHandshake).with(Kind::TcpData).with(Kind::Dns);
+        Kinds::NONE.with(DelayKind::TcpHandshake).with(DelayKind::TcpData).with(DelayKind::Dns);
 
     /// Returns the set with `kind` added.
     #[must_use]
-    pub const fn with(self, kind: Kind) -> Self {
+    pub const fn with(self, kind: DelayKind) -> Self {
         Kinds(self.0 | (1_u8 << (kind as u32)))
     }
 
     /// Returns whether the set contains a kind.
     #[inline(always)]
     #[must_use]
-    pub const fn has(self, kind: Kind) -> bool {
+    pub const fn has(self, kind: DelayKind) -> bool {
         self.0 & (1_u8 << (kind as u32)) != 0
     }
 
@@ -241,7 +243,7 @@ impl Kinds {
     /// Returns the number of kinds in the set that precede a kind.
     #[inline(always)]
     #[must_use]
-    pub const fn rank(self, kind: Kind) -> usize {
+    pub const fn rank(self, kind: DelayKind) -> usize {
         self.before(kind as usize)
     }
 
@@ -252,7 +254,7 @@ impl Kinds {
     }
 
     /// Returns the kinds in the set, in order.
-    pub fn each(self) -> impl Iterator<Item = Kind> {
-        Kind::ALL.into_iter().filter(move |kind| self.has(*kind))
+    pub fn each(self) -> impl Iterator<Item = DelayKind> {
+        DelayKind::ALL.into_iter().filter(move |kind| self.has(*kind))
     }
 }

@@ -2,15 +2,15 @@
 
 use super::histogram::Histogram;
 use super::table::SHARES;
-use super::{Kind, Label, MAX_HISTOGRAMS, Settings};
+use super::{DelayKind, Label, MAX_HISTOGRAMS, Settings};
 use zerocopy::FromZeros;
 
 /// Counts of one kind, group and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Counts {
-    /// Requests, admitted or not. For [timestamps](Kind::TcpTimestamps) and the
-    /// [spin bit](Kind::QuicSpin) only those stored in a table, because others cannot be
+    /// Requests, admitted or not. For [timestamps](DelayKind::TcpTimestamps) and the
+    /// [spin bit](DelayKind::QuicSpin) only those stored in a table, because others cannot be
     /// distinguished from repetitions; each of these represents others, as a delay does.
     pub requests: u64,
     /// Requests stored in a table, out of those whose answers [count](super::Admission::counted).
@@ -62,7 +62,7 @@ impl Delay {
     /// Returns the counts of a kind and label. Without [directions](Directions) all requests
     /// arrive; without groups all are of group 0.
     #[must_use]
-    pub fn counts(&self, settings: &Settings, kind: Kind, label: impl Into<Label>) -> Counts {
+    pub fn counts(&self, settings: &Settings, kind: DelayKind, label: impl Into<Label>) -> Counts {
         self.counts.get(Self::row(settings, kind, label.into())).copied().unwrap_or_default()
     }
 
@@ -71,7 +71,7 @@ impl Delay {
     pub fn histogram(
         &self,
         settings: &Settings,
-        kind: Kind,
+        kind: DelayKind,
         label: impl Into<Label>,
         fridge: usize,
     ) -> Option<&Histogram> {
@@ -83,7 +83,7 @@ impl Delay {
     pub fn histogram_mut(
         &mut self,
         settings: &Settings,
-        kind: Kind,
+        kind: DelayKind,
         label: Label,
         fridge: usize,
     ) -> Option<&mut Histogram> {
@@ -92,27 +92,33 @@ impl Delay {
     }
 
     /// Sets the counts of a kind and label.
-    pub fn set_counts(&mut self, settings: &Settings, kind: Kind, label: Label, counts: Counts) {
+    pub fn set_counts(
+        &mut self,
+        settings: &Settings,
+        kind: DelayKind,
+        label: Label,
+        counts: Counts,
+    ) {
         self.counts
             .get_mut(Self::row(settings, kind, label))
             .into_iter()
             .for_each(|it| *it = counts);
     }
 
-    fn row(settings: &Settings, kind: Kind, label: Label) -> usize {
+    fn row(settings: &Settings, kind: DelayKind, label: Label) -> usize {
         settings.kinds.rank(kind) * settings.labels() + settings.label(label)
     }
 
     /// Returns the share of a kind's requests that its delays represent, as a power of two.
     #[must_use]
-    pub fn admit_log2(&self, settings: &Settings, kind: Kind) -> u8 {
+    pub fn admit_log2(&self, settings: &Settings, kind: DelayKind) -> u8 {
         let counted = self.counted.get(kind as usize).and_then(|counted| counted.checked_sub(1));
         counted.map_or(settings.admit_log2, |bits| bits as u8)
     }
 
     /// Returns the same share if shares follow the traffic and anything was counted with it.
     #[must_use]
-    pub fn counted_admit_log2(&self, kind: Kind) -> Option<u8> {
+    pub fn counted_admit_log2(&self, kind: DelayKind) -> Option<u8> {
         self.counted
             .get(kind as usize)
             .and_then(|counted| counted.checked_sub(1))
@@ -121,7 +127,7 @@ impl Delay {
 
     /// Sets the share of a kind's requests that its delays represent, for a device that counted
     /// anything with it.
-    pub fn set_admit_log2(&mut self, kind: Kind, admit_log2: u8) {
+    pub fn set_admit_log2(&mut self, kind: DelayKind, admit_log2: u8) {
         self.counted
             .get_mut(kind as usize)
             .into_iter()

@@ -1,7 +1,7 @@
 //! Delays between requests and answers: requests are stored until their answers arrive
 //! (dissertation, chapter 2).
 //!
-//! Requests and answers of a [`Kind`] are matched by a signature of both ends and of a token that
+//! Requests and answers of a [`DelayKind`] are matched by a signature of both ends and of a token that
 //! the answer repeats. Each kind has two tables, one per direction. A request is stored in one
 //! table and answered from the other side, so that a packet that is both, data that acknowledges
 //! data, reads one table and writes the other. The order of the ends' hashes selects the table, so
@@ -29,7 +29,7 @@ mod settings;
 mod table;
 pub mod weights;
 
-pub use kind::{KINDS, Kind, Kinds};
+pub use kind::{DelayKind, KINDS, Kinds};
 pub use memory::{Counts, Delay};
 pub use sample::{DelaySample, DelaySamples};
 pub use settings::{
@@ -40,10 +40,10 @@ pub use table::{Admission, MAX_SLOTS, Requests, Shares};
 
 use crate::arrival::Packets;
 use crate::key::KeyKind;
-use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
-use crate::needs::Needs;
+use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
+use crate::needs::RequiredFields;
 use crate::observation::{Observation, Observed};
-use crate::segment::Speaks;
+use crate::segment::SegmentProtocol;
 use exchange::{Answer, Exchange, RequestKey, RequestOutcome};
 use histogram::Histogram;
 use kind::Roles;
@@ -55,12 +55,12 @@ impl Delay {
     #[inline(always)]
     fn each<P: Packets>(
         settings: &Settings,
-        parts: Parts<'_, Self>,
-        pass: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        pass: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
         for packet in packets.each() {
-            if packet.segment.speaks != Speaks::Nothing {
+            if packet.segment.speaks != SegmentProtocol::Nothing {
                 let before = parts.lasting.length;
                 parts.own.packet(settings, parts.shared_lasting, pass, packet, parts.lasting);
                 if settings.samples {
@@ -77,17 +77,17 @@ impl Delay {
         &mut self,
         settings: &Settings,
         requests: &Requests,
-        pass: &Pass<'_>,
+        pass: &MeasureContext<'_>,
         packet: &Observation<P>,
         samples: &mut DelaySamples,
     ) {
         // One copy of the code for all kinds: a kernel program has no room for more.
-        let (mut number, end) = Kind::range(packet.segment.speaks);
-        let other = Kind::other(&packet.segment);
+        let (mut number, end) = DelayKind::range(packet.segment.speaks);
+        let other = DelayKind::other(&packet.segment);
         // TCP's kinds come first, so their rank needs no counting.
         let mut rank = if number == 0 { 0 } else { settings.kinds.before(number) };
         while number < end {
-            if let Some(kind) = Kind::of(number)
+            if let Some(kind) = DelayKind::of(number)
                 && settings.kinds.has(kind)
             {
                 if number != other {
@@ -103,9 +103,9 @@ impl Delay {
     fn exchange<P: Packets>(
         &mut self,
         settings: &Settings,
-        (kind, rank): (Kind, usize),
+        (kind, rank): (DelayKind, usize),
         requests: &Requests,
-        pass: &Pass<'_>,
+        pass: &MeasureContext<'_>,
         packet: &Observation<P>,
         samples: &mut DelaySamples,
     ) {
@@ -117,7 +117,7 @@ impl Delay {
             (Exchange { settings, kind, requests, sharing: pass.sharing, packet }, pass.tabulation);
         let (source, destination) = packet.ends;
         // Either side may end a connection.
-        let has_sides = kind != Kind::TcpDuration;
+        let has_sides = kind != DelayKind::TcpDuration;
         let (forth, back) = (table(source, destination), table(destination, source));
         let ((from, to), table, (back_from, back_to), back_table) = match (has_sides, forth) {
             (true, _) => ((source, destination), forth, (destination, source), back),
@@ -143,7 +143,7 @@ impl Delay {
             // answer finds nothing.
             let is_counted = exchange.counts(&key, pass.bank);
             if let Some(fridge) = key.fridge(settings, exchange.shares(pass.bank).0) {
-                if kind == Kind::QuicSpin {
+                if kind == DelayKind::QuicSpin {
                     let (asked, found) = exchange.spin(&key, fridge, packet.segment.flags);
                     became = asked;
                     if let Some(found) = found
@@ -272,12 +272,12 @@ impl Measurement for Delay {
     }
 
     #[inline(always)]
-    fn needs(settings: &Settings) -> Needs {
-        let needs = Needs::TIME.and(Needs::SEGMENT).and(Needs::ENDS);
+    fn needs(settings: &Settings) -> RequiredFields {
+        let needs = RequiredFields::TIME.and(RequiredFields::SEGMENT).and(RequiredFields::ENDS);
         needs
-            .with(Needs::PLACE, settings.directions == Directions::Apart)
-            .with(Needs::ADDRESSES, settings.asks_addresses())
-            .with(Needs::TIMESTAMPS, settings.kinds.has(Kind::TcpTimestamps))
+            .with(RequiredFields::PLACE, settings.directions == Directions::Apart)
+            .with(RequiredFields::ADDRESSES, settings.asks_addresses())
+            .with(RequiredFields::TIMESTAMPS, settings.kinds.has(DelayKind::TcpTimestamps))
     }
 
     #[inline(always)]
@@ -286,24 +286,24 @@ impl Measurement for Delay {
     }
 
     #[inline(always)]
-    fn used(settings: &Settings) -> Used {
+    fn used(settings: &Settings) -> UsedBytes {
         if !settings.kinds.any() {
-            return Used::default();
+            return UsedBytes::default();
         }
         let histograms = settings.padded_histograms() * size_of::<Histogram>();
-        Used {
+        UsedBytes {
             own: core::mem::offset_of!(Delay, histograms) + histograms,
             lasting: if settings.samples { DelaySamples::IN_KERNEL } else { 0 },
             shared_lasting: Requests::bytes(settings.padded_slots()),
-            ..Used::default()
+            ..UsedBytes::default()
         }
     }
 
     #[inline(always)]
     fn measure<P: Packets>(
         settings: &Settings,
-        parts: Parts<'_, Self>,
-        pass: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        pass: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
         // The usual settings have their own copy of the code, in which the compiler knows most of

@@ -123,7 +123,7 @@ impl Owner {
 
 /// Owner of a prefix: a group, our own side, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owned {
+pub struct PrefixOwner {
     /// Prefix that is owned.
     pub prefix: Prefix,
     /// Group of the prefix; an address belongs to the group of the longest prefix that contains it.
@@ -134,7 +134,7 @@ pub struct Owned {
 
 /// Returns the owner of a prefix's addresses. No owned prefix may contain only a part of them.
 #[must_use]
-pub fn owner(owned: &[Owned], prefix: &Prefix) -> Owner {
+pub fn owner(owned: &[PrefixOwner], prefix: &Prefix) -> Owner {
     let around = || owned.iter().filter(|other| other.prefix.has(prefix));
     let group = around()
         .filter_map(|other| Some((other.prefix.bits, other.group?)))
@@ -147,8 +147,8 @@ pub fn owner(owned: &[Owned], prefix: &Prefix) -> Owner {
 
 /// Returns a fingerprint by which different tables can be distinguished.
 #[must_use]
-pub fn fingerprint(owned: &[Owned]) -> u32 {
-    let word = |Owned { prefix, group, is_local }: &Owned| {
+pub fn fingerprint(owned: &[PrefixOwner]) -> u32 {
+    let word = |PrefixOwner { prefix, group, is_local }: &PrefixOwner| {
         let owner = (group.map_or(0, |group| u64::from(group) + 1) << 1) | u64::from(*is_local);
         [prefix.first, (u64::from(prefix.bits) << 32) | owner]
     };
@@ -187,7 +187,7 @@ impl Ranges {
 
     /// Divides addresses into ranges, before the first packet. Prefixes beyond [`MAX_PREFIXES`] are
     /// left out.
-    pub fn write(&self, owned: &[Owned]) {
+    pub fn write(&self, owned: &[PrefixOwner]) {
         let owned = owned.get(..MAX_PREFIXES).unwrap_or(owned);
         let mut first = [u64::MAX; RANGES];
         let begins = owned.iter().map(|owned| Some(owned.prefix.first));
@@ -217,12 +217,12 @@ mod tests {
         Prefix::of(address.parse().unwrap(), length.parse().unwrap()).unwrap()
     }
 
-    fn group(text: &str, group: u8) -> Owned {
-        Owned { prefix: prefix(text), group: Some(group), is_local: false }
+    fn group(text: &str, group: u8) -> PrefixOwner {
+        PrefixOwner { prefix: prefix(text), group: Some(group), is_local: false }
     }
 
-    fn ours(text: &str) -> Owned {
-        Owned { prefix: prefix(text), group: None, is_local: true }
+    fn ours(text: &str) -> PrefixOwner {
+        PrefixOwner { prefix: prefix(text), group: None, is_local: true }
     }
 
     fn number(address: &str) -> u64 {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     /// Asserts the owner of each address.
-    fn check(owned: &[Owned], expected: &[(&str, u8, bool)]) {
+    fn check(owned: &[PrefixOwner], expected: &[(&str, u8, bool)]) {
         let ranges = Ranges::boxed();
         ranges.write(owned);
         for (address, group, is_local) in expected {
@@ -313,7 +313,7 @@ mod tests {
             let address = std::net::Ipv4Addr::from((10 << 24 | next(1 << 16) << 8) as u32);
             let prefix = Prefix::of(address.into(), 8 + next(25) as u8).unwrap();
             let (number, is_local) = (next(65) as u8, next(4) == 0);
-            owned.push(Owned { prefix, group: (number < 64).then_some(number), is_local });
+            owned.push(PrefixOwner { prefix, group: (number < 64).then_some(number), is_local });
         }
         owned.sort_by_key(|owned| owned.prefix);
         owned.dedup_by_key(|owned| owned.prefix);
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn tables_that_differ_have_other_fingerprints() {
-        let tables: [&[Owned]; 6] = [
+        let tables: [&[PrefixOwner]; 6] = [
             &[],
             &[group("10.0.0.0/8", 0)],
             &[group("10.0.0.0/8", 1)],

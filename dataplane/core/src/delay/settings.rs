@@ -23,7 +23,7 @@ pub(super) const TABLES: usize = 2;
 pub const SLOT_BITS: core::ops::RangeInclusive<u8> = 6..=16;
 
 /// Bits of the time of requests that expire. The time wraps every 137 s
-/// ([durations](super::Kind::TcpDuration): every 2.4 hours). Requests from before a wrap count as
+/// ([durations](super::DelayKind::TcpDuration): every 2.4 hours). Requests from before a wrap count as
 /// expired, whatever their age, because a switch has no third comparison for them. Their answers
 /// still match until other requests take their slots.
 pub const EXPIRING_BITS: u32 = 31;
@@ -103,7 +103,7 @@ pub struct Settings {
     pub follows: bool,
     /// Number of groups of prefixes, as a power of two; at most [`prefixes::MAX_GROUPS`] groups.
     /// Group 0 has all addresses outside the prefixes. A delay belongs to the group of the
-    /// answering address, because it arises there; for a [connection](super::Kind::TcpDuration), to
+    /// answering address, because it arises there; for a [connection](super::DelayKind::TcpDuration), to
     /// the higher group of both ends.
     pub groups_log2: u8,
     /// Nanoseconds after which a request may be replaced ([`Algorithm::Expiry`]).

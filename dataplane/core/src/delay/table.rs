@@ -9,7 +9,7 @@
 use super::Settings;
 use super::prefixes::Ranges;
 use super::weights::Weights;
-use super::{KINDS, Kind};
+use super::{DelayKind, KINDS};
 use crate::counter::Sharing;
 use crate::counter::{SharedCounter, SharedWord};
 use crate::state::BANKS;
@@ -53,7 +53,7 @@ impl Shares {
     pub const OFFSET: usize = core::mem::offset_of!(Requests, shares);
 
     /// Sets the admission of a kind in a bank that no core counts in.
-    pub fn set(&self, bank: usize, kind: Kind, admission: Admission) {
+    pub fn set(&self, bank: usize, kind: DelayKind, admission: Admission) {
         let word = i32::from(admission.kept) | (i32::from(admission.counted) << 8);
         self.banks
             .get(bank)
@@ -64,7 +64,7 @@ impl Shares {
 
     /// Returns the powers of two of the stored and of the counted share.
     #[inline(always)]
-    pub(super) fn of(&self, bank: usize, kind: Kind) -> (u32, u32) {
+    pub(super) fn of(&self, bank: usize, kind: DelayKind) -> (u32, u32) {
         #[allow(clippy::indexing_slicing, reason = "masked to the arrays' lengths")]
         let word = self.banks[bank & (BANKS - 1)][kind as usize & (SHARES - 1)].load() as u32;
         (word & 0x1f, (word >> 8) & 0x1f)
@@ -120,7 +120,7 @@ impl Requests {
         self.weights.write(settings.fridge_slots_log2());
         let admission = Admission { kept: settings.admit_log2, counted: settings.admit_log2 };
         (0..BANKS).for_each(|bank| {
-            Kind::ALL.into_iter().for_each(|kind| self.shares.set(bank, kind, admission))
+            DelayKind::ALL.into_iter().for_each(|kind| self.shares.set(bank, kind, admission))
         });
     }
 }

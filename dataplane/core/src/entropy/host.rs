@@ -2,7 +2,7 @@
 
 use super::{ENTROPIES, Entropy, Settings};
 use crate::host::HostMeasurement;
-use crate::sketch::{SharedSketch, WideSketch};
+use crate::sketch::{SharedSketch, SketchTotals};
 use zerocopy::FromZeros;
 
 /// Totals of all entropies.
@@ -13,7 +13,7 @@ pub struct EntropyTotals {
     pub sums: [Entropy; ENTROPIES],
     /// Sketches of the same packets. In a sample, a sketch may contain a few packets that the sum
     /// lacks.
-    pub sketches: [WideSketch; ENTROPIES],
+    pub sketches: [SketchTotals; ENTROPIES],
 }
 
 impl HostMeasurement for Entropy {

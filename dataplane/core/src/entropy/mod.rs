@@ -22,7 +22,7 @@ use crate::grid::Grid;
 use crate::hash::Tabulation;
 use crate::key::KeyKind;
 use crate::logarithm::{self, AMPLIFICATION_BITS, Logarithm, PER_WINDOW, Power, SUMS_PER_PACKET};
-use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
 use crate::observation::Observed;
 use crate::sketch::{SharedSketch, SketchKind};
 use core::hint::select_unpredictable;
@@ -128,22 +128,22 @@ impl Measurement for Entropy {
         first.is_on() || second.is_on()
     }
 
-    fn used(settings: &Self::Settings) -> Used {
+    fn used(settings: &Self::Settings) -> UsedBytes {
         if !Self::is_on(settings) {
-            return Used::default();
+            return UsedBytes::default();
         }
         // All sketches up to the last one that is on.
         let [first, second] = settings;
         let last =
             if second.is_on() { size_of::<SharedSketch>() + second.bytes() } else { first.bytes() };
-        Used { own: size_of::<[Entropy; ENTROPIES]>(), shared: last, ..Used::default() }
+        UsedBytes { own: size_of::<[Entropy; ENTROPIES]>(), shared: last, ..UsedBytes::default() }
     }
 
     #[inline(always)]
     fn measure<P: Packets>(
         settings: &Self::Settings,
-        parts: Parts<'_, Self>,
-        pass: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        pass: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
         let [first, second] = *settings;

@@ -10,7 +10,7 @@ mod host;
 use crate::arrival::Packets;
 use crate::counter::Sharing;
 use crate::key::KeyKind;
-use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
 use crate::observation::Observed;
 use crate::sketch::Sketch;
 
@@ -40,15 +40,18 @@ impl Measurement for Frequency {
     }
 
     #[inline(always)]
-    fn used(settings: &Settings) -> Used {
-        Used { own: if settings.is_on() { settings.bytes() } else { 0 }, ..Used::default() }
+    fn used(settings: &Settings) -> UsedBytes {
+        UsedBytes {
+            own: if settings.is_on() { settings.bytes() } else { 0 },
+            ..UsedBytes::default()
+        }
     }
 
     #[inline(always)]
     fn measure<P: Packets>(
         settings: &Settings,
-        parts: Parts<'_, Self>,
-        pass: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        pass: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
         let Settings { mode, key, shape } = *settings;

@@ -1,7 +1,7 @@
 //! CRC32 with the thesis' polynomial, by slicing: up to 16 bytes at once.
 
 use crate::branchless::opaque;
-use crate::flow_key::{LaidOut, Maker};
+use crate::flow_key::{KeyConsumer, KeyWordList};
 
 /// Polynomial in normal form (W-HLL thesis §3.3.2).
 pub const POLYNOMIAL: u32 = 0x7909_00f3;
@@ -225,11 +225,11 @@ fn word<const N: usize>(words: &[[u8; 4]; N], index: usize) -> [u8; 4] {
     }
 }
 
-impl Maker for Crc32 {
-    type Made = u32;
+impl KeyConsumer for Crc32 {
+    type Output = u32;
 
     #[inline(always)]
-    fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) -> u32 {
+    fn make<const WORDS: usize>(self, key: KeyWordList<WORDS>) -> u32 {
         self.of_words(&key.words, key.bytes)
     }
 }

@@ -11,7 +11,7 @@
 //! the choice does not depend on the multipliers. The constant `k` differs between IPv4 and IPv6,
 //! so that this also holds for keys of different families.
 
-use crate::flow_key::{FlowKey, LaidOut, Maker};
+use crate::flow_key::{FlowKey, KeyConsumer, KeyWordList};
 
 /// Words of 32 bits of the longest key: an IPv6 five-tuple, whose protocol takes a word.
 const KEY_WORDS: usize = 10;
@@ -96,11 +96,11 @@ impl Multilinear {
     }
 }
 
-impl Maker for &Multilinear {
-    type Made = u32;
+impl KeyConsumer for &Multilinear {
+    type Output = u32;
 
     #[inline(always)]
-    fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) -> u32 {
+    fn make<const WORDS: usize>(self, key: KeyWordList<WORDS>) -> u32 {
         self.hash(if key.over_ipv6 { self.ipv6 } else { self.ipv4 }, key.words)
     }
 }

@@ -6,7 +6,7 @@
 
 use super::admission::{admits, coin};
 use super::few_slots::hash;
-use super::{Algorithm, Entry, Item, Settings, Table};
+use super::{Algorithm, Entry, HeavyTable, Item, Settings};
 use zerocopy::FromZeros;
 
 /// Order of the slots; valid when zeroed.
@@ -49,16 +49,16 @@ impl<const N: usize> Ranking<N> {
 #[inline(always)]
 #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
 fn get<const N: usize>(links: &[u16; N], index: usize) -> usize {
-    usize::from(links[index & Table::<N>::MASK])
+    usize::from(links[index & HeavyTable::<N>::MASK])
 }
 
 #[inline(always)]
 #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
 fn set<const N: usize>(links: &mut [u16; N], index: usize, value: usize) {
-    links[index & Table::<N>::MASK] = value as u16;
+    links[index & HeavyTable::<N>::MASK] = value as u16;
 }
 
-impl<const N: usize> Table<N> {
+impl<const N: usize> HeavyTable<N> {
     pub(super) fn update_any_slot(&mut self, settings: &Settings, item: &Item<'_>, weight: u64) {
         let Item { signature, key, .. } = *item;
         if let Some(slot) = self.find_any_slot(settings, signature) {

@@ -1,7 +1,7 @@
 //! d-way RAP, HashPipe and PRECISION: a flow has a few slots, selected by hashes of its signature.
 
 use super::admission::{admits, admits_by_power, coin};
-use super::{Algorithm, Entry, Item, Settings, Table};
+use super::{Algorithm, Entry, HeavyTable, Item, Settings};
 use crate::hash::WordCrc32;
 
 /// Polynomials, in normal form, of the CRCs of a signature that select slots: the index within
@@ -28,7 +28,7 @@ pub(super) fn hash(signature: u32) -> u32 {
     FIRST.hash(signature)
 }
 
-impl<const N: usize> Table<N> {
+impl<const N: usize> HeavyTable<N> {
     /// Returns the slots of a signature in the stages of HashPipe or PRECISION, in order of stage.
     #[inline(always)]
     pub(super) fn stage_slots(settings: &Settings, signature: u32) -> impl Iterator<Item = usize> {

@@ -29,7 +29,7 @@
 //! packets that the table has seen, so that a run can be repeated, and a switch computes the same
 //! table.
 //!
-//! [`Table::update`] counts a packet. `any_slot` and `few_slots` implement the algorithms,
+//! [`HeavyTable::update`] counts a packet. `any_slot` and `few_slots` implement the algorithms,
 //! `admission` the coin, and `host` clears and merges tables.
 
 mod admission;
@@ -44,7 +44,7 @@ pub use few_slots::{PRECISION_STAGES, STAGE_POLYNOMIALS};
 use crate::arrival::Packets;
 use crate::flow_key::FlowKey;
 use crate::key::KeyKind;
-use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
 use crate::observation::Observed;
 use any_slot::Ranking;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -107,7 +107,7 @@ impl Algorithm {
 /// Unit of a flow's count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
-pub enum Unit {
+pub enum CountUnit {
     /// Packets.
     #[default]
     Packets = 0,
@@ -115,16 +115,16 @@ pub enum Unit {
     Bytes = 1,
 }
 
-impl Unit {
+impl CountUnit {
     /// Both units.
-    pub const ALL: [Unit; 2] = [Unit::Packets, Unit::Bytes];
+    pub const ALL: [CountUnit; 2] = [CountUnit::Packets, CountUnit::Bytes];
 
     /// Returns the name used in options and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Unit::Packets => "packets",
-            Unit::Bytes => "bytes",
+            CountUnit::Packets => "packets",
+            CountUnit::Bytes => "bytes",
         }
     }
 }
@@ -138,7 +138,7 @@ pub struct Settings {
     /// Key that identifies a flow.
     pub key: KeyKind,
     /// Unit of a flow's count.
-    pub unit: Unit,
+    pub unit: CountUnit,
     /// Slots as a power of two, 4 to 12; other values are clamped.
     pub slots_log2: u8,
 }
@@ -148,7 +148,7 @@ impl Settings {
     pub const DEFAULT: Settings = Settings {
         algorithm: Algorithm::Off,
         key: KeyKind::Src,
-        unit: Unit::Packets,
+        unit: CountUnit::Packets,
         slots_log2: 10,
     };
 
@@ -193,12 +193,12 @@ pub struct Entry {
 }
 
 /// Heavy hitters of a bank.
-pub type Heavy = Table<MAX_SLOTS>;
+pub type Heavy = HeavyTable<MAX_SLOTS>;
 
 /// Table of at most `N` slots, a power of two in 16..=16384.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
-pub struct Table<const N: usize> {
+pub struct HeavyTable<const N: usize> {
     /// Weight of all packets.
     total: u64,
     /// Number of all packets.
@@ -213,7 +213,7 @@ pub struct Table<const N: usize> {
     keys: [FlowKey; N],
 }
 
-impl<const N: usize> Table<N> {
+impl<const N: usize> HeavyTable<N> {
     const MASK: usize = {
         assert!(N.is_power_of_two() && N >= 1 << MIN_SLOTS_LOG2 && N <= 1 << 14);
         N - 1
@@ -222,7 +222,7 @@ impl<const N: usize> Table<N> {
     /// Returns an empty table.
     #[must_use]
     pub const fn new() -> Self {
-        Table {
+        HeavyTable {
             total: 0,
             packets: 0,
             taken: 0,
@@ -292,8 +292,8 @@ impl<const N: usize> Table<N> {
     #[inline(always)]
     fn weigh(&mut self, settings: &Settings, item: &Item<'_>) -> u64 {
         let weight = match settings.unit {
-            Unit::Packets => u64::from(item.packets),
-            Unit::Bytes => u64::from(item.bytes.max(1)),
+            CountUnit::Packets => u64::from(item.packets),
+            CountUnit::Bytes => u64::from(item.bytes.max(1)),
         };
         self.packets = self.packets.wrapping_add(item.packets);
         self.total = self.total.wrapping_add(weight);
@@ -495,7 +495,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-impl<const N: usize> Default for Table<N> {
+impl<const N: usize> Default for HeavyTable<N> {
     fn default() -> Self {
         Self::new()
     }
@@ -521,15 +521,18 @@ impl Measurement for Heavy {
     }
 
     #[inline(always)]
-    fn used(settings: &Settings) -> Used {
-        Used { own: if Self::is_on(settings) { size_of::<Heavy>() } else { 0 }, ..Used::default() }
+    fn used(settings: &Settings) -> UsedBytes {
+        UsedBytes {
+            own: if Self::is_on(settings) { size_of::<Heavy>() } else { 0 },
+            ..UsedBytes::default()
+        }
     }
 
     #[inline(always)]
     fn measure<P: Packets>(
         settings: &Settings,
-        parts: Parts<'_, Self>,
-        _: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        _: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
         let settings = *settings;

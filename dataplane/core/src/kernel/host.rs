@@ -1,10 +1,10 @@
 //! Memory layout for given settings, as the loader creates it.
 
-use super::{Core, Layout, SharedBanks};
+use super::{Core, MemoryLayout, SharedBanks};
 use crate::list::{Settings, SharedLasting};
 use crate::state::{BANKS, State};
 
-impl Layout {
+impl MemoryLayout {
     /// Returns the bytes that the arrays take for `cpus` CPUs: with these settings, or at most if
     /// `None`.
     #[must_use]
@@ -30,7 +30,7 @@ impl Layout {
     /// Returns the layout for these settings.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
-        let mut layout = Layout::NONE;
+        let mut layout = MemoryLayout::NONE;
         let mut end = Self::FIRST;
         for (offset, used) in layout.own.iter_mut().zip(settings.used()) {
             *offset = end as u32;

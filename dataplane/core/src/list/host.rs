@@ -1,16 +1,16 @@
 //! Loops over measurements in user space: clearing, merging, totals.
 
 use super::{
-    Bank, Lasting, Listed, MEASUREMENTS, Settings, SharedBank, SharedLasting, for_each_listed,
-    for_each_measurement,
+    Bank, Listed, MEASUREMENTS, PersistentBank, Settings, SharedBank, SharedLasting,
+    for_each_listed, for_each_measurement,
 };
 use crate::counters::Counters;
 use crate::host::HostMeasurement;
 use crate::key::KeyKind;
 use crate::measurement::Measurement;
-use crate::needs::Needs;
+use crate::needs::RequiredFields;
 use crate::observation::Observation;
-use crate::unopened::Unopened;
+use crate::unopened::CommonEtherType;
 use zerocopy::FromZeros;
 
 macro_rules! list {
@@ -18,11 +18,11 @@ macro_rules! list {
         /// Totals over cores, sources and windows, in counters of 64 bits.
         #[derive(PartialEq, Eq, FromZeros)]
         #[repr(C)]
-        pub struct WideBank {
+        pub struct WindowTotals {
             /// Packets and bytes.
             pub counters: Counters,
             /// Most frequent EtherType of frames that count as non-IP.
-            pub unopened: Unopened,
+            pub unopened: CommonEtherType,
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as HostMeasurement>::Totals,)+
         }
 
@@ -57,15 +57,15 @@ macro_rules! list {
                 &bank.$name
             }
 
-            fn persistent_ref(lasting: &Lasting) -> &Self::Persistent {
+            fn persistent_ref(lasting: &PersistentBank) -> &Self::Persistent {
                 &lasting.$name
             }
 
-            fn totals(bank: &WideBank) -> &Self::Totals {
+            fn totals(bank: &WindowTotals) -> &Self::Totals {
                 &bank.$name
             }
 
-            fn totals_mut(bank: &mut WideBank) -> &mut Self::Totals {
+            fn totals_mut(bank: &mut WindowTotals) -> &mut Self::Totals {
                 &mut bank.$name
             }
 
@@ -82,9 +82,9 @@ trait HostListed: HostMeasurement + Listed {
     const KIND: MeasurementKind;
     fn settings_mut(settings: &mut Settings) -> &mut Self::Settings;
     fn core_ref(bank: &Bank) -> &Self::PerCore;
-    fn persistent_ref(lasting: &Lasting) -> &Self::Persistent;
-    fn totals(bank: &WideBank) -> &Self::Totals;
-    fn totals_mut(bank: &mut WideBank) -> &mut Self::Totals;
+    fn persistent_ref(lasting: &PersistentBank) -> &Self::Persistent;
+    fn totals(bank: &WindowTotals) -> &Self::Totals;
+    fn totals_mut(bank: &mut WindowTotals) -> &mut Self::Totals;
     fn exact(exact: &mut Exact) -> &mut Self::Exact;
 }
 
@@ -104,7 +104,7 @@ impl Settings {
     /// Returns whether a measurement that is on counts by this key.
     #[must_use]
     pub fn uses(&self, key: KeyKind) -> bool {
-        self.needs().has(Needs::key(key))
+        self.needs().has(RequiredFields::key(key))
     }
 
     /// Returns whether any measurement other than distinct flows is on.
@@ -149,7 +149,7 @@ impl Bank {
     /// Empties the bank.
     pub fn clear(&mut self, settings: &Settings) {
         self.counters = Counters::ZERO;
-        self.unopened = Unopened::NONE;
+        self.unopened = CommonEtherType::NONE;
         for_each_that_is_on!(settings, M => {
             M::clear_core(M::core(self), M::settings(settings));
         });
@@ -162,9 +162,9 @@ fn set_offset(extents: &mut Extents, index: usize, offset: usize) {
     }
 }
 
-impl Lasting {
+impl PersistentBank {
     /// Adds the memory of another core.
-    pub fn merge(&mut self, other: &Lasting, settings: &Settings) {
+    pub fn merge(&mut self, other: &PersistentBank, settings: &Settings) {
         for_each_that_is_on!(settings, M => {
             M::merge_persistent(M::lasting(self), M::persistent_ref(other), M::settings(settings));
         });
@@ -212,7 +212,7 @@ impl SharedLasting {
     }
 }
 
-impl WideBank {
+impl WindowTotals {
     /// Adds a core's bank.
     pub fn merge(&mut self, own: &Bank, settings: &Settings) {
         self.counters.merge(&own.counters);
@@ -230,7 +230,7 @@ impl WideBank {
     }
 
     /// Adds totals of another source or window.
-    pub fn unite(&mut self, other: &WideBank, settings: &Settings) {
+    pub fn unite(&mut self, other: &WindowTotals, settings: &Settings) {
         self.counters.merge(&other.counters);
         self.unopened.merge(&other.unopened);
         for_each_that_is_on!(settings, M => {
@@ -241,7 +241,7 @@ impl WideBank {
     /// Empties the totals.
     pub fn clear(&mut self, settings: &Settings) {
         self.counters = Counters::ZERO;
-        self.unopened = Unopened::NONE;
+        self.unopened = CommonEtherType::NONE;
         for_each_that_is_on!(settings, M => M::clear_totals(M::totals_mut(self), M::settings(settings)));
     }
 

@@ -8,7 +8,7 @@ use crate::grid::Grid;
 pub use crate::grid::MAX_FILTER_BITS;
 use crate::hash::Tabulation;
 use crate::key::KeyKind;
-use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
 use crate::observation::Observed;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
@@ -133,15 +133,18 @@ impl Measurement for Membership {
     }
 
     #[inline(always)]
-    fn used(settings: &Settings) -> Used {
-        Used { own: if settings.on { settings.shape.cells() >> 3 } else { 0 }, ..Used::default() }
+    fn used(settings: &Settings) -> UsedBytes {
+        UsedBytes {
+            own: if settings.on { settings.shape.cells() >> 3 } else { 0 },
+            ..UsedBytes::default()
+        }
     }
 
     #[inline(always)]
     fn measure<P: Packets>(
         settings: &Settings,
-        parts: Parts<'_, Self>,
-        pass: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        pass: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
         let settings = *settings;

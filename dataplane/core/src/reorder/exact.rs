@@ -1,6 +1,6 @@
 //! Reordering of all flows, for comparison.
 
-use super::{Expected, Means, Prefix, Seen};
+use super::{Expected, Means, PrefixCounts, SegmentClass};
 use crate::key::KeyKind;
 use crate::observation::Observation;
 use crate::state::BANKS;
@@ -13,7 +13,7 @@ pub struct ExactReorder {
     /// Expected continuation of a flow and the window of its last segment, by prefix and signature
     /// of the five-tuple.
     flows: BTreeMap<(u64, u32), (Expected, u32)>,
-    banks: [BTreeMap<u64, Prefix>; BANKS],
+    banks: [BTreeMap<u64, PrefixCounts>; BANKS],
     /// Number of windows taken so far.
     windows: u32,
 }
@@ -33,29 +33,30 @@ impl ExactReorder {
                 let (seen, expected) = expected.compare(&packet.segment, known.is_some());
                 let is_new = known.is_none() || window != self.windows;
                 self.flows.insert(flow, (expected, self.windows));
-                let Some(bank) = self.banks.get_mut(bank).filter(|_| seen != Seen::KeepAlive)
+                let Some(bank) =
+                    self.banks.get_mut(bank).filter(|_| seen != SegmentClass::KeepAlive)
                 else {
                     return;
                 };
                 let total = bank
                     .entry(packet.prefix)
-                    .or_insert(Prefix { prefix: packet.prefix, ..Prefix::default() });
+                    .or_insert(PrefixCounts { prefix: packet.prefix, ..PrefixCounts::default() });
                 let packets = u64::from(packet.number());
                 let of = |kind| if seen == kind { packets } else { 0 };
-                *total = total.plus(&Prefix {
+                *total = total.plus(&PrefixCounts {
                     packets,
-                    out_of_order: of(Seen::OutOfOrder),
-                    retransmitted: of(Seen::Retransmitted),
-                    gaps: u64::from(seen == Seen::Gap),
+                    out_of_order: of(SegmentClass::OutOfOrder),
+                    retransmitted: of(SegmentClass::Retransmitted),
+                    gaps: u64::from(seen == SegmentClass::Gap),
                     flows: u64::from(is_new),
-                    ..Prefix::default()
+                    ..PrefixCounts::default()
                 });
             }
         }
     }
 
     /// Returns the counts of a bank in the order of prefixes, and clears it.
-    pub fn take(&mut self, bank: usize) -> Vec<Prefix> {
+    pub fn take(&mut self, bank: usize) -> Vec<PrefixCounts> {
         self.windows += 1;
         self.banks.get_mut(bank).map(core::mem::take).unwrap_or_default().into_values().collect()
     }

@@ -8,7 +8,7 @@ use zerocopy::FromZeros;
 /// Counts of the followed flows of a prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
-pub struct Prefix {
+pub struct PrefixCounts {
     /// Upper bits, and 4 or 6 in the lowest byte; zero if the entry is free.
     pub prefix: u64,
     /// Data segments, except keep-alives.
@@ -27,11 +27,11 @@ pub struct Prefix {
     pub squares: u64,
 }
 
-impl Prefix {
+impl PrefixCounts {
     /// Returns the sum of both.
     #[must_use]
-    pub const fn plus(&self, other: &Prefix) -> Prefix {
-        Prefix {
+    pub const fn plus(&self, other: &PrefixCounts) -> PrefixCounts {
+        PrefixCounts {
             prefix: self.prefix,
             packets: self.packets + other.packets,
             out_of_order: self.out_of_order + other.out_of_order,
@@ -46,30 +46,30 @@ impl Prefix {
 /// Totals by prefix.
 #[derive(PartialEq, Eq, FromZeros)]
 #[repr(C)]
-pub struct WideReorder {
+pub struct ReorderTotals {
     /// Segments of flows that were not followed, as in [`Totals`].
     pub unfollowed: u64,
     /// Segments whose slot another core had locked, as in [`Totals`].
     pub contended: u64,
     /// Followed segments of prefixes without a place, in [`Totals`] or in this sum.
     pub crowded: u64,
-    prefixes: [Prefix; MAX_PREFIXES],
+    prefixes: [PrefixCounts; MAX_PREFIXES],
 }
 
-impl WideReorder {
+impl ReorderTotals {
     /// Returns the prefixes with at least one followed flow.
-    pub fn prefixes(&self) -> impl Iterator<Item = &Prefix> {
+    pub fn prefixes(&self) -> impl Iterator<Item = &PrefixCounts> {
         self.prefixes.iter().filter(|prefix| prefix.prefix != 0)
     }
 
     /// Adds the counts of a prefix. It has the first free place from the one of its hash on.
-    pub fn add(&mut self, other: &Prefix) {
+    pub fn add(&mut self, other: &PrefixCounts) {
         let home =
             (other.prefix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize & (MAX_PREFIXES - 1);
         let (before, from) = self.prefixes.split_at_mut(home);
         let mut places = from.iter_mut().chain(before);
         match places.find(|place| place.prefix == other.prefix || place.prefix == 0) {
-            Some(place) => *place = Prefix { prefix: other.prefix, ..place.plus(other) },
+            Some(place) => *place = PrefixCounts { prefix: other.prefix, ..place.plus(other) },
             None => self.crowded += other.packets,
         }
     }
@@ -93,7 +93,7 @@ impl Total {
 }
 
 impl HostMeasurement for Reorder {
-    type Totals = WideReorder;
+    type Totals = ReorderTotals;
     type Exact = ();
 
     fn clear_core((): &mut (), _: &Settings) {}
@@ -108,13 +108,13 @@ impl HostMeasurement for Reorder {
         }
     }
 
-    fn clear_totals(totals: &mut WideReorder, _: &Settings) {
+    fn clear_totals(totals: &mut ReorderTotals, _: &Settings) {
         totals.zero();
     }
 
-    fn merge_core(_: &mut WideReorder, (): &(), _: &Settings) {}
+    fn merge_core(_: &mut ReorderTotals, (): &(), _: &Settings) {}
 
-    fn merge_shared(totals: &mut WideReorder, shared: &Totals, _: &Settings) {
+    fn merge_shared(totals: &mut ReorderTotals, shared: &Totals, _: &Settings) {
         totals.unfollowed += wide(&shared.unfollowed);
         totals.contended += wide(&shared.contended);
         totals.crowded += wide(&shared.crowded);
@@ -122,7 +122,7 @@ impl HostMeasurement for Reorder {
             let [packets, out_of_order, retransmitted, gaps, flows, squares] =
                 total.counters().map(wide);
             let prefix = total.prefix.load();
-            totals.add(&Prefix {
+            totals.add(&PrefixCounts {
                 prefix,
                 packets,
                 out_of_order,
@@ -134,7 +134,7 @@ impl HostMeasurement for Reorder {
         }
     }
 
-    fn merge_totals(totals: &mut WideReorder, other: &WideReorder, _: &Settings) {
+    fn merge_totals(totals: &mut ReorderTotals, other: &ReorderTotals, _: &Settings) {
         totals.unfollowed += other.unfollowed;
         totals.contended += other.contended;
         totals.crowded += other.crowded;

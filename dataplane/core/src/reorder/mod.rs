@@ -32,7 +32,7 @@
 mod host;
 
 #[cfg(not(target_arch = "bpf"))]
-pub use host::{Prefix, WideReorder};
+pub use host::{PrefixCounts, ReorderTotals};
 #[cfg(not(target_arch = "bpf"))]
 mod exact;
 
@@ -44,11 +44,11 @@ use crate::counter::Sharing;
 use crate::counter::{SharedCounter, SharedWord};
 use crate::hash::Crc32;
 use crate::key::KeyKind;
-use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
-use crate::needs::Needs;
+use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
+use crate::needs::RequiredFields;
 use crate::observation::Observed;
 use crate::packet::Packet;
-use crate::segment::{Segment, Speaks, flags};
+use crate::segment::{Segment, SegmentProtocol, flags};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 /// Most slots, as a power of two.
@@ -154,7 +154,7 @@ impl Settings {
 
 /// Segment to count.
 #[derive(Clone, Copy, Debug)]
-pub struct Data {
+pub struct DataSegment {
     /// Signature of the five-tuple.
     pub signature: u32,
     /// Source prefix: upper bits, and 4 or 6 in the lowest byte.
@@ -223,7 +223,7 @@ pub struct Totals {
 
 /// Class of a segment of a followed flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum SegmentClass {
     First,
     InOrder,
     Gap,
@@ -234,8 +234,8 @@ enum Seen {
 
 /// Outcome of a segment in a table.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Followed {
-    Yes(Seen),
+enum SegmentOutcome {
+    Yes(SegmentClass),
     Contended,
     No,
 }
@@ -268,23 +268,23 @@ impl Expected {
     /// Returns the class of a segment, and the expected continuation after it. `is_known`: whether
     /// `self` belongs to the segment's flow.
     #[inline(always)]
-    fn compare(self, segment: &Segment, is_known: bool) -> (Seen, Expected) {
+    fn compare(self, segment: &Segment, is_known: bool) -> (SegmentClass, Expected) {
         let Expected { next, missing } = self;
         let (sequence, end) = (segment.sequence, segment.end());
         if !is_known {
-            return (Seen::First, Expected { next: end, missing: 0 });
+            return (SegmentClass::First, Expected { next: end, missing: 0 });
         }
         let highest = if before(end, next) { next } else { end };
         let (seen, missing) = if sequence == next {
-            (Seen::InOrder, missing)
+            (SegmentClass::InOrder, missing)
         } else if before(next, sequence) {
-            (Seen::Gap, missing.saturating_add(sequence.wrapping_sub(next)))
+            (SegmentClass::Gap, missing.saturating_add(sequence.wrapping_sub(next)))
         } else if segment.payload <= 1 && sequence.wrapping_add(1) == next {
-            (Seen::KeepAlive, missing)
+            (SegmentClass::KeepAlive, missing)
         } else if missing >= segment.payload {
-            (Seen::OutOfOrder, missing - segment.payload)
+            (SegmentClass::OutOfOrder, missing - segment.payload)
         } else {
-            (Seen::Retransmitted, missing)
+            (SegmentClass::Retransmitted, missing)
         };
         (seen, Expected { next: highest, missing })
     }
@@ -304,7 +304,7 @@ enum Means {
 impl Means {
     #[inline(always)]
     fn of(segment: &Segment) -> Self {
-        if segment.speaks != Speaks::Tcp {
+        if segment.speaks != SegmentProtocol::Tcp {
             Means::Nothing
         } else if segment.flags & flags::SYN != 0 {
             Means::Begins
@@ -320,10 +320,16 @@ impl Slot {
     /// Counts a segment of the flow, or takes the slot for it. With `admits` it may take the slot
     /// from a flow that is not idle, unless the segment is the last one of its own flow.
     #[inline(always)]
-    fn follow(&self, mine: u32, data: &Data, admits: bool, pass: &Pass<'_>) -> (Followed, Cluster) {
+    fn follow(
+        &self,
+        mine: u32,
+        data: &DataSegment,
+        admits: bool,
+        pass: &MeasureContext<'_>,
+    ) -> (SegmentOutcome, Cluster) {
         let word = self.word.load();
         if word == HELD {
-            return (Followed::Contended, Cluster::default());
+            return (SegmentOutcome::Contended, Cluster::default());
         }
         let now = (data.time >> TICK_BITS) as u32;
         // Compared without wrapping: whatever the clock does, the bits of a hash still admit flows.
@@ -331,10 +337,10 @@ impl Slot {
         let is_mine = (word >> 32) as u32 == mine;
         let is_last = data.segment.flags & flags::FIN != 0;
         if !is_mine && !is_idle && (is_last || !admits) {
-            return (Followed::No, Cluster::default());
+            return (SegmentOutcome::No, Cluster::default());
         }
         if !pass.sharing.replace(&self.word, word, HELD) {
-            return (Followed::Contended, Cluster::default());
+            return (SegmentOutcome::Contended, Cluster::default());
         }
         let known = Expected { next: word as u32, missing: self.missing.load() as u32 };
         let (seen, expected) = known.compare(&data.segment, is_mine);
@@ -343,18 +349,18 @@ impl Slot {
         // After the last segment only late ones follow: any flow may take the slot.
         self.until.store(if is_last { 0 } else { now.wrapping_add(IDLE_TICKS) as i32 });
         self.word.publish((u64::from(mine) << 32) | u64::from(expected.next));
-        (Followed::Yes(seen), cluster)
+        (SegmentOutcome::Yes(seen), cluster)
     }
 
     /// Counts late segments of the flow in this window. After silence, which may have been longer
     /// than a window, it starts from zero.
     #[inline(always)]
-    fn count(&self, is_anew: bool, seen: Seen, packets: u32, bank: usize) -> Cluster {
+    fn count(&self, is_anew: bool, seen: SegmentClass, packets: u32, bank: usize) -> Cluster {
         let mark = ((bank as u32) + 1) << 16;
         let before = self.late.load() as u32;
         let is_new = is_anew || before & !0xffff != mark;
         let was = if is_new { 0 } else { before & 0xffff };
-        let sum = was + if seen == Seen::OutOfOrder { packets } else { 0 };
+        let sum = was + if seen == SegmentClass::OutOfOrder { packets } else { 0 };
         let late = if sum > MOST_LATE { MOST_LATE } else { sum };
         self.late.store((mark | late) as i32);
         Cluster { is_new, square: late * late - (was * was) }
@@ -389,7 +395,13 @@ fn admits(hash: u32, log2: u32) -> bool {
 impl Totals {
     /// Counts a segment.
     #[inline(always)]
-    pub fn count(&self, settings: &Settings, flows: &Flows, pass: &Pass<'_>, data: &Data) {
+    pub fn count(
+        &self,
+        settings: &Settings,
+        flows: &Flows,
+        pass: &MeasureContext<'_>,
+        data: &DataSegment,
+    ) {
         let segment = &data.segment;
         let means = Means::of(segment);
         if means == Means::Nothing {
@@ -413,28 +425,28 @@ impl Totals {
             return;
         }
         let random = data.signature ^ Crc32::of_number(segment.sequence);
-        let (mut followed, mut cluster) = (Followed::No, Cluster::default());
+        let (mut followed, mut cluster) = (SegmentOutcome::No, Cluster::default());
         if is_hybrid {
             (followed, cluster) = large.follow(mine, data, admits(random, LARGE_ADMITS_LOG2), pass);
-            if followed == Followed::Yes(Seen::First) {
+            if followed == SegmentOutcome::Yes(SegmentClass::First) {
                 bucket.forget(mine, pass.sharing);
             }
         }
-        if followed == Followed::No {
+        if followed == SegmentOutcome::No {
             let random = random << LARGE_ADMITS_LOG2;
             (followed, cluster) =
                 bucket.follow(mine, data, admits(random, SAMPLING_ADMITS_LOG2), pass);
         }
         let packets = data.packets as i32;
         match followed {
-            Followed::Yes(Seen::KeepAlive) => {}
-            Followed::Yes(seen) => {
+            SegmentOutcome::Yes(SegmentClass::KeepAlive) => {}
+            SegmentOutcome::Yes(seen) => {
                 self.add(data.prefix, places, seen, cluster, packets, pass.sharing)
             }
-            Followed::Contended => {
+            SegmentOutcome::Contended => {
                 pass.sharing.add(&self.contended, packets);
             }
-            Followed::No => {
+            SegmentOutcome::No => {
                 pass.sharing.add(&self.unfollowed, packets);
             }
         }
@@ -445,7 +457,7 @@ impl Totals {
         &self,
         prefix: u64,
         places: u32,
-        seen: Seen,
+        seen: SegmentClass,
         cluster: Cluster,
         packets: i32,
         sharing: Sharing,
@@ -466,17 +478,17 @@ impl Totals {
             sharing.add(&total.flows, 1);
         }
         match seen {
-            Seen::Gap => {
+            SegmentClass::Gap => {
                 sharing.add(&total.gaps, 1);
             }
-            Seen::OutOfOrder => {
+            SegmentClass::OutOfOrder => {
                 sharing.add(&total.out_of_order, packets);
                 sharing.add(&total.squares, cluster.square as i32);
             }
-            Seen::Retransmitted => {
+            SegmentClass::Retransmitted => {
                 sharing.add(&total.retransmitted, packets);
             }
-            Seen::First | Seen::InOrder | Seen::KeepAlive => {}
+            SegmentClass::First | SegmentClass::InOrder | SegmentClass::KeepAlive => {}
         }
     }
 
@@ -522,8 +534,8 @@ impl Measurement for Reorder {
     }
 
     #[inline(always)]
-    fn needs(_: &Settings) -> Needs {
-        Needs::TIME.and(Needs::SEGMENT)
+    fn needs(_: &Settings) -> RequiredFields {
+        RequiredFields::TIME.and(RequiredFields::SEGMENT)
     }
 
     #[inline(always)]
@@ -532,28 +544,28 @@ impl Measurement for Reorder {
     }
 
     #[inline(always)]
-    fn used(settings: &Settings) -> Used {
+    fn used(settings: &Settings) -> UsedBytes {
         if !Self::is_on(settings) {
-            return Used::default();
+            return UsedBytes::default();
         }
         let slots = 1_usize << settings.slots_log2;
-        Used {
+        UsedBytes {
             shared: size_of::<Totals>(),
             shared_lasting: slots * size_of::<Slot>(),
-            ..Used::default()
+            ..UsedBytes::default()
         }
     }
 
     #[inline(always)]
     fn measure<P: Packets>(
         settings: &Settings,
-        parts: Parts<'_, Self>,
-        pass: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        pass: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
         let settings = *settings;
         for packet in packets.each() {
-            let data = Data {
+            let data = DataSegment {
                 signature: packet.by(KeyKind::FiveTuple),
                 prefix: packet.prefix,
                 segment: packet.segment,

@@ -8,7 +8,7 @@ use zerocopy::FromZeros;
 /// Totals of packets and bytes by bucket.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
-pub struct WideSizes {
+pub struct SizesTotals {
     /// Packets by bucket.
     pub packets: [u64; BUCKETS],
     /// Sums of [`Bucket::excess`].
@@ -17,7 +17,7 @@ pub struct WideSizes {
     pub full: u64,
 }
 
-impl WideSizes {
+impl SizesTotals {
     /// Adds the counters of a bucket.
     pub fn add(&mut self, index: usize, bucket: Bucket) {
         if let (Some(packets), Some(excess)) =
@@ -49,22 +49,22 @@ impl ExactSizes {
 }
 
 impl HostMeasurement for Sizes {
-    type Totals = WideSizes;
+    type Totals = SizesTotals;
     type Exact = ExactSizes;
 
     fn clear_core(sizes: &mut Sizes, _: &Settings) {
         sizes.zero();
     }
 
-    fn clear_totals(totals: &mut WideSizes, _: &Settings) {
+    fn clear_totals(totals: &mut SizesTotals, _: &Settings) {
         totals.zero();
     }
 
-    fn merge_core(totals: &mut WideSizes, sizes: &Sizes, _: &Settings) {
+    fn merge_core(totals: &mut SizesTotals, sizes: &Sizes, _: &Settings) {
         sizes.buckets().iter().enumerate().for_each(|(index, bucket)| totals.add(index, *bucket));
     }
 
-    fn merge_totals(totals: &mut WideSizes, other: &WideSizes, _: &Settings) {
+    fn merge_totals(totals: &mut SizesTotals, other: &SizesTotals, _: &Settings) {
         let add = |(mine, theirs): (&mut u64, &u64)| *mine += theirs;
         totals.packets.iter_mut().zip(&other.packets).for_each(add);
         totals.excess.iter_mut().zip(&other.excess).for_each(add);
@@ -81,7 +81,7 @@ impl HostMeasurement for Sizes {
     }
 
     fn for_each_counter(
-        totals: &WideSizes,
+        totals: &SizesTotals,
         _: &Settings,
         visit: &mut dyn FnMut(&'static str, &[u64]),
     ) {

@@ -10,11 +10,13 @@
 mod host;
 
 #[cfg(not(target_arch = "bpf"))]
-pub use host::{ExactSizes, WideSizes};
+pub use host::{ExactSizes, SizesTotals};
 
 use crate::arrival::Packets;
 use crate::key::KeyKind;
-use crate::measurement::{MAX_KEYS, Measurement, OnOff, Parts, Pass, Used};
+use crate::measurement::{
+    MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, Toggle, UsedBytes,
+};
 use crate::observation::Observed;
 use zerocopy::FromZeros;
 
@@ -30,7 +32,7 @@ const ROOM: usize = 1024;
 const LINEAR_BITS: u32 = 7;
 
 /// The measurement has no options beside on and off.
-pub type Settings = OnOff;
+pub type Settings = Toggle;
 
 /// Returns the bucket of a length; the last one for lengths above [`MAX_LENGTH`].
 #[inline(always)]
@@ -122,15 +124,15 @@ impl Measurement for Sizes {
     }
 
     #[inline(always)]
-    fn used(settings: &Settings) -> Used {
-        Used { own: if settings.on { size_of::<Sizes>() } else { 0 }, ..Used::default() }
+    fn used(settings: &Settings) -> UsedBytes {
+        UsedBytes { own: if settings.on { size_of::<Sizes>() } else { 0 }, ..UsedBytes::default() }
     }
 
     #[inline(always)]
     fn measure<P: Packets>(
         _: &Settings,
-        parts: Parts<'_, Self>,
-        _: &Pass<'_>,
+        parts: MeasurementMemory<'_, Self>,
+        _: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
         for packet in packets.each() {

@@ -12,7 +12,7 @@
 //! the packets of one frame.
 //!
 //! [`Sketch`] is the memory of one core, and [`SharedSketch`] that of all cores. Both are added up
-//! over cores, interfaces and windows in the 64-bit counters of [`WideSketch`].
+//! over cores, interfaces and windows in the 64-bit counters of [`SketchTotals`].
 
 mod per_core;
 mod rows;
@@ -22,7 +22,7 @@ mod wide;
 pub use crate::grid::MAX_CELLS;
 pub use per_core::Sketch;
 pub use shared::SharedSketch;
-pub use wide::{RowEstimate, WideSketch};
+pub use wide::{RowEstimate, SketchTotals};
 
 use crate::branchless;
 use crate::grid::Grid;

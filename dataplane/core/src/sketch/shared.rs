@@ -1,7 +1,7 @@
 //! Counters that several cores count in.
 
 use super::rows::{RowValues, for_each_row};
-use super::{MAX_CELLS, SketchKind, WideSketch, room_for};
+use super::{MAX_CELLS, SketchKind, SketchTotals, room_for};
 use crate::counter::{SharedCounter, Sharing};
 use crate::grid::Grid;
 use crate::hash::Tabulation;
@@ -91,7 +91,7 @@ impl SharedSketch {
     }
 
     /// Adds the counters in use to another sketch.
-    pub fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Grid) {
+    pub fn merge_into(&self, sketch: &mut SketchTotals, kind: SketchKind, shape: Grid) {
         for (index, cell) in self.cells.iter().take(shape.cells()).enumerate() {
             sketch.add(kind, index, cell.load());
         }

@@ -10,13 +10,13 @@ use zerocopy::FromZeros;
 /// would take 2^32 full counters.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
-pub struct WideSketch {
+pub struct SketchTotals {
     cells: [i64; MAX_CELLS],
     /// One bit per counter, set if one of its summands is full.
     full: [u64; MAX_CELLS >> 6],
 }
 
-impl Default for WideSketch {
+impl Default for SketchTotals {
     fn default() -> Self {
         Self::new()
     }
@@ -31,11 +31,11 @@ pub struct RowEstimate {
     pub full: bool,
 }
 
-impl WideSketch {
+impl SketchTotals {
     /// Creates a sketch of zeros.
     #[must_use]
     pub const fn new() -> Self {
-        WideSketch { cells: [0; MAX_CELLS], full: [0; MAX_CELLS >> 6] }
+        SketchTotals { cells: [0; MAX_CELLS], full: [0; MAX_CELLS >> 6] }
     }
 
     /// Adds a counter of a core or a device.
@@ -73,7 +73,7 @@ impl WideSketch {
 
     /// Adds the counters of another sketch. A counter that is full in either one is full in the
     /// sum.
-    pub fn unite(&mut self, other: &WideSketch, shape: Grid) {
+    pub fn unite(&mut self, other: &SketchTotals, shape: Grid) {
         for (mine, theirs) in self.cells.iter_mut().zip(other.cells(shape)) {
             *mine += theirs;
         }

@@ -71,7 +71,7 @@ fn tunnelled(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
 }
 
 /// Records a frame with the constants of the settings.
-fn record(writer: &mut BatchWriter<'_>, settings: &Settings, frame: &Frame<'_>) {
+fn record(writer: &mut BatchWriter<'_>, settings: &Settings, frame: &PortFrame<'_>) {
     let (key, hash) = (settings.cardinality.key, settings.hash);
     match (hash == HashMode::Keyed, settings.headers.inner) {
         (false, false) => writer.record::<false, false>(key, frame),
@@ -128,7 +128,7 @@ fn batches_of_any_length_give_the_bits_that_packets_one_by_one_give() {
                     bytes.as_slice(),
                     Arrival::new(wire_length, 0),
                 );
-                let frame = Frame { bytes, wire_length, timestamp: 0, link: *link };
+                let frame = PortFrame { bytes, wire_length, timestamp: 0, link: *link };
                 record(&mut writer, &settings, &frame);
             }
             writer.finish();
@@ -214,7 +214,7 @@ fn keys_give_the_same_bits<const N: usize>(settings: Settings, instructions: Ins
         else {
             continue;
         };
-        let frame = Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet };
+        let frame = PortFrame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet };
         record(&mut writer, &settings, &frame);
         let key =
             cardinality.key.extract(&packet, cardinality.key.transport(bytes.as_slice(), &packet));
@@ -278,7 +278,7 @@ fn every_level_is_found() {
             // Twice, to fill the vectors.
             for _ in 0..2 {
                 let (wire_length, timestamp, link) = (60, 0, Link::Ethernet);
-                let frame = Frame { bytes: &bytes, wire_length, timestamp, link };
+                let frame = PortFrame { bytes: &bytes, wire_length, timestamp, link };
                 record(&mut writer, &settings, &frame);
             }
         }

@@ -1,7 +1,7 @@
 //! Port for frames supplied by the embedding program, and for tests that know every packet.
 
-use super::{Frame, Port, Ports, Received, Source, WorkerConfig};
-use crate::poll::gate::{Gate, Pace};
+use super::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
+use crate::poll::gate::{Pace, WorkerBarrier};
 use crossbeam::channel::{Receiver, Sender, TryRecvError, unbounded};
 use crossbeam::sync::WaitGroup;
 use flowgauge_core::Link;
@@ -35,13 +35,13 @@ struct Batch {
 
 struct Shared;
 
-impl Source for Shared {}
+impl PortSource for Shared {}
 
 /// Creates ports that take batches from an [`Injector`]; each batch goes to any idle worker.
 #[must_use]
 pub fn frames(workers: usize) -> (Injector, Ports<FramesPort>) {
     let (sender, receiver) = unbounded();
-    let gate = Arc::new(Gate::new(Pace::Open));
+    let gate = Arc::new(WorkerBarrier::new(Pace::Open));
     let port = || FramesPort { batches: receiver.clone(), gate: Arc::clone(&gate) };
     let ports = (0..workers).map(|_| port()).collect();
     let injector = Injector { batches: sender, gate: Arc::clone(&gate) };
@@ -51,7 +51,7 @@ pub fn frames(workers: usize) -> (Injector, Ports<FramesPort>) {
 /// Sending end; dropping it ends the traffic.
 pub struct Injector {
     batches: Sender<Batch>,
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
 }
 
 impl Injector {
@@ -77,11 +77,11 @@ impl Injector {
 /// One worker's receiving end.
 pub struct FramesPort {
     batches: Receiver<Batch>,
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
 }
 
 impl Port for FramesPort {
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let batch = match self.batches.try_recv() {
             Ok(batch) => batch,
             Err(TryRecvError::Empty) => return Received::Idle,
@@ -91,7 +91,12 @@ impl Port for FramesPort {
             }
         };
         for OwnedFrame { bytes, wire_length, timestamp, link } in batch.frames.iter() {
-            sink(Frame { bytes, wire_length: *wire_length, timestamp: *timestamp, link: *link });
+            sink(PortFrame {
+                bytes,
+                wire_length: *wire_length,
+                timestamp: *timestamp,
+                link: *link,
+            });
         }
         Received::Frames
     }

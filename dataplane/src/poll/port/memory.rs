@@ -1,7 +1,7 @@
 //! Port on frames in memory that are a function of their number.
 
-use super::{Frame, Port, Ports, Received, Source, WorkerConfig};
-use crate::poll::gate::{Busy, Gate, Pace};
+use super::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
+use crate::poll::gate::{BatchGuard, Pace, WorkerBarrier};
 use flowgauge_core::Link;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,11 +36,11 @@ pub trait NumberedFrames: Send + Sync {
 struct Shared {
     /// Number of the next packet.
     next: Mutex<u64>,
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
     frames: Arc<dyn NumberedFrames>,
 }
 
-impl Source for Shared {
+impl PortSource for Shared {
     fn progress(&self) -> Option<(u64, u64)> {
         let done = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.frames.packets().map(|packets| (done, packets))
@@ -51,7 +51,7 @@ impl Source for Shared {
 #[must_use]
 pub fn memory(frames: Arc<dyn NumberedFrames>, workers: usize, pace: Pace) -> Ports<MemoryPort> {
     let pace = if frames.is_timed() { pace } else { Pace::Open };
-    let gate = Arc::new(Gate::new(pace));
+    let gate = Arc::new(WorkerBarrier::new(pace));
     let interface = frames.name();
     let shared = Arc::new(Shared { next: Mutex::new(0), gate: Arc::clone(&gate), frames });
     let port = || MemoryPort {
@@ -61,7 +61,7 @@ pub fn memory(frames: Arc<dyn NumberedFrames>, workers: usize, pace: Pace) -> Po
     };
     Ports {
         ports: (0..workers).map(|_| port()).collect(),
-        source: Arc::clone(&shared) as Arc<dyn Source>,
+        source: Arc::clone(&shared) as Arc<dyn PortSource>,
         gate,
         interface,
     }
@@ -75,19 +75,19 @@ pub struct MemoryPort {
     shared: Arc<Shared>,
 }
 
-enum Claim<'a> {
-    Packets(Range<u64>, Busy<'a>),
+enum ClaimedFrames<'a> {
+    Packets(Range<u64>, BatchGuard<'a>),
     Nothing(Received),
 }
 
 impl Shared {
-    fn claim(&self) -> Claim<'_> {
+    fn claim(&self) -> ClaimedFrames<'_> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let first = *next;
         let left = self.frames.packets().map_or(u64::MAX, |packets| packets.saturating_sub(first));
         if left == 0 {
             self.gate.end();
-            return Claim::Nothing(Received::Ended);
+            return ClaimedFrames::Nothing(Received::Ended);
         }
         let limit = self.gate.limit(0);
         let mut batch = left.min(BATCH);
@@ -97,12 +97,12 @@ impl Shared {
         }
         if batch == 0 {
             self.gate.block(self.frames.timestamp(first), limit);
-            return Claim::Nothing(Received::Idle);
+            return ClaimedFrames::Nothing(Received::Idle);
         }
         *next += batch;
         let mut busy = self.gate.begin();
         busy.last = Some(self.frames.timestamp(*next - 1));
-        Claim::Packets(first..*next, busy)
+        ClaimedFrames::Packets(first..*next, busy)
     }
 }
 
@@ -118,10 +118,10 @@ fn partition_point(most: u64, holds: impl Fn(&u64) -> bool) -> u64 {
 }
 
 impl Port for MemoryPort {
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let (packets, _busy) = match self.shared.claim() {
-            Claim::Packets(packets, busy) => (packets, busy),
-            Claim::Nothing(received) => return received,
+            ClaimedFrames::Packets(packets, busy) => (packets, busy),
+            ClaimedFrames::Nothing(received) => return received,
         };
         let generated = &*self.shared.frames;
         let length = self.pool.len() / POOL;
@@ -131,7 +131,12 @@ impl Port for MemoryPort {
                 (&mut self.pool[..count * length], &mut self.timestamps[..count]);
             generated.fill(first, frames, timestamps);
             for (bytes, &timestamp) in frames.chunks_exact(length).zip(&*timestamps) {
-                sink(Frame { bytes, wire_length: length as u32, timestamp, link: Link::Ethernet });
+                sink(PortFrame {
+                    bytes,
+                    wire_length: length as u32,
+                    timestamp,
+                    link: Link::Ethernet,
+                });
             }
         }
         Received::Frames

@@ -1,7 +1,7 @@
 //! Ports: sources of frames for poll-mode workers.
 //!
 //! A function such as [`pcap`], [`memory`] or [`frames`] opens a source and returns [`Ports`]: one
-//! [`Port`] per worker, with the [`Source`] and the gate that all of them share. A worker calls
+//! [`Port`] per worker, with the [`PortSource`] and the gate that all of them share. A worker calls
 //! [`Port::receive`] for batches and [`Port::wait`] when it has none; the controller asks the
 //! source for losses, warnings and progress.
 //!
@@ -32,7 +32,7 @@ pub use crate::outlet::Outlet;
 pub use super::worker_config::WorkerConfig;
 
 use crate::losses::Losses;
-use crate::tally::Tally;
+use crate::tally::CountRange;
 use flowgauge_core::Link;
 use std::sync::Arc;
 use std::thread;
@@ -40,7 +40,7 @@ use std::time::Duration;
 
 /// A frame to be counted.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
+pub struct PortFrame<'a> {
     /// The captured bytes.
     pub bytes: &'a [u8],
     /// Length on the wire, in bytes.
@@ -69,7 +69,7 @@ pub trait Port: Send + 'static {
     const SIGNALS: bool = false;
 
     /// Passes the available frames, up to one batch, to `sink`. Never waits.
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received;
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received;
 
     /// Waits for frames, at most for `most`. Ends early when the [waker](Self::waker) is called or,
     /// without a waker, when this thread is unparked. May end spuriously.
@@ -92,7 +92,7 @@ pub trait Port: Send + 'static {
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// State shared by all ports of one source.
-pub trait Source: Send + Sync {
+pub trait PortSource: Send + Sync {
     /// Returns the packets lost before they reached a port, since the start.
     fn losses(&self) -> Losses {
         Losses::default()
@@ -103,7 +103,7 @@ pub trait Source: Send + Sync {
 
     /// Returns the packets that the device received up to the end of the last window; see
     /// [`Dataplane::received`](crate::Dataplane::received).
-    fn received(&self) -> Option<Tally> {
+    fn received(&self) -> Option<CountRange> {
         None
     }
 
@@ -135,9 +135,9 @@ pub struct Ports<P> {
     /// One port per worker.
     pub ports: Vec<P>,
     /// The source of all ports.
-    pub source: Arc<dyn Source>,
+    pub source: Arc<dyn PortSource>,
     /// The gate that limits the traffic.
-    pub gate: Arc<super::Gate>,
+    pub gate: Arc<super::WorkerBarrier>,
     /// Name of the source in outputs.
     pub interface: String,
 }

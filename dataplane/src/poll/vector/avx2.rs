@@ -9,7 +9,7 @@
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
 )]
 
-use super::Column;
+use super::KeyWords;
 use super::changes::{self, OfHalf};
 use super::{RegisterUpdates, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation};
@@ -58,7 +58,7 @@ impl Vectors for Avx2 {
 
     fn split(
         &self,
-        columns: &[Column],
+        columns: &[KeyWords],
         groups: usize,
         tabulation: &Tabulation,
         updates: &mut RegisterUpdates,
@@ -115,7 +115,7 @@ impl Avx2 {
     }
 
     /// Computes signatures: whole ones where they are the hashes, otherwise halves.
-    fn signatures(&self, columns: &[Column], groups: usize, updates: &mut RegisterUpdates) {
+    fn signatures(&self, columns: &[KeyWords], groups: usize, updates: &mut RegisterUpdates) {
         // SAFETY: `new` has checked for every instruction of these functions.
         unsafe {
             match self.key_bytes {
@@ -178,7 +178,7 @@ impl Avx2 {
     #[target_feature(enable = "avx2")]
     fn signatures_of<const BYTES: usize>(
         &self,
-        columns: &[Column],
+        columns: &[KeyWords],
         groups: usize,
         updates: &mut RegisterUpdates,
     ) {
@@ -243,7 +243,7 @@ impl Avx2 {
 /// in all four.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn planes(column: &Column, group: usize) -> [__m256i; 4] {
+fn planes(column: &KeyWords, group: usize) -> [__m256i; 4] {
     let by_place = _mm256_setr_epi8(
         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10,
         14, 3, 7, 11, 15,

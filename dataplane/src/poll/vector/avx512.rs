@@ -9,7 +9,7 @@
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
 )]
 
-use super::{CAPACITY, Column};
+use super::{CAPACITY, KeyWords};
 use super::{RegisterUpdates, Vectors, changes};
 use flowgauge_core::{HashMode, Precision, Tabulation};
 use std::arch::is_x86_feature_detected;
@@ -65,7 +65,7 @@ impl Vectors for Avx512 {
 
     fn split(
         &self,
-        columns: &[Column],
+        columns: &[KeyWords],
         groups: usize,
         _: &Tabulation,
         updates: &mut RegisterUpdates,
@@ -110,7 +110,7 @@ impl Avx512 {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512vbmi,gfni")]
     fn split_words<const USED: usize, const TABULATED: bool>(
         &self,
-        columns: &[Column],
+        columns: &[KeyWords],
         groups: usize,
         updates: &mut RegisterUpdates,
     ) {
@@ -191,7 +191,7 @@ impl Avx512 {
 /// in all four.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn planes(column: &Column, group: usize) -> [__m512i; 4] {
+fn planes(column: &KeyWords, group: usize) -> [__m512i; 4] {
     let by_place =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     let mut words = [_mm512_setzero_si512(); 4];

@@ -9,7 +9,7 @@
 )]
 
 use super::changes::{self, OfHalf};
-use super::{CAPACITY, Column};
+use super::{CAPACITY, KeyWords};
 use super::{RegisterUpdates, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation};
 use std::arch::aarch64::{
@@ -46,7 +46,7 @@ impl Vectors for Neon {
 
     fn split(
         &self,
-        columns: &[Column],
+        columns: &[KeyWords],
         groups: usize,
         tabulation: &Tabulation,
         updates: &mut RegisterUpdates,
@@ -93,7 +93,7 @@ impl Neon {
     #[target_feature(enable = "neon")]
     fn signatures<const BYTES: usize>(
         &self,
-        columns: &[Column],
+        columns: &[KeyWords],
         groups: usize,
         signatures: &mut [u32; CAPACITY],
     ) {
@@ -140,7 +140,7 @@ impl Neon {
 /// Returns the first, second, third and fourth bytes of a group's words.
 #[inline]
 #[target_feature(enable = "neon")]
-fn planes(column: &Column, group: usize) -> [uint8x16_t; 4] {
+fn planes(column: &KeyWords, group: usize) -> [uint8x16_t; 4] {
     let words: &[u32; GROUP] = &column.as_chunks().0[group];
     // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of
     // integers, without padding.

@@ -5,12 +5,12 @@ mod staggered;
 pub(in crate::tofino) use staggered::Staggered;
 
 use super::{
-    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement,
-    TableContents, hash, names,
+    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, StatedSettings,
+    SwitchMeasurement, TableContents, hash, names,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, WideBank};
+use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Cardinality;
 const SWITCH: &str = "FLOWGAUGE_CARDINALITY";
@@ -27,7 +27,7 @@ const LEVEL: &str = "level";
 
 pub(super) struct Cardinality;
 
-impl OnSwitch for Cardinality {
+impl SwitchMeasurement for Cardinality {
     fn kind(&self) -> (MeasurementKind, &'static str) {
         (KIND, SWITCH)
     }
@@ -45,7 +45,7 @@ impl OnSwitch for Cardinality {
         cardinality.mode as u32
     }
 
-    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+    fn read(&self, program: &StatedSettings, settings: &mut Settings) -> Result<(), Failure> {
         let modes = [Mode::Windowed, Mode::Staggered];
         let precision = Precision::new(program.bits(PRECISION)?);
         settings.hash = program.one_of(HASH, HashMode::PUBLIC, |hash| hash as u32)?;
@@ -106,8 +106,8 @@ impl OnSwitch for Cardinality {
     fn merge(
         &self,
         Settings { cardinality, .. }: &Settings,
-        arrays: &[Cells],
-        bank: &mut WideBank,
+        arrays: &[BankCells],
+        bank: &mut WindowTotals,
     ) -> usize {
         let levels = bank.cardinality.levels_mut(cardinality.precision);
         for pipe in arrays.iter().flatten() {

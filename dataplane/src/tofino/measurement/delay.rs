@@ -6,35 +6,36 @@ mod samples;
 pub(in crate::tofino) use samples::Samples;
 
 use super::{
-    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement,
-    TableContents, hash, names,
+    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, StatedSettings,
+    SwitchMeasurement, TableContents, hash, names,
 };
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, least};
-use flowgauge_core::delay::prefixes::{self, Owned, Owner};
+use flowgauge_core::delay::prefixes::{self, Owner, PrefixOwner};
 use flowgauge_core::delay::weights::{CLASS_BITS, Weight, weights};
 use flowgauge_core::delay::{
-    self, Admission, Algorithm, Counts, Directions, EXPIRING_BITS, FRIDGES, Kind, Kinds,
+    self, Admission, Algorithm, Counts, DelayKind, Directions, EXPIRING_BITS, FRIDGES, Kinds,
     MAX_ADMIT_BITS,
 };
-use flowgauge_core::{BANKS, MeasurementKind, Settings, WideBank};
+use flowgauge_core::{BANKS, MeasurementKind, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Delay;
 /// Kinds that a program can measure, with their definitions.
-const KINDS: [(Kind, &str); 7] = [
-    (Kind::TcpHandshake, "FLOWGAUGE_DELAY_TCP_HANDSHAKE"),
-    (Kind::TcpData, "FLOWGAUGE_DELAY_TCP_DATA"),
-    (Kind::TcpDuration, "FLOWGAUGE_DELAY_TCP_DURATION"),
-    (Kind::TcpTimestamps, "FLOWGAUGE_DELAY_TCP_TIMESTAMPS"),
-    (Kind::Dns, "FLOWGAUGE_DELAY_DNS"),
-    (Kind::Icmp, "FLOWGAUGE_DELAY_ICMP"),
-    (Kind::QuicSpin, "FLOWGAUGE_DELAY_QUIC_SPIN"),
+const KINDS: [(DelayKind, &str); 7] = [
+    (DelayKind::TcpHandshake, "FLOWGAUGE_DELAY_TCP_HANDSHAKE"),
+    (DelayKind::TcpData, "FLOWGAUGE_DELAY_TCP_DATA"),
+    (DelayKind::TcpDuration, "FLOWGAUGE_DELAY_TCP_DURATION"),
+    (DelayKind::TcpTimestamps, "FLOWGAUGE_DELAY_TCP_TIMESTAMPS"),
+    (DelayKind::Dns, "FLOWGAUGE_DELAY_DNS"),
+    (DelayKind::Icmp, "FLOWGAUGE_DELAY_ICMP"),
+    (DelayKind::QuicSpin, "FLOWGAUGE_DELAY_QUIC_SPIN"),
 ];
 /// Kinds whose slots retain the answered value. With expiry, such a slot would need three
 /// comparisons, and a switch makes two.
-const STAYING: [Kind; 2] = [Kind::TcpTimestamps, Kind::QuicSpin];
+const STAYING: [DelayKind; 2] = [DelayKind::TcpTimestamps, DelayKind::QuicSpin];
 /// Kinds that a program can only measure alone.
-const ALONE: [Kind; 3] = [Kind::TcpDuration, Kind::TcpTimestamps, Kind::QuicSpin];
+const ALONE: [DelayKind; 3] =
+    [DelayKind::TcpDuration, DelayKind::TcpTimestamps, DelayKind::QuicSpin];
 const ALGORITHM: &str = "FLOWGAUGE_DELAY_ALGORITHM";
 const SLOT_BITS: &str = "FLOWGAUGE_DELAY_SLOT_BITS";
 /// Maximum total slots of the kinds in a table, as a power of two.
@@ -99,7 +100,7 @@ const HALVES: [&str; 2] = ["low", "high"];
 
 pub(super) struct Delay;
 
-impl OnSwitch for Delay {
+impl SwitchMeasurement for Delay {
     fn kind(&self) -> (MeasurementKind, &'static str) {
         (KIND, "FLOWGAUGE_DELAY")
     }
@@ -130,8 +131,8 @@ impl OnSwitch for Delay {
                 "a port does not say which direction is which; name our own addresses (--delay-local)",
             ));
         }
-        if delay.asks_addresses() && delay.kinds.has(Kind::TcpDuration) {
-            let name = Kind::TcpDuration.name();
+        if delay.asks_addresses() && delay.kinds.has(DelayKind::TcpDuration) {
+            let name = DelayKind::TcpDuration.name();
             return Err(Failure::program(format!(
                 "it measures {name} of all groups and directions together: either end closes a connection"
             )));
@@ -156,7 +157,7 @@ impl OnSwitch for Delay {
 
     fn read(
         &self,
-        program: &Statement,
+        program: &StatedSettings,
         Settings { delay, .. }: &mut Settings,
     ) -> Result<(), Failure> {
         for (kind, definition) in KINDS {
@@ -179,7 +180,7 @@ impl OnSwitch for Delay {
 
     fn layout(&self, Settings { delay, .. }: &Settings) -> Layout {
         let delay = *delay;
-        let has = |(kind, definition): &(Kind, &'static str)| {
+        let has = |(kind, definition): &(DelayKind, &'static str)| {
             (*definition, u32::from(delay.kinds.has(*kind)))
         };
         let mut definitions: Vec<_> = KINDS.iter().map(has).collect();
@@ -190,7 +191,7 @@ impl OnSwitch for Delay {
             (LOCAL, u32::from(delay.directions == Directions::Local)),
         ]);
         definitions.extend(delay.samples.then_some((samples::DEFINITION, 1)));
-        let kinds: Vec<&str> = delay.kinds.each().map(Kind::name).collect();
+        let kinds: Vec<&str> = delay.kinds.each().map(DelayKind::name).collect();
         let per_count = delay.labels() << kind_bits(delay.kinds);
         let per_bank = (per_count * delay.fridges()) << BUCKET_BITS;
         let mut arrays: Vec<Array> = COUNTS
@@ -200,7 +201,7 @@ impl OnSwitch for Delay {
         arrays.push(Array::new(DELAYS.to_owned(), per_bank, &SAMPLES));
         let mut tables: Vec<MatchTable> = Vec::new();
         // An edge of the spin bit is both request and answer.
-        let requests = if delay.kinds.has(Kind::QuicSpin) { 1 } else { REQUESTS.len() };
+        let requests = if delay.kinds.has(DelayKind::QuicSpin) { 1 } else { REQUESTS.len() };
         for request in REQUESTS.into_iter().take(requests) {
             tables.extend(hash::tabulation(format!("{request}.tabulation")));
             tables.push(admission(request, delay));
@@ -220,11 +221,11 @@ impl OnSwitch for Delay {
         ));
         if delay.algorithm == Algorithm::Expiry {
             arrays.push(Array::new(REFUSED.to_owned(), per_count, &HALVES));
-            let tick = delay.kinds.each().next().map_or(0, Kind::tick_bits);
+            let tick = delay.kinds.each().next().map_or(0, DelayKind::tick_bits);
             let age = (delay.expiry_ns >> tick).cast_signed();
             // Either end may close a connection, so there is one table.
             let number =
-                if delay.kinds.has(Kind::TcpDuration) { AGES.len() / 2 } else { AGES.len() };
+                if delay.kinds.has(DelayKind::TcpDuration) { AGES.len() / 2 } else { AGES.len() };
             tables.extend(
                 AGES.into_iter()
                     .take(number)
@@ -256,8 +257,8 @@ impl OnSwitch for Delay {
     fn merge(
         &self,
         Settings { delay, .. }: &Settings,
-        arrays: &[Cells],
-        bank: &mut WideBank,
+        arrays: &[BankCells],
+        bank: &mut WindowTotals,
     ) -> usize {
         let Some(([requests, admitted, backward], [delays, sums @ ..])) =
             arrays.split_first_chunk()
@@ -267,7 +268,7 @@ impl OnSwitch for Delay {
         for (count, cells) in
             bank.delay.counts.iter_mut().enumerate().take(delay.kinds.number() * delay.labels())
         {
-            let of = |array: &Cells| {
+            let of = |array: &BankCells| {
                 array
                     .iter()
                     .filter_map(|pipe| pipe.get(count))
@@ -329,10 +330,10 @@ impl DesiredState {
     pub(in crate::tofino) fn admission(
         &self,
         bank: usize,
-        kind: Kind,
+        kind: DelayKind,
         settings: &delay::Settings,
     ) -> Admission {
-        let of = |(of, admission): &(Kind, Admission)| (*of == kind).then_some(*admission);
+        let of = |(of, admission): &(DelayKind, Admission)| (*of == kind).then_some(*admission);
         let set = self.admissions.get(bank).and_then(|bank| bank.iter().find_map(of));
         set.unwrap_or(Admission { kept: settings.admit_log2, counted: settings.admit_log2 })
     }
@@ -341,8 +342,8 @@ impl DesiredState {
 /// Stores the shares that a bank was counted with, if they follow the traffic.
 pub(in crate::tofino) fn set_shares(
     Settings { delay, .. }: &Settings,
-    admissions: &[(Kind, Admission)],
-    bank: &mut WideBank,
+    admissions: &[(DelayKind, Admission)],
+    bank: &mut WindowTotals,
 ) {
     if !delay.follows {
         return;
@@ -411,7 +412,7 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
     let filling = move |desired: &DesiredState| {
         if delay.follows {
             // The same keys whatever the shares, so that a change modifies only actions.
-            let entry = |bank: usize, rank: usize, kind: Kind, zeros: u8| {
+            let entry = |bank: usize, rank: usize, kind: DelayKind, zeros: u8| {
                 let Admission { kept, counted } = desired.admission(bank, kind, &delay);
                 let data = [kept, counted].map(|share| vec![u8::from(zeros >= share)]).to_vec();
                 (key(Some((bank, rank)), zeros.into(), u32::from(MAX_ADMIT_BITS - zeros)), data)
@@ -450,7 +451,7 @@ fn owners(name: &str, action: &str, is_v4: bool, delay: delay::Settings) -> Matc
     let group = (delay.groups_log2 > 0).then_some((GROUP, u32::from(delay.groups_log2)));
     let side = (delay.directions == Directions::Local).then_some((IS_LOCAL, 1));
     let filling = move |desired: &DesiredState| {
-        let entry = |owned: &Owned| {
+        let entry = |owned: &PrefixOwner| {
             let (of_v4, address, length) = owned.prefix.parts();
             let value = if is_v4 {
                 (address as u32).to_be_bytes().to_vec()

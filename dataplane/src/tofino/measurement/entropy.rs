@@ -4,13 +4,13 @@
 pub(in crate::tofino) mod alarms;
 
 use super::{
-    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, ROWS,
-    Statement, TableContents, names, rows,
+    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, ROWS,
+    StatedSettings, SwitchMeasurement, TableContents, names, rows,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, of_window};
 use flowgauge_core::logarithm::{AMPLIFICATION_BITS, LogarithmEntry, PER_PACKET, PER_WINDOW};
-use flowgauge_core::{MeasurementKind, Settings, WideBank, sketch};
+use flowgauge_core::{MeasurementKind, Settings, WindowTotals, sketch};
 
 const KIND: MeasurementKind = MeasurementKind::Entropy;
 const DEFINITIONS: [&str; 3] =
@@ -49,7 +49,7 @@ const UNKNOWN: u32 = 1 << 30;
 
 pub(super) struct Entropy;
 
-impl OnSwitch for Entropy {
+impl SwitchMeasurement for Entropy {
     fn kind(&self) -> (MeasurementKind, &'static str) {
         (KIND, "FLOWGAUGE_ENTROPY")
     }
@@ -70,7 +70,7 @@ impl OnSwitch for Entropy {
         Ok(())
     }
 
-    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+    fn read(&self, program: &StatedSettings, settings: &mut Settings) -> Result<(), Failure> {
         let first = rows::read(program, DEFINITIONS)?;
         settings.entropy[0] = first;
         if program.is_on(SECOND)? {
@@ -112,7 +112,7 @@ impl OnSwitch for Entropy {
 
     fn extras(
         &self,
-        program: &Statement,
+        program: &StatedSettings,
         settings: &Settings,
     ) -> Result<(Vec<Array>, Vec<MatchTable>), Failure> {
         let (mut arrays, mut tables) = (Vec::new(), Vec::new());
@@ -141,7 +141,7 @@ impl OnSwitch for Entropy {
         Ok((arrays, tables))
     }
 
-    fn merge(&self, settings: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+    fn merge(&self, settings: &Settings, arrays: &[BankCells], bank: &mut WindowTotals) -> usize {
         let parts =
             settings.entropy.iter().zip(&mut bank.entropy.sketches).zip(&mut bank.entropy.sums);
         let parts = parts.filter(|((entropy, _), _)| entropy.is_on());
@@ -174,7 +174,7 @@ pub(in crate::tofino) fn thresholds(lowest: f64, highest: f64) -> [i32; 2] {
 pub(in crate::tofino) fn difference(
     settings: &Settings,
     arrays: &[Array],
-    cells: &[Cells],
+    cells: &[BankCells],
 ) -> Option<String> {
     on(settings).find_map(|entropy| {
         let of = |name: String| arrays.iter().zip(cells).find(|(array, _)| array.table == name).map(|(_, cells)| cells);

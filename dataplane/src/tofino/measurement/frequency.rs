@@ -1,7 +1,7 @@
 //! Packets of any flow: a sketch.
 
-use super::{Cells, Failure, Layout, OnSwitch, Statement, rows};
-use flowgauge_core::{MeasurementKind, Settings, WideBank};
+use super::{BankCells, Failure, Layout, StatedSettings, SwitchMeasurement, rows};
+use flowgauge_core::{MeasurementKind, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Frequency;
 const DEFINITIONS: [&str; 3] =
@@ -9,12 +9,12 @@ const DEFINITIONS: [&str; 3] =
 
 pub(super) struct Frequency;
 
-impl OnSwitch for Frequency {
+impl SwitchMeasurement for Frequency {
     fn kind(&self) -> (MeasurementKind, &'static str) {
         (KIND, "FLOWGAUGE_FREQUENCY")
     }
 
-    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+    fn read(&self, program: &StatedSettings, settings: &mut Settings) -> Result<(), Failure> {
         settings.frequency = rows::read(program, DEFINITIONS)?;
         Ok(())
     }
@@ -26,8 +26,8 @@ impl OnSwitch for Frequency {
     fn merge(
         &self,
         Settings { frequency, .. }: &Settings,
-        arrays: &[Cells],
-        bank: &mut WideBank,
+        arrays: &[BankCells],
+        bank: &mut WindowTotals,
     ) -> usize {
         rows::merge(frequency, arrays, &mut bank.frequency);
         0

@@ -1,13 +1,13 @@
 //! Heavy hitters: the slots of each pipe as they are read, and the merged table.
 
 use super::{
-    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement,
-    TableContents, names,
+    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, StatedSettings,
+    SwitchMeasurement, TableContents, names,
 };
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::Zeroed;
-use flowgauge_core::heavy::{self, Algorithm, Entry, PRECISION_STAGES, Unit};
-use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, WideBank, hash};
+use flowgauge_core::heavy::{self, Algorithm, CountUnit, Entry, PRECISION_STAGES};
+use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, WindowTotals, hash};
 
 const KIND: MeasurementKind = MeasurementKind::Heavy;
 const KEY: &str = "FLOWGAUGE_HEAVY_KEY";
@@ -49,7 +49,7 @@ const WORDS: usize = 10;
 
 pub(super) struct Heavy;
 
-impl OnSwitch for Heavy {
+impl SwitchMeasurement for Heavy {
     fn kind(&self) -> (MeasurementKind, &'static str) {
         (KIND, "FLOWGAUGE_HEAVY")
     }
@@ -66,7 +66,7 @@ impl OnSwitch for Heavy {
                 "it finds heavy hitters by {precision} and not by {wanted}{why}"
             )));
         }
-        if heavy.algorithm != Algorithm::Off && heavy.unit != Unit::Packets {
+        if heavy.algorithm != Algorithm::Off && heavy.unit != CountUnit::Packets {
             return Err(Failure::program(format!(
                 "it finds the flows with the most packets, not {}",
                 heavy.unit.name()
@@ -75,12 +75,12 @@ impl OnSwitch for Heavy {
         Ok(())
     }
 
-    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+    fn read(&self, program: &StatedSettings, settings: &mut Settings) -> Result<(), Failure> {
         let slots_log2 = program.bits(SLOT_BITS)?;
         settings.heavy = heavy::Settings {
             algorithm: Algorithm::Precision,
             key: program.key(KEY)?,
-            unit: Unit::Packets,
+            unit: CountUnit::Packets,
             slots_log2,
         };
         // A value out of range was clamped.
@@ -123,8 +123,8 @@ impl OnSwitch for Heavy {
     fn merge(
         &self,
         Settings { heavy, .. }: &Settings,
-        arrays: &[Cells],
-        bank: &mut WideBank,
+        arrays: &[BankCells],
+        bank: &mut WindowTotals,
     ) -> usize {
         let mut changed = 0;
         for pipe in 0..arrays.first().map_or(0, Vec::len) {
@@ -133,7 +133,7 @@ impl OnSwitch for Heavy {
             if pipe == 0 {
                 changed += fill(heavy, &arrays, &mut bank.heavy);
             } else {
-                let mut other = WideBank::boxed();
+                let mut other = WindowTotals::boxed();
                 changed += fill(heavy, &arrays, &mut other.heavy);
                 bank.heavy.merge(&other.heavy, heavy);
             }
@@ -146,7 +146,7 @@ impl OnSwitch for Heavy {
     fn capabilities(&self, Settings { heavy, .. }: &Settings, capabilities: &mut Capabilities) {
         let is_on = heavy.algorithm != Algorithm::Off;
         capabilities.algorithms = is_on.then_some(Algorithm::Precision).into_iter().collect();
-        capabilities.units = is_on.then_some(Unit::Packets).into_iter().collect();
+        capabilities.units = is_on.then_some(CountUnit::Packets).into_iter().collect();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Seen flows: a Bloom filter, 32 bits per element.
 
-use super::{Array, Cells, Failure, Layout, OnSwitch, ROWS, Statement, names};
-use flowgauge_core::{Grid, MeasurementKind, Settings, WideBank, membership};
+use super::{Array, BankCells, Failure, Layout, ROWS, StatedSettings, SwitchMeasurement, names};
+use flowgauge_core::{Grid, MeasurementKind, Settings, WindowTotals, membership};
 
 const KIND: MeasurementKind = MeasurementKind::Membership;
 const KEY: &str = "FLOWGAUGE_MEMBERSHIP_KEY";
@@ -14,12 +14,12 @@ fn name(row: usize) -> String {
 
 pub(super) struct Membership;
 
-impl OnSwitch for Membership {
+impl SwitchMeasurement for Membership {
     fn kind(&self) -> (MeasurementKind, &'static str) {
         (KIND, "FLOWGAUGE_MEMBERSHIP")
     }
 
-    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+    fn read(&self, program: &StatedSettings, settings: &mut Settings) -> Result<(), Failure> {
         let shape = Grid::of_bits(ROWS, 1 << program.bits(ROW_BITS)?);
         let shape = shape.ok_or_else(|| program.out_of_range(ROW_BITS))?;
         settings.membership = membership::Settings { on: true, key: program.key(KEY)?, shape };
@@ -44,8 +44,8 @@ impl OnSwitch for Membership {
     fn merge(
         &self,
         Settings { membership, .. }: &Settings,
-        arrays: &[Cells],
-        bank: &mut WideBank,
+        arrays: &[BankCells],
+        bank: &mut WindowTotals,
     ) -> usize {
         let words = bank.membership.words_mut(membership.shape);
         for (row, cells) in arrays.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Measurements on a switch, one file each: its names in `p4/flowgauge.p4`, its compiler
 //! definitions, tables and registers, and their interpretation.
 //!
-//! A new measurement needs a file with an [`OnSwitch`], its `mod`, and a line in the list below. No
+//! A new measurement needs a file with an [`SwitchMeasurement`], its `mod`, and a line in the list below. No
 //! other code refers to a measurement by name.
 
 mod cardinality;
@@ -14,14 +14,14 @@ mod reorder;
 mod rows;
 mod sizes;
 
-use super::array::{Array, Cells};
-use super::statement::Statement;
+use super::array::{Array, BankCells};
+use super::statement::StatedSettings;
 use super::table::{DesiredState, MatchTable, TableContents};
 use super::{hash, names};
 use crate::capabilities::Capabilities;
 use crate::error::Failure;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, WideBank};
+use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, WindowTotals};
 
 pub(super) use cardinality::Staggered;
 pub(super) use delay::{Samples, set_shares};
@@ -30,7 +30,7 @@ pub(super) use entropy::{NO_THRESHOLDS, difference, thresholds};
 pub(super) use rows::ROWS;
 
 /// A measurement on a switch.
-pub(super) trait OnSwitch: Sync {
+pub(super) trait SwitchMeasurement: Sync {
     /// Returns the kind, and the compiler definition that enables it.
     fn kind(&self) -> (MeasurementKind, &'static str);
 
@@ -45,7 +45,7 @@ pub(super) trait OnSwitch: Sync {
     }
 
     /// Reads the settings of this measurement, which a program has, from its statement.
-    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure>;
+    fn read(&self, program: &StatedSettings, settings: &mut Settings) -> Result<(), Failure>;
 
     /// Returns the layout of a program with these settings, which have the measurement on.
     fn layout(&self, settings: &Settings) -> Layout;
@@ -54,7 +54,7 @@ pub(super) trait OnSwitch: Sync {
     /// cleared like the rest.
     fn extras(
         &self,
-        _program: &Statement,
+        _program: &StatedSettings,
         _settings: &Settings,
     ) -> Result<(Vec<Array>, Vec<MatchTable>), Failure> {
         Ok((Vec::new(), Vec::new()))
@@ -62,7 +62,7 @@ pub(super) trait OnSwitch: Sync {
 
     /// Adds the contents of its arrays to an empty bank with counters. Returns the number of
     /// elements left out because they changed while they were read.
-    fn merge(&self, settings: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize;
+    fn merge(&self, settings: &Settings, arrays: &[BankCells], bank: &mut WindowTotals) -> usize;
 
     /// Restricts capabilities to those of this measurement.
     fn capabilities(&self, _settings: &Settings, _capabilities: &mut Capabilities) {}
@@ -85,7 +85,7 @@ pub(super) struct Layout {
 macro_rules! measurements {
     ($($module:ident: $Name:ident;)*) => {
         /// All measurements, in the order in which they are read and their tables filled.
-        pub(super) const ALL: &[&dyn OnSwitch] = &[$(&$module::$Name),*];
+        pub(super) const ALL: &[&dyn SwitchMeasurement] = &[$(&$module::$Name),*];
     };
 }
 
@@ -128,7 +128,7 @@ pub fn builds(settings: &Settings) -> Result<Vec<Build>, Failure> {
         return Err(Failure::program(format!("there is no P4 that measures {}", kind.name())));
     }
     ALL.iter().try_for_each(|measurement| measurement.check(settings))?;
-    let build = |measurement: &&dyn OnSwitch| {
+    let build = |measurement: &&dyn SwitchMeasurement| {
         let (kind, switch) = measurement.kind();
         let layout = layout(*measurement, settings);
         let rows =
@@ -160,7 +160,7 @@ pub fn definitions(settings: &Settings) -> Result<Vec<(&'static str, u32)>, Fail
 }
 
 /// Returns the settings that a program states.
-pub(super) fn settings(program: &Statement) -> Result<Settings, Failure> {
+pub(super) fn settings(program: &StatedSettings) -> Result<Settings, Failure> {
     let mut settings = Settings::DEFAULT;
     settings.cardinality.mode = Mode::Off;
     for measurement in ALL {
@@ -172,12 +172,12 @@ pub(super) fn settings(program: &Statement) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-fn layout(measurement: &dyn OnSwitch, settings: &Settings) -> Option<Layout> {
+fn layout(measurement: &dyn SwitchMeasurement, settings: &Settings) -> Option<Layout> {
     let (kind, _) = measurement.kind();
     kind.is_on(settings).then(|| measurement.layout(settings))
 }
 
-fn layouts(settings: &Settings) -> impl Iterator<Item = (&'static dyn OnSwitch, Layout)> {
+fn layouts(settings: &Settings) -> impl Iterator<Item = (&'static dyn SwitchMeasurement, Layout)> {
     ALL.iter().filter_map(|measurement| Some((*measurement, layout(*measurement, settings)?)))
 }
 
@@ -204,9 +204,9 @@ pub(super) fn tables(settings: &Settings) -> Vec<MatchTable> {
     tables
 }
 
-/// Returns the [optional](OnSwitch::extras) arrays and tables of all enabled measurements.
+/// Returns the [optional](SwitchMeasurement::extras) arrays and tables of all enabled measurements.
 pub(super) fn extras(
-    program: &Statement,
+    program: &StatedSettings,
     settings: &Settings,
 ) -> Result<(Vec<Array>, Vec<MatchTable>), Failure> {
     let (mut arrays, mut tables) = (Vec::new(), Vec::new());
@@ -218,8 +218,12 @@ pub(super) fn extras(
     Ok((arrays, tables))
 }
 
-/// Adds the contents of the [`arrays`] to a bank, as [`OnSwitch::merge`] does.
-pub(super) fn merge(settings: &Settings, mut arrays: &[Cells], bank: &mut WideBank) -> usize {
+/// Adds the contents of the [`arrays`] to a bank, as [`SwitchMeasurement::merge`] does.
+pub(super) fn merge(
+    settings: &Settings,
+    mut arrays: &[BankCells],
+    bank: &mut WindowTotals,
+) -> usize {
     let mut changed = 0;
     for (measurement, layout) in layouts(settings) {
         let Some((own, others)) = arrays.split_at_checked(layout.arrays.len()) else { break };

@@ -2,11 +2,11 @@
 //! on the switch.
 
 use super::{
-    Array, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement, TableContents,
-    hash, names,
+    Array, BankCells, DesiredState, Failure, Layout, MatchTable, StatedSettings, SwitchMeasurement,
+    TableContents, hash, names,
 };
-use flowgauge_core::reorder::{self, Algorithm, MAX_PREFIXES, Prefix};
-use flowgauge_core::{MeasurementKind, Settings, WideBank};
+use flowgauge_core::reorder::{self, Algorithm, MAX_PREFIXES, PrefixCounts};
+use flowgauge_core::{MeasurementKind, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Reorder;
 const SWITCH: &str = "FLOWGAUGE_REORDER";
@@ -36,7 +36,7 @@ const CROWDED: &str = "reorder.crowded";
 
 pub(super) struct Reorder;
 
-impl OnSwitch for Reorder {
+impl SwitchMeasurement for Reorder {
     fn kind(&self) -> (MeasurementKind, &'static str) {
         (KIND, SWITCH)
     }
@@ -53,7 +53,7 @@ impl OnSwitch for Reorder {
 
     fn read(
         &self,
-        program: &Statement,
+        program: &StatedSettings,
         Settings { reorder, .. }: &mut Settings,
     ) -> Result<(), Failure> {
         reorder.algorithm = program.one_of(SWITCH, Algorithm::ALL, |algorithm| algorithm as u32)?;
@@ -96,20 +96,20 @@ impl OnSwitch for Reorder {
         }
     }
 
-    fn merge(&self, _: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+    fn merge(&self, _: &Settings, arrays: &[BankCells], bank: &mut WindowTotals) -> usize {
         let [upper0, lower0, upper1, lower1, followed, out_of_order, others, unfollowed, crowded] =
             arrays
         else {
             return 0;
         };
-        let sum = |cells: &Cells| {
+        let sum = |cells: &BankCells| {
             cells.iter().flatten().map(|[packets, _]| u64::from(*packets)).sum::<u64>()
         };
         bank.reorder.unfollowed += sum(unfollowed);
         bank.reorder.crowded += sum(crowded);
         let mut changed = 0;
         for pipe in 0..followed.len() {
-            let of = |cells: &Cells| cells.get(pipe).cloned().unwrap_or_default();
+            let of = |cells: &BankCells| cells.get(pipe).cloned().unwrap_or_default();
             let uppers = of(upper0).into_iter().chain(of(upper1));
             let lowers = of(lower0).into_iter().chain(of(lower1));
             let counters = of(followed).into_iter().zip(of(out_of_order)).zip(of(others));
@@ -121,7 +121,7 @@ impl OnSwitch for Reorder {
                         let [packets, flows] = followed.map(u64::from);
                         let [out_of_order, squares] = out_of_order.map(u64::from);
                         let [gaps, retransmitted] = others.map(u64::from);
-                        bank.reorder.add(&Prefix {
+                        bank.reorder.add(&PrefixCounts {
                             prefix,
                             packets,
                             out_of_order,

@@ -1,7 +1,7 @@
 //! Rows of sketches.
 
-use super::{Array, Cells, Failure, Layout, Statement, names};
-use flowgauge_core::{Grid, MeasurementKind, SketchKind, WideSketch, sketch};
+use super::{Array, BankCells, Failure, Layout, StatedSettings, names};
+use flowgauge_core::{Grid, MeasurementKind, SketchKind, SketchTotals, sketch};
 
 /// Rows of sketches and filters on a switch: the median of three takes three comparisons.
 pub(in super::super) const ROWS: usize = 3;
@@ -13,7 +13,7 @@ fn name(kind: SketchKind, row: usize) -> String {
 
 /// Reads the sketch of a measurement by the definitions of its key, kind and number of columns.
 pub(super) fn read(
-    program: &Statement,
+    program: &StatedSettings,
     [key, kind, columns]: [&str; 3],
 ) -> Result<sketch::Settings, Failure> {
     let mode = program.one_of(kind, SketchKind::ALL.map(sketch::Mode::from), |mode| mode as u32)?;
@@ -48,7 +48,7 @@ pub(super) fn layout(
     }
 }
 
-pub(super) fn merge(settings: &sketch::Settings, rows: &[Cells], sketch: &mut WideSketch) {
+pub(super) fn merge(settings: &sketch::Settings, rows: &[BankCells], sketch: &mut SketchTotals) {
     let Some(kind) = settings.mode.sketch() else { return };
     for (row, cells) in rows.iter().enumerate() {
         for (column, [value, _]) in cells.iter().flat_map(|pipe| pipe.iter().enumerate()) {

@@ -2,12 +2,12 @@
 //! length.
 
 use super::{
-    Array, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement, TableContents,
-    names,
+    Array, BankCells, DesiredState, Failure, Layout, MatchTable, StatedSettings, SwitchMeasurement,
+    TableContents, names,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_core::sizes::{self, BUCKETS, Bucket, greatest, least};
-use flowgauge_core::{MeasurementKind, Settings, WideBank};
+use flowgauge_core::{MeasurementKind, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Sizes;
 /// Counters, bank by bank.
@@ -24,12 +24,12 @@ const BUCKET_BITS: u32 = PER_BANK.trailing_zeros();
 
 pub(super) struct Sizes;
 
-impl OnSwitch for Sizes {
+impl SwitchMeasurement for Sizes {
     fn kind(&self) -> (MeasurementKind, &'static str) {
         (KIND, "FLOWGAUGE_SIZES")
     }
 
-    fn read(&self, _: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+    fn read(&self, _: &StatedSettings, settings: &mut Settings) -> Result<(), Failure> {
         settings.sizes = sizes::Settings::ON;
         Ok(())
     }
@@ -51,7 +51,7 @@ impl OnSwitch for Sizes {
         }
     }
 
-    fn merge(&self, _: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+    fn merge(&self, _: &Settings, arrays: &[BankCells], bank: &mut WindowTotals) -> usize {
         for pipe in arrays.iter().flatten() {
             pipe.iter().enumerate().for_each(|(index, &[packets, excess])| {
                 bank.sizes.add(index, Bucket { packets, excess })

@@ -7,7 +7,7 @@ mod rotation;
 use super::array::Array;
 use super::measurement::{self, Alarms, NO_THRESHOLDS, Samples, Staggered, alarms};
 use super::options::Options;
-use super::ports::{self, Ports};
+use super::ports::{self, SwitchPorts};
 use super::program::Program;
 use super::session::Session;
 use super::table::DesiredState;
@@ -19,7 +19,7 @@ use crate::tables::Tables;
 use crate::{Bounds, Event};
 use flowgauge_core::Settings;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::delay::{Admission, DelayKind};
 use reconnection::BackOff;
 use rotation::Rotation;
 use std::time::{Duration, Instant};
@@ -57,13 +57,13 @@ struct Counting {
     /// Number of pipes.
     pipes: usize,
     /// Counters of the ports, if the switch reports them.
-    ports: Option<Ports>,
+    ports: Option<SwitchPorts>,
 }
 
 /// Properties of a switch, known once it counts.
 struct Begun {
     pipes: usize,
-    ports: Option<Ports>,
+    ports: Option<SwitchPorts>,
 }
 
 impl Switch {
@@ -134,7 +134,7 @@ impl Switch {
     }
 
     /// Returns the counters of the ports, if the switch reports them.
-    pub(super) fn ports(&self) -> Option<&Ports> {
+    pub(super) fn ports(&self) -> Option<&SwitchPorts> {
         self.counting.as_ref()?.ports.as_ref()
     }
 
@@ -240,7 +240,7 @@ impl Switch {
             let raised: Vec<_> =
                 arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
             session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
-            let ports = before.zip(after).map(|(before, after)| Ports::new(before, after));
+            let ports = before.zip(after).map(|(before, after)| SwitchPorts::new(before, after));
             // Without banked arrays there may be persistent ones.
             let latest = lasting.last().filter(|_| cells.is_empty());
             let others = bank::read_arrays(
@@ -338,7 +338,10 @@ impl Switch {
     }
 
     /// Sets the request admission of the inactive bank.
-    pub(super) async fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Failure> {
+    pub(super) async fn admit(
+        &mut self,
+        admissions: &[(DelayKind, Admission)],
+    ) -> Result<(), Failure> {
         self.change(|desired, active| desired.admissions[active & 1 ^ 1] = admissions.to_vec())
             .await
     }

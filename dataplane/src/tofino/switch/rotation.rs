@@ -4,13 +4,13 @@ use super::{Counting, Switch};
 use crate::error::Failure;
 use crate::snapshot::Snapshot;
 use crate::tofino::array::Array;
-use crate::tofino::bank::{self, Bank, Reading};
+use crate::tofino::bank::{self, Reading, SwitchBank};
 use crate::tofino::contents;
 use crate::tofino::measurement::{Alarms, Samples, Staggered};
-use crate::tofino::ports::Ports;
+use crate::tofino::ports::SwitchPorts;
 use crate::tofino::program::Program;
 use crate::tofino::session::Session;
-use flowgauge_core::Lasting;
+use flowgauge_core::PersistentBank;
 use flowgauge_core::delay::DelaySample;
 use std::time::Instant;
 
@@ -36,11 +36,11 @@ pub(super) struct Closed {
 
 impl Switch {
     /// Returns a bank with the parameters needed to read it.
-    fn bank(&mut self, number: usize) -> Result<Bank, Failure> {
+    fn bank(&mut self, number: usize) -> Result<SwitchBank, Failure> {
         let (settings, arrays) = (self.settings, self.arrays.clone());
         let Counting { pipes, desired, .. } = self.counting()?;
         let admissions = desired.admissions.get(number).cloned().unwrap_or_default();
-        Ok(Bank { number, settings, admissions, arrays, pipes: *pipes })
+        Ok(SwitchBank { number, settings, admissions, arrays, pipes: *pipes })
     }
 
     /// Reads the active bank's number from the switch. An unexpected number leads to a restart of
@@ -85,7 +85,7 @@ impl Switch {
     }
 
     /// Reads staggered registers, if there are any, with the time of their clock.
-    async fn read_staggered(&mut self) -> Result<Option<(Box<Lasting>, u64)>, Failure> {
+    async fn read_staggered(&mut self) -> Result<Option<(Box<PersistentBank>, u64)>, Failure> {
         let arrays: Vec<Array> = self.lasting().collect();
         if arrays.is_empty() {
             return Ok(None);
@@ -134,7 +134,7 @@ impl Switch {
             match &mut counting.rotation {
                 Rotation::None => {
                     counting.rotation = Rotation::Flipping;
-                    counting.ports.iter_mut().for_each(Ports::closing);
+                    counting.ports.iter_mut().for_each(SwitchPorts::closing);
                     // Digests received by now belong to the window that ends.
                     self.receive().await;
                     self.samples.iter_mut().for_each(Samples::closing);

@@ -2,29 +2,29 @@
 
 mod start;
 
-pub(super) use start::{Hooked, absent, attached, detached};
+pub(super) use start::{AttachedHook, absent, attached, detached};
 
 use super::attach::array;
-use super::link::Link;
+use super::link::ProgramLink;
 use super::mapped::{AdmissionShares, Cores, SharedMemory};
 use super::note::Note;
-use super::object::{self, NoteArray, Plain};
+use super::object::{self, NoteArray, PlainData};
 use super::pins::Pins;
 use super::refusal::refused;
 use super::{Mode, Options};
 use crate::error::Error;
 use crate::interface::Interface;
-use crate::interface::device::{self, Counted, DeviceCounters};
+use crate::interface::device::{self, CountingStage, DeviceCounters};
 use crate::losses::Losses;
-use crate::place::{Direction, Place};
+use crate::place::{CountingPoint, Direction};
 use crate::snapshot::Snapshot;
 use crate::spares::BankPool;
 use crate::tables::Tables;
-use crate::tally::{Odometer, Tally};
+use crate::tally::{CountRange, Odometer};
 use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
-use flowgauge_core::delay::{Admission, DelaySample, Kind};
-use flowgauge_core::{Link as Layer, Settings, WideBank};
+use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
+use flowgauge_core::{Link as Layer, Settings, WindowTotals};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,7 +34,7 @@ const NO_INDEX: u32 = 0;
 
 /// State of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ProgramState {
     /// It is counting.
     Counting,
     /// It is detached, and could not be attached again.
@@ -87,11 +87,11 @@ impl LastCheck {
 
 /// One program at one place.
 pub(super) struct Hook {
-    pub(super) place: Place,
+    pub(super) place: CountingPoint,
     /// Hook of the interface that the program is attached to.
     pub(super) mode: Mode,
     pub(super) note: Note,
-    pub(super) state: State,
+    pub(super) state: ProgramState,
     /// Link layer of the interface.
     pub(super) layer: Layer,
     /// ID of the program, if the kernel reports it.
@@ -99,7 +99,7 @@ pub(super) struct Hook {
     /// Counters of the interface when counting began, losses of earlier interfaces, and total
     /// losses at the last check.
     counters_before: DeviceCounters,
-    counted: Counted,
+    counted: CountingStage,
     losses_earlier: Losses,
     losses_seen: Losses,
     /// Packets that pass the interface, and their number when counting was about to begin.
@@ -107,7 +107,7 @@ pub(super) struct Hook {
     passed_before: u64,
     /// Link that keeps the program attached, even if its pin is removed. Declared before the pins,
     /// so that no packet is counted once those are gone.
-    pub(super) link: Option<Link>,
+    pub(super) link: Option<ProgramLink>,
     /// State seen at the last check.
     pub(super) last_check: LastCheck,
     pub(super) pins: Option<(Pins, NoteArray)>,
@@ -137,7 +137,7 @@ fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> 
 }
 
 /// Returns the [arrays](object::KEPT) to pin, in their order.
-fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Error> {
+fn arrays<'a>(place: &CountingPoint, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Error> {
     object::KEPT.into_iter().map(|name| array(place, programs, name)).collect()
 }
 
@@ -153,7 +153,7 @@ impl Hook {
 
     fn write_note(&mut self) -> Result<(), Error> {
         let Some((pins, array)) = &mut self.pins else { return Ok(()) };
-        array.set(0, Plain(self.note), 0).map_err(|error| pins.failed("write the note", &error))
+        array.set(0, PlainData(self.note), 0).map_err(|error| pins.failed("write the note", &error))
     }
 
     /// Pins the link, replacing a stale one.
@@ -196,7 +196,7 @@ impl Hook {
     }
 
     /// Sets the request admission of the inactive bank.
-    pub(super) fn admit(&mut self, admissions: &[(Kind, Admission)]) {
+    pub(super) fn admit(&mut self, admissions: &[(DelayKind, Admission)]) {
         let idle = self.active() ^ 1;
         let shares = self.memory.admitted.shares();
         admissions.iter().for_each(|(kind, admission)| {
@@ -228,7 +228,7 @@ impl Hook {
         self.memory.cores.counters(self.active()).map(|counters| counters.packets()).sum()
     }
 
-    fn bank(&mut self, bank: usize, settings: &Settings, sums: &mut BankPool) -> Arc<WideBank> {
+    fn bank(&mut self, bank: usize, settings: &Settings, sums: &mut BankPool) -> Arc<WindowTotals> {
         let Memory { cores, shared, .. } = &mut self.memory;
         sums.fill(settings, |sum| {
             cores.merge(bank, settings, sum);
@@ -274,7 +274,7 @@ impl Hook {
 
     /// Returns whether its interface has never existed.
     pub(super) fn is_absent(&self) -> bool {
-        self.state == State::Gone && self.note.interface_index == NO_INDEX
+        self.state == ProgramState::Gone && self.note.interface_index == NO_INDEX
     }
 
     /// Returns whether the program is attached, as far as the kernel reports.
@@ -334,7 +334,7 @@ impl Hook {
 
     /// Returns the packets that arrived at the interface up to the last rotation; on egress, the
     /// packets handed to it.
-    pub(super) fn received(&mut self) -> Option<Tally> {
+    pub(super) fn received(&mut self) -> Option<CountRange> {
         let passed = self.passed()?;
         self.odometer.as_mut()?.tally(*passed.end())
     }
@@ -366,7 +366,7 @@ impl Hook {
 impl Drop for Hook {
     fn drop(&mut self) {
         // A filter stays without its process, even if its pin was removed.
-        if let (Some(link @ Link::Classifier(_)), Some((pins, _))) = (&self.link, &self.pins)
+        if let (Some(link @ ProgramLink::Classifier(_)), Some((pins, _))) = (&self.link, &self.pins)
             && !pins.leave
             && let Err(error) = link.detach()
         {

@@ -1,20 +1,20 @@
 //! Creation of hooks: loading, attaching, and adoption of what a dead controller left counting.
 
-use super::{Hook, LastCheck, Memory, NO_INDEX, State, arrays, passed};
+use super::{Hook, LastCheck, Memory, NO_INDEX, ProgramState, arrays, passed};
 use crate::Event;
 use crate::error::Error;
-use crate::interface::device::{self, Counted, DeviceCounters};
+use crate::interface::device::{self, CountingStage, DeviceCounters};
 use crate::losses::Losses;
-use crate::place::{Direction, Place};
+use crate::place::{CountingPoint, Direction};
 use crate::tables::Tables;
 use crate::tally::Odometer;
-use crate::xdp::attach::{Refusal, array, attach, cpus, verify};
+use crate::xdp::attach::{AttachRefusal, array, attach, cpus, verify};
 use crate::xdp::common::Common;
-use crate::xdp::link::{self, Link};
+use crate::xdp::link::{self, ProgramLink};
 use crate::xdp::mapped::{AdmissionShares, Cores, SharedMemory};
-use crate::xdp::note::{Identity, Note, Secret};
-use crate::xdp::object::{self, Pinned, Plain};
-use crate::xdp::pins::{self, Found, Pins};
+use crate::xdp::note::{CountingIdentity, Note, Secret};
+use crate::xdp::object::{self, Pinned, PlainData};
+use crate::xdp::pins::{self, AdoptedPins, Pins};
 use crate::xdp::refusal::{NO_INTERFACE, TCX_SINCE, loading, no_tcx, refused, release};
 use crate::xdp::verifier::NotLoaded;
 use crate::xdp::{Mode, Options, clsact, now_ns};
@@ -22,11 +22,11 @@ use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
 use aya::programs::ProgramError;
 use flowgauge_core::Link as Layer;
-use flowgauge_core::kernel::{Config, Layout};
+use flowgauge_core::kernel::{Config, MemoryLayout};
 use std::io;
 
 /// A hook, with its programs if they are still needed.
-pub(in crate::xdp) struct Hooked {
+pub(in crate::xdp) struct AttachedHook {
     pub(in crate::xdp) hook: Hook,
     pub(in crate::xdp) adopted: bool,
     pub(in crate::xdp) programs: Option<Ebpf>,
@@ -36,40 +36,40 @@ pub(in crate::xdp) struct Hooked {
 
 /// Creates a hook for injected frames, without an interface.
 pub(in crate::xdp) fn detached(
-    place: &Place,
+    place: &CountingPoint,
     number: u32,
     options: &Options,
     tables: &Tables,
     common: &Common,
-) -> Result<Hooked, Error> {
+) -> Result<AttachedHook, Error> {
     let (hook, mut programs) =
-        without_interface(place, number, options, tables, common, State::Counting)?;
+        without_interface(place, number, options, tables, common, ProgramState::Counting)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
-    Ok(Hooked { hook, adopted: false, programs: Some(programs), events: Vec::new() })
+    Ok(AttachedHook { hook, adopted: false, programs: Some(programs), events: Vec::new() })
 }
 
 /// Creates an idle hook for an interface that does not exist yet.
 pub(in crate::xdp) fn absent(
-    place: &Place,
+    place: &CountingPoint,
     number: u32,
     options: &Options,
     tables: &Tables,
     common: &Common,
-) -> Result<Hooked, Error> {
-    let (hook, _) = without_interface(place, number, options, tables, common, State::Gone)?;
+) -> Result<AttachedHook, Error> {
+    let (hook, _) = without_interface(place, number, options, tables, common, ProgramState::Gone)?;
     let events = vec![Event::Warning(format!(
         "{place}: there is no such interface; it is counted when it is there"
     ))];
-    Ok(Hooked { hook, adopted: false, programs: None, events })
+    Ok(AttachedHook { hook, adopted: false, programs: None, events })
 }
 
 fn without_interface(
-    place: &Place,
+    place: &CountingPoint,
     number: u32,
     options: &Options,
     tables: &Tables,
     common: &Common,
-    state: State,
+    state: ProgramState,
 ) -> Result<(Hook, Ebpf), Error> {
     let identity = identity(place, options, tables, common);
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
@@ -83,7 +83,7 @@ fn without_interface(
         layer: Layer::Ethernet,
         program: None,
         counters_before: DeviceCounters::default(),
-        counted: Counted::InStack,
+        counted: CountingStage::InStack,
         losses_earlier: Losses::default(),
         losses_seen: Losses::default(),
         odometer: None,
@@ -99,12 +99,12 @@ fn without_interface(
 
 /// Starts to count at an interface, or adopts what a dead controller left counting there.
 pub(in crate::xdp) fn attached(
-    place: &Place,
+    place: &CountingPoint,
     number: u32,
     options: &Options,
     tables: &Tables,
     common: &Common,
-) -> Result<Hooked, Error> {
+) -> Result<AttachedHook, Error> {
     let interface = &place.interface;
     let counters = DeviceCounters::read(interface).zip(device::index(interface));
     let Some((counters, index)) = counters else {
@@ -126,18 +126,18 @@ pub(in crate::xdp) fn attached(
     }
     let pins =
         options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
-    let blank = |mode: Mode, note, pins, memory, link: Link, programs| Hook {
+    let blank = |mode: Mode, note, pins, memory, link: ProgramLink, programs| Hook {
         place: place.clone(),
         mode,
         note,
-        state: State::Counting,
+        state: ProgramState::Counting,
         layer,
         program: link.attachment().ok().map(|attachment| attachment.program),
         counters_before: counters,
         counted: if matches!(mode, Mode::Native | Mode::Offload) {
-            Counted::BeforeStack
+            CountingStage::BeforeStack
         } else {
-            Counted::InStack
+            CountingStage::InStack
         },
         losses_earlier: Losses::default(),
         losses_seen: Losses::default(),
@@ -158,14 +158,14 @@ pub(in crate::xdp) fn attached(
                                `flowgauge detach` drops them";
                 return Err(refused(place, problem.to_owned()));
             }
-            let Found { mut note, notes, link, mode } =
+            let AdoptedPins { mut note, notes, link, mode } =
                 pins.adopt(place, &note, options.wanted(place.direction))?;
             if note.rein_in(now_ns()) {
                 events.push(Event::Notice(format!("{place}: the clock was set back since counting began; open windows are reported to begin now at the latest")));
             }
             // The programs are for attaching again. They count in the existing memory, by the clock
             // of the earlier ones.
-            let identity = Identity { boot_ns: note.boot_ns, ..identity };
+            let identity = CountingIdentity { boot_ns: note.boot_ns, ..identity };
             let mut programs = load(place, number, options, &identity, tables, &pins.arrays())?;
             if let Some(news) = common.adopt(place, &programs, note.boot_ns)? {
                 events.push(news);
@@ -184,7 +184,7 @@ pub(in crate::xdp) fn attached(
                 pins.leave = keep.leave;
                 events.extend(clsact::clean(place, index, Some(pins.directory()), hook.program));
             }
-            return Ok(Hooked { hook, adopted: true, programs: None, events });
+            return Ok(AttachedHook { hook, adopted: true, programs: None, events });
         }
         pins.clear()
             .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
@@ -198,15 +198,16 @@ pub(in crate::xdp) fn attached(
         let Choice { link, mode, notice } = choose(place, index, options, |mode| {
             // Written before the program is pinned, which makes the note valid.
             note.set_mode(mode);
-            let written =
-                notes.set(0, Plain(note), 0).map_err(|error| io::Error::other(error.to_string()));
-            written.map_err(Refusal::Attaching)?;
+            let written = notes
+                .set(0, PlainData(note), 0)
+                .map_err(|error| io::Error::other(error.to_string()));
+            written.map_err(AttachRefusal::Attaching)?;
             attach(place, index, layer, mode, options, &mut programs, Some(&pins))
         })?;
         events.extend(notice);
         pins.pin(&link)?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-        return Ok(Hooked {
+        return Ok(AttachedHook {
             hook: blank(mode, note, Some((pins, notes)), memory, link, programs),
             adopted: false,
             programs: None,
@@ -221,7 +222,7 @@ pub(in crate::xdp) fn attached(
         attach(place, index, layer, mode, options, &mut programs, None)
     })?;
     events.extend(notice);
-    Ok(Hooked {
+    Ok(AttachedHook {
         hook: blank(mode, note, None, memory, link, programs),
         adopted: false,
         programs: None,
@@ -231,7 +232,7 @@ pub(in crate::xdp) fn attached(
 
 /// A program attached to the requested hook or to the best available one.
 struct Choice {
-    link: Link,
+    link: ProgramLink,
     mode: Mode,
     /// Reason why the best hook was not used.
     notice: Option<Event>,
@@ -241,10 +242,10 @@ struct Choice {
 /// native XDP (for arriving packets), TCX or, on kernels without it, a classifier, and generic XDP
 /// (for arriving packets).
 fn choose(
-    place: &Place,
+    place: &CountingPoint,
     index: u32,
     options: &Options,
-    mut attach: impl FnMut(Mode) -> Result<Link, Refusal>,
+    mut attach: impl FnMut(Mode) -> Result<ProgramLink, AttachRefusal>,
 ) -> Result<Choice, Error> {
     if let Some(mode) = options.wanted(place.direction) {
         let link = attach(mode).map_err(|refusal| refusal.into_error(place, mode))?;
@@ -277,14 +278,20 @@ fn choose(
             Err(refusal) => return Err(refusal.into_error(place, mode)),
         }
     }
-    Err(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded)).into_error(place, in_stack))
+    Err(AttachRefusal::Loading(NotLoaded::new("", ProgramError::NotLoaded))
+        .into_error(place, in_stack))
 }
 
-fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) -> Identity {
+fn identity(
+    place: &CountingPoint,
+    options: &Options,
+    tables: &Tables,
+    common: &Common,
+) -> CountingIdentity {
     let Options { settings, slot_ns, .. } = *options;
     let secret = Secret::new(tables.key.as_ref());
     let attached = options.usual(place.direction);
-    Identity {
+    CountingIdentity {
         settings,
         seed: tables.seed,
         secret,
@@ -296,21 +303,21 @@ fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) 
 
 /// Loads the object with its pinned memory, if any. `number` is that of the interface in this run.
 fn load(
-    place: &Place,
+    place: &CountingPoint,
     number: u32,
     options: &Options,
-    identity: &Identity,
+    identity: &CountingIdentity,
     tables: &Tables,
     pinned: &Pinned,
 ) -> Result<Ebpf, Error> {
-    let Identity { settings, slot_ns, boot_ns, .. } = *identity;
+    let CountingIdentity { settings, slot_ns, boot_ns, .. } = *identity;
     let config = Config {
         slot_ns,
         boot_ns,
         settings,
         needs: settings.needs(),
         verdict: options.task.verdict(),
-        layout: Layout::of(&settings),
+        layout: MemoryLayout::of(&settings),
         leaves: u32::from(place.direction == Direction::Egress),
         interface: number,
         ..Config::DEFAULT
@@ -319,7 +326,7 @@ fn load(
         .map_err(|error| refused(place, loading(&error)))
 }
 
-fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {
+fn map(place: &CountingPoint, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {
     let failed =
         |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
     let (cores, shared) =
@@ -337,7 +344,7 @@ fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, 
 }
 
 /// Takes the ring of delay samples; the programs keep a reference.
-fn ring(place: &Place, programs: &mut Ebpf) -> Result<RingBuf<MapData>, Error> {
+fn ring(place: &CountingPoint, programs: &mut Ebpf) -> Result<RingBuf<MapData>, Error> {
     let name = object::DELAY_SAMPLES;
     let ring = programs.take_map(name).ok_or_else(|| {
         refused(place, format!("the object has no ring {name}; rebuild it with ebpf/build"))

@@ -1,24 +1,24 @@
 //! What dead processes left: listing, adoption of the hash, removal.
 
-use super::spot::Spot;
+use super::spot::PinKey;
 use super::spot::spots;
 use super::{NOTE, Pins, at_work, refused};
 use crate::error::Error;
 use crate::hash_key::HashKey;
 use crate::interface::device;
-use crate::place::Place;
+use crate::place::CountingPoint;
 use crate::xdp::clsact;
 use crate::xdp::note::VERSION;
-use crate::xdp::object::{NoteArray, Plain};
+use crate::xdp::object::{NoteArray, PlainData};
 use aya::maps::{Map, MapData};
 use std::fs::TryLockError;
 use std::path::Path;
 
 /// A counting program without a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct AbandonedProgram {
     /// Its counting point.
-    pub place: Place,
+    pub place: CountingPoint,
     /// Start of counting, in nanoseconds since the Unix epoch, if readable.
     pub since_ns: Option<u64>,
     /// Whether a run can adopt its counts. The counts of a filter without pins are lost.
@@ -30,7 +30,7 @@ pub struct Left {
 ///
 /// # Errors
 /// [`Error::Pins`] if the directory cannot be listed.
-pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
+pub fn left(root: &Path) -> Result<Vec<AbandonedProgram>, Error> {
     let mut left = Vec::new();
     for (directory, spot) in spots(root)?.into_iter().filter(|(_, spot)| spot.is_here()) {
         // A run that starts while this lock is held would fail.
@@ -38,14 +38,14 @@ pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
         pins.leave = true;
         if pins.is_counting() {
             let note = pins.notes().ok().and_then(|notes| notes.get(&0, 0).ok());
-            left.push(Left {
+            left.push(AbandonedProgram {
                 place: pins.place(),
-                since_ns: note.map(|Plain(note)| note.since_ns),
+                since_ns: note.map(|PlainData(note)| note.since_ns),
                 adoptable: true,
             });
         }
     }
-    left.extend(clsact::left().into_iter().map(|place| Left {
+    left.extend(clsact::left().into_iter().map(|place| AbandonedProgram {
         place,
         since_ns: None,
         adoptable: false,
@@ -57,23 +57,23 @@ pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
 /// Returns the hash secret of a program that a dead process left counting at one of these counting
 /// points, for the adopting process.
 #[must_use]
-pub fn kept_key(root: &Path, places: &[Place]) -> Option<HashKey> {
+pub fn kept_key(root: &Path, places: &[CountingPoint]) -> Option<HashKey> {
     let spots = spots(root).unwrap_or_default();
-    let wanted = |spot: &Spot| {
-        let is = |place: &Place| {
+    let wanted = |spot: &PinKey| {
+        let is = |place: &CountingPoint| {
             place.direction == spot.direction && device::index(&place.interface) == Some(spot.index)
         };
         spot.is_here() && places.iter().any(is)
     };
     spots.into_iter().filter(|(_, spot)| wanted(spot)).find_map(|(directory, _)| {
         let note = MapData::from_pin(directory.join(NOTE)).and_then(Map::from_map_data).ok()?;
-        let Plain(note) = NoteArray::try_from(note).ok()?.get(&0, 0).ok()?;
+        let PlainData(note) = NoteArray::try_from(note).ok()?.get(&0, 0).ok()?;
         note.secret.key().filter(|_| note.version == VERSION)
     })
 }
 
 /// Removes pins of deleted interfaces that had the same name. Returns whether there were any.
-pub(in crate::xdp) fn forget(root: &Path, place: &Place, index: u32) -> bool {
+pub(in crate::xdp) fn forget(root: &Path, place: &CountingPoint, index: u32) -> bool {
     let mut forgotten = false;
     let mut spots = spots(root).unwrap_or_default();
     spots.retain(|(_, spot)| {
@@ -97,12 +97,13 @@ pub(in crate::xdp) fn forget(root: &Path, place: &Place, index: u32) -> bool {
 pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error> {
     let mut ended = Vec::new();
     for (directory, spot) in spots(root)? {
-        let named = |place: &Place| interface.is_none_or(|interface| interface == place.interface);
+        let named =
+            |place: &CountingPoint| interface.is_none_or(|interface| interface == place.interface);
         let mut pins = match Pins::lock(directory.clone(), spot) {
             Ok(pins) => pins,
             Err(TryLockError::WouldBlock) if spot.is_here() => {
                 let interface = device::name(spot.index).unwrap_or_default();
-                let place = Place { interface, direction: spot.direction };
+                let place = CountingPoint { interface, direction: spot.direction };
                 if !named(&place) {
                     continue;
                 }

@@ -33,19 +33,19 @@ mod spot;
 
 pub use file_system::{MOUNT, supported};
 pub(super) use left::forget;
-pub use left::{Left, detach, kept_key, left};
+pub use left::{AbandonedProgram, detach, kept_key, left};
 
-use super::clsact::{Classifier, Owner};
-use super::link::Link;
+use super::clsact::{Classifier, FilterOwner};
+use super::link::ProgramLink;
 use super::note::Note;
-use super::object::{KEPT, NoteArray, Pinned, Plain};
+use super::object::{KEPT, NoteArray, Pinned, PlainData};
 use super::refusal::reason;
 use super::syscall;
 use crate::error::Error;
 use crate::interface::device;
-use crate::place::Place;
+use crate::place::CountingPoint;
 use aya::maps::{Map, MapData};
-use spot::Spot;
+use spot::PinKey;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -62,7 +62,7 @@ const NOTE: &str = "note";
 /// Locked pin directory of one counting point.
 pub(super) struct Pins {
     directory: PathBuf,
-    spot: Spot,
+    spot: PinKey,
     /// File that holds the lock.
     lock: File,
     /// Array of the note, for pinning it again.
@@ -72,18 +72,18 @@ pub(super) struct Pins {
 }
 
 /// Adopted pins.
-pub(super) struct Found {
+pub(super) struct AdoptedPins {
     pub(super) note: Note,
     pub(super) notes: NoteArray,
-    pub(super) link: Link,
+    pub(super) link: ProgramLink,
     pub(super) mode: super::Mode,
 }
 
 impl Pins {
     /// Locks the directory of a counting point, creating it if needed.
-    pub(super) fn claim(root: &Path, place: &Place, index: u32) -> Result<Self, Error> {
+    pub(super) fn claim(root: &Path, place: &CountingPoint, index: u32) -> Result<Self, Error> {
         supported(root)?;
-        let spot = Spot::here(place.direction, index);
+        let spot = PinKey::here(place.direction, index);
         let directory = root.join(spot.name());
         fs::create_dir_all(&directory)
             .map_err(|error| refused(&directory, "make this directory", error))?;
@@ -97,7 +97,7 @@ impl Pins {
         })
     }
 
-    fn lock(directory: PathBuf, spot: Spot) -> Result<Self, TryLockError> {
+    fn lock(directory: PathBuf, spot: PinKey) -> Result<Self, TryLockError> {
         let lock = File::open(&directory).map_err(TryLockError::Error)?;
         lock.try_lock()?;
         Ok(Pins { directory, spot, lock, note: None, leave: false })
@@ -118,10 +118,10 @@ impl Pins {
     }
 
     /// Opens the pinned link or filter.
-    fn open(&self) -> io::Result<Link> {
+    fn open(&self) -> io::Result<ProgramLink> {
         let program = self.path(PROGRAM);
         if !program.exists() {
-            return syscall::open(&self.path(LINK)).map(Link::Bpf);
+            return syscall::open(&self.path(LINK)).map(ProgramLink::Bpf);
         }
         // Filters of another network namespace cannot be queried.
         if !self.spot.is_here() {
@@ -133,12 +133,12 @@ impl Pins {
             self.spot.direction,
             self.owner(),
         )
-        .map(Link::Classifier)
+        .map(ProgramLink::Classifier)
     }
 
     /// Returns the owner name of filters that belong to these pins.
-    pub(super) fn owner(&self) -> Owner {
-        Owner::pins(&self.directory)
+    pub(super) fn owner(&self) -> FilterOwner {
+        FilterOwner::pins(&self.directory)
     }
 
     /// Returns whether the program is no longer attached to an interface.
@@ -150,17 +150,17 @@ impl Pins {
 
     /// Returns the counting point, by the interface's current name or, if it is gone or elsewhere,
     /// by its name when counting began.
-    fn place(&self) -> Place {
+    fn place(&self) -> CountingPoint {
         let spot = self.spot;
         let now = if spot.is_here() { device::name(spot.index) } else { None };
         let noted = || {
             self.notes()
                 .ok()
                 .and_then(|notes| notes.get(&0, 0).ok())
-                .map(|Plain(note)| note.interface())
+                .map(|PlainData(note)| note.interface())
         };
         let interface = now.or_else(noted).unwrap_or_else(|| format!("interface {}", spot.index));
-        Place { interface, direction: spot.direction }
+        CountingPoint { interface, direction: spot.direction }
     }
 
     /// Removes the pins, the link first: without it the rest is garbage.
@@ -213,7 +213,7 @@ impl Pins {
     /// Restores missing pins. Returns whether any were missing.
     pub(super) fn mend(
         &mut self,
-        link: Option<&Link>,
+        link: Option<&ProgramLink>,
         arrays: Vec<&MapData>,
     ) -> Result<bool, Error> {
         let number = |found: io::Result<fs::Metadata>| found.map(|found| found.ino()).ok();
@@ -246,7 +246,7 @@ impl Pins {
 
     /// Pins the link, replacing an earlier one. The program of a filter was pinned when it was
     /// attached.
-    pub(super) fn pin(&self, link: &Link) -> Result<(), Error> {
+    pub(super) fn pin(&self, link: &ProgramLink) -> Result<(), Error> {
         let name = pin_of(link);
         if name == PROGRAM && self.path(name).exists() {
             return Ok(());
@@ -259,7 +259,7 @@ impl Pins {
     /// Attaches a program as a filter. It is pinned first, so that a filter of these pins never
     /// exists without them.
     pub(super) fn attach_classifier(&self, program: BorrowedFd<'_>) -> io::Result<Classifier> {
-        let Spot { direction, index, .. } = self.spot;
+        let PinKey { direction, index, .. } = self.spot;
         self.unpin(PROGRAM)?;
         syscall::pin(program, &self.path(PROGRAM))?;
         Classifier::attach(program, index, direction, self.owner()).inspect_err(|_| {
@@ -289,12 +289,13 @@ impl Pins {
     /// Opens the pins if they match `wanted` and, if `hook` is given, that hook.
     pub(super) fn adopt(
         &mut self,
-        place: &Place,
+        place: &CountingPoint,
         wanted: &Note,
         hook: Option<super::Mode>,
-    ) -> Result<Found, Error> {
+    ) -> Result<AdoptedPins, Error> {
         let notes = self.notes()?;
-        let Plain(note) = notes.get(&0, 0).map_err(|error| self.failed("read the note", &error))?;
+        let PlainData(note) =
+            notes.get(&0, 0).map_err(|error| self.failed("read the note", &error))?;
         let attached = hook.map_or(note.attached, |mode| mode as u32);
         let refused = |difference: String| {
             let problem = format!(
@@ -318,7 +319,7 @@ impl Pins {
         }
         let link = self.open().map_err(|error| self.failed("open the link", &error))?;
         self.note = Some(self.note_map()?);
-        Ok(Found { note, notes, link, mode })
+        Ok(AdoptedPins { note, notes, link, mode })
     }
 }
 
@@ -328,10 +329,10 @@ fn pin_of_array(array: &str) -> String {
 }
 
 /// Returns the name of the pin that keeps a program attached.
-fn pin_of(link: &Link) -> &'static str {
+fn pin_of(link: &ProgramLink) -> &'static str {
     match link {
-        Link::Bpf(_) => LINK,
-        Link::Classifier(_) => PROGRAM,
+        ProgramLink::Bpf(_) => LINK,
+        ProgramLink::Classifier(_) => PROGRAM,
     }
 }
 
@@ -351,7 +352,7 @@ impl Drop for Pins {
     }
 }
 
-fn at_work(place: &Place) -> String {
+fn at_work(place: &CountingPoint) -> String {
     format!("another flowgauge is counting {place}; stop that one first")
 }
 
@@ -384,7 +385,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("flowgauge-lock-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         let locked = || -> Result<Pins, TryLockError> {
-            let mut pins = Pins::lock(directory.clone(), Spot::here(Direction::Ingress, 1))?;
+            let mut pins = Pins::lock(directory.clone(), PinKey::here(Direction::Ingress, 1))?;
             pins.leave = true;
             Ok(pins)
         };

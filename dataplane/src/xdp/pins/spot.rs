@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 
 /// Directory key of a counting point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct PinKey {
     pub(super) direction: Direction,
     pub(super) index: u32,
     namespace: u64,
 }
 
-impl Spot {
+impl PinKey {
     /// Returns the key of an interface in this network namespace.
     pub(super) fn here(direction: Direction, index: u32) -> Self {
-        Spot { direction, index, namespace: network_namespace() }
+        PinKey { direction, index, namespace: network_namespace() }
     }
 
     pub(super) fn is_here(&self) -> bool {
@@ -35,7 +35,7 @@ impl Spot {
         let mut parts = name.split('-');
         let direction = parts.next()?;
         let direction = Direction::ALL.into_iter().find(|known| known.name() == direction)?;
-        let spot = Spot {
+        let spot = PinKey {
             direction,
             index: parts.next()?.parse().ok()?,
             namespace: parts.next()?.parse().ok()?,
@@ -45,7 +45,7 @@ impl Spot {
 }
 
 /// Returns the directories of counting points below `root`.
-pub(super) fn spots(root: &Path) -> Result<Vec<(PathBuf, Spot)>, Error> {
+pub(super) fn spots(root: &Path) -> Result<Vec<(PathBuf, PinKey)>, Error> {
     let failed = |error: io::Error| refused(root, "list this directory", error);
     let entries = match fs::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -54,7 +54,7 @@ pub(super) fn spots(root: &Path) -> Result<Vec<(PathBuf, Spot)>, Error> {
     let mut spots = Vec::new();
     for entry in entries {
         let directory = entry.map_err(failed)?.path();
-        if let Some(spot) = directory.file_name().and_then(|name| Spot::of(name.to_str()?)) {
+        if let Some(spot) = directory.file_name().and_then(|name| PinKey::of(name.to_str()?)) {
             spots.push((directory, spot));
         }
     }
@@ -69,16 +69,16 @@ mod tests {
     fn directories_lead_back_to_their_places() {
         for direction in Direction::ALL {
             for spot in
-                [Spot { direction, index: 3, namespace: u64::MAX }, Spot::here(direction, 17)]
+                [PinKey { direction, index: 3, namespace: u64::MAX }, PinKey::here(direction, 17)]
             {
                 assert!(!spot.name().contains('.'));
-                assert_eq!(Spot::of(&spot.name()), Some(spot));
+                assert_eq!(PinKey::of(&spot.name()), Some(spot));
             }
         }
         for name in
             ["rubbish", "ingress", "ingress-3", "ingress-3-1-1", "eth0-ingress", "ingress-x-1"]
         {
-            assert_eq!(Spot::of(name), None);
+            assert_eq!(PinKey::of(name), None);
         }
     }
 }

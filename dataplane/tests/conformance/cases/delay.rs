@@ -4,13 +4,13 @@ use crate::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::frames::Ip;
 use crate::samples::passed_on;
 use flowgauge_core::delay::histogram::least;
-use flowgauge_core::delay::prefixes::{Owned, Prefix, fingerprint};
+use flowgauge_core::delay::prefixes::{Prefix, PrefixOwner, fingerprint};
 use flowgauge_core::delay::weights::{Weight, weights};
 use flowgauge_core::delay::{
-    Admission, Algorithm, Counts, Directions, Kind, Kinds, Label, Settings as Delays,
+    Admission, Algorithm, Counts, DelayKind, Directions, Kinds, Label, Settings as Delays,
 };
 use flowgauge_core::hash::crc32;
-use flowgauge_core::{Settings, Tabulation, WideBank, cardinality};
+use flowgauge_core::{Settings, Tabulation, WindowTotals, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_traffic::frame::flag::{ACK, FIN, SYN};
 use flowgauge_traffic::frame::{TCP, Tcp, UDP, dns, echo, udp};
@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 /// Meaning of a frame.
 #[derive(Clone, Copy)]
 struct Exchange {
-    kind: Kind,
+    kind: DelayKind,
     /// Ends of the request, whichever end sends the frame: address and port, as bytes of a hash.
     from: u32,
     to: u32,
@@ -94,8 +94,8 @@ const PREFIXES: [(&str, u8, Option<u8>, bool); 6] = [
     ("2001:db8::", 58, None, true),
 ];
 
-static OWNED: LazyLock<Vec<Owned>> = LazyLock::new(|| {
-    let owned = |&(address, length, group, is_local): &(&str, u8, Option<u8>, bool)| Owned {
+static OWNED: LazyLock<Vec<PrefixOwner>> = LazyLock::new(|| {
+    let owned = |&(address, length, group, is_local): &(&str, u8, Option<u8>, bool)| PrefixOwner {
         prefix: Prefix::of(address.parse().unwrap(), length).unwrap(),
         group,
         is_local,
@@ -108,14 +108,14 @@ impl Traffic {
         &mut self,
         (from, to): (End, End),
         mut frame: Vec<u8>,
-        exchanges: &[(Kind, u32, bool)],
+        exchanges: &[(DelayKind, u32, bool)],
     ) {
         let at = 1_000_000_000 + self.frames.len() as u64 * 100_000;
         frame.resize(frame.len().max(60), 0);
-        let exchange = |&(kind, token, is_answer): &(Kind, u32, bool)| {
+        let exchange = |&(kind, token, is_answer): &(DelayKind, u32, bool)| {
             let (asker, answerer) = if is_answer { (to, from) } else { (from, to) };
             let (from, to) = (asker.hash(), answerer.hash());
-            let (from, to) = if kind == Kind::TcpDuration && side(from, to) == 1 {
+            let (from, to) = if kind == DelayKind::TcpDuration && side(from, to) == 1 {
                 (to, from)
             } else {
                 (from, to)
@@ -132,7 +132,7 @@ impl Traffic {
         flags: u8,
         [sequence, acknowledgement]: [u32; 2],
         payload: u32,
-        exchanges: &[(Kind, u32, bool)],
+        exchanges: &[(DelayKind, u32, bool)],
     ) {
         let ports = [from.port, to.port];
         let tcp = Tcp { ports, flags, sequence, acknowledgement, ..Tcp::default() };
@@ -144,13 +144,13 @@ impl Traffic {
     fn udp(&mut self, (from, to): (End, End), id: u16, is_answer: bool) {
         let datagram = udp([from.port, to.port], &dns(id, is_answer));
         let ip = Ip::new(from.address(), to.address(), UDP);
-        self.push((from, to), ip.frame(&datagram), &[(Kind::Dns, id.into(), is_answer)]);
+        self.push((from, to), ip.frame(&datagram), &[(DelayKind::Dns, id.into(), is_answer)]);
     }
 
     fn echo(&mut self, (from, to): (End, End), sequence: u16, is_answer: bool) {
         let token = 0x1234_0000 | u32::from(sequence);
         let frame = echo(from.address(), to.address(), token, is_answer);
-        self.push((from, to), frame, &[(Kind::Icmp, token, is_answer)]);
+        self.push((from, to), frame, &[(DelayKind::Icmp, token, is_answer)]);
     }
 
     /// Creates conversations that start one after another and continue concurrently.
@@ -192,21 +192,24 @@ impl Traffic {
                 SYN,
                 [*here, 0],
                 0,
-                &[(Kind::TcpHandshake, here.wrapping_add(1), false), (Kind::TcpDuration, 0, false)],
+                &[
+                    (DelayKind::TcpHandshake, here.wrapping_add(1), false),
+                    (DelayKind::TcpDuration, 0, false),
+                ],
             ),
             1 => self.tcp(
                 back,
                 SYN | ACK,
                 [*there, here.wrapping_add(1)],
                 0,
-                &[(Kind::TcpHandshake, here.wrapping_add(1), true)],
+                &[(DelayKind::TcpHandshake, here.wrapping_add(1), true)],
             ),
             2 | 4 => {
                 *here = here.wrapping_add(1);
                 let end = here.wrapping_add(payload);
                 let acknowledgement = there.wrapping_add(1);
                 let exchanges =
-                    [(Kind::TcpData, acknowledgement, true), (Kind::TcpData, end, false)];
+                    [(DelayKind::TcpData, acknowledgement, true), (DelayKind::TcpData, end, false)];
                 // Some segments are sent again.
                 for _ in 0..1 + (*there & 1) {
                     self.tcp(forth, ACK, [*here, acknowledgement], payload, &exchanges);
@@ -221,12 +224,12 @@ impl Traffic {
                     ACK,
                     [*there, *here],
                     20,
-                    &[(Kind::TcpData, *here, true), (Kind::TcpData, end, false)],
+                    &[(DelayKind::TcpData, *here, true), (DelayKind::TcpData, end, false)],
                 );
                 *there = end.wrapping_sub(1);
             }
             5 if *here & 1 == 0 => {
-                self.tcp(back, ACK, [*there, *here], 0, &[(Kind::TcpData, *here, true)])
+                self.tcp(back, ACK, [*there, *here], 0, &[(DelayKind::TcpData, *here, true)])
             }
             6 => self.udp((named(*client, client.port), named(*server, 53)), *here as u16, false),
             7 if *here & 3 != 0 => {
@@ -243,7 +246,10 @@ impl Traffic {
                     FIN | ACK,
                     [*here, acknowledgement],
                     0,
-                    &[(Kind::TcpDuration, 0, true), (Kind::TcpData, acknowledgement, true)],
+                    &[
+                        (DelayKind::TcpDuration, 0, true),
+                        (DelayKind::TcpData, acknowledgement, true),
+                    ],
                 );
             }
             _ => {}
@@ -270,7 +276,7 @@ struct Expected {
 }
 
 /// Place of a waiting request: kind, table, fridge and slot.
-type Slot = (Kind, usize, usize, u32);
+type Slot = (DelayKind, usize, usize, u32);
 
 /// The definition, implemented with maps.
 struct Model {
@@ -280,7 +286,7 @@ struct Model {
     /// Admission of the open window.
     admission: Admission,
     slots: HashMap<Slot, (u32, u32, u64)>,
-    inserted: HashMap<(Kind, usize, usize), u32>,
+    inserted: HashMap<(DelayKind, usize, usize), u32>,
 }
 
 impl Model {
@@ -310,7 +316,7 @@ impl Model {
     /// Applies the definition of expiry: two stages of half a table each, and times of 31 bits.
     fn wait(
         &mut self,
-        (kind, side): (Kind, usize),
+        (kind, side): (DelayKind, usize),
         (signature, hash): (u32, u32),
         (is_answer, at): (bool, u64),
         expected: &mut Expected,
@@ -367,7 +373,7 @@ impl Model {
         let Admission { kept, counted } = self.admission;
         let Some(fridge) = self.fridge(hash, kept).filter(|_| signature != 0) else { return };
         let is_counted = hash.trailing_zeros() >= u32::from(counted);
-        let side = if kind == Kind::TcpDuration { 0 } else { side(from, to) };
+        let side = if kind == DelayKind::TcpDuration { 0 } else { side(from, to) };
         let index = hash >> (32 - u32::from(self.settings.fridge_slots_log2()));
         let slot = (kind, side, fridge, index);
         if self.settings.algorithm == Algorithm::Expiry {
@@ -379,7 +385,7 @@ impl Model {
             let again = self.slots.get(&slot).is_some_and(|(found, ..)| *found == signature);
             *inserted += 1;
             expected.admitted += u64::from(is_counted);
-            if !(again && matches!(kind, Kind::TcpHandshake | Kind::TcpData)) {
+            if !(again && matches!(kind, DelayKind::TcpHandshake | DelayKind::TcpData)) {
                 self.slots.insert(slot, (signature, *inserted, at));
             }
         } else if let Some((_, stamp, since)) =
@@ -404,7 +410,7 @@ impl Model {
     }
 }
 
-fn settings(kinds: &[Kind], algorithm: Algorithm, admit_log2: u8) -> Delays {
+fn settings(kinds: &[DelayKind], algorithm: Algorithm, admit_log2: u8) -> Delays {
     let kinds = kinds.iter().fold(Kinds::NONE, |kinds, kind| kinds.with(*kind));
     // Whatever the time, requests that expire find a slot.
     let slots_log2 = match algorithm {
@@ -418,14 +424,19 @@ fn settings(kinds: &[Kind], algorithm: Algorithm, admit_log2: u8) -> Delays {
 /// Returns the label that an exchange is counted under.
 fn label(settings: &Delays, exchange: &Exchange) -> Label {
     let Exchange { kind, asker, answerer, .. } = *exchange;
-    let is_connection = kind == Kind::TcpDuration;
+    let is_connection = kind == DelayKind::TcpDuration;
     let leaves = settings.directions == Directions::Local && asker.is_local() && !is_connection;
     let group = if is_connection { answerer.group().max(asker.group()) } else { answerer.group() };
     Label { leaves, group: if settings.groups_log2 > 0 { group } else { 0 } }
 }
 
 /// Returns the counts of a kind in a bank.
-fn held(bank: &WideBank, settings: &Delays, kind: Kind, label: Label) -> (Counts, Vec<[u64; 3]>) {
+fn held(
+    bank: &WindowTotals,
+    settings: &Delays,
+    kind: DelayKind,
+    label: Label,
+) -> (Counts, Vec<[u64; 3]>) {
     let sums = (0..settings.fridges()).map(|fridge| {
         let buckets = bank.delay.histogram(settings, kind, label, fridge).unwrap().buckets();
         let sum =
@@ -439,20 +450,25 @@ fn held(bank: &WideBank, settings: &Delays, kind: Kind, label: Label) -> (Counts
     (bank.delay.counts(settings, kind, label), sums.collect())
 }
 
-const KINDS: [Kind; 5] =
-    [Kind::TcpHandshake, Kind::TcpData, Kind::TcpDuration, Kind::Dns, Kind::Icmp];
+const KINDS: [DelayKind; 5] = [
+    DelayKind::TcpHandshake,
+    DelayKind::TcpData,
+    DelayKind::TcpDuration,
+    DelayKind::Dns,
+    DelayKind::Icmp,
+];
 
 fn each(breadth: Breadth) -> Vec<Delays> {
     let of_all = |algorithm, admit| settings(&KINDS, algorithm, admit);
-    let mut all = vec![settings(&[Kind::TcpData], Algorithm::Fridge, 0)];
+    let mut all = vec![settings(&[DelayKind::TcpData], Algorithm::Fridge, 0)];
     if breadth > Breadth::Few {
         all.extend(KINDS.map(|kind| settings(&[kind], Algorithm::Fridge, 1)));
         all.extend([
-            settings(&[Kind::TcpData], Algorithm::MultiFridge, 0),
-            settings(&[Kind::TcpData], Algorithm::Overwrite, 0),
+            settings(&[DelayKind::TcpData], Algorithm::MultiFridge, 0),
+            settings(&[DelayKind::TcpData], Algorithm::Overwrite, 0),
         ]);
         all.push(settings(
-            &[Kind::TcpHandshake, Kind::TcpData, Kind::Dns, Kind::Icmp],
+            &[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns, DelayKind::Icmp],
             Algorithm::Expiry,
             0,
         ));
@@ -489,7 +505,7 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
     let off =
         cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     for delays in each(backend.breadth()) {
-        let prefixes: &[Owned] = if delays.prefixes == 0 { &[] } else { &OWNED };
+        let prefixes: &[PrefixOwner] = if delays.prefixes == 0 { &[] } else { &OWNED };
         let setup = Setup {
             settings: Settings { delay: delays, ..Settings::only(off) },
             prefixes,
@@ -511,7 +527,7 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
         {
             let admission_of = |window| admission(&delays, window);
             let frames: Vec<OwnedFrame> = frames.iter().map(|(frame, _)| frame.clone()).collect();
-            let mut expected: HashMap<(Kind, usize), Expected> = HashMap::new();
+            let mut expected: HashMap<(DelayKind, usize), Expected> = HashMap::new();
             let label_index =
                 |label: Label| usize::from(label.group) * 2 + usize::from(label.leaves);
             // Pipes of a switch have their own tables.
@@ -589,7 +605,7 @@ pub fn delays_in_trace_time(backend: &dyn Backend) {
         replay.dataplane.install(&setup.tables()).unwrap();
         (replay.advance)(u64::MAX);
         let closed = replay.dataplane.rotate().unwrap();
-        let (mut model, mut expected) = (Model::new(delays), HashMap::<Kind, Expected>::new());
+        let (mut model, mut expected) = (Model::new(delays), HashMap::<DelayKind, Expected>::new());
         for exchange in traffic.frames.iter().flat_map(|(_, exchanges)| exchanges) {
             model.count(exchange, expected.entry(exchange.kind).or_default());
         }
@@ -654,7 +670,7 @@ pub fn one_by_one(backend: &dyn Backend) {
         assert!(!taken.is_empty() && !closed.delay_samples.is_empty());
         taken.extend(closed.delay_samples);
         assert_eq!(passed_on(&closed.bank, &delays, &taken).1, 0);
-        let (mut model, mut expected) = (Model::new(delays), HashMap::<Kind, Expected>::new());
+        let (mut model, mut expected) = (Model::new(delays), HashMap::<DelayKind, Expected>::new());
         for exchange in traffic.frames.iter().flat_map(|(_, exchanges)| exchanges) {
             model.count(exchange, expected.entry(exchange.kind).or_default());
         }

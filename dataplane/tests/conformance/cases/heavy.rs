@@ -4,7 +4,7 @@
 use crate::backend::{Backend, Breadth, Setup, start};
 use crate::frames::{from_source, kinds, random};
 use crate::model::{Verdict, crc32, keyed, multilinear, verdict};
-use flowgauge_core::heavy::{Algorithm, Entry, Item, Settings, Unit};
+use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, Item, Settings};
 use flowgauge_core::{FlowKey, HashMode, Heavy, KeyKind, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::collections::HashMap;
@@ -89,7 +89,7 @@ fn bounds_hold(held: &Heavy, settings: &Settings, packets: &[(FlowKey, u32)], wh
     let mut sent: HashMap<FlowKey, u64> = HashMap::new();
     for (key, bytes) in packets {
         *sent.entry(*key).or_default() +=
-            if settings.unit == Unit::Bytes { u64::from(*bytes) } else { 1 };
+            if settings.unit == CountUnit::Bytes { u64::from(*bytes) } else { 1 };
     }
     for Entry { key, count, inherited, .. } in held.entries(settings) {
         let own = count - inherited;
@@ -104,14 +104,14 @@ pub fn every_algorithm(backend: &dyn Backend) {
     for algorithm in Algorithm::ALL {
         check(
             backend,
-            Settings { algorithm, unit: Unit::Packets, slots_log2: 6, key: KeyKind::Src },
+            Settings { algorithm, unit: CountUnit::Packets, slots_log2: 6, key: KeyKind::Src },
         );
     }
     if backend.breadth() == Breadth::Few {
         return;
     }
     for algorithm in Algorithm::ALL {
-        for unit in Unit::ALL {
+        for unit in CountUnit::ALL {
             for slots_log2 in [4, 12] {
                 check(backend, Settings { algorithm, unit, slots_log2, key: KeyKind::Src });
             }
@@ -125,7 +125,7 @@ pub fn every_key(backend: &dyn Backend) {
             backend,
             Settings {
                 algorithm: Algorithm::DWayRap,
-                unit: Unit::Bytes,
+                unit: CountUnit::Bytes,
                 slots_log2: 5,
                 key: KeyKind::FiveTuple,
             },
@@ -135,7 +135,7 @@ pub fn every_key(backend: &dyn Backend) {
         [Algorithm::SpaceSaving, Algorithm::DWayRap, Algorithm::HashPipe, Algorithm::Precision]
     {
         for key in KeyKind::ALL {
-            let settings = Settings { algorithm, unit: Unit::Packets, slots_log2: 5, key };
+            let settings = Settings { algorithm, unit: CountUnit::Packets, slots_log2: 5, key };
             check(backend, settings);
             check_hash(backend, settings, HashMode::Keyed);
         }

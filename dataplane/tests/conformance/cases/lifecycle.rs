@@ -3,7 +3,7 @@
 use crate::backend::{Backend, Setup, assert_same, start};
 use crate::frames::random;
 use crate::model::Expected;
-use flowgauge_core::delay::prefixes::{Owned, Prefix};
+use flowgauge_core::delay::prefixes::{Prefix, PrefixOwner};
 use flowgauge_core::hash::Multilinear;
 use flowgauge_core::{HashMode, Precision, Tabulation};
 use flowgauge_dataplane::{Capabilities, Error, Event, HashKey, Tables};
@@ -84,7 +84,7 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
         change("another coin", &|tables| tables.admission[index].coin_mask ^= 1);
         change("an admission missing", &|tables| _ = tables.admission.remove(index));
     }
-    let owned = |group| Owned {
+    let owned = |group| PrefixOwner {
         prefix: Prefix::of([10, 0, 0, 0].into(), 8).unwrap(),
         group: Some(group),
         is_local: false,

@@ -4,8 +4,8 @@
 use crate::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::frames::Ip;
 use flowgauge_core::hash::crc32;
-use flowgauge_core::reorder::{Algorithm, Prefix, Settings as Reordering};
-use flowgauge_core::{Settings, Tabulation, WideBank, cardinality};
+use flowgauge_core::reorder::{Algorithm, PrefixCounts, Settings as Reordering};
+use flowgauge_core::{Settings, Tabulation, WindowTotals, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_traffic::frame::{TCP, Tcp};
 use rand::{RngExt, SeedableRng};
@@ -157,7 +157,7 @@ struct Slot {
 /// Expected counts of a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Expected {
-    prefixes: BTreeMap<u64, Prefix>,
+    prefixes: BTreeMap<u64, PrefixCounts>,
     unfollowed: u64,
 }
 
@@ -283,7 +283,7 @@ impl Model {
     }
 }
 
-fn held(bank: &WideBank) -> Expected {
+fn held(bank: &WindowTotals) -> Expected {
     let sum = &bank.reorder;
     assert_eq!((sum.contended, sum.crowded), (0, 0));
     Expected {

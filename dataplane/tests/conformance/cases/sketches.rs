@@ -3,7 +3,7 @@
 use crate::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::frames::{from_source, kinds, random};
 use crate::sketches::Sketches;
-use flowgauge_core::heavy::{Algorithm, Unit};
+use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{Grid, sketch};
 use flowgauge_core::{
     HashMode, KeyKind, Settings, SketchKind, cardinality, heavy, membership, parse,
@@ -170,7 +170,7 @@ pub fn membership_of_every_key_and_shape(backend: &dyn Backend) {
 /// Algorithm and unit that every backend supports.
 const HEAVY: heavy::Settings = heavy::Settings {
     algorithm: Algorithm::Precision,
-    unit: Unit::Packets,
+    unit: CountUnit::Packets,
     slots_log2: 6,
     key: KeyKind::FiveTuple,
 };

@@ -3,13 +3,13 @@
 use super::target::{Fault, Query, Source, Write};
 use super::{Switch, fault};
 use crate::codec::{self, Completeness};
-use crate::entry::{Entry, Pipes, Place};
+use crate::entry::{Entry, EntryTarget, Pipes};
 use crate::proto::{self, entity, table_entry, update, write_request::Atomicity};
 use crate::schema::{SYNC, Table, TableKind};
 use tonic::Code;
 
 /// Decoded update.
-struct Step<'a> {
+struct DecodedUpdate<'a> {
     table: &'a Table,
     pipes: Pipes,
     change: Change,
@@ -84,7 +84,7 @@ fn all_or_none(
 }
 
 /// Returns the writes that undo a step, in order of execution.
-fn inverse(switch: &Switch, step: &Step<'_>) -> Result<Vec<(Pipes, Write)>, Fault> {
+fn inverse(switch: &Switch, step: &DecodedUpdate<'_>) -> Result<Vec<(Pipes, Write)>, Fault> {
     let read = |pipes, query: &Query| match switch.read(step.table, pipes, query, Source::Hardware)
     {
         Ok(entries) => Ok(entries),
@@ -98,9 +98,9 @@ fn inverse(switch: &Switch, step: &Step<'_>) -> Result<Vec<(Pipes, Write)>, Faul
     };
     let indexed = step.table.kind.is_indexed();
     let restore = |Entry { place, data }: Entry| match place {
-        Place::Default => Write::SetDefault(data),
-        Place::Key(key) if indexed => Write::Modify(key, data),
-        Place::Key(key) => Write::Insert(key, data),
+        EntryTarget::Default => Write::SetDefault(data),
+        EntryTarget::Key(key) if indexed => Write::Modify(key, data),
+        EntryTarget::Key(key) => Write::Insert(key, data),
     };
     let write = match &step.change {
         Change::Operate(_) => return Ok(Vec::new()),
@@ -139,7 +139,7 @@ fn inverse(switch: &Switch, step: &Step<'_>) -> Result<Vec<(Pipes, Write)>, Faul
     Ok(undo)
 }
 
-fn carry_out(switch: &Switch, step: &Step<'_>) -> Result<(), Fault> {
+fn carry_out(switch: &Switch, step: &DecodedUpdate<'_>) -> Result<(), Fault> {
     match &step.change {
         Change::Write(write) => switch.write(step.table, step.pipes, write),
         Change::Put(insert, modify) => match switch.write(step.table, step.pipes, insert) {
@@ -158,7 +158,7 @@ fn understand<'a>(
     switch: &'a Switch,
     default: &proto::TargetDevice,
     update: &proto::Update,
-) -> Result<Step<'a>, Fault> {
+) -> Result<DecodedUpdate<'a>, Fault> {
     let kind = update::Type::try_from(update.r#type).unwrap_or(update::Type::Unspecified);
     match update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) {
         Some(entity::Entity::TableEntry(entry)) => write_entry(switch, default, kind, entry),
@@ -166,7 +166,11 @@ fn understand<'a>(
             let table =
                 switch.schema.table_by_id(operation.table_id).map_err(fault(Code::NotFound))?;
             let name = operation_name(table, &operation.table_operations_type)?;
-            Ok(Step { table, pipes: switch.pipes(default)?, change: Change::Operate(name) })
+            Ok(DecodedUpdate {
+                table,
+                pipes: switch.pipes(default)?,
+                change: Change::Operate(name),
+            })
         }
         Some(_) => {
             Err(Fault::new(Code::Unimplemented, "only table entries and operations can be written"))
@@ -201,7 +205,7 @@ fn write_entry<'a>(
     default: &proto::TargetDevice,
     kind: update::Type,
     entry: &proto::TableEntry,
-) -> Result<Step<'a>, Fault> {
+) -> Result<DecodedUpdate<'a>, Fault> {
     let table = switch.schema.table_by_id(entry.table_id).map_err(fault(Code::NotFound))?;
     let pipes = switch.pipes(entry.entry_tgt.as_ref().unwrap_or(default))?;
     if table.read_only {
@@ -269,7 +273,7 @@ fn write_entry<'a>(
                         Write::Insert(key.clone(), whole()?),
                         Write::Modify(key, whole()?),
                     );
-                    return Ok(Step { table, pipes, change });
+                    return Ok(DecodedUpdate { table, pipes, change });
                 }
                 _ if table.kind.is_indexed() => {
                     return Err(Fault::invalid(format!(
@@ -281,7 +285,7 @@ fn write_entry<'a>(
             }
         }
     };
-    Ok(Step { table, pipes, change: Change::Write(write) })
+    Ok(DecodedUpdate { table, pipes, change: Change::Write(write) })
 }
 
 fn check_default(table: &Table) -> Result<(), Fault> {

@@ -12,7 +12,7 @@ mod running;
 mod target;
 
 pub use driver::{Costs, Ledger, Pace};
-pub use running::{Running, StartError, Tls};
+pub use running::{RunningServer, StartError, Tls};
 pub use target::{Digest, Digests, Fault, PortCounters, Query, Source, Target, Write};
 
 use crate::codec;

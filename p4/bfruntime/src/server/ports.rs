@@ -1,7 +1,7 @@
 //! Port tables of a server: configured ports and front-panel names.
 
 use super::target::{Fault, PortCounters, Query, Source, Target, Write};
-use crate::entry::{Data, Entry, Key, Match, Place, Value};
+use crate::entry::{Data, Entry, EntryTarget, Key, Match, Value};
 use crate::fixed;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -75,7 +75,7 @@ impl Ports {
             Query::Entry(key) => {
                 let found = all
                     .into_iter()
-                    .find(|entry| matches!(&entry.place, Place::Key(of) if of == key));
+                    .find(|entry| matches!(&entry.place, EntryTarget::Key(of) if of == key));
                 Ok(vec![found.ok_or_else(|| Fault::not_found(format!("{table}: no such port")))?])
             }
         }
@@ -91,7 +91,7 @@ impl Ports {
         fields.push((fixed::PORT_NAME.to_owned(), Value::Text(name)));
         fields.push((fixed::PORT_UP.to_owned(), Value::Bool(enabled(data))));
         Entry {
-            place: Place::Key(exact(fixed::DEV_PORT, &port.to_be_bytes())),
+            place: EntryTarget::Key(exact(fixed::DEV_PORT, &port.to_be_bytes())),
             data: Data { action: None, fields },
         }
     }
@@ -178,7 +178,7 @@ fn set(fields: &mut Vec<(String, Value)>, new: &[(String, Value)]) {
 fn name_entry(name: &str, port: u32) -> Entry {
     let key = exact(fixed::PORT_NAME, name.as_bytes());
     Entry {
-        place: Place::Key(key),
+        place: EntryTarget::Key(key),
         data: Data::fields([(fixed::DEV_PORT, port.to_be_bytes().to_vec())]),
     }
 }
@@ -197,7 +197,7 @@ fn counted_entry(port: u32, counters: PortCounters) -> Entry {
         (fixed::SENT, sent),
     ];
     let data = Data::fields(fields.map(|(name, value)| (name, value.to_be_bytes().to_vec())));
-    Entry { place: Place::Key(exact(fixed::DEV_PORT, &port.to_be_bytes())), data }
+    Entry { place: EntryTarget::Key(exact(fixed::DEV_PORT, &port.to_be_bytes())), data }
 }
 
 fn exact(name: &str, value: &[u8]) -> Key {

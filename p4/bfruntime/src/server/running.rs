@@ -13,7 +13,7 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 /// Server that runs until this is dropped. All its connections are then closed, as when a switch's
 /// process ends.
-pub struct Running {
+pub struct RunningServer {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -54,7 +54,7 @@ pub struct Tls {
     pub client_authority: Option<String>,
 }
 
-impl Running {
+impl RunningServer {
     /// Starts a server for a target. Port 0 lets the system choose one.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl Running {
             .name("bfruntime".to_owned())
             .spawn(run)
             .map_err(StartError::Runtime)?;
-        Ok(Running { address, stop: Some(stop), thread: Some(thread) })
+        Ok(RunningServer { address, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns the address it listens on.
@@ -130,7 +130,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -5,7 +5,7 @@
 
 use flowgauge_bfruntime::schema::{Schema, Table, TableKind};
 use flowgauge_bfruntime::server::{Digests, Fault, PortCounters, Query, Source, Target, Write};
-use flowgauge_bfruntime::{Data, Entry, Key, Match, Pipes, Place, Value};
+use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, Pipes, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
@@ -129,7 +129,7 @@ impl State {
                 fields.push((field.name.clone(), Value::Bytes(sum.to_be_bytes().to_vec())));
             }
         }
-        Entry { place: Place::Key(key), data: Data { action: None, fields } }
+        Entry { place: EntryTarget::Key(key), data: Data { action: None, fields } }
     }
 }
 
@@ -232,7 +232,7 @@ impl Target for Memory {
         }
         let entries = state.entries.get(&table.name);
         let entry = |(key, data): (&Key, &Data)| Entry {
-            place: Place::Key(key.clone()),
+            place: EntryTarget::Key(key.clone()),
             data: data.clone(),
         };
         match query {
@@ -242,7 +242,7 @@ impl Target for Memory {
                 None => Err(Fault::not_found("Object not found")),
             },
             Query::Default => match state.defaults.get(&table.name) {
-                Some(data) => Ok(vec![Entry { place: Place::Default, data: data.clone() }]),
+                Some(data) => Ok(vec![Entry { place: EntryTarget::Default, data: data.clone() }]),
                 None => Err(Fault::not_found("Object not found")),
             },
         }

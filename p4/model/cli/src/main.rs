@@ -3,10 +3,10 @@
 //! generator or network interfaces. It is a test double, not a switch.
 
 use clap::Parser;
-use flowgauge_bfruntime::server::{Costs, Pace as Time, Running, Server, Target};
+use flowgauge_bfruntime::server::{Costs, Pace as Time, RunningServer, Server, Target};
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::Pace;
-use flowgauge_dataplane::poll::port::{self, Frame, Port, Ports, Received};
+use flowgauge_dataplane::poll::port::{self, Port, PortFrame, Ports, Received};
 #[cfg(target_os = "linux")]
 use flowgauge_p4_model::wire::{self, Wire};
 use flowgauge_p4_model::{Model, Options, Switch};
@@ -145,7 +145,7 @@ fn serve(command: Command) -> Result<(), Box<dyn Error>> {
         Some(costs) => Server::driver_like(target, costs, Time::Real)?.0,
         None => Server::new(target)?,
     };
-    let running = Running::start_service(command.listen, None, server.service())?;
+    let running = RunningServer::start_service(command.listen, None, server.service())?;
     let (name, pipes, address) = (&command.program, switch.pipes(), running.address());
     println!("a test double, no switch: {name} in {pipes} pipes, BFRuntime on {address}");
     stdout().flush()?;
@@ -263,7 +263,7 @@ fn feed<P: Port>(
     let (mut arrived, mut others, mut whole, mut fault) = (0, 0_u64, Vec::new(), None);
     while !stop.load(Ordering::Relaxed) && fault.is_none() {
         let mut entrance = switch.enter();
-        let received = port.receive(&mut |frame: Frame<'_>| {
+        let received = port.receive(&mut |frame: PortFrame<'_>| {
             if frame.link != Link::Ethernet {
                 others += 1;
                 return;

@@ -1,7 +1,7 @@
 //! Controls, actions and tables.
 
 use super::storage::{Scalar, Storage};
-use super::{Binding, Compiler, Scope, Typed, Within, limits};
+use super::{Binding, Compiler, Scope, UnsizedExpression, Within, limits};
 use crate::ast::{self, ExpressionKind, StatementKind};
 use crate::program::{self, ConstantEntry, KeyField, MatchKind, Parameter, Step, Value, mask};
 use crate::source::{Place, Result};
@@ -225,8 +225,10 @@ impl Compiler {
             },
             ExpressionKind::Conditional(condition, then, otherwise) => {
                 match self.expression(scope, condition) {
-                    Ok(Typed::Bool(Value::Constant(0))) => self.spelled(scope, otherwise),
-                    Ok(Typed::Bool(Value::Constant(_))) => self.spelled(scope, then),
+                    Ok(UnsizedExpression::Bool(Value::Constant(0))) => {
+                        self.spelled(scope, otherwise)
+                    }
+                    Ok(UnsizedExpression::Bool(Value::Constant(_))) => self.spelled(scope, then),
                     _ => "expression".to_owned(),
                 }
             }
@@ -564,7 +566,12 @@ impl Compiler {
         Ok(())
     }
 
-    pub(super) fn typed_assignment(&self, to: Scalar, typed: Typed, place: &Place) -> Result<Step> {
+    pub(super) fn typed_assignment(
+        &self,
+        to: Scalar,
+        typed: UnsizedExpression,
+        place: &Place,
+    ) -> Result<Step> {
         let value = if to.boolean {
             self.boolean(typed, place)?
         } else {
@@ -746,7 +753,7 @@ impl Compiler {
         for (argument, parameter) in arguments.iter().zip(&parameters) {
             let typed = self.expression(scope, argument)?;
             let value = match typed {
-                Typed::Bool(value) if parameter.width == 1 => value,
+                UnsizedExpression::Bool(value) if parameter.width == 1 => value,
                 typed => self.coerce(typed, parameter.width, false, &argument.place)?,
             };
             steps.push(Step::Assign(parameter.slot, value));

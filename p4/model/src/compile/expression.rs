@@ -1,7 +1,7 @@
 //! Expressions. Widths are checked; numbers without a width take that of the other side.
 
 use super::storage::{MAX_WIDTH, Storage};
-use super::{Binding, Compiler, Kind, Scope, Typed, Within, limits};
+use super::{Binding, Compiler, Kind, Scope, UnsizedExpression, Within, limits};
 use crate::ast::{self, Binary, ExpressionKind, Unary};
 use crate::execute::evaluate;
 use crate::program::{Operator, Value, mask};
@@ -11,15 +11,17 @@ impl Compiler {
     /// Evaluates a number known at compile time.
     pub(super) fn number(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<i128> {
         match self.expression(scope, expression)? {
-            Typed::Number(number) => Ok(number),
-            Typed::Bits { value: Value::Constant(value), signed: false, .. } => Ok(value as i128),
+            UnsizedExpression::Number(number) => Ok(number),
+            UnsizedExpression::Bits { value: Value::Constant(value), signed: false, .. } => {
+                Ok(value as i128)
+            }
             _ => expression.place.fail("expected a number known at compile time"),
         }
     }
 
-    pub(super) fn boolean(&self, typed: Typed, place: &Place) -> Result<Value> {
+    pub(super) fn boolean(&self, typed: UnsizedExpression, place: &Place) -> Result<Value> {
         match typed {
-            Typed::Bool(value) => Ok(value),
+            UnsizedExpression::Bool(value) => Ok(value),
             _ => place.fail("expected a bool: compare with a number"),
         }
     }
@@ -27,13 +29,13 @@ impl Compiler {
     /// Converts a number without a width, or a value of this type, to the given type.
     pub(super) fn coerce(
         &self,
-        typed: Typed,
+        typed: UnsizedExpression,
         width: u32,
         signed: bool,
         place: &Place,
     ) -> Result<Value> {
         match typed {
-            Typed::Number(number) => {
+            UnsizedExpression::Number(number) => {
                 let smallest = if signed { -1_i128.wrapping_shl(width - 1) } else { 0 };
                 let bits = if signed { width - 1 } else { width };
                 let fits =
@@ -44,7 +46,7 @@ impl Compiler {
                     place.fail(format!("{number} does not fit {width} bits"))
                 }
             }
-            Typed::Bits { value, width: found, signed: found_sign } => {
+            UnsizedExpression::Bits { value, width: found, signed: found_sign } => {
                 if found == width && found_sign == signed {
                     return Ok(value);
                 }
@@ -56,7 +58,9 @@ impl Compiler {
                     name(width, signed)
                 ))
             }
-            Typed::Bool(_) => place.fail(format!("a bool where {width} bits are needed")),
+            UnsizedExpression::Bool(_) => {
+                place.fail(format!("a bool where {width} bits are needed"))
+            }
         }
     }
 
@@ -69,7 +73,7 @@ impl Compiler {
     ) -> Result<u128> {
         let typed = self.expression(scope, expression)?;
         let value = match typed {
-            Typed::Bool(value) if width == 1 => value,
+            UnsizedExpression::Bool(value) if width == 1 => value,
             typed => self.coerce(typed, width, false, &expression.place)?,
         };
         match value {
@@ -79,11 +83,15 @@ impl Compiler {
     }
 
     /// Returns a value with its width. A bool is one bit.
-    pub(super) fn with_width(&self, typed: Typed, place: &Place) -> Result<(Value, u32)> {
+    pub(super) fn with_width(
+        &self,
+        typed: UnsizedExpression,
+        place: &Place,
+    ) -> Result<(Value, u32)> {
         match typed {
-            Typed::Bits { value, width, .. } => Ok((value, width)),
-            Typed::Bool(value) => Ok((value, 1)),
-            Typed::Number(_) => place.fail("a number needs a width here, such as 8w1"),
+            UnsizedExpression::Bits { value, width, .. } => Ok((value, width)),
+            UnsizedExpression::Bool(value) => Ok((value, 1)),
+            UnsizedExpression::Number(_) => place.fail("a number needs a width here, such as 8w1"),
         }
     }
 
@@ -139,8 +147,8 @@ impl Compiler {
             }
             ExpressionKind::Conditional(condition, then, otherwise) => {
                 match self.expression(scope, condition)? {
-                    Typed::Bool(Value::Constant(0)) => self.storage(scope, otherwise),
-                    Typed::Bool(Value::Constant(_)) => self.storage(scope, then),
+                    UnsizedExpression::Bool(Value::Constant(0)) => self.storage(scope, otherwise),
+                    UnsizedExpression::Bool(Value::Constant(_)) => self.storage(scope, then),
                     _ => Ok(None),
                 }
             }
@@ -152,20 +160,26 @@ impl Compiler {
         &mut self,
         scope: &Scope,
         expression: &ast::Expression,
-    ) -> Result<Typed> {
+    ) -> Result<UnsizedExpression> {
         let place = &expression.place;
         match &expression.kind {
             ExpressionKind::Number { value, width: None } => match i128::try_from(*value) {
-                Ok(number) => Ok(Typed::Number(number)),
+                Ok(number) => Ok(UnsizedExpression::Number(number)),
                 Err(_) => place.fail("unsupported number of 128 bits"),
             },
             ExpressionKind::Number { value, width: Some((width, signed)) } => {
                 if *width == 0 || *width > MAX_WIDTH || *value > mask(*width) {
                     return place.fail(format!("{value} does not fit {width} bits"));
                 }
-                Ok(Typed::Bits { value: Value::Constant(*value), width: *width, signed: *signed })
+                Ok(UnsizedExpression::Bits {
+                    value: Value::Constant(*value),
+                    width: *width,
+                    signed: *signed,
+                })
             }
-            ExpressionKind::Bool(value) => Ok(Typed::Bool(Value::Constant(u128::from(*value)))),
+            ExpressionKind::Bool(value) => {
+                Ok(UnsizedExpression::Bool(Value::Constant(u128::from(*value))))
+            }
             ExpressionKind::Name(_) | ExpressionKind::Member(..) | ExpressionKind::Index(..) => {
                 self.named(scope, expression)
             }
@@ -202,7 +216,7 @@ impl Compiler {
         }
     }
 
-    fn named(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<Typed> {
+    fn named(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<UnsizedExpression> {
         if let Some(storage) = self.storage(scope, expression)? {
             return match storage.scalar() {
                 Some(scalar) => Ok(scalar.typed()),
@@ -232,10 +246,10 @@ impl Compiler {
         high: &ast::Expression,
         low: &ast::Expression,
         place: &Place,
-    ) -> Result<Typed> {
+    ) -> Result<UnsizedExpression> {
         let (high, low) = (self.number(scope, high)?, self.number(scope, low)?);
         let typed = self.expression(scope, of)?;
-        let Typed::Bits { value, width, .. } = typed else {
+        let UnsizedExpression::Bits { value, width, .. } = typed else {
             return place.fail("only numbers with a width can be sliced");
         };
         if !(0 <= low && low <= high && high < i128::from(width)) {
@@ -243,7 +257,7 @@ impl Compiler {
         }
         let slice_width = (high - low + 1) as u32;
         let value = Value::Slice { of: Box::new(value), low: low as u32, mask: mask(slice_width) };
-        Ok(Typed::Bits { value: folded(value), width: slice_width, signed: false })
+        Ok(UnsizedExpression::Bits { value: folded(value), width: slice_width, signed: false })
     }
 
     fn unary(
@@ -252,36 +266,45 @@ impl Compiler {
         operator: Unary,
         of: &ast::Expression,
         place: &Place,
-    ) -> Result<Typed> {
+    ) -> Result<UnsizedExpression> {
         let typed = self.expression(scope, of)?;
         match (operator, typed) {
-            (Unary::Not, typed) => {
-                Ok(Typed::Bool(folded(Value::Not(Box::new(self.boolean(typed, place)?)))))
+            (Unary::Not, typed) => Ok(UnsizedExpression::Bool(folded(Value::Not(Box::new(
+                self.boolean(typed, place)?,
+            ))))),
+            (Unary::Negate, UnsizedExpression::Number(number)) => {
+                Ok(UnsizedExpression::Number(number.wrapping_neg()))
             }
-            (Unary::Negate, Typed::Number(number)) => Ok(Typed::Number(number.wrapping_neg())),
-            (Unary::Negate, Typed::Bits { value, width, signed }) => Ok(Typed::Bits {
-                value: folded(Value::Negate(Box::new(value), mask(width))),
-                width,
-                signed,
-            }),
-            (Unary::Complement, Typed::Bits { value, width, signed }) => Ok(Typed::Bits {
-                value: folded(Value::Complement(Box::new(value), mask(width))),
-                width,
-                signed,
-            }),
-            (Unary::Complement, Typed::Number(_)) => place.fail("~ needs a number with a width"),
-            (_, Typed::Bool(_)) => place.fail("arithmetic on a bool"),
+            (Unary::Negate, UnsizedExpression::Bits { value, width, signed }) => {
+                Ok(UnsizedExpression::Bits {
+                    value: folded(Value::Negate(Box::new(value), mask(width))),
+                    width,
+                    signed,
+                })
+            }
+            (Unary::Complement, UnsizedExpression::Bits { value, width, signed }) => {
+                Ok(UnsizedExpression::Bits {
+                    value: folded(Value::Complement(Box::new(value), mask(width))),
+                    width,
+                    signed,
+                })
+            }
+            (Unary::Complement, UnsizedExpression::Number(_)) => {
+                place.fail("~ needs a number with a width")
+            }
+            (_, UnsizedExpression::Bool(_)) => place.fail("arithmetic on a bool"),
         }
     }
 
     fn binary(
         &mut self,
         operator: Binary,
-        left: Typed,
-        right: Typed,
+        left: UnsizedExpression,
+        right: UnsizedExpression,
         place: &Place,
-    ) -> Result<Typed> {
-        if let (Typed::Number(left), Typed::Number(right)) = (&left, &right) {
+    ) -> Result<UnsizedExpression> {
+        if let (UnsizedExpression::Number(left), UnsizedExpression::Number(right)) = (&left, &right)
+        {
             return fold(operator, *left, *right, place);
         }
         match operator {
@@ -289,7 +312,11 @@ impl Compiler {
                 let (left, right) = (self.boolean(left, place)?, self.boolean(right, place)?);
                 if let Value::Constant(left) = left {
                     let decides = (left != 0) == (operator == Binary::OneTrue);
-                    return Ok(Typed::Bool(if decides { Value::Constant(left) } else { right }));
+                    return Ok(UnsizedExpression::Bool(if decides {
+                        Value::Constant(left)
+                    } else {
+                        right
+                    }));
                 }
                 let sides = Box::new((left, right));
                 let operator = if operator == Binary::BothTrue {
@@ -297,7 +324,7 @@ impl Compiler {
                 } else {
                     Operator::OneTrue
                 };
-                return Ok(Typed::Bool(Value::Binary(operator, sides)));
+                return Ok(UnsizedExpression::Bool(Value::Binary(operator, sides)));
             }
             Binary::Concatenate => {
                 let (left, left_width) = self.with_width(left, place)?;
@@ -310,15 +337,15 @@ impl Compiler {
                 }
                 let value =
                     Value::Binary(Operator::Concatenate(right_width), Box::new((left, right)));
-                return Ok(Typed::Bits { value: folded(value), width, signed: false });
+                return Ok(UnsizedExpression::Bits { value: folded(value), width, signed: false });
             }
             Binary::ShiftLeft | Binary::ShiftRight => {
-                let Typed::Bits { value, width, signed } = left else {
+                let UnsizedExpression::Bits { value, width, signed } = left else {
                     return place.fail("a shifted number needs a width");
                 };
                 let by = match right {
-                    Typed::Number(by) if by >= 0 => Value::Constant(by as u128),
-                    Typed::Bits { value, signed: false, .. } => value,
+                    UnsizedExpression::Number(by) if by >= 0 => Value::Constant(by as u128),
+                    UnsizedExpression::Bits { value, signed: false, .. } => value,
                     _ => return place.fail("shift by a negative or signed number"),
                 };
                 let operator = match operator {
@@ -326,7 +353,7 @@ impl Compiler {
                     _ => Operator::ShiftRight { width, signed },
                 };
                 limits::check_operator(&operator, &value, &by, width, place)?;
-                return Ok(Typed::Bits {
+                return Ok(UnsizedExpression::Bits {
                     value: folded(Value::Binary(operator, Box::new((value, by)))),
                     width,
                     signed,
@@ -345,7 +372,7 @@ impl Compiler {
         right: Value,
         like: Like,
         place: &Place,
-    ) -> Result<Typed> {
+    ) -> Result<UnsizedExpression> {
         let (width, signed) = match like {
             Like::Bits { width, signed } => (width, signed),
             Like::Bool if matches!(operator, Binary::Equal | Binary::NotEqual) => (1, false),
@@ -380,17 +407,26 @@ impl Compiler {
         };
         limits::check_operator(&operator, &left, &right, width, place)?;
         let value = folded(Value::Binary(operator, sides(swap)));
-        Ok(if boolean { Typed::Bool(value) } else { Typed::Bits { value, width, signed } })
+        Ok(if boolean {
+            UnsizedExpression::Bool(value)
+        } else {
+            UnsizedExpression::Bits { value, width, signed }
+        })
     }
 
     /// Converts both sides to the type of the one that has one.
-    fn alike(&self, left: Typed, right: Typed, place: &Place) -> Result<(Value, Value, Like)> {
+    fn alike(
+        &self,
+        left: UnsizedExpression,
+        right: UnsizedExpression,
+        place: &Place,
+    ) -> Result<(Value, Value, Like)> {
         match (&left, &right) {
-            (Typed::Bool(left), Typed::Bool(right)) => {
+            (UnsizedExpression::Bool(left), UnsizedExpression::Bool(right)) => {
                 Ok((left.clone(), right.clone(), Like::Bool))
             }
-            (Typed::Bits { width, signed, .. }, _)
-            | (Typed::Number(_), Typed::Bits { width, signed, .. }) => {
+            (UnsizedExpression::Bits { width, signed, .. }, _)
+            | (UnsizedExpression::Number(_), UnsizedExpression::Bits { width, signed, .. }) => {
                 let (width, signed) = (*width, *signed);
                 let left = self.coerce(left, width, signed, place)?;
                 let right = self.coerce(right, width, signed, place)?;
@@ -406,17 +442,19 @@ impl Compiler {
         kind: &ast::Type,
         of: &ast::Expression,
         place: &Place,
-    ) -> Result<Typed> {
+    ) -> Result<UnsizedExpression> {
         let typed = self.expression(scope, of)?;
         match (self.kind(scope, kind)?, typed) {
-            (Kind::Bits { width, signed }, Typed::Number(number)) => Ok(Typed::Bits {
-                value: Value::Constant(number as u128 & mask(width)),
-                width,
-                signed,
-            }),
+            (Kind::Bits { width, signed }, UnsizedExpression::Number(number)) => {
+                Ok(UnsizedExpression::Bits {
+                    value: Value::Constant(number as u128 & mask(width)),
+                    width,
+                    signed,
+                })
+            }
             (
                 Kind::Bits { width, signed },
-                Typed::Bits { value, width: from, signed: from_signed },
+                UnsizedExpression::Bits { value, width: from, signed: from_signed },
             ) => {
                 let value = match value {
                     Value::Constant(constant) if !from_signed => {
@@ -430,14 +468,15 @@ impl Compiler {
                     }
                     value => value,
                 };
-                Ok(Typed::Bits { value, width, signed })
+                Ok(UnsizedExpression::Bits { value, width, signed })
             }
-            (Kind::Bits { width: 1, signed: false }, Typed::Bool(value)) => {
-                Ok(Typed::Bits { value, width: 1, signed: false })
+            (Kind::Bits { width: 1, signed: false }, UnsizedExpression::Bool(value)) => {
+                Ok(UnsizedExpression::Bits { value, width: 1, signed: false })
             }
-            (Kind::Bool, Typed::Bits { value, width: 1, .. } | Typed::Bool(value)) => {
-                Ok(Typed::Bool(value))
-            }
+            (
+                Kind::Bool,
+                UnsizedExpression::Bits { value, width: 1, .. } | UnsizedExpression::Bool(value),
+            ) => Ok(UnsizedExpression::Bool(value)),
             _ => place.fail("unsupported cast"),
         }
     }
@@ -449,11 +488,13 @@ impl Compiler {
         callee: &ast::Expression,
         arguments: &[ast::Expression],
         place: &Place,
-    ) -> Result<Typed> {
+    ) -> Result<UnsizedExpression> {
         match (&callee.kind, arguments) {
             (ExpressionKind::Member(of, method), []) if method == "isValid" => {
                 match self.storage(scope, of)? {
-                    Some(Storage::Header { valid, .. }) => Ok(Typed::Bool(Value::Slot(valid))),
+                    Some(Storage::Header { valid, .. }) => {
+                        Ok(UnsizedExpression::Bool(Value::Slot(valid)))
+                    }
                     _ => place.fail("isValid of what is no header"),
                 }
             }
@@ -469,7 +510,7 @@ impl Compiler {
                                 "a register parameter belongs to one register: give each its own",
                             );
                         }
-                        Ok(Typed::Bits {
+                        Ok(UnsizedExpression::Bits {
                             value: Value::Slot(parameter.slot),
                             width: parameter.width,
                             signed: parameter.signed,
@@ -486,7 +527,7 @@ impl Compiler {
                 }
                 let (low, high) = (self.expression(scope, low)?, self.expression(scope, high)?);
                 let conditions = (self.boolean(low, place)?, self.boolean(high, place)?);
-                Ok(Typed::Bits {
+                Ok(UnsizedExpression::Bits {
                     value: Value::Predicate(Box::new(conditions)),
                     width: 4,
                     signed: false,
@@ -503,7 +544,7 @@ impl Compiler {
                 };
                 match self.boolean(typed, place)? {
                     Value::Constant(0) => place.fail(message),
-                    Value::Constant(_) => Ok(Typed::Bool(Value::Constant(1))),
+                    Value::Constant(_) => Ok(UnsizedExpression::Bool(Value::Constant(1))),
                     _ => place.fail("expected a constant"),
                 }
             }
@@ -568,15 +609,15 @@ enum Like {
 }
 
 impl Like {
-    fn with(self, value: Value) -> Typed {
+    fn with(self, value: Value) -> UnsizedExpression {
         match self {
-            Like::Bits { width, signed } => Typed::Bits { value, width, signed },
-            Like::Bool => Typed::Bool(value),
+            Like::Bits { width, signed } => UnsizedExpression::Bits { value, width, signed },
+            Like::Bool => UnsizedExpression::Bool(value),
         }
     }
 }
 
-fn fold(operator: Binary, left: i128, right: i128, place: &Place) -> Result<Typed> {
+fn fold(operator: Binary, left: i128, right: i128, place: &Place) -> Result<UnsizedExpression> {
     let shift = u32::try_from(right).ok();
     let number = match operator {
         Binary::Add => left.checked_add(right),
@@ -599,8 +640,10 @@ fn fold(operator: Binary, left: i128, right: i128, place: &Place) -> Result<Type
                 Binary::GreaterOrEqual => left >= right,
                 _ => return place.fail("operator on numbers without a width"),
             };
-            return Ok(Typed::Bool(Value::Constant(u128::from(holds))));
+            return Ok(UnsizedExpression::Bool(Value::Constant(u128::from(holds))));
         }
     };
-    number.map(Typed::Number).ok_or_else(|| place.error("the number is not representable"))
+    number
+        .map(UnsizedExpression::Number)
+        .ok_or_else(|| place.error("the number is not representable"))
 }

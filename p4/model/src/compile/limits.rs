@@ -36,7 +36,7 @@ const ADDER_BITS: u32 = 64;
 const HASH_BITS: u32 = 32;
 
 /// Arrays and tables that a packet has accessed.
-pub(super) type Reached = HashSet<Unit>;
+pub(super) type AccessedObjects = HashSet<Unit>;
 
 /// Object that belongs to one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ pub(super) enum Unit {
 /// Resources that an action, or a statement of a control, needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Work {
-    pub(super) reached: Reached,
+    pub(super) reached: AccessedObjects,
     /// Slots it has computed. All its instructions run in parallel, so that none can read the
     /// result of another.
     computed: HashSet<Slot>,
@@ -76,7 +76,7 @@ impl Work {
 impl Compiler {
     /// Notes that a packet accesses these units. No path may access a unit twice, since it belongs
     /// to one stage.
-    pub(super) fn reach(&mut self, units: &Reached, place: &Place) -> Result<()> {
+    pub(super) fn reach(&mut self, units: &AccessedObjects, place: &Place) -> Result<()> {
         let again = units.iter().find(|unit| self.work.reached.contains(*unit));
         if let Some(unit) = again {
             let (name, what) = match unit {
@@ -95,7 +95,7 @@ impl Compiler {
 
     /// Returns the units that applying a table accesses: the table itself, and those of its
     /// actions.
-    pub(super) fn reached_by_table(&self, table: usize) -> Reached {
+    pub(super) fn reached_by_table(&self, table: usize) -> AccessedObjects {
         let actions = &self.program.tables[table].actions;
         let by_actions = actions
             .iter()

@@ -28,7 +28,7 @@ const PIPELINE_BLOCKS: usize = 6;
 
 /// Expression before its width is known.
 #[derive(Clone, Debug)]
-enum Typed {
+enum UnsizedExpression {
     /// Number without a width, known at compile time.
     Number(i128),
     Bits {
@@ -51,7 +51,7 @@ enum Kind {
 #[derive(Clone)]
 enum Binding {
     Storage(Storage),
-    Constant(Typed),
+    Constant(UnsizedExpression),
     Packet,
     Action(usize),
     Table(usize),
@@ -173,21 +173,21 @@ impl Compiler {
         Ok(())
     }
 
-    fn constant(&mut self, scope: &Scope, constant: &ast::Variable) -> Result<Typed> {
+    fn constant(&mut self, scope: &Scope, constant: &ast::Variable) -> Result<UnsizedExpression> {
         let Some(value) = &constant.value else {
             return constant.place.fail(format!("constant {} has no value", constant.name));
         };
         let typed = self.expression(scope, value)?;
         if let ast::TypeKind::Integer = constant.kind.kind {
-            return self.number(scope, value).map(Typed::Number);
+            return self.number(scope, value).map(UnsizedExpression::Number);
         }
         match self.kind(scope, &constant.kind)? {
-            Kind::Bits { width, signed } => Ok(Typed::Bits {
+            Kind::Bits { width, signed } => Ok(UnsizedExpression::Bits {
                 value: self.coerce(typed, width, signed, &constant.place)?,
                 width,
                 signed,
             }),
-            Kind::Bool => Ok(Typed::Bool(self.boolean(typed, &constant.place)?)),
+            Kind::Bool => Ok(UnsizedExpression::Bool(self.boolean(typed, &constant.place)?)),
             _ => constant.place.fail("unsupported constant that is neither a number nor a bool"),
         }
     }

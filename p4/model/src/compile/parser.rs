@@ -1,7 +1,7 @@
 //! Parser states.
 
 use super::storage::{Scalar, Storage};
-use super::{Binding, Compiler, Scope, Typed, Within, limits};
+use super::{Binding, Compiler, Scope, UnsizedExpression, Within, limits};
 use crate::ast::{self, ExpressionKind, StatementKind, TypeKind};
 use crate::program::{self, ParserStep, Slot, State, Step, Target, Transition, Value};
 use crate::source::{Place, Result};
@@ -110,7 +110,7 @@ impl Compiler {
                 let mut values = Vec::new();
                 for key in keys {
                     let typed = match self.is_zero(scope, key)? {
-                        Some(is_zero) => Typed::Bool(is_zero),
+                        Some(is_zero) => UnsizedExpression::Bool(is_zero),
                         None => self.expression(scope, key)?,
                     };
                     values.push(self.with_width(typed, &key.place)?);

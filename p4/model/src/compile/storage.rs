@@ -1,6 +1,6 @@
 //! Storage of headers, structs and fields.
 
-use super::{Compiler, Kind, Scope, Typed};
+use super::{Compiler, Kind, Scope, UnsizedExpression};
 use crate::ast;
 use crate::program::{Field, Header, Slot, Stack, Value};
 use crate::source::Result;
@@ -80,12 +80,12 @@ impl Storage {
 }
 
 impl Scalar {
-    pub(super) fn typed(self) -> Typed {
+    pub(super) fn typed(self) -> UnsizedExpression {
         let value = Value::Slot(self.slot);
         if self.boolean {
-            Typed::Bool(value)
+            UnsizedExpression::Bool(value)
         } else {
-            Typed::Bits { value, width: self.width, signed: self.signed }
+            UnsizedExpression::Bits { value, width: self.width, signed: self.signed }
         }
     }
 }

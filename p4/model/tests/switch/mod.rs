@@ -5,7 +5,7 @@ use flowgauge_core::Grid;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::{
-    HashMode, KeyKind, Settings, WideBank, WideSketch, Zeroed, cardinality, sketch,
+    HashMode, KeyKind, Settings, SketchTotals, WindowTotals, Zeroed, cardinality, sketch,
 };
 use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::tofino::definitions;
@@ -28,12 +28,12 @@ pub struct Switch {
 /// Counts of one bank.
 #[derive(PartialEq, Eq)]
 pub struct Window {
-    pub bank: Box<WideBank>,
+    pub bank: Box<WindowTotals>,
 }
 
 impl Window {
     pub fn new() -> Self {
-        Window { bank: WideBank::boxed() }
+        Window { bank: WindowTotals::boxed() }
     }
 }
 
@@ -180,7 +180,7 @@ impl Switch {
         settings: &sketch::Settings,
         bank: usize,
         pipe: usize,
-        sketch: &mut WideSketch,
+        sketch: &mut SketchTotals,
     ) {
         let (columns, kind) = (settings.shape.columns(), settings.mode.sketch().unwrap());
         let rows = (0..ROWS).map(|row| {

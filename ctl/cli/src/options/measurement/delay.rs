@@ -6,8 +6,8 @@ use crate::run_config::Traffic;
 use crate::value;
 use clap::Args;
 use flowgauge_core::Settings;
-use flowgauge_core::delay::prefixes::{MAX_GROUPS, MAX_PREFIXES, Owned, Prefix, fingerprint};
-use flowgauge_core::delay::{self, Algorithm, Kind, Kinds, SLOT_BITS};
+use flowgauge_core::delay::prefixes::{MAX_GROUPS, MAX_PREFIXES, Prefix, PrefixOwner, fingerprint};
+use flowgauge_core::delay::{self, Algorithm, DelayKind, Kinds, SLOT_BITS};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::delay::OTHERS;
 use flowgauge_dataplane::MeasurementKind;
@@ -136,8 +136,8 @@ enum Admit {
 }
 
 fn kinds(text: &str) -> Result<Kinds, String> {
-    let kind = |name: &str| Kind::ALL.into_iter().find(|kind| kind.name() == name.trim());
-    let all = || Kind::ALL.map(Kind::name).join(", ");
+    let kind = |name: &str| DelayKind::ALL.into_iter().find(|kind| kind.name() == name.trim());
+    let all = || DelayKind::ALL.map(DelayKind::name).join(", ");
     text.split(',').try_fold(Kinds::NONE, |kinds, name| {
         kind(name)
             .map(|kind| kinds.with(kind))
@@ -188,15 +188,19 @@ fn expiry(text: &str) -> Result<Duration, String> {
 
 impl DelayArgs {
     /// Returns the group and the locality of each given prefix.
-    pub(crate) fn prefixes(&self) -> Vec<Owned> {
+    pub(crate) fn prefixes(&self) -> Vec<PrefixOwner> {
         let groups = self.delay_groups.iter().flat_map(|groups| &groups.prefixes);
-        let mut owned: Vec<Owned> = groups
-            .map(|(prefix, group)| Owned { prefix: *prefix, group: Some(*group), is_local: false })
+        let mut owned: Vec<PrefixOwner> = groups
+            .map(|(prefix, group)| PrefixOwner {
+                prefix: *prefix,
+                group: Some(*group),
+                is_local: false,
+            })
             .collect();
         for prefix in &self.delay_local {
             match owned.iter_mut().find(|owned| owned.prefix == *prefix) {
                 Some(owned) => owned.is_local = true,
-                None => owned.push(Owned { prefix: *prefix, group: None, is_local: true }),
+                None => owned.push(PrefixOwner { prefix: *prefix, group: None, is_local: true }),
             }
         }
         owned

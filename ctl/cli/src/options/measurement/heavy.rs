@@ -2,11 +2,11 @@
 
 use super::Measurement;
 use crate::options::Options;
-use crate::run_config::{Counter, Traffic};
+use crate::run_config::{CountingPart, Traffic};
 use crate::value;
 use clap::Args;
 use flowgauge_core::Settings;
-use flowgauge_core::heavy::{self, Algorithm, MAX_SLOTS, Unit};
+use flowgauge_core::heavy::{self, Algorithm, CountUnit, MAX_SLOTS};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_dataplane::MeasurementKind;
 
@@ -20,7 +20,7 @@ pub(crate) struct HeavyArgs {
 
     /// Unit that makes a flow heavy: packets, bytes [default: packets]
     #[arg(long, value_name = "UNIT", value_parser = value::unit, help_heading = "Measurement")]
-    by: Option<Unit>,
+    by: Option<CountUnit>,
 
     /// Slots for heavy hitters, a power of two from 16 to 4096 [default: 1024]
     #[arg(long, value_name = "N", value_parser = slots, help_heading = "Measurement")]
@@ -47,9 +47,9 @@ impl Measurement for HeavyArgs {
 
     fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
         let usual = match traffic.counter {
-            Counter::Kernel => Algorithm::DWayRap,
-            Counter::Switch => Algorithm::Precision,
-            Counter::Workers => Algorithm::Rap,
+            CountingPart::Kernel => Algorithm::DWayRap,
+            CountingPart::Switch => Algorithm::Precision,
+            CountingPart::Workers => Algorithm::Rap,
         };
         settings.heavy = heavy::Settings {
             algorithm: self.algorithm.unwrap_or(usual),

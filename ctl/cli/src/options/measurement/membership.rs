@@ -2,7 +2,7 @@
 
 use super::Measurement;
 use crate::options::Options;
-use crate::run_config::{Counter, Traffic};
+use crate::run_config::{CountingPart, Traffic};
 use crate::value::rows_and_columns;
 use clap::Args;
 use flowgauge_core::Grid;
@@ -32,7 +32,7 @@ impl Measurement for MembershipArgs {
 
     fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
         let usual =
-            if traffic.counter == Counter::Switch { Grid::of_bits(3, 1 << 16) } else { None };
+            if traffic.counter == CountingPart::Switch { Grid::of_bits(3, 1 << 16) } else { None };
         let shape = self.filter.or(usual).unwrap_or(Grid::BITS);
         settings.membership =
             membership::Settings { on: true, key: options.key(Self::KIND), shape };

@@ -18,7 +18,7 @@ pub(crate) mod reorder;
 pub(crate) mod sizes;
 pub(crate) mod sketch;
 
-use crate::config::Given;
+use crate::config::GivenOption;
 use crate::options::{Options, first_given};
 use crate::run_config::Traffic;
 use clap::Args;
@@ -64,7 +64,7 @@ macro_rules! measurements {
 
             /// Returns the first option that has no effect since its measurement is off, with that
             /// measurement.
-            pub(crate) fn idle(&self, options: &Options, given: &[Given]) -> Option<(String, MeasurementKind)> {
+            pub(crate) fn idle(&self, options: &Options, given: &[GivenOption]) -> Option<(String, MeasurementKind)> {
                 None$(.or_else(|| {
                     let is_idle = $module::$args::IDLE_ALONE && !options.measures($module::$args::KIND);
                     first_given::<$module::$args>(given).filter(|_| is_idle).map(|option| (option, $module::$args::KIND))

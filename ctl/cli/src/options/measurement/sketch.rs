@@ -2,7 +2,7 @@
 
 use super::ALL;
 use crate::options::Options;
-use crate::run_config::{Counter, Traffic};
+use crate::run_config::{CountingPart, Traffic};
 use crate::value::{self, rows_and_columns};
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::sketch::{MAX_CELLS, Settings};
@@ -70,7 +70,7 @@ impl Options {
             .and_then(|info| info.sketch)
             .unwrap_or(SketchKind::CountMin);
         let usual_shape =
-            if traffic.counter == Counter::Switch { Grid::of_counters(3, 1024) } else { None };
+            if traffic.counter == CountingPart::Switch { Grid::of_counters(3, 1024) } else { None };
         Settings {
             mode: given.and_then(|given| given.kind).unwrap_or(usual).into(),
             key,

@@ -1,9 +1,9 @@
 //! Ertl's improved raw estimator (2017, section 3.4, algorithm 6).
 
-use super::histogram::Histogram;
+use super::histogram::LevelHistogram;
 
 /// Returns the estimate; infinite if every register is at the last level.
-pub(super) fn improved_raw(histogram: &Histogram) -> f64 {
+pub(super) fn improved_raw(histogram: &LevelHistogram) -> f64 {
     let m = histogram.m();
     let last = histogram.last();
     let mut z = m * tau(1.0 - histogram.count(last) / m);

@@ -1,6 +1,6 @@
 //! Estimator of the thesis (section 3.5.1; Flajolet et al. 2007, figure 3).
 
-use super::histogram::Histogram;
+use super::histogram::LevelHistogram;
 use super::interval::{CEILING, Estimate, around, saturated};
 use super::model::{match_mean, moments, weight};
 
@@ -21,7 +21,7 @@ pub(super) fn alpha(registers: u32) -> f64 {
 }
 
 /// Returns the estimate, with the interval of the branch that produced it.
-pub(super) fn with_interval(histogram: &Histogram) -> Estimate {
+pub(super) fn with_interval(histogram: &LevelHistogram) -> Estimate {
     let m = histogram.m();
     let zeros = histogram.count(0);
     let certain = f64::from(histogram.occupied());

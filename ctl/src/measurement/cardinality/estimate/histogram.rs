@@ -21,12 +21,12 @@ const LANES: usize = 8;
 /// Number of registers at each level of a sketch: all that an estimate depends on (Ertl 2017,
 /// section 2.2, algorithm 4).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram {
+pub struct LevelHistogram {
     counts: [u32; LEVELS],
     precision: u8,
 }
 
-impl Histogram {
+impl LevelHistogram {
     /// Counts `levels`, one for each register: m = 2^p of them, p in 4..=16, each 0..=33 - p.
     ///
     /// # Errors

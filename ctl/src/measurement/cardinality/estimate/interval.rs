@@ -1,6 +1,6 @@
 //! Estimates with their 95 % intervals.
 
-use super::histogram::Histogram;
+use super::histogram::LevelHistogram;
 use super::model::{information, weight};
 
 /// Largest estimate and interval end, 2^64 flows. A saturated sketch has no finite estimate; this
@@ -48,14 +48,14 @@ pub(super) fn around(centre: f64, relative: f64, value: f64, certain: f64) -> Es
 }
 
 /// Returns the interval of an estimator that reaches the bound of the likelihood: Ertl's two.
-pub(super) fn efficient(histogram: &Histogram, value: f64) -> Estimate {
+pub(super) fn efficient(histogram: &LevelHistogram, value: f64) -> Estimate {
     let relative = relative_error(value, histogram.m(), histogram.last() - 1);
     around(value, relative, value, f64::from(histogram.occupied()))
 }
 
 /// Returns the interval of a sketch with every register at the last level: open above, and from the
 /// fewest flows that cause this in 2.5 % of all sketches.
-pub(super) fn saturated(histogram: &Histogram, value: f64) -> Estimate {
+pub(super) fn saturated(histogram: &LevelHistogram, value: f64) -> Estimate {
     let m = histogram.m();
     let each = (0.025_f64.ln() / m).exp();
     let fewest = -(-each).ln_1p() * m / weight(histogram.last() - 1);

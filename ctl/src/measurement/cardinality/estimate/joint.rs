@@ -7,14 +7,14 @@
 
 mod cells;
 
-use self::cells::{Cells, Matrix, PairCounts, Rates};
+use self::cells::{LevelDistribution, Matrix, PairCounts, Rates};
 use super::interval::{CEILING, Z95, around};
 use super::mle::maximum_likelihood;
-use super::{Estimate, EstimateError, Histogram};
+use super::{Estimate, EstimateError, LevelHistogram};
 
 /// Flows in two sketches, each number with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Joint {
+pub struct JointEstimate {
     /// Flows only in the first sketch.
     pub only_a: Estimate,
     /// Flows only in the second sketch.
@@ -43,15 +43,15 @@ const MAX_STEPS: u32 = 200;
 ///
 /// # Errors
 /// [`EstimateError::Mismatch`], [`EstimateError::Length`], [`EstimateError::Level`].
-pub fn joint(a: &[u8], b: &[u8]) -> Result<Joint, EstimateError> {
+pub fn joint(a: &[u8], b: &[u8]) -> Result<JointEstimate, EstimateError> {
     if a.len() != b.len() {
         return Err(EstimateError::Mismatch { a: a.len(), b: b.len() });
     }
-    let (in_a, in_b) = (Histogram::new(a)?, Histogram::new(b)?);
+    let (in_a, in_b) = (LevelHistogram::new(a)?, LevelHistogram::new(b)?);
     let merged: Vec<u8> = a.iter().zip(b).map(|(&a, &b)| a.max(b)).collect();
-    let in_either = Histogram::new(&merged)?;
+    let in_either = LevelHistogram::new(&merged)?;
     if in_either.occupied() == 0 {
-        return Ok(Joint {
+        return Ok(JointEstimate {
             only_a: Estimate::ZERO,
             only_b: Estimate::ZERO,
             both: Estimate::ZERO,
@@ -60,7 +60,7 @@ pub fn joint(a: &[u8], b: &[u8]) -> Result<Joint, EstimateError> {
         });
     }
     let pairs = PairCounts::new(a, b, in_either.last() - 1);
-    let fit = Fit {
+    let fit = RateFit {
         m: in_either.m(),
         rates: maximise(&pairs, start(&in_a, &in_b, &in_either)),
         q: in_either.last() - 1,
@@ -71,13 +71,13 @@ pub fn joint(a: &[u8], b: &[u8]) -> Result<Joint, EstimateError> {
     let both = fit.estimate(2, 0.0);
     let union = fit.union(f64::from(in_either.occupied()));
     let jaccard = (both.value / union.value).clamp(0.0, 1.0);
-    Ok(Joint { only_a, only_b, both, union, jaccard })
+    Ok(JointEstimate { only_a, only_b, both, union, jaccard })
 }
 
 /// Returns starting values: inclusion and exclusion of the single estimates, at least one flow
 /// each, as flows per register.
-fn start(in_a: &Histogram, in_b: &Histogram, in_either: &Histogram) -> Rates {
-    let flows = |histogram: &Histogram| match histogram.occupied() {
+fn start(in_a: &LevelHistogram, in_b: &LevelHistogram, in_either: &LevelHistogram) -> Rates {
+    let flows = |histogram: &LevelHistogram| match histogram.occupied() {
         0 => 0.0,
         _ => maximum_likelihood(histogram).min(CEILING),
     };
@@ -150,13 +150,13 @@ fn invert(matrix: &Matrix) -> Option<Matrix> {
 }
 
 /// Most likely rates, with the inputs for their errors.
-struct Fit {
+struct RateFit {
     m: f64,
     rates: Rates,
     q: u8,
 }
 
-impl Fit {
+impl RateFit {
     fn flows(&self, i: usize) -> f64 {
         let flows = self.m * self.rates[i];
         if flows < NONE { 0.0 } else { flows }
@@ -166,7 +166,7 @@ impl Fit {
     /// information. The numbers are fixed, not Poisson, so their own variances are subtracted; see
     /// `interval::relative_error`.
     fn covariance(&self, rates: &Rates) -> Option<Matrix> {
-        let information = Cells::new(rates, self.q).information();
+        let information = LevelDistribution::new(rates, self.q).information();
         let per_register = information.map(|row| row.map(|value| value * self.m));
         let logarithmic = invert(&per_register)?;
         Some(std::array::from_fn(|i| {

@@ -5,7 +5,7 @@
 //! The left side rises and is concave, so the secant from 0 through a lower bound approaches the
 //! root without passing it.
 
-use super::histogram::Histogram;
+use super::histogram::LevelHistogram;
 use super::model::{for_each_level, weight};
 
 /// Ertl's delta = epsilon / sqrt(m) with epsilon = 10^-4: far below the statistical error.
@@ -13,7 +13,7 @@ const EPSILON: f64 = 1e-4;
 const MAX_STEPS: u32 = 64;
 
 /// Returns the estimate; infinite if every register is at the last level.
-pub(super) fn maximum_likelihood(histogram: &Histogram) -> f64 {
+pub(super) fn maximum_likelihood(histogram: &LevelHistogram) -> f64 {
     let m = histogram.m();
     let last = histogram.last();
     let q = last - 1;
@@ -53,7 +53,7 @@ pub(super) fn lower_bound(occupied: f64, below: f64, above: f64) -> f64 {
 /// Returns sum(C_k h(t 2^-min(k, q))). Ertl's recursion for h has a division in every step that
 /// depends on the previous one; with exp(-x) of every level available the divisions are
 /// independent.
-fn helper_sum(histogram: &Histogram, t: f64) -> f64 {
+fn helper_sum(histogram: &LevelHistogram, t: f64) -> f64 {
     let last = histogram.last();
     let q = last - 1;
     let mut sum = 0.0;

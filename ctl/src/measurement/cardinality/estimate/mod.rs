@@ -23,9 +23,9 @@ mod tests;
 use std::fmt;
 
 pub use flajolet::flajolet_large_range;
-pub use histogram::Histogram;
+pub use histogram::LevelHistogram;
 pub use interval::{CEILING, Estimate};
-pub use joint::{Joint, joint};
+pub use joint::{JointEstimate, joint};
 pub use staggered::{StaggeredEstimator, staggered};
 
 /// Estimator of the number of distinct flows from the levels of a sketch.
@@ -124,7 +124,7 @@ pub enum EstimateError {
 /// # Errors
 /// [`EstimateError::Length`] or [`EstimateError::Level`].
 pub fn estimate(levels: &[u8], estimator: Estimator) -> Result<Estimate, EstimateError> {
-    Histogram::new(levels).map(|histogram| estimate_from(&histogram, estimator))
+    LevelHistogram::new(levels).map(|histogram| estimate_from(&histogram, estimator))
 }
 
 /// Estimates the number of distinct flows from the histogram of a sketch's levels.
@@ -141,7 +141,7 @@ pub fn estimate(levels: &[u8], estimator: Estimator) -> Result<Estimate, Estimat
 /// With `flajolet` the interval is about the value corrected for that estimator's known bias, and
 /// is widened if necessary to contain the value.
 #[must_use]
-pub fn estimate_from(histogram: &Histogram, estimator: Estimator) -> Estimate {
+pub fn estimate_from(histogram: &LevelHistogram, estimator: Estimator) -> Estimate {
     if histogram.occupied() == 0 {
         return Estimate::ZERO;
     }

@@ -10,7 +10,7 @@
 
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
-use flowgauge_core::{Grid, SketchKind, Tabulation, WideSketch};
+use flowgauge_core::{Grid, SketchKind, SketchTotals, Tabulation};
 
 /// Ratio of successive flow sizes in the model.
 const RATIO: f64 = 1.5;
@@ -29,11 +29,11 @@ const ROUNDING: f64 = 0.01;
 const MEDIAN: f64 = 0.6745;
 
 /// Observations of a window.
-pub(super) struct Window<'a> {
+pub(super) struct WindowObservations<'a> {
     pub(super) packets: f64,
     /// Average amount that a packet added to the sum, in bits.
     pub(super) mean: f64,
-    pub(super) sketch: &'a WideSketch,
+    pub(super) sketch: &'a SketchTotals,
     pub(super) shape: Grid,
     pub(super) kind: SketchKind,
 }
@@ -49,7 +49,7 @@ struct Size {
 /// Bounds of a mean.
 type Bounds = [f64; 2];
 
-impl Window<'_> {
+impl WindowObservations<'_> {
     /// Returns the minimum and maximum of `E[log2 F]`; `None` if no traffic is consistent with the
     /// observations.
     pub(super) fn logarithms(&self) -> Option<(f64, f64)> {

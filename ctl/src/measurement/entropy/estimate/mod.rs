@@ -11,8 +11,8 @@ mod tests;
 use flowgauge_core::entropy::of_window;
 use flowgauge_core::logarithm::AMPLIFICATION_BITS;
 use flowgauge_core::sketch::FULL;
-use flowgauge_core::{Grid, SketchKind, WideSketch};
-use interval::Window;
+use flowgauge_core::{Grid, SketchKind, SketchTotals};
+use interval::WindowObservations;
 
 /// Entropy of a window; `0 <= low <= bits <= high <= log2(packets)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,7 +62,7 @@ impl Entropy {
 pub fn estimate(
     packets: u64,
     sum: u64,
-    sketch: &WideSketch,
+    sketch: &SketchTotals,
     shape: Grid,
     kind: SketchKind,
 ) -> Entropy {
@@ -72,7 +72,8 @@ pub fn estimate(
     let most = (packets as f64).log2();
     let mean = amplified(sum) / packets as f64;
     let bits = (most - mean).clamp(0.0, most);
-    let logarithms = Window { packets: packets as f64, mean, sketch, shape, kind }.logarithms();
+    let logarithms =
+        WindowObservations { packets: packets as f64, mean, sketch, shape, kind }.logarithms();
     let (low, high) = logarithms.map_or((0.0, most), |(low, high)| (most - high, most - low));
     // Estimates saturate at 2^31, even if counters go further.
     let saturated = sketch.full(shape) > 0

@@ -1,12 +1,12 @@
 //! Seeded simulations of windows, counted by the dataplane's own code.
 
 use super::{Entropy, Mixture, estimate, united};
-use crate::measurement::alarm::judge::{Judge, Options, Verdict};
+use crate::measurement::alarm::judge::{Options, ShiftDetector, Verdict};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::sketch::{FULL, SLACK};
 use flowgauge_core::{
-    Entropy as Sum, Grid, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch,
+    Entropy as Sum, Grid, SharedSketch, Sharing, SketchKind, SketchTotals, Tabulation,
 };
 use flowgauge_testing::chance::binomial;
 use rand::{RngExt, SeedableRng};
@@ -80,7 +80,7 @@ impl Window {
 
     /// Returns the entropy, and starts an empty window.
     fn close(&mut self) -> Entropy {
-        let mut sketch = Box::new(WideSketch::new());
+        let mut sketch = Box::new(SketchTotals::new());
         self.sketch.merge_into(&mut sketch, self.kind, self.shape);
         let entropy = estimate(self.packets, self.sum.sum, &sketch, self.shape, self.kind);
         self.sketch.clear(self.shape);
@@ -281,7 +281,7 @@ fn intervals_are_narrow_where_the_sketch_is_not_noisy() {
 
 #[test]
 fn windows_of_nothing_and_of_one_packet() {
-    let cells = Box::new(WideSketch::new());
+    let cells = Box::new(SketchTotals::new());
     for kind in SketchKind::ALL {
         assert_eq!(estimate(0, 0, &cells, Grid::COUNTERS, kind), Entropy::ZERO);
         assert_eq!(estimate(1, 0, &cells, Grid::COUNTERS, kind), Entropy::ZERO);
@@ -298,7 +298,7 @@ fn full_counters_widen_the_interval_downwards() {
     for (kind, full) in
         [(SketchKind::CountSketch, FULL), (SketchKind::CountMin, (u32::MAX - SLACK + 1) as i32)]
     {
-        let mut sketch = Box::new(WideSketch::new());
+        let mut sketch = Box::new(SketchTotals::new());
         sketch.add(kind, 7, full);
         let packets = 1_u64 << 36;
         // Upper bound: every packet counted as the last one before the counter was full.
@@ -364,8 +364,8 @@ fn a_flood_raises_the_alarm_at_once_and_quiet_windows_hardly_ever_do() {
     for seed in 1..=3 {
         let mut link = Link::new(seed);
         let (mut alarm, mut plain) = (
-            Judge::new(Options::default()),
-            Judge::new(Options { scatter: 0.0, ..Options::default() }),
+            ShiftDetector::new(Options::default()),
+            ShiftDetector::new(Options { scatter: 0.0, ..Options::default() }),
         );
         let mut raised = 0;
         for _ in 0..1_000 + Options::default().training {
@@ -402,7 +402,7 @@ fn a_flood_raises_the_alarm_at_once_and_quiet_windows_hardly_ever_do() {
 fn floods_seen(packets: u64, share: f64) -> (u32, u32) {
     let (mut seen, mut false_alarms) = (0, 0);
     for seed in 1..=20 {
-        let (mut link, mut alarm) = (Link::new(seed), Judge::new(Options::default()));
+        let (mut link, mut alarm) = (Link::new(seed), ShiftDetector::new(Options::default()));
         let mut raises = |share| {
             let [sources, destinations] = link.window(packets, share);
             u32::from(alarm.judge(packets, sources, destinations) == Verdict::Raised)
@@ -442,7 +442,7 @@ fn bursts_raise_no_alarm() {
         let what = if any_size { "any size" } else { "small now and then" };
         let (mut raised, mut judged) = (0, 0);
         for seed in 1..=5 {
-            let (mut link, mut alarm) = (Link::new(seed), Judge::new(Options::default()));
+            let (mut link, mut alarm) = (Link::new(seed), ShiftDetector::new(Options::default()));
             let mut random = ChaCha8Rng::seed_from_u64(100 + seed);
             for number in 0..230 {
                 let packets = size(&mut random, number);
@@ -459,7 +459,7 @@ fn bursts_raise_no_alarm() {
 
 #[test]
 fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
-    let mut alarm = Judge::new(Options::default());
+    let mut alarm = ShiftDetector::new(Options::default());
     for window in 0..Options::default().training {
         assert_eq!(
             alarm.judge(1_000_000, f64::from(window), 20.0 - f64::from(window)),
@@ -481,7 +481,7 @@ fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
     assert_eq!(verdict(sources.mean + 100.0, destinations.mean + 100.0), Verdict::Quiet);
     assert_eq!(verdict(sources.mean - 100.0, destinations.mean - 100.0), Verdict::Quiet);
     // A minimum of zero does not make windows of one packet judged.
-    let mut any = Judge::new(Options { least: 0, training: 0, ..Options::default() });
+    let mut any = ShiftDetector::new(Options { least: 0, training: 0, ..Options::default() });
     assert_eq!(
         (any.judge(1, 0.0, 0.0), any.judge(2, 1.0, 0.0)),
         (Verdict::TooFewPackets, Verdict::Learning)
@@ -495,7 +495,7 @@ fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
 fn the_beginning_of_a_usual_window_is_within_the_bounds_and_that_of_a_flood_is_not() {
     const FIRST: u64 = 1_024;
     for seed in 1..=3 {
-        let (mut link, mut alarm) = (Link::new(seed), Judge::new(Options::default()));
+        let (mut link, mut alarm) = (Link::new(seed), ShiftDetector::new(Options::default()));
         for _ in 0..Options::default().training {
             assert_eq!(alarm.bounds(FIRST), None, "what is usual is being learned");
             let [sources, destinations] = link.window(PACKETS, 0.0);

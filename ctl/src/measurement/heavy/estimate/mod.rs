@@ -16,7 +16,7 @@
 //! 5 % of cases. PRECISION rounds down to a power of two and may reject twice as many.
 
 use flowgauge_core::FlowKey;
-use flowgauge_core::heavy::{Algorithm, Entry, Settings, Table};
+use flowgauge_core::heavy::{Algorithm, Entry, HeavyTable, Settings};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub struct Top {
 
 /// Counts of a flow in the table.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct FlowCounts {
     /// Count while the flow had a slot.
     own: u64,
     /// Count including what was inherited.
@@ -55,10 +55,10 @@ struct Counted {
 
 /// Returns the `most` heaviest flows of a table.
 #[must_use]
-pub fn top<const N: usize>(table: &Table<N>, settings: &Settings, most: usize) -> Top {
+pub fn top<const N: usize>(table: &HeavyTable<N>, settings: &Settings, most: usize) -> Top {
     let entries: Vec<Entry> = table.entries(settings).collect();
     let flows =
-        entries.iter().map(|entry| (entry.key, Counted { own: own(entry), count: entry.count }));
+        entries.iter().map(|entry| (entry.key, FlowCounts { own: own(entry), count: entry.count }));
     ranked(flows.collect(), table.total(), smallest(&entries, settings), settings, most)
 }
 
@@ -77,7 +77,7 @@ fn smallest(entries: &[Entry], settings: &Settings) -> u64 {
 }
 
 fn ranked(
-    flows: Vec<(FlowKey, Counted)>,
+    flows: Vec<(FlowKey, FlowCounts)>,
     total: u64,
     smallest: u64,
     settings: &Settings,
@@ -85,7 +85,7 @@ fn ranked(
 ) -> Top {
     let unattributed = total.saturating_sub(flows.iter().map(|(_, flow)| flow.own).sum());
     let never_too_low = settings.algorithm == Algorithm::SpaceSaving;
-    let flow = |(key, Counted { own: low, count }): (FlowKey, Counted)| {
+    let flow = |(key, FlowCounts { own: low, count }): (FlowKey, FlowCounts)| {
         let high = low.saturating_add(unattributed);
         let high = if never_too_low { high.min(count) } else { high };
         Flow { key, count: count.clamp(low, high), low, high }
@@ -101,7 +101,7 @@ fn ranked(
 #[derive(Debug, Default)]
 pub(crate) struct Union {
     /// Own counts, and the excess of counts over the smallest of their tables.
-    flows: BTreeMap<FlowKey, Counted>,
+    flows: BTreeMap<FlowKey, FlowCounts>,
     /// Sum of the smallest counts of full tables: with SpaceSaving, the most that a flow can have
     /// had in tables that do not contain it (Agarwal et al., "Mergeable summaries", PODS 2012).
     smallest: u64,
@@ -136,8 +136,8 @@ impl Union {
 
     /// Returns the `most` heaviest flows.
     pub(crate) fn top(&self, settings: &Settings, most: usize) -> Top {
-        let flow = |(key, flow): (&FlowKey, &Counted)| {
-            (*key, Counted { count: flow.count + self.smallest, ..*flow })
+        let flow = |(key, flow): (&FlowKey, &FlowCounts)| {
+            (*key, FlowCounts { count: flow.count + self.smallest, ..*flow })
         };
         // A dropped flow may have had more than the smallest counts of tables.
         let smallest = if self.flows.len() > Self::MIN_FLOWS { u64::MAX } else { self.smallest };

@@ -1,10 +1,10 @@
 use super::*;
 use flowgauge_core::hash::crc32;
-use flowgauge_core::heavy::{Item, Unit};
+use flowgauge_core::heavy::{CountUnit, Item};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-type Small = Table<64>;
+type Small = HeavyTable<64>;
 
 fn settings(algorithm: Algorithm) -> Settings {
     Settings { algorithm, slots_log2: 4, ..Settings::DEFAULT }
@@ -73,7 +73,7 @@ proptest! {
     #[test]
     fn the_truth_is_within_the_bounds(
         algorithm in prop::sample::select(&Algorithm::ALL),
-        unit in prop::sample::select(&Unit::ALL),
+        unit in prop::sample::select(&CountUnit::ALL),
         cores in prop::collection::vec(prop::collection::vec((0_u32..20, 0_u32..20, 60_u32..1515), 0..600), 1..4),
     ) {
         let settings = Settings { unit, ..settings(algorithm) };
@@ -82,7 +82,7 @@ proptest! {
             let mut table = Small::new();
             for (a, b, bytes) in packets {
                 count(&mut table, &settings, a * b, bytes);
-                let weight = if unit == Unit::Bytes { u64::from(bytes) } else { 1 };
+                let weight = if unit == CountUnit::Bytes { u64::from(bytes) } else { 1 };
                 *truth.entry(FlowKey::new(&(a * b).to_be_bytes())).or_default() += weight;
             }
             merged.merge(&table, &settings);

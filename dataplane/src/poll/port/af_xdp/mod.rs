@@ -19,15 +19,15 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::interface::device::{self, DeviceCounters};
 use crate::losses::Losses;
-use crate::poll::gate::{Gate, Pace};
+use crate::poll::gate::{Pace, WorkerBarrier};
 use crate::tally::Odometer;
 use crate::xdp::Mode;
 use crate::xdp::redirect::{self, QUEUES, Redirect};
 use crossbeam::channel::unbounded;
 use nix::ifaddrs::getifaddrs;
 use rustix::io::Errno;
-use socket::{Config, Handle, Socket, Task};
-use source::{Shared, Watch};
+use socket::{Handle, Socket, SocketConfig, SocketDirection};
+use source::{InterfaceState, InterfaceWatch};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -94,10 +94,10 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
         .into_iter()
         .enumerate()
         .for_each(|(queue, socket)| _ = doors[queue % count].send(socket));
-    let gate = Arc::new(Gate::new(Pace::Open));
+    let gate = Arc::new(WorkerBarrier::new(Pace::Open));
     let refusals_counted =
         description.xdp == Mode::Native && COUNT_REFUSALS.contains(&interface.driver().as_str());
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(InterfaceState {
         description: description.clone(),
         config,
         gate: Arc::clone(&gate),
@@ -108,7 +108,7 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
         refusals_counted,
         gone: AtomicBool::new(false),
         at_work: AtomicUsize::new(count),
-        watch: Mutex::new(Watch {
+        watch: Mutex::new(InterfaceWatch {
             redirect,
             handles,
             queues: there,
@@ -153,7 +153,7 @@ fn address_of(interface: &str) -> Option<IpAddr> {
     addresses.filter_map(address).find(reachable)
 }
 
-fn config(description: &AfXdp, interface: &Interface) -> Result<Config, String> {
+fn config(description: &AfXdp, interface: &Interface) -> Result<SocketConfig, String> {
     let mtu = interface.mtu().map_err(|error| format!("cannot read its MTU: {error}"))?;
     let largest = mtu + LINK_HEADER + HEADROOM;
     let frame_size = if largest <= 2048 { 2048 } else { 4096 };
@@ -162,23 +162,28 @@ fn config(description: &AfXdp, interface: &Interface) -> Result<Config, String> 
         Copies::Copy => Some(false),
         Copies::ZeroCopy => Some(true),
     };
-    Ok(Config {
+    Ok(SocketConfig {
         frames: description.frames,
         frame_size,
         zero_copy,
         pieces: largest > frame_size,
-        task: Task::Receive,
+        task: SocketDirection::Receive,
     })
 }
 
-fn open(description: &AfXdp, index: u32, queue: u32, config: &Config) -> Result<Socket, Error> {
+fn open(
+    description: &AfXdp,
+    index: u32,
+    queue: u32,
+    config: &SocketConfig,
+) -> Result<Socket, Error> {
     prepared(description, queue, config, opened(index, queue, config))
 }
 
 fn prepared(
     description: &AfXdp,
     queue: u32,
-    config: &Config,
+    config: &SocketConfig,
     socket: io::Result<Socket>,
 ) -> Result<Socket, Error> {
     let socket = socket.and_then(|socket| {
@@ -195,7 +200,7 @@ fn prepared(
 }
 
 /// Opens a socket. The kernel frees a queue some milliseconds after its previous socket was closed.
-fn opened(index: u32, queue: u32, config: &Config) -> io::Result<Socket> {
+fn opened(index: u32, queue: u32, config: &SocketConfig) -> io::Result<Socket> {
     for _ in 0..FREED_WITHIN.as_millis() / FREED_LOOK.as_millis() {
         match Socket::open(index, queue, config) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(FREED_LOOK),
@@ -211,7 +216,7 @@ const FREED_LOOK: Duration = Duration::from_millis(5);
 /// Time that the kernel may poll for the worker, in microseconds.
 const BUSY_POLL_US: i32 = 20;
 
-fn advice(error: &io::Error, config: &Config) -> String {
+fn advice(error: &io::Error, config: &SocketConfig) -> String {
     let advice = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::PERM | Errno::ACCESS) => {
             "it takes root, or the capabilities CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON"

@@ -2,8 +2,8 @@
 
 use super::BATCH;
 use super::socket::Socket;
-use super::source::Shared;
-use crate::poll::port::{Frame, Port, Received, Waker, WorkerConfig};
+use super::source::InterfaceState;
+use crate::poll::port::{Port, PortFrame, Received, Waker, WorkerConfig};
 use crossbeam::channel::Receiver;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub struct AfXdpPort {
     sockets: Vec<Socket>,
     arrivals: Receiver<Socket>,
-    shared: Arc<Shared>,
+    shared: Arc<InterfaceState>,
     received: Arc<AtomicU64>,
     /// Waits for packets on all sockets, and for the event.
     epoll: OwnedFd,
@@ -30,7 +30,7 @@ pub struct AfXdpPort {
 const EVENT: u64 = u64::MAX;
 
 impl AfXdpPort {
-    pub(super) fn new(arrivals: Receiver<Socket>, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn new(arrivals: Receiver<Socket>, shared: Arc<InterfaceState>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         epoll::add(&epoll, &event, epoll::EventData::new_u64(EVENT), epoll::EventFlags::IN)?;
@@ -80,11 +80,11 @@ impl Port for AfXdpPort {
     const SIGNALS: bool = true;
 
     #[inline]
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let (mut packets, link) = (0, self.shared.link);
         for socket in &mut self.sockets {
             packets += socket.receive(BATCH, |bytes, wire_length| {
-                sink(Frame { bytes, wire_length, timestamp: 0, link });
+                sink(PortFrame { bytes, wire_length, timestamp: 0, link });
             });
             socket.wake_receiver();
         }

@@ -1,6 +1,6 @@
 //! Transmission through an AF_XDP socket.
 
-use super::socket::{Config, Socket, Task};
+use super::socket::{Socket, SocketConfig, SocketDirection};
 use super::{HEADROOM, LINK_HEADER, advice, opened};
 use crate::error::Error;
 use crate::interface::{DeviceCounters, Interface, device};
@@ -48,8 +48,13 @@ impl FrameSender {
             .map_err(|error| failed(format!("cannot read its MTU: {error}"), Some(error)))?;
         let largest = (mtu + LINK_HEADER).min(4096 - HEADROOM);
         let frame_size = if largest + HEADROOM <= 2048 { 2048 } else { 4096 };
-        let config =
-            Config { frames: FRAMES, frame_size, zero_copy: None, pieces: false, task: Task::Send };
+        let config = SocketConfig {
+            frames: FRAMES,
+            frame_size,
+            zero_copy: None,
+            pieces: false,
+            task: SocketDirection::Send,
+        };
         let socket = opened(index, queue, &config).map_err(|error| {
             failed(
                 format!("cannot open a socket to send: {}", advice(&error, &config)),

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Options of a socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Config {
+pub(super) struct SocketConfig {
     /// Number of frames, and of entries of every ring: a power of two. With as many entries as
     /// frames no ring overflows.
     pub(super) frames: u32,
@@ -38,12 +38,12 @@ pub(super) struct Config {
     pub(super) zero_copy: Option<bool>,
     /// Whether packets larger than a frame are received in several pieces.
     pub(super) pieces: bool,
-    pub(super) task: Task,
+    pub(super) task: SocketDirection,
 }
 
 /// Direction of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum SocketDirection {
     Receive,
     Send,
 }
@@ -296,8 +296,8 @@ enum Rings {
 
 impl Socket {
     /// Opens a socket on a queue of an interface.
-    pub(super) fn open(interface: u32, queue: u32, config: &Config) -> io::Result<Self> {
-        let Config { frames, frame_size, zero_copy, pieces, task } = *config;
+    pub(super) fn open(interface: u32, queue: u32, config: &SocketConfig) -> io::Result<Self> {
+        let SocketConfig { frames, frame_size, zero_copy, pieces, task } = *config;
         let descriptor =
             socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         let length = frames as usize * frame_size as usize;
@@ -314,13 +314,13 @@ impl Socket {
         set_xdp_umem_fill_ring_size(&descriptor, frames)?;
         set_xdp_umem_completion_ring_size(&descriptor, frames)?;
         match task {
-            Task::Receive => set_xdp_rx_ring_size(&descriptor, frames)?,
-            Task::Send => set_xdp_tx_ring_size(&descriptor, frames)?,
+            SocketDirection::Receive => set_xdp_rx_ring_size(&descriptor, frames)?,
+            SocketDirection::Send => set_xdp_tx_ring_size(&descriptor, frames)?,
         }
         let offsets = xdp_mmap_offsets(&descriptor)?;
         let numbers = (0..u64::from(frames)).map(|frame| frame * u64::from(frame_size));
         let rings = match task {
-            Task::Receive => {
+            SocketDirection::Receive => {
                 let filled = Ring::new(&descriptor, XDP_PGOFF_RX_RING, &offsets.rx, frames)?;
                 let mut free =
                     Ring::new(&descriptor, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, frames)?;
@@ -328,7 +328,7 @@ impl Socket {
                 free.produce(frames);
                 Rings::Receive { filled, free }
             }
-            Task::Send => {
+            SocketDirection::Send => {
                 let queued = Ring::new(&descriptor, XDP_PGOFF_TX_RING, &offsets.tx, frames)?;
                 let sent =
                     Ring::new(&descriptor, XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, frames)?;

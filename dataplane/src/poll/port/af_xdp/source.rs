@@ -2,14 +2,14 @@
 
 use super::description::AfXdp;
 use super::prepared;
-use super::socket::{Config, Handle, Socket, SocketLosses};
+use super::socket::{Handle, Socket, SocketConfig, SocketLosses};
 use crate::error::Error;
 use crate::interface::Interface;
-use crate::interface::device::{self, Counted, DeviceCounters};
+use crate::interface::device::{self, CountingStage, DeviceCounters};
 use crate::losses::{LossCause, Losses};
-use crate::poll::gate::Gate;
-use crate::poll::port::Source;
-use crate::tally::{Odometer, Tally};
+use crate::poll::gate::WorkerBarrier;
+use crate::poll::port::PortSource;
+use crate::tally::{CountRange, Odometer};
 use crate::xdp::Mode;
 use crate::xdp::redirect::{QUEUES, Redirect};
 use crossbeam::channel::Sender;
@@ -22,10 +22,10 @@ use std::time::Instant;
 const QUIET_CHECKS: u32 = 10;
 
 /// State shared by the ports of one interface.
-pub(super) struct Shared {
+pub(super) struct InterfaceState {
     pub(super) description: AfXdp,
-    pub(super) config: Config,
-    pub(super) gate: Arc<Gate>,
+    pub(super) config: SocketConfig,
+    pub(super) gate: Arc<WorkerBarrier>,
     /// Index of the interface; a recreated interface of the same name has another.
     pub(super) index: u32,
     pub(super) interface: Interface,
@@ -38,13 +38,13 @@ pub(super) struct Shared {
     pub(super) gone: AtomicBool,
     /// Ports that may still have packets.
     pub(super) at_work: AtomicUsize,
-    pub(super) watch: Mutex<Watch>,
+    pub(super) watch: Mutex<InterfaceWatch>,
     /// Channels that pass new sockets to the ports.
     pub(super) doors: Vec<Sender<Socket>>,
 }
 
 /// State maintained by the controller's thread.
-pub(super) struct Watch {
+pub(super) struct InterfaceWatch {
     pub(super) redirect: Redirect,
     /// Handles of the sockets, by queue.
     pub(super) handles: Vec<Handle>,
@@ -78,7 +78,7 @@ pub(super) struct QueueLosses {
     checks: u32,
 }
 
-impl Watch {
+impl InterfaceWatch {
     /// Returns the packets that arrived on queues without a socket; the previous value if the
     /// kernel does not report it.
     fn passed(&mut self) -> u64 {
@@ -99,13 +99,13 @@ impl Watch {
     }
 }
 
-impl Shared {
-    fn watch(&self) -> MutexGuard<'_, Watch> {
+impl InterfaceState {
+    fn watch(&self) -> MutexGuard<'_, InterfaceWatch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens sockets for queues that the interface has gained since the last check.
-    fn follow_queues(&self, watch: &mut Watch, messages: &mut Vec<String>) {
+    fn follow_queues(&self, watch: &mut InterfaceWatch, messages: &mut Vec<String>) {
         let name = &self.description.interface;
         let there = self.interface.receive_queues();
         let before = std::mem::replace(&mut watch.queues, there);
@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// Opens a socket for the next queue.
-    fn add_queue(&self, watch: &mut Watch) -> Result<(), Error> {
+    fn add_queue(&self, watch: &mut InterfaceWatch) -> Result<(), Error> {
         let queue = watch.handles.len() as u32;
         let socket = prepared(
             &self.description,
@@ -155,9 +155,9 @@ impl Shared {
     }
 
     /// Reports queues that start or stop losing packets.
-    fn follow_losses(&self, watch: &mut Watch, messages: &mut Vec<String>) {
+    fn follow_losses(&self, watch: &mut InterfaceWatch, messages: &mut Vec<String>) {
         let name = &self.description.interface;
-        let Watch { handles, quiet, .. } = watch;
+        let InterfaceWatch { handles, quiet, .. } = watch;
         quiet.resize(
             handles.len(),
             QueueLosses { lost: 0, too_large: 0, before: 0, checks: QUIET_CHECKS },
@@ -201,9 +201,9 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl InterfaceState {
     /// Returns all packets that arrived at the interface, except on queues that are not configured.
-    fn arrived(&self, watch: &mut Watch) -> Option<u64> {
+    fn arrived(&self, watch: &mut InterfaceWatch) -> Option<u64> {
         // Packets on other queues are read first: they have arrived.
         let elsewhere = if self.description.queues.is_some() { watch.passed() } else { 0 };
         let counters = DeviceCounters::read(&self.description.interface)
@@ -212,15 +212,15 @@ impl Shared {
     }
 }
 
-impl Source for Shared {
+impl PortSource for InterfaceState {
     fn losses(&self) -> Losses {
         let mut watch = self.watch();
         // Read before the sockets: a driver counts later than a socket, so the sockets have counted
         // everything that it has.
         let counted = if self.description.xdp == Mode::Native {
-            Counted::BeforeStack
+            CountingStage::BeforeStack
         } else {
-            Counted::InStack
+            CountingStage::InStack
         };
         let device = DeviceCounters::read(&self.description.interface);
         let device = device.map(|counters| counters.losses(&self.counters_before, counted));
@@ -258,7 +258,7 @@ impl Source for Shared {
         watch.odometer.rotate(Instant::now(), waiting);
     }
 
-    fn received(&self) -> Option<Tally> {
+    fn received(&self) -> Option<CountRange> {
         let mut watch = self.watch();
         let arrived = self.arrived(&mut watch)?;
         watch.odometer.tally(arrived)

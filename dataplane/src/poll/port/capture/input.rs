@@ -7,7 +7,7 @@
 use super::buffer::{Buffer, CHUNK};
 use crate::capture::{Compression, Step, Walker, decompress, read_full};
 use crate::error::Error;
-use crate::poll::gate::Gate;
+use crate::poll::gate::WorkerBarrier;
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -88,7 +88,7 @@ pub(super) struct Chunk {
 
 impl Input {
     /// Opens a capture file, which may be compressed, and may be a pipe.
-    pub(super) fn open(path: &Path, gate: &Arc<Gate>) -> Result<Self, Error> {
+    pub(super) fn open(path: &Path, gate: &Arc<WorkerBarrier>) -> Result<Self, Error> {
         let (file, length) = open_file(path)?;
         let Some(length) = length else {
             return Input::of_reader(file, path.to_owned(), gate);
@@ -112,7 +112,7 @@ impl Input {
     pub(super) fn of_reader(
         reader: impl Read + Send + 'static,
         path: PathBuf,
-        gate: &Arc<Gate>,
+        gate: &Arc<WorkerBarrier>,
     ) -> Result<Self, Error> {
         let mut reader = decompress(reader);
         let head = read_head(&mut reader, &path)?;
@@ -142,7 +142,7 @@ impl Input {
         name: &str,
         produce: impl FnOnce(&mut ChunkSink<'_>) + Send + 'static,
         path: PathBuf,
-        gate: &Arc<Gate>,
+        gate: &Arc<WorkerBarrier>,
     ) -> Self {
         let (sender, chunks) = bounded(QUEUED);
         let (used, spares) = bounded(2 * QUEUED);

@@ -10,10 +10,11 @@
 use super::buffer::{Buffer, CHUNK};
 use super::input::{ChunkSink, CountedReads, Input, open_file, read_head};
 use crate::capture::{
-    Damage, PacketList, Passed, Record, Step, Stop, TimeRange, Walker, decompress, read_full,
+    Damage, PacketList, PacketRecord, PassResult, Step, StopReason, TimeRange, Walker, decompress,
+    read_full,
 };
 use crate::error::Error;
-use crate::poll::gate::Gate;
+use crate::poll::gate::WorkerBarrier;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
@@ -87,7 +88,7 @@ impl Capture {
 }
 
 /// Creates the input of captures.
-pub(super) fn input(captures: Vec<Capture>, gate: &Arc<Gate>) -> Result<Input, Error> {
+pub(super) fn input(captures: Vec<Capture>, gate: &Arc<WorkerBarrier>) -> Result<Input, Error> {
     let captures = match <[Capture; 1]>::try_from(captures) {
         Ok([Capture { path, source: Source::File { .. } }]) => return Input::open(&path, gate),
         Ok([Capture { path, source: Source::Once(reader) }]) => {
@@ -157,7 +158,7 @@ fn raise_limit() {
 }
 
 /// One capture of the merge.
-struct Track {
+struct MergedCapture {
     path: PathBuf,
     state: TrackState,
 }
@@ -178,11 +179,11 @@ struct Open {
     /// Offset of the unread bytes in the buffer.
     start: usize,
     /// Packet at that offset, and its length in the file.
-    next: Result<(Record, usize), Ended>,
+    next: Result<(PacketRecord, usize), CaptureEnd>,
 }
 
 /// Reason why a capture has no next packet.
-enum Ended {
+enum CaptureEnd {
     InOrder,
     Damaged(Damage),
     Failed(io::Error),
@@ -193,7 +194,7 @@ impl Open {
     fn new(reader: impl Read + Send + 'static, path: &Path) -> Result<Self, Error> {
         let mut reader = decompress(reader);
         let buffer = read_head(&mut reader, path)?;
-        let (walker, next) = (Walker::new(), Err(Ended::InOrder));
+        let (walker, next) = (Walker::new(), Err(CaptureEnd::InOrder));
         Ok(Open { reader, failure: None, walker, buffer, start: 0, next })
     }
 
@@ -207,7 +208,7 @@ impl Open {
             match self.walker.next(self.buffer.get(self.start..).unwrap_or_default()) {
                 Step::Packet { record, consumed } => break Ok((record, consumed)),
                 Step::Skip { consumed } => self.start += consumed,
-                Step::Damaged(damage) => break Err(Ended::Damaged(damage)),
+                Step::Damaged(damage) => break Err(CaptureEnd::Damaged(damage)),
                 Step::NeedMore { at_least } => {
                     if !self.fill(at_least, WINDOW) {
                         break Err(self.end());
@@ -239,9 +240,9 @@ impl Open {
         let (before_limit, mut window) = (TimeRange::new(0, limit), WINDOW);
         loop {
             let before = self.walker.clone();
-            let Passed { consumed, run, stop } =
+            let PassResult { consumed, run, stop } =
                 self.walker.pass(self.buffer.get(self.start..).unwrap_or_default(), before_limit);
-            let Stop::NeedMore { at_least } = stop else {
+            let StopReason::NeedMore { at_least } = stop else {
                 self.walker = before;
                 return Some(());
             };
@@ -260,11 +261,11 @@ impl Open {
         }
     }
 
-    fn end(&mut self) -> Ended {
+    fn end(&mut self) -> CaptureEnd {
         match (self.failure.take(), self.walker.finish(&self.buffer)) {
-            (Some(failure), _) => Ended::Failed(failure),
-            (None, Err(damage)) => Ended::Damaged(damage),
-            (None, Ok(())) => Ended::InOrder,
+            (Some(failure), _) => CaptureEnd::Failed(failure),
+            (None, Err(damage)) => CaptureEnd::Damaged(damage),
+            (None, Ok(())) => CaptureEnd::InOrder,
         }
     }
 }
@@ -272,7 +273,7 @@ impl Open {
 /// State of the merge of all captures.
 #[derive(Default)]
 struct Merge {
-    tracks: Vec<Track>,
+    tracks: Vec<MergedCapture>,
     /// Timestamp of the next packet of each capture, with its index, which breaks ties.
     turns: BinaryHeap<Reverse<(u64, usize)>>,
     read: Arc<AtomicU64>,
@@ -295,7 +296,7 @@ impl Merge {
         let timestamp = open.next.as_ref().map_or(0, |(record, _)| record.timestamp);
         let state = if again { TrackState::Closed } else { TrackState::Open(Box::new(open)) };
         self.turns.push(Reverse((timestamp, self.tracks.len())));
-        self.tracks.push(Track { path, state });
+        self.tracks.push(MergedCapture { path, state });
         Ok(())
     }
 
@@ -345,9 +346,11 @@ impl Merge {
             }
             if let Err(ended) = &open.next {
                 let warning = match ended {
-                    Ended::InOrder => None,
-                    Ended::Damaged(damage) => Some(format!("{}: {damage}", track.path.display())),
-                    Ended::Failed(error) => {
+                    CaptureEnd::InOrder => None,
+                    CaptureEnd::Damaged(damage) => {
+                        Some(format!("{}: {damage}", track.path.display()))
+                    }
+                    CaptureEnd::Failed(error) => {
                         Some(format!("{}: cannot read on: {error}", track.path.display()))
                     }
                 };
@@ -384,7 +387,7 @@ struct Chunks<'a, 'b> {
 
 impl Chunks<'_, '_> {
     /// Writes a copy of a packet; `None` once the ports are gone.
-    fn packet(&mut self, record: &Record, frame: &[u8]) -> Option<()> {
+    fn packet(&mut self, record: &PacketRecord, frame: &[u8]) -> Option<()> {
         if self.list.bytes().len() + frame.len() >= CHUNK {
             self.flush()?;
         }

@@ -4,7 +4,7 @@
 //! - **Input**: [`input`] reads chunks of one capture. [`merge`] makes one input of several: their
 //!   packets by time, in chunks that bring their parser state along.
 //! - **Order**: [`order`] walks over the records of one chunk after the other and returns
-//!   [segments](reorder::Segment), ranges of packets that may be counted: those before the limit of
+//!   [segments](reorder::ChunkRange), ranges of packets that may be counted: those before the limit of
 //!   the gate. Packets that are not due yet wait in the [reorder buffer](reorder).
 //! - **Port**: workers of a [`port`] take chunks in turn and pass the frames of segments to their
 //!   sink.
@@ -26,7 +26,7 @@ pub use port::PcapPort;
 
 use super::Ports;
 use crate::error::Error;
-use crate::poll::gate::{Gate, Pace};
+use crate::poll::gate::{Pace, WorkerBarrier};
 use input::Input;
 use std::io::Read;
 use std::path::Path;
@@ -38,7 +38,7 @@ use std::sync::Arc;
 /// [`Error::File`] if the file cannot be opened or read, [`Error::NotACapture`] if it does not
 /// start with a capture header. Damage inside it is reported as a [warning](crate::Event::Warning).
 pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, Error> {
-    let gate = Arc::new(Gate::new(pace));
+    let gate = Arc::new(WorkerBarrier::new(pace));
     Ok(port::ports(Input::open(path, &gate)?, workers, gate))
 }
 
@@ -66,6 +66,6 @@ pub fn captures(
     workers: usize,
     pace: Pace,
 ) -> Result<Ports<PcapPort>, Error> {
-    let gate = Arc::new(Gate::new(pace));
+    let gate = Arc::new(WorkerBarrier::new(pace));
     Ok(port::ports(merge::input(captures, &gate)?, workers, gate))
 }

@@ -1,14 +1,16 @@
 //! Order of a capture's packets: which of them may be counted now.
 //!
-//! The [walk](Walk) passes over the record headers of one chunk after the other, up to the limit of
+//! The [walk](RecordWalk) passes over the record headers of one chunk after the other, up to the limit of
 //! the gate. Beyond it, it looks ahead for packets that belong before the limit, as the lateness of
 //! the gate asks, and moves the others to the [reorder buffer](ReorderBuffer).
 
 use super::buffer::CHUNK;
 use super::input::Chunk;
-use super::reorder::{self, ReorderBuffer, Segment};
-use crate::capture::{Damage, Granularity, Passed, Record, Run, Step, Stop, TimeRange, Walker};
-use crate::poll::gate::Gate;
+use super::reorder::{self, ChunkRange, ReorderBuffer};
+use crate::capture::{
+    Damage, Granularity, PacketRecord, PacketRun, PassResult, Step, StopReason, TimeRange, Walker,
+};
+use crate::poll::gate::WorkerBarrier;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ const TIMESTAMPS: usize = 64;
 
 /// State of the walk over the records.
 #[derive(Default)]
-pub(super) struct Walk {
+pub(super) struct RecordWalk {
     /// [`Input::witnesses`](super::input::Input::witnesses).
     witnesses: usize,
     pub(super) walker: Walker,
@@ -90,13 +92,13 @@ impl CaptureClock {
 }
 
 /// Reason why the walk stopped.
-pub(super) enum Outcome {
+pub(super) enum WalkEnd {
     /// The next packet is at or beyond the gate's limit, and there is nothing to count before it.
     Blocked { next: u64, limit: u64 },
     /// Count the due packets before continuing in this chunk.
     More,
     /// Count these buffered packets.
-    Released(Vec<Segment>),
+    Released(Vec<ChunkRange>),
     /// Count without a walk: counting finds the end at the first packet outside this range.
     Unwalked(TimeRange),
     /// The chunk was walked to its end.
@@ -105,11 +107,11 @@ pub(super) enum Outcome {
     Ended,
 }
 
-impl Walk {
+impl RecordWalk {
     /// Creates the walk at the start of an [input](super::input::Input).
     pub(super) fn new(witnesses: usize, unit_ns: u64) -> Self {
         let clock = CaptureClock { unit_ns, ..CaptureClock::default() };
-        Walk { witnesses, clock, ..Walk::default() }
+        RecordWalk { witnesses, clock, ..RecordWalk::default() }
     }
 
     /// Walks over a chunk up to the gate's limit, and ahead to packets that belong before it.
@@ -117,20 +119,20 @@ impl Walk {
     /// the walk, so that this many bytes may be counted without it.
     pub(super) fn advance(
         &mut self,
-        gate: &Gate,
+        gate: &WorkerBarrier,
         chunk: &mut Chunk,
         unwalked: Option<usize>,
-    ) -> (Outcome, Segment) {
+    ) -> (WalkEnd, ChunkRange) {
         if let Some(walker) = chunk.walker.take() {
             self.walker = walker;
         }
         let lateness = gate.lateness();
         let mut range = self.first_timestamp.map(|first| gate.range(first));
-        let mut due = Segment {
+        let mut due = ChunkRange {
             buffer: Arc::clone(&chunk.buffer),
             place: chunk.position..chunk.position,
             walker: Walker::new(),
-            run: Run::default(),
+            run: PacketRun::default(),
             is_sorted: false,
         };
         loop {
@@ -139,21 +141,21 @@ impl Walk {
             let (floor, limit) = (within.floor(), within.limit());
             let released = self.buffered.release(limit);
             if !released.is_empty() {
-                return (Outcome::Released(released), due);
+                return (WalkEnd::Released(released), due);
             }
             if let Some(next) = self.buffered.next()
                 && range.is_some()
                 && (chunk.exhausted || self.is_past(lateness, limit, next))
             {
-                let blocked = Outcome::Blocked { next, limit };
-                return (if due.is_empty() { blocked } else { Outcome::More }, due);
+                let blocked = WalkEnd::Blocked { next, limit };
+                return (if due.is_empty() { blocked } else { WalkEnd::More }, due);
             }
             if chunk.exhausted {
-                return (Outcome::Ended, due);
+                return (WalkEnd::Ended, due);
             }
             if !self.carry.is_empty() {
                 if self.complete_carry(gate, chunk, &mut range) {
-                    return (Outcome::Done, due);
+                    return (WalkEnd::Done, due);
                 }
                 continue;
             }
@@ -172,36 +174,38 @@ impl Walk {
                 let plain = self.walker.plain_in(bytes, within);
                 if plain.is_some_and(|mut plain| plain.next().is_some()) {
                     due.place.end = end;
-                    return (Outcome::Unwalked(within), due);
+                    return (WalkEnd::Unwalked(within), due);
                 }
             }
-            let Passed { consumed, run, stop } =
+            let PassResult { consumed, run, stop } =
                 self.walker.pass(&chunk.buffer[chunk.position..], within);
             chunk.position += consumed;
             due.place.end = chunk.position;
             due.run.add(run);
             match stop {
-                Stop::Limit { next } if range.is_none() => range = Some(self.begin(gate, next)),
+                StopReason::Limit { next } if range.is_none() => {
+                    range = Some(self.begin(gate, next))
+                }
                 // The due packets must be one contiguous range.
-                Stop::Limit { .. } if !due.is_empty() => return (Outcome::More, due),
-                Stop::Limit { next } if next < floor => self.skip_late(chunk),
-                Stop::Limit { next } => match lateness {
+                StopReason::Limit { .. } if !due.is_empty() => return (WalkEnd::More, due),
+                StopReason::Limit { next } if next < floor => self.skip_late(chunk),
+                StopReason::Limit { next } => match lateness {
                     Some(lateness) => {
                         if !self.buffer_run(chunk, lateness, next) {
                             self.buffer_copies(chunk, within, lateness);
                         }
                     }
-                    None => return (Outcome::Blocked { next, limit }, due),
+                    None => return (WalkEnd::Blocked { next, limit }, due),
                 },
-                Stop::NeedMore { .. } => {
+                StopReason::NeedMore { .. } => {
                     self.carry.extend_from_slice(&chunk.buffer[chunk.position..]);
                     chunk.position = chunk.buffer.len();
                     if !chunk.last {
-                        return (Outcome::Done, due);
+                        return (WalkEnd::Done, due);
                     }
                     self.end(chunk);
                 }
-                Stop::Damaged(damage) => self.fail(chunk, &damage),
+                StopReason::Damaged(damage) => self.fail(chunk, &damage),
             }
         }
     }
@@ -218,7 +222,7 @@ impl Walk {
     /// whether the chunk ends before the record does.
     fn complete_carry(
         &mut self,
-        gate: &Gate,
+        gate: &WorkerBarrier,
         chunk: &mut Chunk,
         range: &mut Option<TimeRange>,
     ) -> bool {
@@ -229,7 +233,7 @@ impl Walk {
                 if record.timestamp < range.unwrap_or_default().floor() {
                     self.late += 1;
                 } else {
-                    self.buffered.push(Segment::sorted(vec![(record, record.frame(&bytes))]));
+                    self.buffered.push(ChunkRange::sorted(vec![(record, record.frame(&bytes))]));
                     if range.is_none() {
                         *range = Some(self.begin(gate, record.timestamp));
                     }
@@ -263,12 +267,12 @@ impl Walk {
         let next = self.buffered.next().map_or(next, |buffered| buffered.min(next));
         // A buffered packet takes at most twice the size of its record in the file, whose header
         // has 16 bytes.
-        const { assert!(size_of::<Record>() <= 32) };
+        const { assert!(size_of::<PacketRecord>() <= 32) };
         let most = RUN_BYTES.min(reorder::MAX_BYTES.saturating_sub(self.buffered.bytes()) / 2);
         let unread = &chunk.buffer[chunk.position..];
         let unread = &unread[..unread.len().min(most)];
         let mut behind = self.walker.clone();
-        let Passed { consumed, run, .. } =
+        let PassResult { consumed, run, .. } =
             behind.pass(unread, TimeRange::new(next, next.saturating_add(lateness)));
         if run.packets < RUN {
             return false;
@@ -276,7 +280,7 @@ impl Walk {
         let walker = std::mem::replace(&mut self.walker, behind);
         let place = chunk.position..chunk.position + consumed;
         let buffer = Arc::clone(&chunk.buffer);
-        self.buffered.push(Segment { buffer, place, walker, run, is_sorted: false });
+        self.buffered.push(ChunkRange { buffer, place, walker, run, is_sorted: false });
         chunk.position += consumed;
         true
     }
@@ -286,7 +290,7 @@ impl Walk {
         let (floor, limit) = (within.floor(), within.limit());
         let unread = &chunk.buffer[chunk.position..];
         let (mut consumed, mut bytes) = (0, self.buffered.bytes());
-        let mut packets: Vec<(Record, &[u8])> = Vec::new();
+        let mut packets: Vec<(PacketRecord, &[u8])> = Vec::new();
         let horizon = |next: u64| limit.max(next).saturating_add(lateness);
         let mut next = self.buffered.next().unwrap_or(u64::MAX);
         let mut beyond = self.buffered.beyond(horizon(next));
@@ -302,7 +306,7 @@ impl Walk {
                         packets.push((record, record.frame(&unread[consumed..])));
                     }
                     if timestamp >= limit {
-                        bytes += reorder::cost(&Run::from(&record));
+                        bytes += reorder::cost(&PacketRun::from(&record));
                         if timestamp < next {
                             next = timestamp;
                             let horizon = horizon(next);
@@ -320,7 +324,7 @@ impl Walk {
                 Step::NeedMore { .. } | Step::Damaged(_) => break,
             }
         }
-        self.buffered.push(Segment::sorted(packets));
+        self.buffered.push(ChunkRange::sorted(packets));
         chunk.position += consumed;
     }
 
@@ -342,7 +346,7 @@ impl Walk {
     }
 
     /// Sets the first timestamp and returns the gate's range.
-    fn begin(&mut self, gate: &Gate, timestamp: u64) -> TimeRange {
+    fn begin(&mut self, gate: &WorkerBarrier, timestamp: u64) -> TimeRange {
         self.first_timestamp = Some(timestamp);
         gate.range(timestamp)
     }

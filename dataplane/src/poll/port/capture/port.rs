@@ -7,12 +7,12 @@
 
 use super::buffer::Buffer;
 use super::input::{Chunk, Input};
-use super::order::{Outcome, Walk};
-use super::reorder::Segment;
-use crate::capture::{Record, TimeRange, link_type, open};
+use super::order::{RecordWalk, WalkEnd};
+use super::reorder::ChunkRange;
+use crate::capture::{PacketRecord, TimeRange, link_type, open};
 use crate::losses::{LossCause, Losses};
-use crate::poll::gate::{Busy, Gate};
-use crate::poll::port::{Frame, Port, Ports, Received, Source, WorkerConfig};
+use crate::poll::gate::{BatchGuard, WorkerBarrier};
+use crate::poll::port::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
 use crossbeam::queue::SegQueue;
 use flowgauge_core::Link;
 use std::collections::BTreeMap;
@@ -26,9 +26,9 @@ const BLOCK: usize = 1 << 18;
 const TURN_SPINS: u32 = 2000;
 
 /// Creates ports on an input for `workers`.
-pub(super) fn ports(input: Input, workers: usize, gate: Arc<Gate>) -> Ports<PcapPort> {
+pub(super) fn ports(input: Input, workers: usize, gate: Arc<WorkerBarrier>) -> Ports<PcapPort> {
     let interface = input.path.display().to_string();
-    let walk = Walk::new(input.witnesses, input.unit_ns);
+    let walk = RecordWalk::new(input.witnesses, input.unit_ns);
     let shared = Arc::new(Shared {
         input,
         gate: Arc::clone(&gate),
@@ -42,7 +42,7 @@ pub(super) fn ports(input: Input, workers: usize, gate: Arc<Gate>) -> Ports<Pcap
     let port = || PcapPort { shared: Arc::clone(&shared), chunk: Chunk::default() };
     Ports {
         ports: (0..workers).map(|_| port()).collect(),
-        source: Arc::clone(&shared) as Arc<dyn Source>,
+        source: Arc::clone(&shared) as Arc<dyn PortSource>,
         gate,
         interface,
     }
@@ -56,7 +56,7 @@ pub struct PcapPort {
 
 struct Shared {
     input: Input,
-    gate: Arc<Gate>,
+    gate: Arc<WorkerBarrier>,
     /// Number of the chunk that may be walked.
     turn: AtomicU64,
     /// Highest number of a chunk that was read.
@@ -64,28 +64,28 @@ struct Shared {
     workers: usize,
     /// Buffered packets that are now due, to be counted before anything else: by any idle worker,
     /// or by the worker whose turn it is if order matters. Only that worker adds to the queue.
-    released: SegQueue<Segment>,
+    released: SegQueue<ChunkRange>,
     /// Chunks whose buffered packets were counted, for reuse: the kernel would have to zero new
     /// memory.
     spare: SegQueue<Buffer>,
-    walk: Mutex<Walk>,
+    walk: Mutex<RecordWalk>,
 }
 
 /// Packets that a worker is to count.
-struct Due<'a> {
-    segment: Segment,
-    /// Range of the packets, if the [segment](Outcome::Unwalked) was not walked.
+struct WorkerShare<'a> {
+    segment: ChunkRange,
+    /// Range of the packets, if the [segment](WalkEnd::Unwalked) was not walked.
     unwalked: Option<TimeRange>,
-    busy: Busy<'a>,
+    busy: BatchGuard<'a>,
 }
 
 impl Shared {
-    fn walk(&self) -> MutexGuard<'_, Walk> {
+    fn walk(&self) -> MutexGuard<'_, RecordWalk> {
         self.walk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the packets that a worker is to count next; `chunk` is the worker's own.
-    fn due(&self, chunk: &mut Chunk) -> Result<Due<'_>, Received> {
+    fn due(&self, chunk: &mut Chunk) -> Result<WorkerShare<'_>, Received> {
         if let Some(due) = self.take_released(chunk.index) {
             return Ok(due);
         }
@@ -112,7 +112,7 @@ impl Shared {
     /// Takes a part of the released packets, unless it is reserved for another worker than that of
     /// chunk `index`. It is registered with the gate before it is taken: when the queue is empty,
     /// the gate knows all uncounted packets.
-    fn take_released(&self, index: Option<u64>) -> Option<Due<'_>> {
+    fn take_released(&self, index: Option<u64>) -> Option<WorkerShare<'_>> {
         let is_turn = || index == Some(self.turn.load(Ordering::Acquire));
         if self.released.is_empty() || !(self.gate.allows_any_order() || is_turn()) {
             return None;
@@ -120,7 +120,7 @@ impl Shared {
         let mut busy = self.gate.begin();
         let segment = self.released.pop()?;
         busy.last = segment.last();
-        Some(Due { segment, unwalked: None, busy })
+        Some(WorkerShare { segment, unwalked: None, busy })
     }
 
     /// Reads the next chunk and returns its number.
@@ -140,7 +140,7 @@ impl Shared {
     }
 
     /// Walks over the chunk whose turn it is.
-    fn walk_chunk(&self, chunk: &mut Chunk, index: u64) -> Result<Due<'_>, Received> {
+    fn walk_chunk(&self, chunk: &mut Chunk, index: u64) -> Result<WorkerShare<'_>, Received> {
         let began = *chunk.turn_began.get_or_insert_with(Instant::now);
         let mut walk = self.walk();
         if walk.ended {
@@ -158,22 +158,22 @@ impl Shared {
         busy.last = segment.last();
         let (mut unwalked, mut nothing, mut wakes) = (None, Received::Frames, false);
         match outcome {
-            Outcome::Blocked { next, limit } => {
+            WalkEnd::Blocked { next, limit } => {
                 self.gate.block(next, limit);
                 nothing = Received::Idle;
             }
-            Outcome::More => {}
-            Outcome::Released(segments) => {
+            WalkEnd::More => {}
+            WalkEnd::Released(segments) => {
                 segments.into_iter().for_each(|segment| self.released.push(segment));
                 wakes = true;
             }
-            Outcome::Unwalked(range) => unwalked = Some(range),
-            Outcome::Done => {
+            WalkEnd::Unwalked(range) => unwalked = Some(range),
+            WalkEnd::Done => {
                 chunk.index = None;
                 self.turn.store(index + 1, Ordering::Release);
                 wakes = true;
             }
-            Outcome::Ended => {
+            WalkEnd::Ended => {
                 walk.ended = true;
                 self.gate.end();
                 (nothing, wakes) = (Received::Ended, true);
@@ -183,14 +183,14 @@ impl Shared {
         if wakes && self.workers > 1 {
             self.gate.wake();
         }
-        if segment.is_empty() { Err(nothing) } else { Ok(Due { segment, unwalked, busy }) }
+        if segment.is_empty() { Err(nothing) } else { Ok(WorkerShare { segment, unwalked, busy }) }
     }
 }
 
 impl Port for PcapPort {
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let Self { shared, chunk } = self;
-        let Due { segment, unwalked, mut busy } = match shared.due(chunk) {
+        let WorkerShare { segment, unwalked, mut busy } = match shared.due(chunk) {
             Ok(due) => due,
             Err(nothing) => return nothing,
         };
@@ -201,7 +201,7 @@ impl Port for PcapPort {
         };
         // A dynamic call for each, so that the hot loop, which nearly always has plain frames,
         // keeps its variables in registers.
-        let others: &mut dyn Iterator<Item = (Record, &[u8])> = &mut packets;
+        let others: &mut dyn Iterator<Item = (PacketRecord, &[u8])> = &mut packets;
         let mut unsupported = BTreeMap::new();
         // One loop with one call, so that the sink is inlined; passed in parts, a frame need not be
         // in memory.
@@ -217,7 +217,7 @@ impl Port for PcapPort {
                     (bytes, record.wire, record.timestamp, link)
                 }
             };
-            sink(Frame { bytes, wire_length, timestamp, link });
+            sink(PortFrame { bytes, wire_length, timestamp, link });
         }
         if !unsupported.is_empty() {
             let mut walk = shared.walk();
@@ -259,7 +259,7 @@ fn opened<'a>(
     })
 }
 
-impl Source for Shared {
+impl PortSource for Shared {
     fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         let walk = self.walk();

@@ -7,7 +7,9 @@
 //! copied.
 
 use super::buffer::Buffer;
-use crate::capture::{PacketList, PacketsIn, Passed, Record, Run, TimeRange, Walker};
+use crate::capture::{
+    PacketList, PacketRecord, PacketRun, PacketsIn, PassResult, TimeRange, Walker,
+};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,32 +17,32 @@ use std::sync::Arc;
 pub(super) const MAX_BYTES: usize = 16 << 20;
 
 /// Returns the memory that packets take, in bytes.
-pub(super) fn cost(run: &Run) -> usize {
-    run.captured as usize + run.packets as usize * size_of::<Record>()
+pub(super) fn cost(run: &PacketRun) -> usize {
+    run.captured as usize + run.packets as usize * size_of::<PacketRecord>()
 }
 
 /// Consecutive packets in a chunk.
-pub(super) struct Segment {
+pub(super) struct ChunkRange {
     pub(super) buffer: Arc<Buffer>,
     /// Range in the chunk.
     pub(super) place: Range<usize>,
     /// Parser state before the range.
     pub(super) walker: Walker,
     /// Summary of the packets.
-    pub(super) run: Run,
+    pub(super) run: PacketRun,
     /// Whether the packets are [sorted](Self::sorted) by time.
     pub(super) is_sorted: bool,
 }
 
-impl Segment {
+impl ChunkRange {
     /// Creates a segment of copies of packets, by time; ties stay in their order.
-    pub(super) fn sorted(mut packets: Vec<(Record, &[u8])>) -> Self {
+    pub(super) fn sorted(mut packets: Vec<(PacketRecord, &[u8])>) -> Self {
         packets.sort_by_key(|(record, _)| record.timestamp);
         let list: PacketList = packets.into_iter().collect();
         let run = list.run();
         let (bytes, walker) = list.into_parts();
         let (place, buffer) = (0..bytes.len(), Arc::new(bytes.into()));
-        Segment { buffer, place, walker, run, is_sorted: true }
+        ChunkRange { buffer, place, walker, run, is_sorted: true }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -78,21 +80,22 @@ impl Segment {
     /// Splits into the packets before `limit` and the others.
     fn split(self, limit: u64) -> [Self; 2] {
         let mut behind = self.walker.clone();
-        let Passed { consumed, run: due, .. } = behind.pass(self.bytes(), TimeRange::new(0, limit));
+        let PassResult { consumed, run: due, .. } =
+            behind.pass(self.bytes(), TimeRange::new(0, limit));
         let (middle, end) = (self.place.start + consumed, self.place.end);
-        let Passed { consumed, run: later, .. } =
+        let PassResult { consumed, run: later, .. } =
             behind.clone().pass(&self.buffer[middle..end], TimeRange::new(limit, u64::MAX));
         if middle + consumed < end {
-            return Segment::sorted(self.packets().collect()).split(limit);
+            return ChunkRange::sorted(self.packets().collect()).split(limit);
         }
-        let later = Segment {
+        let later = ChunkRange {
             buffer: Arc::clone(&self.buffer),
             place: middle..end,
             walker: behind,
             run: later,
             ..self
         };
-        let due = Segment { place: self.place.start..middle, run: due, ..self };
+        let due = ChunkRange { place: self.place.start..middle, run: due, ..self };
         [due, later]
     }
 
@@ -111,7 +114,7 @@ impl Segment {
 /// Buffered packets in no order.
 #[derive(Default)]
 pub(super) struct ReorderBuffer {
-    segments: Vec<Segment>,
+    segments: Vec<ChunkRange>,
     bytes: usize,
 }
 
@@ -121,7 +124,7 @@ impl ReorderBuffer {
         self.bytes
     }
 
-    pub(super) fn push(&mut self, segment: Segment) {
+    pub(super) fn push(&mut self, segment: ChunkRange) {
         if segment.run.packets > 0 {
             self.bytes += cost(&segment.run);
             self.segments.push(segment);
@@ -139,7 +142,7 @@ impl ReorderBuffer {
     }
 
     /// Removes and returns every packet before `limit`.
-    pub(super) fn release(&mut self, limit: u64) -> Vec<Segment> {
+    pub(super) fn release(&mut self, limit: u64) -> Vec<ChunkRange> {
         let mut released = Vec::new();
         if self.next().is_none_or(|next| next >= limit) {
             return released;
@@ -163,7 +166,7 @@ impl ReorderBuffer {
 
     /// Copies packets out of chunks that are mostly unused.
     pub(super) fn settle(&mut self) {
-        let same = |one: &Segment, other: &Segment| Arc::ptr_eq(&one.buffer, &other.buffer);
+        let same = |one: &ChunkRange, other: &ChunkRange| Arc::ptr_eq(&one.buffer, &other.buffer);
         for segments in self.segments.chunk_by_mut(same) {
             let used = segments.iter().map(|segment| segment.place.len()).sum();
             segments.iter_mut().for_each(|segment| segment.compact(used));
@@ -174,13 +177,13 @@ impl ReorderBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::build::{self, Packet, PcapNgOptions, PcapOptions, PcapVariant};
+    use crate::capture::build::{self, CapturePacket, PcapNgOptions, PcapOptions, PcapVariant};
     use flowgauge_core::Link;
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
 
-    fn segment(times: &[u64], length: u32) -> Segment {
-        let record = |(start, &timestamp): (u32, &u64)| Record {
+    fn segment(times: &[u64], length: u32) -> ChunkRange {
+        let record = |(start, &timestamp): (u32, &u64)| PacketRecord {
             start: start * length,
             captured: length,
             wire: length,
@@ -191,13 +194,13 @@ mod tests {
         };
         let bytes: Vec<u8> =
             times.iter().flat_map(|&time| vec![time as u8; length as usize]).collect();
-        Segment::sorted(
+        ChunkRange::sorted(
             (0..).zip(times).map(record).map(|record| (record, record.frame(&bytes))).collect(),
         )
     }
 
-    fn times(segments: &[Segment]) -> Vec<u64> {
-        let packets = segments.iter().flat_map(Segment::packets);
+    fn times(segments: &[ChunkRange]) -> Vec<u64> {
+        let packets = segments.iter().flat_map(ChunkRange::packets);
         packets
             .inspect(|(record, frame)| {
                 assert!(frame.iter().all(|byte| *byte == record.timestamp as u8))
@@ -233,11 +236,11 @@ mod tests {
             let disorder = [0, 20, 1000][round % 3];
             for part in 0..4 {
                 let count = random.random_range(1..50);
-                let packets: Vec<Packet> = (0..count)
+                let packets: Vec<CapturePacket> = (0..count)
                     .map(|number| {
                         let time =
                             1000 + part * 250 + number * 5 + random.random_range(0..=disorder);
-                        Packet::new(time, vec![time as u8; random.random_range(1..90)])
+                        CapturePacket::new(time, vec![time as u8; random.random_range(1..90)])
                     })
                     .collect();
                 let file = match round % 2 {
@@ -246,10 +249,10 @@ mod tests {
                 };
                 let walker = Walker::new();
                 let run = walker.clone().pass(&file, TimeRange::ALL).run;
-                listed.push(Segment::sorted(walker.clone().packets_in(&file).collect()));
+                listed.push(ChunkRange::sorted(walker.clone().packets_in(&file).collect()));
                 let place = 0..file.len();
                 let buffer = Arc::new(file.into());
-                runs.push(Segment { buffer, place, walker, run, is_sorted: false });
+                runs.push(ChunkRange { buffer, place, walker, run, is_sorted: false });
             }
             for limit in (1000..).step_by(97) {
                 let beyond = limit + 150;
@@ -275,16 +278,16 @@ mod tests {
 
     #[test]
     fn runs_free_chunks_that_are_mostly_unused() {
-        let packets: Vec<Packet> =
-            (0..10_000).map(|time| Packet::new(time, vec![time as u8; 60])).collect();
+        let packets: Vec<CapturePacket> =
+            (0..10_000).map(|time| CapturePacket::new(time, vec![time as u8; 60])).collect();
         let file = Arc::new(Buffer::from(build::pcap(&nanoseconds(), &packets)));
         let (mut buffered, mut walker, mut at) = (ReorderBuffer::default(), Walker::new(), 0);
         while at < file.len() {
             let before = walker.clone();
-            let Passed { consumed, run, .. } =
+            let PassResult { consumed, run, .. } =
                 walker.pass(&file[at..file.len().min(at + 7600)], TimeRange::ALL);
             let (buffer, place) = (Arc::clone(&file), at..at + consumed);
-            buffered.push(Segment { buffer, place, walker: before, run, is_sorted: false });
+            buffered.push(ChunkRange { buffer, place, walker: before, run, is_sorted: false });
             at += consumed;
         }
         let count = || Arc::strong_count(&file);
@@ -301,7 +304,7 @@ mod tests {
 
     #[test]
     fn compacted_segments_keep_their_own_records_only() {
-        let record = |time| Record {
+        let record = |time| PacketRecord {
             start: 0,
             captured: 10,
             wire: 10,
@@ -312,11 +315,11 @@ mod tests {
         };
         let packets: PacketList = (0..1000).map(|time| (record(time), &[7; 10][..])).collect();
         let (bytes, mut walker) = packets.into_parts();
-        let Passed { consumed, .. } = walker.pass(&bytes, TimeRange::new(0, 100));
-        let Passed { consumed: length, run, .. } =
+        let PassResult { consumed, .. } = walker.pass(&bytes, TimeRange::new(0, 100));
+        let PassResult { consumed: length, run, .. } =
             walker.clone().pass(&bytes[consumed..], TimeRange::new(100, 120));
         let (buffer, place) = (Arc::new(bytes.into()), consumed..consumed + length);
-        let mut segment = Segment { buffer, place, walker, run, is_sorted: false };
+        let mut segment = ChunkRange { buffer, place, walker, run, is_sorted: false };
         segment.compact(length);
         assert_eq!(segment.buffer.len(), 200);
         assert_eq!(segment.walker.listed_records().unwrap().len(), 20);
@@ -324,7 +327,7 @@ mod tests {
     }
 
     /// Returns times, lengths and first bytes of packets, sorted.
-    fn contents(segments: &[Segment]) -> Vec<(u64, u32, Option<u8>)> {
+    fn contents(segments: &[ChunkRange]) -> Vec<(u64, u32, Option<u8>)> {
         let mut all = Vec::new();
         for segment in segments {
             let before = all.len();
@@ -334,7 +337,7 @@ mod tests {
                     .map(|(record, frame)| (record.timestamp, record.wire, frame.first().copied())),
             );
             let times = || all[before..].iter().map(|(time, ..)| *time);
-            let Run { earliest, latest, .. } = segment.run;
+            let PacketRun { earliest, latest, .. } = segment.run;
             assert_eq!((times().min(), times().max()), (Some(earliest), Some(latest)));
         }
         all.sort_unstable();

@@ -4,11 +4,11 @@ mod sender;
 
 pub use sender::DpdkSender;
 
-use super::{Frame, Port, Ports, Received, Source, WorkerConfig};
+use super::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
-use crate::poll::gate::{Gate, Pace};
-use crate::tally::{Odometer, Tally};
+use crate::poll::gate::{Pace, WorkerBarrier};
+use crate::tally::{CountRange, Odometer};
 use flowgauge_core::Link;
 use flowgauge_dpdk::{BURST, Control, Device, Eal, Queues, ReceiveQueue, Stats, arguments};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,7 +66,7 @@ pub fn dpdk_device(device: Device) -> Ports<DpdkPort> {
     Ports {
         ports: receive.into_iter().map(|queue| DpdkPort { queue, empty: 0 }).collect(),
         source: Arc::new(Shared { control, seen: Mutex::default(), odometer }),
-        gate: Arc::new(Gate::new(Pace::Open)),
+        gate: Arc::new(WorkerBarrier::new(Pace::Open)),
         interface,
     }
 }
@@ -105,11 +105,11 @@ pub struct DpdkPort {
 
 impl Port for DpdkPort {
     #[inline]
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let mut received = Received::Idle;
         for _ in 0..BURSTS {
             let count = self.queue.burst(|bytes, wire_length| {
-                sink(Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet })
+                sink(PortFrame { bytes, wire_length, timestamp: 0, link: Link::Ethernet })
             });
             if count > 0 {
                 self.empty = 0;
@@ -160,7 +160,7 @@ struct LastState {
     removed: bool,
 }
 
-impl Source for Shared {
+impl PortSource for Shared {
     fn losses(&self) -> Losses {
         let stats = self.control.stats().unwrap_or_default();
         let mut losses = Losses::default();
@@ -174,7 +174,7 @@ impl Source for Shared {
         self.odometer().rotate(Instant::now(), self.control.waiting());
     }
 
-    fn received(&self) -> Option<Tally> {
+    fn received(&self) -> Option<CountRange> {
         let arrived = self.arrived()?;
         self.odometer().tally(arrived)
     }

@@ -11,12 +11,12 @@
 //! the last packet. The present time is at least that, and at least the time known at an earlier
 //! read plus the time passed since. Clocks differ by at most [`DRIFT`].
 
-use super::{Array, Failure, KIND, Statement, names};
-use crate::tofino::array::Cells;
+use super::{Array, Failure, KIND, StatedSettings, names};
+use crate::tofino::array::BankCells;
 use crate::tofino::slot::{self, range};
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::cardinality::{self, Precision};
-use flowgauge_core::{Lasting, Settings, Zeroed};
+use flowgauge_core::{PersistentBank, Settings, Zeroed};
 use std::time::{Duration, Instant};
 
 /// Name of the registers, which are persistent.
@@ -71,7 +71,7 @@ impl Staggered {
     /// Finds the registers of a program, which must have slots of this length.
     pub(in crate::tofino) fn find(
         schema: &Schema,
-        program: &Statement,
+        program: &StatedSettings,
         settings: &Settings,
         slot_ns: u64,
     ) -> Result<Self, Failure> {
@@ -98,7 +98,7 @@ impl Staggered {
     /// Finds the registers of a program with any slot length.
     pub(in crate::tofino) fn built(
         schema: &Schema,
-        program: &Statement,
+        program: &StatedSettings,
         settings: &Settings,
     ) -> Result<Self, Failure> {
         let settings = settings.cardinality;
@@ -121,7 +121,7 @@ impl Staggered {
     pub(in crate::tofino) fn check(
         &self,
         schema: &Schema,
-        program: &Statement,
+        program: &StatedSettings,
         settings: &Settings,
     ) -> Result<(), Failure> {
         Self::find(schema, program, settings, 1 << self.rounds.slot_bits).map(|_| ())
@@ -152,18 +152,18 @@ impl Staggered {
     /// The clock must be read after the registers.
     pub(in crate::tofino) fn lasting(
         &mut self,
-        registers: &Cells,
-        latest: &Cells,
+        registers: &BankCells,
+        latest: &BankCells,
         at: Instant,
-    ) -> Result<(Box<Lasting>, u64), Failure> {
+    ) -> Result<(Box<PersistentBank>, u64), Failure> {
         let cardinality::Settings { precision, .. } = self.settings;
         let latest = latest.iter().flatten().map(|[time, _]| *time);
         let now = self.clock.read(latest, at);
         self.read = Some(at);
         self.seen.resize_with(registers.len(), || vec![LastRead::default(); precision.registers()]);
-        let mut merged = Lasting::boxed();
+        let mut merged = PersistentBank::boxed();
         for (pipe, seen) in registers.iter().zip(&mut self.seen) {
-            let mut own = Lasting::boxed();
+            let mut own = PersistentBank::boxed();
             let words = own.cardinality.words_mut(precision);
             for (index, ((word, contents), seen)) in
                 words.iter_mut().zip(pipe).zip(seen).enumerate()

@@ -11,7 +11,7 @@ use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{FieldKind, Schema};
 use flowgauge_core::delay::weights::Weight;
 use flowgauge_core::delay::{DelaySample, Settings};
-use flowgauge_core::{BANKS, WideBank};
+use flowgauge_core::{BANKS, WindowTotals};
 
 pub(super) const DEFINITION: &str = "FLOWGAUGE_DELAY_SAMPLES";
 const DIGEST: &str = "delay_samples";
@@ -166,14 +166,14 @@ impl Samples {
     }
 
     /// Returns whether all delays that a closed bank counts have arrived.
-    pub(in crate::tofino) fn are_all(&self, bank: &WideBank) -> bool {
+    pub(in crate::tofino) fn are_all(&self, bank: &WindowTotals) -> bool {
         let came = self.came.get(self.open).into_iter().flatten();
         came.zip(self.counted(bank)).all(|(came, counted)| *came >= counted)
     }
 
     /// Closes the window: returns the rest of its delays, and stores the number of missing ones in
     /// its bank.
-    pub(in crate::tofino) fn close(&mut self, bank: &mut WideBank) -> Vec<DelaySample> {
+    pub(in crate::tofino) fn close(&mut self, bank: &mut WindowTotals) -> Vec<DelaySample> {
         let counted: Vec<u64> = self.counted(bank).collect();
         if let Some(came) = self.came.get_mut(self.open) {
             for ((counts, counted), came) in bank.delay.counts.iter_mut().zip(counted).zip(came) {
@@ -187,7 +187,7 @@ impl Samples {
     }
 
     /// Returns the delays counted in a bank, by kind, group and direction.
-    fn counted(&self, bank: &WideBank) -> impl Iterator<Item = u64> {
+    fn counted(&self, bank: &WindowTotals) -> impl Iterator<Item = u64> {
         let rows = self.settings.kinds.number() * self.settings.labels();
         bank.delay.histograms.chunks(self.settings.fridges()).take(rows).map(|fridges| {
             fridges

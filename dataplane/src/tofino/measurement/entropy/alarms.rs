@@ -1,7 +1,7 @@
 //! Alarms of entropies that the switch computes and watches itself: it sends a digest when one
 //! leaves its usual range.
 
-use super::{ALARM, DEFINITIONS, KIND, Statement};
+use super::{ALARM, DEFINITIONS, KIND, StatedSettings};
 use crate::error::Failure;
 use crate::tofino::entries::number;
 use flowgauge_bfruntime::proto;
@@ -33,7 +33,7 @@ impl Alarms {
     /// Finds the entropy that a program with these settings watches, if any.
     pub(in crate::tofino) fn find(
         schema: &Schema,
-        program: &Statement,
+        program: &StatedSettings,
         settings: &Settings,
     ) -> Result<Option<Self>, Failure> {
         if !program.is_on(ALARM)? {

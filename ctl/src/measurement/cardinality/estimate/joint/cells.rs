@@ -33,7 +33,7 @@ impl PairCounts {
     /// Returns the log-likelihood, its gradient and the expected information, the latter two by the
     /// logarithms of the rates.
     pub(super) fn evaluate(&self, rates: Rates) -> (f64, Rates, Matrix) {
-        let cells = Cells::new(&rates, self.q);
+        let cells = LevelDistribution::new(&rates, self.q);
         let mut likelihood = 0.0;
         let mut gradient = [0.0; 3];
         for &(a, b, count) in &self.pairs {
@@ -81,7 +81,7 @@ impl Decay {
 }
 
 /// Distribution of a pair of levels at given rates (Ertl 2017, section 5.1).
-pub(super) struct Cells {
+pub(super) struct LevelDistribution {
     rates: Rates,
     q: u8,
     a: Decay,
@@ -91,7 +91,7 @@ pub(super) struct Cells {
     b_x: Decay,
 }
 
-impl Cells {
+impl LevelDistribution {
     /// Computes the distribution at `rates`: flows per register, each over 0.
     pub(super) fn new(rates: &Rates, q: u8) -> Self {
         let [a, b, x] = *rates;
@@ -169,7 +169,7 @@ impl Cells {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cells, PairCounts, Rates};
+    use super::{LevelDistribution, PairCounts, Rates};
 
     const CASES: [(Rates, u8); 5] = [
         ([0.01, 0.02, 0.005], 21),
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn cells_are_a_distribution() {
         for (rates, q) in CASES {
-            let cells = Cells::new(&rates, q);
+            let cells = LevelDistribution::new(&rates, q);
             let (mut total, mut slopes) = (0.0, [0.0; 3]);
             for k1 in 0..=q + 1 {
                 for k2 in 0..=q + 1 {
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn cells_add_up_to_the_distribution_function() {
         let (rates, q) = ([1.0, 2.0, 0.5], 21);
-        let cells = Cells::new(&rates, q);
+        let cells = LevelDistribution::new(&rates, q);
         for (k1, k2) in [(0, 0), (2, 5), (4, 4), (21, 3), (22, 1)] {
             let sum: f64 = (0..=k1)
                 .flat_map(|i| (0..=k2).map(move |j| (i, j)))

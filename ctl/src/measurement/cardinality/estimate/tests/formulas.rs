@@ -3,7 +3,7 @@
 use super::super::ertl::improved_raw;
 use super::super::mle::maximum_likelihood;
 use super::super::model::{information, match_mean, moments};
-use super::super::{Estimator, Histogram, StaggeredEstimator, estimate, staggered};
+use super::super::{Estimator, LevelHistogram, StaggeredEstimator, estimate, staggered};
 use super::sampling::{Source, large_sketch, sketch};
 
 /// Returns P(level = k) of one register, directly from the distribution function.
@@ -16,7 +16,7 @@ fn probability(k: u8, t: f64, q: u8) -> f64 {
     at_most(i32::from(k)) - at_most(i32::from(k) - 1)
 }
 
-fn log_likelihood(histogram: &Histogram, t: f64) -> f64 {
+fn log_likelihood(histogram: &LevelHistogram, t: f64) -> f64 {
     let q = 32 - histogram.precision();
     (0_u8..)
         .zip(histogram.counts())
@@ -87,7 +87,7 @@ fn maximum_likelihood_has_the_highest_likelihood() {
     let mut source = Source::new(11);
     for p in [4, 8, 11, 16] {
         for flows in [3.0, 40.0, 1e3, 2e4, 1e6, 1e8, 6e9] {
-            let histogram = Histogram::new(&large_sketch(flows, p, &mut source)).unwrap();
+            let histogram = LevelHistogram::new(&large_sketch(flows, p, &mut source)).unwrap();
             if histogram.occupied() == 0 {
                 continue;
             }
@@ -104,7 +104,7 @@ fn maximum_likelihood_has_the_highest_likelihood() {
 #[test]
 fn without_ends_the_improved_raw_estimate_is_the_harmonic_mean() {
     let levels: Vec<u8> = (0..2048_u32).map(|i| (3 + i % 7) as u8).collect();
-    let histogram = Histogram::new(&levels).unwrap();
+    let histogram = LevelHistogram::new(&levels).unwrap();
     let sum: f64 = levels.iter().map(|&k| 0.5_f64.powi(i32::from(k))).sum();
     let harmonic = 2048.0 * 2048.0 / (2.0 * 2.0_f64.ln() * sum);
     assert!(close(improved_raw(&histogram), harmonic, 1e-12));

@@ -1,5 +1,5 @@
 use super::super::{
-    CEILING, Estimate, EstimateError, Estimator, Histogram, StaggeredEstimator, estimate,
+    CEILING, Estimate, EstimateError, Estimator, LevelHistogram, StaggeredEstimator, estimate,
     flajolet_large_range, joint, staggered,
 };
 
@@ -7,7 +7,7 @@ use super::super::{
 fn histogram_counts_every_register() {
     let mut levels = vec![0; 64];
     levels[..5].copy_from_slice(&[27, 1, 1, 3, 27]);
-    let histogram = Histogram::new(&levels).unwrap();
+    let histogram = LevelHistogram::new(&levels).unwrap();
     let mut expected = vec![0; 28];
     (expected[0], expected[1], expected[3], expected[27]) = (59, 2, 1, 2);
     assert_eq!(histogram.counts(), expected);
@@ -30,11 +30,11 @@ fn lengths_outside_the_range_are_refused() {
 fn the_first_level_too_high_is_named() {
     for p in 4..=16_u8 {
         let mut levels = vec![33 - p; 1 << p];
-        assert!(Histogram::new(&levels).is_ok());
+        assert!(LevelHistogram::new(&levels).is_ok());
         levels[9] = 34 - p;
         levels[12] = 255;
         let error = EstimateError::Level { register: 9, level: 34 - p, max: 33 - p };
-        assert_eq!(Histogram::new(&levels), Err(error));
+        assert_eq!(LevelHistogram::new(&levels), Err(error));
         assert_eq!(joint(&vec![0; 1 << p], &levels), Err(error));
         let ages = vec![1.0; 1 << p];
         assert_eq!(staggered(&levels, &ages, StaggeredEstimator::Mle), Err(error));

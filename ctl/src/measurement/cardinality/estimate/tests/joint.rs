@@ -1,6 +1,6 @@
 //! Errors and coverage of the joint estimate, by seeded simulation.
 
-use super::super::{Estimate, Estimator, Joint, estimate, joint};
+use super::super::{Estimate, Estimator, JointEstimate, estimate, joint};
 use super::sampling::Source;
 use flowgauge_testing::chance::{binomial, of_mean};
 
@@ -44,7 +44,7 @@ fn error(registers: u32) -> f64 {
     1.04 / f64::from(registers).sqrt()
 }
 
-fn numbers(joint: &Joint) -> [Estimate; 4] {
+fn numbers(joint: &JointEstimate) -> [Estimate; 4] {
     [joint.only_a, joint.only_b, joint.both, joint.union]
 }
 

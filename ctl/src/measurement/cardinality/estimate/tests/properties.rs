@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::super::{
-    CEILING, Estimate, Estimator, Histogram, StaggeredEstimator, estimate, joint, staggered,
+    CEILING, Estimate, Estimator, LevelHistogram, StaggeredEstimator, estimate, joint, staggered,
 };
 
 /// Generates levels that a sketch can have, likely or not, of any spread around any mean.
@@ -40,7 +40,7 @@ proptest! {
 
     #[test]
     fn histograms_count_every_register(levels in sketch()) {
-        let histogram = Histogram::new(&levels).unwrap();
+        let histogram = LevelHistogram::new(&levels).unwrap();
         prop_assert_eq!(histogram.counts().iter().sum::<u32>(), histogram.registers());
         for (level, &count) in histogram.counts().iter().enumerate() {
             let direct = levels.iter().filter(|&&l| usize::from(l) == level).count();
