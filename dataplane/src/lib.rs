@@ -54,7 +54,7 @@ pub mod tofino {
     mod options;
     mod slot;
 
-    pub use options::{Fec, Options, Port, Speed, Tls};
+    pub use options::{Fec, Options, PortConfig, Speed, Tls};
     pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
 }
 #[cfg(target_os = "linux")]

@@ -1,6 +1,6 @@
 //! Placeholder for object stores in builds without them.
 
-use super::parquet::Input;
+use super::parquet::ParquetInput;
 use bytes::Bytes;
 use std::io;
 
@@ -42,7 +42,7 @@ impl Store {
         match *self {}
     }
 
-    pub(crate) fn fetch(&self, _: &[String]) -> io::Result<Vec<Input>> {
+    pub(crate) fn fetch(&self, _: &[String]) -> io::Result<Vec<ParquetInput>> {
         match *self {}
     }
 
