@@ -15,7 +15,7 @@ pub struct Counts {
     pub requests: u64,
     /// Requests stored in a table, out of those whose answers [count](super::Admission::counted).
     pub admitted: u64,
-    /// Requests that found no free slot ([`Algorithm::Expiry`]).
+    /// Requests that found no free slot ([`Algorithm::Expiry`](super::Algorithm::Expiry)).
     pub refused: u64,
     /// Answers that came before their requests, or at least 2^31 ticks after them: a clock was set,
     /// or packets are out of order.
@@ -59,7 +59,7 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// Returns the counts of a kind and label. Without [directions](Directions) all requests
+    /// Returns the counts of a kind and label. Without [directions](super::Directions) all requests
     /// arrive; without groups all are of group 0.
     #[must_use]
     pub fn counts(&self, settings: &Settings, kind: DelayKind, label: impl Into<Label>) -> Counts {
