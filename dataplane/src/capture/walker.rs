@@ -23,7 +23,7 @@ pub const MAX_NEED: usize = 1 << 24;
 /// ```
 /// use flowgauge_dataplane::capture::{Step, Walker, build};
 ///
-/// let packets = [build::Packet::new(0, vec![0; 60])];
+/// let packets = [build::CapturePacket::new(0, vec![0; 60])];
 /// let file = build::pcap(&build::PcapOptions::default(), &packets);
 /// let mut walker = Walker::new();
 /// let mut unread = file.as_slice();
