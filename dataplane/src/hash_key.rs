@@ -6,8 +6,8 @@
 //! nothing about the words, and neither reveals anything about the secret. Two secrets have the
 //! same fingerprint with probability 2^-64.
 //!
-//! A secret and its words each stand in memory once, however many share them, and are wiped when
-//! the last of these is gone. The copies that deriving them leaves on the stack are wiped at once.
+//! A secret and its words are each in memory once, however many values share them, and are wiped
+//! when the last of these is dropped. The copies that deriving them leaves on the stack are wiped at once.
 
 use crate::error::Error;
 use flowgauge_core::Tabulation;

@@ -524,7 +524,7 @@ fn keys(capture: &Path) -> BTreeSet<Vec<u8>> {
     keys
 }
 
-/// Counts how often a key stands in the memory of a process.
+/// Counts the copies of a key in the memory of a process.
 fn copies(process: u32, key: &[u8]) -> usize {
     let memory = File::open(format!("/proc/{process}/mem")).unwrap();
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();

@@ -1,4 +1,4 @@
-//! What all queues of a device share: opening it, its counters and link, closing it.
+//! State shared by all queues of a device: opening it, its counters and link, closing it.
 #![allow(
     unsafe_code,
     reason = "opens, asks and closes devices of DPDK; this module holds what must be true for that"

@@ -167,7 +167,8 @@ struct unused_t { small_t[WIDE] small; }
     assert_eq!(compute(&mut model, 0x1234_5610, 9), (0x5602, 0));
 }
 
-/// What no statement reaches, as with the chip's compiler, is not in the program. Registers are.
+/// Objects that no statement reaches are not in the program, as with the chip's compiler; registers
+/// are.
 #[test]
 fn unused_tables_hashes_and_controls_are_left_out() {
     let locals = "Register<bit<32>, bit<1>>(2, 0) kept;

@@ -1,4 +1,4 @@
-//! Reconnection to a switch, and restoration of what it has to have.
+//! Reconnection to a switch, and restoration of its tables.
 
 use super::{Rotation, Switch};
 use crate::error::Failure;

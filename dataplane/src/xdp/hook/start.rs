@@ -1,4 +1,4 @@
-//! Creation of hooks: loading, attaching, and adoption of what a dead controller left counting.
+//! Creation of hooks: loading, attaching, and adoption of programs that a dead controller left.
 
 use super::{Hook, LastCheck, Memory, NO_INDEX, ProgramState, arrays, passed};
 use crate::Event;

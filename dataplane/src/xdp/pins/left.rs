@@ -1,4 +1,4 @@
-//! What dead processes left: listing, adoption of the hash, removal.
+//! Pins of dead processes: listing, adoption of the hash, removal.
 
 use super::spot::PinKey;
 use super::spot::spots;

@@ -1,5 +1,5 @@
-//! Removal of what no statement reaches, as in the chip's compiler: such a table, hash or digest is
-//! in no schema. Registers and counters stay.
+//! Removal of unreachable objects, as in the chip's compiler: a table, hash or digest that no
+//! statement reaches is in no schema. Registers and counters stay.
 
 use crate::program::{Program, Step};
 use hashbrown::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! What the ports of one interface share, and its supervision: queues, losses, received packets.
+//! State shared by the ports of one interface, and its supervision: queues, losses, received packets.
 
 use super::description::AfXdp;
 use super::prepared;
