@@ -6,7 +6,7 @@
 
 use flowgauge_core::{HashMode, Settings, cardinality};
 use flowgauge_dataplane::poll::port::{
-    AfXdpPort, Port, PortFrame, Ports, Received, Waker, WorkerConfig, af_xdp,
+    AfXdpPort, Port, PortFrame, Ports, Received, Waker, Worker, af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
@@ -55,7 +55,7 @@ impl Port for TimedPort {
         self.port.waker()
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

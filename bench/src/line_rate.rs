@@ -6,9 +6,7 @@ use crate::figure::{Figure, Unit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{
-    Outlet, Port, PortFrame, Ports, Received, Waker, WorkerConfig,
-};
+use flowgauge_dataplane::poll::port::{Outlet, Port, PortFrame, Ports, Received, Waker, Worker};
 use flowgauge_dataplane::poll::{self, PollMode};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
 use flowgauge_traffic::{Generator, Profile, Sources};
@@ -124,7 +122,7 @@ impl<P: Port> Port for TimedPort<P> {
         self.port.waker()
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

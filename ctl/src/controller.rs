@@ -11,9 +11,7 @@ use crate::ledger::LedgerAccumulator;
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::tune::Tuner;
 use crate::measurement::delay::{DelaySampleRecord, EndIdentifiers};
-use crate::measurement::{
-    ClosedBank, Damaged, Estimation, ReportInput, Reports, RowHash, has_windows,
-};
+use crate::measurement::{ClosedBank, Estimation, ReportInput, Reports, RowHash, has_windows};
 use crate::record::FieldCache;
 use crate::record::{Record, RecordKind};
 use crate::schedule::{Action, Intervals, Schedule, ScheduledAction};
@@ -21,10 +19,10 @@ use crate::text::{counted, stepped};
 use crate::unopened;
 use flowgauge_core::delay::prefixes::PrefixOwner;
 use flowgauge_core::delay::{self, Admission};
-use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, WindowTotals, Zeroed};
+use flowgauge_core::{Counters, KeyKind, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::{
     Adopted, CountingPoint, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part,
-    Snapshot, Tables, Truth,
+    Snapshot, Tables,
 };
 use std::collections::BTreeSet;
 use std::io;
@@ -229,18 +227,12 @@ struct Total {
     /// Losses at the start of the current window.
     losses: Losses,
     ledger: LedgerAccumulator,
-    merged: Option<MergedBank>,
+    /// Banks of all windows merged, except entropies and their sketches.
+    merged: Option<Snapshot>,
     /// Whether a part of a window was lost.
     gap: bool,
     /// CPU time of the workers, in nanoseconds.
     cpu_ns: Option<u64>,
-}
-
-/// Banks of all windows merged, except entropies and their sketches.
-struct MergedBank {
-    bank: Arc<WindowTotals>,
-    hash: HashIdentity,
-    truth: Option<Truth>,
 }
 
 enum Attempt<T> {
@@ -930,10 +922,7 @@ impl Controller {
 
     fn sum_up(&self, part: Option<usize>) -> Result<Option<Record>, ControlError> {
         let total = self.total_of(part);
-        let Some(MergedBank { bank, hash, truth }) = &total.merged else { return Ok(None) };
-        let reading = self.reading(RecordKind::Total, part, bank, *hash, *truth);
-        let reading =
-            ReportInput { span_ns: self.window_start.saturating_sub(self.start), ..reading };
+        let Some(merged) = &total.merged else { return Ok(None) };
         let packets = total.counters.packets();
         Ok(Some(Record {
             kind: RecordKind::Total,
@@ -947,7 +936,7 @@ impl Controller {
             ledger: total.ledger.total(),
             late: total.late,
             cpu_ns: total.cpu_ns,
-            reports: self.compute_reports(&reading)?,
+            reports: self.reports(RecordKind::Total, part, merged, self.window_start)?,
             ..self.empty(part)
         }))
     }
@@ -972,7 +961,7 @@ impl Controller {
         }
     }
 
-    /// Computes the reports of a record.
+    /// Computes the reports of a record of packets up to `now_ns`.
     fn reports(
         &self,
         kind: RecordKind,
@@ -980,50 +969,25 @@ impl Controller {
         snapshot: &Snapshot,
         now_ns: u64,
     ) -> Result<Reports, ControlError> {
-        let reading = self.reading(kind, part, &snapshot.bank, snapshot.hash, snapshot.truth);
-        let snapshot = Some(snapshot).filter(|_| kind != RecordKind::Total);
-        let begun = if snapshot.is_some() { self.window_start } else { self.start };
-        self.compute_reports(&ReportInput {
-            snapshot,
-            now_ns,
-            span_ns: now_ns.saturating_sub(begun),
-            ..reading
-        })
-    }
-
-    /// Makes a reading without a snapshot, as of a total.
-    fn reading<'a>(
-        &'a self,
-        kind: RecordKind,
-        part: Option<usize>,
-        bank: &'a WindowTotals,
-        hash: HashIdentity,
-        truth: Option<Truth>,
-    ) -> ReportInput<'a> {
-        let (settings, options) = (self.dataplane.settings(), &self.plan.options);
-        let clock = self.dataplane.capabilities().clock;
-        ReportInput {
+        let is_total = kind == RecordKind::Total;
+        let begun = if is_total { self.start } else { self.window_start };
+        Reports::of(&ReportInput {
             kind,
             is_part: part.is_some(),
-            clock,
-            settings,
-            options,
+            clock: self.dataplane.capabilities().clock,
+            settings: self.dataplane.settings(),
+            options: &self.plan.options,
             rows: &self.rows,
-            bank,
-            hash,
-            truth,
+            bank: &snapshot.bank,
+            hash: snapshot.hash,
+            truth: snapshot.truth,
             besides: None,
-            snapshot: None,
+            snapshot: Some(snapshot).filter(|_| !is_total),
             start_ns: self.start,
-            now_ns: 0,
-            span_ns: 0,
-        }
-    }
-
-    fn compute_reports(&self, reading: &ReportInput<'_>) -> Result<Reports, ControlError> {
-        let damaged =
-            |source: Damaged| ControlError::Registers { interface: self.interface(), source };
-        Reports::of(reading).map_err(damaged)
+            now_ns,
+            span_ns: now_ns.saturating_sub(begun),
+        })
+        .map_err(|source| ControlError::Registers { interface: self.interface(), source })
     }
 
     fn has_windows(&self) -> bool {
@@ -1169,14 +1133,15 @@ impl Total {
         if let Some(used) = record.cpu_ns {
             *self.cpu_ns.get_or_insert(0) += used;
         }
-        let Snapshot { hash, truth, .. } = *snapshot;
+        let Snapshot { bank, hash, truth, .. } = snapshot;
         match &mut self.merged {
             Some(merged) => {
-                unite(&mut merged.bank, &snapshot.bank, settings);
-                (merged.hash, merged.truth) = (hash, truth);
+                unite(&mut merged.bank, bank, settings);
+                (merged.hash, merged.truth) = (*hash, *truth);
             }
             None => {
-                self.merged = Some(MergedBank { bank: Arc::clone(&snapshot.bank), hash, truth })
+                let merged = Snapshot::of(Arc::clone(bank), *hash);
+                self.merged = Some(Snapshot { truth: *truth, ..merged });
             }
         }
     }

@@ -5,8 +5,7 @@
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{
-    AfXdp, AfXdpPort, FrameSender, Outlet, Port, PortFrame, Ports, Received, Waker, WorkerConfig,
-    af_xdp,
+    AfXdp, AfXdpPort, FrameSender, Outlet, Port, PortFrame, Ports, Received, Waker, Worker, af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Xdp};
@@ -270,7 +269,7 @@ impl Port for Stalling {
         self.port.waker()
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

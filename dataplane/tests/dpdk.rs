@@ -8,7 +8,7 @@ mod support;
 use flowgauge_core::{Counters, KeyKind, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
 use flowgauge_dataplane::poll::port::{
-    DpdkSender, Outlet, Port, PortFrame, Ports, Received, WorkerConfig, dpdk, dpdk_device, pcap,
+    DpdkSender, Outlet, Port, PortFrame, Ports, Received, Worker, dpdk, dpdk_device, pcap,
 };
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
 use flowgauge_dataplane::xdp::DeviceCounters;
@@ -142,7 +142,7 @@ impl<P: Port> Port for FirstBatches<P> {
         self.port.receive(sink)
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

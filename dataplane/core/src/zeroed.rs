@@ -1,4 +1,5 @@
-//! Allocation of large values on the heap without a copy on the stack.
+//! Allocation of large values on the heap without a copy, neither on the stack nor on the heap.
+#![allow(unsafe_code, reason = "zerocopy allocates zeroed boxes, but no zeroed Arc")]
 
 use alloc::alloc::handle_alloc_error;
 use alloc::boxed::Box;
@@ -17,7 +18,9 @@ pub trait Zeroed: FromZeros + Sized {
     /// Allocates an empty value with shared ownership.
     #[must_use]
     fn counted() -> Arc<Self> {
-        Arc::from(Self::boxed())
+        // An `Arc` of a box would copy the value, and make the kernel provide memory for all of it.
+        // SAFETY: a value of zeros is valid, by `FromZeros`.
+        unsafe { Arc::new_zeroed().assume_init() }
     }
 }
 

@@ -140,14 +140,6 @@ impl RecordLayout {
         self.record_of(self.fields(bytes.first_chunk()?), bytes)
     }
 
-    /// Parses like [`record`](Self::record), and returns also the frame and the bytes after it.
-    #[inline(always)]
-    pub(super) fn split<'a>(&self, bytes: &'a [u8]) -> Option<(PacketRecord, &'a [u8], &'a [u8])> {
-        let (record, length) = self.record(bytes)?;
-        let (whole, behind) = bytes.split_at_checked(length)?;
-        Some((record, whole.get(record.start as usize..)?, behind))
-    }
-
     /// Parses a record of the versions before 2.4. Separate, so that the hot loop has no branch on
     /// the version.
     pub(super) fn old_record(&self, bytes: &[u8]) -> Option<(PacketRecord, usize)> {

@@ -214,11 +214,13 @@ impl<'a> Iterator for Plain<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let (record, frame, bytes) = RecordLayout::plain(self.fraction_unit).split(self.bytes)?;
+        let (record, length) = RecordLayout::plain(self.fraction_unit).record(self.bytes)?;
+        let (whole, behind) = self.bytes.split_at_checked(length)?;
+        let frame = whole.get(record.start as usize..)?;
         if !self.range.contains(record.timestamp) {
             return None;
         }
-        self.bytes = bytes;
+        self.bytes = behind;
         self.taken.add(PacketRun::from(&record));
         Some((record, frame))
     }

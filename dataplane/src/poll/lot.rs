@@ -119,19 +119,20 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         registers: &mut Cardinality,
         tabulation: &Tabulation,
     ) {
-        let raise = RegisterUpdater { hash, precision, registers, tabulation };
+        let hashed = (hash, precision);
         if hash == HashMode::Keyed {
             let [first, ..] = self.columns.as_slice() else { return };
-            return raise.all(first.get(keys).unwrap_or_default().iter().copied());
+            let signatures = first.get(keys).unwrap_or_default().iter().copied();
+            return update(registers, signatures, hashed, tabulation);
         }
         // Enumerated, so that the length of a key is a constant.
         match self.bytes {
-            4 => raise.all(self.crcs::<1, 4>(keys)),
-            8 => raise.all(self.crcs::<2, 8>(keys)),
-            13 => raise.all(self.crcs::<4, 13>(keys)),
-            16 => raise.all(self.crcs::<4, 16>(keys)),
-            32 => raise.all(self.crcs::<8, 32>(keys)),
-            _ => raise.all(self.crcs::<10, 37>(keys)),
+            4 => update(registers, self.crcs::<1, 4>(keys), hashed, tabulation),
+            8 => update(registers, self.crcs::<2, 8>(keys), hashed, tabulation),
+            13 => update(registers, self.crcs::<4, 13>(keys), hashed, tabulation),
+            16 => update(registers, self.crcs::<4, 16>(keys), hashed, tabulation),
+            32 => update(registers, self.crcs::<8, 32>(keys), hashed, tabulation),
+            _ => update(registers, self.crcs::<10, 37>(keys), hashed, tabulation),
         }
     }
 
@@ -167,37 +168,29 @@ impl<const WORDS: usize> KeyConsumer for Entry<'_, WORDS> {
     }
 }
 
-/// Updater of registers from signatures.
-struct RegisterUpdater<'a> {
-    hash: HashMode,
-    precision: Precision,
-    registers: &'a mut Cardinality,
-    tabulation: &'a Tabulation,
-}
-
-impl RegisterUpdater<'_> {
-    /// Raises registers for all signatures. Each hash at the default precision has a loop of its
-    /// own, free of branches on settings.
-    #[inline(always)]
-    fn all(self, signatures: impl Iterator<Item = u32>) {
-        let RegisterUpdater { hash, precision, registers, tabulation } = self;
-        let usual = precision == Precision::DEFAULT;
-        match hash {
-            HashMode::Crc32 if usual => {
-                signatures.for_each(|signature| registers.update(signature, Precision::DEFAULT))
-            }
-            HashMode::Crc32 => {
-                signatures.for_each(|signature| registers.update(signature, precision))
-            }
-            HashMode::Tabulated | HashMode::Keyed if usual => {
-                signatures.for_each(|signature| {
-                    registers.update(tabulation.hash(signature), Precision::DEFAULT)
-                });
-            }
-            HashMode::Tabulated | HashMode::Keyed => {
-                signatures
-                    .for_each(|signature| registers.update(tabulation.hash(signature), precision));
-            }
+/// Updates registers from signatures. Each hash at the default precision has a loop of its own,
+/// free of branches on settings.
+#[inline(always)]
+fn update(
+    registers: &mut Cardinality,
+    signatures: impl Iterator<Item = u32>,
+    (hash, precision): (HashMode, Precision),
+    tabulation: &Tabulation,
+) {
+    let usual = precision == Precision::DEFAULT;
+    match hash {
+        HashMode::Crc32 if usual => {
+            signatures.for_each(|signature| registers.update(signature, Precision::DEFAULT));
+        }
+        HashMode::Crc32 => signatures.for_each(|signature| registers.update(signature, precision)),
+        HashMode::Tabulated | HashMode::Keyed if usual => {
+            signatures.for_each(|signature| {
+                registers.update(tabulation.hash(signature), Precision::DEFAULT)
+            });
+        }
+        HashMode::Tabulated | HashMode::Keyed => {
+            signatures
+                .for_each(|signature| registers.update(tabulation.hash(signature), precision));
         }
     }
 }

@@ -1,7 +1,11 @@
 //! Time accounting of a worker: what it writes, and the load that the controller reads.
+//!
+//! A worker reads the clock after empty polls and after the first poll with packets: one that never
+//! runs out of packets never reads it.
 
 use super::cpu;
 use super::handoff::SnapshotReader;
+use super::port::Received;
 use crate::status::WorkerLoad;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +15,7 @@ use std::time::{Duration, Instant};
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WorkerActivity {
+enum WorkerActivity {
     WithPackets,
     Polling,
     Asleep,
@@ -22,14 +26,14 @@ pub(super) enum WorkerActivity {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct LoadMeter {
-    pub(super) started: OnceLock<Instant>,
-    pub(super) thread: AtomicU32,
+    started: OnceLock<Instant>,
+    thread: AtomicU32,
     /// Current activity, as an index into `times`; it started at the sum of all times.
     doing: AtomicU8,
     /// Nanoseconds per activity.
     times: [AtomicU64; 3],
     /// Polls that found packets.
-    pub(super) batches: AtomicU64,
+    batches: AtomicU64,
 }
 
 impl LoadMeter {
@@ -45,11 +49,11 @@ impl LoadMeter {
         }
     }
 
-    pub(super) fn begin(&self, doing: WorkerActivity) {
+    fn begin(&self, doing: WorkerActivity) {
         self.doing.store(doing as u8, Ordering::Relaxed);
     }
 
-    pub(super) fn add(&self, doing: WorkerActivity, time: Duration) {
+    fn add(&self, doing: WorkerActivity, time: Duration) {
         increase(&self.times[doing as usize], time.as_nanos() as u64);
     }
 
@@ -66,8 +70,73 @@ impl LoadMeter {
 
 /// Adds to a counter that has no other writer.
 #[inline(always)]
-pub(super) fn increase(sum: &AtomicU64, by: u64) {
+fn increase(sum: &AtomicU64, by: u64) {
     sum.store(sum.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+/// The worker's end of its [`LoadMeter`].
+pub(super) struct ActivityTimer {
+    meter: Arc<LoadMeter>,
+    /// Time up to which time was accounted for.
+    accounted: Instant,
+    /// Consecutive polls that found packets, at most two.
+    streak: u8,
+}
+
+impl ActivityTimer {
+    /// Starts accounting, in the worker's thread.
+    pub(super) fn start(meter: Arc<LoadMeter>) -> Self {
+        let now = Instant::now();
+        meter.thread.store(cpu::thread_number(), Ordering::Relaxed);
+        let accounted = *meter.started.get_or_init(|| now);
+        ActivityTimer { meter, accounted, streak: 0 }
+    }
+
+    /// Accounts for a poll.
+    #[inline]
+    pub(super) fn polled(&mut self, received: Received) {
+        match received {
+            Received::Frames => self.found_packets(),
+            Received::Idle | Received::Ended => self.found_nothing(),
+        }
+    }
+
+    /// Accounts for a wait.
+    pub(super) fn asleep(&mut self, wait: impl FnOnce()) {
+        self.meter.begin(WorkerActivity::Asleep);
+        wait();
+        self.account(WorkerActivity::Asleep);
+        self.meter.begin(WorkerActivity::Polling);
+    }
+
+    fn account(&mut self, doing: WorkerActivity) {
+        let now = Instant::now();
+        self.meter.add(doing, now - self.accounted);
+        self.accounted = now;
+    }
+
+    #[inline]
+    fn found_packets(&mut self) {
+        increase(&self.meter.batches, 1);
+        if self.streak == 0 {
+            self.account(WorkerActivity::WithPackets);
+            self.meter.begin(WorkerActivity::WithPackets);
+        }
+        self.streak = 2.min(self.streak + 1);
+    }
+
+    fn found_nothing(&mut self) {
+        // The first busy poll is already accounted for; only this one remains.
+        self.account(if self.streak > 1 {
+            WorkerActivity::WithPackets
+        } else {
+            WorkerActivity::Polling
+        });
+        if self.streak > 0 {
+            self.meter.begin(WorkerActivity::Polling);
+            self.streak = 0;
+        }
+    }
 }
 
 /// Counters of a worker at one time.
@@ -164,23 +233,6 @@ impl LoadHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::port::{Port, PortFrame, Received, WorkerConfig};
-    use crate::poll::timed_port::TimedPort;
-
-    /// Port that returns a given sequence of results.
-    struct Scripted(Vec<Received>);
-
-    impl Port for Scripted {
-        fn receive(&mut self, _: &mut impl FnMut(PortFrame<'_>)) -> Received {
-            self.0.pop().unwrap_or(Received::Ended)
-        }
-
-        fn wait(&mut self, _: Duration) {}
-
-        fn work(self, worker: WorkerConfig) {
-            worker.run(self);
-        }
-    }
 
     fn zeros(times: [u64; 3]) -> [bool; 3] {
         times.map(|time| time == 0)
@@ -194,43 +246,36 @@ mod tests {
     fn time_goes_to_what_was_done() {
         let meter = Arc::new(LoadMeter::new());
         assert_eq!(meter.times(), [0; 3], "it has not started");
-        let mut port = TimedPort::new(
-            Scripted(
-                [Received::Idle, Received::Frames, Received::Frames, Received::Frames].to_vec(),
-            ),
-            Arc::clone(&meter),
-        );
-        let mut poll = |_| port.receive(&mut |_| {});
-        assert_eq!(poll(()), Received::Frames);
+        let mut timer = ActivityTimer::start(Arc::clone(&meter));
+        timer.polled(Received::Frames);
         let first = accounted(&meter);
         assert_eq!(zeros(first), [false, true, true]);
         // No time is written while packets arrive, but a reader includes the time since.
-        assert_eq!((poll(()), poll(())), (Received::Frames, Received::Frames));
+        timer.polled(Received::Frames);
+        timer.polled(Received::Frames);
         assert_eq!(accounted(&meter), first);
         assert!(meter.times()[0] > first[0]);
-        assert_eq!((poll(()), meter.batches.load(Ordering::Relaxed)), (Received::Idle, 3));
+        timer.polled(Received::Idle);
+        assert_eq!(meter.batches.load(Ordering::Relaxed), 3);
         let streak = accounted(&meter);
         assert!(streak[0] > first[0]);
         assert_eq!(zeros(streak), [false, true, true]);
-        assert_eq!(poll(()), Received::Ended);
+        timer.polled(Received::Ended);
         assert_eq!(
             (accounted(&meter)[0], zeros(accounted(&meter))),
             (streak[0], [false, false, true])
         );
-        port.wait(Duration::ZERO);
+        timer.asleep(|| {});
         assert_eq!(zeros(accounted(&meter)), [false; 3]);
     }
 
     #[test]
     fn a_poll_in_vain_after_a_single_batch_is_polling() {
         let meter = Arc::new(LoadMeter::new());
-        let mut port = TimedPort::new(
-            Scripted([Received::Idle, Received::Frames].to_vec()),
-            Arc::clone(&meter),
-        );
-        port.receive(&mut |_| {});
+        let mut timer = ActivityTimer::start(Arc::clone(&meter));
+        timer.polled(Received::Frames);
         let batch = accounted(&meter);
-        port.receive(&mut |_| {});
+        timer.polled(Received::Idle);
         assert_eq!(accounted(&meter)[0], batch[0]);
         assert!(accounted(&meter)[1] > 0);
     }

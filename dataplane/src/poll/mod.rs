@@ -29,11 +29,9 @@ mod lot;
 mod meter;
 mod passes;
 pub mod port;
-mod timed_port;
 mod truth;
 mod vector;
 mod worker;
-mod worker_config;
 
 pub use batch::{Batch, BatchWriter};
 pub use gate::{Advance, Pace, WorkerBarrier};
@@ -59,7 +57,7 @@ use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::{BANKS, HashIdentity, PersistentBank, Settings, Sharing, WindowTotals};
 use handoff::{SnapshotReader, handoff};
 use meter::LoadHistory;
-use port::{Port, PortSource, Ports, Waker, WorkerConfig};
+use port::{Port, PortSource, Ports, Waker, Worker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
@@ -174,18 +172,21 @@ impl Poll {
             let (meter, truth, gate, stop) =
                 (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
             bodies.push(Box::new(move |tabulation| {
-                port.work(WorkerConfig {
+                port.work(Worker {
                     meter,
                     poll_mode,
                     writer,
-                    delay_samples,
                     sharing,
                     settings,
-                    tabulation,
                     slot_ns,
-                    truth,
                     gate,
                     stop,
+                    batch: Batch::new(&settings, &tabulation, Instructions::in_use()),
+                    tabulation,
+                    passes: PacketBuffers::with(delay_samples),
+                    truth,
+                    keys: Vec::new(),
+                    seen: Vec::new(),
                 });
             }));
             histories.push(account);

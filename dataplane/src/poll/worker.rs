@@ -7,12 +7,10 @@ use super::PollMode;
 use super::batch::Batch;
 use super::gate::{Pace, WorkerBarrier};
 use super::handoff::SnapshotWriter;
+use super::meter::{ActivityTimer, LoadMeter};
 use super::passes::PacketBuffers;
 use super::port::{Port, PortFrame, Received};
-use super::timed_port::TimedPort;
 use super::truth::{ExactFlows, PacketKey};
-use super::vector::instructions::Instructions;
-use super::worker_config::WorkerConfig;
 use crate::hash_key::HashWords;
 use flowgauge_core::parse::{counted, transport};
 use flowgauge_core::{
@@ -31,94 +29,60 @@ const IDLE_LIVE: Duration = Duration::from_micros(50);
 /// takes.
 const MAX_EMPTY_POLLS: u32 = 200;
 
-impl WorkerConfig {
+/// A worker that has not started: the state that it shares with the backend, and its buffers.
+pub struct Worker {
+    pub(super) meter: Arc<LoadMeter>,
+    pub(super) poll_mode: PollMode,
+    pub(super) writer: SnapshotWriter,
+    pub(super) sharing: Sharing,
+    pub(super) settings: Settings,
+    pub(super) tabulation: HashWords,
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub(super) slot_ns: u64,
+    pub(super) gate: Arc<WorkerBarrier>,
+    pub(super) stop: Arc<AtomicBool>,
+    /// Present if only distinct flows in windows are measured.
+    pub(super) batch: Option<Box<Batch>>,
+    pub(super) passes: PacketBuffers,
+    pub(super) truth: Option<Arc<ExactFlows>>,
+    /// Packets not yet added to the exact counts.
+    pub(super) keys: Vec<PacketKey>,
+    pub(super) seen: Vec<Observation>,
+}
+
+impl Worker {
     /// Counts the packets of this port until the backend is dropped.
-    pub fn run<P: Port>(self, port: P) {
-        let WorkerConfig {
-            meter,
-            poll_mode,
-            writer,
-            delay_samples,
-            sharing,
-            settings,
-            tabulation,
-            slot_ns,
-            truth,
-            gate,
-            stop,
-        } = self;
-        let port = TimedPort::new(port, meter);
-        let (keys, seen) = (Vec::new(), Vec::new());
-        let (batch, passes) = (
-            Batch::new(&settings, &tabulation, Instructions::in_use()),
-            PacketBuffers::with(delay_samples),
-        );
-        Worker {
-            port,
-            poll_mode,
-            writer,
-            sharing,
-            settings,
-            tabulation,
-            slot_ns,
-            truth,
-            gate,
-            stop,
-            keys,
-            seen,
-            batch,
-            passes,
-        }
-        .run();
-    }
-}
-
-struct Worker<P> {
-    port: TimedPort<P>,
-    poll_mode: PollMode,
-    writer: SnapshotWriter,
-    sharing: Sharing,
-    settings: Settings,
-    tabulation: HashWords,
-    slot_ns: u64,
-    truth: Option<Arc<ExactFlows>>,
-    gate: Arc<WorkerBarrier>,
-    stop: Arc<AtomicBool>,
-    keys: Vec<PacketKey>,
-    seen: Vec<Observation>,
-    batch: Option<Box<Batch>>,
-    passes: PacketBuffers,
-}
-
-impl<P: Port> Worker<P> {
-    fn run(mut self) {
+    pub fn run<P: Port>(mut self, mut port: P) {
         let _alarm = Alarm(Arc::clone(&self.gate));
         // Registers hold maxima, so order is irrelevant. Entropies and heavy hitters depend on the
         // order of packets.
         if self.batch.is_some() {
             self.gate.allow_any_order();
         }
+        let mut timer = ActivityTimer::start(Arc::clone(&self.meter));
         let receive = self.receiver();
         let mut empty_polls = 0;
         while !self.stop.load(Ordering::Relaxed) {
             let truth = self.truth.as_deref();
             self.writer.serve(|bank| truth.map(|truth| truth.count(bank, self.gate.trace_time())));
-            match receive(&mut self) {
+            let received = receive(&mut self, &mut port);
+            timer.polled(received);
+            match received {
                 Received::Frames => empty_polls = 0,
-                Received::Idle if self.polls_again(empty_polls) => {
+                Received::Idle if self.polls_again::<P>(empty_polls) => {
                     empty_polls = empty_polls.saturating_add(1);
                     std::hint::spin_loop();
                 }
                 Received::Idle if self.gate.pace() != Pace::Trace && !P::SIGNALS => {
-                    self.port.wait(IDLE_LIVE)
+                    timer.asleep(|| port.wait(IDLE_LIVE))
                 }
-                Received::Idle | Received::Ended => self.port.wait(IDLE_WOKEN),
+                Received::Idle | Received::Ended => timer.asleep(|| port.wait(IDLE_WOKEN)),
             }
         }
     }
 
     /// Returns whether a worker polls again at once after `empty_polls` empty polls in a row.
-    fn polls_again(&self, empty_polls: u32) -> bool {
+    fn polls_again<P: Port>(&self, empty_polls: u32) -> bool {
         match self.poll_mode {
             _ if self.gate.pace() == Pace::Trace => false,
             PollMode::Busy => true,
@@ -128,43 +92,44 @@ impl<P: Port> Worker<P> {
     }
 
     /// Selects the code for these settings once instead of for every packet.
-    fn receiver(&self) -> fn(&mut Self) -> Received {
+    fn receiver<P: Port>(&self) -> fn(&mut Self, &mut P) -> Received {
         let cardinality = self.settings.cardinality;
         let passes = match self.settings.hash {
-            HashMode::Crc32 | HashMode::Tabulated => Self::receive_passes::<false>,
-            HashMode::Keyed => Self::receive_passes::<true>,
+            HashMode::Crc32 | HashMode::Tabulated => Self::receive_passes::<P, false>,
+            HashMode::Keyed => Self::receive_passes::<P, true>,
         };
         if self.batch.is_none() || self.truth.is_some() {
             return passes;
         }
         match cardinality.key {
-            KeyKind::Src => self.batch_receiver::<{ KeyKind::Src as usize }>(),
-            KeyKind::Dst => self.batch_receiver::<{ KeyKind::Dst as usize }>(),
-            KeyKind::SrcDst => self.batch_receiver::<{ KeyKind::SrcDst as usize }>(),
-            KeyKind::FiveTuple => self.batch_receiver::<{ KeyKind::FiveTuple as usize }>(),
+            KeyKind::Src => self.batch_receiver::<P, { KeyKind::Src as usize }>(),
+            KeyKind::Dst => self.batch_receiver::<P, { KeyKind::Dst as usize }>(),
+            KeyKind::SrcDst => self.batch_receiver::<P, { KeyKind::SrcDst as usize }>(),
+            KeyKind::FiveTuple => self.batch_receiver::<P, { KeyKind::FiveTuple as usize }>(),
         }
     }
 
-    fn batch_receiver<const KEY: usize>(&self) -> fn(&mut Self) -> Received {
+    fn batch_receiver<P: Port, const KEY: usize>(&self) -> fn(&mut Self, &mut P) -> Received {
         match (self.settings.hash == HashMode::Keyed, self.settings.headers.inner) {
-            (false, false) => Self::receive_batch::<KEY, false, false>,
-            (false, true) => Self::receive_batch::<KEY, false, true>,
-            (true, false) => Self::receive_batch::<KEY, true, false>,
-            (true, true) => Self::receive_batch::<KEY, true, true>,
+            (false, false) => Self::receive_batch::<P, KEY, false, false>,
+            (false, true) => Self::receive_batch::<P, KEY, false, true>,
+            (true, false) => Self::receive_batch::<P, KEY, true, false>,
+            (true, true) => Self::receive_batch::<P, KEY, true, true>,
         }
     }
 
     /// Counts the distinct flows of one batch of the port. Nothing stays buffered: the bank may
     /// change before the next batch. `KEY` is a [`KeyKind`]; `KEYED` and `INNER` as in
     /// [`BatchWriter::record`](super::BatchWriter::record).
-    fn receive_batch<const KEY: usize, const KEYED: bool, const INNER: bool>(
+    fn receive_batch<P: Port, const KEY: usize, const KEYED: bool, const INNER: bool>(
         &mut self,
+        port: &mut P,
     ) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
         let mut batch_writer = batch.fill(self.writer.active(), &context);
-        let received = self.port.receive(&mut |frame: PortFrame<'_>| {
+        let received = port.receive(&mut |frame: PortFrame<'_>| {
             // Inside the closure, so that the key is a constant.
             batch_writer.record::<KEYED, INNER>(const { KeyKind::ALL[KEY] }, &frame);
         });
@@ -173,7 +138,7 @@ impl<P: Port> Worker<P> {
     }
 
     /// Counts one batch of the port for any settings; `KEYED` as in [`PacketBuffers::record`].
-    fn receive_passes<const KEYED: bool>(&mut self) -> Received {
+    fn receive_passes<P: Port, const KEYED: bool>(&mut self, port: &mut P) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
         let truth = self.truth.as_deref();
@@ -182,7 +147,7 @@ impl<P: Port> Worker<P> {
         let bank_index = self.writer.bank();
         let mut active = self.writer.active();
         let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);
-        let received = self.port.receive(&mut |frame: PortFrame<'_>| {
+        let received = port.receive(&mut |frame: PortFrame<'_>| {
             let timestamp = if looks_at_clock { unix_time() } else { frame.timestamp };
             passes.record::<KEYED>(&mut active, &context, &frame, timestamp);
             if let Some(truth) = truth

@@ -2,7 +2,7 @@
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{
-    OwnedFrame, Port, PortFrame, PortSource, Ports, Received, WorkerConfig, frames,
+    OwnedFrame, Port, PortFrame, PortSource, Ports, Received, Worker, frames,
 };
 use flowgauge_dataplane::poll::{Options, Pace, WorkerBarrier};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables};
@@ -16,7 +16,7 @@ impl Port for Silent {
         Received::Idle
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::capture::frame;
 use flowgauge_core::{Link, Settings};
-use flowgauge_dataplane::poll::port::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
+use flowgauge_dataplane::poll::port::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use flowgauge_dataplane::poll::{Advance, Options, Pace, WorkerBarrier};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Snapshot, Tables};
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Port for Obedient {
         Received::Frames
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

@@ -1,7 +1,7 @@
 //! DPDK's software devices, in this process.
 #![allow(dead_code, reason = "every test binary needs another part of this")]
 
-use flowgauge_dataplane::poll::port::{Port, PortFrame, Ports, Received, WorkerConfig};
+use flowgauge_dataplane::poll::port::{Port, PortFrame, Ports, Received, Worker};
 use flowgauge_dpdk::{Device, Eal, Error, Queues, SendQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +44,7 @@ impl<P: Port> Port for Counted<P> {
         received
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

@@ -1,6 +1,6 @@
 //! Port for frames supplied by the embedding program, and for tests that know every packet.
 
-use super::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
+use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use crate::poll::gate::{Pace, WorkerBarrier};
 use crossbeam::channel::{Receiver, Sender, TryRecvError, unbounded};
 use crossbeam::sync::WaitGroup;
@@ -103,7 +103,7 @@ impl Port for FramesPort {
 
     // Instantiated by the crate that uses it: other programs, and tests.
     #[inline]
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

@@ -1,6 +1,6 @@
 //! Port on frames in memory that are a function of their number.
 
-use super::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
+use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use crate::poll::gate::{BatchGuard, Pace, WorkerBarrier};
 use flowgauge_core::Link;
 use std::ops::Range;
@@ -142,7 +142,7 @@ impl Port for MemoryPort {
         Received::Frames
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

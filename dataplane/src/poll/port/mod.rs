@@ -29,7 +29,7 @@ pub use memory::{MemoryPort, NumberedFrames, memory};
 
 pub use crate::outlet::Outlet;
 
-pub use super::worker_config::WorkerConfig;
+pub use super::worker::Worker;
 
 use crate::losses::Losses;
 use crate::tally::CountRange;
@@ -85,7 +85,7 @@ pub trait Port: Send + 'static {
     /// Counts the port's packets in this thread until there are none left. Every port implements it
     /// as `worker.run(self)`: the compiler then instantiates the worker in the port's crate, once,
     /// and not in each crate that starts workers.
-    fn work(self, worker: WorkerConfig);
+    fn work(self, worker: Worker);
 }
 
 /// Function that ends the current wait of a worker, or its next one.

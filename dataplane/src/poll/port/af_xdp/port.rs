@@ -3,7 +3,7 @@
 use super::BATCH;
 use super::socket::Socket;
 use super::source::InterfaceState;
-use crate::poll::port::{Port, PortFrame, Received, Waker, WorkerConfig};
+use crate::poll::port::{Port, PortFrame, Received, Waker, Worker};
 use crossbeam::channel::Receiver;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -130,7 +130,7 @@ impl Port for AfXdpPort {
         Some(Arc::new(move || _ = rustix::io::write(&*event, &1_u64.to_ne_bytes())))
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

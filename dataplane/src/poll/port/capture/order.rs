@@ -99,8 +99,6 @@ pub(super) enum WalkEnd {
     More,
     /// Count these buffered packets.
     Released(Vec<ChunkRange>),
-    /// Count without a walk: counting finds the end at the first packet outside this range.
-    Unwalked(TimeRange),
     /// The chunk was walked to its end.
     Done,
     /// The capture ends here, regularly or not.
@@ -128,13 +126,12 @@ impl RecordWalk {
         }
         let lateness = gate.lateness();
         let mut range = self.first_timestamp.map(|first| gate.range(first));
-        let mut due = ChunkRange {
-            buffer: Arc::clone(&chunk.buffer),
-            place: chunk.position..chunk.position,
-            walker: Walker::new(),
-            run: PacketRun::default(),
-            is_sorted: false,
-        };
+        let mut due = ChunkRange::walked(
+            Arc::clone(&chunk.buffer),
+            chunk.position..chunk.position,
+            Walker::new(),
+            PacketRun::default(),
+        );
         loop {
             // Until the first packet is known, stop at any packet.
             let within = range.unwrap_or_default();
@@ -173,8 +170,8 @@ impl RecordWalk {
                 let bytes = &chunk.buffer[chunk.position..end];
                 let plain = self.walker.plain_in(bytes, within);
                 if plain.is_some_and(|mut plain| plain.next().is_some()) {
-                    due.place.end = end;
-                    return (WalkEnd::Unwalked(within), due);
+                    (due.place.end, due.unwalked) = (end, Some(within));
+                    return (WalkEnd::More, due);
                 }
             }
             let PassResult { consumed, run, stop } =
@@ -280,7 +277,7 @@ impl RecordWalk {
         let walker = std::mem::replace(&mut self.walker, behind);
         let place = chunk.position..chunk.position + consumed;
         let buffer = Arc::clone(&chunk.buffer);
-        self.buffered.push(ChunkRange { buffer, place, walker, run, is_sorted: false });
+        self.buffered.push(ChunkRange::walked(buffer, place, walker, run));
         chunk.position += consumed;
         true
     }

@@ -9,10 +9,10 @@ use super::buffer::Buffer;
 use super::input::{Chunk, Input};
 use super::order::{RecordWalk, WalkEnd};
 use super::reorder::ChunkRange;
-use crate::capture::{PacketRecord, TimeRange, link_type, open};
+use crate::capture::{PacketRecord, link_type, open};
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{BatchGuard, WorkerBarrier};
-use crate::poll::port::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
+use crate::poll::port::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use crossbeam::queue::SegQueue;
 use flowgauge_core::Link;
 use std::collections::BTreeMap;
@@ -71,21 +71,13 @@ struct Shared {
     walk: Mutex<RecordWalk>,
 }
 
-/// Packets that a worker is to count.
-struct WorkerShare<'a> {
-    segment: ChunkRange,
-    /// Range of the packets, if the [segment](WalkEnd::Unwalked) was not walked.
-    unwalked: Option<TimeRange>,
-    busy: BatchGuard<'a>,
-}
-
 impl Shared {
     fn walk(&self) -> MutexGuard<'_, RecordWalk> {
         self.walk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the packets that a worker is to count next; `chunk` is the worker's own.
-    fn due(&self, chunk: &mut Chunk) -> Result<WorkerShare<'_>, Received> {
+    fn due(&self, chunk: &mut Chunk) -> Result<(ChunkRange, BatchGuard<'_>), Received> {
         if let Some(due) = self.take_released(chunk.index) {
             return Ok(due);
         }
@@ -112,7 +104,7 @@ impl Shared {
     /// Takes a part of the released packets, unless it is reserved for another worker than that of
     /// chunk `index`. It is registered with the gate before it is taken: when the queue is empty,
     /// the gate knows all uncounted packets.
-    fn take_released(&self, index: Option<u64>) -> Option<WorkerShare<'_>> {
+    fn take_released(&self, index: Option<u64>) -> Option<(ChunkRange, BatchGuard<'_>)> {
         let is_turn = || index == Some(self.turn.load(Ordering::Acquire));
         if self.released.is_empty() || !(self.gate.allows_any_order() || is_turn()) {
             return None;
@@ -120,7 +112,7 @@ impl Shared {
         let mut busy = self.gate.begin();
         let segment = self.released.pop()?;
         busy.last = segment.last();
-        Some(WorkerShare { segment, unwalked: None, busy })
+        Some((segment, busy))
     }
 
     /// Reads the next chunk and returns its number.
@@ -140,7 +132,11 @@ impl Shared {
     }
 
     /// Walks over the chunk whose turn it is.
-    fn walk_chunk(&self, chunk: &mut Chunk, index: u64) -> Result<WorkerShare<'_>, Received> {
+    fn walk_chunk(
+        &self,
+        chunk: &mut Chunk,
+        index: u64,
+    ) -> Result<(ChunkRange, BatchGuard<'_>), Received> {
         let began = *chunk.turn_began.get_or_insert_with(Instant::now);
         let mut walk = self.walk();
         if walk.ended {
@@ -156,7 +152,7 @@ impl Shared {
         let (outcome, segment) = walk.advance(&self.gate, chunk, (!is_waited_for).then_some(block));
         let mut busy = self.gate.begin();
         busy.last = segment.last();
-        let (mut unwalked, mut nothing, mut wakes) = (None, Received::Frames, false);
+        let (mut nothing, mut wakes) = (Received::Frames, false);
         match outcome {
             WalkEnd::Blocked { next, limit } => {
                 self.gate.block(next, limit);
@@ -167,7 +163,6 @@ impl Shared {
                 segments.into_iter().for_each(|segment| self.released.push(segment));
                 wakes = true;
             }
-            WalkEnd::Unwalked(range) => unwalked = Some(range),
             WalkEnd::Done => {
                 chunk.index = None;
                 self.turn.store(index + 1, Ordering::Release);
@@ -183,19 +178,19 @@ impl Shared {
         if wakes && self.workers > 1 {
             self.gate.wake();
         }
-        if segment.is_empty() { Err(nothing) } else { Ok(WorkerShare { segment, unwalked, busy }) }
+        if segment.is_empty() { Err(nothing) } else { Ok((segment, busy)) }
     }
 }
 
 impl Port for PcapPort {
     fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let Self { shared, chunk } = self;
-        let WorkerShare { segment, unwalked, mut busy } = match shared.due(chunk) {
+        let (segment, mut busy) = match shared.due(chunk) {
             Ok(due) => due,
             Err(nothing) => return nothing,
         };
         let mut packets = segment.packets();
-        let mut plain = match unwalked {
+        let mut plain = match segment.unwalked {
             Some(range) => packets.take_plain().within(range),
             None => packets.take_plain(),
         };
@@ -225,7 +220,7 @@ impl Port for PcapPort {
                 *walk.unsupported.entry(link_type).or_default() += packets;
             }
         }
-        if unwalked.is_some() {
+        if segment.unwalked.is_some() {
             let (left, taken) = plain.left();
             let consumed = segment.place.len() - left;
             chunk.position += consumed;
@@ -238,7 +233,7 @@ impl Port for PcapPort {
         Received::Frames
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }

@@ -30,6 +30,9 @@ pub(super) struct ChunkRange {
     pub(super) walker: Walker,
     /// Summary of the packets.
     pub(super) run: PacketRun,
+    /// If no walk found the end of the packets, their times: counting ends at the first packet out
+    /// of this range.
+    pub(super) unwalked: Option<TimeRange>,
     /// Whether the packets are [sorted](Self::sorted) by time.
     pub(super) is_sorted: bool,
 }
@@ -42,7 +45,17 @@ impl ChunkRange {
         let run = list.run();
         let (bytes, walker) = list.into_parts();
         let (place, buffer) = (0..bytes.len(), Arc::new(bytes.into()));
-        ChunkRange { buffer, place, walker, run, is_sorted: true }
+        ChunkRange { buffer, place, walker, run, unwalked: None, is_sorted: true }
+    }
+
+    /// Creates a range of the packets that a walk passed over, in their order in the chunk.
+    pub(super) fn walked(
+        buffer: Arc<Buffer>,
+        place: Range<usize>,
+        walker: Walker,
+        run: PacketRun,
+    ) -> Self {
+        ChunkRange { buffer, place, walker, run, unwalked: None, is_sorted: false }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -252,7 +265,7 @@ mod tests {
                 listed.push(ChunkRange::sorted(walker.clone().packets_in(&file).collect()));
                 let place = 0..file.len();
                 let buffer = Arc::new(file.into());
-                runs.push(ChunkRange { buffer, place, walker, run, is_sorted: false });
+                runs.push(ChunkRange::walked(buffer, place, walker, run));
             }
             for limit in (1000..).step_by(97) {
                 let beyond = limit + 150;
@@ -287,7 +300,7 @@ mod tests {
             let PassResult { consumed, run, .. } =
                 walker.pass(&file[at..file.len().min(at + 7600)], TimeRange::ALL);
             let (buffer, place) = (Arc::clone(&file), at..at + consumed);
-            buffered.push(ChunkRange { buffer, place, walker: before, run, is_sorted: false });
+            buffered.push(ChunkRange::walked(buffer, place, before, run));
             at += consumed;
         }
         let count = || Arc::strong_count(&file);
@@ -319,7 +332,7 @@ mod tests {
         let PassResult { consumed: length, run, .. } =
             walker.clone().pass(&bytes[consumed..], TimeRange::new(100, 120));
         let (buffer, place) = (Arc::new(bytes.into()), consumed..consumed + length);
-        let mut segment = ChunkRange { buffer, place, walker, run, is_sorted: false };
+        let mut segment = ChunkRange::walked(buffer, place, walker, run);
         segment.compact(length);
         assert_eq!(segment.buffer.len(), 200);
         assert_eq!(segment.walker.listed_records().unwrap().len(), 20);

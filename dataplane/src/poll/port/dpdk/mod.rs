@@ -4,7 +4,7 @@ mod sender;
 
 pub use sender::DpdkSender;
 
-use super::{Port, PortFrame, PortSource, Ports, Received, WorkerConfig};
+use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Pace, WorkerBarrier};
@@ -129,7 +129,7 @@ impl Port for DpdkPort {
         if self.empty < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
     }
 
-    fn work(self, worker: WorkerConfig) {
+    fn work(self, worker: Worker) {
         worker.run(self);
     }
 }
