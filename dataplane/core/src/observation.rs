@@ -60,27 +60,14 @@ pub struct Observation<P = SingleFrame> {
 
 impl Observation {
     /// An observation of no packet, to be overwritten.
-    pub const EMPTY: Observation = Observation {
-        src: 0,
-        dst: 0,
-        src_dst: 0,
-        five_tuple: 0,
-        arrival: Arrival::new(0, 0),
-        header_length: 0,
-        heavy: FlowKey::EMPTY,
-        segment: Segment::NONE,
-        ends: (0, 0),
-        addresses: (0, 0),
-        owners: (Owner::NONE, Owner::NONE),
-        prefix: 0,
-    };
+    pub const EMPTY: Observation = Observation::of(&Arrival::new(0, 0));
 }
 
 impl<P: Packets> Observation<P> {
     /// Creates the observation of a frame that is not yet parsed.
     #[inline(always)]
     #[must_use]
-    pub fn of(arrival: &Arrival<P>) -> Self {
+    pub const fn of(arrival: &Arrival<P>) -> Self {
         Observation {
             src: 0,
             dst: 0,

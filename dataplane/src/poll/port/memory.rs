@@ -75,19 +75,15 @@ pub struct MemoryPort {
     shared: Arc<Shared>,
 }
 
-enum ClaimedFrames<'a> {
-    Packets(Range<u64>, BatchGuard<'a>),
-    Nothing(Received),
-}
-
 impl Shared {
-    fn claim(&self) -> ClaimedFrames<'_> {
+    /// Takes the numbers of the next frames.
+    fn claim(&self) -> Result<(Range<u64>, BatchGuard<'_>), Received> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let first = *next;
         let left = self.frames.packets().map_or(u64::MAX, |packets| packets.saturating_sub(first));
         if left == 0 {
             self.gate.end();
-            return ClaimedFrames::Nothing(Received::Ended);
+            return Err(Received::Ended);
         }
         let limit = self.gate.limit(0);
         let mut batch = left.min(BATCH);
@@ -97,12 +93,12 @@ impl Shared {
         }
         if batch == 0 {
             self.gate.block(self.frames.timestamp(first), limit);
-            return ClaimedFrames::Nothing(Received::Idle);
+            return Err(Received::Idle);
         }
         *next += batch;
         let mut busy = self.gate.begin();
         busy.last = Some(self.frames.timestamp(*next - 1));
-        ClaimedFrames::Packets(first..*next, busy)
+        Ok((first..*next, busy))
     }
 }
 
@@ -118,10 +114,11 @@ fn partition_point(most: u64, holds: impl Fn(&u64) -> bool) -> u64 {
 }
 
 impl Port for MemoryPort {
+    #[inline(always)]
     fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let (packets, _busy) = match self.shared.claim() {
-            ClaimedFrames::Packets(packets, busy) => (packets, busy),
-            ClaimedFrames::Nothing(received) => return received,
+            Ok(claimed) => claimed,
+            Err(nothing) => return nothing,
         };
         let generated = &*self.shared.frames;
         let length = self.pool.len() / POOL;
