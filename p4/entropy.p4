@@ -141,7 +141,7 @@ const int FLOWGAUGE_ENTROPY_TOLD_BITS = 10;
 
 struct flowgauge_in_integers_t {
     bit<32> entropy;
-    bit<32> told;
+    bit<32> reported;
 }
 
 // The window's entropy is log2 S - sum / S, where S is its number of packets. It is computed after
@@ -293,9 +293,9 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count,
     RegisterParam<bit<32>>(0x7fffffff) highest;
     RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_and_look_below = {
         void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
-            if ((int<32>) made.entropy < (int<32>) lowest.read() && it.told == 0) {
+            if ((int<32>) made.entropy < (int<32>) lowest.read() && it.reported == 0) {
                 digest = FLOWGAUGE_ENTROPY_DIGEST;
-                it.told = 1;
+                it.reported = 1;
             } else {
                 digest = 0;
             }
@@ -304,9 +304,9 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count,
     };
     RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_zero_and_look_below = {
         void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
-            if ((int<32>) lowest.read() > 0 && it.told == 0) {
+            if ((int<32>) lowest.read() > 0 && it.reported == 0) {
                 digest = FLOWGAUGE_ENTROPY_DIGEST;
-                it.told = 1;
+                it.reported = 1;
             } else {
                 digest = 0;
             }
@@ -315,9 +315,9 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count,
     };
     RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_and_look_above = {
         void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
-            if ((int<32>) made.entropy > (int<32>) highest.read() && it.told == 0) {
+            if ((int<32>) made.entropy > (int<32>) highest.read() && it.reported == 0) {
                 digest = FLOWGAUGE_ENTROPY_DIGEST;
-                it.told = 1;
+                it.reported = 1;
             } else {
                 digest = 0;
             }

@@ -144,9 +144,9 @@ pub struct Summary {
     /// Number of samples published.
     pub samples: u64,
     /// Number of samples that started more than a millisecond late.
-    pub late_reads: u64,
+    pub late_samples: u64,
     /// Number of samples skipped: the dataplane did not answer, or a backlog built up.
-    pub missed_reads: u64,
+    pub missed_samples: u64,
     /// Number of windows that ended late by more than a tenth of their length.
     pub late_windows: u64,
     /// Maximum lateness of a window, in nanoseconds.
@@ -203,7 +203,7 @@ pub struct Controller {
     /// Whether the last window ended so late that others were over.
     stalled: bool,
     /// Packets at the last sample of this window.
-    last_read: Option<u64>,
+    last_sample: Option<u64>,
     /// Key of an entropy that left its bounds in the open window and was not reported yet.
     crossed: Option<KeyKind>,
     /// Whether the warning of full counters was logged.
@@ -306,7 +306,7 @@ impl Controller {
                 .collect(),
             ended: false,
             stalled: false,
-            last_read: None,
+            last_sample: None,
             crossed: None,
             warned_of_full_counters: false,
             warned_of_unopened: false,
@@ -581,32 +581,32 @@ impl Controller {
 
     fn read(&mut self, at: u64, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let overdue = self.clock.now().saturating_sub(at);
-        let mean = self.plan.intervals.read_every.unwrap_or_default();
+        let mean = self.plan.intervals.sample_every.unwrap_or_default();
         if overdue > nanoseconds(mean.saturating_mul(BACKLOG)) {
-            self.summary.missed_reads += 1;
+            self.summary.missed_samples += 1;
             return Ok(());
         }
         let Attempt::Done(snapshot, taken) = self.attempt("sample", Dataplane::sample)? else {
-            self.summary.missed_reads += 1;
+            self.summary.missed_samples += 1;
             tracing::warn!("the read at {at} ns is missing: {} did not answer", self.interface());
             return Ok(());
         };
         if !snapshot.complete {
-            self.summary.missed_reads += 1;
+            self.summary.missed_samples += 1;
             tracing::warn!(
                 "the read at {at} ns is missing: {} lost a part of this window",
                 self.interface()
             );
             return Ok(());
         }
-        let last_read = self.last_read.replace(snapshot.packets_after);
+        let last_sample = self.last_sample.replace(snapshot.packets_after);
         // Staggered registers change without packets: old ones expire.
-        if self.has_windows() && last_read == Some(snapshot.packets_after) {
+        if self.has_windows() && last_sample == Some(snapshot.packets_after) {
             return Ok(());
         }
         // Lateness counts from the call that succeeded: retries delay a sample as well.
         let late_ns = taken.saturating_sub(at);
-        self.summary.late_reads += u64::from(late_ns > nanoseconds(LATE));
+        self.summary.late_samples += u64::from(late_ns > nanoseconds(LATE));
         let records = self.sample(&snapshot, at, late_ns, taken)?;
         self.summary.samples += 1;
         records.iter().try_for_each(|record| sink.record(record))?;
@@ -725,7 +725,7 @@ impl Controller {
         self.window_start = end_ns;
         (self.is_short, self.stepped) = (false, None);
         self.clock.closed(end_ns);
-        self.last_read = None;
+        self.last_sample = None;
         self.stalled = over > 0;
         self.summary.windows += 1;
         self.summary.stalled_windows += over;

@@ -98,7 +98,7 @@ impl Ledger {
 
     /// Describes an imbalance for people; `None` if every packet is accounted for.
     #[must_use]
-    pub fn told(&self) -> Option<String> {
+    pub fn imbalance(&self) -> Option<String> {
         let packets = counted(self.unaccounted.unsigned_abs(), "packet");
         match self.unaccounted {
             0 => None,

@@ -42,7 +42,7 @@ pub struct Intervals {
     /// Length of a window; `None` without windows.
     pub window: Option<Duration>,
     /// Mean time between samples; `None` without samples.
-    pub read_every: Option<Duration>,
+    pub sample_every: Option<Duration>,
     /// Length of the run; `None` if it is unlimited.
     pub duration: Option<Duration>,
     /// Whether windows end at multiples of their length since the Unix epoch, which shortens the
@@ -81,7 +81,7 @@ impl Schedule {
             align: intervals.align,
             window_ns,
             window: 0,
-            reads: intervals.read_every.map(|mean| Poisson::new(start, mean, seed)),
+            reads: intervals.sample_every.map(|mean| Poisson::new(start, mean, seed)),
             stop: stop(start, intervals),
             begun: start,
         }
@@ -159,9 +159,9 @@ impl Schedule {
             (self.window_ns, self.align) = (window_ns, intervals.align);
             self.start = if self.align { aligned(now, window_ns) } else { now };
         }
-        let mean_ns = intervals.read_every.map(|mean| nanoseconds(mean) as f64);
+        let mean_ns = intervals.sample_every.map(|mean| nanoseconds(mean) as f64);
         if self.reads.as_ref().map(|reads| reads.mean_ns) != mean_ns {
-            self.reads = intervals.read_every.map(|mean| Poisson::new(now, mean, seed));
+            self.reads = intervals.sample_every.map(|mean| Poisson::new(now, mean, seed));
         }
         self.stop = stop(self.begun, intervals);
     }
@@ -260,7 +260,7 @@ mod tests {
         let time = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
         Intervals {
             window: time(window_ms),
-            read_every: time(read_ms),
+            sample_every: time(read_ms),
             duration: None,
             align: false,
         }

@@ -246,11 +246,11 @@ impl RecordSink {
     }
 }
 
-fn intervals(window: u64, read_every: u64, duration: u64) -> Intervals {
+fn intervals(window: u64, sample_every: u64, duration: u64) -> Intervals {
     let time = |nanoseconds: u64| (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds));
     Intervals {
         window: time(window),
-        read_every: time(read_every),
+        sample_every: time(sample_every),
         duration: time(duration),
         align: false,
     }
@@ -330,7 +330,7 @@ fn windows_end_at_exact_multiples_over_100_000_of_them() {
     // No multiple of the packet interval or of the controller's polling interval.
     let length = 333_333_333;
     let (summary, kept) = done(Scripted::new(&clock), intervals(length, SECOND, 100_000 * length));
-    assert_eq!((summary.windows, summary.late_rotations, summary.late_reads), (100_000, 0, 0));
+    assert_eq!((summary.windows, summary.late_rotations, summary.late_samples), (100_000, 0, 0));
     for (k, window) in kept.windows().into_iter().enumerate() {
         let k = k as u64;
         assert_eq!((window.window, window.complete), (k, true));
@@ -551,7 +551,7 @@ fn reads_are_a_poisson_process_whatever_time_a_read_takes() {
     let samples = kept.samples();
     let scheduled: Vec<u64> = samples.iter().map(|sample| sample.at_ns.unwrap()).collect();
     assert_eq!(scheduled, reads_due(intervals), "every read of the schedule, and at its time");
-    assert_eq!((summary.samples, summary.missed_reads), (scheduled.len() as u64, 0));
+    assert_eq!((summary.samples, summary.missed_samples), (scheduled.len() as u64, 0));
     assert!(poisson(20_000.0).contains(&summary.samples), "{}", summary.samples);
     let statistic = ks(&scheduled, mean as f64);
     assert!(statistic < KS_1_PERCENT, "{statistic}");
@@ -575,7 +575,7 @@ fn lateness(due: &[u64], takes: u64, most: u64) -> Vec<u64> {
 }
 
 #[test]
-fn late_reads_are_counted_with_their_lateness() {
+fn late_samples_are_counted_with_their_lateness() {
     let clock = Virtual::at(START);
     let mean = 500 * MILLISECOND;
     let intervals = intervals(5 * SECOND, mean, 1000 * SECOND);
@@ -584,7 +584,7 @@ fn late_reads_are_counted_with_their_lateness() {
     let expected = lateness(&reads_due(intervals), mean / 2, u64::MAX);
     assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
     let late = expected.iter().filter(|late| **late > MILLISECOND).count() as u64;
-    assert_eq!(summary.late_reads, late);
+    assert_eq!(summary.late_samples, late);
     assert!(late > 500 && late < expected.len() as u64, "{late} of {}", expected.len());
     for sample in kept.samples() {
         assert_eq!(sample.end_ns, sample.at_ns.unwrap() + sample.late_ns);
@@ -604,7 +604,7 @@ fn overdue_reads_do_not_pile_up() {
     let dataplane = Scripted { sample_takes: 3 * mean, ..Scripted::new(&clock) };
     let (summary, kept) = done(dataplane, intervals);
     assert_eq!(
-        summary.samples + summary.missed_reads,
+        summary.samples + summary.missed_samples,
         reads_due(intervals).len() as u64,
         "answered or counted as missed"
     );
@@ -612,7 +612,7 @@ fn overdue_reads_do_not_pile_up() {
     assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
     assert_eq!(summary.samples, expected.len() as u64);
     // The dataplane has time for one of three samples.
-    assert!(summary.missed_reads > summary.samples, "{} missed", summary.missed_reads);
+    assert!(summary.missed_samples > summary.samples, "{} missed", summary.missed_samples);
     assert_eq!(kept.windows().len(), 120);
     // A window waits for a sample due before its end, which starts at most ten intervals late and
     // takes three.
@@ -674,7 +674,7 @@ fn a_read_that_fails_transiently_is_repeated_with_growing_pauses() {
     let log = Arc::clone(&dataplane.log);
     let (summary, kept) = done(dataplane, intervals);
     let due = reads_due(intervals);
-    assert_eq!((summary.retries, summary.missed_reads, summary.late_reads), (3, 0, 1));
+    assert_eq!((summary.retries, summary.missed_samples, summary.late_samples), (3, 0, 1));
     let calls: Vec<u64> = log
         .lock()
         .unwrap()
@@ -702,7 +702,7 @@ fn a_read_that_is_not_answered_is_missing_and_not_zero() {
     let (summary, kept) = done(dataplane, intervals);
     let due = reads_due(intervals);
     assert_eq!(
-        (summary.retries, summary.missed_reads, summary.samples),
+        (summary.retries, summary.missed_samples, summary.samples),
         (8, 1, due.len() as u64 - 1)
     );
     assert!(kept.samples().iter().all(|sample| sample.counters.packets() > 0));
@@ -847,13 +847,13 @@ fn traffic_that_ends_closes_the_window_and_warnings_are_kept() {
 
 #[test]
 fn a_run_ends_with_its_traffic_however_much_is_due() {
-    for (window, read_every) in
+    for (window, sample_every) in
         [(50 * MILLISECOND, 0), (SECOND, MILLISECOND), (5 * MILLISECOND, 5 * MILLISECOND)]
     {
         let clock = Virtual::at(START);
         let events = vec![(START + SECOND, Event::TrafficEnded)];
         let (summary, kept) =
-            done(Scripted { events, ..Scripted::new(&clock) }, intervals(window, read_every, 0));
+            done(Scripted { events, ..Scripted::new(&clock) }, intervals(window, sample_every, 0));
         let total = summary.total.unwrap();
         assert!(
             (SECOND..=SECOND + 100 * MILLISECOND).contains(&(total.end_ns - START)),
@@ -1164,7 +1164,7 @@ fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summa
 fn in_trace_time_every_record_is_exact() {
     let (summary, kept) = without_faults(SECOND);
     assert_eq!(
-        (summary.windows, summary.late_reads, summary.missed_reads, summary.retries),
+        (summary.windows, summary.late_samples, summary.missed_samples, summary.retries),
         (20, 0, 0, 0)
     );
     for (k, window) in kept.windows().into_iter().enumerate() {
@@ -1193,7 +1193,7 @@ fn faults_that_retries_overcome_leave_no_trace_in_the_records() {
         let faults = Faults { request_lost: 0.1, answer_lost: 0.1 };
         let (summary, kept) = with_faults(SECOND, workers, faults, seed);
         assert!(summary.retries > 20, "{}", summary.retries);
-        assert_eq!((summary.late_rotations, summary.missed_reads), (0, 0));
+        assert_eq!((summary.late_rotations, summary.missed_samples), (0, 0));
         assert_eq!(kept.0.len(), expected.0.len());
         for (kept, expected) in kept.0.iter().zip(&expected.0) {
             assert_eq!(kept, expected, "seed {seed}");
@@ -1239,10 +1239,10 @@ impl Sink for Interrupting {
 
 #[test]
 fn an_interrupt_closes_the_open_window_in_trace_time() {
-    for read_every in [0, 300 * MILLISECOND] {
+    for sample_every in [0, 300 * MILLISECOND] {
         for at in 1..12 {
             let (poll, gate) = traced(2);
-            let plan = plan(intervals(SECOND, read_every, 0));
+            let plan = plan(intervals(SECOND, sample_every, 0));
             let mut sink =
                 Interrupting { gate: Arc::clone(&gate), at, kept: RecordSink::default() };
             let summary =

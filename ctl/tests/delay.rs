@@ -97,7 +97,7 @@ fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
     options.delay.tune = true;
     let intervals = Intervals {
         window: Some(Duration::from_secs(1)),
-        read_every: None,
+        sample_every: None,
         duration: None,
         align: false,
     };

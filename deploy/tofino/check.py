@@ -185,7 +185,7 @@ def capture(arguments):
             for number, frame in enumerate(sent):
                 file.write(struct.pack("<IIII", number // 1000, number % 1000 * 1000, len(frame), len(frame)) + frame)
         expected = window(called(flowgauge(arguments, "replay", whole, *options)))
-        command = flowgauge(arguments, "run", "--address", arguments.address, "--read-every", "100ms", *options,
+        command = flowgauge(arguments, "run", "--address", arguments.address, "--sample-every", "100ms", *options,
                             *arguments.run_options.split())
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:

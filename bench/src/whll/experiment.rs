@@ -200,7 +200,7 @@ impl Experiment {
         let Configuration { read, reset } = self.configuration;
         let intervals = Intervals {
             window: Some(reset),
-            read_every: Some(read),
+            sample_every: Some(read),
             duration: Some(self.duration),
             align: false,
         };

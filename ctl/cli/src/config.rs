@@ -238,8 +238,11 @@ fn environment(
     let mut given = Vec::new();
     for option in keys.iter() {
         let Some(key) = option.get_long() else { continue };
-        let name = variable(key);
-        let Some(text) = value(&name).filter(|text| !text.is_empty()) else { continue };
+        let is_set = |name: &str| {
+            let name = variable(name);
+            value(&name).filter(|text| !text.is_empty()).map(|text| (name, text))
+        };
+        let Some((name, text)) = names(option).find_map(is_set) else { continue };
         let texts =
             if is_list(option) { text.split(',').map(str::to_owned).collect() } else { vec![text] };
         let matches = keys
@@ -257,8 +260,7 @@ fn environment(
 
 /// Rejects variables that start with the prefix and set no option, which are probably mistyped.
 fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(), CommandFailure> {
-    let options: Vec<String> =
-        keys.iter().filter_map(|option| option.get_long()).map(variable).collect();
+    let options: Vec<String> = keys.iter().flat_map(names).map(variable).collect();
     let is_known =
         |name: &String| options.contains(name) || OTHER_VARIABLES.contains(&name.as_str());
     let Some(name) = names.filter(|name| name.starts_with(VARIABLE)).find(|name| !is_known(name))
@@ -409,13 +411,14 @@ impl Reader<'_> {
         entries.sort_by_key(|(key, _)| key.span().start);
         let given = entries.into_iter().map(|(key, value)| {
             let name = key.get_ref().as_ref();
-            let option = options.iter().find(|option| option.get_long() == Some(name));
+            let option = options.iter().find(|option| names(option).any(|known| known == name));
             let known =
                 options.iter().filter_map(|option| option.get_long()).chain(others.iter().copied());
             let option = option.ok_or_else(|| (key.span().start, unknown(name, known)))?;
             let at_value = |problem| (value.span().start, problem);
             let texts = texts(option, value.get_ref())
                 .ok_or_else(|| at_value(wanted(option).to_owned()))?;
+            let name = option.get_long().unwrap_or(name);
             let matches = self.keys.parsed(name, &texts).map_err(at_value)?;
             let origin = OptionOrigin::Line {
                 file: self.path.to_owned(),
@@ -425,6 +428,11 @@ impl Reader<'_> {
         });
         given.collect()
     }
+}
+
+/// Returns the name of an option, then its earlier names.
+fn names(option: &Arg) -> impl Iterator<Item = &str> {
+    option.get_long().into_iter().chain(option.get_all_aliases().unwrap_or_default())
 }
 
 /// Returns the message for an unknown key.
@@ -499,8 +507,8 @@ mod tests {
         let problem_of = |text: &str| parse(text).unwrap_err().1;
         assert_eq!(problem_of("windw = '1m'"), "unknown option 'windw'; did you mean 'window'?");
         assert_eq!(
-            problem_of("read_every = '1s'"),
-            "unknown option 'read_every'; did you mean 'read-every'?"
+            problem_of("sample_every = '1s'"),
+            "unknown option 'sample_every'; did you mean 'sample-every'?"
         );
         assert_eq!(
             problem_of("xpd-mode = 'skb'"),
@@ -587,7 +595,7 @@ mod tests {
         let (common, sources) = parse("window = '1m'\nkey = 'src'\nalarm = true\n").unwrap();
         let variables = [
             ("FLOWGAUGE_WINDOW", "2m"),
-            ("FLOWGAUGE_READ_EVERY", "1s"),
+            ("FLOWGAUGE_SAMPLE_EVERY", "1s"),
             ("FLOWGAUGE_KEY", "src,heavy=dst"),
             ("FLOWGAUGE_SEED", ""),
         ];
@@ -598,8 +606,11 @@ mod tests {
                 .map(|(_, value)| (*value).to_owned())
         };
         let environment = environment(&keys, value).unwrap();
-        let given =
-            keys.known.clone().try_get_matches_from(["--read-every=3s", "--alarm=false"]).unwrap();
+        let given = keys
+            .known
+            .clone()
+            .try_get_matches_from(["--sample-every=3s", "--alarm=false"])
+            .unwrap();
         let command_line = command_line(&keys, &given);
         let configuration =
             Configuration { file: None, common, sources, environment, command_line };
@@ -614,7 +625,7 @@ mod tests {
             [
                 "alarm = false (--alarm on the command line)",
                 "key = src+heavy=dst (FLOWGAUGE_KEY in the environment)",
-                "read-every = 3s (--read-every on the command line)",
+                "sample-every = 3s (--sample-every on the command line)",
                 "window = 2m (FLOWGAUGE_WINDOW in the environment)",
             ]
         );
@@ -629,6 +640,20 @@ mod tests {
     }
 
     #[test]
+    fn an_option_is_known_by_its_earlier_name() {
+        let (common, _) = parse("read-every = '1s'").unwrap();
+        assert_eq!(
+            (common[0].key.as_str(), common[0].texts.as_slice()),
+            ("sample-every", &["1s".to_owned()][..])
+        );
+        let keys = Keys::new::<Run>();
+        let value = |name: &str| (name == "FLOWGAUGE_READ_EVERY").then(|| "2s".to_owned());
+        let given = environment(&keys, value).unwrap();
+        assert_eq!(given[0].key, "sample-every");
+        assert!(known_variables(&keys, std::iter::once("FLOWGAUGE_READ_EVERY".to_owned())).is_ok());
+    }
+
+    #[test]
     fn a_mistyped_variable_is_refused_with_the_nearest_one() {
         let keys = Keys::new::<Run>();
         let problem_of = |name: &str| {
@@ -636,7 +661,7 @@ mod tests {
                 ["PATH", "FLOWGAUGE_WINDOW", "FLOWGAUGE_RUN", "FLOWGAUGE", name].map(str::to_owned);
             known_variables(&keys, names.into_iter()).map_err(|failure| failure.to_string())
         };
-        assert_eq!(problem_of("FLOWGAUGE_READ_EVERY"), Ok(()));
+        assert_eq!(problem_of("FLOWGAUGE_SAMPLE_EVERY"), Ok(()));
         let mistyped = problem_of("FLOWGAUGE_INTERFACES").unwrap_err();
         assert_eq!(
             mistyped,

@@ -81,10 +81,10 @@ impl Config {
 
 fn print_all(configuration: &Configuration, origin: bool, out: &mut impl Write) -> io::Result<()> {
     let common = configuration.effective(None);
-    let is_told = |given: &&GivenOption| given.key != "config";
+    let is_printed = |given: &&GivenOption| given.key != "config";
     common
         .iter()
-        .filter(is_told)
+        .filter(is_printed)
         .try_for_each(|given| line(out, &given.key, &given.texts, &given.origin, origin))?;
     for source in &configuration.sources {
         writeln!(out, "\n[[source]]")?;
@@ -95,7 +95,7 @@ fn print_all(configuration: &Configuration, origin: bool, out: &mut impl Write) 
         };
         let own = configuration.effective(Some(source));
         own.iter()
-            .filter(is_told)
+            .filter(is_printed)
             .filter(is_own)
             .try_for_each(|given| line(out, &given.key, &given.texts, &given.origin, origin))?;
     }

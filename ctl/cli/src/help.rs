@@ -26,7 +26,7 @@ const SHOWN: [(&str, &[&str]); 4] = [
         "replay",
         &[
             "window",
-            "read_every",
+            "sample_every",
             "measure",
             "key",
             "top",

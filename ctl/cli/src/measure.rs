@@ -218,7 +218,7 @@ fn look(config: &RunConfig, live: bool) -> TableStyle {
         (true, false) => Times::Local,
         (true, true) => Times::Utc,
     };
-    let intervals = [config.plan.intervals.window, config.plan.intervals.read_every];
+    let intervals = [config.plan.intervals.window, config.plan.intervals.sample_every];
     let fine = live && intervals.into_iter().flatten().any(|interval| interval.subsec_nanos() != 0);
     TableStyle { width: terminal::width, colours: terminal::colours(&io::stdout()), times, fine }
 }
@@ -316,8 +316,8 @@ fn create(path: &Path) -> Result<File, CommandFailure> {
 /// Logs late reads, late windows and late packets, and returns the first warning as a failure.
 fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), CommandFailure> {
     let Summary {
-        late_reads,
-        missed_reads,
+        late_samples,
+        missed_samples,
         late_rotations,
         late_windows,
         stalled_windows,
@@ -325,16 +325,16 @@ fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), CommandFailu
         retries,
         ..
     } = *summary;
-    if missed_reads + late_rotations > 0 {
+    if missed_samples + late_rotations > 0 {
         tracing::warn!(
-            "{missed_reads} samples missed, {late_rotations} rotations late, {retries} calls retried"
+            "{missed_samples} samples missed, {late_rotations} rotations late, {retries} calls retried"
         );
     }
-    if late_reads > 0 {
+    if late_samples > 0 {
         // A busy machine has late reads in every run, and each record has its delay.
         let samples = summary.samples;
         tracing::info!(
-            "{late_reads} of {samples} samples started more than 1 ms late; see late_ns in the JSON output"
+            "{late_samples} of {samples} samples started more than 1 ms late; see late_ns in the JSON output"
         );
     }
     if late_windows > 0 {

@@ -74,7 +74,7 @@ fn print_times(
             (milliseconds(times.sample()), humantime::format_duration(shortest(times.sample())));
         writeln!(
             out,
-            "\na sample takes up to {sample}; --read-every {interval} and longer is possible"
+            "\na sample takes up to {sample}; --sample-every {interval} and longer is possible"
         )?;
         // Packet counters alone make no windows.
         if times.tables.iter().filter(|of| of.clear.is_some()).count() == 1 {
@@ -111,7 +111,7 @@ fn json_times(switch: &tofino::Options, times: &ReadTimes, out: &mut impl Write)
         "rotation_ns": nanoseconds(times.rotation()),
         "shortest_window_ns": nanoseconds(shortest(times.rotation())),
         "sample_ns": nanoseconds(times.sample()),
-        "shortest_read_every_ns": nanoseconds(shortest(times.sample())),
+        "shortest_sample_every_ns": nanoseconds(shortest(times.sample())),
     });
     writeln!(out, "{all}")
 }

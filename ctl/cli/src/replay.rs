@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge replay trace.pcap --truth
-  flowgauge replay trace.pcapng.zst --window 1m --read-every never --key five-tuple --format csv
+  flowgauge replay trace.pcapng.zst --window 1m --sample-every never --key five-tuple --format csv
   flowgauge replay 'monday-*.pcap.gz' tuesday.pcap --window 1h
   ssh router tcpdump -w - -c 10000 | flowgauge replay - --window 5s")]
 pub(crate) struct Replay {

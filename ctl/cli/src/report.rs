@@ -127,7 +127,7 @@ fn refuse_other_outputs(given: &[GivenOption]) -> Result<(), CommandFailure> {
         "staggered",
         "sketches",
         "delay-samples",
-        "read-every",
+        "sample-every",
     ];
     let other = OTHERS.into_iter().find(|other| given.iter().any(|given| given.key == *other));
     other.map_or(Ok(()), |other| {

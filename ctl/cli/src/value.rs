@@ -40,14 +40,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 /// Mean time between samples; `None` for `never`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReadEvery(pub(crate) Option<Duration>);
+pub(crate) struct SampleEvery(pub(crate) Option<Duration>);
 
-pub(crate) fn read_every(text: &str) -> Result<ReadEvery, String> {
+pub(crate) fn sample_every(text: &str) -> Result<SampleEvery, String> {
     if text == "never" {
-        return Ok(ReadEvery(None));
+        return Ok(SampleEvery(None));
     }
     duration(text)
-        .map(|mean| ReadEvery(Some(mean)))
+        .map(|mean| SampleEvery(Some(mean)))
         .map_err(|problem| format!("{problem}, or never"))
 }
 

@@ -106,7 +106,7 @@ fn run_shell(command: &str) {
 
 fn cardinality(file: &Path, options: &str) -> Value {
     let records =
-        records(file, &format!("--key five-tuple --window 10s --read-every never {options}"));
+        records(file, &format!("--key five-tuple --window 10s --sample-every never {options}"));
     total(&records)["cardinality"].clone()
 }
 
@@ -162,7 +162,7 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
             "json",
             "--window",
             "10s",
-            "--read-every",
+            "--sample-every",
             "never",
             "--truth",
         ];
@@ -377,7 +377,7 @@ impl Conversations {
         let path = |name: &str| self.scratch.path(&format!("{name}-{format}-{}", hash.len()));
         let [lake, samples, calls, out] = ["lake", "samples", "calls", "out"].map(path);
         let mut command = flowgauge();
-        command.args(["replay", &self.capture, "--window", "1s", "--read-every", "100ms"]);
+        command.args(["replay", &self.capture, "--window", "1s", "--sample-every", "100ms"]);
         command.args(["--measure", ALL, "--slots", "1024", "--format", format]);
         for (option, path) in [
             ("--lake", &lake),
@@ -428,7 +428,7 @@ fn nothing_that_is_served_has_a_signature_of_a_secret_hash_in_it() {
     let mut command = flowgauge();
     command.env("RUST_LOG", "debug").env("FLOWGAUGE_STATUS_DIR", &runs);
     command.args(["run", "--port", &format!("pcap:{}", sent.capture), "--hash-key", &sent.key]);
-    command.args(["--window", "500ms", "--read-every", "100ms", "--measure", ALL]);
+    command.args(["--window", "500ms", "--sample-every", "100ms", "--measure", ALL]);
     command.args(["--slots", "1024", "--format", "json", "--sketches", "--truth"]);
     command.args(["--listen", "0", "--grpc", "0"]);
     command.arg("--delay-samples").arg(&samples).arg("--record").arg(&calls);
@@ -586,7 +586,7 @@ fn names_in_csv_are_no_formulas_and_numbers_stay_numbers() {
                 "csv",
                 "--window",
                 "10s",
-                "--read-every",
+                "--sample-every",
                 "never",
                 "--",
                 name,

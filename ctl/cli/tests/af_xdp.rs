@@ -23,7 +23,7 @@ struct Count {
 
 impl Count {
     fn start(arguments: &str) -> Self {
-        let arguments = format!("run {arguments} --window 10ms --read-every never --format json");
+        let arguments = format!("run {arguments} --window 10ms --sample-every never --format json");
         let run = Running::start(&arguments.split_ascii_whitespace().collect::<Vec<_>>());
         let mut count = Count { run, packets: 0, drops: 0 };
         count.window();
@@ -220,7 +220,7 @@ fn what_makes_no_sense_is_told_before_anything_is_opened() {
 fn workers_can_be_pinned_and_polled_on_every_port() {
     for poll_mode in ["adaptive", "busy", "interrupt"] {
         let arguments = format!(
-            "run --port memory:unique,packets=5k,rate=100k --cpus 0 --poll-mode {poll_mode} --workers 2 --read-every never --format json"
+            "run --port memory:unique,packets=5k,rate=100k --cpus 0 --poll-mode {poll_mode} --workers 2 --sample-every never --format json"
         );
         let records = parse(&run(arguments.split_ascii_whitespace()).live());
         let total = of_kind(&records, "total")[0];

@@ -205,11 +205,11 @@ fn a_configuration_is_checked_and_told_with_its_origins() {
     assert_eq!(run(&["config", "check", &config]).quiet(), format!("{config}: ok, 1 source\n"));
     let output = flowgauge()
         .env_remove("FLOWGAUGE_HOST")
-        .env("FLOWGAUGE_READ_EVERY", "2s")
+        .env("FLOWGAUGE_SAMPLE_EVERY", "2s")
         .args(["config", "print", "--origin", "--config", &config, "--window", "10s"])
         .output();
     let expected = format!(
-        "read-every = \"2s\"  # FLOWGAUGE_READ_EVERY in the environment\nwindow = \"10s\"  # --window on the command line\n\n[[source]]\nname = \
+        "sample-every = \"2s\"  # FLOWGAUGE_SAMPLE_EVERY in the environment\nwindow = \"10s\"  # --window on the command line\n\n[[source]]\nname = \
          \"uplink\"  # {config}:5\ninterface = [\"eth1\", \"eth2\"]  # {config}:6\nkey = [\"src\", \"heavy=dst\"]  # {config}:7\nmeasure = \
          \"cardinality,heavy\"  # {config}:8\nadopt = true  # {config}:9\n"
     );
@@ -457,7 +457,7 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
             "skb",
             "--window",
             "10ms",
-            "--read-every",
+            "--sample-every",
             "never",
             "--format",
             "json",
@@ -689,7 +689,7 @@ fn a_controller_that_stands_still_does_not_feed_the_watchdog() {
         "memory:unique,rate=10k",
         "--window",
         "1h",
-        "--read-every",
+        "--sample-every",
         "100us",
         "--format",
         "json",

@@ -243,7 +243,7 @@ fn a_capture_cut_anywhere_loses_only_what_was_cut() {
     let whole = sound();
     for length in (24..=whole.len()).step_by(7) {
         let file = scratch.write("cut.pcap", &whole[..length]);
-        let outcome = replay(&file, "--format json --read-every never");
+        let outcome = replay(&file, "--format json --sample-every never");
         let readable = (length - 24) / RECORD;
         let at = 24 + readable * RECORD;
         if at == length {
@@ -275,7 +275,7 @@ fn no_byte_set_to_nonsense_makes_the_program_panic() {
             let damaged = scratch.write(name, patched(file.clone(), at, &[!file[at]]));
             // `Outcome` checks for panics. A timestamp may have changed arbitrarily, so windows may
             // be omitted with a warning.
-            let outcome = replay(&damaged, "--format json --window 1h --read-every never");
+            let outcome = replay(&damaged, "--format json --window 1h --sample-every never");
             assert!(
                 matches!(outcome.code, Some(0 | 1)),
                 "byte {at} of {name}: {:?} {}",

@@ -100,7 +100,7 @@ fn by_tshark(file: &Path, header: Header) -> Counted {
 fn by_flowgauge(file: &Path, options: &str) -> Counted {
     let [by_source, destinations, five_tuples] = ["src", "dst", "five-tuple"].map(|key| {
         let options = format!(
-            "--truth --window 100days --read-every never --format json --key {key} {options}"
+            "--truth --window 100days --sample-every never --format json --key {key} {options}"
         );
         let records = parse(&replay(file, &options).stdout);
         let total = total(&records);
@@ -589,7 +589,7 @@ fn records_say_that_the_innermost_header_counts() {
     let file = scratch.write("tunnels.pcap", build::pcap(&PcapOptions::default(), &packets));
     for (options, said) in [("--inner", Some(true)), ("--inner=false", None), ("", None)] {
         let records = parse(
-            &replay(Path::new(&file), &format!("--format json --read-every never {options}"))
+            &replay(Path::new(&file), &format!("--format json --sample-every never {options}"))
                 .stdout,
         );
         assert!(!records.is_empty());
@@ -619,7 +619,7 @@ fn an_ethertype_of_most_frames_that_is_not_opened_is_named_once() {
         (0..1000).map(|i| frame(if i % 50 == 0 { 0x0800 } else { 0x88cc })).collect(),
     );
     let warnings = |file: &str| {
-        let outcome = replay(Path::new(file), "--format json --read-every never --window 250ms");
+        let outcome = replay(Path::new(file), "--format json --sample-every never --window 250ms");
         outcome
             .stderr
             .lines()

@@ -33,7 +33,7 @@ fn generated_traffic_replays_with_its_exact_counts() {
         let packets = generator.profile().packets.unwrap();
         let sources: HashSet<u32> = (0..packets).map(|index| generator.source(index)).collect();
         for options in ["--window 3s", "--window 1h --workers 2"] {
-            let records = records(&file, &format!("--truth --read-every never {options}"));
+            let records = records(&file, &format!("--truth --sample-every never {options}"));
             let total = total(&records);
             assert_eq!(
                 (number(total, "packets"), number(total, family)),
@@ -55,7 +55,7 @@ fn the_thesis_experiment_has_22_minutes_of_100_packets_a_second() {
     let scratch = Scratch::new("thesis");
     let file = scratch.path("thesis.pcap");
     run(["generate", "unique", "--to", file.to_str().unwrap()]).quiet();
-    let records = records(&file, "--truth --window 10s --read-every never");
+    let records = records(&file, "--truth --window 10s --sample-every never");
     let windows = of_kind(&records, "window");
     assert_eq!(windows.len(), 132);
     assert!(
@@ -77,7 +77,7 @@ fn an_attack_that_says_no_number_of_packets_ends_with_its_first_flood() {
         file.to_str().unwrap(),
     ])
     .quiet();
-    let records = records(&file, "--truth --key dst --window 5s --read-every never");
+    let records = records(&file, "--truth --key dst --window 5s --sample-every never");
     let windows: Vec<_> = of_kind(&records, "window")
         .into_iter()
         .map(|window| (&window["packets"], &window["cardinality"]))
@@ -342,7 +342,7 @@ fn delays_that_are_measured_are_those_of_the_truth() {
                     .map(|response| response - request.parse::<u64>().unwrap()),
             );
         }
-        let options = "--window 1h --read-every never --measure delay --delay tcp-handshake,tcp-data,dns --delay-slots 16384 --delay-admit 1";
+        let options = "--window 1h --sample-every never --measure delay --delay tcp-handshake,tcp-data,dns --delay-slots 16384 --delay-admit 1";
         let records = records(Path::new(&capture), options);
         let delays = total(&records)["delay"].as_array().unwrap();
         assert_eq!(delays.len(), 3);
@@ -389,7 +389,7 @@ fn delays_one_by_one_are_those_of_the_truth() {
     });
     let printed: HashMap<(String, u64), u64> = printed.collect();
     let options = format!(
-        "--window 1s --read-every never --measure delay --delay-slots 16384 --delay-samples {samples}"
+        "--window 1s --sample-every never --measure delay --delay-slots 16384 --delay-samples {samples}"
     );
     let records = records(Path::new(&capture), &options);
     let lines = fs::read_to_string(&samples).unwrap();

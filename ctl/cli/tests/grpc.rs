@@ -77,14 +77,14 @@ impl AgentRun {
     }
 
     fn record(&self, windows: &mut Streaming<WindowsResponse>) -> Option<Record> {
-        match self.runtime.block_on(windows.message()).unwrap()?.told.unwrap() {
-            windows_response::Told::Record(record) => Some(record),
-            windows_response::Told::Missed(missed) => panic!("{missed:?}"),
+        match self.runtime.block_on(windows.message()).unwrap()?.content.unwrap() {
+            windows_response::Content::Record(record) => Some(record),
+            windows_response::Content::Missed(missed) => panic!("{missed:?}"),
         }
     }
 
-    fn sample(&self, samples: &mut Streaming<SamplesResponse>) -> samples_response::Told {
-        self.runtime.block_on(samples.message()).unwrap().unwrap().told.unwrap()
+    fn sample(&self, samples: &mut Streaming<SamplesResponse>) -> samples_response::Content {
+        self.runtime.block_on(samples.message()).unwrap().unwrap().content.unwrap()
     }
 }
 
@@ -222,7 +222,7 @@ fn tools_find_the_service_by_reflection() {
 /// the windows.
 #[test]
 fn a_slow_client_learns_what_it_missed() {
-    let mut agent_run = AgentRun::start("--port memory:zipf,rate=5k --read-every 1ms");
+    let mut agent_run = AgentRun::start("--port memory:zipf,rate=5k --sample-every 1ms");
     let printed = agent_run.printed();
     let mut slow = agent_run.samples(&agent_run.endpoint().initial_stream_window_size(65_535));
     let mut quick = agent_run.samples(&agent_run.endpoint());
@@ -230,16 +230,16 @@ fn a_slow_client_learns_what_it_missed() {
     // More than are stored, and than fit into the buffers in between.
     while last < first.unwrap_or(0) + 2000 {
         match agent_run.sample(&mut quick) {
-            samples_response::Told::Record(record) => last = record.number,
+            samples_response::Content::Record(record) => last = record.number,
             // The machine may have been busy.
-            samples_response::Told::Missed(_) => {}
+            samples_response::Content::Missed(_) => {}
         }
         first = first.or(Some(last));
     }
     let (mut next, mut missed) = (None, 0);
     while next.is_none_or(|next| next <= last) {
         match agent_run.sample(&mut slow) {
-            samples_response::Told::Record(record) => {
+            samples_response::Content::Record(record) => {
                 assert!(
                     next.is_none_or(|next| next == record.number),
                     "{next:?} {}",
@@ -248,7 +248,7 @@ fn a_slow_client_learns_what_it_missed() {
                 assert_eq!(record.kind, "sample");
                 next = Some(record.number + 1);
             }
-            samples_response::Told::Missed(gap) => {
+            samples_response::Content::Missed(gap) => {
                 next = next.map(|next| next + gap.records);
                 missed += gap.records;
             }
@@ -276,8 +276,8 @@ fn delays_come_one_by_one() {
         .into_inner();
     let (mut lines, mut number) = (Vec::new(), 0);
     while lines.len() < 300 {
-        match agent_run.runtime.block_on(delays.message()).unwrap().unwrap().told.unwrap() {
-            delays_response::Told::Delays(delays) => {
+        match agent_run.runtime.block_on(delays.message()).unwrap().unwrap().content.unwrap() {
+            delays_response::Content::Delays(delays) => {
                 assert!(
                     delays.number > number
                         && delays.host == "here"
@@ -287,7 +287,7 @@ fn delays_come_one_by_one() {
                 number = delays.number;
                 lines.extend(delays.json_lines.lines().map(str::to_owned));
             }
-            delays_response::Told::Missed(missed) => panic!("{missed:?}"),
+            delays_response::Content::Missed(missed) => panic!("{missed:?}"),
         }
     }
     agent_run.served.window();

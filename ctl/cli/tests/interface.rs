@@ -35,7 +35,7 @@ impl Run {
     fn start(arguments: &str) -> Self {
         let mut command = flowgauge();
         command.arg("run").args(arguments.split_ascii_whitespace()).args([
-            "--read-every",
+            "--sample-every",
             "never",
             "--format",
             "json",
@@ -563,7 +563,7 @@ fn staggered_registers_count_on_an_interface() {
         run.end(Signal::SIGKILL);
         let mut run = flowgauge();
         run.args(
-            "run -i rx --staggered 1m --adopt --read-every never --duration 1ms --format json"
+            "run -i rx --staggered 1m --adopt --sample-every never --duration 1ms --format json"
                 .split(' '),
         );
         let output = run.output().unwrap();

@@ -34,7 +34,7 @@ fn an_interrupt_closes_the_window_of_a_live_run() {
             "memory:unique,rate=10k",
             "--window",
             "1h",
-            "--read-every",
+            "--sample-every",
             "50ms",
             "--format",
             "json",
@@ -54,14 +54,14 @@ fn an_interrupt_closes_the_window_of_a_live_run() {
 }
 
 #[test]
-fn an_interrupt_ends_a_run_without_windows_with_a_last_read() {
+fn an_interrupt_ends_a_run_without_windows_with_a_last_sample() {
     let (_, outcome) = interrupted(&[
         "run",
         "--port",
         "memory:unique,rate=10k",
         "--staggered",
         "1h",
-        "--read-every",
+        "--sample-every",
         "50ms",
         "--format",
         "json",
@@ -84,7 +84,7 @@ fn an_interrupt_closes_the_window_of_a_replay() {
         &file,
         "--window",
         "1h",
-        "--read-every",
+        "--sample-every",
         "1us",
         "--format",
         "json",
@@ -111,7 +111,7 @@ fn an_interrupt_between_two_windows_of_a_replay_loses_no_packet_counted() {
         &file,
         "--window",
         "10us",
-        "--read-every",
+        "--sample-every",
         "never",
         "--format",
         "json",
@@ -128,7 +128,8 @@ fn an_interrupt_between_two_windows_of_a_replay_loses_no_packet_counted() {
 
 #[test]
 fn an_interrupt_ends_the_replay_of_a_pipe_that_has_gone_silent() {
-    let arguments = ["replay", "-", "--window", "1s", "--read-every", "never", "--format", "json"];
+    let arguments =
+        ["replay", "-", "--window", "1s", "--sample-every", "never", "--format", "json"];
     let (stdin, mut pipe) = pipe().unwrap();
     let mut running = Running::start_with(&arguments, stdin);
     pipe.write_all(&pcap(&packets(0..35, SECOND / 10))).unwrap();
@@ -323,7 +324,7 @@ fn a_run_whose_reader_is_gone_says_so() {
             "run",
             "--port",
             "memory:unique,rate=10k",
-            "--read-every",
+            "--sample-every",
             "1ms",
             "--format",
             format,
@@ -349,7 +350,7 @@ fn a_signal_that_comes_twice_is_one() {
                 "memory:unique,rate=10k",
                 "--window",
                 "1h",
-                "--read-every",
+                "--sample-every",
                 "20ms",
                 "--format",
                 "json",
@@ -372,7 +373,7 @@ fn other_signals_do_not_end_a_run() {
         "memory:unique,rate=10k",
         "--window",
         "1h",
-        "--read-every",
+        "--sample-every",
         "20ms",
         "--format",
         "json",
@@ -409,7 +410,7 @@ fn an_interrupt_ends_a_run_that_nobody_reads() {
         "memory:unique,rate=10k",
         "--window",
         "1h",
-        "--read-every",
+        "--sample-every",
         "100us",
         "--format",
         "json",

@@ -62,7 +62,7 @@ fn within(value: &Value, estimate: &str) {
 fn every_measurement_is_in_the_json_with_bounds() {
     let scratch = Scratch::new("everything");
     let options = format!(
-        "{EVERYTHING} --key src --query 10.0.0.1 --query 10.0.0.250 --window 1s --read-every never --truth --top 3 --algorithm space-saving"
+        "{EVERYTHING} --key src --query 10.0.0.1 --query 10.0.0.250 --window 1s --sample-every never --truth --top 3 --algorithm space-saving"
     );
     let records = records(skewed(&scratch), &options);
     let windows = of_kind(&records, "window");
@@ -156,7 +156,7 @@ fn tables_and_csv_show_them() {
     let scratch = Scratch::new("shown");
     let file = skewed(&scratch);
     let options = format!(
-        "{EVERYTHING} --window 1s --read-every never --query 10.0.0.7 --top 2 --truth --key src"
+        "{EVERYTHING} --window 1s --sample-every never --query 10.0.0.7 --top 2 --truth --key src"
     );
     let table = replay(&file, &options).quiet();
     for part in [
@@ -210,7 +210,7 @@ fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
         (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
     let file = scratch.write("flood.pcap", pcap(&trace));
     let outcome =
-        replay(&file, "--alarm --key heavy=dst --window 1s --read-every never --format json");
+        replay(&file, "--alarm --key heavy=dst --window 1s --sample-every never --format json");
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let records = parse(&outcome.stdout);
     let raised: Vec<u64> = of_kind(&records, "window")
@@ -266,7 +266,7 @@ fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
     let generated = run(["generate", profile, "--to", file.to_str().unwrap()]);
     assert_eq!(generated.code, Some(0), "{}", generated.stderr);
     let outcome =
-        replay(&file, "--alarm --key heavy=dst --window 1s --read-every never --format json");
+        replay(&file, "--alarm --key heavy=dst --window 1s --sample-every never --format json");
     let (raised, windows) = watched(&outcome);
     assert_eq!(raised, [45, 46, 47, 48, 49]);
     assert!(
@@ -298,7 +298,7 @@ fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
         .chain((0..90).map(|i| packet(50 * SECOND + i, 0x0b00_0000 + i as u32, 0x0a00_0002)))
         .collect();
     let file = scratch.write("few.pcap", pcap(&few));
-    let outcome = replay(&file, "--alarm --window 1s --read-every never --format json");
+    let outcome = replay(&file, "--alarm --window 1s --sample-every never --format json");
     let (raised, windows) = watched(&outcome);
     assert_eq!(raised, [0_u64; 0]);
     for window in windows {
@@ -327,7 +327,7 @@ fn several_workers_give_the_answer_of_one() {
         let records = records(
             &file,
             &format!(
-                "--measure entropy --key src --window 20s --read-every never --workers {workers}"
+                "--measure entropy --key src --window 20s --sample-every never --workers {workers}"
             ),
         );
         of_kind(&records, "window")

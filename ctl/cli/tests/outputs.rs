@@ -90,7 +90,7 @@ const REQUIRED_OPTIONS: &[&str] = &[
     "--truth",
     "--alarm ",
     "--inner ",
-    "--read-every",
+    "--sample-every",
     "--lateness",
     "--duration",
     "--record",

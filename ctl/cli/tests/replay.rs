@@ -63,7 +63,7 @@ fn json_lines_have_the_fixed_keys_and_every_frame_is_in_one_counter() {
         .map(|(frame, i)| CapturePacket::new(START + i * SECOND, frame))
         .collect();
     let file = scratch.write("mixed.pcap", pcap(&all));
-    let records = records(&file, "--truth --seed 9 --registers 4096 --read-every 1s");
+    let records = records(&file, "--truth --seed 9 --registers 4096 --sample-every 1s");
     let total = total(&records);
     let counters =
         ["packets", "ipv4_packets", "ipv6_packets", "bytes"].map(|key| number(total, key));
@@ -90,7 +90,7 @@ fn json_lines_have_the_fixed_keys_and_every_frame_is_in_one_counter() {
 fn csv_begins_with_the_columns_of_the_thesis() {
     let scratch = Scratch::new("csv");
     let file = trace(&scratch);
-    let text = replay(&file, "--format csv --truth --read-every 1s").quiet();
+    let text = replay(&file, "--format csv --truth --sample-every 1s").quiet();
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().unwrap();
     assert_eq!(header[..4], ["time", "window_id", "ground_truth", "estimate"]);
@@ -98,7 +98,7 @@ fn csv_begins_with_the_columns_of_the_thesis() {
     assert!(rows.iter().all(|row| row.len() == header.len()), "{text}");
     let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
     // The same records as in JSON, without the total, which would be added to the rest.
-    let mut expected = records(&file, "--truth --read-every 1s");
+    let mut expected = records(&file, "--truth --sample-every 1s");
     assert_eq!(expected.pop().unwrap()["record"], "total");
     assert_eq!(rows.len(), expected.len());
     for (row, record) in rows.iter().zip(&expected) {
@@ -115,7 +115,7 @@ fn csv_begins_with_the_columns_of_the_thesis() {
         assert_eq!(row[column("record")], common::text(record, "record"));
         assert_eq!(row[column("packets")].parse::<u64>().unwrap(), number(record, "packets"));
     }
-    let appended = replay(&file, "--format csv --truth --read-every 1s --no-csv-header").quiet();
+    let appended = replay(&file, "--format csv --truth --sample-every 1s --no-csv-header").quiet();
     assert_eq!(Some(appended.as_str()), text.split_once('\n').map(|(_, rows)| rows));
     let without = replay(&file, "--format csv").quiet();
     assert!(without.lines().skip(1).all(|line| line.split(',').nth(2) == Some("")), "{without}");
@@ -125,7 +125,7 @@ fn csv_begins_with_the_columns_of_the_thesis() {
 fn csv_quotes_a_file_name_with_a_comma() {
     let scratch = Scratch::new("quotes");
     let file = scratch.write("a,\"b\".pcap", pcap(&packets(0..3, SECOND)));
-    let text = replay(&file, "--format csv --read-every never").quiet();
+    let text = replay(&file, "--format csv --sample-every never").quiet();
     let quoted = format!(",\"{}\",ingress,false,", file.replace('"', "\"\""));
     assert!(text.lines().nth(1).unwrap().contains(&quoted), "{text}");
 }
@@ -154,7 +154,7 @@ fn the_table_is_for_people_and_ends_with_a_summary() {
 #[test]
 fn windows_end_at_multiples_of_their_length_and_the_last_is_incomplete() {
     let scratch = Scratch::new("windows");
-    let records = records(trace(&scratch), "--window 10s --truth --read-every 1s");
+    let records = records(trace(&scratch), "--window 10s --truth --sample-every 1s");
     let windows: Vec<[u64; 4]> = of_kind(&records, "window")
         .iter()
         .map(|window| ["window", "start_ns", "end_ns", "packets"].map(|key| number(window, key)))
@@ -186,7 +186,7 @@ fn windows_end_at_multiples_of_their_length_and_the_last_is_incomplete() {
 #[test]
 fn a_trace_that_fills_its_windows_has_no_stub() {
     let scratch = Scratch::new("full");
-    let records = records(trace(&scratch), "--window 10s --duration 20s --read-every never");
+    let records = records(trace(&scratch), "--window 10s --duration 20s --sample-every never");
     assert_eq!(of_kind(&records, "window").len(), 2);
     assert_eq!(number(total(&records), "packets"), 2000);
 }
@@ -196,13 +196,13 @@ fn truth_is_only_there_when_asked_for_and_follows_the_key() {
     let scratch = Scratch::new("truth");
     let file = long_trace(&scratch);
     assert!(
-        records(&file, "--read-every never")
+        records(&file, "--sample-every never")
             .iter()
             .all(|record| record["cardinality"].get("truth").is_none())
     );
     for (key, truth) in [("src", 3960), ("dst", 1), ("src-dst", 3960), ("five-tuple", 3960)] {
         let records =
-            records(&file, &format!("--truth --read-every never --window 1h --key {key}"));
+            records(&file, &format!("--truth --sample-every never --window 1h --key {key}"));
         let total = total(&records);
         assert_eq!(
             (cardinality(total, "truth"), cardinality(total, "key")),
@@ -221,7 +221,7 @@ fn every_estimator_and_hash_names_itself() {
         for hash in ["tabulated", "crc32"] {
             let records = records(
                 &file,
-                &format!("--estimator {estimator} --hash {hash} --read-every never"),
+                &format!("--estimator {estimator} --hash {hash} --sample-every never"),
             );
             assert!(records.iter().all(|record| cardinality(record, "estimator") == estimator));
             assert!(records.iter().all(|record| cardinality(record, "hash")["mode"] == hash));
@@ -234,7 +234,7 @@ fn replays_repeat_to_the_byte_with_any_number_of_workers() {
     let scratch = Scratch::new("repeat");
     let file = long_trace(&scratch);
     for options in
-        ["--truth --window 3s --read-every 100ms", "--truth --staggered 2s --read-every 200ms"]
+        ["--truth --window 3s --sample-every 100ms", "--truth --staggered 2s --sample-every 200ms"]
     {
         for format in ["json", "csv", "table"] {
             let options = format!("{options} --format {format}");
@@ -249,14 +249,14 @@ fn replays_repeat_to_the_byte_with_any_number_of_workers() {
             }
         }
     }
-    let other_seed = replay(&file, "--format json --read-every never --seed 2").quiet();
-    assert_ne!(other_seed, replay(&file, "--format json --read-every never").quiet());
+    let other_seed = replay(&file, "--format json --sample-every never --seed 2").quiet();
+    assert_ne!(other_seed, replay(&file, "--format json --sample-every never").quiet());
 }
 
 #[test]
 fn staggered_registers_have_no_windows() {
     let scratch = Scratch::new("staggered");
-    let records = records(trace(&scratch), "--staggered 2s --truth --read-every 500ms");
+    let records = records(trace(&scratch), "--staggered 2s --truth --sample-every 500ms");
     assert!(of_kind(&records, "window").is_empty());
     let samples = of_kind(&records, "sample");
     // And one at the end.
@@ -326,7 +326,7 @@ fn record_notes_every_exchange_with_the_dataplane() {
     let scratch = Scratch::new("record");
     let file = trace(&scratch);
     let log = scratch.path("log.jsonl");
-    let options = format!("--format json --read-every 1s --record {}", log.display());
+    let options = format!("--format json --sample-every 1s --record {}", log.display());
     let records = parse(&replay(&file, &options).quiet());
     let written = fs::read_to_string(&log).unwrap();
     let calls: Vec<Value> =
@@ -366,7 +366,7 @@ fn a_configuration_file_holds_options_and_the_command_line_goes_before_it() {
          format = \"json\"\n",
     );
     let configured = replay(&file, &format!("--config {config}")).quiet();
-    let spelt_out = "--window 5s --read-every never --duration 20s --measure cardinality --key dst --hash crc32 --registers 1024 \
+    let spelt_out = "--window 5s --sample-every never --duration 20s --measure cardinality --key dst --hash crc32 --registers 1024 \
                      --estimator flajolet --truth --seed 3 --workers 2 --format json";
     assert_eq!(configured, replay(&file, spelt_out).quiet());
     let records = parse(&configured);
@@ -426,7 +426,7 @@ fn there_are_no_reads_unless_they_are_asked_for() {
     let file = trace(&scratch);
     let samples = |options: &str| of_kind(&records(&file, options), "sample").len();
     assert_eq!([samples(""), samples("--window 1m")], [0, 0]);
-    assert!(samples("--read-every 1s") > 10 && samples("--staggered 2s") > 10);
+    assert!(samples("--sample-every 1s") > 10 && samples("--staggered 2s") > 10);
 }
 
 #[test]
@@ -699,7 +699,7 @@ fn capture_drops_of_pcapng_are_reported() {
     let interface = InterfaceOptions { drops: Some(17), ..InterfaceOptions::default() };
     let options = PcapNgOptions { interfaces: vec![interface], ..PcapNgOptions::default() };
     let file = scratch.write("drops.pcapng", build::pcapng(&options, &packets(0..50, SECOND)));
-    let records = records(&file, "--read-every never");
+    let records = records(&file, "--sample-every never");
     assert_eq!(total(&records)["drops"], serde_json::json!({"capture": 17}));
     let dropped: u64 = of_kind(&records, "window")
         .iter()
@@ -715,7 +715,7 @@ fn silence_is_one_record_whatever_its_length() {
     let mut all = packets(0..60, SECOND);
     all[30..].iter_mut().for_each(|packet| packet.timestamp += years);
     let file = scratch.write("gap.pcap", pcap(&all));
-    for reads in ["", "--read-every 1s", "--read-every 1us"] {
+    for reads in ["", "--sample-every 1s", "--sample-every 1us"] {
         let records = records(&file, &format!("--window 10s {reads}"));
         let windows: Vec<[u64; 3]> = of_kind(&records, "window")
             .iter()
@@ -749,7 +749,7 @@ fn silence_is_one_record_whatever_its_length() {
     let silence = csv.lines().find(|line| line.contains(",silence,")).unwrap();
     assert!(silence.contains(",3,") && silence.contains(",94608002,"), "{silence}");
     // Without windows there are samples to skip.
-    let records = records(&file, "--staggered 10s --read-every 1s");
+    let records = records(&file, "--staggered 10s --sample-every 1s");
     // One between two packets, unless the process has none there; over years there is certainly
     // one, and one at the end.
     let reads = of_kind(&records, "sample").len() as u64;
@@ -803,7 +803,7 @@ fn a_run_that_is_to_end_in_a_silence_ends_there() {
 fn a_window_of_years_needs_no_reads() {
     let scratch = Scratch::new("years");
     let file = scratch.write("years.pcap", pcap(&packets(0..847, 4 * 365 * 86_400 * SECOND / 847)));
-    for (options, most) in [("", 0), ("--read-every 1s", 847)] {
+    for (options, most) in [("", 0), ("--sample-every 1s", 847)] {
         let records = records(&file, &format!("--window 100y {options}"));
         assert_eq!(
             (of_kind(&records, "window").len(), number(total(&records), "packets")),
@@ -821,7 +821,7 @@ fn packets_out_of_order_are_in_the_windows_of_their_times() {
     let late = |packet: &CapturePacket| (packet.timestamp / (SECOND / 100)).is_multiple_of(7);
     all.sort_by_key(|packet| packet.timestamp + if late(packet) { SECOND / 2 } else { 0 });
     let file = scratch.write("order.pcap", pcap(&all));
-    for lateness in ["--lateness 100ms", "", "--lateness 1s", "--lateness 1s --read-every 50ms"] {
+    for lateness in ["--lateness 100ms", "", "--lateness 1s", "--lateness 1s --sample-every 50ms"] {
         let records = records(&file, &format!("--window 1s --truth {lateness}"));
         let windows: Vec<u64> =
             of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
@@ -906,7 +906,7 @@ fn a_timestamp_at_the_end_of_the_clock_does_not_make_windows_for_ever() {
     let block = file.len() - (32 + all[30].frame.len().next_multiple_of(4));
     file[block + 12..block + 20].fill(0xff);
     let file = scratch.write("end.pcapng", file);
-    for options in ["--read-every never", "--read-every 1s", "--staggered 5s"] {
+    for options in ["--sample-every never", "--sample-every 1s", "--staggered 5s"] {
         let outcome = replay(&file, &format!("--format json {options}"));
         let records = parse(&outcome.stdout);
         assert!(records.len() < 120, "{options}: {} records", records.len());
@@ -1123,7 +1123,7 @@ fn a_step_shows_where_a_chunk_lies_within_one() {
     let packets: Vec<CapturePacket> = packets.collect();
     let file = scratch.write("busy.pcap", pcap(&packets));
     assert_eq!(
-        total(&records(&file, &format!("{ROUND_TRIPS} --window 1m --read-every never")))["delay"]
+        total(&records(&file, &format!("{ROUND_TRIPS} --window 1m --sample-every never")))["delay"]
             [0]["resolution_ns"],
         10_000_000
     );

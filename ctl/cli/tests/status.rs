@@ -39,8 +39,15 @@ impl SocketDirectory {
 
     /// Starts an endless run and waits for its first sample.
     fn run(&self, arguments: &[&str]) -> Running {
-        let mut command =
-            self.command(&["run", "--window", "200ms", "--read-every", "50ms", "--format", "json"]);
+        let mut command = self.command(&[
+            "run",
+            "--window",
+            "200ms",
+            "--sample-every",
+            "50ms",
+            "--format",
+            "json",
+        ]);
         let mut running = Running::of(command.args(arguments));
         assert!(!running.line().is_empty());
         self.status(&["--wait"]).quiet();
@@ -210,7 +217,7 @@ fn a_run_without_windows_is_found_by_its_reads() {
         "memory:unique,rate=10k",
         "--staggered",
         "1s",
-        "--read-every",
+        "--sample-every",
         "50ms",
     ]);
     let mut running = Running::of(command.args(["--format", "json"]));
@@ -221,7 +228,7 @@ fn a_run_without_windows_is_found_by_its_reads() {
         })
     });
     assert_eq!((&runs[0]["window_ns"], &runs[0]["last_window"]), (&Value::Null, &Value::Null));
-    assert!(number(&runs[0]["last_read"], "packets") > 0);
+    assert!(number(&runs[0]["last_sample"], "packets") > 0);
     running.interrupt();
     running.outcome().live();
 }
@@ -467,7 +474,7 @@ fn runs_of_other_users_are_not_asked() {
         "run",
         "--port",
         "memory:unique,rate=10k",
-        "--read-every",
+        "--sample-every",
         "50ms",
         "--format",
         "json",

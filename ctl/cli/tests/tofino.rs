@@ -142,7 +142,7 @@ fn counted(windows: &[Value]) -> u64 {
 #[test]
 fn two_hundred_windows_hold_every_packet_once() {
     let lab = Arc::new(Lab::new());
-    let mut command = lab.start("--window 50ms --read-every 150ms");
+    let mut command = lab.start("--window 50ms --sample-every 150ms");
     let mut windows = vec![window(&mut command)];
     let stop = Arc::new(AtomicBool::new(false));
     let sender = thread::spawn({
@@ -194,7 +194,7 @@ fn two_hundred_windows_hold_every_packet_once() {
 #[test]
 fn the_ledger_of_a_switch_balances_whatever_its_ports_lose() {
     let lab = Lab::new();
-    let mut command = lab.start("--window 150ms --read-every never");
+    let mut command = lab.start("--window 150ms --sample-every never");
     let mut windows = vec![window(&mut command)];
     lab.send(1000);
     {
@@ -298,7 +298,7 @@ fn a_switch_and_servers_are_in_one_union() {
 #[test]
 fn a_switch_started_anew_is_a_gap_and_never_a_wrong_number() {
     let mut lab = Lab::new();
-    let mut command = lab.start("--window 50ms --read-every never");
+    let mut command = lab.start("--window 50ms --sample-every never");
     let mut windows = vec![window(&mut command)];
     lab.send(500);
     windows_until(&mut command, &mut windows, 500);
@@ -336,7 +336,7 @@ fn total_of(records: &[Value]) -> &Value {
 #[test]
 fn lost_connections_and_damaged_answers_lose_nothing() {
     let lab = Lab::new();
-    let mut command = lab.start("--window 50ms --read-every 60ms");
+    let mut command = lab.start("--window 50ms --sample-every 60ms");
     let mut windows = vec![window(&mut command)];
     let mut round = 0_u64;
     lab.tampering.reads(move |_, answer| {
@@ -409,7 +409,7 @@ fn delays_of_groups_come_one_by_one_and_in_windows() {
     let groups = scratch.write("groups.txt", "near 10.0.0.0/8\n");
     let samples = scratch.path("samples.jsonl").display().to_string();
     let options = format!(
-        "--measure cardinality,delay --delay icmp --delay-groups {groups} --delay-local 10.1.0.0/16 --delay-samples {samples} --delay-admit auto --window 100ms --read-every 250ms"
+        "--measure cardinality,delay --delay icmp --delay-groups {groups} --delay-local 10.1.0.0/16 --delay-samples {samples} --delay-admit auto --window 100ms --sample-every 250ms"
     );
     let mut command = lab.start(&options);
     let (client, near, far) = ([10, 1, 0, 1], [10, 2, 0, 1], [198, 18, 0, 1]);
@@ -496,7 +496,7 @@ fn staggered_registers_count_and_forget() {
             outcome.stderr
         );
     }
-    let mut command = lab.start("--staggered 0.536870912s --read-every 20ms");
+    let mut command = lab.start("--staggered 0.536870912s --sample-every 20ms");
     let mut estimate = || loop {
         let record: Value = serde_json::from_str(&command.line()).unwrap();
         check(&record);
@@ -624,7 +624,7 @@ fn the_status_tells_whether_the_switch_is_there() {
         }
         thread::yield_now();
     };
-    let mut command = lab.start_as(&mut with(flowgauge()), "--window 50ms --read-every never");
+    let mut command = lab.start_as(&mut with(flowgauge()), "--window 50ms --sample-every never");
     window(&mut command);
     let (code, run) = status(true);
     assert_eq!((code, &run["problems"]), (Some(0), &serde_json::json!([])));
@@ -649,7 +649,7 @@ fn the_status_tells_whether_the_switch_is_there() {
 #[test]
 fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
     let lab = Lab::new();
-    let mut command = lab.start("--window 100ms --read-every never --deadline 1s");
+    let mut command = lab.start("--window 100ms --sample-every never --deadline 1s");
     let mut windows = vec![window(&mut command)];
     lab.proxy.slow_down(Duration::from_millis(3));
     while windows.len() < 4 {
@@ -706,7 +706,7 @@ fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
 #[test]
 fn a_half_open_connection_is_taken_over_by_its_own_run_and_told_to_others() {
     let lab = Lab::new();
-    let options = "--window 50ms --read-every never";
+    let options = "--window 50ms --sample-every never";
     let mut command = lab.start(options);
     let mut windows = vec![window(&mut command)];
     for _ in 0..3 {
@@ -757,7 +757,7 @@ fn a_half_open_connection_is_taken_over_by_its_own_run_and_told_to_others() {
 #[test]
 fn a_port_that_is_there_otherwise_and_a_certificate_that_is_none_are_told() {
     let lab = Lab::new();
-    let options = "--window 50ms --read-every never --switch-port 0:100g:rs";
+    let options = "--window 50ms --sample-every never --switch-port 0:100g:rs";
     let mut command = lab.start(options);
     window(&mut command);
     command.interrupt();
@@ -874,13 +874,13 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
         // Counters are synced twice.
         assert!(number(&times, "sample_ns") >= 3_000_000 * (measured as u64 + 1), "{times}");
         assert!(
-            number(&times, "shortest_read_every_ns") >= 2 * number(&times, "sample_ns"),
+            number(&times, "shortest_sample_every_ns") >= 2 * number(&times, "sample_ns"),
             "{times}"
         );
         assert_eq!(held(), before, "registers that last are not touched");
         let text = measure("table");
         assert!(
-            text.contains("\na sample takes up to ") && text.contains("; --read-every "),
+            text.contains("\na sample takes up to ") && text.contains("; --sample-every "),
             "{text}"
         );
         assert_eq!(text.contains("a rotation takes up to"), measured == 4, "{text}");
@@ -905,7 +905,7 @@ fn a_flood_is_told_before_its_window_ends() {
     let own = own.map(|(name, value)| (&*format!("FLOWGAUGE_ENTROPY_{name}").leak(), value));
     let definitions = own.into_iter().chain([("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_HEAVY", 1)]);
     let lab = Lab::of(switch_with(&definitions.collect::<Vec<_>>()));
-    let mut command = lab.start("--alarm --window 150ms --read-every never");
+    let mut command = lab.start("--alarm --window 150ms --sample-every never");
     let send = |datagrams: &mut dyn Iterator<Item = (u32, u32)>| {
         let mut entrance = lab.switch.enter();
         for (src, dst) in datagrams {
@@ -979,7 +979,7 @@ fn a_program_without_alarms_says_how_to_have_them() {
         ("FLOWGAUGE_HEAVY", 1),
     ];
     let lab = Lab::of(switch_with(&definitions));
-    let mut command = lab.start("--alarm --window 50ms --read-every never");
+    let mut command = lab.start("--alarm --window 50ms --sample-every never");
     lab.send(1000);
     window(&mut command);
     window(&mut command);

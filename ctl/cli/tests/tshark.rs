@@ -175,7 +175,7 @@ fn by_tshark(file: &Path) -> Option<Counted> {
 fn by_flowgauge(file: &Path) -> Counted {
     let keys = [("src", 1), ("dst", 1), ("src-dst", 3), ("five-tuple", 1)];
     let [counted, by_destination, by_pair, by_tuple] = keys.map(|(key, workers)| {
-        let options = format!("--truth --window 100days --read-every never --format json --key {key} --workers {workers}");
+        let options = format!("--truth --window 100days --sample-every never --format json --key {key} --workers {workers}");
         // Damage is not tested here: both programs read up to it.
         let outcome = replay(file, &options);
         let records = parse(&outcome.stdout);

@@ -30,8 +30,8 @@ fn options_that_make_no_sense_are_refused_with_advice() {
         ("--window 100y1us", "at most 100 years"),
         ("--window 99999999999999999999999y", "500ms, 10s or 2m"),
         ("--window", "value is required"),
-        ("--read-every -1s", "or never"),
-        ("--read-every 0s", "at least 1us"),
+        ("--sample-every -1s", "or never"),
+        ("--sample-every 0s", "at least 1us"),
         ("--registers 2000", "power of two from 16 to 65536"),
         ("--registers 0", "power of two from 16 to 65536"),
         ("--registers 131072", "power of two from 16 to 65536"),
@@ -224,7 +224,7 @@ fn short_help_has_the_options_that_are_used_and_long_help_has_all() {
 fn shells_and_manual_pages_know_every_command_and_option() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run(["completions", shell]).quiet();
-        for word in ["replay", "xdp-mode", "read-every", "line-rate"] {
+        for word in ["replay", "xdp-mode", "sample-every", "line-rate"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }

@@ -289,13 +289,13 @@ impl Sink for Metrics {
         let labels = || self.source.iter().map(|source| ("source", source.to_string())).collect();
         let mut state = self.state();
         state.reach("windows_total", "windows that were closed", labels(), summary.windows);
-        state.reach("reads_total", "reads of windows that are open", labels(), summary.samples);
-        state.reach("late_reads_total", "reads that were late", labels(), summary.late_reads);
+        state.reach("samples_total", "samples of open windows", labels(), summary.samples);
+        state.reach("late_samples_total", "samples that were late", labels(), summary.late_samples);
         state.reach(
-            "missed_reads_total",
-            "reads that were given up",
+            "missed_samples_total",
+            "samples that were given up",
             labels(),
-            summary.missed_reads,
+            summary.missed_samples,
         );
         state.reach(
             "late_windows_total",

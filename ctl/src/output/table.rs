@@ -187,7 +187,7 @@ impl<'w> Table<'w> {
                 RecordKind::Sample
                 | RecordKind::Silence
                 | RecordKind::Total
-                | RecordKind::Union => "read".to_owned(),
+                | RecordKind::Union => "sample".to_owned(),
             },
             TableColumn::Place => {
                 let place = if record.part { place(record) } else { "all".to_owned() };
@@ -242,7 +242,7 @@ impl<'w> Table<'w> {
             }
             below.styled(AnsiColor::Red.on_default(), &phrases);
         }
-        if let Some(imbalance) = record.ledger.and_then(|ledger| ledger.told()) {
+        if let Some(imbalance) = record.ledger.and_then(|ledger| ledger.imbalance()) {
             below.styled(AnsiColor::Red.on_default(), &[imbalance]);
         }
         for alert in record.alerts.iter().filter(|alert| alert.firing) {

@@ -235,12 +235,12 @@ impl Agent for AgentService {
             )));
         }
         Ok(self.follow(kept, from, |piece| {
-            use proto::windows_response::Told;
+            use proto::windows_response::Content;
             let message = match piece {
-                StreamElement::Item(record) => Told::Record(record),
-                StreamElement::Missed(missed) => Told::Missed(missed),
+                StreamElement::Item(record) => Content::Record(record),
+                StreamElement::Missed(missed) => Content::Missed(missed),
             };
-            proto::WindowsResponse { told: Some(message) }
+            proto::WindowsResponse { content: Some(message) }
         }))
     }
 
@@ -250,12 +250,12 @@ impl Agent for AgentService {
     ) -> Result<Response<Self::SamplesStream>, Status> {
         let kept = &self.state.feed.samples;
         Ok(self.follow(kept, kept.next(), |piece| {
-            use proto::samples_response::Told;
+            use proto::samples_response::Content;
             let message = match piece {
-                StreamElement::Item(record) => Told::Record(record),
-                StreamElement::Missed(missed) => Told::Missed(missed),
+                StreamElement::Item(record) => Content::Record(record),
+                StreamElement::Missed(missed) => Content::Missed(missed),
             };
-            proto::SamplesResponse { told: Some(message) }
+            proto::SamplesResponse { content: Some(message) }
         }))
     }
 
@@ -270,12 +270,12 @@ impl Agent for AgentService {
         }
         let kept = &self.state.feed.delay_samples;
         Ok(self.follow(kept, kept.next(), |piece| {
-            use proto::delays_response::Told;
+            use proto::delays_response::Content;
             let message = match piece {
-                StreamElement::Item(delays) => Told::Delays(delays),
-                StreamElement::Missed(missed) => Told::Missed(missed),
+                StreamElement::Item(delays) => Content::Delays(delays),
+                StreamElement::Missed(missed) => Content::Missed(missed),
             };
-            proto::DelaysResponse { told: Some(message) }
+            proto::DelaysResponse { content: Some(message) }
         }))
     }
 

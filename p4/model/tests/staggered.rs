@@ -351,7 +351,7 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
         let is_expected = |warning: &String| {
             let expected = |seconds| {
                 format!(
-                    "registers were not read for {seconds}s, and nobody knows of which round they are: they begin anew"
+                    "registers were not read for {seconds}s, so their slots are ambiguous; they were cleared and count from now on"
                 )
             };
             seconds.clone().any(|seconds| warning.ends_with(&expected(seconds)))

@@ -135,7 +135,7 @@ mod tests {
     fn intervals_and_estimation_change_and_what_is_counted_stays() {
         for (before, after) in [
             ("", "window = '3s'"),
-            ("read-every = '1s'", "read-every = 'never'"),
+            ("sample-every = '1s'", "sample-every = 'never'"),
             ("", "duration = '1h'"),
             ("align = true", "align = false"),
             ("", "query = '10.0.0.1'"),

@@ -13,7 +13,7 @@ use crate::config::GivenOption;
 use crate::error::CommandFailure;
 use crate::run_config::{KeySource, RunConfig, Source, Traffic};
 use crate::terminal;
-use crate::value::{self, Cpus, Lateness, PortSpec, ReadEvery};
+use crate::value::{self, Cpus, Lateness, PortSpec, SampleEvery};
 use clap::{Args, Command};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, parse};
@@ -68,8 +68,8 @@ pub(crate) struct Options {
     ///
     /// Samples show a window while it is open, at random (Poisson) times. A sample is skipped if no
     /// packet arrived since the one before.
-    #[arg(long, value_name = "TIME", value_parser = value::read_every, allow_hyphen_values = true, help_heading = "Time")]
-    pub(crate) read_every: Option<ReadEvery>,
+    #[arg(long, alias = "read-every", value_name = "TIME", value_parser = value::sample_every, allow_hyphen_values = true, help_heading = "Time")]
+    pub(crate) sample_every: Option<SampleEvery>,
 
     /// Maximum delay of a packet behind others of a capture [default: 100ms]
     ///
@@ -281,12 +281,12 @@ impl Options {
     /// Returns the mean time between samples. By default there are samples only in a table of long
     /// windows on a terminal, whose first line would take long, and with staggered registers, which
     /// have no windows.
-    fn read_every(&self, traffic: &Traffic) -> Option<Duration> {
+    fn sample_every(&self, traffic: &Traffic) -> Option<Duration> {
         let is_table = self.outputs.format.unwrap_or_default() == Format::Table;
         let is_long = self.window() > MAX_WINDOW_WITHOUT_SAMPLES;
         let by_default = self.staggered.is_some()
             || (traffic.is_live && terminal::is_watched() && is_table && is_long);
-        self.read_every.unwrap_or(ReadEvery(by_default.then_some(DEFAULT_SAMPLE_INTERVAL))).0
+        self.sample_every.unwrap_or(SampleEvery(by_default.then_some(DEFAULT_SAMPLE_INTERVAL))).0
     }
 
     fn window(&self) -> Duration {
@@ -362,7 +362,7 @@ impl Options {
         Plan {
             intervals: Intervals {
                 window: Some(self.window()),
-                read_every: self.read_every(traffic),
+                sample_every: self.sample_every(traffic),
                 duration: self.duration,
                 // Live windows are aligned, so that those of several machines cover the same times.
                 align: self.align.unwrap_or(traffic.is_live),

@@ -238,8 +238,8 @@ fn merged(sources: Vec<StatusReport>) -> StatusReport {
             .for_each(|(cause, packets)| *run.drops.entry(cause.clone()).or_default() += packets);
         run.windows += source.windows;
         run.samples += source.samples;
-        run.late_reads += source.late_reads;
-        run.missed_reads += source.missed_reads;
+        run.late_samples += source.late_samples;
+        run.missed_samples += source.missed_samples;
         run.late_rotations += source.late_rotations;
         run.retries += source.retries;
         run.alarms += source.alarms;
@@ -263,7 +263,8 @@ impl Sink for Publisher {
         report.dataplane = status;
         (report.windows, report.samples, report.alarms) =
             (summary.windows, summary.samples, summary.alarms);
-        (report.late_reads, report.missed_reads) = (summary.late_reads, summary.missed_reads);
+        (report.late_samples, report.missed_samples) =
+            (summary.late_samples, summary.missed_samples);
         (report.late_rotations, report.retries) = (summary.late_rotations, summary.retries);
         // On systems without thread ids, workers are assumed to poll.
         let polls = |worker: &WorkerStatus| worker.thread != 0 || !cfg!(target_os = "linux");
@@ -325,7 +326,7 @@ impl SourceState {
                 (report.last_window, self.window) = (Some(latest), Instant::now());
                 report.figures = serde_json::to_value(record.figures()).unwrap_or_default();
             }
-            RecordKind::Sample => (report.last_read, self.read) = (Some(latest), Instant::now()),
+            RecordKind::Sample => (report.last_sample, self.read) = (Some(latest), Instant::now()),
             RecordKind::Silence | RecordKind::Total | RecordKind::Union => {}
         }
     }
@@ -344,7 +345,7 @@ impl SourceState {
             problems: stalled.iter().cloned().chain(self.problems(now)).collect(),
             stalled: stalled.into_iter().collect(),
             last_window: aged(&self.report.last_window, self.window),
-            last_read: aged(&self.report.last_read, self.read),
+            last_sample: aged(&self.report.last_sample, self.read),
             last_warning: warning::last(),
             ..self.report.clone()
         }
@@ -418,7 +419,7 @@ impl From<&Record> for Latest {
                 low,
                 high,
             }),
-            alarm: record.reports.alarm.as_ref().and_then(Alarm::told),
+            alarm: record.reports.alarm.as_ref().and_then(Alarm::judgement),
         }
     }
 }

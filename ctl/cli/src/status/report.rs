@@ -48,13 +48,16 @@ pub(super) struct StatusReport {
     pub(super) ledger: Option<Ledger>,
     pub(super) windows: u64,
     pub(super) samples: u64,
-    pub(super) late_reads: u64,
-    pub(super) missed_reads: u64,
+    #[serde(alias = "late_reads")]
+    pub(super) late_samples: u64,
+    #[serde(alias = "missed_reads")]
+    pub(super) missed_samples: u64,
     pub(super) late_rotations: u64,
     pub(super) retries: u64,
     pub(super) alarms: u64,
     pub(super) last_window: Option<Latest>,
-    pub(super) last_read: Option<Latest>,
+    #[serde(alias = "last_read")]
+    pub(super) last_sample: Option<Latest>,
     /// Figures of the last window.
     pub(super) figures: serde_json::Value,
     pub(super) last_warning: Option<Warning>,

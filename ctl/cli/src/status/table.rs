@@ -94,13 +94,18 @@ fn source(out: &mut impl Write, report: &StatusReport, kernel: &Kernel) -> io::R
             ),
         )?;
     }
-    let is_news = |read: &&Latest| {
-        report.last_window.as_ref().is_none_or(|window| read.end_ns > window.end_ns)
+    let is_news = |sample: &&Latest| {
+        report.last_window.as_ref().is_none_or(|window| sample.end_ns > window.end_ns)
     };
-    if let Some(read) = report.last_read.as_ref().filter(is_news) {
+    if let Some(sample) = report.last_sample.as_ref().filter(is_news) {
         line(
             "sample",
-            &format!("{} ago, in window {}: {}", time(read.age_ns), read.window, latest(read)),
+            &format!(
+                "{} ago, in window {}: {}",
+                time(sample.age_ns),
+                sample.window,
+                latest(sample)
+            ),
         )?;
     }
     let packets = counted(report.packets, "packet");
@@ -203,8 +208,8 @@ fn trouble(report: &StatusReport) -> Option<String> {
     let troubles = [
         (report.alarms, "window", "raised the alarm"),
         (report.late_rotations, "window", "closed late"),
-        (report.missed_reads, "sample", "missed"),
-        (report.late_reads, "sample", "more than 1 ms late"),
+        (report.missed_samples, "sample", "missed"),
+        (report.late_samples, "sample", "more than 1 ms late"),
         (report.retries, "call", "of the dataplane retried"),
     ];
     let occurred = troubles.into_iter().filter(|(count, ..)| *count > 0);
@@ -386,8 +391,8 @@ mod tests {
             packets: 1_148_000_000,
             drops,
             windows: 42,
-            late_reads: 2,
-            last_read: Some(Latest { end_ns: 409 * SECOND, ..window.clone() }),
+            late_samples: 2,
+            last_sample: Some(Latest { end_ns: 409 * SECOND, ..window.clone() }),
             last_window: Some(window),
             last_warning: Some(Warning { age_ns: 75 * SECOND, text: "eth1 is down".to_owned() }),
             dataplane,

@@ -52,13 +52,13 @@ pub struct WindowsRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WindowsResponse {
-    #[prost(oneof = "windows_response::Told", tags = "1, 2")]
-    pub told: ::core::option::Option<windows_response::Told>,
+    #[prost(oneof = "windows_response::Content", tags = "1, 2")]
+    pub content: ::core::option::Option<windows_response::Content>,
 }
 /// Nested message and enum types in `WindowsResponse`.
 pub mod windows_response {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum Told {
+    pub enum Content {
         #[prost(message, tag = "1")]
         Record(super::Record),
         #[prost(message, tag = "2")]
@@ -69,13 +69,13 @@ pub mod windows_response {
 pub struct SamplesRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SamplesResponse {
-    #[prost(oneof = "samples_response::Told", tags = "1, 2")]
-    pub told: ::core::option::Option<samples_response::Told>,
+    #[prost(oneof = "samples_response::Content", tags = "1, 2")]
+    pub content: ::core::option::Option<samples_response::Content>,
 }
 /// Nested message and enum types in `SamplesResponse`.
 pub mod samples_response {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum Told {
+    pub enum Content {
         #[prost(message, tag = "1")]
         Record(super::Record),
         #[prost(message, tag = "2")]
@@ -102,13 +102,13 @@ pub struct Delays {
 pub struct DelaysRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DelaysResponse {
-    #[prost(oneof = "delays_response::Told", tags = "1, 2")]
-    pub told: ::core::option::Option<delays_response::Told>,
+    #[prost(oneof = "delays_response::Content", tags = "1, 2")]
+    pub content: ::core::option::Option<delays_response::Content>,
 }
 /// Nested message and enum types in `DelaysResponse`.
 pub mod delays_response {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum Told {
+    pub enum Content {
         #[prost(message, tag = "1")]
         Delays(super::Delays),
         /// Number of missed batches.
@@ -275,7 +275,7 @@ pub mod agent_client {
                 .insert(GrpcMethod::new("flowgauge.v1.Agent", "Windows"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Returns samples of open windows (--read-every).
+        /// Returns samples of open windows (--sample-every).
         pub async fn samples(
             &mut self,
             request: impl tonic::IntoRequest<super::SamplesRequest>,
@@ -402,7 +402,7 @@ pub mod agent_server {
             >
             + std::marker::Send
             + 'static;
-        /// Returns samples of open windows (--read-every).
+        /// Returns samples of open windows (--sample-every).
         async fn samples(
             &self,
             request: tonic::Request<super::SamplesRequest>,

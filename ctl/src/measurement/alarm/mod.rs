@@ -40,7 +40,7 @@ impl Alarm {
 
     /// Returns [`raised`](Self::raised) for a judged window; `None` for others.
     #[must_use]
-    pub fn told(&self) -> Option<bool> {
+    pub fn judgement(&self) -> Option<bool> {
         self.verdict.judged().then(|| self.raised())
     }
 }
@@ -88,7 +88,7 @@ impl Watch {
         let alarm = Alarm { verdict, usual, least };
         self.warn_of_small_windows(packets, &alarm);
         let goes_on = self.attack;
-        match (alarm.told(), &mut self.attack) {
+        match (alarm.judgement(), &mut self.attack) {
             (Some(true), Some((_, windows))) => *windows += 1,
             (Some(true), attack) => *attack = Some((window, 1)),
             (Some(false), attack) => {
@@ -213,7 +213,7 @@ impl Measurement for Alarm {
         if let Some(both) = report.and_then(|it| it.usual) {
             to.field("usual", usual(both));
         }
-        let raised = report.and_then(Alarm::told);
+        let raised = report.and_then(Alarm::judgement);
         to.column(raised).csv(52, "alarm").lake("alarm");
         if let Some(raised) = raised {
             to.state("alarm", "alarm: entropies are far off what is usual", &[], raised);

@@ -35,7 +35,7 @@ const IN_INTEGERS: &str = "in_integers";
 const PACKETS: &str = "packets";
 const PARTS_OF_SUM: [&str; 3] = [PACKETS, "fraction", "whole"];
 const RESULT: &str = "result";
-const RESULT_FIELDS: [&str; 2] = ["entropy", "told"];
+const RESULT_FIELDS: [&str; 2] = ["entropy", "reported"];
 /// Parameters of programs that also watch it.
 const LOWEST: &str = "lowest";
 const HIGHEST: &str = "highest";

@@ -102,7 +102,7 @@ impl Switch {
             self.with(begin).await?;
             self.staggered.iter_mut().for_each(Staggered::restart);
             self.warn(format!(
-                "registers were not read for {elapsed:.0?}, and nobody knows of which round they are: they begin anew"
+                "registers were not read for {elapsed:.0?}, so their slots are ambiguous; they were cleared and count from now on"
             ));
         }
         let read = async |session: &mut Session, program: &Program| {
