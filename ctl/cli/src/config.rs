@@ -242,7 +242,7 @@ fn environment(
             let name = variable(name);
             value(&name).filter(|text| !text.is_empty()).map(|text| (name, text))
         };
-        let Some((name, text)) = names(option).find_map(is_set) else { continue };
+        let Some((name, text)) = option_names(option).find_map(is_set) else { continue };
         let texts =
             if is_list(option) { text.split(',').map(str::to_owned).collect() } else { vec![text] };
         let matches = keys
@@ -260,7 +260,7 @@ fn environment(
 
 /// Rejects variables that start with the prefix and set no option, which are probably mistyped.
 fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(), CommandFailure> {
-    let options: Vec<String> = keys.iter().flat_map(names).map(variable).collect();
+    let options: Vec<String> = keys.iter().flat_map(option_names).map(variable).collect();
     let is_known =
         |name: &String| options.contains(name) || OTHER_VARIABLES.contains(&name.as_str());
     let Some(name) = names.filter(|name| name.starts_with(VARIABLE)).find(|name| !is_known(name))
@@ -411,7 +411,8 @@ impl Reader<'_> {
         entries.sort_by_key(|(key, _)| key.span().start);
         let given = entries.into_iter().map(|(key, value)| {
             let name = key.get_ref().as_ref();
-            let option = options.iter().find(|option| names(option).any(|known| known == name));
+            let option =
+                options.iter().find(|option| option_names(option).any(|known| known == name));
             let known =
                 options.iter().filter_map(|option| option.get_long()).chain(others.iter().copied());
             let option = option.ok_or_else(|| (key.span().start, unknown(name, known)))?;
@@ -431,7 +432,7 @@ impl Reader<'_> {
 }
 
 /// Returns the name of an option, then its earlier names.
-fn names(option: &Arg) -> impl Iterator<Item = &str> {
+fn option_names(option: &Arg) -> impl Iterator<Item = &str> {
     option.get_long().into_iter().chain(option.get_all_aliases().unwrap_or_default())
 }
 

@@ -226,7 +226,7 @@ async fn a_flood_is_told_before_the_window_ends() {
         // Few packets have a low entropy in any case; the switch checks it from 1,024 on. A normal
         // window is not reported.
         lab.send((0..3000).map(|number| number % usual));
-        assert_eq!(lab.read("result", "told"), 0);
+        assert_eq!(lab.read("result", "reported"), 0);
         let mut lab = tokio::task::spawn_blocking(move || {
             lab.rotate();
             lab
@@ -234,7 +234,7 @@ async fn a_flood_is_told_before_the_window_ends() {
         .await
         .unwrap();
         lab.send((0..2000).map(|number| number % usual));
-        assert_eq!(lab.read("result", "told"), 0);
+        assert_eq!(lab.read("result", "reported"), 0);
         lab.send((0..8000).map(|number| 1000 + number % flooded));
         let queue = watcher.digest_queue.clone();
         let digest = tokio::task::spawn_blocking(move || queue.recv().unwrap()).await.unwrap();
@@ -243,7 +243,7 @@ async fn a_flood_is_told_before_the_window_ends() {
         // The flood continues, and is reported once. The register has the value.
         let entropy = lab.entropy();
         assert!(if is_low { entropy < low } else { entropy > high }, "{entropy}");
-        assert_eq!(lab.read("result", "told"), 1);
+        assert_eq!(lab.read("result", "reported"), 1);
         assert!(watcher.digest_queue.is_empty());
         let (all, sum, made) = tokio::task::spawn_blocking(move || lab.rotate()).await.unwrap();
         assert_eq!((all, u64::from(made)), (10_000, of_window(all, sum)));
@@ -267,7 +267,7 @@ fn a_negative_entropy_is_zero_whichever_threshold_it_is_compared_with() {
         assert_eq!(of_window(packets.into(), u64::from(14 * packets) << 10), 0);
         lab.send([0]);
         assert_eq!(
-            (lab.entropy(), lab.read("result", "told")),
+            (lab.entropy(), lab.read("result", "reported")),
             (0, is_told),
             "{packets} packets, lowest {lowest}"
         );
