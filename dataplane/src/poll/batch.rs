@@ -7,7 +7,7 @@
 //! finished.
 
 use super::lot::KeyColumns;
-use super::port::PortFrame;
+use super::port_frame::PortFrame;
 use super::vector::instructions::Instructions;
 use super::vector::{CAPACITY, RegisterUpdates};
 use flowgauge_core::Frame as _;

@@ -5,7 +5,7 @@
 
 use super::cpu;
 use super::handoff::SnapshotReader;
-use super::port::Received;
+use super::port_frame::Received;
 use crate::status::WorkerLoad;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -16,7 +16,7 @@
 //! banks: it adds them up, clears them, and returns the sum.
 //!
 //! # Where to look
-//! `worker`: the loop; `handoff`: how banks change hands; `gate`: how far a capture may be read, so
+//! `run`: the loop of a worker; `handoff`: how banks change hands; `gate`: how far a capture may be read, so
 //! that a replay gives the same windows every time; [`port`]: sources of packets; `meter`: how
 //! workers spend their time; `truth`: exact counts.
 
@@ -29,6 +29,8 @@ mod lot;
 mod meter;
 mod passes;
 pub mod port;
+mod port_frame;
+mod run;
 mod truth;
 mod vector;
 mod worker;
@@ -58,12 +60,12 @@ use flowgauge_core::{BANKS, HashIdentity, PersistentBank, Settings, Sharing, Win
 use handoff::{SnapshotReader, handoff};
 use meter::LoadHistory;
 use port::{Port, PortSource, Ports, Waker, Worker};
+use run::unix_time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use truth::ExactFlows;
-use worker::unix_time;
 
 /// Options of a poll-mode backend.
 #[derive(Clone, Debug)]

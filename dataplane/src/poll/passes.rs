@@ -5,7 +5,7 @@
 //! the cache holds only the frames prefetched from memory.
 
 use super::delay_samples::DelaySampleSender;
-use super::port::PortFrame;
+use super::port_frame::PortFrame;
 use flowgauge_core::delay::sample::{CAPACITY, PER_PACKET};
 use flowgauge_core::{Active, Arrival, Context, CountFrames, Link, Observation};
 

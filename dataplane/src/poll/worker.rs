@@ -1,33 +1,16 @@
-//! A run-to-completion worker: one thread, one port, one state.
-//!
-//! Loop of a worker: answer the controller's request, if any; receive one batch from the port and
-//! count it; without packets, poll again or wait, as the [mode](PollMode) says.
+//! State of a worker.
 
 use super::PollMode;
 use super::batch::Batch;
-use super::gate::{Pace, WorkerBarrier};
+use super::gate::WorkerBarrier;
 use super::handoff::SnapshotWriter;
-use super::meter::{ActivityTimer, LoadMeter};
+use super::meter::LoadMeter;
 use super::passes::PacketBuffers;
-use super::port::{Port, PortFrame, Received};
 use super::truth::{ExactFlows, PacketKey};
 use crate::hash_key::HashWords;
-use flowgauge_core::parse::{counted, transport};
-use flowgauge_core::{
-    Arrival, Context, HashMode, KeyKind, Observation, RequiredFields, Settings, Sharing,
-};
+use flowgauge_core::{Observation, Settings, Sharing};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Maximum wait of a worker without packets that something wakes: in trace time the controller,
-/// with some ports the port.
-const IDLE_WOKEN: Duration = Duration::from_millis(100);
-const IDLE_LIVE: Duration = Duration::from_micros(50);
-/// Empty polls of an adaptive worker before it waits: some microseconds, about as long as a wake-up
-/// takes.
-const MAX_EMPTY_POLLS: u32 = 200;
+use std::sync::atomic::AtomicBool;
 
 /// A worker that has not started: the state that it shares with the backend, and its buffers.
 pub struct Worker {
@@ -48,162 +31,4 @@ pub struct Worker {
     /// Packets not yet added to the exact counts.
     pub(super) keys: Vec<PacketKey>,
     pub(super) seen: Vec<Observation>,
-}
-
-impl Worker {
-    /// Counts the packets of this port until the backend is dropped.
-    pub fn run<P: Port>(mut self, mut port: P) {
-        let _alarm = Alarm(Arc::clone(&self.gate));
-        // Registers hold maxima, so order is irrelevant. Entropies and heavy hitters depend on the
-        // order of packets.
-        if self.batch.is_some() {
-            self.gate.allow_any_order();
-        }
-        let mut timer = ActivityTimer::start(Arc::clone(&self.meter));
-        let receive = self.receiver();
-        let mut empty_polls = 0;
-        while !self.stop.load(Ordering::Relaxed) {
-            let truth = self.truth.as_deref();
-            self.writer.serve(|bank| truth.map(|truth| truth.count(bank, self.gate.trace_time())));
-            let received = receive(&mut self, &mut port);
-            timer.polled(received);
-            match received {
-                Received::Frames => empty_polls = 0,
-                Received::Idle if self.polls_again::<P>(empty_polls) => {
-                    empty_polls = empty_polls.saturating_add(1);
-                    std::hint::spin_loop();
-                }
-                Received::Idle if self.gate.pace() != Pace::Trace && !P::SIGNALS => {
-                    timer.asleep(|| port.wait(IDLE_LIVE))
-                }
-                Received::Idle | Received::Ended => timer.asleep(|| port.wait(IDLE_WOKEN)),
-            }
-        }
-    }
-
-    /// Returns whether a worker polls again at once after `empty_polls` empty polls in a row.
-    fn polls_again<P: Port>(&self, empty_polls: u32) -> bool {
-        match self.poll_mode {
-            _ if self.gate.pace() == Pace::Trace => false,
-            PollMode::Busy => true,
-            PollMode::Adaptive => P::SIGNALS && empty_polls < MAX_EMPTY_POLLS,
-            PollMode::Interrupt => false,
-        }
-    }
-
-    /// Selects the code for these settings once instead of for every packet.
-    fn receiver<P: Port>(&self) -> fn(&mut Self, &mut P) -> Received {
-        let cardinality = self.settings.cardinality;
-        let passes = match self.settings.hash {
-            HashMode::Crc32 | HashMode::Tabulated => Self::receive_passes::<P, false>,
-            HashMode::Keyed => Self::receive_passes::<P, true>,
-        };
-        if self.batch.is_none() || self.truth.is_some() {
-            return passes;
-        }
-        match cardinality.key {
-            KeyKind::Src => self.batch_receiver::<P, { KeyKind::Src as usize }>(),
-            KeyKind::Dst => self.batch_receiver::<P, { KeyKind::Dst as usize }>(),
-            KeyKind::SrcDst => self.batch_receiver::<P, { KeyKind::SrcDst as usize }>(),
-            KeyKind::FiveTuple => self.batch_receiver::<P, { KeyKind::FiveTuple as usize }>(),
-        }
-    }
-
-    fn batch_receiver<P: Port, const KEY: usize>(&self) -> fn(&mut Self, &mut P) -> Received {
-        match (self.settings.hash == HashMode::Keyed, self.settings.headers.inner) {
-            (false, false) => Self::receive_batch::<P, KEY, false, false>,
-            (false, true) => Self::receive_batch::<P, KEY, false, true>,
-            (true, false) => Self::receive_batch::<P, KEY, true, false>,
-            (true, true) => Self::receive_batch::<P, KEY, true, true>,
-        }
-    }
-
-    /// Counts the distinct flows of one batch of the port. Nothing stays buffered: the bank may
-    /// change before the next batch. `KEY` is a [`KeyKind`]; `KEYED` and `INNER` as in
-    /// [`BatchWriter::record`](super::BatchWriter::record).
-    fn receive_batch<P: Port, const KEY: usize, const KEYED: bool, const INNER: bool>(
-        &mut self,
-        port: &mut P,
-    ) -> Received {
-        let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
-        let Some(batch) = &mut self.batch else { return Received::Idle };
-        let context = Context::new(settings, tabulation, sharing);
-        let mut batch_writer = batch.fill(self.writer.active(), &context);
-        let received = port.receive(&mut |frame: PortFrame<'_>| {
-            // Inside the closure, so that the key is a constant.
-            batch_writer.record::<KEYED, INNER>(const { KeyKind::ALL[KEY] }, &frame);
-        });
-        batch_writer.finish();
-        received
-    }
-
-    /// Counts one batch of the port for any settings; `KEYED` as in [`PacketBuffers::record`].
-    fn receive_passes<P: Port, const KEYED: bool>(&mut self, port: &mut P) -> Received {
-        let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
-        let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
-        let truth = self.truth.as_deref();
-        let looks_at_clock =
-            self.gate.pace() != Pace::Trace && context.needs.has(RequiredFields::TIME);
-        let bank_index = self.writer.bank();
-        let mut active = self.writer.active();
-        let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);
-        let received = port.receive(&mut |frame: PortFrame<'_>| {
-            let timestamp = if looks_at_clock { unix_time() } else { frame.timestamp };
-            passes.record::<KEYED>(&mut active, &context, &frame, timestamp);
-            if let Some(truth) = truth
-                && let Ok(packet) = counted(frame.bytes, frame.link, &settings.headers)
-            {
-                let transport = transport(frame.bytes, &packet);
-                let key = |kind: KeyKind| PacketKey {
-                    kind,
-                    key: kind.extract(&packet, transport),
-                    timestamp,
-                };
-                keys.extend(truth.kinds().map(key));
-                if truth.counts() {
-                    let arrival = Arrival::new(frame.wire_length, timestamp);
-                    let mut observation = Observation::of(&arrival);
-                    observation.note::<KEYED, _>(&context, frame.bytes, &packet);
-                    seen.push(observation);
-                }
-                if keys.len().max(seen.len()) >= KEYS {
-                    flush(bank_index, Some(truth), keys, seen);
-                }
-            }
-        });
-        passes.flush(&mut active, &context);
-        flush(bank_index, truth, keys, seen);
-        received
-    }
-}
-
-const KEYS: usize = 1024;
-
-fn flush(
-    bank: usize,
-    truth: Option<&ExactFlows>,
-    keys: &mut Vec<PacketKey>,
-    seen: &mut Vec<Observation>,
-) {
-    if let Some(truth) = truth {
-        truth.add(bank, keys);
-        truth.count_all(bank, seen);
-    }
-}
-
-pub(super) fn unix_time() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// Notifies a waiting controller when the worker panics.
-struct Alarm(Arc<WorkerBarrier>);
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.fail();
-        }
-    }
 }

@@ -29,38 +29,14 @@ pub use memory::{MemoryPort, NumberedFrames, memory};
 
 pub use crate::outlet::Outlet;
 
+pub use super::port_frame::{PortFrame, Received};
 pub use super::worker::Worker;
 
 use crate::losses::Losses;
 use crate::tally::CountRange;
-use flowgauge_core::Link;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-
-/// A frame to be counted.
-#[derive(Clone, Copy, Debug)]
-pub struct PortFrame<'a> {
-    /// The captured bytes.
-    pub bytes: &'a [u8],
-    /// Length on the wire, in bytes.
-    pub wire_length: u32,
-    /// Time of arrival, in nanoseconds; the origin depends on the source.
-    pub timestamp: u64,
-    /// Link layer.
-    pub link: Link,
-}
-
-/// Result of [`Port::receive`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
-    /// Frames were delivered.
-    Frames,
-    /// No frames now.
-    Idle,
-    /// No frames any more.
-    Ended,
-}
 
 /// One worker's view of a source of packets.
 pub trait Port: Send + 'static {
