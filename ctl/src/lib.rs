@@ -35,11 +35,14 @@ mod field;
 pub mod figure;
 pub mod flow;
 pub mod identity;
+#[cfg(feature = "report")]
+pub mod inventory;
 mod kind;
 #[cfg(feature = "lake")]
 pub mod lake;
 mod ledger;
 pub mod measurement;
+pub mod names;
 mod number;
 #[cfg(feature = "otlp")]
 pub mod otlp;

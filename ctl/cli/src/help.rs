@@ -18,6 +18,7 @@ const SHOWN: [(&str, &[&str]); 4] = [
             "alarm",
             "truth",
             "format",
+            "names",
             "out",
             "config",
         ],
@@ -38,7 +39,7 @@ const SHOWN: [(&str, &[&str]); 4] = [
             "config",
         ],
     ),
-    ("report", &["to", "force", "window", "measure", "key", "query", "truth", "config"]),
+    ("report", &["to", "force", "window", "measure", "key", "query", "truth", "names", "config"]),
     ("generate", &["to", "truth", "pcap", "rate", "force"]),
 ];
 
