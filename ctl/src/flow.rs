@@ -74,7 +74,7 @@ fn with_port(address: IpAddr, port: u16) -> String {
 }
 
 /// Returns the usual name of a protocol, or its number.
-fn protocol_name(protocol: u8) -> String {
+pub(crate) fn protocol_name(protocol: u8) -> String {
     let name = match protocol {
         1 => "icmp",
         2 => "igmp",

@@ -36,11 +36,14 @@ pub mod figure;
 pub mod filter;
 pub mod flow;
 pub mod identity;
+#[cfg(feature = "report")]
+pub mod inventory;
 mod kind;
 #[cfg(feature = "lake")]
 pub mod lake;
 mod ledger;
 pub mod measurement;
+pub mod names;
 pub mod nearest;
 mod number;
 #[cfg(feature = "otlp")]

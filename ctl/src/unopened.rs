@@ -20,7 +20,7 @@ pub(crate) fn warning(bank: &WindowTotals) -> Option<String> {
 }
 
 /// Returns the common name of an EtherType.
-fn name(ethertype: u16) -> Option<&'static str> {
+pub(crate) fn name(ethertype: u16) -> Option<&'static str> {
     Some(match ethertype {
         0x0806 => "ARP",
         0x22f0 => "AVTP",

@@ -19,6 +19,7 @@ const SHOWN: [(&str, &[&str]); 4] = [
             "alarm",
             "truth",
             "format",
+            "names",
             "out",
             "config",
         ],
@@ -42,7 +43,10 @@ const SHOWN: [(&str, &[&str]); 4] = [
     ),
     (
         "report",
-        &["to", "force", "window", "measure", "key", "matching", "query", "truth", "config"],
+        &[
+            "to", "force", "window", "measure", "key", "matching", "query", "truth", "names",
+            "config",
+        ],
     ),
     ("generate", &["to", "truth", "pcap", "rate", "force"]),
 ];

@@ -17,6 +17,7 @@ use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::identity::Identity;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::{self, Lake, Store};
+use flowgauge_ctl::names::Names;
 use flowgauge_ctl::output::{
     Csv, DelaySampleLog, Format, IdleWindows, Json, Origin, TableStyle, Tee, Times, escaped,
 };
@@ -113,6 +114,7 @@ fn run_controller<C: Clock + 'static>(
         sketches: outputs.sketches,
         ..Origin::default()
     };
+    let names = Names::open(&outputs.names).map_err(CommandFailure::Failed)?;
     // Kept until the run has ended.
     let mut open = None;
     let problems = FileProblems::default();
@@ -125,7 +127,7 @@ fn run_controller<C: Clock + 'static>(
             shared.publication.start();
         }
         let shown = name.as_deref().unwrap_or(&dataplane.capabilities().interface);
-        sinks.0.extend(shared.exporters.sinks(outputs, name.as_ref(), shown, &origin));
+        sinks.0.extend(shared.exporters.sinks(outputs, name.as_ref(), shown, &origin, &names));
         if name.is_none() {
             open =
                 Some(shared.exporters.start(outputs, &identity, &shared.publication, &problems)?);
@@ -154,7 +156,7 @@ fn run_controller<C: Clock + 'static>(
         )));
     }
     if let Some(format) = outputs.format {
-        let look = look(config, watch.is_none());
+        let look = TableStyle { names: names.clone(), ..look(config, watch.is_none()) };
         let origin = Origin { no_csv_header: outputs.no_csv_header, ..origin };
         let printed = match name {
             Some(name) => {
@@ -220,7 +222,13 @@ fn look(config: &RunConfig, live: bool) -> TableStyle {
     };
     let intervals = [config.plan.intervals.window, config.plan.intervals.sample_every];
     let fine = live && intervals.into_iter().flatten().any(|interval| interval.subsec_nanos() != 0);
-    TableStyle { width: terminal::width, colours: terminal::colours(&io::stdout()), times, fine }
+    TableStyle {
+        width: terminal::width,
+        colours: terminal::colours(&io::stdout()),
+        times,
+        fine,
+        ..TableStyle::default()
+    }
 }
 
 /// Creates new CSV and JSON files for the records of this run. Existing files are not replaced.

@@ -110,7 +110,7 @@ impl Merge {
             width: terminal::width,
             colours: terminal::colours(&io::stdout()),
             times: Times::Utc,
-            fine: false,
+            ..TableStyle::default()
         };
         let mut sink =
             self.format.unwrap_or_default().sink(io::stdout().lock(), look, Origin::default());

@@ -8,16 +8,18 @@ use crate::options::run::Run;
 use crate::progress::ProgressWatch;
 use crate::replay::matching;
 use crate::run_config::{RunConfig, Source};
-use crate::signals::end_on_signal;
+use crate::signals::{end_on_signal, is_ending};
 use clap::{ArgMatches, Args};
 use flowgauge_ctl::Record;
-use flowgauge_ctl::clock::Trace;
+use flowgauge_ctl::clock::{Trace, nanoseconds};
 use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
+use flowgauge_ctl::inventory::{CapturedFrame, Inventory};
+use flowgauge_ctl::names::Names;
 use flowgauge_ctl::output::{escaped, grouped};
 use flowgauge_ctl::serve::{self, Fact};
 use flowgauge_dataplane::MeasurementKind;
 use flowgauge_dataplane::poll::Pace;
-use flowgauge_dataplane::poll::port::{Capture, captures};
+use flowgauge_dataplane::poll::port::{Capture, Port, PortFrame, Ports, Received, captures};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -30,16 +32,21 @@ const LENGTHS: [u64; 22] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000,
     300_000, 600_000, 1_800_000, 3_600_000, 21_600_000, 86_400_000,
 ];
+/// Time between questions whether more of a capture was read.
+const IDLE: Duration = Duration::from_millis(1);
+/// Time that DNS has to name the addresses of a page.
+const DNS_PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of the captures, in bytes, for exact counts by default: these take less memory than
 /// the captures.
 const EXACT: u64 = 1 << 30;
 
 /// Make a page about captures: one HTML file with charts, which loads nothing from elsewhere.
 ///
-/// Everything is measured, with intervals; beside the estimates are exact counts if the captures
+/// Lists hosts, conversations, ports, protocols and TCP servers with exact counts, and measures
+/// everything per window, with intervals; beside the estimates are exact counts if the captures
 /// have up to 1 GiB together (or with --truth). Losses, damage and late packets are listed.
-/// Windows are as long as it takes for about a hundred of them, unless --window says otherwise; for
-/// that the captures are read twice. Options are those of `replay`.
+/// Windows are as long as it takes for about a hundred of them, unless --window says otherwise.
+/// Captures are read twice. Options are those of `replay`.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge report trace.pcap
@@ -93,12 +100,24 @@ impl Report {
             .sum();
         let mut config =
             self.options.clone().filled(size).resolve(Source::Captures(files.clone()), &given)?;
+        let mut contents = take_inventory(&files, self.options.duration)?.contents();
         if self.options.window.is_none() {
-            config.plan.intervals.window = Some(window_for(&files, &self.options)?);
+            config.plan.intervals.window = Some(window_for(contents.length_ns));
         }
-        let told = count(&files, &config)?;
-        let html =
-            told.report.page(&title(&files), &told.facts(&files, size, &config), &told.problems);
+        let names = Names::open(&config.outputs.names).map_err(CommandFailure::Failed)?;
+        let addresses = contents.addresses();
+        let unnamed = names.prepare(&addresses, DNS_PATIENCE);
+        contents.name(&names);
+        let mut told = count(&files, &config, names)?;
+        if unnamed > 0 {
+            told.problems.push(format!(
+                "DNS did not answer within {} s for {unnamed} of {} addresses, which have no name here",
+                DNS_PATIENCE.as_secs(),
+                addresses.len()
+            ));
+        }
+        let facts = told.facts(&files, size, &config);
+        let html = told.report.page(&title(&files), &facts, &told.problems, &contents);
         let failed = |error: io::Error| {
             CommandFailure::Failed(format!("cannot write {}: {error}", page.display()))
         };
@@ -157,19 +176,47 @@ impl Options {
     }
 }
 
-/// Returns the shortest familiar length of a window that divides the captures into at most
-/// [`WINDOWS`] windows, or the longest one if none does.
-fn window_for(files: &[PathBuf], options: &Options) -> Result<Duration, CommandFailure> {
-    let Options { duration, lateness, workers, .. } = *options;
-    let day = Some(Duration::from_secs(86_400));
-    let nothing = Options { window: day, duration, lateness, workers, ..Options::default() }
-        .with_measurements(Vec::new());
-    let told = count(files, &nothing.resolve(Source::Captures(files.to_vec()), &[])?)?;
-    let length = told.summary.total.map_or(0, |total| total.end_ns.saturating_sub(total.start_ns))
-        / 1_000_000;
+/// Returns the shortest familiar length of a window that divides a time into at most [`WINDOWS`]
+/// windows, or the longest one if none does.
+fn window_for(length_ns: u64) -> Duration {
+    let fits = |window: &u64| window * 1_000_000 * u64::from(WINDOWS) >= length_ns;
     let longest = LENGTHS.last().copied().unwrap_or_default();
-    let fitting = LENGTHS.into_iter().find(|window| window * u64::from(WINDOWS) >= length);
-    Ok(Duration::from_millis(fitting.unwrap_or(longest)))
+    Duration::from_millis(LENGTHS.into_iter().find(fits).unwrap_or(longest))
+}
+
+/// Counts the contents of captures exactly; with `duration` those of their first part.
+fn take_inventory(
+    files: &[PathBuf],
+    duration: Option<Duration>,
+) -> Result<Inventory, CommandFailure> {
+    let found = files.iter().map(|file| Capture::open(file)).collect::<Result<_, _>>()?;
+    let Ports { ports, source, interface, .. } = captures(found, 1, Pace::Open)?;
+    let _progress = ProgressWatch::start(source, interface);
+    let mut inventory = Inventory::default();
+    let mut end = None;
+    let mut count = |frame: PortFrame<'_>| {
+        let PortFrame { bytes, wire_length, timestamp, link } = frame;
+        let end = *end.get_or_insert_with(|| {
+            duration.map_or(u64::MAX, |it| timestamp.saturating_add(nanoseconds(it)))
+        });
+        if timestamp < end {
+            inventory.count(&CapturedFrame { bytes, wire_length, timestamp, link });
+        }
+    };
+    for mut port in ports {
+        loop {
+            if is_ending() {
+                let problem = "interrupted; no page was written".to_owned();
+                return Err(CommandFailure::Failed(problem));
+            }
+            match port.receive(&mut count) {
+                Received::Frames => {}
+                Received::Idle => port.wait(IDLE),
+                Received::Ended => break,
+            }
+        }
+    }
+    Ok(inventory)
 }
 
 /// Results of counting.
@@ -179,7 +226,11 @@ struct CountResult {
     problems: Vec<String>,
 }
 
-fn count(files: &[PathBuf], config: &RunConfig) -> Result<CountResult, CommandFailure> {
+fn count(
+    files: &[PathBuf],
+    config: &RunConfig,
+    names: Names,
+) -> Result<CountResult, CommandFailure> {
     let found = files.iter().map(|file| Capture::open(file)).collect::<Result<_, _>>()?;
     let ports = captures(found, config.workers.unwrap_or(1), Pace::Trace)?;
     let interface = ports.interface.clone();
@@ -188,7 +239,7 @@ fn count(files: &[PathBuf], config: &RunConfig) -> Result<CountResult, CommandFa
     end_on_signal(Some(&gate));
     let watch = ProgressWatch::start(source, interface);
     let plan = Plan { hash_key: config.secret.key(|| None)?, ..config.plan.clone() };
-    let mut report = serve::ReportPage::default();
+    let mut report = serve::ReportPage::naming(names);
     let summary = {
         let mut sink = watch.around(Box::new(BorrowedSink(&mut report)));
         Controller::start(Box::new(poll), plan, || Trace::new(gate))?.run(&mut sink)?

@@ -7,6 +7,7 @@ use crate::value::{CountedDirections, PortSpec};
 use flowgauge_core::Settings;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::controller::Plan;
+use flowgauge_ctl::names::NameSources;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::xdp::{self, Retention};
@@ -241,6 +242,8 @@ pub(crate) struct Outputs {
     pub(crate) otlp: Option<Otlp>,
     /// The name of this machine.
     pub(crate) host: Arc<str>,
+    /// What addresses are named by, for people.
+    pub(crate) names: NameSources,
     /// File in which exchanges with the dataplane are recorded.
     pub(crate) exchanges: Option<PathBuf>,
     /// File for individual delays.

@@ -7,6 +7,7 @@ use flowgauge_ctl::flow::KeyFromText;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::union::{By, Selection};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
+use flowgauge_ctl::names::NameSources;
 use flowgauge_ctl::nearest::nearest;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
@@ -343,6 +344,10 @@ pub(crate) enum LakeLocation {
     Directory(PathBuf),
     /// URL of an object store.
     Store(String),
+}
+
+pub(crate) fn names(text: &str) -> Result<NameSources, String> {
+    text.parse()
 }
 
 pub(crate) fn lake(text: &str) -> Result<LakeLocation, String> {

@@ -14,9 +14,10 @@ use std::{env, fs};
 
 /// Parts of commands that are not run, and what those commands need. The options of such a
 /// `flowgauge` command are checked.
-const NOT_RUN: [(&str, &str); 31] = [
+const NOT_RUN: [(&str, &str); 32] = [
     ("-i eth", "an interface, and root"),
     ("-i 'eth*'", "interfaces, and root"),
+    ("flowgauge top", "a terminal"),
     ("-i mirror0", "an interface with mirrored traffic, and root"),
     ("af_xdp:eth1", "an interface, and root"),
     ("live:eth1", "an interface, and root"),

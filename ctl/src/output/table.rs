@@ -3,6 +3,7 @@
 use super::layout::{ESTIMATE_ALONE, ShownContent, TableColumn, TableLayout};
 use crate::controller::Sink;
 use crate::measurement::{Headline, Rank};
+use crate::names::Names;
 use crate::record::{Record, RecordKind};
 use crate::text::{
     IndentedLines, counted, escaped, fitted, grouped, lasted, scaled, shortened, stepped, wrapped,
@@ -33,7 +34,7 @@ const MANY: u64 = 100_000;
 const SHORTEST_SPAN: f64 = 1e-3;
 
 /// Appearance of a table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TableStyle {
     /// Returns the width of a line in characters. Called repeatedly, since terminals change.
     pub width: fn() -> usize,
@@ -43,11 +44,19 @@ pub struct TableStyle {
     pub times: Times,
     /// Whether times have milliseconds.
     pub fine: bool,
+    /// Names of addresses.
+    pub names: Names,
 }
 
 impl Default for TableStyle {
     fn default() -> Self {
-        TableStyle { width: || 80, colours: false, times: Times::Elapsed, fine: false }
+        TableStyle {
+            width: || 80,
+            colours: false,
+            times: Times::Elapsed,
+            fine: false,
+            names: Names::default(),
+        }
     }
 }
 
@@ -67,6 +76,8 @@ pub enum Times {
 pub struct Table<'w> {
     writer: Box<dyn Write + 'w>,
     look: TableStyle,
+    /// Returns a flow with the names of its addresses, if they have any.
+    named: Box<dyn Fn(&str) -> Option<String> + Send>,
     zone: TimeZone,
     origin: Option<u64>,
     /// Content and width of the last header.
@@ -85,8 +96,10 @@ impl<'w> Table<'w> {
     /// Writes to `writer`.
     pub fn new(writer: impl Write + 'w, look: TableStyle) -> Self {
         let zone = if look.times == Times::Local { TimeZone::system() } else { TimeZone::UTC };
+        let names = look.names.clone();
         Table {
             writer: Box::new(writer),
+            named: Box::new(move |flow| names.named(flow)),
             look,
             zone,
             origin: None,
@@ -221,13 +234,14 @@ impl<'w> Table<'w> {
     }
 
     /// Returns a writer for the details below a row, or of a total.
-    fn below<'a>(&self, record: &Record, text: &'a mut String) -> IndentedLines<'a> {
+    fn below<'a>(&'a self, record: &Record, text: &'a mut String) -> IndentedLines<'a> {
         IndentedLines::new(
             text,
             if record.kind.is_sum() { 2 } else { BELOW },
             self.width(),
             self.look.colours,
         )
+        .naming(&*self.named)
     }
 
     /// Writes the details that have no column.

@@ -3,6 +3,7 @@
 use super::event::event;
 use super::kept::RecentItems;
 use crate::controller::Sink;
+use crate::names::Names;
 use crate::record::{Record, RecordKind};
 use std::io;
 use std::sync::Arc;
@@ -21,17 +22,24 @@ pub struct Board {
     /// Start time of the run, which distinguishes its windows from those of another run at the same
     /// address.
     run: u64,
+    names: Names,
 }
 
 impl Default for Board {
     fn default() -> Self {
         let run =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        Board { kept: RecentItems::new(MAX_BYTES, MAX_WINDOWS), run }
+        Board { kept: RecentItems::new(MAX_BYTES, MAX_WINDOWS), run, names: Names::default() }
     }
 }
 
 impl Board {
+    /// Returns a clone that names the addresses of the windows that it stores.
+    #[must_use]
+    pub fn naming(&self, names: Names) -> Self {
+        Board { names, ..self.clone() }
+    }
+
     /// Returns a receiver that is notified of every new window.
     pub(super) fn newest(&self) -> watch::Receiver<u64> {
         self.kept.newest()
@@ -64,8 +72,9 @@ impl Sink for Board {
         if record.kind != RecordKind::Window {
             return Ok(());
         }
-        self.kept.push(|id| {
-            let event: Arc<str> = event(id, record)?.into();
+        let Board { kept, names, .. } = self;
+        kept.push(|id| {
+            let event: Arc<str> = event(id, record, names)?.into();
             let bytes = event.len();
             Ok((event, bytes))
         })

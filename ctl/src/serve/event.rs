@@ -1,9 +1,11 @@
 //! Events of the live page: one window as JSON.
 
-use crate::figure::Figure;
+use crate::figure::{Figure, Shape};
+use crate::names::Names;
 use crate::record::{Record, RecordKind};
 use crate::text::{escaped, escaped_strings};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Window, or a whole capture.
 #[derive(Serialize)]
@@ -28,10 +30,13 @@ struct Event<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     total: bool,
     figures: &'a [Figure],
+    /// Items of rankings with names behind their addresses, where these have any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    names: BTreeMap<&'a str, String>,
 }
 
 /// Formats a record as JSON, with its number `id`.
-pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
+pub(super) fn event(id: u64, record: &Record, names: &Names) -> serde_json::Result<String> {
     let event = serde_json::to_string(&Event {
         id,
         // The origin may be a file name, which may also contain line breaks.
@@ -47,6 +52,18 @@ pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
         late_ns: record.late_ns,
         total: record.kind == RecordKind::Total,
         figures: record.figures(),
+        names: named(record.figures(), names),
     })?;
     Ok(escaped_strings(&event).into_owned())
+}
+
+fn named<'a>(figures: &'a [Figure], names: &Names) -> BTreeMap<&'a str, String> {
+    if names.is_off() {
+        return BTreeMap::new();
+    }
+    let rankings = figures.iter().filter_map(|figure| match &figure.shape {
+        Shape::Ranking(items) => Some(items),
+        _ => None,
+    });
+    rankings.flatten().filter_map(|item| Some((&*item.name, names.named(&item.name)?))).collect()
 }

@@ -8,6 +8,9 @@ pub(super) const SCRIPT: &str = concat!(
     include_str!("assets/panel.js"),
     include_str!("assets/page.js")
 );
+/// Added to the page of a capture.
+#[cfg(feature = "report")]
+pub(super) const INVENTORY: &str = include_str!("assets/inventory.js");
 pub(super) const STYLE: &str =
     concat!(include_str!("assets/base.css"), include_str!("assets/page.css"));
 pub(super) const CHARTS: &str = include_str!("assets/uplot/uPlot.iife.min.js");

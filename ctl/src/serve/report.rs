@@ -1,8 +1,10 @@
 //! Self-contained page about a capture, in a single file.
 
 use super::event::event;
-use super::page::{CHARTS, CHARTS_STYLE, HTML, SCRIPT, STYLE};
+use super::page::{CHARTS, CHARTS_STYLE, HTML, INVENTORY, SCRIPT, STYLE};
 use crate::controller::Sink;
+use crate::inventory::Contents;
+use crate::names::Names;
 use crate::record::{Record, RecordKind};
 use crate::text::escaped_strings;
 use serde::Serialize;
@@ -28,6 +30,7 @@ pub struct ReportPage {
     bytes: usize,
     /// Windows omitted because the page would be too large.
     left_out: u64,
+    names: Names,
 }
 
 impl Sink for ReportPage {
@@ -35,12 +38,12 @@ impl Sink for ReportPage {
         let (windows, totals) = (self.windows.len() as u64, self.totals.len() as u64);
         match record.kind {
             RecordKind::Window | RecordKind::Silence if self.bytes < MAX_WINDOW_BYTES => {
-                let event = event(windows, record)?;
+                let event = event(windows, record, &self.names)?;
                 self.bytes += event.len();
                 self.windows.push(event);
             }
             RecordKind::Window | RecordKind::Silence => self.left_out += 1,
-            RecordKind::Total => self.totals.push(event(totals, record)?),
+            RecordKind::Total => self.totals.push(event(totals, record, &self.names)?),
             RecordKind::Sample | RecordKind::Union => {}
         }
         Ok(())
@@ -48,19 +51,31 @@ impl Sink for ReportPage {
 }
 
 impl ReportPage {
+    /// Creates an empty page that names addresses.
+    #[must_use]
+    pub fn naming(names: Names) -> Self {
+        ReportPage { names, ..ReportPage::default() }
+    }
+
     /// Returns how many windows were omitted because the page would be too large.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Returns the page as HTML, with a title, facts, problems with the capture, and its windows.
-    /// It loads no other resource.
+    /// Returns the page as HTML, with a title, facts, problems with the capture, its contents, and
+    /// its windows. It loads no other resource.
     ///
     /// # Errors
     /// If the data cannot be formatted as JSON, which does not happen.
-    pub fn page(&self, title: &str, facts: &[Fact], problems: &[String]) -> io::Result<String> {
-        let about = serde_json::json!({ "title": title, "version": env!("CARGO_PKG_VERSION"), "facts": facts, "problems": problems });
+    pub fn page(
+        &self,
+        title: &str,
+        facts: &[Fact],
+        problems: &[String],
+        contents: &Contents,
+    ) -> io::Result<String> {
+        let about = serde_json::json!({ "title": title, "version": env!("CARGO_PKG_VERSION"), "facts": facts, "problems": problems, "contents": contents });
         let about = about.to_string();
         let data = format!(
             "{{\"about\":{},\"totals\":[{}],\"windows\":[{}]}}",
@@ -74,6 +89,7 @@ impl ReportPage {
         let link = |name: &str| format!("<link rel=\"stylesheet\" href=\"{name}\">");
         let script = |name: &str| format!("<script src=\"{name}\"></script>");
         let inlined = |text: &str| format!("<script>{text}</script>");
+        let scripts = [SCRIPT, INVENTORY].concat();
         let page = HTML
             .replacen(
                 "<meta charset=\"utf-8\">",
@@ -85,7 +101,7 @@ impl ReportPage {
             .replacen(&script("uplot.js"), &inlined(CHARTS), 1)
             .replacen(
                 &script("page.js"),
-                &format!("<script type=\"application/json\" id=\"data\">{data}</script>\n{}", inlined(SCRIPT)),
+                &format!("<script type=\"application/json\" id=\"data\">{data}</script>\n{}", inlined(&scripts)),
                 1,
             );
         Ok(page)
@@ -95,13 +111,21 @@ impl ReportPage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::Inventory;
 
     #[test]
     fn a_page_holds_everything_and_text_ends_no_script() {
         let evil = "</script><script>alert(1)</script><!--";
         let facts = [Fact { name: "File", value: evil.to_owned() }];
-        let page = ReportPage::default().page(evil, &facts, &[evil.to_owned()]).unwrap_or_default();
-        let turned = ReportPage::default().page("x", &[], &["\u{202e}fdp.exe".to_owned()]);
+        let page = ReportPage::default()
+            .page(evil, &facts, &[evil.to_owned()], &Inventory::default().contents())
+            .unwrap_or_default();
+        let turned = ReportPage::default().page(
+            "x",
+            &[],
+            &["\u{202e}fdp.exe".to_owned()],
+            &Inventory::default().contents(),
+        );
         let turned = turned.unwrap_or_default();
         assert!(turned.contains(r#""\\u{202e}fdp.exe""#) && !turned.contains('\u{202e}'));
         assert!(

@@ -2,6 +2,7 @@
 
 use super::wrapped;
 use anstyle::Style;
+use std::borrow::Cow;
 
 /// Row of details: a name, a value with its unit, and optionally its share of the total and its
 /// interval.
@@ -22,11 +23,18 @@ pub(crate) struct IndentedLines<'a> {
     indent: usize,
     width: usize,
     colours: bool,
+    /// Returns the name of a row with the names of its addresses, if they have any.
+    named: &'a dyn Fn(&str) -> Option<String>,
 }
 
 impl<'a> IndentedLines<'a> {
     pub(crate) fn new(text: &'a mut String, indent: usize, width: usize, colours: bool) -> Self {
-        IndentedLines { text, indent, width, colours }
+        IndentedLines { text, indent, width, colours, named: &|_| None }
+    }
+
+    /// Returns the writer with names for rows.
+    pub(crate) fn naming(self, named: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        IndentedLines { named, ..self }
     }
 
     fn push(&mut self, line: &str) {
@@ -53,23 +61,28 @@ impl<'a> IndentedLines<'a> {
     /// leaves no room for its cells has its own line.
     pub(crate) fn rows(&mut self, rows: &[DetailRow]) {
         let (indent, width) = (self.indent, self.width);
+        let names: Vec<Cow<'_, str>> = rows
+            .iter()
+            .map(|row| (self.named)(&row.name).map_or(Cow::Borrowed(&*row.name), Cow::Owned))
+            .collect();
         let longest = |cell: fn(&DetailRow) -> &String| {
             rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0)
         };
-        let [name, value] = [longest(|row| &row.name), longest(|row| &row.value)];
+        let name = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let value = longest(|row| &row.value);
         let [share, interval] = [longest(|row| &row.share), longest(|row| &row.interval)];
         let beside = |cell: usize| if cell > 0 { cell + 2 } else { 0 };
         let cells = indent + name + beside(value) + beside(share) + beside(interval);
-        for row in rows {
+        for (row, row_name) in rows.iter().zip(names) {
             if cells > width {
-                self.line(std::slice::from_ref(&row.name));
+                self.line(&[row_name.into_owned()]);
                 let figures = [&row.value, &row.share, &row.interval].into_iter().chain(&row.notes);
                 let figures: Vec<String> =
                     figures.filter(|cell| !cell.is_empty()).cloned().collect();
                 self.push(&wrapped(indent + 2, indent + 2, width, &figures));
                 continue;
             }
-            let mut line = format!("{:indent$}{:name$}", "", row.name);
+            let mut line = format!("{:indent$}{row_name:name$}", "");
             for (cell, width) in [(&row.value, value), (&row.share, share)]
                 .into_iter()
                 .filter(|(_, width)| *width > 0)

@@ -17,6 +17,7 @@ use crate::status::Publication;
 use crate::writers::FileProblems;
 use flowgauge_ctl::controller::Sink;
 use flowgauge_ctl::identity::Identity;
+use flowgauge_ctl::names::Names;
 #[cfg(feature = "otlp")]
 use flowgauge_ctl::otlp::Exporter;
 use flowgauge_ctl::output::{Metrics, Origin};
@@ -111,6 +112,7 @@ impl Exporters {
         name: Option<&Arc<str>>,
         shown: &str,
         origin: &Origin,
+        names: &Names,
     ) -> Vec<Box<dyn Sink>> {
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
         if outputs.listen.is_some() || outputs.otlp.is_some() {
@@ -119,7 +121,7 @@ impl Exporters {
             ));
         }
         if outputs.listen.is_some() {
-            sinks.push(Box::new(self.board.clone()));
+            sinks.push(Box::new(self.board.naming(names.clone())));
         }
         #[cfg(feature = "grpc")]
         if outputs.grpc.is_some() {

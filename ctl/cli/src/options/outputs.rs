@@ -6,6 +6,7 @@ use crate::value::{self, LakeLocation};
 use clap::Args;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::Settings;
+use flowgauge_ctl::names::NameSources;
 use flowgauge_ctl::output::Format;
 use std::env;
 use std::net::SocketAddr;
@@ -116,6 +117,16 @@ pub(crate) struct OutputOptions {
     /// Send the bearer token in this file to the collector
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) otlp_token_file: Option<PathBuf>,
+
+    /// Name addresses in the table, on the page and in reports: hosts (/etc/hosts), dns (asked in
+    /// the background) and CSV files of prefixes, separated by commas
+    ///
+    /// A line of a file is a prefix and any columns, such as 192.0.2.0/24,site,tenant,64500; the
+    /// first line may name the columns (prefix,site,tenant,as). The longest prefix counts. No
+    /// window waits for DNS: an address has its name from a later window on. Metrics, JSON and CSV
+    /// have addresses alone.
+    #[arg(long, value_name = "SOURCES", value_parser = value::names, help_heading = "Output")]
+    pub(crate) names: Option<NameSources>,
 
     /// Name of this machine in results [default: FLOWGAUGE_HOST in the environment, else the host
     /// name]
@@ -233,6 +244,7 @@ impl OutputOptions {
                 token: self.otlp_token_file.clone(),
             }),
             host: host.into(),
+            names: self.names.clone().unwrap_or_default(),
             exchanges: self.record.clone(),
             delay_samples: self.delay_samples.clone(),
         })

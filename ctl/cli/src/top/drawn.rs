@@ -1,96 +1,24 @@
-//! Figures of the last windows of every run, as far as `top` draws them. It knows no measurement by
-//! name.
+//! Figures of the last windows of every run, or of every source of a run with several, as far as
+//! `top` draws them. It knows no measurement by name; `tiles` does.
 
+use super::figure::{Figure, Ranked, Shape};
+use super::tiles::{TILES, TileValue};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Maximum number of windows in a course.
-const MAX_COURSE_WINDOWS: usize = 120;
+const MAX_COURSE_WINDOWS: usize = 200;
 
-/// Figure as in the status of a run.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Figure {
-    pub(super) name: String,
-    pub(super) title: String,
-    pub(super) unit: String,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(flatten)]
-    pub(super) shape: Shape,
-}
+/// Course of a number: its values in the last windows, NaN where it was not measured.
+pub(super) type Course = VecDeque<f64>;
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Shape {
-    Number(Number),
-    Count(f64),
-    State(IgnoredAny),
-    Distribution { ranges: Vec<Range> },
-    Ranking(Vec<Ranked>),
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Number {
-    // JSON has no infinity: an unbounded value is null.
-    value: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Range {
-    pub(super) low: f64,
-    pub(super) high: f64,
-    pub(super) count: f64,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Ranked {
-    pub(super) name: String,
-    pub(super) number: Number,
-    #[serde(default)]
-    pub(super) more: String,
-}
-
-impl Number {
-    pub(super) fn value(&self) -> f64 {
-        self.value.unwrap_or(f64::INFINITY)
-    }
-
-    pub(super) fn low(&self) -> f64 {
-        self.low.unwrap_or(f64::NEG_INFINITY)
-    }
-
-    pub(super) fn high(&self) -> f64 {
-        self.high.unwrap_or(f64::INFINITY)
-    }
-}
-
-impl Figure {
-    /// Returns the label that distinguishes it from other figures of the same name.
-    pub(super) fn label(&self) -> String {
-        let one = |(name, value): (&String, &String)| {
-            if name == "percentile" { format!("p{value}") } else { value.clone() }
-        };
-        self.labels.iter().map(one).collect::<Vec<_>>().join(" ")
-    }
-
-    /// Returns its value for the course; counts are per second.
-    pub(super) fn height(&self, seconds: f64) -> Option<f64> {
-        match &self.shape {
-            Shape::Number(number) => Some(number.value()),
-            Shape::Count(count) if seconds > 0.0 => Some(count / seconds),
-            _ => None,
-        }
-    }
-}
-
-/// Last status of a run, with the course of its numbers.
+/// Last status of a run or of one of its sources, with the course of its numbers.
 #[derive(Default)]
 pub(super) struct RunView {
     pub(super) pid: u64,
+    /// Name of the source, in a run with several.
+    pub(super) source: Option<String>,
     pub(super) heading: String,
     /// Sources that are not counted yet, one line each.
     pub(super) starting: Vec<String>,
@@ -100,9 +28,17 @@ pub(super) struct RunView {
     pub(super) seconds: f64,
     pub(super) age: f64,
     pub(super) complete: bool,
-    pub(super) alarm: bool,
+    /// Seconds from the start of the first of the last windows in a row with the alarm, or with
+    /// losses, to the end of the last window.
+    pub(super) alarm: Option<f64>,
+    pub(super) lossy: Option<f64>,
+    /// Packets lost in the windows that were seen.
+    pub(super) lost: f64,
     pub(super) figures: Vec<Figure>,
-    pub(super) courses: BTreeMap<(String, String), VecDeque<f64>>,
+    pub(super) courses: BTreeMap<(String, String), Course>,
+    pub(super) tiles: [(Option<TileValue>, Course); TILES.len()],
+    /// Sizes in the window before, by ranking and name.
+    pub(super) before: BTreeMap<(String, String), f64>,
 }
 
 /// All runs, ordered by process id.
@@ -119,32 +55,38 @@ impl Runs {
         let mut before = std::mem::take(&mut self.runs);
         for status in runs {
             let Some(pid) = status["pid"].as_u64() else { continue };
-            let known = before.iter().position(|run| run.pid == pid);
-            let mut run = known
-                .map_or_else(|| RunView { pid, ..RunView::default() }, |at| before.swap_remove(at));
-            run.take(status);
-            self.runs.push(run);
+            let sources = status["sources"].as_array().filter(|sources| !sources.is_empty());
+            let parts = sources.map_or_else(|| std::slice::from_ref(status), Vec::as_slice);
+            for part in parts {
+                let source = part["source"].as_str().map(str::to_owned);
+                let known = before.iter().position(|run| run.pid == pid && run.source == source);
+                let mut run = known.map_or_else(
+                    || RunView { pid, source, ..RunView::default() },
+                    |at| before.swap_remove(at),
+                );
+                run.take(part, sources.map(|_| status));
+                self.runs.push(run);
+            }
         }
-        self.runs.sort_by_key(|run| run.pid);
+        self.runs.sort_by(|one, other| (one.pid, &one.source).cmp(&(other.pid, &other.source)));
     }
 }
 
 impl RunView {
-    fn take(&mut self, status: &Value) {
+    /// Updates the view from the status of a run, or of one of the sources of `run`.
+    fn take(&mut self, status: &Value, run: Option<&Value>) {
         let text = |key: &str| status[key].as_str().unwrap_or_default();
         self.heading = format!(
             "run {}: {} {}, flowgauge {}",
             self.pid,
             text("backend"),
-            text("interface"),
+            self.source.as_deref().unwrap_or(text("interface")),
             text("version")
         );
+        // Those of other sources concern a run as a whole.
         let lines = |key: &str| {
-            status[key]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|line| line.as_str().map(str::to_owned))
+            let all = run.unwrap_or(status)[key].as_array().into_iter().flatten();
+            all.filter_map(|line| line.as_str().map(str::to_owned))
         };
         self.starting = lines("starting").collect();
         self.problems = lines("problems").chain(lines("failed")).collect();
@@ -154,6 +96,18 @@ impl RunView {
         if window == self.window {
             return;
         }
+        self.before = self
+            .figures
+            .iter()
+            .filter_map(|figure| match &figure.shape {
+                Shape::Ranking(ranked) => Some((figure, ranked)),
+                _ => None,
+            })
+            .flat_map(|(figure, ranked)| {
+                let name = |it: &Ranked| (figure.identity(), it.name.clone());
+                ranked.iter().map(move |it| (name(it), it.number.value()))
+            })
+            .collect();
         // Skip figures of a newer version that this one does not know.
         let figures = status["figures"].as_array().map(Vec::as_slice).unwrap_or_default();
         self.figures =
@@ -161,14 +115,28 @@ impl RunView {
         let at = |key: &str| last[key].as_u64().unwrap_or_default();
         self.seconds = at("end_ns").saturating_sub(at("start_ns")) as f64 / 1e9;
         (self.window, self.complete) = (window, last["complete"].as_bool().unwrap_or(true));
-        self.alarm = last["alarm"].as_bool().unwrap_or(false);
+        let lasts =
+            |before: Option<f64>, is: bool| is.then(|| before.unwrap_or(0.0) + self.seconds);
+        let drops = last["drops"].as_object().into_iter().flat_map(|drops| drops.values());
+        let lost: f64 = drops.filter_map(Value::as_f64).sum();
+        self.alarm = lasts(self.alarm, last["alarm"].as_bool().unwrap_or(false));
+        self.lossy = lasts(self.lossy, lost > 0.0);
+        self.lost += lost;
         for figure in &self.figures {
             let Some(height) = figure.height(self.seconds) else { continue };
             let course = self.courses.entry((figure.name.clone(), figure.label())).or_default();
-            course.push_back(height);
-            if course.len() > MAX_COURSE_WINDOWS {
-                course.pop_front();
-            }
+            push(course, height);
         }
+        for (tile, (value, course)) in TILES.iter().zip(&mut self.tiles) {
+            *value = tile.value(&self.figures, self.seconds);
+            push(course, value.as_ref().map_or(f64::NAN, |it| it.value));
+        }
+    }
+}
+
+fn push(course: &mut Course, height: f64) {
+    course.push_back(height);
+    if course.len() > MAX_COURSE_WINDOWS {
+        course.pop_front();
     }
 }

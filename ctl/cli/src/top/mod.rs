@@ -1,29 +1,45 @@
 //! `flowgauge top`: shows the runs on this machine on the terminal, as their windows end.
 //!
-//! `drawn` collects the statuses of runs, `view` draws them, and `screen` handles keys and time.
-//! All three need the feature `top`.
+//! `figure` has the figures of a status, `drawn` collects the statuses of runs, `tiles` names what
+//! the first screen shows of them, `view` draws them, and `screen` handles keys and time. All of
+//! them need the feature `top`.
 
 #[cfg(feature = "top")]
 mod drawn;
 #[cfg(feature = "top")]
+mod figure;
+#[cfg(feature = "top")]
 mod screen;
+#[cfg(feature = "top")]
+mod tiles;
 #[cfg(feature = "top")]
 mod view;
 
 use crate::error::CommandFailure;
+use crate::value;
 use clap::Args;
+use flowgauge_ctl::names::NameSources;
+#[cfg(feature = "top")]
+use flowgauge_ctl::names::Names;
 use std::io::{self, IsTerminal};
 
 /// Watch the runs on this machine on the terminal, as their windows end.
 ///
-/// Shows every figure with its bounds and its course over the last windows, the largest flows,
-/// losses by cause, and problems. Finds runs like `flowgauge status`; they need no option for it.
-/// Keys: Tab and Shift-Tab select a run, the arrows and Page Up and Down scroll, p pauses, q quits.
+/// Shows whether the run is healthy, or what is wrong and for how long; the main numbers with their
+/// intervals, their course over the last windows and the change against their median; and the
+/// largest flows. Finds runs like `flowgauge status`; they need no option for it. Keys: Tab and
+/// Shift-Tab select a run or source, the arrows and Page Up and Down scroll, s sorts by size, change
+/// or name, r selects a ranking, a lists all numbers, p pauses, q quits.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge run -i eth1 > /dev/null &
-  flowgauge top")]
-pub(crate) struct Top {}
+  flowgauge top --names hosts,dns")]
+pub(crate) struct Top {
+    /// Name addresses: hosts (/etc/hosts), dns (asked in the background) and CSV files of prefixes,
+    /// separated by commas
+    #[arg(long, value_name = "SOURCES", value_parser = value::names)]
+    names: Option<NameSources>,
+}
 
 impl Top {
     pub(crate) fn execute(self) -> Result<(), CommandFailure> {
@@ -33,8 +49,11 @@ impl Top {
             return Err(CommandFailure::Failed(problem.to_owned()));
         }
         #[cfg(feature = "top")]
-        return screen::show();
+        {
+            let names = Names::open(&self.names.unwrap_or_default());
+            screen::show(names.map_err(CommandFailure::Failed)?)
+        }
         #[cfg(not(feature = "top"))]
-        Err(CommandFailure::Failed(crate::value::not_built("top")))
+        Err(CommandFailure::Failed(value::not_built("top")))
     }
 }

@@ -4,6 +4,7 @@ use super::drawn::Runs;
 use super::view::View;
 use crate::error::CommandFailure;
 use crate::status;
+use flowgauge_ctl::names::Names;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,16 +12,16 @@ use std::time::{Duration, Instant};
 /// Interval of the queries to runs.
 const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 
-pub(super) fn show() -> Result<(), CommandFailure> {
+pub(super) fn show(names: Names) -> Result<(), CommandFailure> {
     let mut terminal = ratatui::try_init()
         .map_err(|error| CommandFailure::Failed(format!("cannot use the terminal: {error}")))?;
-    let outcome = watch(&mut terminal);
+    let outcome = watch(&mut terminal, names);
     ratatui::restore();
     outcome.map_err(|error| CommandFailure::Failed(format!("the terminal failed: {error}")))
 }
 
-fn watch(terminal: &mut ratatui::DefaultTerminal) -> io::Result<()> {
-    let (mut watched, mut view) = (Runs::default(), View::default());
+fn watch(terminal: &mut ratatui::DefaultTerminal, names: Names) -> io::Result<()> {
+    let (mut watched, mut view) = (Runs::default(), View::naming(names));
     let mut due = Instant::now();
     loop {
         if Instant::now() >= due {

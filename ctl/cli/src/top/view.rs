@@ -1,35 +1,81 @@
 //! Layout of `top`.
 
-use super::drawn::{Figure, Number, RunView, Runs, Shape};
+use super::drawn::{Course, RunView, Runs};
+use super::figure::{Figure, Number, Range, Ranked, Shape};
+use super::tiles::{TILES, Tile, TileValue};
+use flowgauge_ctl::names::Names;
 use flowgauge_ctl::output::scaled;
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
-use ratatui::layout::{Constraint, Layout};
-use ratatui::style::{Modifier, Style, Stylize};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Wrap};
-use std::collections::VecDeque;
+use ratatui::widgets::Paragraph;
 
 /// Characters for the heights of a course.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Width of a course, in characters.
+/// Width of a course in the list of all numbers, in characters.
 const COURSE_WIDTH: usize = 24;
-/// Number of entries of a ranking that are shown.
+/// Number of entries of a ranking in the list of all numbers.
 const MAX_RANKS: usize = 10;
+/// Width from which the list of all numbers is beside the rankings.
+const WIDE: u16 = 150;
+/// Number of windows from which there is a usual value.
+const MIN_USUAL: usize = 5;
+/// Change against the usual value from which it is marked.
+const ODD_CHANGE: f64 = 0.2;
 
-/// Selected run and scroll position.
+/// Selected run, choices and scroll position.
 #[derive(Default)]
 pub(super) struct View {
-    /// Process id of the selected run.
-    chosen: Option<u64>,
+    /// Process id and source of the selected run.
+    chosen: Option<(u64, Option<String>)>,
     /// Index of the selected run, which keys change.
     at: usize,
     runs: usize,
     scroll: u16,
     paused: bool,
+    order: Order,
+    /// Number of the ranking that is first.
+    ranking: usize,
+    /// Whether the list of all numbers is in place of the rankings.
+    lists_all: bool,
+    names: Names,
+}
+
+/// Order of the rows of a ranking.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Order {
+    #[default]
+    Size,
+    /// Change since the window before.
+    Change,
+    Name,
+}
+
+impl Order {
+    fn name(self) -> &'static str {
+        match self {
+            Order::Size => "size",
+            Order::Change => "change",
+            Order::Name => "name",
+        }
+    }
+
+    fn next(self) -> Self {
+        match self {
+            Order::Size => Order::Change,
+            Order::Change => Order::Name,
+            Order::Name => Order::Size,
+        }
+    }
 }
 
 impl View {
+    pub(super) fn naming(names: Names) -> Self {
+        View { names, ..View::default() }
+    }
+
     pub(super) fn is_paused(&self) -> bool {
         self.paused
     }
@@ -49,6 +95,9 @@ impl View {
             KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(10),
             KeyCode::Home => self.scroll = 0,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            KeyCode::Char('s') => self.order = self.order.next(),
+            KeyCode::Char('r') => (self.ranking, self.scroll) = (self.ranking + 1, 0),
+            KeyCode::Char('a') => (self.lists_all, self.scroll) = (!self.lists_all, 0),
             _ => {}
         }
     }
@@ -56,72 +105,372 @@ impl View {
     pub(super) fn draw(&mut self, watched: &Runs, frame: &mut Frame<'_>) {
         self.runs = watched.runs.len();
         // Runs start and end; keep the selected one.
-        if let Some(at) = watched.runs.iter().position(|run| Some(run.pid) == self.chosen) {
+        let is_chosen = |run: &RunView| Some((run.pid, run.source.clone())) == self.chosen;
+        if let Some(at) = watched.runs.iter().position(is_chosen) {
             self.at = at;
         }
         self.at = self.at.min(self.runs.saturating_sub(1));
         let run = watched.runs.get(self.at);
-        self.chosen = run.map(|run| run.pid);
-        let [above, body, below] =
-            Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)])
-                .areas(frame.area());
-        let keys = format!(
-            "run {} of {}   Tab next run   ↑↓ scroll   p {}   q quit",
-            self.at + 1,
-            self.runs,
-            if self.paused { "resume" } else { "pause" }
-        );
-        let (heading, mut lines) = match run {
-            Some(run) => (heading(run), lines(run, usize::from(body.width))),
-            None => {
-                let advice = "No flowgauge run on this machine. Start one: `flowgauge run -i eth1`, or `flowgauge demo`.";
-                (vec![Line::from("flowgauge top".bold())], vec![Line::from(advice)])
+        self.chosen = run.map(|run| (run.pid, run.source.clone()));
+        let width = usize::from(frame.area().width);
+        let mut above = run.map(|run| self.above(run, width)).unwrap_or_default();
+        if run.is_none() {
+            let advice = "No flowgauge run on this machine. Start one: `flowgauge run -i eth1`, or `flowgauge demo`.";
+            above.extend([Line::from("flowgauge top".bold()), Line::from(advice)]);
+        }
+        above.extend(watched.notes.iter().map(|note| Line::from(note.clone()).dim()));
+        let [top, body, below] = Layout::vertical([
+            Constraint::Length(above.len() as u16),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        frame.render_widget(Paragraph::new(above), top);
+        if let Some(run) = run {
+            self.body(run, frame, body);
+        }
+        let keys = Line::from(self.keys(width)).add_modifier(Modifier::REVERSED);
+        frame.render_widget(Paragraph::new(keys), below);
+    }
+
+    /// Returns the heading, the state of the run and the tiles.
+    fn above(&self, run: &RunView, width: usize) -> Vec<Line<'static>> {
+        let place = format!("{} of {}", self.at + 1, self.runs);
+        let paused = if self.paused { "PAUSED  " } else { "" };
+        let right = format!("{paused}{}  {place}", window(run));
+        let left = width.saturating_sub(right.chars().count() + 2);
+        let heading = cut(&run.heading, left);
+        let mut lines = vec![Line::from(vec![
+            format!("{heading:<left$}").bold(),
+            Span::from("  "),
+            Span::from(right),
+        ])];
+        lines.extend(state(run, width));
+        if run.window.is_some() {
+            for (tile, (value, course)) in TILES.iter().zip(&run.tiles) {
+                lines.push(tile_line(tile, value.as_ref(), course, run, width));
             }
+        }
+        lines
+    }
+
+    /// Draws the rankings, and all numbers if there is room or if they are asked for.
+    fn body(&mut self, run: &RunView, frame: &mut Frame<'_>, area: Rect) {
+        let is_wide = area.width >= WIDE;
+        let (rankings, all) = if is_wide {
+            let [left, _, right] = Layout::horizontal([
+                Constraint::Fill(1),
+                Constraint::Length(2),
+                Constraint::Fill(1),
+            ])
+            .areas(area);
+            (Some(left), Some(right))
+        } else if self.lists_all {
+            (None, Some(area))
+        } else {
+            (Some(area), None)
         };
-        lines.extend(watched.notes.iter().map(|note| Line::from(note.clone()).dim()));
-        let most = (lines.len() as u16).saturating_sub(body.height);
+        let mut scrolled = |lines: Vec<Line<'static>>, area: Rect| {
+            let most = (lines.len() as u16).saturating_sub(area.height);
+            let scroll = self.scroll.min(most);
+            frame.render_widget(Paragraph::new(lines).scroll((scroll, 0)), area);
+            most
+        };
+        let mut most = 0;
+        if let Some(area) = rankings {
+            most = most.max(scrolled(self.rankings(run, usize::from(area.width)), area));
+        }
+        if let Some(area) = all {
+            most = most.max(scrolled(numbers(run, usize::from(area.width), !is_wide), area));
+        }
         self.scroll = self.scroll.min(most);
-        frame.render_widget(Paragraph::new(heading), above);
-        frame.render_widget(Paragraph::new(lines).scroll((self.scroll, 0)), body);
-        let keys = if self.runs > 0 { keys } else { "q quit".to_owned() };
-        frame.render_widget(
-            Paragraph::new(Line::from(keys).add_modifier(Modifier::REVERSED))
-                .wrap(Wrap { trim: false }),
-            below,
-        );
+    }
+
+    fn rankings(&self, run: &RunView, width: usize) -> Vec<Line<'static>> {
+        let mut rankings: Vec<(&Figure, &Vec<Ranked>)> = run
+            .figures
+            .iter()
+            .filter_map(|figure| match &figure.shape {
+                Shape::Ranking(ranked) if !ranked.is_empty() => Some((figure, ranked)),
+                _ => None,
+            })
+            .collect();
+        rankings.sort_by_key(|(figure, _)| figure.name != "heavy_flows");
+        if !rankings.is_empty() {
+            let first = self.ranking % rankings.len();
+            rankings.rotate_left(first);
+        }
+        let mut lines = Vec::new();
+        for (figure, ranked) in rankings {
+            if !lines.is_empty() {
+                lines.push(Line::default());
+            }
+            lines.extend(self.ranking_lines(figure, ranked, run, width));
+        }
+        if lines.is_empty() && run.window.is_some() {
+            let advice = "no heavy hitters; --measure heavy ranks the largest flows";
+            lines.push(Line::from(advice).dim());
+        }
+        lines
+    }
+
+    /// Returns the keys, as many as there is room for.
+    fn keys(&self, width: usize) -> String {
+        if self.runs == 0 {
+            return "q quit".to_owned();
+        }
+        let pause = if self.paused { "resume" } else { "pause" };
+        let order = self.order.name();
+        let all = if self.lists_all { "rankings" } else { "all numbers" };
+        let keys = [
+            "q quit".to_owned(),
+            format!("p {pause}"),
+            format!("s sort: {order}"),
+            "r ranking".to_owned(),
+            format!("a {all}"),
+            "↑↓ scroll".to_owned(),
+            "Tab next run".to_owned(),
+        ];
+        let mut line = String::new();
+        for key in keys {
+            let with = if line.is_empty() { key } else { format!("{line}  {key}") };
+            if with.chars().count() > width {
+                break;
+            }
+            line = with;
+        }
+        format!("{line:<width$}")
     }
 }
 
-fn heading(run: &RunView) -> Vec<Line<'static>> {
-    let window = match run.window {
+fn window(run: &RunView) -> String {
+    match run.window {
         Some(window) => {
-            let cut = if run.complete { "" } else { ", incomplete" };
-            format!("window {window}, {:.1} s{cut}, closed {:.0} s ago", run.seconds, run.age)
+            format!("window {window}, {}, {:.0} s ago", formatted(run.seconds, "seconds"), run.age)
         }
         None if run.starting.is_empty() => "no window has ended yet".to_owned(),
         None => "starting".to_owned(),
-    };
-    vec![Line::from(run.heading.clone().bold()), Line::from(window)]
+    }
 }
 
-fn lines(run: &RunView, width: usize) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    if run.alarm {
-        lines.push(
-            Line::from(
-                "ALARM: the entropies of sources and destinations are far outside their usual range",
-            )
-            .red()
-            .bold(),
-        );
+/// Returns whether the run is healthy, or what is wrong and for how long.
+fn state(run: &RunView, width: usize) -> Vec<Line<'static>> {
+    let mut bad: Vec<String> = run.problems.clone();
+    let mut warned: Vec<String> =
+        run.starting.iter().map(|starting| format!("starting: {starting}")).collect();
+    if let Some(seconds) = run.alarm {
+        let who = run.figures.iter().find_map(|figure| match &figure.shape {
+            Shape::Ranking(ranked) if figure.name == "heavy_flows" => ranked.first(),
+            _ => None,
+        });
+        let who = who.map(|it| format!("; heaviest: {} {}", it.name, it.more));
+        let who = who.unwrap_or_default();
+        bad.push(format!(
+            "alarm for {}: entropies are far outside their usual range{who}",
+            elapsed(seconds)
+        ));
     }
-    lines.extend(run.starting.iter().map(|starting| Line::from(format!("starting: {starting}"))));
-    lines.extend(
-        run.problems.iter().map(|problem| Line::from(format!("problem: {problem}")).yellow()),
-    );
+    if let Some(seconds) = run.lossy {
+        bad.push(format!("packets are lost for {}, {} so far", elapsed(seconds), scaled(run.lost)));
+    }
+    for figure in &run.figures {
+        match (&figure.shape, figure.name.as_str()) {
+            (Shape::State(true), "alert_firing") => bad.push(format!("alert: {}", figure.label())),
+            (Shape::State(true), "full") => {
+                let what = figure.label();
+                warned.push(format!(
+                    "counters of {what} are full; shorter windows give better numbers"
+                ));
+            }
+            (Shape::Count(late), "late_packets") if *late > 0.0 => {
+                warned.push(format!("{} packets came too late for their window", scaled(*late)));
+            }
+            _ => {}
+        }
+    }
+    // The first window of a run is shorter than the others.
+    if run.window.is_some_and(|window| window > 0) && !run.complete && run.lossy.is_none() {
+        warned.push("the last window is incomplete".to_owned());
+    }
+    let line = |text: &str, style: Style| Line::styled(cut(text, width), style);
+    let red = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+    let yellow = Style::new().fg(Color::Yellow);
+    let mut lines: Vec<Line<'static>> =
+        bad.iter().map(|text| line(&format!("▲ {text}"), red)).collect();
+    lines.extend(warned.iter().map(|text| line(&format!("● {text}"), yellow)));
+    if lines.is_empty() && run.window.is_some() {
+        let before = if run.lost > 0.0 {
+            format!("healthy now; {} packets were lost before", scaled(run.lost))
+        } else {
+            "healthy: nothing lost, no window late or incomplete".to_owned()
+        };
+        lines.push(line(&format!("● {before}"), Style::new().fg(Color::Green)));
+    }
+    lines
+}
+
+/// Formats a duration for people.
+fn elapsed(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 90.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+/// Returns a tile in one line: title, value, interval, course, change against the usual value.
+fn tile_line(
+    tile: &Tile,
+    value: Option<&TileValue>,
+    course: &Course,
+    run: &RunView,
+    width: usize,
+) -> Line<'static> {
+    const TITLE: usize = 17;
+    const VALUE: usize = 12;
+    const INTERVAL: usize = 21;
+    const CHANGE: usize = 15;
+    let Some(it) = value else {
+        let text = match tile.option {
+            "" => "none".to_owned(),
+            option
+                if run.figures.iter().any(|figure| figure.name == "delay_requests")
+                    && tile.title == "p95" =>
+            {
+                let _ = option;
+                "none in this window".to_owned()
+            }
+            option => format!("off; {option}"),
+        };
+        let title = tile.title;
+        return Line::from(cut(&format!("{title:<TITLE$} {text}"), width)).dim();
+    };
+    let title = cut(&[tile.title, &it.label.replace("p95", "")].join(" "), TITLE);
+    let interval =
+        if it.low == it.high { String::new() } else { interval(it.low, it.high, tile.unit) };
+    // Narrow screens have no interval that is longer than its column.
+    let interval = if interval.chars().count() > INTERVAL { String::new() } else { interval };
+    let room = width.saturating_sub(TITLE + VALUE + INTERVAL + CHANGE + 4).max(8);
+    let (change, is_odd) = change(tile, it.value, course, run);
+    let change = Span::from(change);
+    Line::from(vec![
+        Span::from(format!("{title:<TITLE$} ")),
+        format!("{:>VALUE$} ", formatted(it.value, tile.unit)).bold(),
+        format!("{interval:<INTERVAL$} ").dim(),
+        format!("{:<room$} ", drawn(course, room)).cyan(),
+        if is_odd { change.yellow().bold() } else { change.dim() },
+    ])
+}
+
+/// Formats an interval, with one unit if both ends have the same.
+fn interval(low: f64, high: f64, unit: &str) -> String {
+    let (low, high) = (formatted(low, unit), formatted(high, unit));
+    match (low.rsplit_once(' '), high.rsplit_once(' ')) {
+        (Some((number, one)), Some((_, other))) if one == other => format!("{number} … {high}"),
+        _ => format!("{low} … {high}"),
+    }
+}
+
+/// Returns the change of a value against the median of its course, and whether it is unusual.
+fn change(tile: &Tile, value: f64, course: &Course, run: &RunView) -> (String, bool) {
+    if tile.title == "drops" {
+        let all =
+            if run.lost > 0.0 { format!("{} in all", scaled(run.lost)) } else { "none".to_owned() };
+        return (all, value > 0.0);
+    }
+    let mut sorted: Vec<f64> = course.iter().copied().filter(|it| it.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let usual = sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+    if sorted.len() < MIN_USUAL || usual <= 0.0 || !value.is_finite() {
+        return (String::new(), false);
+    }
+    let change = (value - usual) / usual;
+    let text = match change {
+        change if change.abs() < 0.01 => "as usual".to_owned(),
+        change if change >= 10.0 => format!("× {:.0} usual", change + 1.0),
+        change => format!("{:+.0} % usual", change * 100.0),
+    };
+    (text, change.abs() > ODD_CHANGE)
+}
+
+impl View {
+    /// Returns a ranking as a table, with a bar for the size.
+    fn ranking_lines(
+        &self,
+        figure: &Figure,
+        ranked: &[Ranked],
+        run: &RunView,
+        width: usize,
+    ) -> Vec<Line<'static>> {
+        const SIZE: usize = 11;
+        const BAR: usize = 12;
+        let unit = figure.unit.as_str();
+        let change = |it: &Ranked| {
+            let before = run.before.get(&(figure.identity(), it.name.clone()));
+            it.number.value() - before.copied().unwrap_or_default()
+        };
+        let mut rows: Vec<(usize, &Ranked)> = ranked.iter().enumerate().collect();
+        match self.order {
+            Order::Size => {}
+            Order::Change => rows
+                .sort_by(|(_, one), (_, other)| change(other).abs().total_cmp(&change(one).abs())),
+            Order::Name => rows.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name)),
+        }
+        let most = ranked.iter().map(|it| it.number.value()).fold(f64::MIN_POSITIVE, f64::max);
+        let names: Vec<String> = rows
+            .iter()
+            .map(|(_, it)| self.names.named(&it.name).unwrap_or_else(|| it.name.clone()))
+            .collect();
+        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
+        let note = ranked.iter().map(|it| it.more.chars().count()).max().unwrap_or_default();
+        let note = note.clamp(8, 14);
+        let name = longest.clamp(12, width.saturating_sub(SIZE + BAR + note + 8).max(12));
+        let title = format!("{} {}", figure.title, figure.label());
+        let mut lines = vec![Line::from(cut(&title, width)).add_modifier(Modifier::UNDERLINED)];
+        for ((rank, it), shown) in rows.into_iter().zip(names) {
+            let value = it.number.value();
+            let filled = ((value / most) * BAR as f64).ceil().clamp(0.0, BAR as f64) as usize;
+            let shown = cut(&shown, name);
+            let more = cut(&it.more, note);
+            let behind = match self.order {
+                Order::Change => {
+                    let change = change(it);
+                    let sign = if change < 0.0 { "−" } else { "+" };
+                    format!("{sign}{}", formatted(change.abs(), unit))
+                }
+                Order::Size | Order::Name => bounds(&it.number, unit),
+            };
+            let used = 4 + name + 1 + SIZE + 1 + BAR + 1 + note + 1;
+            let behind = cut(&behind, width.saturating_sub(used));
+            lines.push(Line::from(vec![
+                format!("{:>3} ", rank + 1).dim(),
+                Span::from(format!("{shown:<name$} ")),
+                format!("{:>SIZE$} ", formatted(value, unit)).bold(),
+                format!("{:<BAR$} ", "█".repeat(filled)).cyan(),
+                Span::from(format!("{more:<note$} ")),
+                behind.dim(),
+            ]));
+        }
+        lines
+    }
+}
+
+/// Cuts a text to a width, with an ellipsis.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    if width == 0 { String::new() } else { format!("{kept}…") }
+}
+
+/// Returns every number of a run; with rankings unless they are shown beside.
+fn numbers(run: &RunView, width: usize, with_rankings: bool) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
     let mut title = String::new();
     for figure in &run.figures {
-        if !is_worth_a_line(figure, run) {
+        let is_ranking = matches!(figure.shape, Shape::Ranking(_));
+        if !is_worth_a_line(figure, run) || (is_ranking && !with_rankings) {
             continue;
         }
         if figure.title != title {
@@ -137,7 +486,7 @@ fn lines(run: &RunView, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns whether a figure is shown: counts that stay zero, empty ones and states are not.
+/// Returns whether a figure is listed: counts that stay zero, empty ones and states are not.
 fn is_worth_a_line(figure: &Figure, run: &RunView) -> bool {
     match &figure.shape {
         Shape::Count(_) => {
@@ -153,8 +502,11 @@ fn is_worth_a_line(figure: &Figure, run: &RunView) -> bool {
 
 fn figure_lines(figure: &Figure, run: &RunView, width: usize) -> Vec<Line<'static>> {
     let unit = figure.unit.as_str();
-    let course =
-        run.courses.get(&(figure.name.clone(), figure.label())).map(course).unwrap_or_default();
+    let course = run
+        .courses
+        .get(&(figure.name.clone(), figure.label()))
+        .map(|course| drawn(course, COURSE_WIDTH))
+        .unwrap_or_default();
     match &figure.shape {
         Shape::Number(number) => vec![Line::from(format!(
             "  {:<22} {:>12}  {course:<COURSE_WIDTH$}  {}",
@@ -173,7 +525,7 @@ fn figure_lines(figure: &Figure, run: &RunView, width: usize) -> Vec<Line<'stati
         Shape::State(_) => Vec::new(),
         Shape::Ranking(ranked) => {
             let name = width.saturating_sub(50).clamp(16, 60);
-            let line = |it: &super::drawn::Ranked| {
+            let line = |it: &Ranked| {
                 let bounds = bounds(&it.number, unit);
                 Line::from(format!(
                     "  {:<name$} {:>12}  {bounds} {}",
@@ -187,7 +539,7 @@ fn figure_lines(figure: &Figure, run: &RunView, width: usize) -> Vec<Line<'stati
         Shape::Distribution { ranges } => {
             let most = ranges.iter().map(|range| range.count).fold(f64::MIN_POSITIVE, f64::max);
             let filled = ranges.iter().filter(|range| range.count > 0.0);
-            let line = |range: &super::drawn::Range| {
+            let line = |range: &Range| {
                 let bar = "█".repeat(((range.count / most) * COURSE_WIDTH as f64).ceil() as usize);
                 let between =
                     format!("{} … {}", formatted(range.low, unit), formatted(range.high, unit));
@@ -205,25 +557,32 @@ fn bounds(number: &Number, unit: &str) -> String {
     if number.low() == number.high() {
         String::new()
     } else {
-        format!("({} … {})", formatted(number.low(), unit), formatted(number.high(), unit))
+        format!("({})", interval(number.low(), number.high(), unit))
     }
 }
 
-/// Formats the last heights as a course, relative to zero.
-fn course(heights: &VecDeque<f64>) -> String {
-    let most = heights
-        .iter()
-        .copied()
-        .filter(|height| height.is_finite())
-        .fold(f64::MIN_POSITIVE, f64::max);
-    let last = heights.iter().skip(heights.len().saturating_sub(COURSE_WIDTH));
-    last.map(|height| HEIGHTS[((height / most * 7.0).round() as usize).min(7)]).collect()
+/// Draws the last heights of a course, relative to zero; a blank where there is none.
+fn drawn(course: &Course, width: usize) -> String {
+    let last = course.iter().skip(course.len().saturating_sub(width));
+    let finite = last.clone().copied().filter(|height| height.is_finite());
+    let most = finite.fold(f64::MIN_POSITIVE, f64::max);
+    let drawn = |height: &f64| match height {
+        height if height.is_nan() => ' ',
+        height => HEIGHTS[((height / most * 7.0).round() as usize).min(7)],
+    };
+    last.map(drawn).collect()
 }
 
 /// Formats a number with its unit.
 fn formatted(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return if value > 0.0 { "∞" } else { "-∞" }.to_owned();
+    }
+    if let Some(unit) = unit.strip_suffix("/s") {
+        let scaled = scaled(value);
+        let symbol = if unit == "bits" { "bit/s" } else { "/s" };
+        let gap = if scaled.contains(' ') || unit == "things" { "" } else { " " };
+        return format!("{scaled}{gap}{symbol}");
     }
     match unit {
         "ratio" => format!("{:.2} %", value * 100.0),
@@ -269,14 +628,121 @@ mod tests {
         })
     }
 
-    fn screen(view: &mut View, watched: &Runs) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(100, 24)).unwrap();
+    fn screen_of(view: &mut View, watched: &Runs, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| view.draw(watched, frame)).unwrap();
-        let rows = terminal.backend().buffer().content().chunks(100);
+        let rows = terminal.backend().buffer().content().chunks(width.into());
         rows.map(|row| {
             row.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned() + "\n"
         })
         .collect()
+    }
+
+    fn screen(view: &mut View, watched: &Runs) -> String {
+        screen_of(view, watched, 100, 24)
+    }
+
+    /// Returns a window of a run with every tile; from window 7 on there is an attack.
+    fn busy(window: u64) -> Value {
+        let is_attack = window >= 7;
+        let packets = if is_attack { 30_000.0 } else { 10_000.0 + 500.0 * (window % 3) as f64 };
+        let flow = |name: &str, value: f64, share: &str| json!({ "name": name, "number": { "value": value, "low": value * 0.9, "high": value }, "more": share });
+        json!({
+            "pid": 7, "backend": "xdp", "interface": "eth1", "version": "0.1.0",
+            "last_window": { "window": window, "start_ns": window * 2_000_000_000, "end_ns": (window + 1) * 2_000_000_000, "age_ns": 600_000_000_u64, "complete": true,
+                "alarm": is_attack, "drops": { "ring": if is_attack { 120 } else { 0 } } },
+            "figures": [
+                { "name": "packets", "title": "IP packets", "unit": "things", "labels": { "family": "ipv4" }, "count": packets },
+                { "name": "packets", "title": "IP packets", "unit": "things", "labels": { "family": "ipv6" }, "count": 500.0 },
+                { "name": "traffic", "title": "bytes of all packets", "unit": "bytes", "count": packets * 700.0 },
+                { "name": "distinct_flows", "title": "distinct flows", "unit": "things", "labels": { "key": "src" },
+                  "number": { "value": packets / 10.0, "low": packets / 11.0, "high": packets / 9.0 } },
+                { "name": "entropy", "title": "entropy", "unit": "bits", "labels": { "key": "src" },
+                  "number": { "value": 8.125, "low": 8.0, "high": 8.25 } },
+                { "name": "delay", "title": "delays", "unit": "seconds", "labels": { "kind": "dns", "percentile": "95" },
+                  "number": { "value": 0.5, "low": 0.4, "high": 0.6 } },
+                { "name": "delay", "title": "delays", "unit": "seconds", "labels": { "kind": "tcp-data", "percentile": "50" },
+                  "number": { "value": 0.001, "low": 0.0009, "high": 0.0011 } },
+                { "name": "delay", "title": "delays", "unit": "seconds", "labels": { "kind": "tcp-data", "percentile": "95" },
+                  "number": { "value": 0.0123, "low": 0.011, "high": 0.0135 } },
+                { "name": "lost_packets", "title": "lost packets", "unit": "things", "labels": { "cause": "ring" }, "count": if is_attack { 120.0 } else { 0.0 } },
+                { "name": "late_packets", "title": "late packets", "unit": "things", "count": 0.0 },
+                { "name": "heavy_flows", "title": "heaviest flows", "unit": "things", "labels": { "by": "packets", "key": "src" }, "ranking": [
+                    flow("10.0.0.2", packets * 0.5, "50.00 %"), flow("10.0.0.10", packets * 0.2, "20.00 %"), flow("2001:db8::77", 400.0, "4.00 %") ] },
+                { "name": "reordering_prefixes", "title": "prefixes that reorder", "unit": "ratio", "ranking": [ flow("10.0.0.0/24", 0.02, "") ] },
+            ],
+        })
+    }
+
+    /// Compares whole screens with files. `TEST_BLESS=1` writes them.
+    #[test]
+    fn the_first_screen_at_three_sizes() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        (0..8).for_each(|window| watched.take(&[busy(window)], Vec::new()));
+        for (width, height) in [(80, 24), (120, 36), (200, 50)] {
+            let screen = screen_of(&mut view, &watched, width, height);
+            let path =
+                format!("{}/src/top/screens/{width}x{height}.txt", env!("CARGO_MANIFEST_DIR"));
+            if std::env::var_os("TEST_BLESS").is_some() {
+                std::fs::write(&path, &screen).unwrap();
+            }
+            let expected = std::fs::read_to_string(&path).unwrap_or_default();
+            assert_eq!(screen, expected, "{path}");
+            assert!(screen.lines().all(|line| line.chars().count() <= width.into()), "{screen}");
+        }
+    }
+
+    #[test]
+    fn rankings_are_sorted_by_size_change_or_name() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        (0..8).for_each(|window| watched.take(&[busy(window)], Vec::new()));
+        let mut order = |expected: [&str; 3], key: &str| {
+            let screen = screen(&mut view, &watched);
+            let places = expected.map(|name| screen.rfind(&format!(" {name} ")).unwrap());
+            assert!(places.is_sorted() && screen.contains(&format!("sort: {key}")), "{screen}");
+            view.press(KeyCode::Char('s'));
+        };
+        order(["10.0.0.2", "10.0.0.10", "2001:db8::77"], "size");
+        order(["10.0.0.2", "10.0.0.10", "2001:db8::77"], "change");
+        order(["10.0.0.10", "10.0.0.2", "2001:db8::77"], "name");
+        order(["10.0.0.2", "10.0.0.10", "2001:db8::77"], "size");
+        view.press(KeyCode::Char('r'));
+        let other = screen(&mut view, &watched);
+        assert!(other.find("prefixes that reorder") < other.find("heaviest flows"), "{other}");
+    }
+
+    #[test]
+    fn losses_and_alarms_last_until_they_end() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        (0..9).for_each(|window| watched.take(&[busy(window)], Vec::new()));
+        let during = screen(&mut view, &watched);
+        assert!(
+            during.contains("alarm for 4 s") && during.contains("heaviest: 10.0.0.2"),
+            "{during}"
+        );
+        assert!(during.contains("packets are lost for 4 s, 240 so far"), "{during}");
+        let mut over = busy(0);
+        over["last_window"]["window"] = 9.into();
+        watched.take(&[over], Vec::new());
+        let after = screen(&mut view, &watched);
+        assert!(after.contains("healthy now; 240 packets were lost before"), "{after}");
+    }
+
+    #[test]
+    fn every_source_of_a_run_has_a_screen() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        let mut run = json!({ "pid": 7, "problems": ["b: it is slow"], "sources": [] });
+        for name in ["a", "b"] {
+            let mut source = busy(3);
+            source["source"] = name.into();
+            run["sources"].as_array_mut().unwrap().push(source);
+        }
+        watched.take(&[run], Vec::new());
+        let first = screen(&mut view, &watched);
+        assert!(first.starts_with("run 7: xdp a,") && first.contains("1 of 2"), "{first}");
+        assert!(first.contains("b: it is slow"), "{first}");
+        view.press(KeyCode::Tab);
+        assert!(screen(&mut view, &watched).starts_with("run 7: xdp b,"));
     }
 
     #[test]
@@ -285,12 +751,12 @@ mod tests {
         for (window, flows) in [(0, 100.0), (1, 200.0), (1, 200.0), (2, 800.0)] {
             watched.take(&[status_of(window, flows)], vec!["a note".to_owned()]);
         }
-        let screen = screen(&mut view, &watched);
+        view.press(KeyCode::Char('a'));
+        let screen = screen_of(&mut view, &watched, 100, 40);
         let has = |text: &str| assert!(screen.contains(text), "{text}:\n{screen}");
-        has(
-            "run 7: poll eth1, flowgauge 0.1.0\nwindow 2, 2.0 s, incomplete, closed 3 s ago\nALARM",
-        );
-        has("problem: a window is overdue");
+        has("run 7: poll eth1, flowgauge 0.1.0");
+        has("window 2, 2.00 s, 3 s ago  1 of 1\n▲ a window is overdue\n▲ alarm for 6 s");
+        has("● the last window is incomplete");
         // One character per window, not per status.
         has("  ▂▃█  ");
         has("(720");
@@ -299,7 +765,6 @@ mod tests {
         has("10.0.0.1");
         has("1.00 ms … 2.00 ms".replace("1.00", "1.0").replace("2.00", "2.0").as_str());
         has("a note");
-        has("run 1 of 1");
         assert!(!screen.contains("lost") && !screen.contains("newer"), "{screen}");
     }
 
@@ -310,8 +775,9 @@ mod tests {
             "starting": ["counting has not started"], "failed": ["b: it has failed"] });
         watched.take(&[run.clone()], Vec::new());
         let starting = screen(&mut view, &watched);
-        let expected = "run 7: xdp eth1, flowgauge 0.1.0\nstarting\nstarting: counting has not started\nproblem: b: it has failed\n";
-        assert!(starting.starts_with(expected), "{starting}");
+        let expected =
+            "starting  1 of 1\n▲ b: it has failed\n● starting: counting has not started\n";
+        assert!(starting.contains(expected), "{starting}");
         run["starting"] = json!([]);
         watched.take(&[run], Vec::new());
         let begun = screen(&mut view, &watched);
@@ -347,6 +813,7 @@ mod tests {
         watched.take(&[run(7)], Vec::new());
         assert!(screen(&mut view, &watched).starts_with("run 7"));
         // Scrolling stops at the end.
+        view.press(KeyCode::Char('a'));
         (0..99).for_each(|_| view.press(KeyCode::PageDown));
         assert!(screen(&mut view, &watched).contains("ms"));
         view.press(KeyCode::Char('p'));

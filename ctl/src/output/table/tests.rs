@@ -206,7 +206,8 @@ fn every_line_fits_whatever_is_measured() {
                     let without = everything(key, places, RecordKind::Window);
                     let reports = Reports { cardinality: None, ..without.reports.clone() };
                     records.push(Record { reports, ..without });
-                    let text = shown(TableStyle { width, times, fine, colours: false }, &records);
+                    let text =
+                        shown(TableStyle { width, times, fine, ..TableStyle::default() }, &records);
                     for line in text.lines() {
                         assert!(
                             line.chars().count() <= columns,
@@ -331,7 +332,7 @@ fn losses_and_alarms_are_red_where_colours_are_asked_for() {
         "{plain}"
     );
     let look = TableStyle { colours: true, ..TableStyle::default() };
-    let coloured = shown(look, std::slice::from_ref(&record));
+    let coloured = shown(look.clone(), std::slice::from_ref(&record));
     assert!(coloured.contains("\u{1b}[31m    LOST "), "{coloured}");
     assert!(coloured.contains("\u{1b}[1m\u{1b}[31m    ALARM"), "{coloured}");
     let reports = Reports { alarm: None, ..record.reports.clone() };

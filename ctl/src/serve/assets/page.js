@@ -102,7 +102,7 @@ class Tile {
     const columns = this.columns(source);
     write(this.title, this.label && id !== "order" ? `${title}, ${this.label}` : title);
     const off = numbers && columns.length === 0;
-    const isMeasured = measured && [...source.columns.keys()].some((key) => key.startsWith(measured));
+    const isMeasured = measured && source.measured.has(measured);
     this.isOff = off && !isMeasured;
     if (off) {
       write(this.value, isMeasured ? "none" : "off");
@@ -110,21 +110,26 @@ class Tile {
       write(this.change, isMeasured ? "" : "not measured");
       return;
     }
-    const read = (index, part) => columns.reduce((sum, column) => sum + source.value(column, index, part), 0);
-    const bins = [];
+    const { perSecond } = span;
     const count = behind - first, size = Math.max(1, Math.ceil(count / BINS));
+    // The first number of each window; of several counts the sum.
+    const values = new Float64Array(count);
+    for (const { data, width, isRate, factor } of columns) {
+      for (let at = 0; at < count; at += 1) values[at] += isRate ? (data[first + at] || 0) * factor * perSecond[at] : data[(first + at) * width];
+    }
+    const bins = [];
     // From the last window backwards, so that the bins stay equal while the first is cut.
     for (let end = behind; end > first; end -= size) {
       let [sum, there] = [0, 0];
       for (let index = Math.max(first, end - size); index < end; index += 1) {
-        const value = read(index, 0);
+        const value = values[index - first];
         const weight = numbers ? 1 : source.length(index);
         if (Number.isFinite(value)) { sum += value * weight; there += weight; }
       }
       bins.unshift(there ? sum / there : NaN);
     }
-    const value = read(last, 0);
-    const { value: text, interval } = quantity(value, unit, ...(numbers ? [read(last, 1), read(last, 2)] : []));
+    const value = values[count - 1];
+    const { value: text, interval } = quantity(value, unit, ...(numbers ? [1, 2].map((part) => columns[0].data[last * columns[0].width + part]) : []));
     write(this.value, text);
     write(this.bounds, interval);
     const most = Math.max(...bins.filter((it) => !Number.isNaN(it)), Number.MIN_VALUE);
@@ -132,7 +137,7 @@ class Tile {
     bins.forEach((it, at) => {
       if (!Number.isNaN(it)) line += `${line === "" || Number.isNaN(bins[at - 1]) ? "M" : "L"}${(((at + 0.5) * BINS) / bins.length).toFixed(1)} ${(9.5 - (it / most) * 9).toFixed(2)}`;
     });
-    this.path.setAttribute("d", line);
+    if (this.line !== line) this.path.setAttribute("d", this.line = line);
     const sorted = bins.filter((it) => !Number.isNaN(it)).sort((one, other) => one - other);
     const at = (share) => sorted[Math.floor(share * (sorted.length - 1))];
     const usual = at(0.5), change = (value - usual) / usual;
@@ -141,7 +146,7 @@ class Tile {
     const percent = Math.abs(change) >= 10 ? `× ${(change + 1).toFixed(0)}` : `${change > 0 ? "+" : "−"}${Math.abs(change * 100).toFixed(0)} %`;
     if (id === "drops") {
       let lost = 0;
-      for (let index = first; index < behind; index += 1) lost += read(index, 0) * source.length(index);
+      for (let index = first; index < behind; index += 1) lost += values[index - first] * source.length(index);
       write(this.change, lost > 0 ? `${whole(lost)} in all` : "none");
     } else if (sorted.length < 5 || !(usual > 0)) write(this.change, "");
     else write(this.change, Math.abs(change) < 0.01 ? "as usual" : `${percent}, usual ${number(usual, unit)}`);
@@ -178,7 +183,7 @@ function drawTiles() {
 // Lists what happened, which the marks on charts show to those who see them.
 function drawEvents() {
   const isMany = view.spans.length > 1;
-  const all = view.spans.flatMap((span) => span.events.happened.map(([at, , text]) => [at, `${time(at)}${isMany ? ` ${span.source.name}` : ""}: ${text}`]));
+  const all = view.spans.flatMap((span) => span.events.happened.map(([at, , text]) => [at, `${time(at)}${isMany ? ` ${span.source.name}` : ""}: ${typeof text === "function" ? text() : text}`]));
   all.sort(([one], [other]) => other - one);
   element("events").hidden = all.length === 0;
   write(element("events").firstElementChild, `${all.length} event${all.length === 1 ? "" : "s"} in the time shown`);
@@ -297,22 +302,27 @@ for (const section of SECTIONS) {
   }
   section.root.append(section.ledger, make("div", { class: "panels", id: `panels-${id}` }), section.off);
   section.link = make("a", { href: `#${id}` }, title);
+  // What is beyond the screen is drawn when it comes onto it.
+  section.root.panel = section.root;
+  section.root.draw = () => { if (view.spans.length) drawSection(section); };
+  section.root.isStale = true;
+  onScreen.observe(section.root);
   element("sections").append(section.root);
   element("contents").append(section.link);
 }
 
 function drawSection(section) {
   const { id, parts = {}, off, badges } = section;
-  const isThere = (name) => view.all.some(({ source }) => [...source.columns.keys()].some((key) => key.split(/[ |]/)[0] === name) || source.rankingsOf(view, source.count - 1).some((it) => it.name === name));
+  const isThere = (name) => view.all.some(({ source }) => source.measured.has(name));
   // A measurement that is off is one line. Whether it is on does not change during a run.
   const missing = Object.entries(parts).filter(([name]) => !isThere(name));
   const lines = missing.map(([, [what, option]]) => [`${what}: off; `, option, " switches it on."]);
   if (off.children.length !== lines.length) {
     off.replaceChildren(...lines.map(([before, option, after]) => make("p", { class: "off" }, before, make("code", {}, option), after)));
   }
-  if (id === "ledger") drawLedger(section.ledger);
+  if (id === "ledger" && (section.root.isOnScreen || view.isPrinted)) drawLedger(section.ledger);
   drawBadges(section, badges);
-  const isEmpty = id !== "ledger" && lines.length === 0 && badges.hidden && ![...panels.values()].some((it) => it.section === section && !it.root.hidden);
+  const isEmpty = id !== "ledger" && id !== "inventory" && lines.length === 0 && badges.hidden && ![...panels.values()].some((it) => it.section === section && !it.root.hidden);
   section.root.hidden = section.link.hidden = isEmpty;
   if (section.switch) section.switch.hidden = missing.length > 0;
 }
@@ -520,6 +530,7 @@ function report({ about, totals, windows }) {
   for (const { name, value } of about.facts) element("facts").append(make("dt", {}, name), make("dd", {}, value));
   element("facts").hidden = false;
   problems = about.problems;
+  drawInventory(about.contents);
   for (const event of windows) take(event);
   for (const event of totals) sourceOf(event).total = event.figures.filter((it) => it.ranking);
   list();
@@ -533,7 +544,7 @@ element("pause").addEventListener("click", () => pause(paused === null));
 element("events").addEventListener("toggle", () => draw());
 element("save").addEventListener("click", save);
 darkness.addEventListener("change", () => { readInk(); draw(); });
-addEventListener("beforeprint", () => { view.isPrinted = true; for (const it of panels.values()) it.draw(view); });
+addEventListener("beforeprint", () => { view.isPrinted = true; for (const it of [...panels.values(), ...SECTIONS.map(({ root }) => root)]) it.draw(view); });
 readInk();
 if (capture) report(capture);
 else watch();

@@ -92,7 +92,12 @@ class Panel {
     for (const [name, chart] of this.charts) if (!there.some((it) => it.source.name === name)) { chart.remove(); this.charts.delete(name); }
     for (const span of there) {
       const { name } = span.source;
-      if (!this.charts.has(name)) this.charts.set(name, new Chart(this, name));
+      if (!this.charts.has(name)) {
+        this.charts.set(name, new Chart(this, name));
+        // Sources come in any order.
+        const sorted = [...this.charts].sort(([one], [other]) => inOrder(one, other));
+        this.grid.replaceChildren(...sorted.map(([, { root }]) => root));
+      }
       write(this.charts.get(name).caption, there.length > 1 || view.spans.length > 1 ? name : "");
     }
     if (this.shape === "ranking") { for (const it of there) this.charts.get(it.source.name).rank(this.ranked(it, view), it, view); return; }
@@ -107,14 +112,9 @@ class Panel {
 
   // Returns the labels of the lines: of counts those that are not always zero.
   lines(spans) {
-    return this.labels.filter((label) => spans.some(({ source, first, behind }) => {
+    return this.labels.filter((label) => spans.some(({ source, first }) => {
       const column = source.columns.get(`${this.name}|${label}`);
-      if (!column) return false;
-      for (let index = first; index < behind; index += 1) {
-        const value = column.data[index * column.width];
-        if (this.shape === "count" ? value > 0 : !Number.isNaN(value)) return true;
-      }
-      return false;
+      return column && column.seen >= first;
     }));
   }
 
@@ -126,11 +126,13 @@ class Panel {
       for (const label of labels.slice(0, MAX_LINES)) {
         const column = source.columns.get(`${this.name}|${label}`);
         if (!column) continue;
+        const { data, width, isRate, factor } = column, { perSecond } = span;
         for (let index = first; index < behind; index += 1) {
+          const per = perSecond[index - first];
           // The rate of a window that was cut short would hide all others.
-          if (column.isRate && source.length(index) < usualLength / 5) continue;
-          for (let part = 0; part < column.width; part += 1) {
-            const value = source.value(column, index, part);
+          if (isRate && per * usualLength > 5) continue;
+          for (let at = index * width; at < (index + 1) * width; at += 1) {
+            const value = isRate ? data[at] * factor * per : data[at];
             if (value > 0 && value < least) least = value;
             if (value < Infinity && value > most) most = value;
           }
@@ -253,8 +255,8 @@ class Chart {
       const line = (part, options) => { series.push({ points: { show: false }, ...options }); data.push(span.values(key, part, ...axis)); };
       line(0, { stroke, width: 2, dash: DASHES[index], points: { show: span.behind - span.first < 2, size: 6, fill: stroke } });
       if (column.width < 4) continue;
-      line(1, { stroke: "transparent" });
-      line(2, { stroke: "transparent" });
+      line(1, { width: 0 });
+      line(2, { width: 0 });
       bands.push({ series: [series.length - 1, series.length - 2], fill: `${stroke}2b` });
       if (panel.hasTruth(column, span)) line(3, { stroke: ink.ink, width: 1, dash: [1, 2] });
     }
@@ -269,19 +271,28 @@ class Chart {
   showValues(index, isPointed) {
     const { panel, span } = this;
     if (panel.ranges) { this.showRanges(index, isPointed); return; }
-    const parts = [];
-    for (const label of this.labels) {
-      const column = span.source.columns.get(`${panel.name}|${label}`);
-      const [value, low, high, truth] = [0, 1, 2, 3].map((part) => (part < column.width ? span.source.value(column, index, part) : NaN));
-      const it = quantity(value, panel.unit, ...(column.width > 1 ? [low, high] : []));
-      const one = make("span", { class: "one" }, swatch(panel.labels.indexOf(label) % MAX_LINES), label ? `${label} ` : "", make("b", {}, it.value));
-      if (it.interval) one.append(` (${it.interval})`);
-      if (!Number.isNaN(truth)) one.append(`, exact ${number(truth, panel.unit)}`);
-      parts.push(one, " ");
+    // Elements are made once for the same lines, and then written.
+    const key = `${this.labels.map((label) => `${label} ${panel.labels.indexOf(label)}`).join("|")} ${this.omitted}`;
+    if (this.valuesOf !== key) {
+      this.valuesOf = key;
+      this.texts = this.labels.map((label) => {
+        const [value, more] = [make("b"), make("span")];
+        return { value, more, one: make("span", { class: "one" }, swatch(panel.labels.indexOf(label) % MAX_LINES), label ? `${label} ` : "", value, more) };
+      });
+      this.pointedAt = make("span");
+      const parts = this.texts.flatMap(({ one }) => [one, " "]);
+      if (this.omitted) parts.push(`and ${this.omitted} more in metrics `);
+      this.now.replaceChildren(...parts, this.pointedAt);
     }
-    if (this.omitted) parts.push(`and ${this.omitted} more in metrics `);
-    if (isPointed) parts.push(`at ${time(span.source.end(index))}`);
-    this.now.replaceChildren(...parts);
+    this.labels.forEach((label, at) => {
+      const column = span.source.columns.get(`${panel.name}|${label}`);
+      const part = (part) => (part < column.width ? span.source.value(column, index, part) : NaN);
+      const it = quantity(part(0), panel.unit, ...(column.width > 1 ? [part(1), part(2)] : []));
+      write(this.texts[at].value, it.value);
+      const truth = part(3);
+      write(this.texts[at].more, (it.interval ? ` (${it.interval})` : "") + (Number.isNaN(truth) ? "" : `, exact ${number(truth, panel.unit)}`));
+    });
+    write(this.pointedAt, isPointed ? `at ${time(span.source.end(index))}` : "");
   }
 
   // Draws a distribution over time: darker where there are more.
@@ -394,7 +405,7 @@ class Chart {
         bar.style.width = `${(it.value / most) * 100}%`;
         const { value, interval } = quantity(it.value, figure.unit, it.low ?? -Infinity, it.high ?? Infinity);
         const cells = [...(isFlag ? [] : [value, interval || "exact"]), ...(hasMore ? [more || ""] : [])];
-        return row(String(index + 1), make("td", { class: "name", title: name }, name, isFlag ? "" : bar), ...cells);
+        return row(String(index + 1), make("td", { class: "name", title: span.source.names[name] || name }, span.source.names[name] || name, isFlag ? "" : bar), ...cells);
       });
       const { key, by } = figure.labels || {};
       const head = ["rank", key || "which", ...(isFlag ? [] : [by || (figure.unit === "ratio" ? "share" : "packets"), "bounds"]), ...(hasMore ? [figure.name === "heavy_flows" ? "share" : "note"] : [])];

@@ -3,6 +3,7 @@
 
 const SECTIONS = [
   { id: "traffic", title: "Traffic", about: "packets and bits", figures: ["packets", "traffic"] },
+  ...(capture ? [{ id: "inventory", title: "What is in it", about: "hosts, conversations, servers, ports and protocols, counted exactly", figures: [] }] : []),
   { id: "who", title: "Who", about: "heavy hitters", figures: ["heavy_flows", "asked_flows", "seen_flows", "membership_false_positive"],
     parts: { heavy_flows: ["Heavy hitters", "--measure heavy"], asked_flows: ["Packets of single flows", "--measure frequency --query FLOW"] } },
   { id: "spread", title: "How spread", about: "distinct flows and entropy", figures: ["distinct_flows", "entropy", "alarm"],
@@ -73,7 +74,7 @@ const TILES = [
   { id: "bits", title: "Bits", section: "traffic", counts: ["traffic"], unit: "bits/s" },
   { id: "distinct", title: "Distinct flows", section: "spread", numbers: ["distinct_flows|"], unit: "things" },
   { id: "entropy", title: "Entropy", section: "spread", numbers: ["entropy|"], unit: "bits" },
-  { id: "delay", title: "Round trip p95", section: "delay", numbers: ["delay tcp-data|p95", "delay "], ends: "|p95", measured: "delay_requests|", unit: "seconds" },
+  { id: "delay", title: "Round trip p95", section: "delay", numbers: ["delay tcp-data|p95", "delay "], ends: "|p95", measured: "delay_requests", unit: "seconds" },
   { id: "order", title: "Out of order", section: "broken", numbers: ["tcp_segments_share|out-of-order"], unit: "ratio" },
   { id: "drops", title: "Drops", section: "ledger", counts: ["lost_packets", "unaccounted_packets"], unit: "things/s" },
 ];

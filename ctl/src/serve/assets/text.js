@@ -85,6 +85,6 @@ function table(head, rows, caption) {
 const row = (...cells) => make("tr", {}, ...cells.map((it) => (it instanceof Node ? it : make("td", {}, it))));
 // Writes only what changes, so that screen readers repeat nothing.
 function write(to, text) {
-  if (to.textContent !== text) to.textContent = text;
+  if (to.written !== text) to.written = to.textContent = text;
 }
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

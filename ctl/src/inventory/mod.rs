@@ -1,0 +1,179 @@
+//! Exact contents of a capture: hosts, conversations, ports, protocols and TCP servers.
+//!
+//! An [`Inventory`] counts every frame of a capture, in one pass and without windows. A frame is
+//! parsed as everywhere else; in a tunnel its outermost and its innermost network header both
+//! count, each with the whole frame, as in Wireshark's endpoints and conversations. So the sum over
+//! hosts or conversations may exceed the number of packets.
+//!
+//! Memory is bounded: each [`BoundedTable`] has at most [`MAX_ENTRIES`] entries. What comes for
+//! further ones is counted together, so that nothing is left out silently.
+//!
+//! `bounded` is the table, `connection` follows TCP connections, and `contents` is the result that
+//! a page shows.
+
+mod bounded;
+mod connection;
+mod contents;
+
+pub use bounded::{BoundedTable, MAX_ENTRIES, Volume};
+pub use connection::{Endpoint, ServerCounts};
+pub use contents::{Contents, RankedRows};
+
+use connection::TcpConnections;
+use flowgauge_core::packet::{Packet, Reject, Transport, transport};
+use flowgauge_core::{Link, parse, tunnel};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Frame of a capture.
+#[derive(Clone, Copy, Debug)]
+pub struct CapturedFrame<'a> {
+    /// The captured bytes.
+    pub bytes: &'a [u8],
+    /// Length on the wire, in bytes.
+    pub wire_length: u32,
+    /// Nanoseconds since 1970.
+    pub timestamp: u64,
+    /// Link layer.
+    pub link: Link,
+}
+
+/// What a frame consists of, from outside: `None` where a layer is missing. The protocols of a
+/// tunnel follow those around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Layer {
+    NoPacket(Reason),
+    Network { is_v6: bool, protocol: u8 },
+}
+
+/// Reason why a frame has no packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Reason {
+    EtherType(u16),
+    Truncated,
+    BadHeader,
+}
+
+/// Packets of a host or conversation in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Exchanged {
+    /// Of a host: sent. Of a conversation: from its lower address.
+    forth: Volume,
+    back: Volume,
+    /// Timestamps of the first and the last packet.
+    first: u64,
+    last: u64,
+}
+
+/// Conversation: both addresses, the lower one first.
+type Pair = (IpAddr, IpAddr);
+
+/// Exact counts of a capture.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    total: Volume,
+    /// Timestamps of the first and the last packet.
+    range: Option<(u64, u64)>,
+    hosts: BoundedTable<IpAddr, Exchanged>,
+    conversations: BoundedTable<Pair, Exchanged>,
+    ports: BoundedTable<(u8, u16), Volume>,
+    protocols: BoundedTable<(Layer, Option<Layer>), Volume>,
+    connections: TcpConnections,
+}
+
+impl Inventory {
+    /// Counts a frame.
+    pub fn count(&mut self, frame: &CapturedFrame<'_>) {
+        let one = Volume { packets: 1, bytes: u64::from(frame.wire_length) };
+        let time = frame.timestamp;
+        self.total.add(one);
+        let (first, last) = self.range.unwrap_or((time, time));
+        self.range = Some((first.min(time), last.max(time)));
+        let outermost = match parse::network(frame.bytes, frame.link) {
+            Ok(packet) => packet,
+            Err(reject) => {
+                let reason = match reject {
+                    Reject::NonIp(ethertype) => Reason::EtherType(ethertype),
+                    Reject::Truncated => Reason::Truncated,
+                    Reject::BadHeader => Reason::BadHeader,
+                };
+                self.protocols.add((Layer::NoPacket(reason), None), one);
+                return;
+            }
+        };
+        let innermost = tunnel::innermost(frame.bytes, outermost);
+        let inner = (innermost.offset() != outermost.offset()).then_some(innermost);
+        let layer = self.count_packet(frame, &outermost, one);
+        let inner_layer = inner.map(|packet| self.count_packet(frame, &packet, one));
+        self.protocols.add((layer, inner_layer), one);
+    }
+
+    /// Counts a network header of a frame, and returns its protocols.
+    fn count_packet(
+        &mut self,
+        frame: &CapturedFrame<'_>,
+        packet: &Packet<'_>,
+        one: Volume,
+    ) -> Layer {
+        let (source, destination, is_v6) = match packet {
+            Packet::V4(ip) => {
+                (IpAddr::V4(Ipv4Addr::from(ip.src())), IpAddr::V4(Ipv4Addr::from(ip.dst())), false)
+            }
+            Packet::V6(ip) => (v6(ip.src()), v6(ip.dst()), true),
+        };
+        let time = frame.timestamp;
+        if let Some(host) = self.hosts.entry(source, one) {
+            host.exchange(true, one, time);
+        }
+        // A packet to oneself is received too, but is one packet.
+        if destination != source
+            && let Some(host) = self.hosts.entry(destination, one)
+        {
+            host.exchange(false, one, time);
+        }
+        let is_forth = source <= destination;
+        let pair = if is_forth { (source, destination) } else { (destination, source) };
+        if let Some(conversation) = self.conversations.entry(pair, one) {
+            conversation.exchange(is_forth, one, time);
+        }
+        let Transport { protocol, ports: [s0, s1, d0, d1] } = transport(frame.bytes, packet);
+        let ports = [u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])];
+        // Zero stands for no port: of later fragments, and of protocols that have none.
+        if ports != [0, 0] {
+            self.ports.add((protocol, ports[0]), one);
+            if ports[0] != ports[1] {
+                self.ports.add((protocol, ports[1]), one);
+            }
+            self.connections.count(
+                frame,
+                packet,
+                protocol,
+                (source, ports[0]),
+                (destination, ports[1]),
+            );
+        }
+        Layer::Network { is_v6, protocol }
+    }
+}
+
+fn v6(words: [[u8; 4]; 4]) -> IpAddr {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(words.as_flattened());
+    IpAddr::V6(Ipv6Addr::from(bytes))
+}
+
+impl Exchanged {
+    fn exchange(&mut self, is_forth: bool, one: Volume, time: u64) {
+        if self.forth.packets + self.back.packets == 0 {
+            (self.first, self.last) = (time, time);
+        }
+        (self.first, self.last) = (self.first.min(time), self.last.max(time));
+        if is_forth { self.forth.add(one) } else { self.back.add(one) }
+    }
+
+    fn all(&self) -> Volume {
+        Volume {
+            packets: self.forth.packets + self.back.packets,
+            bytes: self.forth.bytes + self.back.bytes,
+        }
+    }
+}

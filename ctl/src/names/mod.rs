@@ -1,0 +1,220 @@
+//! Names of addresses, for people: from `/etc/hosts`, from DNS and from files of prefixes.
+//!
+//! [`Names::open`] reads the files. [`Names::name`] never waits: an address that DNS was not asked
+//! for yet has no name, and a thread of `dns` asks in the background. `prefixes` reads CSV files.
+//!
+//! Names come from outside, so they are escaped and cut here, once for all outputs.
+
+mod dns;
+mod prefixes;
+
+use crate::text::escaped;
+use dns::Resolver;
+use prefixes::Prefixes;
+use std::collections::HashMap;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// File with names of hosts.
+const HOSTS: &str = "/etc/hosts";
+/// Maximum length of a name, in characters.
+const MAX_NAME: usize = 80;
+
+/// Selection of what addresses are named by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameSources {
+    /// Whether `/etc/hosts` names them.
+    pub hosts: bool,
+    /// Whether DNS is asked.
+    pub dns: bool,
+    /// CSV files of prefixes.
+    pub files: Vec<PathBuf>,
+}
+
+impl FromStr for NameSources {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut sources = NameSources::default();
+        for part in text.split(',') {
+            match part {
+                "hosts" => sources.hosts = true,
+                "dns" => sources.dns = true,
+                "" => return Err("write hosts, dns and files, with commas between them".to_owned()),
+                file => sources.files.push(file.into()),
+            }
+        }
+        Ok(sources)
+    }
+}
+
+/// Names of addresses; none by default. Clones share what DNS answered.
+#[derive(Clone, Debug, Default)]
+pub struct Names(Option<Arc<KnownNames>>);
+
+#[derive(Debug)]
+struct KnownNames {
+    hosts: HashMap<IpAddr, String>,
+    prefixes: Prefixes,
+    resolver: Option<Resolver>,
+}
+
+impl PartialEq for Names {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Names {
+    /// Reads the files, and starts to ask DNS if that is selected. Without any source no address
+    /// has a name.
+    ///
+    /// # Errors
+    /// If a file cannot be read or has a line that is no prefix, or if no server of DNS is known.
+    pub fn open(sources: &NameSources) -> Result<Self, String> {
+        if *sources == NameSources::default() {
+            return Ok(Names::default());
+        }
+        let read = |path: &Path| {
+            fs::read_to_string(path)
+                .map_err(|error| format!("cannot read names from {}: {error}", path.display()))
+        };
+        let mut hosts = HashMap::new();
+        if sources.hosts {
+            hosts = named_hosts(&read(Path::new(HOSTS))?);
+        }
+        let mut prefixes = Prefixes::default();
+        for path in &sources.files {
+            let problem = |problem| format!("{}: {problem}", path.display());
+            prefixes.read(&read(path)?).map_err(problem)?;
+        }
+        let resolver = sources.dns.then(Resolver::start).transpose()?;
+        Ok(Names(Some(Arc::new(KnownNames { hosts, prefixes, resolver }))))
+    }
+
+    /// Whether no address has a name.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Returns the name of an address as far as it is known now: of the host, of the network, or
+    /// both. It has no control characters.
+    #[must_use]
+    pub fn name(&self, address: IpAddr) -> Option<String> {
+        let known = self.0.as_ref()?;
+        let host = known.hosts.get(&address).cloned();
+        let host = host.or_else(|| known.resolver.as_ref()?.name(address));
+        let network = known.prefixes.name(address);
+        let name = match (host, network) {
+            (Some(host), Some(network)) => format!("{host}, {network}"),
+            (host, network) => host.or(network.map(str::to_owned))?,
+        };
+        Some(shown(&name))
+    }
+
+    /// Returns a flow as text with names behind its addresses, `10.0.0.1 (web) > 10.0.0.2`, if any
+    /// of them has one.
+    #[must_use]
+    pub fn named(&self, flow: &str) -> Option<String> {
+        self.0.as_ref()?;
+        let mut has_name = false;
+        let word = |word: &str| {
+            let address = word.parse().or_else(|_| word.parse().map(|end: SocketAddr| end.ip()));
+            let name = address.ok().and_then(|address| self.name(address));
+            has_name |= name.is_some();
+            name.map_or_else(|| word.to_owned(), |name| format!("{word} ({name})"))
+        };
+        let words: Vec<String> = flow.split(' ').map(word).collect();
+        has_name.then(|| words.join(" "))
+    }
+
+    /// Asks DNS for addresses, and waits until it answered for all of them, but at most for `most`.
+    /// Returns how many are still without an answer.
+    pub fn prepare(&self, addresses: &[IpAddr], most: Duration) -> usize {
+        let resolver = self.0.as_ref().and_then(|known| known.resolver.as_ref());
+        resolver.map_or(0, |resolver| resolver.prepare(addresses, most))
+    }
+}
+
+/// Cuts and escapes a name.
+fn shown(name: &str) -> String {
+    let name = escaped(name);
+    if name.chars().count() <= MAX_NAME {
+        return name.into_owned();
+    }
+    name.chars().take(MAX_NAME).chain(['…']).collect()
+}
+
+/// Reads the format of `/etc/hosts`: an address and its names, of which the first counts.
+fn named_hosts(text: &str) -> HashMap<IpAddr, String> {
+    let mut hosts = HashMap::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let address = words.next().and_then(|word| word.parse().ok());
+        if let (Some(address), Some(name)) = (address, words.next()) {
+            hosts.entry(address).or_insert_with(|| name.to_owned());
+        }
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(hosts: &str, csv: &str) -> Names {
+        let mut prefixes = Prefixes::default();
+        prefixes.read(csv).unwrap();
+        let known = KnownNames { hosts: named_hosts(hosts), prefixes, resolver: None };
+        Names(Some(Arc::new(known)))
+    }
+
+    #[test]
+    fn hosts_and_networks_name_the_addresses_of_a_flow() {
+        let names = names(
+            "# comment\n10.0.0.1 web-1 alias # first\n2001:db8::2\tdb\n10.0.0.1 other\nno address\n",
+            "prefix,site\n10.0.0.0/8,fra\n",
+        );
+        for (flow, named) in [
+            ("10.0.0.1", Some("10.0.0.1 (web-1, fra)")),
+            ("10.9.0.1 > 192.0.2.1", Some("10.9.0.1 (fra) > 192.0.2.1")),
+            (
+                "[2001:db8::2]:53 > [2001:db8::3]:9 udp",
+                Some("[2001:db8::2]:53 (db) > [2001:db8::3]:9 udp"),
+            ),
+            ("192.0.2.1:80 > 192.0.2.2:81 tcp", None),
+        ] {
+            assert_eq!(names.named(flow).as_deref(), named);
+        }
+        assert_eq!(Names::default().named("10.0.0.1"), None);
+    }
+
+    #[test]
+    fn names_are_escaped_and_cut() {
+        let long = "x".repeat(200);
+        let names = names(&format!("10.0.0.1 a\u{202e}b\u{1b}[31m\n10.0.0.2 {long}"), "");
+        let name = |text: &str| names.name(text.parse().unwrap()).unwrap();
+        assert_eq!(name("10.0.0.1"), "a\\u{202e}b\\u{1b}[31m");
+        assert_eq!(name("10.0.0.2").chars().count(), MAX_NAME + 1);
+    }
+
+    #[test]
+    fn sources_are_words_or_files() {
+        let sources: NameSources = "hosts,sites.csv,dns".parse().unwrap();
+        let files = vec![PathBuf::from("sites.csv")];
+        assert_eq!(sources, NameSources { hosts: true, dns: true, files });
+        assert!("hosts,,dns".parse::<NameSources>().is_err());
+        let missing = NameSources { files: vec!["/nonexistent.csv".into()], ..sources };
+        assert!(Names::open(&missing).unwrap_err().contains("/nonexistent.csv"));
+    }
+}
