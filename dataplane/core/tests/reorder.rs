@@ -141,6 +141,30 @@ fn what_carries_no_data_does_not_count() {
     counting.is(4, 0, 1, 0, 1 + 1);
 }
 
+/// What `docs/security.md` says of crafted sequence numbers: one segment with the ends of a flow makes
+/// its later ones late, and segments with other ends change nothing of it.
+#[test]
+fn a_crafted_sequence_number_takes_the_ends_of_the_flow() {
+    for reorder in [SAMPLING, HYBRID] {
+        let counted = |crafted: Option<(u16, u32)>| {
+            let mut counting = Counting::new(reorder, 3);
+            for number in 0..100 {
+                let at = u64::from(number) * MS;
+                if let Some((port, sequence)) = crafted.filter(|_| number == 50) {
+                    counting.packet(at, &tcp(1, port, ACK, sequence, 100));
+                }
+                counting.packet(at, &tcp(1, 4000, ACK, number * 100, 100));
+            }
+            let sum = counting.sum();
+            let late = |prefix: &PrefixCounts| prefix.out_of_order + prefix.retransmitted;
+            (sum.prefixes().map(late).sum::<u64>(), sum.prefixes().map(|it| it.gaps).sum::<u64>())
+        };
+        assert_eq!(counted(None), (0, 0), "{reorder:?}");
+        assert_eq!(counted(Some((4001, 1 << 30))), (0, 0), "{reorder:?}");
+        assert_eq!(counted(Some((4000, 1 << 30))), (50, 1), "{reorder:?}");
+    }
+}
+
 #[test]
 fn flows_last_beyond_rotations_and_until_they_are_idle() {
     let mut counting = flow(SAMPLING, 0, &[0, 2]);
