@@ -254,13 +254,13 @@ fn on_terminal(columns: usize, arguments: &str) -> Option<String> {
 }
 
 #[test]
-fn a_terminal_gets_its_width_colours_and_reads_of_long_windows() {
+fn a_terminal_gets_its_width_colours_and_samples_of_long_windows() {
     let port = "run --port memory:unique,rate=10k --duration 1s --truth";
     let Some(long) = on_terminal(60, &format!("{port} --window 1h")) else {
         skip("script (bsdutils)");
         return;
     };
-    assert!(long.lines().any(|line| line.contains(" read ")), "{long}");
+    assert!(long.lines().any(|line| line.contains(" sample ")), "{long}");
     assert!(
         long.lines().filter(|line| !line.contains("WARN")).all(|line| line.chars().count() <= 60),
         "{long}"
@@ -271,7 +271,7 @@ fn a_terminal_gets_its_width_colours_and_reads_of_long_windows() {
     );
     let [short, plain] = ["--window 10s", "--window 10s --color never"]
         .map(|options| on_terminal(100, &format!("{port} {options}")).unwrap());
-    assert!(!short.contains(" read ") && short.contains('\u{1b}'), "{short}");
+    assert!(!short.contains(" sample ") && short.contains('\u{1b}'), "{short}");
     assert!(!plain.contains('\u{1b}'), "{plain}");
     let header = short.lines().find(|line| line.contains("window")).unwrap();
     assert!(header.chars().count() > 80, "{header}");

@@ -28,7 +28,7 @@ impl Prefixes {
                 {
                     let is_system =
                         |name: &&str| ["as", "asn"].contains(&name.to_lowercase().as_str());
-                    systems = Some(others.iter().position(|name| is_system(name)));
+                    systems = Some(others.iter().position(is_system));
                     continue;
                 }
                 return Err(format!(

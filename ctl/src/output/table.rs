@@ -72,12 +72,14 @@ pub enum Times {
     Utc,
 }
 
+/// Function that returns a flow with the names of its addresses, if they have any.
+type FlowNames = Box<dyn Fn(&str) -> Option<String> + Send>;
+
 /// Sink that writes aligned columns. One of them names the place if there are several.
 pub struct Table<'w> {
     writer: Box<dyn Write + 'w>,
     look: TableStyle,
-    /// Returns a flow with the names of its addresses, if they have any.
-    named: Box<dyn Fn(&str) -> Option<String> + Send>,
+    named: FlowNames,
     zone: TimeZone,
     origin: Option<u64>,
     /// Content and width of the last header.
