@@ -31,7 +31,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   flowgauge tables
   flowgauge tables --read-times --address switch:50052
-  flowgauge tables --match 'tcp and portrange 8000-8080'
+  flowgauge tables --match tcp
   flowgauge tables --registers 4096 --seed 7 --format json")]
 pub(crate) struct Tables {
     /// Number of registers, a power of two from 16 to 65536

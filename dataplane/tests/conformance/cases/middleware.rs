@@ -143,7 +143,7 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
     let hash = serde_json::json!({ "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::backend::SEED });
     note(
         "install",
-        serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21, "adopted": null } }),
+        serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21, "filter": null, "adopted": null } }),
     );
     for round in 0..3 {
         let frames = backend.possible(random(400 + round, 300));
