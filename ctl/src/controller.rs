@@ -7,6 +7,7 @@
 
 use crate::alert::Rule;
 use crate::clock::{Clock, WakeReason, nanoseconds};
+use crate::filter::MatchExpression;
 use crate::ledger::LedgerAccumulator;
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::tune::Tuner;
@@ -115,6 +116,8 @@ pub struct Plan {
     /// Prefixes of address groups and of our own side: those whose fingerprints are in the
     /// dataplane's settings.
     pub prefixes: Vec<PrefixOwner>,
+    /// Expression that counted packets match; `None` counts all.
+    pub filter: Option<MatchExpression>,
     /// Estimators and the content of reports.
     pub options: Estimation,
 }
@@ -125,10 +128,16 @@ pub struct Plan {
 pub struct Changes(Arc<Mutex<Option<Plan>>>);
 
 impl Changes {
-    /// Requests other intervals and another estimation, replacing a request that was not applied
-    /// yet. Seed, hash key and prefixes were given to the dataplane at the start and do not change.
+    /// Requests other intervals, another filter and another estimation, replacing a request that
+    /// was not applied yet. Seed, hash key and prefixes were given to the dataplane at the start and do not change.
     pub fn ask(&self, plan: Plan) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+    }
+
+    /// Returns the filter of a request that was not applied yet.
+    fn filter(&self) -> Option<Option<MatchExpression>> {
+        let plan = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        plan.as_ref().map(|plan| plan.filter.clone())
     }
 
     fn take(&self) -> Option<Plan> {
@@ -210,6 +219,11 @@ pub struct Controller {
     warned_of_full_counters: bool,
     /// Whether the warning of an EtherType that is not opened was logged.
     warned_of_unopened: bool,
+    /// Filter of the open window, and of the windows after it.
+    filter: Option<MatchExpression>,
+    next_filter: Option<MatchExpression>,
+    /// Whether the dataplane may have begun a rotation that it has not completed.
+    is_rotating: bool,
     /// Name of the source, if the run has several.
     source: Option<Arc<str>>,
     changes: Changes,
@@ -222,6 +236,9 @@ pub struct Controller {
 #[derive(Default)]
 struct Total {
     counters: Counters,
+    /// Filter expressions of all windows, with the last one.
+    filters: Option<String>,
+    filter: Option<Arc<str>>,
     drops: Losses,
     late: u64,
     /// Losses at the start of the current window.
@@ -266,7 +283,8 @@ impl Controller {
             Some(key) => Tables::keyed(settings, plan.seed, key),
             None => Tables::new(settings, plan.seed),
         };
-        let tables = tables.with_prefixes(&plan.prefixes);
+        let filter = plan.filter.as_ref().map(|filter| Arc::clone(filter.filter()));
+        let tables = tables.with_prefixes(&plan.prefixes).with_filter(filter);
         let ends = EndIdentifiers::new(tables.row_hash().mode)?;
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
@@ -294,6 +312,9 @@ impl Controller {
             ends,
             watch: plan.options.alarm.map(Watch::new),
             tuner: intervals.window.and_then(|window| Tuner::new(tuned, nanoseconds(window))),
+            filter: plan.filter.clone(),
+            next_filter: plan.filter.clone(),
+            is_rotating: false,
             plan,
             window_start: start,
             start: since_ns,
@@ -503,7 +524,12 @@ impl Controller {
         if plan.options.alarm != self.plan.options.alarm {
             self.watch = plan.options.alarm.map(Watch::new);
         }
-        self.plan = Plan { intervals: plan.intervals, options: plan.options, ..self.plan.clone() };
+        self.plan = Plan {
+            intervals: plan.intervals,
+            filter: plan.filter,
+            options: plan.options,
+            ..self.plan.clone()
+        };
         let lost = self.read_losses()?.since(&before).total();
         let number = self.first_window + self.schedule.window();
         tracing::warn!(
@@ -642,6 +668,21 @@ impl Controller {
         Ok(records)
     }
 
+    /// Sets the filter of the next window, if it differs from that of the open one. A rotation that
+    /// may have begun keeps the filter that it began with.
+    fn set_next_filter(&mut self) -> Result<(), ControlError> {
+        let filter = self.changes.filter().unwrap_or_else(|| self.plan.filter.clone());
+        if self.is_rotating || filter == self.next_filter {
+            return Ok(());
+        }
+        let rules = filter.as_ref().map(|filter| Arc::clone(filter.filter()));
+        let set = |dataplane: &mut Box<dyn Dataplane>| dataplane.set_filter(rules.as_ref());
+        if let Attempt::Done((), _) = self.attempt("set the filter", set)? {
+            self.next_filter = filter;
+        }
+        Ok(())
+    }
+
     /// Closes a window and publishes it. `end` is its end if it is not now.
     fn rotate(
         &mut self,
@@ -650,6 +691,8 @@ impl Controller {
         end: Option<u64>,
         sink: &mut dyn Sink,
     ) -> Result<(), ControlError> {
+        self.set_next_filter()?;
+        self.is_rotating = true;
         let Attempt::Done(snapshot, called) = self.attempt("rotate", Dataplane::rotate)? else {
             self.summary.late_rotations += 1;
             tracing::warn!(
@@ -708,6 +751,7 @@ impl Controller {
                 });
                 record.ledger = total.ledger.add_window(
                     record.counters.packets(),
+                    record.counters.unmatched,
                     record.drops.total(),
                     received,
                 );
@@ -722,6 +766,8 @@ impl Controller {
             sink.record(&record)?;
         }
         self.warn_of_unopened(&snapshot.bank);
+        self.filter.clone_from(&self.next_filter);
+        self.is_rotating = false;
         self.window_start = end_ns;
         (self.is_short, self.stepped) = (false, None);
         self.clock.closed(end_ns);
@@ -931,6 +977,7 @@ impl Controller {
             end_ns: self.clock.now(),
             complete: !total.gap,
             counters: total.counters,
+            filter: total.filters.as_deref().map(Arc::from),
             packets_before_after: (packets, packets),
             drops: total.drops.clone(),
             ledger: total.ledger.total(),
@@ -1037,6 +1084,7 @@ impl Controller {
             hook: self.hook(part.and_then(|index| capabilities.places.get(index))),
             part: part.is_some(),
             inner: self.dataplane.settings().headers.inner,
+            filter: self.filter.as_ref().map(|filter| Arc::clone(filter.text())),
             counters: Counters::default(),
             packets_before_after: (0, 0),
             drops: Losses::default(),
@@ -1125,8 +1173,25 @@ fn unite(sum: &mut Arc<WindowTotals>, bank: &WindowTotals, settings: &Settings) 
 }
 
 impl Total {
+    /// Adds the filter of a window to those of the windows before it.
+    fn add_filter(&mut self, filter: Option<&Arc<str>>) {
+        let is_first = self.merged.is_none();
+        if !is_first && self.filter.as_ref() == filter {
+            return;
+        }
+        let text = |filter: Option<&Arc<str>>| filter.map_or("all packets", |text| text).to_owned();
+        self.filters = match self.filters.take() {
+            None if is_first => filter.map(|text| text.to_string()),
+            before => {
+                Some(format!("{}; then {}", before.unwrap_or_else(|| text(None)), text(filter)))
+            }
+        };
+        self.filter = filter.cloned();
+    }
+
     fn add(&mut self, record: &Record, snapshot: &Snapshot, settings: &Settings) {
         self.counters.merge(&record.counters);
+        self.add_filter(record.filter.as_ref());
         record.drops.iter().for_each(|(cause, packets)| self.drops.add(cause, packets));
         self.late += record.late;
         self.gap |= !snapshot.complete;

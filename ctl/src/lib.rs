@@ -33,6 +33,7 @@ pub mod controller;
 pub mod counter;
 mod field;
 pub mod figure;
+pub mod filter;
 pub mod flow;
 pub mod identity;
 mod kind;
@@ -40,6 +41,7 @@ mod kind;
 pub mod lake;
 mod ledger;
 pub mod measurement;
+pub mod nearest;
 mod number;
 #[cfg(feature = "otlp")]
 pub mod otlp;

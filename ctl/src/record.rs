@@ -58,6 +58,8 @@ pub struct Record {
     pub part: bool,
     /// Whether the innermost network header of a tunnel is counted instead of the outermost.
     pub inner: bool,
+    /// Filter expression that the counted packets match; `None` without one.
+    pub filter: Option<Arc<str>>,
     /// Packet and byte counters.
     pub counters: Counters,
     /// Packet counter before and after the registers were read; equal if samples are atomic.
@@ -122,6 +124,12 @@ impl Record {
         }
     }
 
+    /// Returns whether packets were left out by a filter expression, or could have been.
+    #[must_use]
+    pub fn is_filtered(&self) -> bool {
+        self.filter.is_some() || self.counters.unmatched > 0
+    }
+
     /// Returns the figures: packets and losses first, then those of each measurement, then alerts.
     #[must_use]
     pub fn figures(&self) -> &[Figure] {
@@ -178,6 +186,22 @@ impl Record {
             figures.figures.append(&mut measurement.fields.figures);
         }
         figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
+        if self.is_filtered() {
+            figures.count(
+                "unmatched_packets",
+                "packets that do not match the filter expression",
+                Unit::Things,
+                &[],
+                counters.unmatched as f64,
+            );
+            figures.count(
+                "unmatched",
+                "bytes of packets that do not match the filter expression",
+                Unit::Bytes,
+                &[],
+                counters.unmatched_bytes as f64,
+            );
+        }
         for (cause, packets) in self.drops.iter() {
             figures.count(
                 "lost_packets",

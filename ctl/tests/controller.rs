@@ -7,7 +7,7 @@ use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::sketch::{self, FULL, SLACK};
 use flowgauge_core::{
-    FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WindowTotals, Zeroed,
+    Filter, FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WindowTotals, Zeroed,
 };
 use flowgauge_ctl::clock::{Clock, Trace, Virtual, WakeReason};
 use flowgauge_ctl::controller::{Changes, ControlError, Controller, Plan, Sink, Summary};
@@ -76,6 +76,8 @@ struct Scripted {
     /// Packets that the device received and did not account for, by time.
     unseen: Option<fn(u64) -> u64>,
     banks: Mutex<Vec<Arc<WindowTotals>>>,
+    /// Whether the open window and the next one have a filter.
+    is_filtered: [bool; 2],
 }
 
 impl Scripted {
@@ -104,6 +106,7 @@ impl Scripted {
             silent_from: None,
             unseen: None,
             banks: Mutex::default(),
+            is_filtered: [false; 2],
         }
     }
 
@@ -140,6 +143,7 @@ impl Scripted {
         let mut bank = free.map_or_else(WindowTotals::counted, |index| banks.swap_remove(index));
         let counters = &mut Arc::get_mut(&mut bank).unwrap().counters;
         (counters.ipv4, counters.bytes) = (packets, packets * 64);
+        counters.unmatched = u64::from(self.is_filtered[0]);
         banks.push(Arc::clone(&bank));
         let hash = HashIdentity::new(HashMode::Tabulated, 1);
         Snapshot::of(bank, hash)
@@ -181,7 +185,13 @@ impl Dataplane for Scripted {
         }
         let snapshot = self.snapshot(self.arrived().saturating_sub(self.closed));
         self.closed = self.arrived();
+        self.is_filtered[0] = self.is_filtered[1];
         Ok(snapshot)
+    }
+
+    fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
+        self.is_filtered[1] = filter.is_some();
+        Ok(())
     }
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
@@ -263,6 +273,7 @@ fn plan(intervals: Intervals) -> Plan {
         seed: 3,
         hash_key: None,
         prefixes: Vec::new(),
+        filter: None,
         options: Estimation { cardinality, ..Estimation::default() },
     }
 }
@@ -413,6 +424,37 @@ fn changes_are_taken_up_between_two_windows_and_no_packet_is_lost() {
     assert!(windows.iter().map(|window| window.window).eq(0..windows.len() as u64));
     whole(&sink.kept, START + 50 * SECOND);
     assert!(!sink.kept.samples().is_empty());
+}
+
+/// Even if a rotation fails at first, a window has the expression that its packets passed.
+#[test]
+fn an_expression_changes_with_the_next_window_that_begins() {
+    let clock = Virtual::at(START);
+    let dataplane = Scripted::new(&clock).failing(|call, number| {
+        (call == Call::Rotate && number % 4 == 3).then(transient).flatten()
+    });
+    let with = |text: Option<&str>| Plan {
+        filter: text.map(|text| text.parse().unwrap()),
+        ..plan(intervals(SECOND, 0, 10 * SECOND))
+    };
+    let changes = Changes::default();
+    let mut sink = Changing {
+        kept: RecordSink::default(),
+        changes: changes.clone(),
+        plans: [(1, with(Some("tcp"))), (3, with(Some("udp"))), (5, with(None))].into(),
+    };
+    let controller = Controller::start(dataplane, with(None), || clock).unwrap();
+    let summary = controller.with(changes).run(&mut sink).unwrap();
+    let windows = sink.kept.windows();
+    let texts: Vec<Option<&str>> = windows.iter().map(|window| window.filter.as_deref()).collect();
+    let (tcp, udp) = (Some("tcp"), Some("udp"));
+    assert_eq!(texts, [None, None, None, tcp, tcp, udp, udp, None, None, None]);
+    for window in windows {
+        assert_eq!(window.filter.is_some(), window.counters.unmatched > 0, "{}", window.window);
+    }
+    let total = summary.total.unwrap();
+    assert_eq!(total.filter.as_deref(), Some("all packets; then tcp; then udp; then all packets"));
+    assert_eq!(total.counters.unmatched, 4);
 }
 
 #[test]

@@ -101,7 +101,8 @@ fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
         duration: None,
         align: false,
     };
-    let plan = Plan { intervals, seed: 1, hash_key: None, prefixes: Vec::new(), options };
+    let plan =
+        Plan { intervals, seed: 1, hash_key: None, prefixes: Vec::new(), filter: None, options };
     Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
     kept.0
 }

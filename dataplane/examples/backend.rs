@@ -41,13 +41,16 @@ impl HandedOver {
     fn count(&mut self, frame: &[u8]) {
         let Some(tables) = &self.tables else { return };
         let context = Context::new(self.settings, &tables.tabulation, Sharing::Alone);
-        let arrival = Arrival::new(frame.len() as u32, 0);
-        self.state.active(&self.shared, self.active).record(
-            &context,
-            Link::Ethernet,
-            frame,
-            arrival,
-        );
+        let length = frame.len() as u32;
+        let mut active = self.state.active(&self.shared, self.active);
+        let is_match = tables.filter.as_ref().is_none_or(|filter| {
+            filter.matches(self.settings.headers, Link::Ethernet, frame, length)
+        });
+        if is_match {
+            active.record(&context, Link::Ethernet, frame, Arrival::new(length, 0));
+        } else {
+            active.bank.counters.leave_out(1, length.into());
+        }
     }
 
     fn snapshot(&self, bank: usize, operation: &'static str) -> Result<Snapshot, Error> {
@@ -71,7 +74,7 @@ impl Dataplane for HandedOver {
 
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         self.capabilities.check(&self.settings)?;
-        tables.check(&self.settings, &self.capabilities.interface)?;
+        tables.check(&self.settings, &self.capabilities)?;
         if self.tables.replace(tables.clone()).is_some() {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }

@@ -54,6 +54,8 @@ pub struct Capabilities {
     pub units: Vec<CountUnit>,
     /// Whether it can parse the innermost network header of tunnels.
     pub inner: bool,
+    /// Whether it can [filter](crate::Tables::filter) packets.
+    pub filter: bool,
     /// Banks per windowed measurement.
     pub banks: usize,
     /// Whether registers and counters of a sample are from the same instant.
@@ -90,6 +92,7 @@ impl Capabilities {
             algorithms: Algorithm::ALL.to_vec(),
             units: CountUnit::ALL.to_vec(),
             inner: true,
+            filter: true,
             banks: BANKS,
             atomic_snapshots: true,
             staggered: true,

@@ -81,7 +81,8 @@ pub use tofino::Tofino;
 pub use xdp::Xdp;
 
 use flowgauge_core::delay::{Admission, DelayKind};
-use flowgauge_core::{KeyKind, Settings};
+use flowgauge_core::{Filter, KeyKind, Settings};
+use std::sync::Arc;
 
 /// A backend that counts packets.
 ///
@@ -186,6 +187,22 @@ pub trait Dataplane: Send {
     fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
         let _ = bounds;
         Ok(())
+    }
+
+    /// Sets the filter of packets from the next rotation on; `None` counts all. The open window
+    /// keeps its filter. Until the first call it is that of the installed tables. Do not call it
+    /// while a rotation that failed has to be repeated.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`] before [`install`](Self::install); [`Error::Unsupported`] if the
+    /// backend has no filter that can change; backend failures.
+    fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
+        let _ = filter;
+        Err(Error::Unsupported {
+            backend: self.capabilities().backend,
+            what: "change the filter (--match) of a run".to_owned(),
+            advice: "restart it".to_owned(),
+        })
     }
 
     /// Returns the locally known state, without I/O.

@@ -1,12 +1,14 @@
 //! Match tables that a controller computes and a dataplane installs.
 
+use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::hash_key::{HashKey, HashWords};
 use flowgauge_core::cardinality::{RankEntry, rank_table};
 use flowgauge_core::delay::prefixes::{self, MAX_PREFIXES, PrefixOwner};
 use flowgauge_core::heavy::{AdmissionEntry, admission_table};
 use flowgauge_core::logarithm::{self, LogarithmEntry};
-use flowgauge_core::{HashIdentity, HashMode, Settings, Tabulation};
+use flowgauge_core::{Filter, HashIdentity, HashMode, Settings, Tabulation};
+use std::sync::Arc;
 
 /// Match tables, computed once from settings and seed.
 ///
@@ -31,6 +33,8 @@ pub struct Tables {
     pub admission: Vec<AdmissionEntry>,
     /// Prefixes of address groups and of the local side.
     pub prefixes: Vec<PrefixOwner>,
+    /// Ternary entries from header fields to whether a packet is counted; `None` counts all.
+    pub filter: Option<Arc<Filter>>,
 }
 
 impl Tables {
@@ -58,6 +62,7 @@ impl Tables {
             logarithm: logarithm::PER_PACKET.table().collect(),
             admission: admission_table().collect(),
             prefixes: Vec::new(),
+            filter: None,
         }
     }
 
@@ -65,6 +70,12 @@ impl Tables {
     #[must_use]
     pub fn with_prefixes(self, prefixes: &[PrefixOwner]) -> Self {
         Tables { prefixes: prefixes.to_vec(), ..self }
+    }
+
+    /// Returns the tables with this filter.
+    #[must_use]
+    pub fn with_filter(self, filter: Option<Arc<Filter>>) -> Self {
+        Tables { filter, ..self }
     }
 
     /// Returns the identity of the hash of sketch and filter rows. Rows are tabulated even where
@@ -79,13 +90,21 @@ impl Tables {
         }
     }
 
-    /// Checks that these tables produce the hash and the levels that `settings` require, before
-    /// `target` counts with them.
+    /// Checks that these tables produce the hash and the levels that `settings` require, and that
+    /// a dataplane can filter if they have a filter, before it counts with them.
     ///
     /// # Errors
-    /// [`Error::Table`] with the first difference.
-    pub fn check(&self, settings: &Settings, target: &str) -> Result<(), Error> {
-        let misfit = |table, problem| Error::Table { target: target.to_owned(), table, problem };
+    /// [`Error::Table`] with the first difference; [`Error::Unsupported`].
+    pub fn check(&self, settings: &Settings, capabilities: &Capabilities) -> Result<(), Error> {
+        let target = &capabilities.interface;
+        let misfit = |table, problem| Error::Table { target: target.clone(), table, problem };
+        if self.filter.is_some() && !capabilities.filter {
+            return Err(Error::Unsupported {
+                backend: capabilities.backend,
+                what: "filter packets (--match)".to_owned(),
+                advice: "leave out --match, or count with --backend poll".to_owned(),
+            });
+        }
         let cardinality = settings.cardinality;
         if self.hash.mode != settings.hash {
             let problem = format!(

@@ -7,10 +7,10 @@
 //! puts the effective ones into an options struct.
 
 use crate::error::CommandFailure;
-use crate::nearest::nearest;
 use clap::error::ContextKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use flowgauge_ctl::nearest::nearest;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;

@@ -7,6 +7,7 @@ use crate::options::Options;
 use crate::run_config::{Listen, Source};
 use crate::value;
 use clap::Args;
+use flowgauge_ctl::filter::MatchExpression;
 use flowgauge_dataplane::MeasurementKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -36,6 +37,10 @@ pub(crate) struct Demo {
     /// Stop after this time [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true)]
     duration: Option<Duration>,
+
+    /// Count only packets that match an expression, as in `flowgauge run`
+    #[arg(long = "match", value_name = "EXPRESSION")]
+    matching: Option<MatchExpression>,
 }
 
 impl Demo {
@@ -45,6 +50,7 @@ impl Demo {
             duration: Some(self.duration.unwrap_or(DEFAULT_DURATION)),
             alarm: Some(true),
             truth: Some(true),
+            matching: self.matching,
             query: QUERIES
                 .iter()
                 .map(|flow| value::query(flow))

@@ -15,6 +15,7 @@ const SHOWN: [(&str, &[&str]); 4] = [
             "duration",
             "measure",
             "key",
+            "matching",
             "alarm",
             "truth",
             "format",
@@ -29,6 +30,7 @@ const SHOWN: [(&str, &[&str]); 4] = [
             "sample_every",
             "measure",
             "key",
+            "matching",
             "top",
             "query",
             "alarm",
@@ -38,7 +40,10 @@ const SHOWN: [(&str, &[&str]); 4] = [
             "config",
         ],
     ),
-    ("report", &["to", "force", "window", "measure", "key", "query", "truth", "config"]),
+    (
+        "report",
+        &["to", "force", "window", "measure", "key", "matching", "query", "truth", "config"],
+    ),
     ("generate", &["to", "truth", "pcap", "rate", "force"]),
 ];
 

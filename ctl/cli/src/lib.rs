@@ -46,7 +46,6 @@ mod measure;
 #[cfg(feature = "lake")]
 mod merge;
 mod messages;
-mod nearest;
 mod options;
 mod pages;
 mod pem;

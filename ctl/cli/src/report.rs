@@ -272,6 +272,11 @@ impl CountResult {
                 },
             ),
         ]);
+        if let Some(text) = &total.filter {
+            let unmatched = grouped(total.counters.unmatched);
+            let value = format!("{}; {unmatched} packets do not match", escaped(text));
+            facts.push(fact("Packets that match", value));
+        }
         facts
     }
 }

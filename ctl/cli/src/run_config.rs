@@ -5,6 +5,7 @@ use crate::error::CommandFailure;
 use crate::secrets;
 use crate::value::{CountedDirections, PortSpec};
 use flowgauge_core::Settings;
+use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
@@ -40,15 +41,22 @@ pub(crate) struct RunConfig {
 }
 
 impl RunConfig {
-    /// Returns this configuration with the intervals and the estimation of `other`: only these can
-    /// change between two windows without losing a packet.
+    /// Returns this configuration with the intervals, the estimation and, where workers count, the
+    /// filter of `other`: only these can change between two windows without losing a packet.
     pub(crate) fn changed_to(&self, other: &RunConfig) -> RunConfig {
         let plan = Plan {
             intervals: other.plan.intervals,
             options: other.plan.options.clone(),
+            filter: if self.changes_filter() { &other.plan } else { &self.plan }.filter.clone(),
             ..self.plan.clone()
         };
         RunConfig { plan, ..self.clone() }
+    }
+
+    /// Returns whether the filter can change: worker threads change it when a window ends.
+    fn changes_filter(&self) -> bool {
+        self.source.traffic().counter == CountingPart::Workers
+            && self.settings.cardinality.mode != Mode::Staggered
     }
 }
 

@@ -11,6 +11,7 @@ use crate::secrets;
 use crate::value;
 use clap::Args;
 use flowgauge_core::{HashMode, Precision, Settings};
+use flowgauge_ctl::filter::{FamilyEntries, MatchExpression};
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::Tables as Installed;
 use serde_json::json;
@@ -30,6 +31,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   flowgauge tables
   flowgauge tables --read-times --address switch:50052
+  flowgauge tables --match tcp
   flowgauge tables --registers 4096 --seed 7 --format json")]
 pub(crate) struct Tables {
     /// Number of registers, a power of two from 16 to 65536
@@ -47,6 +49,12 @@ pub(crate) struct Tables {
     /// Secret of --hash keyed
     #[arg(long, value_name = "FILE")]
     hash_key: Option<PathBuf>,
+
+    /// Show the table of a filter expression instead, with the number of its entries
+    ///
+    /// Each entry is one of a ternary table. The first one that a packet meets decides.
+    #[arg(long = "match", value_name = "EXPRESSION", conflicts_with = "read_times")]
+    matching: Option<MatchExpression>,
 
     /// Measure how long it takes to read and clear the registers of the switch at --address; no
     /// other client may count there
@@ -89,6 +97,11 @@ impl Tables {
             }
             (None, false) => {}
         }
+        if let Some(expression) = &self.matching {
+            let mut out = io::BufWriter::new(io::stdout().lock());
+            let written = self.print_filter(expression, &mut out);
+            return written.and_then(|()| out.flush()).map_err(CommandFailure::output);
+        }
         let mut settings = Settings::default();
         settings.cardinality.precision = self.registers;
         settings.hash = self.hash;
@@ -116,6 +129,53 @@ impl Tables {
             Format::Json => self.json(&tables, &mut out),
         };
         written.and_then(|()| out.flush()).map_err(CommandFailure::output)
+    }
+
+    /// Prints the table of a filter.
+    fn print_filter(&self, expression: &MatchExpression, out: &mut impl Write) -> io::Result<()> {
+        let verdict = |is_match: bool| if is_match { "count" } else { "leave out" };
+        let families = expression.entries();
+        match self.format {
+            Format::Table => {
+                for (index, FamilyEntries { family, entries, otherwise }) in
+                    families.iter().enumerate()
+                {
+                    let gap = if index == 0 { "" } else { "\n" };
+                    let (number, otherwise) = (entries.len(), verdict(*otherwise));
+                    writeln!(out, "{gap}{family}: ternary entries {number}, default {otherwise}")?;
+                    for (conditions, is_match) in entries {
+                        writeln!(out, "  {conditions} -> {}", verdict(*is_match))?;
+                    }
+                }
+                Ok(())
+            }
+            Format::Csv => {
+                writeln!(out, "family,entry,conditions,verdict")?;
+                for FamilyEntries { family, entries, otherwise } in &families {
+                    for (number, (conditions, is_match)) in entries.iter().enumerate() {
+                        writeln!(out, "{family},{number},\"{conditions}\",{}", verdict(*is_match))?;
+                    }
+                    writeln!(out, "{family},,,{}", verdict(*otherwise))?;
+                }
+                Ok(())
+            }
+            Format::Json => {
+                let family = |family: &FamilyEntries| {
+                    let entry = |(conditions, is_match): &(String, bool)| json!({ "conditions": conditions, "match": is_match });
+                    json!({
+                        "family": family.family.to_string(),
+                        "entries": family.entries.iter().map(entry).collect::<Vec<_>>(),
+                        "default_match": family.otherwise,
+                    })
+                };
+                let tables: Vec<_> = families.iter().map(family).collect();
+                writeln!(
+                    out,
+                    "{}",
+                    json!({ "match": expression.text().as_ref(), "tables": tables })
+                )
+            }
+        }
     }
 
     fn words<'a>(&self, tables: &'a Installed) -> impl Iterator<Item = (usize, usize, u32)> + 'a {

@@ -1,6 +1,5 @@
 //! Parsers of option values.
 
-use crate::nearest::nearest;
 use flowgauge_core::delay::prefixes::Prefix;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
@@ -8,6 +7,7 @@ use flowgauge_ctl::flow::KeyFromText;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::union::{By, Selection};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
+use flowgauge_ctl::nearest::nearest;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::poll::port::AfXdp;

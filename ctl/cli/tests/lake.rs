@@ -473,3 +473,27 @@ fn a_full_disk_loses_nothing_while_there_is_room_in_memory_and_tells_the_rest() 
     // The temporary failure is reported by the exit code.
     assert_eq!(read("code").trim(), "1", "{messages}");
 }
+
+/// Packets that match one expression are no sample of those that match another.
+#[test]
+fn windows_of_different_expressions_are_not_merged() {
+    let scratch = Scratch::new("lake-match");
+    let capture = generate(&scratch, "zipf,flows=300,packets=3000,rate=1k", "zipf.pcap");
+    let lower = ["--match", "src net 10.0.0.0/9"];
+    for (host, filter) in [("one", &lower[..]), ("two", &lower), ("three", &[])] {
+        let mut command = flowgauge();
+        command.arg("replay").arg(&capture).args(["--host", host, "--window", "1s", "--lake"]);
+        ok(command.arg(scratch.path("lake")).args(filter));
+    }
+    let [union] = &merge(&scratch, "--exclude three")[..] else { panic!("one record") };
+    assert_eq!(union["match"], lower[1], "{union}");
+    assert_eq!(
+        union["packets"].as_u64().unwrap() + union["unmatched"]["packets"].as_u64().unwrap(),
+        6000
+    );
+    let [whole] = &merge(&scratch, "--host three")[..] else { panic!("one record") };
+    assert!(whole.get("match").is_none() && whole.get("unmatched").is_none(), "{whole}");
+    let refused = run(flowgauge().arg("merge").arg(scratch.path("lake")));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("expressions (--match) differ"), "{refused:?}");
+}

@@ -90,6 +90,7 @@ const REQUIRED_OPTIONS: &[&str] = &[
     "--truth",
     "--alarm ",
     "--inner ",
+    "--match ",
     "--sample-every",
     "--lateness",
     "--duration",

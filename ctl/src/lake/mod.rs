@@ -37,7 +37,8 @@ use flowgauge_core::Counters;
 fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<Row> {
     let counted = record.counted.as_ref()?;
     let (start, end) = record.scheduled.unwrap_or((record.start_ns, record.end_ns));
-    let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header } = record.counters;
+    let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header, unmatched, unmatched_bytes } =
+        record.counters;
     let mut row = Row::default();
     row.int("schema", SCHEMA);
     row.text("host", identity.host.as_ref());
@@ -64,6 +65,11 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
     row.int("non_ip", non_ip);
     row.int("truncated", truncated);
     row.int("bad_header", bad_header);
+    if record.is_filtered() {
+        row.put("match", record.filter.as_deref().into());
+        row.int("unmatched", unmatched);
+        row.int("unmatched_bytes", unmatched_bytes);
+    }
     row.int("late", record.late);
     row.int("dropped", record.drops.total());
     let causes = record.drops.iter().map(|(cause, _)| cause.name().to_owned());
@@ -92,7 +98,7 @@ fn about() -> [(&'static str, String); 2] {
 }
 
 /// Columns of every row.
-const COLUMNS: [&str; 32] = [
+const COLUMNS: [&str; 35] = [
     "schema",
     "host",
     "run",
@@ -118,6 +124,9 @@ const COLUMNS: [&str; 32] = [
     "non_ip",
     "truncated",
     "bad_header",
+    "match",
+    "unmatched",
+    "unmatched_bytes",
     "late",
     "dropped",
     "drops",

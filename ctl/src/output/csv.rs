@@ -77,6 +77,11 @@ fn fields(record: &Record, origin: u64) -> Fields {
     add(14, "drops", record.drops.total().into());
     add(15, "start_ns", record.start_ns.into());
     add(16, "end_ns", record.end_ns.into());
+    if record.is_filtered() {
+        add(17, "unmatched", counters.unmatched.into());
+        add(18, "unmatched_bytes", counters.unmatched_bytes.into());
+        add(33, "match", record.filter.as_deref().into());
+    }
     add(30, "interface", record.interface.as_str().into());
     add(31, "direction", record.direction.into());
     add(32, "part", record.part.into());

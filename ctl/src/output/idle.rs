@@ -37,7 +37,7 @@ impl<S: Sink> IdleWindows<S> {
 }
 
 fn is_empty(record: &Record) -> bool {
-    record.counters.packets() == 0
+    record.counters.seen() == 0
         && record.drops.total() == 0
         && record.ledger.is_none_or(|ledger| ledger.unaccounted == 0)
         && record.late == 0

@@ -61,11 +61,17 @@ struct Rejected {
     bad_header: u64,
 }
 
+#[derive(Serialize)]
+struct Unmatched {
+    packets: u64,
+    bytes: u64,
+}
+
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Line { record, origin } = self;
         let is_window = record.kind == RecordKind::Window;
-        let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header } = record.counters;
+        let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header, .. } = record.counters;
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("record", record.kind.name())?;
         line.serialize_entry("window", &record.window)?;
@@ -96,6 +102,7 @@ impl Serialize for Line<'_> {
         optional(&mut line, "hook", record.hook.as_deref())?;
         line.serialize_entry("part", &record.part)?;
         optional(&mut line, "inner", record.inner.then_some(true))?;
+        optional(&mut line, "match", record.filter.as_deref())?;
         line.serialize_entry("packets", &record.counters.packets())?;
         if record.kind == RecordKind::Sample {
             let (before, after) = record.packets_before_after;
@@ -106,6 +113,9 @@ impl Serialize for Line<'_> {
         line.serialize_entry("ipv4_packets", &ipv4)?;
         line.serialize_entry("ipv6_packets", &ipv6)?;
         line.serialize_entry("rejected", &Rejected { non_ip, truncated, bad_header })?;
+        let Counters { unmatched: packets, unmatched_bytes: bytes, .. } = record.counters;
+        let unmatched = record.is_filtered().then_some(Unmatched { packets, bytes });
+        optional(&mut line, "unmatched", unmatched)?;
         let drops: BTreeMap<_, _> =
             record.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect();
         line.serialize_entry("drops", &drops)?;

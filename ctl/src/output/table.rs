@@ -9,6 +9,7 @@ use crate::text::{
 };
 use crate::united::United;
 use anstyle::AnsiColor;
+use flowgauge_core::Counters;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::{Offset, TimeZone};
@@ -242,6 +243,13 @@ impl<'w> Table<'w> {
             }
             below.styled(AnsiColor::Red.on_default(), &phrases);
         }
+        if record.is_filtered() {
+            let Counters { unmatched, unmatched_bytes, .. } = record.counters;
+            below.line(&[
+                format!("{} unmatched", counted(unmatched, "packet")),
+                counted(unmatched_bytes, "byte"),
+            ]);
+        }
         if let Some(imbalance) = record.ledger.and_then(|ledger| ledger.imbalance()) {
             below.styled(AnsiColor::Red.on_default(), &[imbalance]);
         }
@@ -316,6 +324,9 @@ impl<'w> Table<'w> {
             phrases.push("none lost".to_owned());
         }
         below.line(&phrases);
+        if let Some(text) = &record.filter {
+            below.line(&[format!("match: {}", escaped(text))]);
+        }
         if let Some(cost) = self.cost(record, packets as f64 / seconds.max(f64::MIN_POSITIVE)) {
             below.line(&cost);
         }

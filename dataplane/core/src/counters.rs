@@ -3,11 +3,11 @@
 use crate::packet::Reject;
 use zerocopy::FromZeros;
 
-/// Counters of one bank. Every frame is in exactly one of the five packet counters.
+/// Counters of one bank. Every frame is in exactly one of the six packet counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Counters {
-    /// Wire bytes of all frames, rejected ones included.
+    /// Wire bytes of all frames that match, rejected ones included.
     pub bytes: u64,
     /// Packets with a valid IPv4 header.
     pub ipv4: u64,
@@ -19,17 +19,35 @@ pub struct Counters {
     pub truncated: u64,
     /// Packets whose network header contradicts itself.
     pub bad_header: u64,
+    /// Frames that do not match the [filter](crate::Filter), and are not in any other counter.
+    pub unmatched: u64,
+    /// Wire bytes of these frames.
+    pub unmatched_bytes: u64,
 }
 
 impl Counters {
     /// Zero counters.
-    pub const ZERO: Counters =
-        Counters { bytes: 0, ipv4: 0, ipv6: 0, non_ip: 0, truncated: 0, bad_header: 0 };
+    pub const ZERO: Counters = Counters {
+        bytes: 0,
+        ipv4: 0,
+        ipv6: 0,
+        non_ip: 0,
+        truncated: 0,
+        bad_header: 0,
+        unmatched: 0,
+        unmatched_bytes: 0,
+    };
 
-    /// Returns the number of all frames, counted or rejected.
+    /// Returns the number of frames that match, counted or rejected.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.ipv4 + self.ipv6 + self.rejected()
+    }
+
+    /// Returns the number of all frames, unmatched ones included.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.packets() + self.unmatched
     }
 
     /// Returns the number of frames that belong to no flow.
@@ -49,6 +67,13 @@ impl Counters {
         *counter += packets;
     }
 
+    /// Counts packets that do not match, and their bytes.
+    #[inline(always)]
+    pub fn leave_out(&mut self, packets: u64, bytes: u64) {
+        self.unmatched += packets;
+        self.unmatched_bytes += bytes;
+    }
+
     /// Adds the counters of another core.
     pub fn merge(&mut self, other: &Counters) {
         self.bytes += other.bytes;
@@ -57,5 +82,6 @@ impl Counters {
         self.non_ip += other.non_ip;
         self.truncated += other.truncated;
         self.bad_header += other.bad_header;
+        self.leave_out(other.unmatched, other.unmatched_bytes);
     }
 }

@@ -5,10 +5,11 @@ use crate::{
     Adopted, Bounds, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Snapshot, Status,
     Tables,
 };
-use flowgauge_core::Settings;
 use flowgauge_core::delay::{Admission, DelayKind};
+use flowgauge_core::{Filter, Settings};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
 
 /// Probabilities of faults, in 0..=1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -149,6 +150,11 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
         self.strike("set bounds", self.faults.request_lost, "request lost")?;
         self.inner.watch(bounds)
+    }
+
+    fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
+        self.strike("set the filter", self.faults.request_lost, "request lost")?;
+        self.inner.set_filter(filter)
     }
 
     fn status(&self) -> Status {

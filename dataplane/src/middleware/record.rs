@@ -8,11 +8,12 @@ use crate::{
 use flowgauge_core::delay::{Admission, DelayKind};
 use flowgauge_core::heavy::{Algorithm, Entry};
 use flowgauge_core::sketch::Mode;
-use flowgauge_core::{HashMode, Settings};
+use flowgauge_core::{Filter, HashMode, Settings};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::fmt::{LowerHex, Write as _};
 use std::io::Write;
+use std::sync::Arc;
 
 /// Wrapper that writes every call and its result as one JSON object per line, registers included:
 /// enough to reproduce a bug elsewhere.
@@ -93,6 +94,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             "counters": {
                 "bytes": counters.bytes, "ipv4": counters.ipv4, "ipv6": counters.ipv6,
                 "non_ip": counters.non_ip, "truncated": counters.truncated, "bad_header": counters.bad_header,
+                "unmatched": counters.unmatched, "unmatched_bytes": counters.unmatched_bytes,
             },
             "hash": hash(&snapshot.hash),
             "registers": registers,
@@ -114,6 +116,16 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         let Part { place, snapshot, losses: lost, .. } = part;
         json!({ "place": place.to_string(), "snapshot": self.snapshot(snapshot), "losses": losses(lost) })
     }
+}
+
+/// Describes a filter by its numbers of rules.
+fn rule_counts(filter: Option<&Arc<Filter>>) -> Value {
+    filter.map_or(Value::Null, |filter| {
+        json!({
+            "ipv4_rules": filter.ipv4.rules().len(), "ipv6_rules": filter.ipv6.rules().len(),
+            "non_ip_rules": filter.non_ip.rules().len(),
+        })
+    })
 }
 
 /// Concatenates numbers in hexadecimal, `digits` digits each.
@@ -164,7 +176,7 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         let result = self.inner.install(tables);
         let described = outcome(
             &result,
-            |adopted| json!({ "hash": hash(&tables.hash), "rank_entries": tables.rank.len(), "adopted": adopted.as_ref().map(adoption) }),
+            |adopted| json!({ "hash": hash(&tables.hash), "rank_entries": tables.rank.len(), "filter": rule_counts(tables.filter.as_ref()), "adopted": adopted.as_ref().map(adoption) }),
         );
         self.note("install", described);
         result
@@ -240,6 +252,13 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
             bounds.iter().map(bound).collect()
         });
         self.note("watch", described);
+        result
+    }
+
+    fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
+        let result = self.inner.set_filter(filter);
+        let described = outcome(&result, |()| rule_counts(filter));
+        self.note("set_filter", described);
         result
     }
 

@@ -16,13 +16,14 @@
 //! banks: it adds them up, clears them, and returns the sum.
 //!
 //! # Where to look
-//! `run`: the loop of a worker; `handoff`: how banks change hands; `gate`: how far a capture may be read, so
+//! `run`: the loop of a worker; `filter`: packets that are not counted; `handoff`: how banks change hands; `gate`: how far a capture may be read, so
 //! that a replay gives the same windows every time; [`port`]: sources of packets; `meter`: how
 //! workers spend their time; `truth`: exact counts.
 
 mod batch;
 mod cpu;
 mod delay_samples;
+mod filter;
 mod gate;
 mod handoff;
 mod lot;
@@ -54,9 +55,12 @@ use crate::tables::Tables;
 use crate::tally::CountRange;
 use crate::{Dataplane, Event};
 use delay_samples::{DelaySampleReceiver, delay_sample_channel};
+use filter::BankFilters;
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
-use flowgauge_core::{BANKS, HashIdentity, PersistentBank, Settings, Sharing, WindowTotals};
+use flowgauge_core::{
+    BANKS, Filter, HashIdentity, PersistentBank, Settings, Sharing, WindowTotals,
+};
 use handoff::{SnapshotReader, handoff};
 use meter::LoadHistory;
 use port::{Port, PortSource, Ports, Waker, Worker};
@@ -127,6 +131,9 @@ pub struct Poll {
     /// CPU time of the workers up to the last rotation, in nanoseconds.
     cpu_ns: u64,
     hash: Option<HashIdentity>,
+    /// Filter of the windows from the next rotation on, and those that workers use.
+    filter: Option<Arc<Filter>>,
+    filters: Arc<BankFilters>,
     /// Whether a rotation has been started and not completed.
     rotating: bool,
     end_reported: bool,
@@ -156,6 +163,7 @@ impl Poll {
         let shared_sketches = flowgauge_core::Shared::counted();
         shared_sketches.lasting.prepare(&options.settings);
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
+        let filters = Arc::new(BankFilters::default());
         let (mut readers, mut histories, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
@@ -173,6 +181,7 @@ impl Poll {
             let Options { settings, slot_ns, poll_mode, .. } = options;
             let (meter, truth, gate, stop) =
                 (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
+            let filters = Arc::clone(&filters);
             bodies.push(Box::new(move |tabulation| {
                 port.work(Worker {
                     meter,
@@ -180,6 +189,8 @@ impl Poll {
                     writer,
                     sharing,
                     settings,
+                    filter: None,
+                    filters,
                     slot_ns,
                     gate,
                     stop,
@@ -209,6 +220,8 @@ impl Poll {
             wakers,
             cpu_ns: 0,
             hash: None,
+            filter: None,
+            filters,
             rotating: false,
             end_reported: false,
             receivers,
@@ -319,11 +332,13 @@ impl Dataplane for Poll {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
         self.capabilities.check(&self.options.settings)?;
-        tables.check(&self.options.settings, &self.capabilities.interface)?;
+        tables.check(&self.options.settings, &self.capabilities)?;
         cpu::check(&self.options.cpus)?;
         if self.options.settings.delay.asks_addresses() {
             self.shared_sketches.lasting.delay.ranges.write(&tables.prefixes);
         }
+        self.filter.clone_from(&tables.filter);
+        self.filters.set(0, tables.filter.clone());
         for (index, body) in std::mem::take(&mut self.bodies).into_iter().enumerate() {
             let tabulation = tables.tabulation.clone();
             let named = thread::Builder::new().name(format!("worker-{index}"));
@@ -356,7 +371,7 @@ impl Dataplane for Poll {
         let bank = self.sums.fill(settings, |bank| {
             for (reader, account) in self.readers.iter().zip(&mut self.histories) {
                 let sample = reader.sample();
-                account.sampled(sample.bank.counters.packets(), reader, now);
+                account.sampled(sample.bank.counters.seen(), reader, now);
                 bank.unite(&sample.bank, settings);
                 if let (Some(merged), Some(theirs)) = (&mut lasting, &sample.lasting) {
                     merged.merge(theirs, settings);
@@ -373,6 +388,8 @@ impl Dataplane for Poll {
         let hash = self.started("rotate")?;
         if !self.rotating {
             self.source.rotating();
+            let next = self.readers.first().map_or(0, SnapshotReader::closed_index);
+            self.filters.set(next, self.filter.clone());
             self.readers.iter_mut().for_each(SnapshotReader::request_flip);
             self.rotating = true;
         }
@@ -390,7 +407,7 @@ impl Dataplane for Poll {
                     missing = missing.or(Some(index));
                     continue;
                 };
-                let packets = closed.counters.packets();
+                let packets = closed.counters.seen();
                 bank.merge(closed, settings);
                 closed.clear(settings);
                 account.rotated(packets, reader, now);
@@ -437,6 +454,12 @@ impl Dataplane for Poll {
         admissions.iter().for_each(|(kind, admission)| {
             self.shared_sketches.lasting.delay.shares.set(idle, *kind, *admission)
         });
+        Ok(())
+    }
+
+    fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
+        self.started("set the filter")?;
+        self.filter = filter.cloned();
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! count it; without packets, poll again or wait, as the [mode](PollMode) says.
 
 use super::PollMode;
+use super::filter::FrameFilter;
 use super::gate::{Pace, WorkerBarrier};
 use super::meter::ActivityTimer;
 use super::port::{Port, PortFrame, Received};
@@ -34,11 +35,18 @@ impl Worker {
             self.gate.allow_any_order();
         }
         let mut timer = ActivityTimer::start(Arc::clone(&self.meter));
-        let receive = self.receiver();
+        let mut bank = self.writer.bank();
+        self.filter = self.filters.of(bank);
+        let mut receive = self.receiver();
         let mut empty_polls = 0;
         while !self.stop.load(Ordering::Relaxed) {
             let truth = self.truth.as_deref();
             self.writer.serve(|bank| truth.map(|truth| truth.count(bank, self.gate.trace_time())));
+            if self.writer.bank() != bank {
+                bank = self.writer.bank();
+                self.filter = self.filters.of(bank);
+                receive = self.receiver();
+            }
             let received = receive(&mut self, &mut port);
             timer.polled(received);
             match received {
@@ -68,9 +76,11 @@ impl Worker {
     /// Selects the code for these settings once instead of for every packet.
     fn receiver<P: Port>(&self) -> fn(&mut Self, &mut P) -> Received {
         let cardinality = self.settings.cardinality;
-        let passes = match self.settings.hash {
-            HashMode::Crc32 | HashMode::Tabulated => Self::receive_passes::<P, false>,
-            HashMode::Keyed => Self::receive_passes::<P, true>,
+        let passes = match (self.settings.hash == HashMode::Keyed, self.filter.is_some()) {
+            (false, false) => Self::receive_passes::<P, false, false>,
+            (false, true) => Self::receive_passes::<P, false, true>,
+            (true, false) => Self::receive_passes::<P, true, false>,
+            (true, true) => Self::receive_passes::<P, true, true>,
         };
         if self.batch.is_none() || self.truth.is_some() {
             return passes;
@@ -84,35 +94,62 @@ impl Worker {
     }
 
     fn batch_receiver<P: Port, const KEY: usize>(&self) -> fn(&mut Self, &mut P) -> Received {
+        if self.filter.is_some() {
+            self.filtered_batch_receiver::<P, KEY, true>()
+        } else {
+            self.filtered_batch_receiver::<P, KEY, false>()
+        }
+    }
+
+    fn filtered_batch_receiver<P: Port, const KEY: usize, const FILTERED: bool>(
+        &self,
+    ) -> fn(&mut Self, &mut P) -> Received {
         match (self.settings.hash == HashMode::Keyed, self.settings.headers.inner) {
-            (false, false) => Self::receive_batch::<P, KEY, false, false>,
-            (false, true) => Self::receive_batch::<P, KEY, false, true>,
-            (true, false) => Self::receive_batch::<P, KEY, true, false>,
-            (true, true) => Self::receive_batch::<P, KEY, true, true>,
+            (false, false) => Self::receive_batch::<P, KEY, false, false, FILTERED>,
+            (false, true) => Self::receive_batch::<P, KEY, false, true, FILTERED>,
+            (true, false) => Self::receive_batch::<P, KEY, true, false, FILTERED>,
+            (true, true) => Self::receive_batch::<P, KEY, true, true, FILTERED>,
         }
     }
 
     /// Counts the distinct flows of one batch of the port. Nothing stays buffered: the bank may
     /// change before the next batch. `KEY` is a [`KeyKind`]; `KEYED` and `INNER` as in
-    /// [`BatchWriter::record`](super::BatchWriter::record).
-    fn receive_batch<P: Port, const KEY: usize, const KEYED: bool, const INNER: bool>(
+    /// [`BatchWriter::record`](super::BatchWriter::record); `FILTERED`: whether there is a filter.
+    fn receive_batch<
+        P: Port,
+        const KEY: usize,
+        const KEYED: bool,
+        const INNER: bool,
+        const FILTERED: bool,
+    >(
         &mut self,
         port: &mut P,
     ) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
+        let mut frame_filter = FrameFilter::new(self.filter.as_deref(), settings.headers);
         let mut batch_writer = batch.fill(self.writer.active(), &context);
         let received = port.receive(&mut |frame: PortFrame<'_>| {
+            if FILTERED && !frame_filter.admits(&frame) {
+                return;
+            }
             // Inside the closure, so that the key is a constant.
             batch_writer.record::<KEYED, INNER>(const { KeyKind::ALL[KEY] }, &frame);
         });
         batch_writer.finish();
+        if FILTERED {
+            frame_filter.finish(&mut self.writer.active().bank.counters);
+        }
         received
     }
 
-    /// Counts one batch of the port for any settings; `KEYED` as in [`PacketBuffers::record`].
-    fn receive_passes<P: Port, const KEYED: bool>(&mut self, port: &mut P) -> Received {
+    /// Counts one batch of the port for any settings; `KEYED` as in [`PacketBuffers::record`],
+    /// `FILTERED` as in [`receive_batch`](Self::receive_batch).
+    fn receive_passes<P: Port, const KEYED: bool, const FILTERED: bool>(
+        &mut self,
+        port: &mut P,
+    ) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
         let truth = self.truth.as_deref();
@@ -121,7 +158,11 @@ impl Worker {
         let bank_index = self.writer.bank();
         let mut active = self.writer.active();
         let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);
+        let mut frame_filter = FrameFilter::new(self.filter.as_deref(), settings.headers);
         let received = port.receive(&mut |frame: PortFrame<'_>| {
+            if FILTERED && !frame_filter.admits(&frame) {
+                return;
+            }
             let timestamp = if looks_at_clock { unix_time() } else { frame.timestamp };
             passes.record::<KEYED>(&mut active, &context, &frame, timestamp);
             if let Some(truth) = truth
@@ -146,6 +187,9 @@ impl Worker {
             }
         });
         passes.flush(&mut active, &context);
+        if FILTERED {
+            frame_filter.finish(&mut active.bank.counters);
+        }
         flush(bank_index, truth, keys, seen);
         received
     }

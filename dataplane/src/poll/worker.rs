@@ -2,13 +2,14 @@
 
 use super::PollMode;
 use super::batch::Batch;
+use super::filter::BankFilters;
 use super::gate::WorkerBarrier;
 use super::handoff::SnapshotWriter;
 use super::meter::LoadMeter;
 use super::passes::PacketBuffers;
 use super::truth::{ExactFlows, PacketKey};
 use crate::hash_key::HashWords;
-use flowgauge_core::{Observation, Settings, Sharing};
+use flowgauge_core::{Filter, Observation, Settings, Sharing};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -19,6 +20,9 @@ pub struct Worker {
     pub(super) writer: SnapshotWriter,
     pub(super) sharing: Sharing,
     pub(super) settings: Settings,
+    /// Filter of the bank that packets are counted in, and those of all banks.
+    pub(super) filter: Option<Arc<Filter>>,
+    pub(super) filters: Arc<BankFilters>,
     pub(super) tabulation: HashWords,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub(super) slot_ns: u64,

@@ -132,7 +132,7 @@ impl Dataplane for Tofino {
         if self.switch.is_counting() {
             return Err(Error::AlreadyStarted { target });
         }
-        tables.check(self.switch.settings(), &target)?;
+        tables.check(self.switch.settings(), self.switch.capabilities())?;
         let installed = self.runtime.block_on(self.switch.install(tables));
         installed.map(|()| None).map_err(|failure| Error::Switch {
             operation: "install tables",

@@ -140,6 +140,7 @@ impl Program {
             keys: KeyKind::ALL.into_iter().filter(|key| self.settings.uses(*key)).collect(),
             rows: ROWS..=ROWS,
             inner: false,
+            filter: false,
             atomic_snapshots: false,
             clock: TimestampClock::SWITCH,
             ..Capabilities::of_core("tofino", address.to_owned(), 1)

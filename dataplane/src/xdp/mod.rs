@@ -143,6 +143,7 @@ impl Xdp {
         let capabilities = Capabilities {
             atomic_snapshots: false,
             inner: false,
+            filter: false,
             places,
             algorithms,
             delay_samples: true,
@@ -222,7 +223,7 @@ impl Dataplane for Xdp {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
         self.capabilities.check(&self.options.settings)?;
-        tables.check(&self.options.settings, &self.capabilities.interface)?;
+        tables.check(&self.options.settings, &self.capabilities)?;
         if self.options.settings.delay.samples
             && self.options.pins.as_ref().is_some_and(|keep| keep.adopt || keep.leave)
         {

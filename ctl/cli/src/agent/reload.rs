@@ -142,6 +142,9 @@ mod tests {
             ("", "alert = 'distinct_flows > 5'"),
             ("top = 5", "top = 7"),
             ("", "estimator = 'flajolet'"),
+            ("", "match = 'tcp'"),
+            ("match = 'tcp'", "match = 'udp'"),
+            ("match = 'tcp'", ""),
         ] {
             assert!(changes(before, after), "{before} {after}");
         }

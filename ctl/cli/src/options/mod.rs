@@ -19,6 +19,7 @@ use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, parse};
 use flowgauge_ctl::alert::Rule;
 use flowgauge_ctl::controller::Plan;
+use flowgauge_ctl::filter::MatchExpression;
 use flowgauge_ctl::measurement::{Estimation, alarm};
 use flowgauge_ctl::output::Format;
 use flowgauge_ctl::schedule::Intervals;
@@ -108,6 +109,16 @@ pub(crate) struct Options {
     /// this; the kernel's program and a switch do not.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) inner: Option<bool>,
+
+    /// Count only packets that match an expression in the language of tcpdump, such as 'tcp port
+    /// 443 and net 10.0.0.0/8'
+    ///
+    /// Primitives: [src|dst] host, net, port, portrange; ip, ip6, tcp, udp, sctp, icmp, icmp6,
+    /// proto N, tcp[syn], vlan [ID], greater N, less N; with and, or, not and parentheses. The
+    /// other packets are counted as unmatched, and nowhere else. Only worker threads filter;
+    /// docs/match.md has examples, and where tcpdump differs.
+    #[arg(long = "match", value_name = "EXPRESSION", help_heading = "Measurement")]
+    pub(crate) matching: Option<MatchExpression>,
 
     /// Hash of the keys: keyed (with a secret, for traffic that others may choose), tabulated (the
     /// same in every run), crc32 (as in the thesis; fails on structured addresses) [default: keyed
@@ -374,6 +385,7 @@ impl Options {
             } else {
                 Vec::new()
             },
+            filter: self.matching.clone(),
             options,
         }
     }

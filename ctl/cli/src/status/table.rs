@@ -190,7 +190,13 @@ fn ledger_line(ledger: &Ledger) -> String {
             grouped(missing.unsigned_abs())
         ),
     };
-    format!("{received} received by the device = {counted} counted + {lost} lost, {rest}")
+    let unmatched = match ledger.unmatched {
+        0 => String::new(),
+        unmatched => format!(" + {} unmatched", grouped(unmatched)),
+    };
+    format!(
+        "{received} received by the device = {counted} counted{unmatched} + {lost} lost, {rest}"
+    )
 }
 
 /// Formats losses by cause.

@@ -38,6 +38,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Maximum number of files that an error names for each identity.
@@ -169,6 +170,8 @@ struct Group {
     settings: Settings,
     besides: UnionStates,
     counters: Counters,
+    /// Filter expression of all rows.
+    filter: Option<Arc<str>>,
     drops: Losses,
     late: u64,
     begin: u64,
@@ -185,6 +188,7 @@ impl Group {
             settings: none(cardinality::Settings::default()),
             besides: UnionStates::default(),
             counters: Counters::default(),
+            filter: None,
             drops: Losses::default(),
             late: 0,
             begin: u64::MAX,
@@ -498,6 +502,7 @@ impl<'a> Unions<'a> {
             hook: None,
             part: false,
             inner: group.settings.headers.inner,
+            filter: group.filter.clone(),
             counters: group.counters,
             packets_before_after: (packets, packets),
             drops: group.drops.clone(),
@@ -561,12 +566,14 @@ impl Default for Common {
 impl Common {
     /// Surveys all files of a selection, and refuses different hashes.
     fn survey(&mut self, selection: &Selection) -> Result<Survey, UnionError> {
-        let mut survey = Survey::default();
+        let (mut survey, mut filters) = (Survey::default(), BTreeSet::new());
         for found in found(selection)? {
             let mut last = None;
             survey.add(found, selection, |about, path| {
-                let identity = (about.hash, about.row_hash, about.inner);
-                if last.replace(identity) != Some(identity) {
+                let identity = (about.hash, about.row_hash, about.inner, about.filter.clone());
+                if last.as_ref() != Some(&identity) {
+                    last = Some(identity);
+                    filters.insert(about.filter.clone());
                     self.identities.add(about.identity(), path);
                     (self.hash, self.row_hash) = (about.hash, about.row_hash);
                 }
@@ -576,7 +583,8 @@ impl Common {
             })?;
         }
         if self.identities.0.len() > 1 {
-            return Err(UnionError::Mixed { what: "hashes", has: self.identities.describe() });
+            let what = if filters.len() > 1 { "expressions (--match)" } else { "hashes" };
+            return Err(UnionError::Mixed { what, has: self.identities.describe() });
         }
         Ok(survey)
     }
@@ -675,6 +683,11 @@ fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
 const MAX_COUNT: u64 = 1 << 53;
 
 /// Returns a number of packets or bytes.
+/// As [`count`], of a column that only some rows have.
+fn count_if_any(row: &Row, column: &str) -> Result<u64, RowDefect> {
+    if row.maybe_number(column).is_some() { count(row, column) } else { Ok(0) }
+}
+
 fn count(row: &Row, column: &str) -> Result<u64, RowDefect> {
     let count = row.number(column)?;
     if count > MAX_COUNT {
@@ -713,6 +726,7 @@ struct RowHeader {
     hash: HashIdentity,
     row_hash: HashIdentity,
     inner: bool,
+    filter: Option<Arc<str>>,
 }
 
 impl RowHeader {
@@ -759,6 +773,7 @@ impl RowHeader {
             hash: identity::of(row)?,
             row_hash: identity::named(row, "row_hash")?,
             inner: row.flag("inner")?,
+            filter: row.maybe_text("match").map(Arc::from),
         })
     }
 
@@ -810,7 +825,10 @@ impl RowHeader {
         let (hash, row_hash) = (identity::name(&self.hash), identity::name(&self.row_hash));
         let rows =
             if hash == row_hash { String::new() } else { format!(" with rows of {row_hash}") };
-        format!("{hash}{rows}{}", if self.inner { " of inner headers" } else { "" })
+        let inner = if self.inner { " of inner headers" } else { "" };
+        let filter =
+            self.filter.as_ref().map_or_else(String::new, |text| format!(" with --match '{text}'"));
+        format!("{hash}{rows}{inner}{filter}")
     }
 
     fn key(&self, by: By) -> Key {
@@ -842,6 +860,7 @@ impl Group {
         }
         self.settings.hash = settings.hash;
         self.settings.headers.inner = about.inner;
+        self.filter.clone_from(&about.filter);
         self.bank.unite(bank, settings);
         let counters = Counters {
             bytes: count(row, "bytes")?,
@@ -850,6 +869,8 @@ impl Group {
             non_ip: count(row, "non_ip")?,
             truncated: count(row, "truncated")?,
             bad_header: count(row, "bad_header")?,
+            unmatched: count_if_any(row, "unmatched")?,
+            unmatched_bytes: count_if_any(row, "unmatched_bytes")?,
         };
         let packets: u64 = row.number("packets")?;
         if counters.packets() != packets {
@@ -862,6 +883,8 @@ impl Group {
         let sums = [
             (self.counters.bytes, counters.bytes),
             (self.counters.packets(), packets),
+            (self.counters.unmatched, counters.unmatched),
+            (self.counters.unmatched_bytes, counters.unmatched_bytes),
             (self.late, late),
         ];
         if sums

@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// Files with at most this many bytes of values are read whole.
 const SMALL: u64 = 4 << 20;
 /// Columns that the survey reads.
-const HEADER_COLUMNS: [&str; 15] = [
+const HEADER_COLUMNS: [&str; 16] = [
     "schema",
     "host",
     "source",
@@ -31,6 +31,7 @@ const HEADER_COLUMNS: [&str; 15] = [
     "hash",
     "row_hash",
     "inner",
+    "match",
 ];
 
 /// A row with its header and origin.

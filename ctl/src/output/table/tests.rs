@@ -40,6 +40,7 @@ fn window(number: u64) -> Record {
         hook: None,
         part: false,
         inner: false,
+        filter: None,
         counters: Counters::default(),
         packets_before_after: (0, 0),
         drops: Losses::default(),
@@ -117,6 +118,7 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
             non_ip: packets,
             truncated: packets,
             bad_header: 1,
+            ..Counters::default()
         },
         drops,
         cpu_ns: Some(3_600 * SECOND),

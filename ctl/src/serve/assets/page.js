@@ -351,7 +351,7 @@ function drawBadges(section, list) {
 }
 
 // Draws what became of the packets as a bar that adds up.
-const LEDGER = [["packets", "counted, ", 0], ["rejected_packets", "counted without an IP flow, ", 7], ["lost_packets", "lost, ", 5], ["unaccounted_packets", "unaccounted, ", 3]];
+const LEDGER = [["packets", "counted, ", 0], ["rejected_packets", "counted without an IP flow, ", 7], ["unmatched_packets", "unmatched", 6], ["lost_packets", "lost, ", 5], ["unaccounted_packets", "unaccounted, ", 3]];
 function drawLedger(root) {
   const blocks = view.spans.map(({ source, first, behind }) => {
     const devices = source.columns.get("received_packets|");

@@ -14,7 +14,7 @@ const SECTIONS = [
     parts: { tcp_segments: ["Reordering and retransmission", "--measure reorder"] } },
   { id: "sizes", title: "Sizes", about: "packet lengths", figures: ["mean_packet_length", "packet_length", "packet_lengths"],
     parts: { mean_packet_length: ["Packet lengths", "--measure sizes"] } },
-  { id: "ledger", title: "Ledger", about: "what became of the packets", figures: ["received_packets", "lost_packets", "unaccounted_packets", "late_packets", "rejected_packets"] },
+  { id: "ledger", title: "Ledger", about: "what became of the packets", figures: ["received_packets", "unmatched_packets", "unmatched", "lost_packets", "unaccounted_packets", "late_packets", "rejected_packets"] },
   { id: "machine", title: "Machine", about: "CPU time and windows", figures: ["worker_cpu", "window_late", "window_complete", "full"] },
   { id: "other", title: "Other", about: "further figures", figures: [] },
 ];
@@ -27,6 +27,7 @@ const TITLES = {
   delay_unanswered: "Unanswered requests per second", tcp_segments_share: "Out-of-order and retransmitted TCP segments",
   reordering_prefixes: "Prefixes that reorder", tcp_segments: "TCP segments per second", mean_packet_length: "Mean packet length",
   packet_length: "Packet length, percentiles", packet_lengths: "Distribution of packet lengths", received_packets: "Packets received per second",
+  unmatched_packets: "Unmatched packets per second", unmatched: "Unmatched bits per second",
   lost_packets: "Packets lost per second, by cause", unaccounted_packets: "Packets unaccounted for per second", late_packets: "Late packets per second",
   rejected_packets: "Packets without an IP flow per second", worker_cpu: "CPU time of workers, share of one core",
   window_late: "Delay of a window's end", window_complete: "Window complete", full: "Counters full", alert_firing: "Alert",

@@ -106,6 +106,7 @@ fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
         "counters": {
             "bytes": counters.bytes, "ipv4": counters.ipv4, "ipv6": counters.ipv6,
             "non_ip": counters.non_ip, "truncated": counters.truncated, "bad_header": counters.bad_header,
+            "unmatched": counters.unmatched, "unmatched_bytes": counters.unmatched_bytes,
         },
         "hash": { "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::backend::SEED },
         "registers": hex(snapshot.bank.cardinality.levels(setup.precision())),
@@ -142,7 +143,7 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
     let hash = serde_json::json!({ "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::backend::SEED });
     note(
         "install",
-        serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21, "adopted": null } }),
+        serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21, "filter": null, "adopted": null } }),
     );
     for round in 0..3 {
         let frames = backend.possible(random(400 + round, 300));

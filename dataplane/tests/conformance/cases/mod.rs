@@ -2,6 +2,7 @@
 
 pub mod counting;
 pub mod delay;
+pub mod filtering;
 pub mod heavy;
 pub mod lifecycle;
 pub mod middleware;

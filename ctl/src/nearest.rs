@@ -7,10 +7,8 @@ const MIN_JARO: f64 = 0.7;
 const MIN_DAMERAU_LEVENSHTEIN: f64 = 0.65;
 
 /// Returns the known name most similar to `given`, if one is similar enough.
-pub(crate) fn nearest<'a>(
-    given: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.replace('_', "-");
     let alike = known.into_iter().filter_map(|name| {
         let (alike, right) =

@@ -1,0 +1,100 @@
+//! Entries of the match table in readable form.
+
+use super::{FrameFamily, MatchExpression};
+use flowgauge_core::filter::MatchRules;
+use flowgauge_core::filter::fields::{
+    ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV6_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
+    PROTOCOL_SHIFT, TAGGED, VLAN_MASK, VLAN_SHIFT,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Entries for one kind of frame, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyEntries {
+    /// Kind of frame.
+    pub family: FrameFamily,
+    /// Conditions of each entry, and whether packets that meet them match.
+    pub entries: Vec<(String, bool)>,
+    /// Whether packets that meet no entry match.
+    pub otherwise: bool,
+}
+
+impl MatchExpression {
+    /// Returns the entries for IPv4, IPv6, other frames and frames that cannot be read.
+    #[must_use]
+    pub fn entries(&self) -> [FamilyEntries; 4] {
+        let filter = self.filter();
+        [
+            of(FrameFamily::V4, &filter.ipv4),
+            of(FrameFamily::V6, &filter.ipv6),
+            of(FrameFamily::NonIp, &filter.non_ip),
+            of(FrameFamily::Unreadable, &filter.unreadable),
+        ]
+    }
+}
+
+fn of<const WORDS: usize>(family: FrameFamily, rules: &MatchRules<WORDS>) -> FamilyEntries {
+    let padded = |words: &[u32; WORDS]| -> [u32; IPV6_WORDS] {
+        std::array::from_fn(|word| words.get(word).copied().unwrap_or(0))
+    };
+    let entry = |rule: &flowgauge_core::filter::MatchRule<WORDS>| {
+        (conditions(family, &padded(&rule.value), &padded(&rule.mask)), rule.verdict != 0)
+    };
+    FamilyEntries {
+        family,
+        entries: rules.rules().iter().map(entry).collect(),
+        otherwise: rules.otherwise(),
+    }
+}
+
+/// Describes an entry: each field with its value, and its mask unless all bits are compared.
+fn conditions(family: FrameFamily, value: &[u32; IPV6_WORDS], mask: &[u32; IPV6_WORDS]) -> String {
+    let mut all = Vec::new();
+    let mut number = |name: &str, word: usize, shift: u32, whole: u32| {
+        let [value, mask] = [value[word], mask[word]].map(|bits| bits >> shift & whole);
+        if mask == whole {
+            all.push(format!("{name} {value}"));
+        } else if mask != 0 {
+            all.push(format!("{name} {value}/{mask:#x}"));
+        }
+    };
+    number("vlan", FRAME, VLAN_SHIFT, VLAN_MASK);
+    number("length", FRAME, 0, LENGTH_MASK);
+    number("protocol", PROTOCOL, PROTOCOL_SHIFT, 0xff);
+    number("tcp-flags", PROTOCOL, FLAGS_SHIFT, 0xff);
+    number("src-port", PORTS, 16, 0xffff);
+    number("dst-port", PORTS, 0, 0xffff);
+    let has = |word: usize, bit: u32| mask[word] & bit != 0;
+    let flags = [
+        ("tagged", has(FRAME, TAGGED)),
+        ("has tcp-flags", has(PROTOCOL, HAS_FLAGS)),
+        ("has ports", has(PROTOCOL, HAS_PORTS)),
+    ];
+    let flags = flags.into_iter().filter(|(_, is_compared)| *is_compared);
+    all.extend(flags.map(|(name, _)| name.to_owned()));
+    let length = if family == FrameFamily::V4 { 1 } else { 4 };
+    for (name, first) in [("src", ADDRESSES), ("dst", ADDRESSES + length)] {
+        let bits = |words: &[u32; IPV6_WORDS]| {
+            words[first..].iter().take(length).fold(0, |bits, word| bits << 32 | u128::from(*word))
+        };
+        let (address, mask) = (bits(value), bits(mask));
+        if mask != 0 {
+            all.push(format!("{name} {}", network(family, address, mask)));
+        }
+    }
+    if all.is_empty() { "anything".to_owned() } else { all.join(", ") }
+}
+
+fn network(family: FrameFamily, address: u128, mask: u128) -> String {
+    let (whole, of): (u32, fn(u128) -> IpAddr) = match family {
+        FrameFamily::V4 => (32, |bits| Ipv4Addr::from(bits as u32).into()),
+        _ => (128, |bits| Ipv6Addr::from(bits).into()),
+    };
+    let bits = mask.count_ones();
+    let is_prefix = mask == (u128::MAX << (128 - bits.max(1))) >> (128 - whole);
+    if is_prefix {
+        format!("{}/{bits}", of(address))
+    } else {
+        format!("{}/{}", of(address), of(mask))
+    }
+}

@@ -1,0 +1,103 @@
+//! Tokens of filter expressions.
+
+use super::FilterError;
+
+/// A token: what it is, its text and its column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FilterToken<'a> {
+    pub(super) kind: TokenKind,
+    pub(super) text: &'a str,
+    /// Column of its first character, from 1.
+    pub(super) column: usize,
+}
+
+/// Kind of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenKind {
+    /// A keyword, name, number, address or range.
+    Word,
+    And,
+    Or,
+    Not,
+    Open,
+    Close,
+    OpenIndex,
+    CloseIndex,
+    /// `&`
+    BitAnd,
+    /// `|`
+    BitOr,
+    /// `=` or `==`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// End of the text.
+    End,
+}
+
+/// Symbols, longer ones first.
+const SYMBOLS: [(&str, TokenKind); 12] = [
+    ("&&", TokenKind::And),
+    ("||", TokenKind::Or),
+    ("!=", TokenKind::NotEqual),
+    ("==", TokenKind::Equal),
+    ("=", TokenKind::Equal),
+    ("!", TokenKind::Not),
+    ("(", TokenKind::Open),
+    (")", TokenKind::Close),
+    ("[", TokenKind::OpenIndex),
+    ("]", TokenKind::CloseIndex),
+    ("&", TokenKind::BitAnd),
+    ("|", TokenKind::BitOr),
+];
+
+/// Splits a text into tokens, the last of which is [`TokenKind::End`].
+pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
+    let mut tokens = Vec::new();
+    let (mut rest, mut column) = (text, 1);
+    loop {
+        let trimmed = rest.trim_start();
+        column += rest.chars().count() - trimmed.chars().count();
+        rest = trimmed;
+        let (kind, length) = if rest.is_empty() {
+            (TokenKind::End, 0)
+        } else if let Some((symbol, kind)) =
+            SYMBOLS.into_iter().find(|(symbol, _)| rest.starts_with(symbol))
+        {
+            (kind, symbol.len())
+        } else {
+            let length = rest.find(|symbol| !is_of_word(symbol)).unwrap_or(rest.len());
+            let kind = match &rest[..length] {
+                "and" => TokenKind::And,
+                "or" => TokenKind::Or,
+                "not" => TokenKind::Not,
+                _ => TokenKind::Word,
+            };
+            (kind, length)
+        };
+        if length == 0 && kind != TokenKind::End {
+            let symbol = rest.chars().next().unwrap_or_default();
+            return Err(FilterError::Syntax { column, problem: unexpected(symbol) });
+        }
+        let (text, behind) = rest.split_at(length);
+        tokens.push(FilterToken { kind, text, column });
+        if kind == TokenKind::End {
+            return Ok(tokens);
+        }
+        (rest, column) = (behind, column + text.chars().count());
+    }
+}
+
+fn is_of_word(symbol: char) -> bool {
+    symbol.is_ascii_alphanumeric() || "._:/-\\".contains(symbol)
+}
+
+fn unexpected(symbol: char) -> String {
+    let advice = match symbol {
+        '<' | '>' => "; for lengths use 'greater N' or 'less N'",
+        '+' | '*' | '%' | '^' => "; arithmetic is not supported",
+        '\'' | '"' => "; quote the whole expression only",
+        _ => "",
+    };
+    format!("the character {symbol:?} is not part of the language{advice}")
+}

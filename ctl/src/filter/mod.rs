@@ -1,0 +1,113 @@
+//! Filter expressions (`--match`): which packets are counted at all, in the part of pcap-filter's
+//! language that header fields decide.
+//!
+//! # Data flow
+//! 1. [`lexer`] splits the text into tokens with their columns, and [`parser`] makes a tree of
+//!    [primitives](primitive), the smallest conditions. Whatever the language lacks is an error
+//!    that names the word, its column and what is near it.
+//! 2. [`normal`] turns the tree into one ordered list of value/mask rules for each kind of frame.
+//! 3. The lists are a [`Filter`], a match table that the controller installs in the dataplane like
+//!    its others ([`Tables`](flowgauge_dataplane::Tables)).
+//!
+//! The decisions where pcap-filter surprises, or where flowgauge differs from it, are in
+//! `docs/match.md`. `ctl/cli/tests/tcpdump.rs` compares with `tcpdump`.
+
+mod entries;
+mod lexer;
+mod names;
+mod normal;
+mod parser;
+mod primitive;
+
+pub use entries::FamilyEntries;
+pub use normal::FrameFamily;
+
+use flowgauge_core::Filter;
+use flowgauge_core::filter::MAX_RULES;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Maximum number of primitives in an expression, and of operators and parentheses around each.
+const MAX_PRIMITIVES: usize = 256;
+/// Maximum depth of parentheses and `not`.
+const MAX_DEPTH: usize = 64;
+/// Maximum number of rules in a list before it is simplified. It bounds the time that an expression
+/// can take: each of the [`MAX_PRIMITIVES`] steps compares at most every rule with every other.
+const MAX_UNSIMPLIFIED_RULES: usize = 1024;
+
+/// A filter expression: its text, and the rules that it means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchExpression {
+    text: Arc<str>,
+    filter: Arc<Filter>,
+}
+
+/// Reason why a text is no filter expression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilterError {
+    /// A word or character that the language does not have there.
+    #[error("column {column}: {problem}")]
+    Syntax {
+        /// Column of the word, in characters from 1.
+        column: usize,
+        /// The problem, and what to write instead.
+        problem: String,
+    },
+    /// More rules than a list can hold.
+    #[error(
+        "it takes {rules} rules of {family}, at most {MAX_RULES} are possible; use fewer addresses and ports, or ranges that begin and end at powers of two"
+    )]
+    TooManyRules {
+        /// Kind of frame.
+        family: FrameFamily,
+        /// Number of rules.
+        rules: usize,
+    },
+    /// More rules than the translation works with.
+    #[error(
+        "it takes more than {MAX_UNSIMPLIFIED_RULES} rules of {family} before they are simplified, at most {MAX_RULES} are possible afterwards; use \
+         fewer addresses and ports, or ranges that begin and end at powers of two"
+    )]
+    TooComplex {
+        /// Kind of frame.
+        family: FrameFamily,
+    },
+    /// An expression that no packet can match.
+    #[error("it matches no packet; its conditions contradict each other")]
+    MatchesNothing,
+}
+
+impl FromStr for MatchExpression {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        let tree = parser::parse(text)?;
+        let filter = normal::filter(&tree)?;
+        Ok(MatchExpression { text: text.trim().into(), filter })
+    }
+}
+
+impl MatchExpression {
+    /// Returns the text.
+    #[must_use]
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// Returns the rules.
+    #[must_use]
+    pub fn filter(&self) -> &Arc<Filter> {
+        &self.filter
+    }
+}
+
+impl fmt::Display for MatchExpression {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Filter: layout of fields, order of rules, and frames without an IP header.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use flowgauge_core::filter::fields::{
+    ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, LENGTH_MASK, PORTS, PROTOCOL,
+    PROTOCOL_SHIFT, TAGGED, VLAN_MASK, VLAN_SHIFT,
+};
+use flowgauge_core::filter::{MAX_RULES, MatchRule, MatchRules};
+use flowgauge_core::{Filter, Link, Zeroed, parse};
+use zerocopy::FromZeros;
+
+/// Ethernet frame of IPv4 with this protocol, fragment word and transport header.
+fn ipv4(protocol: u8, fragment: u16, transport: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend([0x08, 0, 0x45, 0, 0, 20 + transport.len() as u8, 0, 0]);
+    frame.extend(fragment.to_be_bytes());
+    frame.extend([64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend(transport);
+    frame
+}
+
+fn rule<const WORDS: usize>(word: usize, mask: u32, value: u32, verdict: u32) -> MatchRule<WORDS> {
+    let mut rule = MatchRule { value: [0; WORDS], mask: [0; WORDS], verdict };
+    (rule.value[word], rule.mask[word]) = (value, mask);
+    rule
+}
+
+/// Filter whose IPv4 packets match if this word has the value under the mask.
+fn filter(word: usize, mask: u32, value: u32) -> Box<Filter> {
+    let mut filter = Filter::boxed();
+    filter.ipv4.write(&[rule(word, mask, value, 1)], false).unwrap();
+    filter
+}
+
+fn matches(filter: &Filter, frame: &[u8]) -> bool {
+    filter.matches(parse::Settings::DEFAULT, Link::Ethernet, frame, frame.len() as u32)
+}
+
+#[test]
+fn the_first_rule_decides_and_others_are_for_packets_that_meet_none() {
+    let mut rules = MatchRules::<1>::new_zeroed();
+    rules
+        .write(&[rule(0, 0xf, 1, 0), rule(0, 0xff, 0x21, 1), rule(0, 0xf0, 0x20, 1)], false)
+        .unwrap();
+    assert_eq!(
+        [0x21, 0x22, 0x31, 0x30].map(|field| rules.decide(&[field])),
+        [false, true, false, false]
+    );
+    rules.write(&[], true).unwrap();
+    assert!(rules.decide(&[0x21]));
+    assert_eq!(rules.write(&[rule(0, 0, 0, 1); MAX_RULES + 1], true), None);
+    rules.write(&[rule(0, 1, 1, 0); MAX_RULES], true).unwrap();
+    assert_eq!([0, 1].map(|field| rules.decide(&[field])), [true, false]);
+}
+
+#[test]
+fn fields_are_where_the_layout_says() {
+    let segment = [0x01, 0xbb, 0x30, 0x39, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x12, 0, 0, 0, 0, 0, 0];
+    let frame = ipv4(6, 0, &segment);
+    for (word, value) in [
+        (FRAME, frame.len() as u32),
+        (PROTOCOL, 6 << PROTOCOL_SHIFT | 0x12 << FLAGS_SHIFT | HAS_FLAGS | HAS_PORTS),
+        (PORTS, 443 << 16 | 12345),
+        (ADDRESSES, 0x0a00_0001),
+        (ADDRESSES + 1, 0x0a00_0002),
+    ] {
+        assert!(matches(&filter(word, u32::MAX, value), &frame), "word {word}");
+        assert!(!matches(&filter(word, u32::MAX, value ^ 1), &frame), "word {word}");
+    }
+}
+
+#[test]
+fn what_was_not_captured_is_not_there() {
+    let segment = [1; 20];
+    let has = |frame: &[u8]| {
+        [HAS_PORTS, HAS_FLAGS].map(|bit| matches(&filter(PROTOCOL, bit, bit), frame))
+    };
+    let whole = ipv4(6, 0, &segment);
+    assert_eq!(has(&whole), [true, true]);
+    assert_eq!(has(&whole[..34 + 13]), [true, false]);
+    assert_eq!(has(&whole[..34 + 3]), [false, false]);
+    assert_eq!(has(&ipv4(6, 0x2000, &segment)), [true, true], "first fragment");
+    assert_eq!(has(&ipv4(6, 1, &segment)), [false, false], "later fragment");
+    assert_eq!(has(&ipv4(17, 0, &segment)), [true, false]);
+    assert_eq!(has(&ipv4(132, 0, &segment)), [true, false]);
+    assert_eq!(has(&ipv4(136, 0, &segment)), [false, false], "UDP-Lite, as in pcap-filter");
+}
+
+#[test]
+fn a_vlan_id_is_that_of_the_outermost_tag_on_any_link_with_an_ethertype() {
+    let tag = [0x81, 0, 0xe0, 10];
+    let inner = [0x88, 0xa8, 0, 20];
+    let is_tagged = filter(FRAME, TAGGED | VLAN_MASK << VLAN_SHIFT, TAGGED | 10 << VLAN_SHIFT);
+    let plain = ipv4(17, 0, &[0; 8]);
+    let packet = &plain[12..];
+    for (link, before, between) in
+        [(Link::Ethernet, 12, &[][..]), (Link::LinuxSll, 14, &[]), (Link::EtherType, 0, &[])]
+    {
+        let frame =
+            |tags: &[&[u8]]| [&vec![0; before][..], between, &tags.concat(), packet].concat();
+        let decide = |tags: &[&[u8]]| {
+            let frame = frame(tags);
+            is_tagged.matches(parse::Settings::DEFAULT, link, frame.as_slice(), 100)
+        };
+        assert!(decide(&[&tag]), "{link:?}");
+        assert!(decide(&[&tag, &inner]), "{link:?}");
+        assert!(!decide(&[&inner, &tag]), "{link:?}");
+        assert!(!decide(&[]), "{link:?}");
+    }
+}
+
+#[test]
+fn rejected_frames_have_lists_of_their_own() {
+    let mut arp = vec![0; 60];
+    arp[12..14].copy_from_slice(&[8, 6]);
+    let truncated = ipv4(6, 0, &[])[..20].to_vec();
+    let mut filter = Filter::boxed();
+    assert_eq!([&arp, &truncated].map(|frame| matches(&filter, frame)), [false, false]);
+    filter.non_ip.write(&[], true).unwrap();
+    assert_eq!([&arp, &truncated].map(|frame| matches(&filter, frame)), [true, false]);
+    filter.unreadable.write(&[rule(FRAME, LENGTH_MASK, 20, 1)], false).unwrap();
+    assert_eq!([&arp, &truncated].map(|frame| matches(&filter, frame)), [true, true]);
+}

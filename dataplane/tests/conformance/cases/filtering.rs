@@ -1,0 +1,194 @@
+//! Filters: matching frames are counted as if there were no others, which are only added up.
+
+use crate::backend::{Backend, Setup, Traffic, assert_same, not_for_this_backend};
+use crate::backend::{Rig, SEED};
+use crate::frames::{cut_everywhere, kinds, other_links, random, unique};
+use flowgauge_core::filter::fields::{
+    ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
+    PROTOCOL_SHIFT, TAGGED,
+};
+use flowgauge_core::filter::{MAX_RULES, MatchRule};
+use flowgauge_core::heavy::{self, Algorithm};
+use flowgauge_core::{Filter, HashMode, KeyKind, Zeroed, parse};
+use flowgauge_dataplane::Error;
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use std::sync::Arc;
+
+fn rule<const WORDS: usize>(conditions: &[(usize, u32, u32)], is_match: bool) -> MatchRule<WORDS> {
+    let mut rule = MatchRule { value: [0; WORDS], mask: [0; WORDS], verdict: is_match.into() };
+    for (word, mask, value) in conditions {
+        rule.mask[*word] |= mask;
+        rule.value[*word] |= value & mask;
+    }
+    rule
+}
+
+/// Filter with the same rule for both versions of IP.
+fn of_ip(conditions: &[(usize, u32, u32)], is_match: bool) -> Arc<Filter> {
+    let mut filter = Filter::boxed();
+    filter.ipv4.write(&[rule(conditions, is_match)], !is_match).unwrap();
+    filter.ipv6.write(&[rule(conditions, is_match)], !is_match).unwrap();
+    filter.non_ip.write(&[], !is_match).unwrap();
+    filter.unreadable.write(&[], true).unwrap();
+    Arc::from(filter)
+}
+
+/// Filter that only looks at the frame.
+fn of_frames(mask: u32, value: u32) -> Arc<Filter> {
+    let mut filter = Filter::boxed();
+    let conditions = [(FRAME, mask, value)];
+    filter.ipv4.write(&[rule(&conditions, true)], false).unwrap();
+    filter.ipv6.write(&[rule(&conditions, true)], false).unwrap();
+    filter.non_ip.write(&[rule(&conditions, true)], false).unwrap();
+    filter.unreadable.write(&[rule(&conditions, true)], false).unwrap();
+    Arc::from(filter)
+}
+
+/// Filter with as many rules as fit, of addresses that packets have, with either verdict.
+fn of_sources(frames: &[OwnedFrame]) -> Arc<Filter> {
+    let sources = frames.iter().filter(|frame| frame.bytes.get(12..15) == Some(&[8, 0, 0x45]));
+    let rules: Vec<MatchRule<IPV4_WORDS>> = sources
+        .filter_map(|frame| frame.bytes.get(26..30)?.first_chunk())
+        .take(MAX_RULES)
+        .enumerate()
+        .map(|(number, source)| {
+            let address = u32::from_be_bytes(*source);
+            rule(&[(ADDRESSES, u32::MAX << (number % 32), address)], number % 3 > 0)
+        })
+        .collect();
+    assert_eq!(rules.len(), MAX_RULES);
+    let mut filter = Filter::boxed();
+    filter.ipv4.write(&rules, false).unwrap();
+    Arc::from(filter)
+}
+
+fn filters(frames: &[OwnedFrame]) -> [(&'static str, Arc<Filter>); 7] {
+    let syn = (HAS_FLAGS | 2 << FLAGS_SHIFT, HAS_FLAGS | 2 << FLAGS_SHIFT);
+    [
+        ("TCP", of_ip(&[(PROTOCOL, 0xff << PROTOCOL_SHIFT, 6 << PROTOCOL_SHIFT)], true)),
+        ("SYN", of_ip(&[(PROTOCOL, syn.0, syn.1)], true)),
+        (
+            "all but low ports",
+            of_ip(&[(PROTOCOL, HAS_PORTS, HAS_PORTS), (PORTS, 0xfc00_0000, 0)], false),
+        ),
+        ("short frames", of_frames(LENGTH_MASK & !127, 0)),
+        ("tagged frames", of_frames(TAGGED, TAGGED)),
+        ("nothing", of_frames(0xf << 28, 0xf << 28)),
+        ("sources", of_sources(frames)),
+    ]
+}
+
+fn is_match(filter: &Filter, headers: parse::Settings, frame: &OwnedFrame) -> bool {
+    filter.matches(headers, frame.link, frame.bytes.as_slice(), frame.wire_length)
+}
+
+/// Starts a dataplane with a filter; `None` if it has none.
+fn start(backend: &dyn Backend, setup: &Setup, filter: Option<Arc<Filter>>) -> Option<Rig> {
+    let mut rig = backend.open(setup)?;
+    let capabilities = rig.dataplane.capabilities();
+    if capabilities.check(&setup.settings).is_err() {
+        return None;
+    }
+    let (name, filters) = (capabilities.backend, capabilities.filter);
+    let installed = rig.dataplane.install(&setup.tables().with_filter(filter.clone()));
+    if filter.is_some() && !filters {
+        let refused =
+            matches!(installed, Err(Error::Unsupported { backend, .. }) if backend == name);
+        assert!(refused, "{:?}", installed.err());
+        not_for_this_backend("a filter");
+        return None;
+    }
+    installed.unwrap();
+    Some(rig)
+}
+
+/// Compares a window with one of the matching frames alone.
+fn check(
+    backend: &dyn Backend,
+    setup: &Setup,
+    filter: &Arc<Filter>,
+    frames: &[OwnedFrame],
+    what: &str,
+) {
+    let Some(mut rig) = start(backend, setup, Some(Arc::clone(filter))) else { return };
+    let headers = setup.settings.headers;
+    let (matching, others): (Vec<OwnedFrame>, Vec<OwnedFrame>) =
+        frames.iter().cloned().partition(|frame| is_match(filter, headers, frame));
+    rig.feed(frames);
+    let window = rig.rotate();
+    let mut expected = setup.model().expect(&matching);
+    expected.counters.unmatched = others.len() as u64;
+    expected.counters.unmatched_bytes =
+        others.iter().map(|frame| u64::from(frame.wire_length)).sum();
+    assert_same(&window, &expected, setup.precision(), what);
+    assert_eq!(window.bank.counters.seen(), frames.len() as u64, "{what}");
+    // Every bank has the filter.
+    rig.feed(frames);
+    assert_same(&rig.rotate(), &expected, setup.precision(), what);
+}
+
+pub fn matching_frames_are_counted_as_if_there_were_no_others(backend: &dyn Backend) {
+    let all = [random(SEED, 4000), kinds(), cut_everywhere(&kinds()), other_links()].concat();
+    let frames = backend.possible(all);
+    for (number, (name, filter)) in filters(&random(SEED, 4000)).into_iter().enumerate() {
+        for hash in HashMode::ALL {
+            let key = KeyKind::ALL[number % 4];
+            let setup = Setup::with(|cardinality| cardinality.key = key).with_hash(hash);
+            check(backend, &setup, &filter, &frames, &format!("{name}, {}", hash.name()));
+        }
+        // Other measurements, which are not counted in batches.
+        let mut setup = Setup::default();
+        setup.settings.heavy =
+            heavy::Settings { algorithm: Algorithm::Precision, ..heavy::Settings::default() };
+        check(backend, &setup, &filter, &frames, name);
+        setup = Setup::default();
+        setup.settings.headers = parse::Settings::INNER;
+        check(backend, &setup, &filter, &frames, &format!("{name}, inner headers"));
+    }
+}
+
+/// Builds packet `number`: of IPv4 if it is even, else of IPv6.
+fn alternating(number: u64) -> OwnedFrame {
+    if number.is_multiple_of(2) {
+        return unique(number);
+    }
+    let mut frame = vec![0; 60];
+    frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+    frame[20] = 59;
+    OwnedFrame::ethernet(frame)
+}
+
+/// Under traffic, all packets of a window pass one filter: that which was set before the window
+/// began.
+pub fn a_filter_changes_between_two_windows(backend: &dyn Backend) {
+    let setup = Setup::default();
+    let Some(mut rig) = start(backend, &setup, None) else { return };
+    if !rig.dataplane.capabilities().filter {
+        not_for_this_backend("a filter");
+        return;
+    }
+    let (mut v4, mut v6) = (Filter::boxed(), Filter::boxed());
+    v4.ipv4.write(&[], true).unwrap();
+    v6.ipv6.write(&[], true).unwrap();
+    let filters: [Option<Arc<Filter>>; 3] = [None, Some(Arc::from(v4)), Some(Arc::from(v6))];
+    let traffic = Traffic::start(&rig.feeder, |numbers| numbers.map(alternating).collect());
+    let (mut seen, mut unmatched, mut filled, mut current) = (0, 0, [0; 3], 0);
+    let mut rotations = 0;
+    while rotations < 300 || filled.iter().any(|windows| *windows < 20) {
+        // At times the same for two windows, so that each filter meets each bank.
+        let next = rotations / 2 % 3;
+        rig.dataplane.set_filter(filters[next].as_ref()).unwrap();
+        let counters = rig.rotate().bank.counters;
+        let left_out = [counters.unmatched, counters.ipv6, counters.ipv4][current];
+        assert_eq!(left_out, 0, "filter {current}: {counters:?}");
+        seen += counters.seen();
+        unmatched += counters.unmatched;
+        filled[current] += u64::from(counters.packets() > 0);
+        current = next;
+        rotations += 1;
+    }
+    let sent = traffic.stop();
+    seen += rig.rotate().bank.counters.seen();
+    assert_eq!(seen, sent);
+    assert!(unmatched > 0);
+}
