@@ -217,7 +217,7 @@ fn the_ledger_of_a_switch_balances_whatever_its_ports_lose() {
     };
     assert_eq!(["received", "counted", "lost", "unaccounted"].map(sum), [1012, 1000, 12, 0]);
     let total = parse(&outcome.stdout).pop().unwrap();
-    let expected = serde_json::json!({"received": 1012, "low": 1012, "high": 1012, "counted": 1000, "lost": 12, "unaccounted": 0});
+    let expected = serde_json::json!({"received": 1012, "low": 1012, "high": 1012, "counted": 1000, "unmatched": 0, "lost": 12, "unaccounted": 0});
     assert_eq!(
         (&total["ledger"], &total["drops"]),
         (&expected, &serde_json::json!({"device": 5, "device_error": 7}))
