@@ -19,7 +19,6 @@ const SHOWN: [(&str, &[&str]); 4] = [
             "alarm",
             "truth",
             "format",
-            "names",
             "out",
             "config",
         ],
