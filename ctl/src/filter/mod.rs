@@ -2,15 +2,15 @@
 //! language that header fields decide.
 //!
 //! # Data flow
-//! 1. [`lexer`] splits the text into tokens with their columns, and [`parser`] makes a tree of
-//!    [primitives](primitive), the smallest conditions. Whatever the language lacks is an error
+//! 1. `lexer` splits the text into tokens with their columns, and `parser` makes a tree of
+//!    primitives (`primitive`), the smallest conditions. Whatever the language lacks is an error
 //!    that names the word, its column and what is near it.
-//! 2. [`normal`] turns the tree into one ordered list of value/mask rules for each kind of frame.
+//! 2. `normal` turns the tree into one ordered list of value/mask rules for each kind of frame.
 //! 3. The lists are a [`Filter`], a match table that the controller installs in the dataplane like
 //!    its others ([`Tables`](flowgauge_dataplane::Tables)).
 //!
 //! The decisions where pcap-filter surprises, or where flowgauge differs from it, are in
-//! `docs/match.md`. `ctl/cli/tests/tcpdump.rs` compares with `tcpdump`.
+//! `docs/match.md`. `ctl/tests/tcpdump.rs` compares with `tcpdump`.
 
 mod entries;
 mod lexer;

@@ -15,7 +15,7 @@ pub struct PortFrame<'a> {
     pub link: Link,
 }
 
-/// Result of [`Port::receive`].
+/// Result of [`Port::receive`](crate::poll::port::Port::receive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// Frames were delivered.
