@@ -183,6 +183,8 @@ impl Shared {
 }
 
 impl Port for PcapPort {
+    // In each of the worker's loops, so that a loop keeps its variables in registers.
+    #[inline(always)]
     fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let Self { shared, chunk } = self;
         let (segment, mut busy) = match shared.due(chunk) {
