@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Keys of a batch.
 const KEYS: usize = 256;
 const BATCHES: u32 = 2000;
-/// Measurements of which the fastest counts.
+/// Number of measurements; the fastest one is reported.
 const ROUNDS: usize = 15;
 
 /// Word of each key of a batch.

@@ -242,7 +242,7 @@ pub(crate) struct Outputs {
     pub(crate) otlp: Option<Otlp>,
     /// The name of this machine.
     pub(crate) host: Arc<str>,
-    /// What addresses are named by, for people.
+    /// Sources of names of addresses, for people.
     pub(crate) names: NameSources,
     /// File in which exchanges with the dataplane are recorded.
     pub(crate) exchanges: Option<PathBuf>,

@@ -292,7 +292,7 @@ fn multiplier(signature: impl Fn(u32) -> u32) -> u64 {
     })
 }
 
-/// Signature of a prefix's addresses, as somebody has computed it from others: the upper half of
+/// Signature of a prefix's addresses, as an attacker computes it from others: the upper half of
 /// `sum + low * multipliers[0] + high * multipliers[1] + low * high`.
 struct Learned {
     multipliers: [u64; 2],
@@ -374,7 +374,8 @@ fn first_within(step: u128, modulus: u128, (least, most): (u128, u128)) -> Optio
     Some((least + modulus * wraps).div_ceil(step))
 }
 
-/// What `docs/security.md` says of somebody who sees signatures, and that nobody else is affected.
+/// Tests what `docs/security.md` says about an attacker who sees signatures: runs with another key
+/// are not affected.
 #[test]
 fn whoever_reads_signatures_can_compute_the_keyed_hash() {
     const SOURCES: usize = 20_000;

@@ -37,7 +37,7 @@ pub struct CapturedFrame<'a> {
     pub link: Link,
 }
 
-/// What a frame consists of, from outside: `None` where a layer is missing. The protocols of a
+/// Headers of a frame, outermost first: `None` where a layer is missing. The protocols of a
 /// tunnel follow those around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Layer {
@@ -137,7 +137,7 @@ impl Inventory {
         }
         let Transport { protocol, ports: [s0, s1, d0, d1] } = transport(frame.bytes, packet);
         let ports = [u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])];
-        // Zero stands for no port: of later fragments, and of protocols that have none.
+        // Zero means no port: later fragments, and protocols without ports.
         if ports != [0, 0] {
             self.ports.add((protocol, ports[0]), one);
             if ports[0] != ports[1] {

@@ -24,7 +24,7 @@ const HOSTS: &str = "/etc/hosts";
 /// Maximum length of a name, in characters.
 const MAX_NAME: usize = 80;
 
-/// Selection of what addresses are named by.
+/// Selected sources of names of addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameSources {
     /// Whether `/etc/hosts` names them.
@@ -154,7 +154,7 @@ fn shown(name: &str) -> String {
     name.chars().take(MAX_NAME).chain(['…']).collect()
 }
 
-/// Reads the format of `/etc/hosts`: an address and its names, of which the first counts.
+/// Reads the format of `/etc/hosts`: an address and its names. The first name is used.
 fn named_hosts(text: &str) -> HashMap<IpAddr, String> {
     let mut hosts = HashMap::new();
     for line in text.lines() {

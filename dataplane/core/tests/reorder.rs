@@ -141,7 +141,7 @@ fn what_carries_no_data_does_not_count() {
     counting.is(4, 0, 1, 0, 1 + 1);
 }
 
-/// What `docs/security.md` says of crafted sequence numbers: one segment with the ends of a flow makes
+/// Test of what `docs/security.md` says about crafted sequence numbers: one segment with the ends of a flow makes
 /// its later ones late, and segments with other ends change nothing of it.
 #[test]
 fn a_crafted_sequence_number_takes_the_ends_of_the_flow() {

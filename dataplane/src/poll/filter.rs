@@ -1,7 +1,7 @@
 //! Filters of workers: one for each bank, so that all packets of a window pass the same one.
 //!
 //! The controller writes the filter of a bank before it requests the switch to it; a worker reads
-//! it when it switches. Between two switches nobody waits for a lock.
+//! it when it switches. The lock is taken only at a switch.
 
 use super::port_frame::PortFrame;
 use flowgauge_core::filter::Filter;

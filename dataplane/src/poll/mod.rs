@@ -16,9 +16,9 @@
 //! banks: it adds them up, clears them, and returns the sum.
 //!
 //! # Where to look
-//! `run`: the loop of a worker; `filter`: packets that are not counted; `handoff`: how banks change hands; `gate`: how far a capture may be read, so
-//! that a replay gives the same windows every time; [`port`]: sources of packets; `meter`: how
-//! workers spend their time; `truth`: exact counts.
+//! `run`: the loop of a worker; `filter`: packets that are not counted; `handoff`: how banks change
+//! hands; `gate`: how far a capture may be read, so that a replay gives the same windows every time;
+//! [`port`]: sources of packets; `meter`: how workers spend their time; `truth`: exact counts.
 
 mod batch;
 mod cpu;

@@ -83,7 +83,7 @@ impl RunView {
             self.source.as_deref().unwrap_or(text("interface")),
             text("version")
         );
-        // Those of other sources concern a run as a whole.
+        // Problems of other sources concern a run as a whole.
         let lines = |key: &str| {
             let all = run.unwrap_or(status)[key].as_array().into_iter().flatten();
             all.filter_map(|line| line.as_str().map(str::to_owned))

@@ -2,7 +2,7 @@
 
 use super::figure::{Figure, Shape};
 
-/// What a tile shows.
+/// Content of a tile.
 pub(super) struct Tile {
     pub(super) title: &'static str,
     /// Unit of its value; with `/s` a rate.
@@ -68,7 +68,7 @@ pub(super) struct TileValue {
     pub(super) value: f64,
     pub(super) low: f64,
     pub(super) high: f64,
-    /// What distinguishes the number from others of its name, such as its key.
+    /// Label that distinguishes the number from others of its name, such as its key.
     pub(super) label: String,
 }
 

@@ -302,7 +302,7 @@ for (const section of SECTIONS) {
   }
   section.root.append(section.ledger, make("div", { class: "panels", id: `panels-${id}` }), section.off);
   section.link = make("a", { href: `#${id}` }, title);
-  // What is beyond the screen is drawn when it comes onto it.
+  // Charts off the screen are drawn when they are scrolled onto it.
   section.root.panel = section.root;
   section.root.draw = () => { if (view.spans.length) drawSection(section); };
   section.root.isStale = true;
