@@ -16,7 +16,7 @@ pub struct Snapshot {
     /// Persistent state that rotations do not clear; present in samples of measurements that use
     /// it. Staggered registers are read for the slot of the sample's time, or of
     /// [`slot_time`](Self::slot_time).
-    pub lasting: Option<Box<PersistentBank>>,
+    pub persistent: Option<Box<PersistentBank>>,
     /// Time of the sample by the clock that defines slots, in nanoseconds, if that clock is not the
     /// time since the Unix epoch.
     pub slot_time: Option<u64>,
@@ -55,7 +55,7 @@ impl Snapshot {
         let packets = bank.counters.packets();
         Snapshot {
             bank,
-            lasting: None,
+            persistent: None,
             slot_time: None,
             packets_before: packets,
             packets_after: packets,

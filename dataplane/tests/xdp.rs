@@ -358,7 +358,7 @@ fn staggered_registers_follow_the_wall_clock() {
         };
         let before = slot();
         send(&socket(), 1);
-        let registers = seen(&mut xdp).lasting.unwrap().cardinality;
+        let registers = seen(&mut xdp).persistent.unwrap().cardinality;
         // A slot may end while the packet is on its way.
         let live = |slot: u32| {
             registers.levels(Precision::default(), slot).filter(|&level| level > 0).count()

@@ -185,7 +185,7 @@ const NO_WAKEUP: u64 = 1;
 #[inline(always)]
 fn send_samples<H: Hook>(_: *mut c_void) -> i32 {
     let Some(core) = core() else { return H::verdict() };
-    let offset = config!(layout.lasting[Delay::INDEX]) as usize;
+    let offset = config!(layout.persistent[Delay::INDEX]) as usize;
     // SAFETY: at the offset that the loader chose, aligned to words.
     let samples: &mut DelaySamples = unsafe { core.cast::<u8>().add(offset).cast().as_mut() };
     let (length, samples) = samples.parts();

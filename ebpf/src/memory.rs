@@ -52,7 +52,7 @@ static SHARED: Array<SharedBanks> = Array::with_max_entries(1, MMAPABLE);
 
 /// Persistent memory that the CPUs and all programs of a run share; user space sets its length.
 #[map]
-static LASTING: Array<u64> = Array::with_max_entries(1, MMAPABLE);
+static PERSISTENT: Array<u64> = Array::with_max_entries(1, MMAPABLE);
 
 /// Ring buffer of delay samples; user space sets its length. Without `--delay-samples` it is
 /// created as an array, and unused.
@@ -137,29 +137,29 @@ impl Memory for CpuMemory {
         };
         // SAFETY: at the offset that the loader chose, aligned to words; see above.
         let own = unsafe { self.start.add(own).cast().as_mut() };
-        let lasting = if M::used(settings).lasting == 0 {
+        let persistent = if M::used(settings).persistent == 0 {
             0
         } else {
-            config!(layout.lasting[M::INDEX]) as usize
+            config!(layout.persistent[M::INDEX]) as usize
         };
         // SAFETY: as above; not accessed if its used size is zero.
-        let lasting = unsafe { self.core.cast::<u8>().add(lasting).cast().as_mut() };
+        let persistent = unsafe { self.core.cast::<u8>().add(persistent).cast().as_mut() };
         let shared = if size_of::<M::Shared>() == 0 {
             // SAFETY: of size zero.
             unsafe { NonNull::dangling().as_ref() }
         } else {
             M::shared(&SHARED.get(0)?[self.bank & (BANKS - 1)])
         };
-        let shared_lasting = if size_of::<M::SharedPersistent>() == 0 {
+        let shared_persistent = if size_of::<M::SharedPersistent>() == 0 {
             // SAFETY: as above.
             unsafe { NonNull::dangling().as_ref() }
         } else {
-            let start = LASTING.get_ptr_mut(0).and_then(NonNull::new)?.cast::<u8>();
-            let offset = config!(layout.shared_lasting[M::INDEX]) as usize;
+            let start = PERSISTENT.get_ptr_mut(0).and_then(NonNull::new)?.cast::<u8>();
+            let offset = config!(layout.shared_persistent[M::INDEX]) as usize;
             // SAFETY: at the offset that the loader chose, as for per-core memory.
             unsafe { start.add(offset).cast().as_ref() }
         };
-        Some(MeasurementMemory { own, lasting, shared, shared_lasting })
+        Some(MeasurementMemory { own, persistent, shared, shared_persistent })
     }
 }
 

@@ -6,7 +6,7 @@ use flowgauge_core::delay::{Algorithm, DelayKind, Kinds, Settings};
 use flowgauge_core::measurement::{MeasureContext, MeasurementMemory};
 use flowgauge_core::{
     Arrival, Bank, Context, CountFrames, Delay, Link, Measurement, Observation, Shared,
-    SharedLasting, Sharing, State, Tabulation, Zeroed,
+    SharedPersistentBank, Sharing, State, Tabulation, Zeroed,
 };
 use flowgauge_core::{HashMode, HostMeasurement as _, Listed as _};
 use flowgauge_ctl::measurement::delay::estimate::{Fridge, quantiles};
@@ -293,20 +293,20 @@ struct CountingTable {
     setup: Setup,
     settings: Settings,
     bank: Box<Bank>,
-    lasting: Box<SharedLasting>,
+    persistent: Box<SharedPersistentBank>,
     samples: DelaySamples,
 }
 
 impl CountingTable {
     fn new(setup: Setup, delays: &[u64]) -> Self {
         let settings = setup.settings(delays);
-        let lasting = SharedLasting::boxed();
-        Delay::prepare(Delay::shared_lasting(&lasting), &settings);
+        let persistent = SharedPersistentBank::boxed();
+        Delay::prepare(Delay::shared_persistent(&persistent), &settings);
         CountingTable {
             setup,
             settings,
             bank: Bank::boxed(),
-            lasting,
+            persistent,
             samples: *DelaySamples::boxed(),
         }
     }
@@ -314,9 +314,9 @@ impl CountingTable {
     fn count(&mut self, pass: &MeasureContext<'_>, packets: &[Observation]) {
         let parts = MeasurementMemory {
             own: Delay::core(&mut self.bank),
-            lasting: &mut self.samples,
+            persistent: &mut self.samples,
             shared: &(),
-            shared_lasting: Delay::shared_lasting(&self.lasting),
+            shared_persistent: Delay::shared_persistent(&self.persistent),
         };
         Delay::measure(&self.settings, parts, pass, packets);
     }

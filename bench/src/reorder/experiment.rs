@@ -244,12 +244,12 @@ impl CountingTable {
 
     fn count(&mut self, pass: &MeasureContext<'_>, packets: &[Observation]) {
         let [bank, _] = &self.shared.banks;
-        let shared_lasting = Reorder::shared_lasting(&self.shared.lasting);
+        let shared_persistent = Reorder::shared_persistent(&self.shared.persistent);
         let parts = MeasurementMemory {
             own: &mut (),
-            lasting: &mut (),
+            persistent: &mut (),
             shared: Reorder::shared(bank),
-            shared_lasting,
+            shared_persistent,
         };
         Reorder::measure(&self.setup.settings(), parts, pass, packets);
     }

@@ -865,10 +865,10 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
         );
         assert_eq!(latest["table"], "pipe.Ingress.flowgauge.cardinality_by_five_tuple.latest20");
         assert_eq!([registers, latest].map(|table| number(table, "elements")), [512, 1]);
-        for lasting in [registers, latest] {
+        for persistent in [registers, latest] {
             assert!(
-                lasting["clear_ns"].is_null() && number(lasting, "sync_ns") >= 3_000_000,
-                "{lasting}"
+                persistent["clear_ns"].is_null() && number(persistent, "sync_ns") >= 3_000_000,
+                "{persistent}"
             );
         }
         // Counters are synced twice.

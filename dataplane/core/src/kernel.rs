@@ -116,9 +116,9 @@ pub struct MemoryLayout {
     /// Offsets from the start of a bank.
     pub own: [u32; MEASUREMENTS],
     /// Offsets from the start of a CPU's element.
-    pub lasting: [u32; MEASUREMENTS],
+    pub persistent: [u32; MEASUREMENTS],
     /// Offsets from the start of the shared persistent memory.
-    pub shared_lasting: [u32; MEASUREMENTS],
+    pub shared_persistent: [u32; MEASUREMENTS],
     /// Length of a CPU's element.
     pub core: u32,
     /// Length of the shared persistent memory.
@@ -129,8 +129,8 @@ impl MemoryLayout {
     const NONE: MemoryLayout = MemoryLayout {
         bank: 0,
         own: [0; MEASUREMENTS],
-        lasting: [0; MEASUREMENTS],
-        shared_lasting: [0; MEASUREMENTS],
+        persistent: [0; MEASUREMENTS],
+        shared_persistent: [0; MEASUREMENTS],
         core: 0,
         together: 0,
     };

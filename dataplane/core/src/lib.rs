@@ -96,7 +96,7 @@ pub use heavy::Heavy;
 pub use host::HostMeasurement;
 pub use key::KeyKind;
 pub use link::Link;
-pub use list::{Bank, Listed, Memory, PersistentBank, Settings, SharedBank, SharedLasting};
+pub use list::{Bank, Listed, Memory, PersistentBank, Settings, SharedBank, SharedPersistentBank};
 #[cfg(not(target_arch = "bpf"))]
 pub use list::{Exact, MeasurementKind, SETTINGS_WORDS, WindowTotals};
 pub use measurement::{Measurement, MeasurementMemory};

@@ -6,7 +6,7 @@
 //! an entry of `locked_programs!` in `ebpf/src/measure.rs`.
 //!
 //! From the list the macro `list!` generates the structs with one field per measurement
-//! ([`Settings`], [`Bank`], [`PersistentBank`], [`SharedBank`], [`SharedLasting`]) and the implementations
+//! ([`Settings`], [`Bank`], [`PersistentBank`], [`SharedBank`], [`SharedPersistentBank`]) and the implementations
 //! of [`Listed`], through which generic code reaches those fields. Loops over all measurements are
 //! plain functions whose body is run by `for_each_measurement!`.
 //!
@@ -146,7 +146,7 @@ macro_rules! list {
         /// Memory that all cores share and that persists across windows.
         #[derive(FromZeros)]
         #[repr(C)]
-        pub struct SharedLasting {
+        pub struct SharedPersistentBank {
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::SharedPersistent,)+
         }
 
@@ -162,8 +162,8 @@ macro_rules! list {
         $(impl Listed for crate::$name::$Kind {
             const INDEX: usize = Index::$Kind as usize;
             const OWN_OFFSET: usize = core::mem::offset_of!(Bank, $name);
-            const LASTING_OFFSET: usize = core::mem::offset_of!(PersistentBank, $name);
-            const SHARED_LASTING_OFFSET: usize = core::mem::offset_of!(SharedLasting, $name);
+            const PERSISTENT_OFFSET: usize = core::mem::offset_of!(PersistentBank, $name);
+            const SHARED_PERSISTENT_OFFSET: usize = core::mem::offset_of!(SharedPersistentBank, $name);
 
             #[inline(always)]
             fn settings(settings: &Settings) -> &Self::Settings {
@@ -176,8 +176,8 @@ macro_rules! list {
             }
 
             #[inline(always)]
-            fn lasting(lasting: &mut PersistentBank) -> &mut Self::Persistent {
-                &mut lasting.$name
+            fn persistent(persistent: &mut PersistentBank) -> &mut Self::Persistent {
+                &mut persistent.$name
             }
 
             #[inline(always)]
@@ -186,8 +186,8 @@ macro_rules! list {
             }
 
             #[inline(always)]
-            fn shared_lasting(lasting: &SharedLasting) -> &Self::SharedPersistent {
-                &lasting.$name
+            fn shared_persistent(persistent: &SharedPersistentBank) -> &Self::SharedPersistent {
+                &persistent.$name
             }
         })+
     };
@@ -203,9 +203,9 @@ pub trait Listed: Measurement {
     /// Byte offset of its field in [`Bank`].
     const OWN_OFFSET: usize;
     /// Byte offset of its field in [`PersistentBank`].
-    const LASTING_OFFSET: usize;
-    /// Byte offset of its field in [`SharedLasting`].
-    const SHARED_LASTING_OFFSET: usize;
+    const PERSISTENT_OFFSET: usize;
+    /// Byte offset of its field in [`SharedPersistentBank`].
+    const SHARED_PERSISTENT_OFFSET: usize;
 
     /// Returns its settings.
     fn settings(settings: &Settings) -> &Self::Settings;
@@ -214,13 +214,13 @@ pub trait Listed: Measurement {
     fn core(bank: &mut Bank) -> &mut Self::PerCore;
 
     /// Returns its field of a core's persistent memory.
-    fn lasting(lasting: &mut PersistentBank) -> &mut Self::Persistent;
+    fn persistent(persistent: &mut PersistentBank) -> &mut Self::Persistent;
 
     /// Returns its field of a shared bank.
     fn shared(bank: &SharedBank) -> &Self::Shared;
 
     /// Returns its field of the shared persistent memory.
-    fn shared_lasting(lasting: &SharedLasting) -> &Self::SharedPersistent;
+    fn shared_persistent(persistent: &SharedPersistentBank) -> &Self::SharedPersistent;
 }
 
 impl Default for Settings {

@@ -97,11 +97,11 @@ pub struct UsedBytes {
     /// Bytes of [`Measurement::PerCore`].
     pub own: usize,
     /// Bytes of [`Measurement::Persistent`].
-    pub lasting: usize,
+    pub persistent: usize,
     /// Bytes of [`Measurement::Shared`].
     pub shared: usize,
     /// Bytes of [`Measurement::SharedPersistent`].
-    pub shared_lasting: usize,
+    pub shared_persistent: usize,
 }
 
 /// Memory of one measurement. A part whose [`UsedBytes`] size is zero must not be accessed: in the
@@ -110,11 +110,11 @@ pub struct MeasurementMemory<'a, M: Measurement> {
     /// Per-core banked memory.
     pub own: &'a mut M::PerCore,
     /// Per-core persistent memory.
-    pub lasting: &'a mut M::Persistent,
+    pub persistent: &'a mut M::Persistent,
     /// Banked memory, shared by all cores.
     pub shared: &'a M::Shared,
     /// Persistent memory, shared by all cores.
-    pub shared_lasting: &'a M::SharedPersistent,
+    pub shared_persistent: &'a M::SharedPersistent,
 }
 
 /// Inputs of a measurement beside its settings and the packets.

@@ -24,7 +24,8 @@ use crate::heavy::Heavy;
 use crate::key::{self, KeyKind};
 use crate::link::Link;
 use crate::list::{
-    Bank, Listed, Memory, PersistentBank, Settings, SharedBank, SharedLasting, measure, measure_by,
+    Bank, Listed, Memory, PersistentBank, Settings, SharedBank, SharedPersistentBank, measure,
+    measure_by,
 };
 use crate::measurement::{MeasureContext, MeasurementMemory};
 use crate::needs::RequiredFields;
@@ -204,7 +205,7 @@ pub struct Shared {
     /// Banked memory, which rotates with windows.
     pub banks: [SharedBank; BANKS],
     /// Persistent memory.
-    pub lasting: SharedLasting,
+    pub persistent: SharedPersistentBank,
 }
 
 /// State of one core: plain integers without pointers, valid and empty when zeroed.
@@ -214,7 +215,7 @@ pub struct State {
     /// Banked memory, which rotates with windows.
     pub banks: [Bank; BANKS],
     /// Persistent memory.
-    pub lasting: PersistentBank,
+    pub persistent: PersistentBank,
 }
 
 impl State {
@@ -227,9 +228,9 @@ impl State {
         Active {
             index,
             bank,
-            lasting: &mut self.lasting,
+            persistent: &mut self.persistent,
             shared: shared_bank,
-            shared_lasting: &shared.lasting,
+            shared_persistent: &shared.persistent,
         }
     }
 }
@@ -241,11 +242,11 @@ pub struct Active<'a> {
     /// Per-core bank.
     pub bank: &'a mut Bank,
     /// Per-core persistent memory.
-    pub lasting: &'a mut PersistentBank,
+    pub persistent: &'a mut PersistentBank,
     /// Bank that all cores share.
     pub shared: &'a SharedBank,
     /// Persistent memory that all cores share.
-    pub shared_lasting: &'a SharedLasting,
+    pub shared_persistent: &'a SharedPersistentBank,
 }
 
 impl Memory for Active<'_> {
@@ -268,9 +269,9 @@ impl Memory for Active<'_> {
     fn parts<M: Listed>(&mut self, _: &M::Settings) -> Option<MeasurementMemory<'_, M>> {
         Some(MeasurementMemory {
             own: M::core(self.bank),
-            lasting: M::lasting(self.lasting),
+            persistent: M::persistent(self.persistent),
             shared: M::shared(self.shared),
-            shared_lasting: M::shared_lasting(self.shared_lasting),
+            shared_persistent: M::shared_persistent(self.shared_persistent),
         })
     }
 }
@@ -282,9 +283,9 @@ impl Active<'_> {
         Active {
             index: self.index,
             bank: self.bank,
-            lasting: self.lasting,
+            persistent: self.persistent,
             shared: self.shared,
-            shared_lasting: self.shared_lasting,
+            shared_persistent: self.shared_persistent,
         }
     }
 
@@ -402,7 +403,7 @@ pub trait CountFrames: Memory {
             && context.needs.has(RequiredFields::ADDRESSES)
             && let Some(parts) = self.parts::<Delay>(&context.settings.borrow().delay)
         {
-            observation.find_owners(&parts.shared_lasting.ranges);
+            observation.find_owners(&parts.shared_persistent.ranges);
         }
         true
     }

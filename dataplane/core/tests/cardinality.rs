@@ -214,8 +214,8 @@ fn a_cores_state_is_under_sixteen_mebibytes_and_has_no_padding() {
         + size_of::<flowgauge_core::Delay>();
     let told = tables + size_of::<flowgauge_core::unopened::CommonEtherType>();
     let bank = size_of::<flowgauge_core::Counters>() + sums + registers + told;
-    let lasting = size_of::<Staggered>() + size_of::<flowgauge_core::delay::DelaySamples>();
-    assert_eq!(size_of::<flowgauge_core::State>(), 2 * bank + lasting);
+    let persistent = size_of::<Staggered>() + size_of::<flowgauge_core::delay::DelaySamples>();
+    assert_eq!(size_of::<flowgauge_core::State>(), 2 * bank + persistent);
     assert!(size_of::<flowgauge_core::State>() <= 16 << 20);
 }
 

@@ -94,7 +94,7 @@ impl Counting {
         assert_eq!(settings.problem(), None);
         let shared = Shared::boxed();
         let all = Settings { delay: settings, ..Settings::DEFAULT };
-        shared.lasting.prepare(&all);
+        shared.persistent.prepare(&all);
         Counting {
             settings,
             tabulation: Tabulation::from_seed(1),
@@ -540,7 +540,7 @@ fn shares_that_change_leave_no_bias() {
     for (index, (kept, counted)) in KEPT.into_iter().zip(COUNTED).enumerate() {
         icmp.bank = index % 2;
         icmp.state.banks[icmp.bank].clear(&all);
-        icmp.shared.lasting.delay.shares.set(icmp.bank, kind, Admission { kept, counted });
+        icmp.shared.persistent.delay.shares.set(icmp.bank, kind, Admission { kept, counted });
         for step in 0..REQUESTS {
             let (number, at) = (
                 index as u32 * REQUESTS + step,

@@ -52,10 +52,10 @@ fn what_is_off_takes_nothing() {
     assert_eq!(MemoryLayout::memory(Some(&nothing()), 1), none);
     for settings in each() {
         let banked: usize = settings.used().into_iter().map(|used| used.own).sum();
-        let lasting: usize = settings.used().into_iter().map(|used| used.lasting).sum();
+        let persistent: usize = settings.used().into_iter().map(|used| used.persistent).sum();
         let shared = if settings.entropy[1].is_on() { size_of::<SharedBanks>() } else { 0 };
-        let together: usize = settings.used().into_iter().map(|used| used.shared_lasting).sum();
-        let expected = 3 * (none + BANKS * banked + lasting) + shared + together;
+        let together: usize = settings.used().into_iter().map(|used| used.shared_persistent).sum();
+        let expected = 3 * (none + BANKS * banked + persistent) + shared + together;
         assert_eq!(MemoryLayout::memory(Some(&settings), 3), expected, "{settings:?}");
         assert!(MemoryLayout::memory(Some(&settings), 3) <= MemoryLayout::memory(None, 3));
     }
@@ -65,18 +65,21 @@ fn what_is_off_takes_nothing() {
 fn parts_are_aligned_and_do_not_overlap() {
     for settings in each() {
         let layout = MemoryLayout::of(&settings);
-        let (mut own, mut lasting) =
+        let (mut own, mut persistent) =
             (MemoryLayout::FIRST, MemoryLayout::bank(0, 0) + BANKS * layout.bank as usize);
         for (index, used) in settings.used().into_iter().enumerate() {
-            assert!(used.own.is_multiple_of(8) && used.lasting.is_multiple_of(8), "{settings:?}");
-            assert_eq!(
-                (layout.own[index] as usize, layout.lasting[index] as usize),
-                (own, lasting),
+            assert!(
+                used.own.is_multiple_of(8) && used.persistent.is_multiple_of(8),
                 "{settings:?}"
             );
-            (own, lasting) = (own + used.own, lasting + used.lasting);
+            assert_eq!(
+                (layout.own[index] as usize, layout.persistent[index] as usize),
+                (own, persistent),
+                "{settings:?}"
+            );
+            (own, persistent) = (own + used.own, persistent + used.persistent);
         }
-        assert_eq!((layout.bank as usize, layout.core as usize), (own, lasting), "{settings:?}");
+        assert_eq!((layout.bank as usize, layout.core as usize), (own, persistent), "{settings:?}");
         assert_eq!(
             layout.own[0] as usize,
             MemoryLayout::FIRST,

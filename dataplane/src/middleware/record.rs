@@ -53,9 +53,9 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             self.inner.settings();
         let registers = hex(snapshot.bank.cardinality.levels(cardinality.precision), 2);
         let staggered = snapshot
-            .lasting
+            .persistent
             .as_ref()
-            .map(|lasting| hex(lasting.cardinality.words(cardinality.precision), 8));
+            .map(|persistent| hex(persistent.cardinality.words(cardinality.precision), 8));
         let entropies =
             entropy.iter().zip(&snapshot.bank.entropy.sums).zip(&snapshot.bank.entropy.sketches);
         let entropies = entropies.filter(|((entropy, _), _)| entropy.mode != Mode::Off);

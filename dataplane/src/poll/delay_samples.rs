@@ -41,7 +41,7 @@ impl DelaySampleSender {
     /// Sends the samples of the delays counted so far. The worker still owns the bank, so a later
     /// reader of the bank finds all of its samples in the receiver.
     pub(super) fn send(&mut self, active: &mut Active<'_>) {
-        let (delay, samples) = (&mut active.bank.delay, &mut active.lasting.delay);
+        let (delay, samples) = (&mut active.bank.delay, &mut active.persistent.delay);
         match self {
             DelaySampleSender::Ring(ring) => {
                 delay.send_samples(samples, |sample| ring.try_push(*sample).is_ok())

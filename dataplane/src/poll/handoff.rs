@@ -36,7 +36,7 @@ struct Shared {
     settings: Settings,
 }
 
-// SAFETY: `state` is the only field that is not `Sync`. The writer touches `lasting` and the bank
+// SAFETY: `state` is the only field that is not `Sync`. The writer touches `persistent` and the bank
 // it replied to last; the reader touches only the other bank, and only between the reply to a flip
 // and the next request to flip (see `Reader::closed` and `Writer::active`). Replies are stored with
 // `Release` and loaded with `Acquire`, requests likewise, so each side sees all that the other
@@ -46,7 +46,7 @@ unsafe impl Sync for Shared {}
 /// Copy of a worker's state for the controller.
 pub(super) struct Sample {
     pub(super) bank: Box<WindowTotals>,
-    pub(super) lasting: Option<Box<PersistentBank>>,
+    pub(super) persistent: Option<Box<PersistentBank>>,
     pub(super) truth: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn handoff(
         cpu: AtomicUsize::new(0),
         sample: Mutex::new(Sample {
             bank: WindowTotals::boxed(),
-            lasting: settings.lasts().then(PersistentBank::boxed),
+            persistent: settings.lasts().then(PersistentBank::boxed),
             truth: None,
         }),
         shared_sketches,
@@ -95,14 +95,14 @@ impl SnapshotWriter {
         // SAFETY: the pointer is valid as long as `shared`. There is one writer, and `&mut self`
         // makes these its only references. The reader holds a reference only to the bank that is
         // not `self.bank()`: the request `served` gave this one to the writer.
-        let (bank, lasting) = unsafe { (&mut (*state).banks[index], &mut (*state).lasting) };
+        let (bank, persistent) = unsafe { (&mut (*state).banks[index], &mut (*state).persistent) };
         let shared_sketches = &*self.shared.shared_sketches;
         Active {
             index,
             bank,
-            lasting,
+            persistent,
             shared: &shared_sketches.banks[index],
-            shared_lasting: &shared_sketches.lasting,
+            shared_persistent: &shared_sketches.persistent,
         }
     }
 
@@ -124,11 +124,11 @@ impl SnapshotWriter {
             let mut sample = shared.sample.lock().unwrap_or_else(PoisonError::into_inner);
             sample.truth = truth(self.bank());
             sample.bank.clear(&shared.settings);
-            let Active { bank, lasting, .. } = self.active();
+            let Active { bank, persistent, .. } = self.active();
             sample.bank.merge(bank, &shared.settings);
-            if let Some(copy) = &mut sample.lasting {
+            if let Some(copy) = &mut sample.persistent {
                 copy.clear(&shared.settings);
-                copy.merge(lasting, &shared.settings);
+                copy.merge(persistent, &shared.settings);
             }
         }
         self.shared.cpu_ns.store(cpu::thread_time(), Ordering::Relaxed);

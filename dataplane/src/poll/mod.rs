@@ -161,7 +161,7 @@ impl Poll {
             ..Capabilities::of_core("poll", interface, ports.len())
         };
         let shared_sketches = flowgauge_core::Shared::counted();
-        shared_sketches.lasting.prepare(&options.settings);
+        shared_sketches.persistent.prepare(&options.settings);
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
         let filters = Arc::new(BankFilters::default());
         let (mut readers, mut histories, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
@@ -308,13 +308,13 @@ impl Poll {
         hash: HashIdentity,
         bank: Arc<WindowTotals>,
         index: usize,
-        lasting: Option<Box<PersistentBank>>,
+        persistent: Option<Box<PersistentBank>>,
         window: Option<u64>,
     ) -> Snapshot {
         let total = self.truth.as_ref().map_or(0, |truth| truth.total());
         let entropy = self.truth.as_ref().map(|truth| truth.entropy(index)).unwrap_or_default();
         let truth = window.map(|window| Truth { window, total, entropy });
-        Snapshot { lasting, truth, ..Snapshot::of(bank, hash) }
+        Snapshot { persistent, truth, ..Snapshot::of(bank, hash) }
     }
 }
 
@@ -335,7 +335,7 @@ impl Dataplane for Poll {
         tables.check(&self.options.settings, &self.capabilities)?;
         cpu::check(&self.options.cpus)?;
         if self.options.settings.delay.asks_addresses() {
-            self.shared_sketches.lasting.delay.ranges.write(&tables.prefixes);
+            self.shared_sketches.persistent.delay.ranges.write(&tables.prefixes);
         }
         self.filter.clone_from(&tables.filter);
         self.filters.set(0, tables.filter.clone());
@@ -365,7 +365,7 @@ impl Dataplane for Poll {
         self.read_clock();
         let settings = &self.options.settings;
         let active = self.readers.first().map_or(0, |reader| reader.closed_index() ^ 1);
-        let mut lasting = settings.lasts().then(PersistentBank::boxed);
+        let mut persistent = settings.lasts().then(PersistentBank::boxed);
         let mut truth = None;
         let now = unix_time();
         let bank = self.sums.fill(settings, |bank| {
@@ -373,7 +373,7 @@ impl Dataplane for Poll {
                 let sample = reader.sample();
                 account.sampled(sample.bank.counters.seen(), reader, now);
                 bank.unite(&sample.bank, settings);
-                if let (Some(merged), Some(theirs)) = (&mut lasting, &sample.lasting) {
+                if let (Some(merged), Some(theirs)) = (&mut persistent, &sample.persistent) {
                     merged.merge(theirs, settings);
                 }
                 // Workers share the exact sets, so the latest answer has the largest count.
@@ -381,7 +381,7 @@ impl Dataplane for Poll {
             }
             bank.merge_shared(&self.shared_sketches.banks[active % BANKS], settings);
         });
-        Ok(self.snapshot(hash, bank, active, lasting, truth))
+        Ok(self.snapshot(hash, bank, active, persistent, truth))
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
@@ -452,7 +452,7 @@ impl Dataplane for Poll {
         self.started("set shares")?;
         let idle = self.readers.first().map_or(0, SnapshotReader::closed_index);
         admissions.iter().for_each(|(kind, admission)| {
-            self.shared_sketches.lasting.delay.shares.set(idle, *kind, *admission)
+            self.shared_sketches.persistent.delay.shares.set(idle, *kind, *admission)
         });
         Ok(())
     }

@@ -48,7 +48,11 @@ impl Array {
     }
 
     /// Creates a persistent array, without banks.
-    pub(super) fn lasting(table: String, elements: usize, fields: &'static [&'static str]) -> Self {
+    pub(super) fn persistent(
+        table: String,
+        elements: usize,
+        fields: &'static [&'static str],
+    ) -> Self {
         Array { banks: 1, ..Self::new(table, elements, fields) }
     }
 

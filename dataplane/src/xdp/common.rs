@@ -7,7 +7,7 @@
 
 use super::attach::array;
 use super::mapped;
-use super::object::{LASTING, Pinned};
+use super::object::{PERSISTENT, Pinned};
 use super::refusal::refused;
 use super::{Options, now_ns};
 use crate::Event;
@@ -55,12 +55,12 @@ impl Common {
     fn path(&self) -> Option<PathBuf> {
         self.mount
             .as_ref()
-            .map(|mount| PathBuf::from(format!("/proc/self/fd/{}/lasting", mount.as_raw_fd())))
+            .map(|mount| PathBuf::from(format!("/proc/self/fd/{}/persistent", mount.as_raw_fd())))
     }
 
     /// Returns the pinned arrays to load the next programs with.
     pub(super) fn pinned(&self) -> Pinned {
-        Pinned(self.path().map(|path| (LASTING, path)).into_iter().collect())
+        Pinned(self.path().map(|path| (PERSISTENT, path)).into_iter().collect())
     }
 
     /// Initialises the array if these programs are the first that use it.
@@ -74,7 +74,7 @@ impl Common {
         if self.mount.is_some() && self.is_prepared.replace(true) {
             return Ok(());
         }
-        mapped::prepare(array(place, programs, LASTING)?, &options.settings, tables)
+        mapped::prepare(array(place, programs, PERSISTENT)?, &options.settings, tables)
             .map_err(|error| refused(place, format!("cannot fill what lasts: {error}")))
     }
 
@@ -87,7 +87,7 @@ impl Common {
         boot_ns: u64,
     ) -> Result<Option<Event>, Error> {
         let Some(path) = self.path() else { return Ok(None) };
-        let array: &MapData = array(place, programs, LASTING)?;
+        let array: &MapData = array(place, programs, PERSISTENT)?;
         if !self.is_prepared.replace(true) {
             self.boot_ns.set(boot_ns);
             array

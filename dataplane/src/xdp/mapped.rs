@@ -9,7 +9,7 @@ use aya::maps::MapData;
 use flowgauge_core::delay::{Delay, Shares};
 use flowgauge_core::kernel::{Core, Head, MemoryLayout, SharedBanks};
 use flowgauge_core::{
-    BANKS, Bank, Counters, Listed, PersistentBank, Settings, SharedBank, SharedLasting,
+    BANKS, Bank, Counters, Listed, PersistentBank, Settings, SharedBank, SharedPersistentBank,
     WindowTotals, Zeroed,
 };
 use std::io;
@@ -101,7 +101,7 @@ impl AdmissionShares {
     /// Maps the shares.
     pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
         let layout = MemoryLayout::of(settings);
-        let start = layout.shared_lasting[Delay::INDEX] as usize + Shares::OFFSET;
+        let start = layout.shared_persistent[Delay::INDEX] as usize + Shares::OFFSET;
         let follows = settings.delay.kinds.any() && settings.delay.follows;
         let mapping =
             follows.then(|| Mapping::new(map, 1, layout.together as usize)).transpose()?;
@@ -125,14 +125,14 @@ pub(super) fn prepare(map: &MapData, settings: &Settings, tables: &Tables) -> io
         return Ok(());
     }
     let mapping = Mapping::new(map, 1, layout.together as usize)?;
-    let prepared = SharedLasting::boxed();
+    let prepared = SharedPersistentBank::boxed();
     prepared.prepare(settings);
     if settings.delay.asks_addresses() {
         prepared.delay.ranges.write(&tables.prefixes);
     }
     let from = (&raw const *prepared).cast::<u64>();
     for ((offset, bytes), to) in
-        SharedLasting::used(settings).into_iter().zip(layout.shared_lasting)
+        SharedPersistentBank::used(settings).into_iter().zip(layout.shared_persistent)
     {
         let to = mapping.at(0, to as usize, bytes).cast();
         // SAFETY: as in `Cores::merge`; no program that uses the array runs yet.
@@ -219,12 +219,12 @@ impl Cores {
     }
 
     /// Returns the persistent state, merged over all CPUs. Each word is read atomically.
-    pub(super) fn lasting(&self, settings: &Settings) -> Box<PersistentBank> {
+    pub(super) fn persistent(&self, settings: &Settings) -> Box<PersistentBank> {
         let (mut all, mut one) = (PersistentBank::boxed(), PersistentBank::boxed());
         for cpu in 0..self.mapping.count {
             let to = (&raw mut *one).cast::<u64>();
             for ((offset, bytes), from) in
-                PersistentBank::used(settings).into_iter().zip(self.layout.lasting)
+                PersistentBank::used(settings).into_iter().zip(self.layout.persistent)
             {
                 let from = self.mapping.at(cpu, from as usize, bytes).cast_const();
                 // SAFETY: as in `merge`.

@@ -500,11 +500,11 @@ fn united(
     let bank = sums.fill(settings, |bank| {
         snapshots.iter().for_each(|snapshot| bank.unite(&snapshot.bank, settings))
     });
-    let mut lasting = settings.lasts().then(PersistentBank::boxed);
+    let mut persistent = settings.lasts().then(PersistentBank::boxed);
     let (mut packets_before, mut packets_after) = (0, 0);
     let complete = snapshots.iter().all(|snapshot| snapshot.complete);
     for snapshot in &snapshots {
-        if let (Some(all), Some(one)) = (&mut lasting, &snapshot.lasting) {
+        if let (Some(all), Some(one)) = (&mut persistent, &snapshot.persistent) {
             all.merge(one, settings);
         }
         packets_before += snapshot.packets_before;
@@ -518,7 +518,7 @@ fn united(
     };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
     Snapshot {
-        lasting,
+        persistent,
         packets_before,
         packets_after,
         complete,

@@ -45,14 +45,14 @@ pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, PlainData<Note>
 /// Names of arrays in the object.
 pub(super) const CORES: &str = "CORES";
 pub(super) const SHARED: &str = "SHARED";
-pub(super) const LASTING: &str = "LASTING";
+pub(super) const PERSISTENT: &str = "PERSISTENT";
 const XDP_CHAIN: &str = "XDP_CHAIN";
 const FRAGS_CHAIN: &str = "FRAGS_CHAIN";
 const TCX_CHAIN: &str = "TCX_CHAIN";
 
 /// Arrays that outlive a process whose programs are retained: counting memory, and the arrays of
 /// follow-up programs, which the kernel empties once no process and no pin references them.
-pub(super) const KEPT: [&str; 6] = [CORES, SHARED, LASTING, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
+pub(super) const KEPT: [&str; 6] = [CORES, SHARED, PERSISTENT, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
 pub(super) const DELAY_SAMPLES: &str = "DELAY_SAMPLES";
 pub(super) const XDP: [&str; 2] = ["flowgauge_xdp", "flowgauge_xdp_keyed"];
 pub(super) const XDP_ALL: [&str; 2] = ["flowgauge_xdp_all", "flowgauge_xdp_all_keyed"];
@@ -98,10 +98,10 @@ pub(super) fn load(
     }
     let shared =
         if settings.shares() { size_of::<SharedBanks>() as u32 } else { UNUSED_ELEMENT_BYTES };
-    let lasting = config.layout.together.max(UNUSED_ELEMENT_BYTES);
+    let persistent = config.layout.together.max(UNUSED_ELEMENT_BYTES);
     let mut object = elements::resized(
         OBJECT,
-        &[(CORES, config.layout.core), (SHARED, shared), (LASTING, lasting)],
+        &[(CORES, config.layout.core), (SHARED, shared), (PERSISTENT, persistent)],
     );
     if settings.delay.samples {
         loader.map_max_entries(DELAY_SAMPLES, ring);
@@ -145,7 +145,7 @@ fn followers(settings: &Settings) -> Vec<(usize, String)> {
             .used()
             .into_iter()
             .nth(kind as usize)
-            .is_some_and(|used| used.shared > 0 || used.shared_lasting > 0);
+            .is_some_and(|used| used.shared > 0 || used.shared_persistent > 0);
         format!("{}{}", kind.name(), if shares && locked { "_locked" } else { "" })
     };
     let samples = settings.delay.samples.then(|| (MEASUREMENTS, "samples".to_owned()));

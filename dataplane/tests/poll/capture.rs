@@ -379,7 +379,7 @@ fn staggered_registers_and_truth_do_not_depend_on_workers() {
             gate.advance(limit);
             let sample = poll.sample().unwrap();
             let levels: Vec<u8> = sample
-                .lasting
+                .persistent
                 .unwrap()
                 .cardinality
                 .levels(settings.cardinality.precision, (limit / slot_ns) as u32)

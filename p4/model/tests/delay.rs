@@ -93,8 +93,8 @@ impl Lab {
         let tables = Tables::new(&settings, SEED).with_prefixes(owned);
         tofino.install(&tables).unwrap();
         let shared = Shared::boxed();
-        shared.lasting.prepare(&settings);
-        shared.lasting.delay.ranges.write(owned);
+        shared.persistent.prepare(&settings);
+        shared.persistent.delay.ranges.write(owned);
         Lab {
             settings,
             switch,
@@ -118,7 +118,7 @@ impl Lab {
         let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone);
         let active = &mut self.state.active(&self.shared, self.bank);
         active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
-        let (samples, pending) = (&mut self.samples, &mut active.lasting.delay);
+        let (samples, pending) = (&mut self.samples, &mut active.persistent.delay);
         active.bank.delay.send_samples(pending, |sample| {
             samples.push(*sample);
             true
@@ -129,7 +129,7 @@ impl Lab {
     fn admit(&mut self, admissions: &[(DelayKind, Admission)]) {
         self.tofino.admit(admissions).unwrap();
         admissions.iter().for_each(|(kind, admission)| {
-            self.shared.lasting.delay.shares.set(self.bank ^ 1, *kind, *admission)
+            self.shared.persistent.delay.shares.set(self.bank ^ 1, *kind, *admission)
         });
     }
 

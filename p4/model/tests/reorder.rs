@@ -79,7 +79,7 @@ impl Lab {
         let tables = Tables::new(&settings, SEED);
         tofino.install(&tables).unwrap();
         let shared = Shared::boxed();
-        shared.lasting.prepare(&settings);
+        shared.persistent.prepare(&settings);
         Lab {
             settings,
             switch,

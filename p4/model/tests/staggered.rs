@@ -103,7 +103,7 @@ impl Lab {
 
     fn levels(&self, snapshot: &Snapshot, slot: u64) -> Vec<u8> {
         snapshot
-            .lasting
+            .persistent
             .as_ref()
             .unwrap()
             .cardinality
@@ -131,8 +131,8 @@ impl Lab {
     fn compare(&mut self, now: u64) -> Snapshot {
         let snapshot = self.tofino.sample().unwrap();
         let (settings, slot) = (self.settings.cardinality, now >> self.slot_bits);
-        let found = snapshot.lasting.as_ref().unwrap().cardinality.words(settings.precision);
-        let expected = self.state.lasting.cardinality.words(settings.precision);
+        let found = snapshot.persistent.as_ref().unwrap().cardinality.words(settings.precision);
+        let expected = self.state.persistent.cardinality.words(settings.precision);
         for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
             assert_eq!(
                 found, expected,
@@ -141,7 +141,7 @@ impl Lab {
             );
         }
         let levels: Vec<u8> =
-            self.state.lasting.cardinality.levels(settings.precision, slot as u32).collect();
+            self.state.persistent.cardinality.levels(settings.precision, slot as u32).collect();
         assert_eq!(self.levels(&snapshot, slot), levels);
         snapshot
     }
@@ -201,7 +201,7 @@ fn from_the_first_nanosecond_on() {
             let (snapshot, slot) = (lab.tofino.sample().unwrap(), at >> slot_bits);
             let expected: Vec<u8> = lab
                 .state
-                .lasting
+                .persistent
                 .cardinality
                 .levels(lab.settings.cardinality.precision, slot as u32)
                 .collect();
@@ -247,7 +247,7 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
         let own = |lab: &Lab| {
             let levels: Vec<u8> = lab
                 .state
-                .lasting
+                .persistent
                 .cardinality
                 .levels(lab.settings.cardinality.precision, (begin >> slot_bits) as u32)
                 .collect();
@@ -284,7 +284,7 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
         only.packet(late, &frames::unique(3).bytes);
         let expected: Vec<u8> = only
             .state
-            .lasting
+            .persistent
             .cardinality
             .levels(lab.settings.cardinality.precision, slot as u32)
             .collect();
@@ -336,7 +336,7 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
         let snapshot = lab.tofino.sample().unwrap();
         assert!(
             snapshot
-                .lasting
+                .persistent
                 .as_ref()
                 .unwrap()
                 .cardinality

@@ -82,7 +82,7 @@ impl Cardinality {
     fn staggered(reading: &ReportInput<'_>) -> Result<Option<Self>, EstimateError> {
         let (settings, options) = (reading.settings.cardinality, reading.options.cardinality);
         let Some(snapshot) = reading.snapshot else { return Ok(None) };
-        let Some(lasting) = &snapshot.lasting else { return Ok(None) };
+        let Some(persistent) = &snapshot.persistent else { return Ok(None) };
         let (slot_ns, now) = (options.slot_ns.max(1), reading.now_ns);
         let m = settings.precision.registers() as u64;
         let by_slots = snapshot.slot_time.unwrap_or(now);
@@ -94,7 +94,8 @@ impl Cardinality {
         let age =
             |index: u64| ((slot.wrapping_sub(index) % m) as f64 + part).clamp(f64::EPSILON, lived);
         let ages: Vec<f64> = (0..m).map(age).collect();
-        let levels: Vec<u8> = lasting.cardinality.levels(settings.precision, slot as u32).collect();
+        let levels: Vec<u8> =
+            persistent.cardinality.levels(settings.precision, slot as u32).collect();
         let wanted = match options.estimator {
             Estimator::Flajolet => StaggeredEstimator::Harmonic,
             Estimator::Ertl | Estimator::Mle => StaggeredEstimator::Mle,

@@ -234,7 +234,7 @@ impl Measurement for Cardinality {
             Mode::Off => UsedBytes::default(),
             Mode::Windowed => UsedBytes { own: registers, ..UsedBytes::default() },
             Mode::Staggered => {
-                UsedBytes { lasting: registers * size_of::<u32>(), ..UsedBytes::default() }
+                UsedBytes { persistent: registers * size_of::<u32>(), ..UsedBytes::default() }
             }
         }
     }
@@ -258,7 +258,7 @@ impl Measurement for Cardinality {
                 let mut slots = Slots::new(pass.slot_ns);
                 for packet in packets.each() {
                     let slot = slots.of(packet.time());
-                    parts.lasting.update(
+                    parts.persistent.update(
                         pass.hash.hash(packet.by(key), pass.tabulation),
                         precision,
                         slot,

@@ -61,12 +61,12 @@ impl Delay {
     ) {
         for packet in packets.each() {
             if packet.segment.speaks != SegmentProtocol::Nothing {
-                let before = parts.lasting.length;
-                parts.own.packet(settings, parts.shared_lasting, pass, packet, parts.lasting);
+                let before = parts.persistent.length;
+                parts.own.packet(settings, parts.shared_persistent, pass, packet, parts.persistent);
                 if settings.samples {
                     // The fields that all delays of a packet have in common come last, when
                     // registers are free for them.
-                    parts.lasting.complete(before, packet, pass.bank);
+                    parts.persistent.complete(before, packet, pass.bank);
                 }
             }
         }
@@ -293,8 +293,8 @@ impl Measurement for Delay {
         let histograms = settings.padded_histograms() * size_of::<Histogram>();
         UsedBytes {
             own: core::mem::offset_of!(Delay, histograms) + histograms,
-            lasting: if settings.samples { DelaySamples::IN_KERNEL } else { 0 },
-            shared_lasting: Requests::bytes(settings.padded_slots()),
+            persistent: if settings.samples { DelaySamples::IN_KERNEL } else { 0 },
+            shared_persistent: Requests::bytes(settings.padded_slots()),
             ..UsedBytes::default()
         }
     }

@@ -1,7 +1,7 @@
 //! Memory layout for given settings, as the loader creates it.
 
 use super::{Core, MemoryLayout, SharedBanks};
-use crate::list::{Settings, SharedLasting};
+use crate::list::{Settings, SharedPersistentBank};
 use crate::state::{BANKS, State};
 
 impl MemoryLayout {
@@ -21,7 +21,7 @@ impl MemoryLayout {
             None => (
                 size_of::<State>() + size_of::<Core>(),
                 size_of::<SharedBanks>(),
-                size_of::<SharedLasting>(),
+                size_of::<SharedPersistentBank>(),
             ),
         };
         (cpus * core + shared) + together
@@ -38,15 +38,15 @@ impl MemoryLayout {
         }
         layout.bank = end as u32;
         end = Self::bank(0, 0) + (BANKS * end);
-        for (offset, used) in layout.lasting.iter_mut().zip(settings.used()) {
+        for (offset, used) in layout.persistent.iter_mut().zip(settings.used()) {
             *offset = end as u32;
-            end += used.lasting.next_multiple_of(8);
+            end += used.persistent.next_multiple_of(8);
         }
         layout.core = end as u32;
         end = 0;
-        for (offset, used) in layout.shared_lasting.iter_mut().zip(settings.used()) {
+        for (offset, used) in layout.shared_persistent.iter_mut().zip(settings.used()) {
             *offset = end as u32;
-            end += used.shared_lasting.next_multiple_of(8);
+            end += used.shared_persistent.next_multiple_of(8);
         }
         layout.together = end as u32;
         layout

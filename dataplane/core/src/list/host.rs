@@ -1,7 +1,7 @@
 //! Loops over measurements in user space: clearing, merging, totals.
 
 use super::{
-    Bank, Listed, MEASUREMENTS, PersistentBank, Settings, SharedBank, SharedLasting,
+    Bank, Listed, MEASUREMENTS, PersistentBank, Settings, SharedBank, SharedPersistentBank,
     for_each_listed, for_each_measurement,
 };
 use crate::counters::Counters;
@@ -57,8 +57,8 @@ macro_rules! list {
                 &bank.$name
             }
 
-            fn persistent_ref(lasting: &PersistentBank) -> &Self::Persistent {
-                &lasting.$name
+            fn persistent_ref(persistent: &PersistentBank) -> &Self::Persistent {
+                &persistent.$name
             }
 
             fn totals(bank: &WindowTotals) -> &Self::Totals {
@@ -82,7 +82,7 @@ trait HostListed: HostMeasurement + Listed {
     const KIND: MeasurementKind;
     fn settings_mut(settings: &mut Settings) -> &mut Self::Settings;
     fn core_ref(bank: &Bank) -> &Self::PerCore;
-    fn persistent_ref(lasting: &PersistentBank) -> &Self::Persistent;
+    fn persistent_ref(persistent: &PersistentBank) -> &Self::Persistent;
     fn totals(bank: &WindowTotals) -> &Self::Totals;
     fn totals_mut(bank: &mut WindowTotals) -> &mut Self::Totals;
     fn exact(exact: &mut Exact) -> &mut Self::Exact;
@@ -118,7 +118,7 @@ impl Settings {
     /// Returns whether any measurement uses per-core persistent memory.
     #[must_use]
     pub fn lasts(&self) -> bool {
-        self.used().iter().any(|used| used.lasting > 0)
+        self.used().iter().any(|used| used.persistent > 0)
     }
 
     /// Returns whether any measurement uses shared banked memory.
@@ -166,22 +166,22 @@ impl PersistentBank {
     /// Adds the memory of another core.
     pub fn merge(&mut self, other: &PersistentBank, settings: &Settings) {
         for_each_that_is_on!(settings, M => {
-            M::merge_persistent(M::lasting(self), M::persistent_ref(other), M::settings(settings));
+            M::merge_persistent(M::persistent(self), M::persistent_ref(other), M::settings(settings));
         });
     }
 
     /// Empties the memory.
     pub fn clear(&mut self, settings: &Settings) {
         for_each_that_is_on!(settings, M => {
-            M::clear_persistent(M::lasting(self), M::settings(settings));
+            M::clear_persistent(M::persistent(self), M::settings(settings));
         });
     }
 
     /// Returns the parts in use; lengths are multiples of eight.
     #[must_use]
     pub fn used(settings: &Settings) -> Extents {
-        let mut extents = settings.used().map(|used| (0, used.lasting));
-        for_each_measurement!(M => set_offset(&mut extents, M::INDEX, M::LASTING_OFFSET));
+        let mut extents = settings.used().map(|used| (0, used.persistent));
+        for_each_measurement!(M => set_offset(&mut extents, M::INDEX, M::PERSISTENT_OFFSET));
         extents
     }
 }
@@ -195,19 +195,19 @@ impl SharedBank {
     }
 }
 
-impl SharedLasting {
+impl SharedPersistentBank {
     /// Writes the content that measurements need before the first packet.
     pub fn prepare(&self, settings: &Settings) {
         for_each_that_is_on!(settings, M => {
-            M::prepare(M::shared_lasting(self), M::settings(settings));
+            M::prepare(M::shared_persistent(self), M::settings(settings));
         });
     }
 
     /// Returns the parts in use; lengths are multiples of eight.
     #[must_use]
     pub fn used(settings: &Settings) -> Extents {
-        let mut extents = settings.used().map(|used| (0, used.shared_lasting));
-        for_each_measurement!(M => set_offset(&mut extents, M::INDEX, M::SHARED_LASTING_OFFSET));
+        let mut extents = settings.used().map(|used| (0, used.shared_persistent));
+        for_each_measurement!(M => set_offset(&mut extents, M::INDEX, M::SHARED_PERSISTENT_OFFSET));
         extents
     }
 }

@@ -551,7 +551,7 @@ impl Measurement for Reorder {
         let slots = 1_usize << settings.slots_log2;
         UsedBytes {
             shared: size_of::<Totals>(),
-            shared_lasting: slots * size_of::<Slot>(),
+            shared_persistent: slots * size_of::<Slot>(),
             ..UsedBytes::default()
         }
     }
@@ -572,7 +572,7 @@ impl Measurement for Reorder {
                 time: packet.time(),
                 packets: packet.number(),
             };
-            parts.shared.count(&settings, parts.shared_lasting, pass, &data);
+            parts.shared.count(&settings, parts.shared_persistent, pass, &data);
         }
     }
 }

@@ -210,7 +210,7 @@ impl Switch {
     async fn begin(&mut self, desired: &DesiredState) -> Result<Begun, Failure> {
         let Options { ports, forward, batch, transit, .. } = self.options.clone();
         let (settings, arrays) = (self.settings, self.arrays.clone());
-        let lasting: Vec<Array> = self.lasting().collect();
+        let persistent: Vec<Array> = self.persistent().collect();
         let begun = self.with_any(async |session, program| {
             for port in &ports {
                 ports::configure(session, program, port).await?;
@@ -229,7 +229,7 @@ impl Switch {
             // starts with the switch.
             bank::flip(session, program, 1, transit).await?;
             for table in
-                arrays.iter().chain(&lasting).map(|array| &*array.table).chain([names::FRAMES])
+                arrays.iter().chain(&persistent).map(|array| &*array.table).chain([names::FRAMES])
             {
                 contents::empty(session, program.table(table)?).await?;
             }
@@ -242,7 +242,7 @@ impl Switch {
             session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
             let ports = before.zip(after).map(|(before, after)| SwitchPorts::new(before, after));
             // Without banked arrays there may be persistent ones.
-            let latest = lasting.last().filter(|_| cells.is_empty());
+            let latest = persistent.last().filter(|_| cells.is_empty());
             let others = bank::read_arrays(
                 session,
                 program,
@@ -260,7 +260,7 @@ impl Switch {
     }
 
     /// Returns the arrays of staggered registers.
-    fn lasting(&self) -> impl Iterator<Item = Array> {
+    fn persistent(&self) -> impl Iterator<Item = Array> {
         self.staggered
             .iter()
             .flat_map(|staggered| [staggered.registers.clone(), staggered.latest.clone()])

@@ -72,7 +72,7 @@ impl Switch {
             bank::read_bank(session, program, &bank).await
         };
         let (before, reading, after) = self.with(read).await?;
-        let (lasting, slot_time) = self.read_staggered().await?.unzip();
+        let (persistent, slot_time) = self.read_staggered().await?.unzip();
         let counting = self.counting()?;
         let snapshot = counting.snapshot(
             reading,
@@ -81,12 +81,12 @@ impl Switch {
             after.packets(),
             !counting.gap,
         );
-        Ok(Snapshot { lasting, slot_time, ..snapshot })
+        Ok(Snapshot { persistent, slot_time, ..snapshot })
     }
 
     /// Reads staggered registers, if there are any, with the time of their clock.
     async fn read_staggered(&mut self) -> Result<Option<(Box<PersistentBank>, u64)>, Failure> {
-        let arrays: Vec<Array> = self.lasting().collect();
+        let arrays: Vec<Array> = self.persistent().collect();
         if arrays.is_empty() {
             return Ok(None);
         }
@@ -121,7 +121,7 @@ impl Switch {
         let (Some(staggered), [registers, latest]) = (&mut self.staggered, &cells[..]) else {
             return Ok(None);
         };
-        staggered.lasting(registers, latest, at).map(Some)
+        staggered.persistent(registers, latest, at).map(Some)
     }
 
     pub(in crate::tofino) async fn rotate(&mut self) -> Result<Snapshot, Failure> {

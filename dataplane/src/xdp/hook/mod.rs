@@ -247,9 +247,9 @@ impl Hook {
     ) -> Snapshot {
         let packets_before = self.packets();
         let bank = self.bank(self.active(), settings, sums);
-        let lasting = settings.lasts().then(|| self.memory.cores.lasting(settings));
+        let persistent = settings.lasts().then(|| self.memory.cores.persistent(settings));
         let packets_after = self.packets();
-        Snapshot { lasting, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) }
+        Snapshot { persistent, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) }
     }
 
     /// Returns the inactive bank. No CPU may be counting in it.

@@ -335,8 +335,8 @@ fn map(place: &CountingPoint, options: &Options, programs: &mut Ebpf) -> Result<
         .map_err(|error| failed("the array of cores", &error))?;
     let shared = SharedMemory::new(shared, &options.settings)
         .map_err(|error| failed("what cores share", &error))?;
-    let lasting = array(place, programs, object::LASTING)?;
-    let admitted = AdmissionShares::new(lasting, &options.settings)
+    let persistent = array(place, programs, object::PERSISTENT)?;
+    let admitted = AdmissionShares::new(persistent, &options.settings)
         .map_err(|error| failed("what lasts", &error))?;
     let delay_samples =
         options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;

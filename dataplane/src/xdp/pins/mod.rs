@@ -5,7 +5,7 @@
 //! change and repeat. It contains
 //! - `link`, which keeps the program attached; for a [filter](super::clsact), which needs no link,
 //!   `program` identifies it;
-//! - `cores`, the array it counts in; `shared`, the sketches shared by all CPUs; `lasting`, the
+//! - `cores`, the array it counts in; `shared`, the sketches shared by all CPUs; `persistent`, the
 //!   persistent state shared by all counting points;
 //! - `xdp_chain` and similar, the programs that follow the first one;
 //! - `note`: the settings, and the progress of the controller.

@@ -23,7 +23,7 @@ pub fn within_one_slot(backend: &dyn Backend) {
         fed.extend(frames.iter().cloned());
         let sample = rig.sample();
         let levels: Vec<u8> =
-            sample.lasting.unwrap().cardinality.levels(setup.precision(), 0).collect();
+            sample.persistent.unwrap().cardinality.levels(setup.precision(), 0).collect();
         assert_levels(&levels, &model.expect(&fed).levels, "staggered registers");
         assert_levels(
             sample.bank.cardinality.levels(setup.precision()),
@@ -94,7 +94,7 @@ pub fn last_round_in_trace_time(backend: &dyn Backend) {
             let slot = limit / SLOT_NS;
             let sample = replay.dataplane.sample().unwrap();
             let levels: Vec<u8> = sample
-                .lasting
+                .persistent
                 .unwrap()
                 .cardinality
                 .levels(setup.precision(), slot as u32)

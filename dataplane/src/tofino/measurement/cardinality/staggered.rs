@@ -109,8 +109,8 @@ impl Staggered {
         }
         let latest = names::of(KIND, key, &format!("{LATEST}{slot_bits}"));
         let registers =
-            Array::lasting(names::of(KIND, key, REGISTERS), precision.registers(), &FIELDS);
-        let latest = Array::lasting(latest, 1, &names::REGISTER_VALUE);
+            Array::persistent(names::of(KIND, key, REGISTERS), precision.registers(), &FIELDS);
+        let latest = Array::persistent(latest, 1, &names::REGISTER_VALUE);
         [&registers, &latest].into_iter().try_for_each(|array| array.check(schema))?;
         let rounds = Rounds { precision, slot_bits };
         let clock = Clock { unit_bits: rounds.unit_bits(), known: None };
@@ -150,7 +150,7 @@ impl Staggered {
 
     /// Merges the registers of all pipes, and returns the time in nanoseconds of the chip's clock.
     /// The clock must be read after the registers.
-    pub(in crate::tofino) fn lasting(
+    pub(in crate::tofino) fn persistent(
         &mut self,
         registers: &BankCells,
         latest: &BankCells,
