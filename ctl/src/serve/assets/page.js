@@ -154,10 +154,16 @@ class Tile {
 }
 
 const groups = new Map(); // source name -> { root, heading, tiles }
+const board = element("tiles");
+// As a panel, it is drawn while it is on the screen.
+Object.assign(board, { panel: board, isOnScreen: true, draw: drawTiles });
+onScreen.observe(board);
 function drawTiles() {
+  board.isStale = !board.isOnScreen && !isPrinted;
+  if (board.isStale) return;
   for (const [name, { root }] of groups) if (!view.spans.some((it) => it.source.name === name)) { root.remove(); groups.delete(name); }
   const isMany = view.spans.length > 1;
-  element("tiles").className = isMany ? "many" : "";
+  board.className = isMany ? "many" : "";
   for (const span of view.spans) {
     const { name } = span.source;
     if (!groups.has(name)) {
@@ -169,7 +175,7 @@ function drawTiles() {
       groups.set(name, { root, heading, tiles });
     }
     const { root, heading, tiles } = groups.get(name);
-    if (!root.isConnected) element("tiles").insertBefore(root, [...groups].filter(([other, it]) => it.root.isConnected && inOrder(other, name) > 0).map(([, it]) => it.root)[0] || null);
+    if (!root.isConnected) board.insertBefore(root, [...groups].filter(([other, it]) => it.root.isConnected && inOrder(other, name) > 0).map(([, it]) => it.root)[0] || null);
     heading.hidden = !isMany;
     for (const it of tiles) it.draw(span);
   }
@@ -297,7 +303,7 @@ for (const section of SECTIONS) {
   if (extra) {
     section.choice = make("input", { type: "checkbox", id: `extra-${id}` });
     section.choice.addEventListener("change", draw);
-    section.switch = make("p", { class: "off" }, make("label", {}, section.choice, ` ${extra.text}`));
+    section.switch = make("p", { class: "off switch" }, make("label", {}, section.choice, ` ${extra.text}`));
     section.root.append(section.switch);
   }
   section.root.append(section.ledger, make("div", { class: "panels", id: `panels-${id}` }), section.off);
@@ -320,7 +326,7 @@ function drawSection(section) {
   if (off.children.length !== lines.length) {
     off.replaceChildren(...lines.map(([before, option, after]) => make("p", { class: "off" }, before, make("code", {}, option), after)));
   }
-  if (id === "ledger" && (section.root.isOnScreen || view.isPrinted)) drawLedger(section.ledger);
+  if (id === "ledger" && (section.root.isOnScreen || isPrinted)) drawLedger(section.ledger);
   drawBadges(section, badges);
   const isEmpty = id !== "ledger" && id !== "inventory" && lines.length === 0 && badges.hidden && ![...panels.values()].some((it) => it.section === section && !it.root.hidden);
   section.root.hidden = section.link.hidden = isEmpty;
@@ -544,7 +550,14 @@ element("pause").addEventListener("click", () => pause(paused === null));
 element("events").addEventListener("toggle", () => draw());
 element("save").addEventListener("click", save);
 darkness.addEventListener("change", () => { readInk(); draw(); });
-addEventListener("beforeprint", () => { view.isPrinted = true; for (const it of [...panels.values(), ...SECTIONS.map(({ root }) => root)]) it.draw(view); });
+function print(is) {
+  isPrinted = is;
+  document.documentElement.classList.toggle("paper", is);
+  readInk();
+  draw();
+}
+addEventListener("beforeprint", () => print(true));
+addEventListener("afterprint", () => print(false));
 readInk();
 if (capture) report(capture);
 else watch();

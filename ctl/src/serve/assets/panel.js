@@ -14,6 +14,8 @@ const inOrder = new Intl.Collator("en", { numeric: true }).compare;
 const panels = new Map(); // panel name -> Panel
 // Created once: each media query object would live until garbage collection.
 const darkness = matchMedia("(prefers-color-scheme: dark)");
+let isPrinted = false; // on paper everything is drawn, light, and as wide as the paper
+const isDark = () => darkness.matches && !isPrinted;
 const ink = {}; // colours of the style sheet
 function readInk() {
   const style = getComputedStyle(document.body);
@@ -85,7 +87,7 @@ class Panel {
     const there = this.shape === "ranking" ? spans.filter((it) => this.ranked(it, view).length > 0) : spans.filter((it) => lines.some((label) => it.source.columns.has(`${this.name}|${label}`)));
     if (lines.length === 0 || there.length === 0 || (this.ranges && !this.spread(there))) { this.hide(); return; }
     this.root.hidden = false;
-    this.isStale = !this.isOnScreen && !view.isPrinted;
+    this.isStale = !this.isOnScreen && !isPrinted;
     // A panel beyond the screen has its height, so that nothing moves when it is drawn.
     if (this.isStale) return;
     this.root.classList.toggle("wide", there.length > 1);
@@ -215,7 +217,7 @@ class Chart {
   }
   // Builds a plot, unless the present one has the same lines.
   build(key, options, data) {
-    const wanted = `${key} ${darkness.matches}`;
+    const wanted = `${key} ${isDark()} ${isPrinted}`;
     if (this.plot && this.built === wanted) { this.plot.setData(data); return; }
     if (this.plot) this.plot.destroy();
     this.built = wanted;
@@ -223,7 +225,7 @@ class Chart {
     const room = (_, all) => Math.max(56, ...(all || []).map((it) => 16 + 7 * (it || "").length));
     const times = (_, all, axis, space, step) => all.map((it) => time(it, step));
     this.plot = new uPlot({
-      width: this.body.clientWidth || 320, height: HEIGHT, padding: [8, 28, 0, 0], series: options.series, bands: options.bands || [],
+      width: this.body.clientWidth || 320, height: HEIGHT, padding: [8, 28, 0, 0], series: options.series,
       axes: [{ ...axis, values: times, incrs: STEPS, space: 80, size: 30 }, { ...axis, size: room, ...options.axis }],
       scales: { x: { range: () => [view.from, view.to] }, y: options.scale },
       cursor: { drag: { x: false, y: false }, points: { show: options.series.length > 1 && !options.draw }, sync: { key: "cursor", scales: ["x", null], setSeries: false } },
@@ -231,6 +233,7 @@ class Chart {
       tzDate: date,
       hooks: {
         drawClear: [() => this.shade()],
+        drawAxes: [(plot) => this.fillIntervals(plot)],
         draw: [(plot) => { if (options.draw) options.draw(plot); this.mark(); }],
         setCursor: [({ cursor }) => this.point(cursor)],
       },
@@ -248,23 +251,19 @@ class Chart {
     const { panel } = this;
     const shown = labels.filter((label) => span.source.columns.has(`${panel.name}|${label}`));
     Object.assign(this, { span, axis, labels: shown.slice(0, MAX_LINES), omitted: Math.max(0, shown.length - MAX_LINES) });
-    const data = [span.points], series = [{}], bands = [];
+    const data = [span.points], series = [{}];
     for (const label of this.labels) {
       const key = `${panel.name}|${label}`, column = span.source.columns.get(key);
       const index = panel.labels.indexOf(label) % MAX_LINES, stroke = COLOURS[index];
       const line = (part, options) => { series.push({ points: { show: false }, ...options }); data.push(span.values(key, part, ...axis)); };
       line(0, { stroke, width: 2, dash: DASHES[index], points: { show: span.behind - span.first < 2, size: 6, fill: stroke } });
-      if (column.width < 4) continue;
-      line(1, { width: 0 });
-      line(2, { width: 0 });
-      bands.push({ series: [series.length - 1, series.length - 2], fill: `${stroke}2b` });
-      if (panel.hasTruth(column, span)) line(3, { stroke: ink.ink, width: 1, dash: [1, 2] });
+      if (column.width > 3 && panel.hasTruth(column, span)) line(3, { stroke: ink.ink, width: 1, dash: [1, 2] });
     }
     const scale = { distr: panel.isLogarithmic ? 3 : 1, range: () => this.axis };
     const powers = () => { const all = []; for (let it = this.axis[0]; it < this.axis[1] * 1.5; it *= 10) all.push(it); return all; };
     const logarithmic = { splits: powers, values: (_, all) => all.map((it) => (it === null ? "" : number(it, panel.unit).replace(/\.0+(?=\s)/, ""))) };
     const linear = { values: (_, all) => axisNumbers(all, panel.unit) };
-    this.build(`${this.labels.join("|")} ${series.length} ${span.behind - span.first < 2}`, { series, bands, scale, axis: panel.isLogarithmic ? logarithmic : linear }, data);
+    this.build(`${this.labels.join("|")} ${series.length} ${span.behind - span.first < 2}`, { series, scale, axis: panel.isLogarithmic ? logarithmic : linear }, data);
     if (!(this.pointed >= 0)) this.showValues(span.last, false);
   }
 
@@ -293,6 +292,43 @@ class Chart {
       write(this.texts[at].more, (it.interval ? ` (${it.interval})` : "") + (Number.isNaN(truth) ? "" : `, exact ${number(truth, panel.unit)}`));
     });
     write(this.pointedAt, isPointed ? `at ${time(span.source.end(index))}` : "");
+  }
+
+  // Fills the intervals of the lines, one path each. uPlot's bands take two more lines, and copies of their paths.
+  fillIntervals({ ctx, bbox, scales: { x } }) {
+    const { panel, span, axis } = this;
+    if (!axis) return;
+    const { points, indexes } = span, place = panel.isLogarithmic ? Math.log10 : (it) => it;
+    const [bottom, top] = axis.map(place), [least, most] = axis;
+    const height = (value) => bbox.top + bbox.height * (1 - (place(value < least ? least : value > most ? most : value) - bottom) / (top - bottom));
+    const pixel = (at) => Math.round(bbox.left + (bbox.width * (points[at] - x.min)) / (x.max - x.min));
+    ctx.save();
+    for (const label of this.labels) {
+      const { data, width } = span.source.columns.get(`${panel.name}|${label}`);
+      if (width < 4) continue;
+      ctx.fillStyle = `${COLOURS[panel.labels.indexOf(label) % MAX_LINES]}2b`;
+      ctx.beginPath();
+      // Upper edges forwards, then the lower ones backwards; of windows in one column of pixels the widest interval.
+      let lower = [];
+      const back = () => { for (let it = lower.length - 1; it > 0; it -= 2) ctx.lineTo(lower[it - 1], height(lower[it])); lower = []; };
+      for (let at = 0; at < points.length;) {
+        const column = pixel(at);
+        let [low, high] = [Infinity, -Infinity];
+        for (; at < points.length && pixel(at) === column; at += 1) {
+          const start = indexes[at] * width, [one, other] = [data[start + 1], data[start + 2]];
+          if (start < 0 || !(Number.isFinite(one) && Number.isFinite(other))) continue;
+          if (one < low) low = one;
+          if (other > high) high = other;
+        }
+        if (low > high) { back(); continue; }
+        if (lower.length === 0) ctx.moveTo(column, height(low));
+        ctx.lineTo(column, height(high));
+        lower.push(column, low);
+      }
+      back();
+      ctx.fill();
+    }
+    ctx.restore();
   }
 
   // Draws a distribution over time: darker where there are more.
@@ -333,7 +369,7 @@ class Chart {
     this.image = this.image || document.createElement("canvas");
     if (this.image.width !== width || this.image.height !== height) [this.image.width, this.image.height] = [width, height];
     const painter = this.image.getContext("2d"), pixels = painter.createImageData(width, height);
-    const [red, green, blue] = darkness.matches ? [125, 175, 255] : [20, 70, 190];
+    const [red, green, blue] = isDark() ? [125, 175, 255] : [20, 70, 190];
     sums.forEach((sum, at) => { if (sum > 0) pixels.data.set([red, green, blue, 40 + 215 * (Math.log1p(sum) / Math.log1p(most))], at * 4); });
     painter.putImageData(pixels, 0, 0);
     ctx.save();
