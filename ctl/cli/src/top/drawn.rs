@@ -6,9 +6,12 @@ use super::tiles::{TILES, TileValue};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 /// Maximum number of windows in a course.
 const MAX_COURSE_WINDOWS: usize = 200;
+/// Time for which a run that ended, or no longer answers, is still shown.
+const SILENT_SHOWN: Duration = Duration::from_secs(600);
 
 /// Course of a number: its values in the last windows, NaN where it was not measured.
 pub(super) type Course = VecDeque<f64>;
@@ -17,6 +20,10 @@ pub(super) type Course = VecDeque<f64>;
 #[derive(Default)]
 pub(super) struct RunView {
     pub(super) pid: u64,
+    /// Time of the last status.
+    answered: Option<Instant>,
+    /// Time since the last status, once the run no longer has one.
+    pub(super) silent: Option<Duration>,
     /// Name of the source, in a run with several.
     pub(super) source: Option<String>,
     pub(super) heading: String,
@@ -41,7 +48,7 @@ pub(super) struct RunView {
     pub(super) before: BTreeMap<(String, String), f64>,
 }
 
-/// All runs, ordered by process id.
+/// All runs, ordered by process id; those that no longer answer come last.
 #[derive(Default)]
 pub(super) struct Runs {
     pub(super) runs: Vec<RunView>,
@@ -49,8 +56,9 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Updates the runs from their statuses, and removes those without one.
-    pub(super) fn take(&mut self, runs: &[Value], notes: Vec<String>) {
+    /// Updates the runs from their statuses of this moment. Runs without one remain for
+    /// [`SILENT_SHOWN`] with their last figures.
+    pub(super) fn take(&mut self, runs: &[Value], notes: Vec<String>, now: Instant) {
         self.notes = notes;
         let mut before = std::mem::take(&mut self.runs);
         for status in runs {
@@ -65,10 +73,20 @@ impl Runs {
                     |at| before.swap_remove(at),
                 );
                 run.take(part, sources.map(|_| status));
+                (run.answered, run.silent) = (Some(now), None);
                 self.runs.push(run);
             }
         }
-        self.runs.sort_by(|one, other| (one.pid, &one.source).cmp(&(other.pid, &other.source)));
+        for mut run in before {
+            run.silent = run.answered.map(|answered| now.saturating_duration_since(answered));
+            if run.window.is_some() && run.silent.is_some_and(|silent| silent < SILENT_SHOWN) {
+                self.runs.push(run);
+            }
+        }
+        self.runs.sort_by(|one, other| {
+            let order = |run: &RunView| (run.silent.is_some(), run.pid, run.source.clone());
+            order(one).cmp(&order(other))
+        });
     }
 }
 

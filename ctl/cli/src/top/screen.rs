@@ -27,7 +27,7 @@ fn watch(terminal: &mut ratatui::DefaultTerminal, names: Names) -> io::Result<()
         if Instant::now() >= due {
             if !view.is_paused() {
                 let (runs, notes) = status::runs();
-                watched.take(&runs, notes);
+                watched.take(&runs, notes, Instant::now());
             }
             due = Instant::now() + QUERY_INTERVAL;
         }

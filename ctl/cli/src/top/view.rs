@@ -148,7 +148,9 @@ impl View {
         lines.extend(state(run, width));
         if run.window.is_some() {
             for (tile, (value, course)) in TILES.iter().zip(&run.tiles) {
-                lines.push(tile_line(tile, value.as_ref(), course, run, width));
+                lines.push(
+                    tile_line(tile, value.as_ref(), course, run, width).patch_style(dimmed(run)),
+                );
             }
         }
         lines
@@ -173,7 +175,8 @@ impl View {
         let mut scrolled = |lines: Vec<Line<'static>>, area: Rect| {
             let most = (lines.len() as u16).saturating_sub(area.height);
             let scroll = self.scroll.min(most);
-            frame.render_widget(Paragraph::new(lines).scroll((scroll, 0)), area);
+            let lines = Paragraph::new(lines).style(dimmed(run)).scroll((scroll, 0));
+            frame.render_widget(lines, area);
             most
         };
         let mut most = 0;
@@ -243,10 +246,16 @@ impl View {
     }
 }
 
+/// Style of the figures of a run: dimmed once they are no longer those of now.
+fn dimmed(run: &RunView) -> Style {
+    if run.silent.is_some() { Style::new().dim() } else { Style::new() }
+}
+
 fn window(run: &RunView) -> String {
     match run.window {
         Some(window) => {
-            format!("window {window}, {}, {:.0} s ago", formatted(run.seconds, "seconds"), run.age)
+            let age = run.age + run.silent.unwrap_or_default().as_secs_f64();
+            format!("window {window}, {}, {age:.0} s ago", formatted(run.seconds, "seconds"))
         }
         None if run.starting.is_empty() => "no window has ended yet".to_owned(),
         None => "starting".to_owned(),
@@ -255,6 +264,13 @@ fn window(run: &RunView) -> String {
 
 /// Returns whether the run is healthy, or what is wrong and for how long.
 fn state(run: &RunView, width: usize) -> Vec<Line<'static>> {
+    let line = |text: &str, style: Style| Line::styled(cut(text, width), style);
+    let red = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+    if let Some(silent) = run.silent {
+        let silent = elapsed(silent.as_secs_f64());
+        let text = format!("▲ the run ended {silent} ago, or no longer answers; its last window:");
+        return vec![line(&text, red)];
+    }
     let mut bad: Vec<String> = run.problems.clone();
     let mut warned: Vec<String> =
         run.starting.iter().map(|starting| format!("starting: {starting}")).collect();
@@ -292,8 +308,6 @@ fn state(run: &RunView, width: usize) -> Vec<Line<'static>> {
     if run.window.is_some_and(|window| window > 0) && !run.complete && run.lossy.is_none() {
         warned.push("the last window is incomplete".to_owned());
     }
-    let line = |text: &str, style: Style| Line::styled(cut(text, width), style);
-    let red = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     let yellow = Style::new().fg(Color::Yellow);
     let mut lines: Vec<Line<'static>> =
         bad.iter().map(|text| line(&format!("▲ {text}"), red)).collect();
@@ -609,6 +623,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use serde_json::{Value, json};
+    use std::time::{Duration, Instant};
 
     fn status_of(window: u64, flows: f64) -> Value {
         json!({
@@ -678,7 +693,7 @@ mod tests {
     #[test]
     fn the_first_screen_at_three_sizes() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        (0..8).for_each(|window| watched.take(&[busy(window)], Vec::new()));
+        (0..8).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
         for (width, height) in [(80, 24), (120, 36), (200, 50)] {
             let screen = screen_of(&mut view, &watched, width, height);
             let path =
@@ -695,7 +710,7 @@ mod tests {
     #[test]
     fn rankings_are_sorted_by_size_change_or_name() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        (0..8).for_each(|window| watched.take(&[busy(window)], Vec::new()));
+        (0..8).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
         let mut order = |expected: [&str; 3], key: &str| {
             let screen = screen(&mut view, &watched);
             let places = expected.map(|name| screen.rfind(&format!(" {name} ")).unwrap());
@@ -714,7 +729,7 @@ mod tests {
     #[test]
     fn losses_and_alarms_last_until_they_end() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        (0..9).for_each(|window| watched.take(&[busy(window)], Vec::new()));
+        (0..9).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
         let during = screen(&mut view, &watched);
         assert!(
             during.contains("alarm for 4 s") && during.contains("heaviest: 10.0.0.2"),
@@ -723,7 +738,7 @@ mod tests {
         assert!(during.contains("packets are lost for 4 s, 240 so far"), "{during}");
         let mut over = busy(0);
         over["last_window"]["window"] = 9.into();
-        watched.take(&[over], Vec::new());
+        watched.take(&[over], Vec::new(), Instant::now());
         let after = screen(&mut view, &watched);
         assert!(after.contains("healthy now; 240 packets were lost before"), "{after}");
     }
@@ -737,7 +752,7 @@ mod tests {
             source["source"] = name.into();
             run["sources"].as_array_mut().unwrap().push(source);
         }
-        watched.take(&[run], Vec::new());
+        watched.take(&[run], Vec::new(), Instant::now());
         let first = screen(&mut view, &watched);
         assert!(first.starts_with("run 7: xdp a,") && first.contains("1 of 2"), "{first}");
         assert!(first.contains("b: it is slow"), "{first}");
@@ -749,7 +764,8 @@ mod tests {
     fn a_run_is_drawn_with_bounds_and_courses() {
         let (mut watched, mut view) = (Runs::default(), View::default());
         for (window, flows) in [(0, 100.0), (1, 200.0), (1, 200.0), (2, 800.0)] {
-            watched.take(&[status_of(window, flows)], vec!["a note".to_owned()]);
+            let notes = vec!["a note".to_owned()];
+            watched.take(&[status_of(window, flows)], notes, Instant::now());
         }
         view.press(KeyCode::Char('a'));
         let screen = screen_of(&mut view, &watched, 100, 40);
@@ -773,13 +789,13 @@ mod tests {
         let (mut watched, mut view) = (Runs::default(), View::default());
         let mut run = json!({ "pid": 7, "backend": "xdp", "interface": "eth1", "version": "0.1.0", "problems": [],
             "starting": ["counting has not started"], "failed": ["b: it has failed"] });
-        watched.take(&[run.clone()], Vec::new());
+        watched.take(&[run.clone()], Vec::new(), Instant::now());
         let starting = screen(&mut view, &watched);
         let expected =
             "starting  1 of 1\n▲ b: it has failed\n● starting: counting has not started\n";
         assert!(starting.contains(expected), "{starting}");
         run["starting"] = json!([]);
-        watched.take(&[run], Vec::new());
+        watched.take(&[run], Vec::new(), Instant::now());
         let begun = screen(&mut view, &watched);
         assert!(
             begun.contains("no window has ended yet") && !begun.contains("starting"),
@@ -797,11 +813,13 @@ mod tests {
             run["pid"] = pid.into();
             run
         };
-        watched.take(&[run(7), run(9)], Vec::new());
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        watched.take(&[run(7), run(9)], Vec::new(), at(0));
         assert!(screen(&mut view, &watched).starts_with("run 7"));
         view.press(KeyCode::Tab);
         assert!(screen(&mut view, &watched).starts_with("run 9"));
-        watched.take(&[run(5), run(9), run(7)], Vec::new());
+        watched.take(&[run(5), run(9), run(7)], Vec::new(), at(1));
         assert!(
             screen(&mut view, &watched).starts_with("run 9"),
             "the one that is looked at stays"
@@ -810,8 +828,15 @@ mod tests {
         assert!(screen(&mut view, &watched).starts_with("run 5"));
         view.press(KeyCode::BackTab);
         assert!(screen(&mut view, &watched).starts_with("run 9"));
-        watched.take(&[run(7)], Vec::new());
-        assert!(screen(&mut view, &watched).starts_with("run 7"));
+        watched.take(&[run(7)], Vec::new(), at(13));
+        let silent = screen(&mut view, &watched);
+        assert!(silent.starts_with("run 9") && silent.contains("15 s ago  3 of 3"), "{silent}");
+        assert!(silent.contains("▲ the run ended 12 s ago, or no longer answers"), "{silent}");
+        view.press(KeyCode::Tab);
+        let live = screen(&mut view, &watched);
+        assert!(live.starts_with("run 7") && !live.contains("no longer"), "{live}");
+        watched.take(&[run(7)], Vec::new(), at(601));
+        assert!(screen(&mut view, &watched).contains("1 of 1"));
         // Scrolling stops at the end.
         view.press(KeyCode::Char('a'));
         (0..99).for_each(|_| view.press(KeyCode::PageDown));
