@@ -58,10 +58,19 @@ fn hosts_by_tshark(capture: &Path) -> BTreeMap<String, Vec<u64>> {
     hosts.filter_map(|words| Some((words[0].clone(), integers(&words[1..])?))).collect()
 }
 
+/// Returns packets and bytes of hosts as tshark does: of a packet from a host to itself, it counts
+/// both ends among all.
 fn hosts_by_flowgauge(contents: &Value) -> BTreeMap<String, Vec<u64>> {
+    let to_itself = |address: &Value| {
+        let mut pairs = rows(contents, "conversations").iter();
+        let pair = pairs.find(|row| row["addresses"] == Value::from(vec![address.clone(); 2]));
+        pair.map_or([0; 2], |row| volume(&row["all"]))
+    };
     let host = |row: &Value| {
-        let volumes = ["all", "sent", "received"].map(|key| volume(&row[key]));
-        (row["address"].as_str().unwrap().to_owned(), volumes.concat())
+        let address = &row["address"];
+        let [all, sent, received] = ["all", "sent", "received"].map(|key| volume(&row[key]));
+        let both = [0, 1].map(|unit| all[unit] + to_itself(address)[unit]);
+        (address.as_str().unwrap().to_owned(), [both, sent, received].concat())
     };
     rows(contents, "hosts").iter().map(host).collect()
 }
@@ -168,6 +177,8 @@ fn all_kinds(scratch: &Scratch) -> PathBuf {
     let udp = frames::udp(b"telemetry");
     let inner = frames::ipv4([172, 16, 0, 1], 17, &udp);
     let error = [&[3, 3, 0, 0, 0, 0, 0, 0][..], &inner].concat();
+    let mut to_itself = frames::ipv4([127, 0, 0, 1], 17, &udp);
+    to_itself.copy_within(12..16, 16);
     let packets = [
         frames::ethernet(&[], 0x0806, &frames::arp()),
         frames::ethernet(&[0x8100], 0x0800, &frames::ipv4([10, 9, 0, 1], 17, &udp)),
@@ -175,6 +186,7 @@ fn all_kinds(scratch: &Scratch) -> PathBuf {
         frames::ethernet(&[], 0x86dd, &frames::ipv6(8, 41, &frames::ipv6(99, 17, &udp))),
         frames::ethernet(&[], 0x0800, &frames::ipv4([10, 9, 0, 2], 4, &inner)),
         frames::ethernet(&[], 0x0800, &frames::ipv4([10, 9, 0, 3], 1, &[8, 0, 0, 0, 0, 1, 0, 1])),
+        frames::ethernet(&[], 0x0800, &to_itself),
         // The packet inside an error was not seen here.
         frames::ethernet(&[], 0x0800, &frames::ipv4([10, 9, 0, 4], 1, &error)),
     ];

@@ -123,12 +123,16 @@ impl Inventory {
             range: range.map(|(first, last)| (seconds(first), seconds(last))),
             length_ns: range.map_or(0, |(first, last)| last - first),
             max_entries: MAX_ENTRIES,
-            hosts: ranked(hosts, Exchanged::all, |address, host| HostRow {
-                address: *address,
-                all: host.all(),
-                sent: host.forth,
-                received: host.back,
-            }),
+            hosts: ranked(
+                hosts,
+                |host| host.all,
+                |address, host| HostRow {
+                    address: *address,
+                    all: host.all,
+                    sent: host.sent,
+                    received: host.received,
+                },
+            ),
             conversations: ranked(conversations, Exchanged::all, |addresses, pair| {
                 ConversationRow {
                     addresses: *addresses,

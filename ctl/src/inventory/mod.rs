@@ -53,10 +53,18 @@ enum Reason {
     BadHeader,
 }
 
-/// Packets of a host or conversation in both directions.
+/// Packets of a host. Those from it to itself are sent and received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct HostPackets {
+    all: Volume,
+    sent: Volume,
+    received: Volume,
+}
+
+/// Packets of a conversation in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Exchanged {
-    /// Of a host: sent. Of a conversation: from its lower address.
+    /// From its lower address.
     forth: Volume,
     back: Volume,
     /// Timestamps of the first and the last packet.
@@ -73,7 +81,7 @@ pub struct Inventory {
     total: Volume,
     /// Timestamps of the first and the last packet.
     range: Option<(u64, u64)>,
-    hosts: BoundedTable<IpAddr, Exchanged>,
+    hosts: BoundedTable<IpAddr, HostPackets>,
     conversations: BoundedTable<Pair, Exchanged>,
     ports: BoundedTable<(u8, u16), Volume>,
     protocols: BoundedTable<(Layer, Option<Layer>), Volume>,
@@ -122,13 +130,17 @@ impl Inventory {
         };
         let time = frame.timestamp;
         if let Some(host) = self.hosts.entry(source, one) {
-            host.exchange(true, one, time);
+            host.all.add(one);
+            host.sent.add(one);
+            if destination == source {
+                host.received.add(one);
+            }
         }
-        // A packet to oneself is received too, but is one packet.
         if destination != source
             && let Some(host) = self.hosts.entry(destination, one)
         {
-            host.exchange(false, one, time);
+            host.all.add(one);
+            host.received.add(one);
         }
         let is_forth = source <= destination;
         let pair = if is_forth { (source, destination) } else { (destination, source) };
