@@ -58,6 +58,8 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     // Time found in a slot where zero stands for none.
     bit<32> before = 0;
     // Of algorithms that weigh delays.
+    bit<32> insertion = 1;
+    bit<32> miscounted = 0;
     bit<32> asked_number;
     bit<32> answered_number;
     bit<32> insertions = 0;
@@ -80,6 +82,8 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_TABLE)
 #endif
     FLOWGAUGE_DELAY_WEIGHING(FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_STAMPS))
+    FLOWGAUGE_DELAY_REMEMBERING(FLOWGAUGE_DELAY_RECENT)
+    FLOWGAUGE_DELAY_REMEMBERING(FLOWGAUGE_DELAY_INSERTED)
 
 #if FLOWGAUGE_DELAY_GROUP_BITS || FLOWGAUGE_DELAY_LOCAL
 #include "delay_owners.p4"
@@ -143,6 +147,12 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     action send() {
         ig_dprsr_md.digest_type = FLOWGAUGE_DELAY_DIGEST;
+    }
+
+    // A field, so that the count comes a stage later: the stamps take the last stateful ALUs before.
+    @noWarn("unused")
+    action miscount() {
+        miscounted = 1;
     }
 
     action set_bucket(bit<10> number) {
@@ -328,6 +338,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             md.flowgauge.is_found = 1;
         }
 #else
+        FLOWGAUGE_DELAY_REMEMBERING(if (md.flowgauge.asked.is_one == 1) {
+            insertion = ask_recent.execute(FLOWGAUGE_DELAY_CELL(md.flowgauge.asked));
+        })
         if (FLOWGAUGE_DELAY_TCP_TIMESTAMPS == 0) {
             if (md.flowgauge.asked.is_one == 1) {
                 count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
@@ -346,6 +359,15 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked),
             md.flowgauge.answered.is_admitted == 1, md.flowgauge.is_found =, answer_signature,
             FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
+        // An insertion that waits in its slot already, or a request that takes a slot without being one.
+        FLOWGAUGE_DELAY_REMEMBERING(
+            if (md.flowgauge.is_again == 0) {
+                if (insertion == 0) {
+                    miscount();
+                }
+            } else if (insertion == 1) {
+                miscount();
+            })
         if (FLOWGAUGE_DELAY_TCP_TIMESTAMPS == 1) {
             // Only timestamps that were put in a table are known.
             if (FLOWGAUGE_DELAY_IS_NEW && md.flowgauge.asked.counts == 1) {
@@ -374,6 +396,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         if (FLOWGAUGE_DELAY_WEIGHS) {
             weights.apply();
         }
+        FLOWGAUGE_DELAY_REMEMBERING(if (md.flowgauge.asked.counts == 1) {
+            count_inserted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
+        })
         if (FLOWGAUGE_DELAY_TCP_TIMESTAMPS == 1) {
             // A timestamp that was answered has no time left.
             take_time();

@@ -18,6 +18,23 @@ struct flowgauge_delays_t {
         } \
     };
 
+// Requests of each kind, group and direction that count as insertions into a table, and requests
+// that were miscounted. One array, because stateful ALUs are short.
+struct flowgauge_inserted_t {
+    bit<32> insertions;
+    bit<32> miscounted;
+}
+#define FLOWGAUGE_DELAY_INSERTED \
+    Register<flowgauge_inserted_t, flowgauge_delay_count_t>( \
+        1 << FLOWGAUGE_DELAY_COUNT_BITS, {0, 0}) inserted; \
+    RegisterAction<flowgauge_inserted_t, flowgauge_delay_count_t, bit<32>>(inserted) \
+    count_inserted = { \
+        void apply(inout flowgauge_inserted_t count) { \
+            count.insertions = count.insertions |+| insertion; \
+            count.miscounted = count.miscounted |+| miscounted; \
+        } \
+    };
+
 // 64-bit sum of each bucket. The lower half overflows if it is above the complement of the term.
 #define FLOWGAUGE_DELAY_SUM(name, term, complement) \
     Register<flowgauge_sum_t, flowgauge_delay_bucket_t>( \

@@ -77,7 +77,8 @@ const bool FLOWGAUGE_DELAY_HAS_DATA = FLOWGAUGE_DELAY_TCP_DATA + FLOWGAUGE_DELAY
 // Indices, of the parts that a build has. The conditions are constants, so that only one branch is
 // left. These are macros because no field has no bits.
 //
-// Kind; what follows a kind; slot: the upper bits of the hash, which do not admit; kind and fridge;
+// Kind; what follows a kind; slot: the upper bits of the hash, which do not admit; cell of recent
+// requests: the next bits; kind and fridge;
 // kind, group and direction of a count; bucket of delays.
 #define FLOWGAUGE_DELAY_KIND \
     (FLOWGAUGE_DELAY_KIND_BITS == 2 ? md.flowgauge.delay_kind : md.flowgauge.delay_kind[0:0])
@@ -87,6 +88,8 @@ const bool FLOWGAUGE_DELAY_HAS_DATA = FLOWGAUGE_DELAY_TCP_DATA + FLOWGAUGE_DELAY
     ? FLOWGAUGE_DELAY_AFTER_KIND(place.hash[31:32 - FLOWGAUGE_DELAY_SLOT_BITS]) \
     : FLOWGAUGE_DELAY_AFTER_KIND(place.fridge) \
         ++ place.hash[31:32 - (FLOWGAUGE_DELAY_SLOT_BITS - FLOWGAUGE_DELAY_FRIDGE_BITS)])
+#define FLOWGAUGE_DELAY_CELL(place) FLOWGAUGE_DELAY_AFTER_KIND( \
+    place.hash[31 - FLOWGAUGE_DELAY_SLOT_BITS:32 - 2 * FLOWGAUGE_DELAY_SLOT_BITS])
 #define FLOWGAUGE_DELAY_ROW(place) (FLOWGAUGE_DELAY_FRIDGE_BITS == 0 \
     ? (FLOWGAUGE_DELAY_KIND_BITS == 0 ? 1w0 : FLOWGAUGE_DELAY_KIND) \
     : FLOWGAUGE_DELAY_AFTER_KIND(place.fridge))

@@ -157,7 +157,7 @@ fn each_kind_matches_its_answers_over_both_families() {
         tcp.is(DelayKind::TcpHandshake, &[5 * MS]);
         assert_eq!(
             tcp.counts(DelayKind::TcpHandshake),
-            Counts { requests: 1, admitted: 1, ..Counts::default() }
+            Counts { requests: 1, admitted: 1, inserted: 1, ..Counts::default() }
         );
 
         let mut data = Counting::of(DelayKind::TcpData);
@@ -272,7 +272,7 @@ fn a_segment_that_is_sent_again_counts_from_its_first_packet() {
     tcp.is(DelayKind::TcpHandshake, &[1020 * MS]);
     assert_eq!(
         tcp.counts(DelayKind::TcpHandshake),
-        Counts { requests: 2, admitted: 2, ..Counts::default() }
+        Counts { requests: 2, admitted: 2, inserted: 1, ..Counts::default() }
     );
     // The port is reused by another connection.
     tcp.packet(5000 * MS, &Tcp { flags: SYN, sequence: 4000, ..TCP }.frame(false));
@@ -575,4 +575,81 @@ fn shares_that_change_leave_no_bias() {
     // Windows of different shares add up.
     assert_eq!(total.delay.admit_log2(&settings, kind), 0);
     assert_eq!(of(&total.delay), (sum, samples));
+}
+
+/// Frames of one request of a kind, from a port, and of its answer.
+fn repeated(kind: DelayKind, port: u16, is_answer: bool) -> Vec<u8> {
+    let (from, resolver) = ((CLIENT.0, port), (SERVER.0, 53));
+    let answer = Tcp { from: SERVER, to: from, acknowledgement: 10, ..TCP };
+    match (kind, is_answer) {
+        (DelayKind::TcpHandshake, false) => {
+            Tcp { from, flags: SYN, sequence: 9, ..TCP }.frame(false)
+        }
+        (DelayKind::TcpHandshake, true) => Tcp { flags: SYN | ACK, ..answer }.frame(false),
+        (DelayKind::TcpData, false) => Tcp { from, sequence: 9, payload: 1, ..TCP }.frame(false),
+        (DelayKind::Dns, false) => dns(from, resolver, 9, false),
+        (DelayKind::Dns, true) => dns(resolver, from, 9, true),
+        _ => answer.frame(false),
+    }
+}
+
+/// A repeated request takes its slot from no other one, so that the weights of others stay.
+#[test]
+fn a_repeated_request_weighs_nothing() {
+    let kinds = [DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns];
+    let algorithms = [Algorithm::Fridge, Algorithm::MultiFridge];
+    for (algorithm, kind) in
+        algorithms.into_iter().flat_map(|algorithm| kinds.map(|kind| (algorithm, kind)))
+    {
+        let settings = Delays { kinds: Kinds::NONE.with(kind), algorithm, ..Delays::DEFAULT };
+        let counted = |times: u32| {
+            let mut all = Counting::new(settings);
+            all.packet(0, &repeated(kind, 1, false));
+            all.packet(0, &repeated(kind, 2, false));
+            (0..times).for_each(|_| all.packet(MS, &repeated(kind, 1, false)));
+            all.packet(2 * MS, &repeated(kind, 2, true));
+            let histograms = (0..settings.fridges())
+                .filter_map(|fridge| all.delay().histogram(&settings, kind, false, fridge));
+            let buckets = histograms.flat_map(|histogram| histogram.buckets());
+            let counts = all.counts(kind);
+            (buckets.map(|bucket| bucket.weight).sum::<u64>(), counts.inserted, counts.miscounted)
+        };
+        let once = counted(1);
+        assert!(once.0 > 0, "{algorithm:?} {kind:?}");
+        assert_eq!((once.1, once.2), (2, 0), "{algorithm:?} {kind:?}");
+        assert_eq!(counted(20_000), once, "{algorithm:?} {kind:?}");
+    }
+}
+
+/// Requests that take a slot or a cell from each other in turn are miscounted, and counted as such.
+#[test]
+fn requests_that_take_turns_are_found() {
+    let kind = DelayKind::Dns;
+    let settings = Delays { kinds: Kinds::NONE.with(kind), slots_log2: 6, ..Delays::DEFAULT };
+    let counted = |ports: std::ops::Range<u16>, times: u32| {
+        let mut all = Counting::new(settings);
+        for _ in 0..times {
+            ports.clone().for_each(|port| all.packet(0, &repeated(kind, port, false)));
+        }
+        all.counts(kind)
+    };
+    // None is repeated, so that a slot or a cell that two have in common is no matter.
+    let once = counted(0..500, 1);
+    assert_eq!((once.inserted, once.miscounted), (500, 0));
+    let taking_turns = counted(0..32, 100);
+    assert_eq!(taking_turns.admitted, 3200);
+    assert!(taking_turns.miscounted * 32 > taking_turns.inserted, "{taking_turns:?}");
+}
+
+/// A request that comes back after as many others as there are slots, many times over, is an
+/// insertion again.
+#[test]
+fn a_request_that_comes_back_late_is_an_insertion() {
+    let kind = DelayKind::TcpHandshake;
+    let settings = Delays { kinds: Kinds::NONE.with(kind), slots_log2: 6, ..Delays::DEFAULT };
+    let mut all = Counting::new(settings);
+    (0..1000).for_each(|port| all.packet(0, &repeated(kind, port, false)));
+    all.packet(MS, &repeated(kind, 0, false));
+    let counts = all.counts(kind);
+    assert_eq!((counts.inserted, counts.miscounted), (1001, 0), "{counts:?}");
 }

@@ -338,10 +338,6 @@ fn builds() -> Vec<Settings> {
             },
             ..OFF
         },
-        Settings {
-            delay: delay::Settings { kinds: only(DelayKind::TcpData), ..delay::Settings::DEFAULT },
-            ..sizes_too(all([Src; 4], CountSketch, CountMin, 1024))
-        },
         Settings { reorder: reordering(reorder::Algorithm::Sampling, 12), ..OFF },
         Settings { reorder: reordering(reorder::Algorithm::Hybrid, 12), ..OFF },
     ]);

@@ -11,10 +11,14 @@
 //!
 //! Several fridges are weighted by the reciprocals of their variances (§2.3.2), estimated from the
 //! delays around a bucket. These weights depend on the delays seen, so the result may be biased.
+//!
+//! Weights assume that each insertion takes any slot with the same probability, and that nothing
+//! else does. [`Miscount`] bounds the error if requests were repeated.
 
 use crate::number::{Number, Z95};
+use flowgauge_core::delay::Counts;
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, Histogram, least};
-use flowgauge_core::delay::weights::{SQUARE_BITS, WEIGHT_BITS};
+use flowgauge_core::delay::weights::{CLASS_BITS, SQUARE_BITS, WEIGHT_BITS};
 
 /// Reported percentiles, and their names.
 pub const PERCENTILES: [(f64, &str); 5] =
@@ -27,6 +31,17 @@ const AROUND: usize = 32;
 /// With larger weights, intervals held the truth in 87 to 95 % of trials instead of 92 to 100 %
 /// (`tests::intervals_hold_the_truth`, with other slots and shares).
 const CROWDED: f64 = 54.6;
+
+/// Largest relative error of the weight that stands for a class, if the delays of a bucket are not
+/// spread over the class: half of its width, in logarithms.
+const CLASS_ERROR: f64 = 0.5 / (1 << CLASS_BITS) as f64;
+
+/// Share of miscounted insertions from which on intervals are too narrow. Weights of up to
+/// [`CROWDED`] are then wrong by up to an eighth.
+const MISCOUNTED: f64 = 1.0 / 32.0;
+
+/// Standard deviations of a bound of that share: 97.7 % of samples are below.
+const BOUND: f64 = 2.0;
 
 /// Percentile in nanoseconds, with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,6 +63,45 @@ pub struct Fridge<'a> {
     pub admitted: f64,
 }
 
+/// Share of a table's insertions that were counted wrongly because requests were repeated.
+///
+/// An insertion that took no slot raises the weight of all delays for nothing. A slot that was taken
+/// without an insertion lost a request that no weight accounts for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Miscount {
+    share: f64,
+    /// Standard deviation of the share by chance.
+    deviation: f64,
+}
+
+impl Miscount {
+    /// Returns the share among the requests of a kind, of all labels together: they share tables.
+    #[must_use]
+    pub fn of(counts: &Counts) -> Self {
+        if counts.miscounted == 0 {
+            return Miscount::default();
+        }
+        // Each slot that is taken without an insertion was taken by one before, but perhaps in an
+        // earlier window.
+        let (inserted, miscounted) = (counts.inserted.max(1) as f64, counts.miscounted as f64);
+        Miscount { share: miscounted / inserted, deviation: miscounted.sqrt() / inserted }
+    }
+
+    /// Returns whether the share is certainly too large for intervals to hold.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.share - BOUND * self.deviation > MISCOUNTED
+    }
+
+    /// Returns bounds of the part of delays of this mean weight that the weight does not account
+    /// for; the lower bound is negative.
+    fn unaccounted(&self, weight: f64) -> [f64; 2] {
+        let most = self.share + BOUND * self.deviation;
+        // The logarithm of a weight is proportional to the insertions.
+        [-most * weight.max(1.0).ln() - CLASS_ERROR, most + CLASS_ERROR]
+    }
+}
+
 /// Distribution of the delays of answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayDistribution {
@@ -55,9 +109,11 @@ pub struct DelayDistribution {
     pub samples: u64,
     /// Number of them whose weight is bounded, and therefore too small.
     pub beyond: u64,
-    /// Whether some weights are so large that the bounds are too narrow: most requests are
-    /// overwritten long before such answers arrive.
+    /// Whether the bounds are too narrow: some weights are so large that most requests are
+    /// overwritten long before such answers arrive, or requests are [repeated](Self::repeated).
     pub crowded: bool,
+    /// Whether so many insertions were [miscounted](Miscount) that weights do not hold.
+    pub repeated: bool,
     /// Upper bound of the delays seen, in nanoseconds.
     pub longest: f64,
     /// Maximum error of a delay, in either direction, if the steps of the clock are longer than a
@@ -80,7 +136,12 @@ struct BucketEstimate {
 /// Estimates the distribution of delays; `None` if no delay was seen. `tick_ns`: nanoseconds per
 /// tick; `clock_ns`: nanoseconds per step of the clock.
 #[must_use]
-pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<DelayDistribution> {
+pub fn estimate(
+    fridges: &[Fridge<'_>],
+    miscount: Miscount,
+    tick_ns: f64,
+    clock_ns: f64,
+) -> Option<DelayDistribution> {
     let step_ns = if clock_ns > tick_ns { clock_ns } else { 0.0 };
     let all = || fridges.iter().flat_map(|fridge| fridge.histogram.buckets());
     let samples: u64 = all().map(|bucket| u64::from(bucket.samples)).sum();
@@ -94,9 +155,11 @@ pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<D
             .for_each(|(sum, bucket)| *sum += f64::from(bucket.samples));
     }
     let counted = counted(fridges);
-    let (number, variance) =
-        (counted.delays.iter().sum::<f64>(), counted.variances.iter().sum::<f64>());
-    let deviation = variance.sqrt() * Z95;
+    let mut all_delays = Sum::default();
+    counted.sums().for_each(|sum| all_delays.add(&sum));
+    let number = all_delays.number;
+    let [low, high] = all_delays.bounds(all_delays.heaviest);
+    let [fewer, more] = unaccounted(fridges, &counted, miscount);
     let beyond: u64 = all().map(|bucket| u64::from(bucket.beyond)).sum();
     // Delays with a bounded weight stand for an unknown number of others that are as long, so
     // percentiles, and the number of all delays, may be higher.
@@ -109,7 +172,9 @@ pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<D
     Some(DelayDistribution {
         samples,
         beyond,
+        repeated: miscount.is_crowded(),
         crowded: beyond > 0
+            || miscount.is_crowded()
             || all().any(|bucket| bucket.samples > 0 && heaviness(bucket) > CROWDED),
         longest: seen
             .iter()
@@ -119,8 +184,8 @@ pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<D
         raw,
         answered: Number {
             value: number,
-            low: (number - deviation).max(samples as f64),
-            high: number + deviation,
+            low: (low + fewer).max(samples as f64),
+            high: high + more,
         },
         corrected: PERCENTILES
             .map(|(share, _)| bounded(percentile(&counted, share, tick_ns).widened(step_ns))),
@@ -170,6 +235,17 @@ fn counted(fridges: &[Fridge<'_>]) -> BucketEstimate {
         }
     }
     BucketEstimate { delays, variances }
+}
+
+/// Returns bounds of the number of delays that weights do not account for.
+fn unaccounted(fridges: &[Fridge<'_>], counted: &BucketEstimate, miscount: Miscount) -> [f64; 2] {
+    let filled = counted.delays.iter().enumerate().filter(|(_, delays)| **delays > 0.0);
+    filled.fold([0.0; 2], |[fewer, more], (index, delays)| {
+        let buckets = fridges.iter().filter_map(|fridge| fridge.histogram.buckets().get(index));
+        let weight = buckets.filter(|it| it.samples > 0).map(heaviness).fold(1.0, f64::max);
+        let [low, high] = miscount.unaccounted(weight);
+        [fewer + low * delays, more + high * delays]
+    })
 }
 
 /// Returns the mean weight of a bucket's delays, among admitted requests.
@@ -354,6 +430,9 @@ mod tests {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;
 
+    /// No request is repeated.
+    const NONE: Miscount = Miscount { share: 0.0, deviation: 0.0 };
+
     /// Draws a delay in ticks, log-uniform over three decades: the dissertation's synthetic recipe.
     fn log_uniform(random: &mut ChaCha8Rng) -> u32 {
         (100.0 * 10_f64.powf(3.0 * random.random::<f64>())) as u32
@@ -442,7 +521,8 @@ mod tests {
                         fridge(seed, 300_000, (slots_log2, admit_log2), shape, bursty);
                     let admitted = 1.0 / f64::from(1_u32 << admit_log2);
                     let told =
-                        estimate(&[Fridge { histogram: &histogram, admitted }], 1.0, 1.0).unwrap();
+                        estimate(&[Fridge { histogram: &histogram, admitted }], NONE, 1.0, 1.0)
+                            .unwrap();
                     for (((share, _), percentile), held) in
                         PERCENTILES.iter().zip(told.corrected).zip(&mut held)
                     {
@@ -469,7 +549,8 @@ mod tests {
         // Many more slots than requests: all weights are nearly one.
         let (histogram, truth) =
             fridge(1, 4000, (16, 0), |random| 100 + random.random_range(0..100), false);
-        let told = estimate(&[Fridge { histogram: &histogram, admitted: 1.0 }], 1.0, 1.0).unwrap();
+        let told =
+            estimate(&[Fridge { histogram: &histogram, admitted: 1.0 }], NONE, 1.0, 1.0).unwrap();
         assert!(
             (told.answered.value / truth.len() as f64 - 1.0).abs() < 0.05,
             "{:?} {}",
@@ -497,13 +578,13 @@ mod tests {
                 (1, 2 << WEIGHT_BITS, 4 << SQUARE_BITS);
         }
         let told =
-            estimate(&[Fridge { histogram: &histogram, admitted: 0.25 }], 64.0, 1.0).unwrap();
+            estimate(&[Fridge { histogram: &histogram, admitted: 0.25 }], NONE, 64.0, 1.0).unwrap();
         assert_eq!((told.samples, told.answered.value), (3, 24.0));
         let [.., p99, p999] = told.corrected;
         assert_eq!((p99.high, p999.high), (None, None));
         assert!(told.corrected.iter().all(|it| it.low <= it.value));
         assert_eq!(
-            estimate(&[Fridge { histogram: &Histogram::boxed(), admitted: 1.0 }], 1.0, 1.0),
+            estimate(&[Fridge { histogram: &Histogram::boxed(), admitted: 1.0 }], NONE, 1.0, 1.0),
             None
         );
     }

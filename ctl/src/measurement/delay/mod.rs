@@ -11,7 +11,7 @@ use crate::field::{Datum, Fields, object};
 use crate::figure::{self, Range, Unit};
 use crate::row::{Cells, Inner, Row, RowDefect, Value, int};
 use crate::text::{self, IndentedLines, counted, grouped};
-use estimate::{DelayDistribution, Fridge, PERCENTILES, Percentile};
+use estimate::{DelayDistribution, Fridge, Miscount, PERCENTILES, Percentile};
 use flowgauge_core::WindowTotals;
 use flowgauge_core::delay::histogram::{self, Bucket, Histogram};
 use flowgauge_core::delay::{Algorithm, Counts, DelayKind, Directions, Kinds, Label, Settings};
@@ -226,6 +226,9 @@ fn of(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8
     let fridges: Vec<Fridge<'_>> = fridges.filter_map(fridge).collect();
     let counts = groups()
         .fold(Counts::default(), |sum, label| sum.plus(&bank.counts(&settings, kind, label)));
+    let of_kind = (0..settings.labels()).fold(Counts::default(), |sum, label| {
+        sum.plus(&bank.counts(&settings, kind, settings.labelled(label)))
+    });
     let direction = if leaves { Direction::Egress } else { Direction::Ingress };
     let clock = reading.besides.and_then(|besides| besides.delay.clock).unwrap_or(reading.clock);
     Delay {
@@ -240,6 +243,7 @@ fn of(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8
         suggested: None,
         distribution: estimate::estimate(
             &fridges,
+            Miscount::of(&of_kind),
             f64::from(1_u32 << kind.tick_bits()),
             clock.resolution_ns as f64,
         ),
@@ -311,6 +315,8 @@ fn counts(rows: &[LabelRow<'_>], counted: &ClosedBank) -> Vec<(Cow<'static, str>
         ("refused".into(), ints(|it| it.refused)),
         ("backward".into(), ints(|it| it.backward)),
         ("unsampled".into(), ints(|it| it.unsampled)),
+        ("inserted".into(), ints(|it| it.inserted)),
+        ("miscounted".into(), ints(|it| it.miscounted)),
         ("admit_log2".into(), Cells::Int(rows.iter().map(share).collect())),
         ("p50_ns".into(), percentile(0)),
         ("p95_ns".into(), percentile(2)),
@@ -568,6 +574,9 @@ impl Measurement for Delays {
         let [requests, admitted, refused, backward, unsampled, shares] = columns;
         let (requests, admitted, refused, backward) = (requests?, admitted?, refused?, backward?);
         let (unsampled, shares, names) = (unsampled?, shares?, table.texts("group")?);
+        // Earlier versions did not count these.
+        let [inserted, miscounted] =
+            ["inserted", "miscounted"].map(|column| table.ints(column).unwrap_or_default());
         let at =
             |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0).unsigned_abs();
         for index in 0..table.len() {
@@ -579,6 +588,8 @@ impl Measurement for Delays {
                 refused: at(refused, index),
                 backward: at(backward, index),
                 unsampled: at(unsampled, index),
+                inserted: at(inserted, index),
+                miscounted: at(miscounted, index),
             };
             bank.delay.set_counts(&delay, kind, label, counts);
             // A negative number means that no share was stored.
@@ -633,6 +644,9 @@ impl Measurement for Delays {
 /// Advice for a table whose requests are overwritten too soon.
 const CROWDED: &str = "long delays are uncertain: admit fewer requests (--delay-admit) or take more slots (--delay-slots)";
 
+/// Advice for a table in which repeated requests take slots from others.
+const REPEATED: &str = "repeated requests make delays uncertain: take more slots (--delay-slots)";
+
 /// Returns the phrases about requests of a kind and their outcomes.
 fn phrases(delay: &Delay) -> Vec<String> {
     let direction =
@@ -668,9 +682,8 @@ fn phrases(delay: &Delay) -> Vec<String> {
         (counts.unsampled > 0)
             .then(|| format!("{} missing in --delay-samples", counted(counts.unsampled, "delay"))),
     );
-    let is_crowded =
-        delay.is_corrected() && delay.distribution.as_ref().is_some_and(|it| it.crowded);
-    phrases.extend(is_crowded.then(|| CROWDED.to_owned()));
+    let crowded = delay.distribution.as_ref().filter(|it| delay.is_corrected() && it.crowded);
+    phrases.extend(crowded.map(|it| if it.repeated { REPEATED } else { CROWDED }.to_owned()));
     let Settings { slots_log2, admit_log2, .. } = delay.settings;
     let other = delay.suggested.filter(|suggested| {
         (suggested.slots_log2, suggested.admit_log2) != (slots_log2, admit_log2)
@@ -770,6 +783,7 @@ impl Delay {
             let is_crowded = self.is_corrected() && distribution.crowded;
             to.field("underweighted", some(distribution.beyond));
             to.field("crowded", is_crowded.then_some(true));
+            to.field("repeated", (is_crowded && distribution.repeated).then_some(true));
             to.field("raw", by_percentile(&distribution.raw));
             if self.is_corrected() {
                 to.field("answered", distribution.answered);

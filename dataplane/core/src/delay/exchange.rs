@@ -66,6 +66,16 @@ impl RequestKey {
         })
     }
 
+    /// Returns the cell among the recent requests of the kind, which its first table stores. The bits
+    /// of the hash below those of the slot determine it, so that requests that share a slot rarely
+    /// share a cell.
+    #[inline(always)]
+    fn cell(&self, settings: &Settings) -> usize {
+        let bits = u32::from(settings.slots_log2);
+        let first = self.table & !(TABLES - 1);
+        (first << bits) + ((self.hash << bits) >> (u32::BITS - bits)) as usize
+    }
+
     /// Returns the slot in a fridge, as an index among all slots. The upper bits of the hash
     /// determine it; admission uses the lower ones.
     #[inline(always)]
@@ -164,9 +174,16 @@ impl<P: Packets> Exchange<'_, P> {
         inserted & (MAX_FRIDGES - 1)
     }
 
-    /// Stores a request and returns the outcome.
+    /// Returns whether a request, admitted or not, is none of the recent ones of its kind.
     #[inline(always)]
-    pub(super) fn ask(&self, key: &RequestKey, fridge: usize) -> RequestOutcome {
+    pub(super) fn is_new(&self, key: &RequestKey) -> bool {
+        !self.settings.remembers(self.kind)
+            || self.slot(key.cell(self.settings)).is_new(key.signature)
+    }
+
+    /// Stores a request and returns the outcome. A request that is not new is no insertion.
+    #[inline(always)]
+    pub(super) fn ask(&self, key: &RequestKey, fridge: usize, is_new: bool) -> RequestOutcome {
         if self.settings.algorithm == Algorithm::Expiry {
             return self.wait(key);
         }
@@ -175,17 +192,20 @@ impl<P: Packets> Exchange<'_, P> {
         if self.kind.repeats() && is_again {
             return RequestOutcome::Again;
         }
-        let stamp = (self.sharing.add(self.requests.inserted(self.inserted(key, fridge)), 1)
-            as u32)
-            .wrapping_add(1);
+        let inserted = self.requests.inserted(self.inserted(key, fridge));
+        let stamp = if is_new {
+            self.sharing.add(inserted, 1).wrapping_add(1) as u32
+        } else {
+            inserted.load() as u32
+        };
         if self.kind.keeps_first() && is_again {
-            return RequestOutcome::Kept;
+            return RequestOutcome::Repeated;
         }
         // If packets repeat tokens, time zero marks a request that was answered.
         let now = self.now();
         let time = if self.kind.repeats() && now == 0 { 1 } else { now };
         slot.put(Request::new(key.signature, time), stamp);
-        RequestOutcome::Kept
+        if is_again { RequestOutcome::Repeated } else { RequestOutcome::Kept }
     }
 
     /// Stores a request as in Chen et al.: in a slot that is empty or whose request has expired, of
@@ -317,6 +337,8 @@ impl<P: Packets> Exchange<'_, P> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestOutcome {
     Kept,
+    /// A further request with the same token, which waited in its slot already.
+    Repeated,
     Refused,
     /// No new request in the table: already stored, not admitted, or a spin bit without an edge.
     Again,

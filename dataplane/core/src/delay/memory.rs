@@ -22,6 +22,12 @@ pub struct Counts {
     pub backward: u64,
     /// Delays whose [samples](super::DelaySample) found no room.
     pub unsampled: u64,
+    /// Requests among the admitted ones that count as insertions into a table. Repeated requests do
+    /// not. Zero for kinds and algorithms that [remember](Settings::remembers) no requests.
+    pub inserted: u64,
+    /// Insertions that took no slot, because the request waited there already, and requests that
+    /// took a slot without being an insertion.
+    pub miscounted: u64,
 }
 
 impl Counts {
@@ -38,6 +44,8 @@ impl Counts {
         self.refused += other.refused;
         self.backward += other.backward;
         self.unsampled += other.unsampled;
+        self.inserted += other.inserted;
+        self.miscounted += other.miscounted;
     }
 }
 

@@ -9,7 +9,8 @@
 //!
 //! Memory is small, so requests overwrite each other, and long delays are lost more often than
 //! short ones. [`Algorithm::Fridge`] corrects for that: a delay is weighted by the reciprocal of
-//! the probability that its request survived ([`weights`]). Admission of a request depends on its
+//! the probability that its request survived ([`weights`]). A request that is repeated takes no
+//! slot from others and raises no weight (`table`). Admission of a request depends on its
 //! hash alone, so that every backend admits the same requests.
 //!
 //! Per packet and kind, `kind` determines the packet's roles. An answer removes its request from
@@ -142,6 +143,7 @@ impl Delay {
             // Some stored requests do not count yet. An answer removes them, so that a duplicate
             // answer finds nothing.
             let is_counted = exchange.counts(&key, pass.bank);
+            let is_new = exchange.is_new(&key);
             if let Some(fridge) = key.fridge(settings, exchange.shares(pass.bank).0) {
                 if kind == DelayKind::QuicSpin {
                     let (asked, found) = exchange.spin(&key, fridge, packet.segment.flags);
@@ -153,11 +155,12 @@ impl Delay {
                         self.count(settings, exchange.row(rank, true), requests, found, samples);
                     }
                 } else {
-                    became = exchange.ask(&key, fridge);
+                    became = exchange.ask(&key, fridge, is_new);
                 }
             }
             let index = exchange.row(rank, true) & (ROOM - 1);
-            let is_kept = became == RequestOutcome::Kept && is_counted;
+            let is_repeated = became == RequestOutcome::Repeated;
+            let is_kept = (became == RequestOutcome::Kept || is_repeated) && is_counted;
             let is_known = !kind.is_known_if_kept() || is_kept;
             if is_known {
                 self.record_share(&exchange, pass.bank);
@@ -166,6 +169,10 @@ impl Delay {
             let counts = &mut self.counts[index];
             counts.requests += u64::from(is_known);
             counts.admitted += u64::from(is_kept);
+            if settings.remembers(kind) {
+                counts.inserted += u64::from(is_kept & is_new);
+                counts.miscounted += u64::from(is_kept & (is_new == is_repeated));
+            }
             if became == RequestOutcome::Refused {
                 counts.refused += 1;
             }

@@ -1,7 +1,7 @@
 //! Settings of the delay measurement, and the labels of delays that follow from them.
 
 use super::table::MAX_SLOTS;
-use super::{Kinds, prefixes};
+use super::{DelayKind, Kinds, prefixes};
 use zerocopy::{Immutable, IntoBytes};
 
 /// Number of fridges of [`Algorithm::MultiFridge`].
@@ -194,6 +194,21 @@ impl Settings {
             Algorithm::MultiFridge => self.slots_log2.saturating_sub(FRIDGE_BITS),
             Algorithm::Fridge | Algorithm::Overwrite | Algorithm::Expiry => self.slots_log2,
         }
+    }
+
+    /// Returns whether delays have weights.
+    #[inline(always)]
+    #[must_use]
+    pub const fn weighs(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Fridge | Algorithm::MultiFridge)
+    }
+
+    /// Returns whether the recent requests of a kind are remembered, because repeated ones are no
+    /// insertions. Tokens of other kinds are repeated as a rule, and stored once.
+    #[inline(always)]
+    #[must_use]
+    pub const fn remembers(&self, kind: DelayKind) -> bool {
+        self.weighs() && !kind.is_known_if_kept()
     }
 
     /// Returns the number of fridges; each has its own histograms.

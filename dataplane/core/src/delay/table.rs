@@ -5,6 +5,13 @@
 //! word alone determines the request that has the slot. It changes in one step, so that a request
 //! is answered once, and never with the time of another one. A writer first sets the word to zero;
 //! a reader removes the word last. So a stamp that was read belongs to the word that was removed.
+//!
+//! The recent requests of a kind are remembered as well: as many signatures as a table has slots, in
+//! an order of their own, in the first table. A request that is found there was repeated within about
+//! as many requests as a table has slots. It
+//! takes its own slot again, so that counting it as an insertion would raise the weights of all
+//! others. A request that comes back later is an insertion like any other. Where this decision and
+//! the slot disagree, weights are wrong; these requests are [counted](super::Counts::miscounted).
 
 use super::Settings;
 use super::prefixes::Ranges;
@@ -77,8 +84,8 @@ impl Shares {
 pub(super) struct Slot {
     word: SharedWord,
     stamp: SharedCounter,
-    /// Explicit padding.
-    reserved: u32,
+    /// Signature of the last request with this [cell](Self::is_new), whether it waits or not.
+    recent: SharedCounter,
 }
 
 /// Shared state of all cores: stored requests, weights, admission and owners of addresses.
@@ -87,7 +94,7 @@ pub(super) struct Slot {
 pub struct Requests {
     /// Weights of delays.
     pub(super) weights: Weights,
-    /// Requests that were put in each fridge, modulo 2^32.
+    /// Insertions into each fridge, modulo 2^32.
     pub(super) inserted: [SharedCounter; MAX_FRIDGES],
     /// Admission of each bank; used only if shares follow the traffic.
     pub shares: Shares,
@@ -169,6 +176,16 @@ impl Slot {
     #[inline(always)]
     pub(super) fn replace(&self, sharing: Sharing, request: Request, next: Request) -> bool {
         sharing.replace(&self.word, request.0, next.0)
+    }
+
+    /// Returns whether the last request with this cell was another one, and remembers this one.
+    #[inline(always)]
+    pub(super) fn is_new(&self, signature: u32) -> bool {
+        let is_new = self.recent.load() as u32 != signature;
+        if is_new {
+            self.recent.store(signature as i32);
+        }
+        is_new
     }
 
     /// Writes the stamp of a request that has replaced another one of the same flow.

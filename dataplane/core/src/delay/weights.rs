@@ -1,7 +1,7 @@
 //! Weight of a delay: the reciprocal of the probability that its request was still stored
 //! (dissertation, §2.2).
 //!
-//! Each stored request takes one of `M` slots. A request that was stored `x` insertions ago is
+//! Each insertion takes one of `M` slots. A request that was stored `x` insertions ago is
 //! still there with a probability of `(1 - 1/M)^x`. So its delay represents `(1 - 1/M)^-x` delays,
 //! most of whose requests were overwritten. The stamp counts admitted requests; the dissertation's
 //! `(1 - p/M)^-x` belongs to a stamp that counts all requests.

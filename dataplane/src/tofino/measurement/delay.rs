@@ -91,6 +91,9 @@ const LOCAL: &str = "FLOWGAUGE_DELAY_LOCAL";
 const MAX_ROW_BITS: u32 = 5;
 
 const COUNTS: [&str; 3] = ["delay.requests", "delay.admitted", "delay.backward"];
+/// Insertions and miscounted requests, of kinds that remember requests.
+const INSERTED: &str = "delay.inserted";
+const INSERTIONS_AND_MISCOUNTED: [&str; 2] = ["insertions", "miscounted"];
 const REFUSED: &str = "delay.refused";
 const DELAYS: &str = "delay.delays";
 const SAMPLES: [&str; 2] = ["samples", "beyond"];
@@ -232,8 +235,13 @@ impl SwitchMeasurement for Delay {
                     .map(|name| MatchTable::of_register(name.to_owned(), move |_| -age)),
             );
         }
-        if weighs(&delay) {
+        if delay.weighs() {
             arrays.extend(SUMS.map(|sum| Array::new(sum.to_owned(), per_bank, &HALVES)));
+            // Kinds that do not remember requests have a program of their own.
+            if delay.kinds.each().any(|kind| delay.remembers(kind)) {
+                let fields = &INSERTIONS_AND_MISCOUNTED;
+                arrays.push(Array::new(INSERTED.to_owned(), per_count, fields));
+            }
             let (keys, parameters) =
                 (vec![(INSERTIONS, 32)], WEIGHT.map(|name| (name, 32)).to_vec());
             let filling = move |_: &DesiredState| classes(delay.fridge_slots_log2());
@@ -276,11 +284,18 @@ impl SwitchMeasurement for Delay {
             };
             let refused =
                 sums.first().filter(|_| delay.algorithm == Algorithm::Expiry).map_or(0, of);
+            let inserted = sums.get(SUMS.len()).filter(|_| delay.weighs()).into_iter().flatten();
+            let [inserted, miscounted] =
+                inserted.filter_map(|pipe| pipe.get(count)).fold([0_u64; 2], |sums, cell| {
+                    [sums[0] + u64::from(cell[0]), sums[1] + u64::from(cell[1])]
+                });
             *cells = Counts {
                 requests: of(requests),
                 admitted: of(admitted),
                 refused,
                 backward: of(backward),
+                inserted,
+                miscounted,
                 ..*cells
             };
         }
@@ -300,7 +315,7 @@ impl SwitchMeasurement for Delay {
                 .take(delay.histograms());
             for (row, (cells, histogram)) in rows.enumerate() {
                 for (number, [samples, beyond]) in cells.iter().enumerate() {
-                    let (weight, squares) = if weighs(delay) {
+                    let (weight, squares) = if delay.weighs() {
                         sums((row << BUCKET_BITS) + number)
                     } else {
                         let times = |one: u32| u64::from(one).wrapping_mul(u64::from(*samples));
@@ -370,11 +385,6 @@ pub(in crate::tofino) fn set_shares(
 /// Returns the number of index bits for the kind.
 fn kind_bits(kinds: Kinds) -> u32 {
     kinds.number().next_power_of_two().trailing_zeros()
-}
-
-/// Returns whether delays have weights.
-fn weighs(delay: &delay::Settings) -> bool {
-    matches!(delay.algorithm, Algorithm::Fridge | Algorithm::MultiFridge)
 }
 
 /// Returns the width of a delay on a switch, in bits.

@@ -269,6 +269,8 @@ fn side(from: u32, to: u32) -> usize {
 struct Expected {
     requests: u64,
     admitted: u64,
+    inserted: u64,
+    miscounted: u64,
     /// Delays, weights and squares of each fridge.
     sums: Vec<[u64; 3]>,
     /// Counts per bucket.
@@ -287,6 +289,8 @@ struct Model {
     admission: Admission,
     slots: HashMap<Slot, (u32, u32, u64)>,
     inserted: HashMap<(DelayKind, usize, usize), u32>,
+    /// Last request of each kind and cell.
+    recent: HashMap<(DelayKind, u32), u32>,
 }
 
 impl Model {
@@ -300,6 +304,7 @@ impl Model {
             admission,
             slots: HashMap::new(),
             inserted: HashMap::new(),
+            recent: HashMap::new(),
         }
     }
 
@@ -370,10 +375,14 @@ impl Model {
         let hash = self.tabulation.hash(signature);
         expected.sums.resize(self.settings.fridges(), [0; 3]);
         expected.requests += u64::from(!is_answer);
+        let side = if kind == DelayKind::TcpDuration { 0 } else { side(from, to) };
+        let weighs = matches!(self.settings.algorithm, Algorithm::Fridge | Algorithm::MultiFridge);
+        let bits = u32::from(self.settings.slots_log2);
+        let cell = (kind, (hash << bits) >> (32 - bits));
+        let is_new = is_answer || !weighs || self.recent.insert(cell, signature) != Some(signature);
         let Admission { kept, counted } = self.admission;
         let Some(fridge) = self.fridge(hash, kept).filter(|_| signature != 0) else { return };
         let is_counted = hash.trailing_zeros() >= u32::from(counted);
-        let side = if kind == DelayKind::TcpDuration { 0 } else { side(from, to) };
         let index = hash >> (32 - u32::from(self.settings.fridge_slots_log2()));
         let slot = (kind, side, fridge, index);
         if self.settings.algorithm == Algorithm::Expiry {
@@ -383,8 +392,12 @@ impl Model {
         let inserted = self.inserted.entry((kind, side, fridge)).or_default();
         if !is_answer {
             let again = self.slots.get(&slot).is_some_and(|(found, ..)| *found == signature);
-            *inserted += 1;
+            *inserted += u32::from(is_new);
             expected.admitted += u64::from(is_counted);
+            if is_counted && weighs {
+                expected.inserted += u64::from(is_new);
+                expected.miscounted += u64::from(is_new == again);
+            }
             if !(again && matches!(kind, DelayKind::TcpHandshake | DelayKind::TcpData)) {
                 self.slots.insert(slot, (signature, *inserted, at));
             }
@@ -396,9 +409,7 @@ impl Model {
                 return;
             }
             let class = ((*inserted - stamp) >> (self.settings.fridge_slots_log2() - 6)) as usize;
-            let weighted =
-                matches!(self.settings.algorithm, Algorithm::Fridge | Algorithm::MultiFridge);
-            let weight = if weighted { self.weights[class.min(511)] } else { Weight::ONE };
+            let weight = if weighs { self.weights[class.min(511)] } else { Weight::ONE };
             let sums = &mut expected.sums[fridge];
             [1, weight.weight.into(), weight.square.into()]
                 .into_iter()
@@ -571,6 +582,8 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
                     Counts {
                         requests: expected.requests,
                         admitted: expected.admitted,
+                        inserted: expected.inserted,
+                        miscounted: expected.miscounted,
                         ..Counts::default()
                     },
                     "{delays:?} {kind:?} {label:?}"

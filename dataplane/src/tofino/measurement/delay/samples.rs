@@ -3,7 +3,7 @@
 //! A switch does not report digests that it could not send. Their expected number is in the bank;
 //! missing ones are counted when the window is closed.
 
-use super::{tick_bits, weighs};
+use super::tick_bits;
 use crate::delay_samples::DelaySampleQueue;
 use crate::error::Failure;
 use crate::tofino::entries::number;
@@ -144,7 +144,7 @@ impl Samples {
         if row >= settings.kinds.number() * settings.labels() {
             return None;
         }
-        let weight = if weighs(settings) { narrow(weight)? } else { Weight::ONE.weight };
+        let weight = if settings.weighs() { narrow(weight)? } else { Weight::ONE.weight };
         let sample = DelaySample {
             at: 0,
             source: narrow(source)?,
