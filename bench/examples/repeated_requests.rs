@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 const SEEDS: u64 = 20;
 const SECONDS: u64 = 4;
-/// Up to requests of which none is repeated.
+/// Numbers of different requests. The largest exceeds the number of packets of a trial.
 const DIFFERENT: [u32; 11] = [0, 1, 4, 8, 16, 30, 100, 300, 1024, 4096, 1_000_000];
 const RATES: [u64; 3] = [10_000, 30_000, 100_000];
 const EXCHANGES: [u64; 2] = [500, 5000];

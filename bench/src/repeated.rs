@@ -1,9 +1,9 @@
 //! Delays among packets of an adversary: whether the reported intervals contain the true delays, or
-//! the report says that they do not.
+//! the report marks the window as crowded.
 //!
-//! [`RepetitionTrial::run`] counts one trace. Exchanges arrive at random times, with log-normal delays around
-//! 20 ms. Among them, a number of different requests are sent in turn, which nobody answers, or
-//! acknowledgements of guessed data. [`Outcomes`] adds up trials.
+//! [`RepetitionTrial::run`] counts one trace. Exchanges arrive at random times, with log-normal
+//! delays around 20 ms. An attacker adds packets at a fixed rate: a number of different requests in
+//! turn, all unanswered, or acknowledgements of guessed data. [`Outcomes`] adds up trials.
 
 use flowgauge_core::delay::{DelayKind, Kinds, Settings as DelaySettings};
 use flowgauge_core::{

@@ -141,8 +141,8 @@ fn what_carries_no_data_does_not_count() {
     counting.is(4, 0, 1, 0, 1 + 1);
 }
 
-/// Test of what `docs/security.md` says about crafted sequence numbers: one segment with the ends of a flow makes
-/// its later ones late, and segments with other ends change nothing of it.
+/// Crafted sequence numbers, as in `docs/security.md`: one segment with the ends of a flow makes
+/// its later ones late, and segments with other ends do not affect it.
 #[test]
 fn a_crafted_sequence_number_takes_the_ends_of_the_flow() {
     for reorder in [SAMPLING, HYBRID] {

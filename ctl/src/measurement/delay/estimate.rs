@@ -112,7 +112,7 @@ pub struct DelayDistribution {
     /// Whether the bounds are too narrow: some weights are so large that most requests are
     /// overwritten long before such answers arrive, or requests are [repeated](Self::repeated).
     pub crowded: bool,
-    /// Whether so many insertions were [miscounted](Miscount) that weights do not hold.
+    /// Whether too many insertions were [miscounted](Miscount) for the weights to hold.
     pub repeated: bool,
     /// Upper bound of the delays seen, in nanoseconds.
     pub longest: f64,

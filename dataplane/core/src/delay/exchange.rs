@@ -174,7 +174,7 @@ impl<P: Packets> Exchange<'_, P> {
         inserted & (MAX_FRIDGES - 1)
     }
 
-    /// Returns whether a request, admitted or not, is none of the recent ones of its kind.
+    /// Returns whether a request, admitted or not, differs from the recent ones of its kind.
     #[inline(always)]
     pub(super) fn is_new(&self, key: &RequestKey) -> bool {
         !self.settings.remembers(self.kind)

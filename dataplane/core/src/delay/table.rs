@@ -6,12 +6,12 @@
 //! is answered once, and never with the time of another one. A writer first sets the word to zero;
 //! a reader removes the word last. So a stamp that was read belongs to the word that was removed.
 //!
-//! The recent requests of a kind are remembered as well: as many signatures as a table has slots, in
-//! an order of their own, in the first table. A request that is found there was repeated within about
-//! as many requests as a table has slots. It
-//! takes its own slot again, so that counting it as an insertion would raise the weights of all
-//! others. A request that comes back later is an insertion like any other. Where this decision and
-//! the slot disagree, weights are wrong; these requests are [counted](super::Counts::miscounted).
+//! The recent requests of a kind are remembered as well: as many signatures as a table has slots,
+//! at indices of their own, in the first table. A request that is found there was repeated within
+//! about as many requests as a table has slots. It takes its own slot again, so counting it as an
+//! insertion would raise the weights of all others. A request that comes back later is an insertion
+//! like any other. Where this decision and the slot disagree, weights are wrong; these requests are
+//! [counted](super::Counts::miscounted).
 
 use super::Settings;
 use super::prefixes::Ranges;
