@@ -37,6 +37,7 @@ impl KeyKind {
     }
 
     /// Returns the bytes of a key over IPv4 and over IPv6.
+    #[inline(always)]
     #[must_use]
     pub const fn lengths(self) -> [usize; 2] {
         match self {
