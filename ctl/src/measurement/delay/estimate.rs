@@ -93,8 +93,8 @@ impl Miscount {
         self.share - BOUND * self.deviation > MISCOUNTED
     }
 
-    /// Returns bounds of the part of delays of this mean weight that the weight does not account
-    /// for; the lower bound is negative.
+    /// Returns bounds of the share of delays of this [mean weight](mean_weight) that weights do not
+    /// account for; the lower bound is negative.
     fn unaccounted(&self, weight: f64) -> [f64; 2] {
         let most = self.share + BOUND * self.deviation;
         // The logarithm of a weight is proportional to the insertions.
@@ -155,11 +155,11 @@ pub fn estimate(
             .for_each(|(sum, bucket)| *sum += f64::from(bucket.samples));
     }
     let counted = counted(fridges);
-    let mut all_delays = Sum::default();
-    counted.sums().for_each(|sum| all_delays.add(&sum));
-    let number = all_delays.number;
-    let [low, high] = all_delays.bounds(all_delays.heaviest);
-    let [fewer, more] = unaccounted(fridges, &counted, miscount);
+    // Of all delays together, so that the number and its bounds depend on weights and not on times.
+    let answers = Sum::new(counted.delays.iter().sum(), counted.variances.iter().sum());
+    let [low, high] = answers.bounds(answers.heaviest);
+    let heaviest = fridges.iter().map(mean_weight).fold(1.0, f64::max);
+    let [fewer, more] = miscount.unaccounted(heaviest).map(|part| part * answers.number);
     let beyond: u64 = all().map(|bucket| u64::from(bucket.beyond)).sum();
     // Delays with a bounded weight stand for an unknown number of others that are as long, so
     // percentiles, and the number of all delays, may be higher.
@@ -183,7 +183,7 @@ pub fn estimate(
         step_ns,
         raw,
         answered: Number {
-            value: number,
+            value: answers.number,
             low: (low + fewer).max(samples as f64),
             high: high + more,
         },
@@ -237,15 +237,16 @@ fn counted(fridges: &[Fridge<'_>]) -> BucketEstimate {
     BucketEstimate { delays, variances }
 }
 
-/// Returns bounds of the number of delays that weights do not account for.
-fn unaccounted(fridges: &[Fridge<'_>], counted: &BucketEstimate, miscount: Miscount) -> [f64; 2] {
-    let filled = counted.delays.iter().enumerate().filter(|(_, delays)| **delays > 0.0);
-    filled.fold([0.0; 2], |[fewer, more], (index, delays)| {
-        let buckets = fridges.iter().filter_map(|fridge| fridge.histogram.buckets().get(index));
-        let weight = buckets.filter(|it| it.samples > 0).map(heaviness).fold(1.0, f64::max);
-        let [low, high] = miscount.unaccounted(weight);
-        [fewer + low * delays, more + high * delays]
-    })
+/// Returns the mean weight of a fridge's delays among admitted requests, in which a delay counts by
+/// its weight. Its logarithm is at least that mean of the logarithms (Jensen).
+fn mean_weight(fridge: &Fridge<'_>) -> f64 {
+    let all = |part: fn(&Bucket) -> u64, bits: u32| {
+        let sum: u128 =
+            fridge.histogram.buckets().iter().map(|bucket| u128::from(part(bucket))).sum();
+        sum as f64 / f64::from(1_u32 << bits)
+    };
+    let squares = all(|bucket| bucket.squares, SQUARE_BITS);
+    squares / all(|bucket| bucket.weight, WEIGHT_BITS).max(1.0)
 }
 
 /// Returns the mean weight of a bucket's delays, among admitted requests.
@@ -369,14 +370,19 @@ struct Sum {
 
 impl BucketEstimate {
     fn sums(&self) -> impl Iterator<Item = Sum> {
-        self.delays.iter().zip(&self.variances).map(|(&number, &variance)| {
-            let heaviest = if number > 0.0 { variance / number } else { 0.0 };
-            Sum { number, variance, spread: variance * heaviest * heaviest, heaviest }
-        })
+        self.delays
+            .iter()
+            .zip(&self.variances)
+            .map(|(&number, &variance)| Sum::new(number, variance))
     }
 }
 
 impl Sum {
+    fn new(number: f64, variance: f64) -> Self {
+        let heaviest = if number > 0.0 { variance / number } else { 0.0 };
+        Sum { number, variance, spread: variance * heaviest * heaviest, heaviest }
+    }
+
     fn add(&mut self, other: &Sum) {
         self.number += other.number;
         self.variance += other.variance;
