@@ -9,6 +9,7 @@ use crate::ports;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::delay::{self, Kinds};
+use flowgauge_core::filter::EveryPacket;
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{
@@ -273,7 +274,7 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
                 let mut active = state.active(&shared, 0);
                 for bytes in received {
                     frames.fetch_ahead(bytes);
-                    passes.record::<false>(&mut active, &context, &frame(bytes), 0);
+                    passes.record::<false>(&mut active, &context, EveryPacket, &frame(bytes), 0);
                 }
                 passes.flush(&mut active, &context);
             }

@@ -23,6 +23,7 @@ use aya_ebpf::helpers::bpf_xdp_get_buff_len;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use core::ffi::c_void;
 use core::ptr::NonNull;
+use flowgauge_core::filter::EveryPacket;
 use flowgauge_core::kernel::Core;
 use flowgauge_core::{
     Arrival, CountFrames, Link, Observation, Packets, RequiredFields, Sharing, SingleFrame,
@@ -46,14 +47,14 @@ fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
     if EVERYTHING {
         let packet = packet(core);
         packet.arrive(*arrival);
-        place.observe::<KEYED, _, _>(&context, link, frame, packet)
+        place.observe::<KEYED, _, _>(&context, EveryPacket, link, frame, packet)
     } else {
         let context = flowgauge_core::Context {
             needs: context.needs.among(RequiredFields::OF_FLOWS),
             ..context
         };
         let mut packet = Observation::of(arrival);
-        if place.observe_flow::<KEYED, _, _>(&context, link, frame, &mut packet) {
+        if place.observe_flow::<KEYED, _, _>(&context, EveryPacket, link, frame, &mut packet) {
             place.measure(&context, &packet);
         }
         false

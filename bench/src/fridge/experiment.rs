@@ -3,6 +3,7 @@
 use flowgauge_core::delay::DelaySamples;
 use flowgauge_core::delay::histogram::Histogram;
 use flowgauge_core::delay::{Algorithm, DelayKind, Kinds, Settings};
+use flowgauge_core::filter::EveryPacket;
 use flowgauge_core::measurement::{MeasureContext, MeasurementMemory};
 use flowgauge_core::{
     Arrival, Bank, Context, CountFrames, Delay, Link, Measurement, Observation, Shared,
@@ -396,6 +397,7 @@ impl Run {
             let mut packet = Observation::of(&Arrival::new(frame.len() as u32, at));
             if state.active(&shared, 0).observe::<false, _, _>(
                 &context,
+                EveryPacket,
                 Link::Ethernet,
                 frame,
                 &mut packet,

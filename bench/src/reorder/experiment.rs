@@ -1,6 +1,7 @@
 //! Traffic of many prefixes, some of them reordering packets, through tables of both algorithms and
 //! several sizes.
 
+use flowgauge_core::filter::EveryPacket;
 use flowgauge_core::measurement::{MeasureContext, MeasurementMemory};
 use flowgauge_core::reorder::{Algorithm, IDLE_TICKS, PrefixCounts, Settings};
 use flowgauge_core::{
@@ -333,6 +334,7 @@ impl Run {
             let mut packet = Observation::of(&Arrival::new(frame.len() as u32, at));
             if state.active(&shared, 0).observe::<false, _, _>(
                 &context,
+                EveryPacket,
                 Link::Ethernet,
                 frame,
                 &mut packet,

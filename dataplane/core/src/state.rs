@@ -18,6 +18,7 @@ use crate::cardinality::Cardinality;
 use crate::counter::Sharing;
 use crate::counters::Counters;
 use crate::delay::{Delay, prefixes};
+use crate::filter::{EveryPacket, PacketFilter};
 use crate::frame::Frame;
 use crate::hash::{Crc32, HashMode, Tabulation};
 use crate::heavy::Heavy;
@@ -316,30 +317,33 @@ pub trait CountFrames: Memory {
         Self: Sized,
     {
         let mut observation = Observation::of(&arrival);
+        let seen = &mut observation;
         let is_counted = match context.settings.hash {
             HashMode::Crc32 | HashMode::Tabulated => {
-                self.observe::<false, F, _>(context, link, frame, &mut observation)
+                self.observe::<false, F, _>(context, EveryPacket, link, frame, seen)
             }
-            HashMode::Keyed => self.observe::<true, F, _>(context, link, frame, &mut observation),
+            HashMode::Keyed => self.observe::<true, F, _>(context, EveryPacket, link, frame, seen),
         };
         if is_counted {
             self.measure(context, &observation);
         }
     }
 
-    /// Counts packets and bytes of a frame, and fills the fields that [`measure`](Self::measure)
-    /// needs: the first half of [`record`](Self::record). Returns whether the frame has a packet to
-    /// measure. `KEYED`: whether the settings' hash is the keyed one; code for one kind of
-    /// signature takes fewer registers, and no packet has to check.
+    /// Counts packets and bytes of a frame that the filter admits, and fills the fields that
+    /// [`measure`](Self::measure) needs: the first half of [`record`](Self::record), which admits
+    /// all. Returns whether the frame has a packet to measure. `KEYED`: whether the settings' hash
+    /// is the keyed one; code for one kind of signature takes fewer registers, and no packet has to
+    /// check.
     #[inline(always)]
     fn observe<const KEYED: bool, F: Frame + ?Sized, P: Packets>(
         &mut self,
         context: &Context<'_, impl Borrow<Settings> + Copy>,
+        filter: impl PacketFilter,
         link: Link,
         frame: &F,
         observation: &mut Observation<P>,
     ) -> bool {
-        self.find::<false, KEYED, F, P>(context, link, frame, observation)
+        self.find::<false, KEYED, F, P>(context, filter, link, frame, observation)
     }
 
     /// As [`observe`](Self::observe), where only distinct flows are measured.
@@ -347,11 +351,12 @@ pub trait CountFrames: Memory {
     fn observe_flow<const KEYED: bool, F: Frame + ?Sized, P: Packets>(
         &mut self,
         context: &Context<'_, impl Borrow<Settings> + Copy>,
+        filter: impl PacketFilter,
         link: Link,
         frame: &F,
         observation: &mut Observation<P>,
     ) -> bool {
-        self.find::<true, KEYED, F, P>(context, link, frame, observation)
+        self.find::<true, KEYED, F, P>(context, filter, link, frame, observation)
     }
 
     /// Counts a frame, and fills the required fields from the packet in it.
@@ -360,23 +365,33 @@ pub trait CountFrames: Memory {
     fn find<const FLOW: bool, const KEYED: bool, F: Frame + ?Sized, P: Packets>(
         &mut self,
         context: &Context<'_, impl Borrow<Settings> + Copy>,
+        filter: impl PacketFilter,
         link: Link,
         frame: &F,
         observation: &mut Observation<P>,
     ) -> bool {
         let number = observation.number();
         let packets = u64::from(number);
+        let wire_length = observation.arrival.wire_length;
         let counters = self.counters();
-        counters.bytes += u64::from(observation.arrival.wire_length);
+        counters.bytes += u64::from(wire_length);
         let packet = match parse::plain(frame, link, context.headers) {
-            Some(packet) => packet,
-            None => match parse::any(frame, link, context.headers) {
-                Ok(packet) => packet,
-                Err(reject) => {
-                    self.reject(reject, number);
-                    return false;
-                }
-            },
+            Some(packet) => Ok(packet),
+            None => parse::any(frame, link, context.headers),
+        };
+        if !filter.admits(link, frame, &packet, wire_length) {
+            // Added before the frame was parsed, where counters are at hand.
+            let counters = self.counters();
+            counters.bytes -= u64::from(wire_length);
+            counters.leave_out(packets, wire_length.into());
+            return false;
+        }
+        let packet = match packet {
+            Ok(packet) => packet,
+            Err(reject) => {
+                self.reject(reject, number);
+                return false;
+            }
         };
         // Key code is inlined once per family, so that the family is tested only once.
         match packet {

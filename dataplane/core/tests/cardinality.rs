@@ -6,6 +6,7 @@
 mod frame;
 
 use flowgauge_core::cardinality::{self, Cardinality, Mode, Staggered, rank_table};
+use flowgauge_core::filter::EveryPacket;
 use flowgauge_core::{
     Arrival, Context, CountFrames, HashMode, KeyKind, Link, Observation, Precision, Settings,
     Shared, Sharing, State, Tabulation, Zeroed,
@@ -83,6 +84,7 @@ fn flows_that_are_all_that_is_measured_give_the_same_bits() {
                     (flows.active(&shared, 0), Observation::of(&arrival));
                 if active.observe_flow::<false, _, _>(
                     &context,
+                    EveryPacket,
                     Link::Ethernet,
                     frame.as_slice(),
                     &mut packet,

@@ -53,6 +53,54 @@ fn the_first_rule_decides_and_others_are_for_packets_that_meet_none() {
     assert_eq!([0, 1].map(|field| rules.decide(&[field])), [true, false]);
 }
 
+/// Returns the verdict by going through the rules one by one.
+fn one_by_one<const WORDS: usize>(rules: &MatchRules<WORDS>, fields: &[u32; WORDS]) -> bool {
+    let meets = |rule: &&MatchRule<WORDS>| {
+        (0..WORDS).all(|word| (fields[word] ^ rule.value[word]) & rule.mask[word] == 0)
+    };
+    rules.rules().iter().find(meets).map_or(rules.otherwise(), |rule| rule.verdict != 0)
+}
+
+#[test]
+fn sets_of_rules_give_the_verdicts_of_rules_one_by_one() {
+    let mut state = 44_u64;
+    // SplitMix64.
+    let mut random = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) as u32
+    };
+    let mut rules = MatchRules::<5>::new_zeroed();
+    for length in [0, 1, 2, 63, 64, 65, 127, MAX_RULES].into_iter().cycle().take(64) {
+        let mut written = Vec::new();
+        for _ in 0..length {
+            let mut rule = MatchRule { value: [0; 5], mask: [0; 5], verdict: random() & 1 };
+            // Few values and bits, so that packets meet rules.
+            for word in 0..5 {
+                rule.mask[word] = random() & random() & 0x0303_0303;
+                rule.value[word] = random() & rule.mask[word];
+            }
+            written.push(rule);
+        }
+        // A prefix, whose mask ends in any bit.
+        if let Some(rule) = written.first_mut() {
+            rule.mask[3] = u32::MAX << (random() % 32);
+            rule.value[3] = 0x0101_0101 & rule.mask[3];
+        }
+        rules.write(&written, random() & 1 == 0).unwrap();
+        assert_eq!(rules.rules(), written);
+        let mut verdicts = [0; 2];
+        for _ in 0..2000 {
+            let fields: [u32; 5] = std::array::from_fn(|_| random() & 0x0303_0303);
+            let verdict = one_by_one(&rules, &fields);
+            assert_eq!(rules.decide(&fields), verdict, "{length} rules, {fields:08x?}");
+            verdicts[usize::from(verdict)] += 1;
+        }
+        assert!(length == 0 || verdicts.iter().sum::<u32>() == 2000);
+    }
+}
+
 #[test]
 fn fields_are_where_the_layout_says() {
     let segment = [0x01, 0xbb, 0x30, 0x39, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x12, 0, 0, 0, 0, 0, 0];

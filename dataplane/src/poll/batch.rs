@@ -10,14 +10,15 @@ use super::lot::KeyColumns;
 use super::port_frame::PortFrame;
 use super::vector::instructions::Instructions;
 use super::vector::{CAPACITY, RegisterUpdates};
-use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::Mode;
+use flowgauge_core::filter::PacketFilter;
 use flowgauge_core::packet::Ipv4;
 use flowgauge_core::parse::{
     Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened,
 };
 use flowgauge_core::{
-    Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation, tunnel,
+    Active, Bank, Context, Filter, Frame as _, HashMode, KeyKind, Link, Precision, Settings,
+    Tabulation, tunnel,
 };
 
 /// Length of the longest key of an IPv4 packet (a five-tuple, whose last word is the protocol), in
@@ -52,6 +53,9 @@ pub struct BatchWriter<'a> {
     waiting: usize,
     /// Bytes on the wire not yet added to the bank.
     bytes: u64,
+    /// Frames that the filter left out, and their bytes, not yet added to the bank.
+    unmatched: u64,
+    unmatched_bytes: u64,
 }
 
 impl Batch {
@@ -86,7 +90,15 @@ impl Batch {
     pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> BatchWriter<'a> {
         self.waiting_ipv6 = 0;
         self.run.frames = 0;
-        BatchWriter { batch: self, active, context, waiting: 0, bytes: 0 }
+        BatchWriter {
+            batch: self,
+            active,
+            context,
+            waiting: 0,
+            bytes: 0,
+            unmatched: 0,
+            unmatched_bytes: 0,
+        }
     }
 
     /// Adds the first `keys` keys of IPv4 packets to a bank.
@@ -215,12 +227,32 @@ fn record_found<'a, const INNER: bool>(
     bytes: &'a [u8],
     outermost: Result<Packet<'a>, Reject>,
 ) -> Option<Ipv4<'a>> {
-    let packet = match outermost {
+    record_packet(batch, bank, tabulation, bytes, selected::<INNER>(bytes, outermost))
+}
+
+/// Returns the packet whose header counts, given the outermost one.
+#[inline(always)]
+fn selected<'a, const INNER: bool>(
+    bytes: &'a [u8],
+    outermost: Result<Packet<'a>, Reject>,
+) -> Result<Packet<'a>, Reject> {
+    match outermost {
         Ok(packet) if INNER && tunnel::may_be(bytes, &packet) => {
             Ok(tunnel::innermost(bytes, packet))
         }
         packet => packet,
-    };
+    }
+}
+
+/// Counts a packet, unless it is IPv4, which it returns.
+#[inline(always)]
+fn record_packet<'a>(
+    batch: &mut Batch,
+    bank: &mut Bank,
+    tabulation: &Tabulation,
+    bytes: &'a [u8],
+    packet: Result<Packet<'a>, Reject>,
+) -> Option<Ipv4<'a>> {
     match packet {
         Ok(Packet::V4(ip)) => return Some(ip),
         Ok(packet @ Packet::V6(_)) => {
@@ -239,6 +271,27 @@ fn record_found<'a, const INNER: bool>(
         }
     }
     None
+}
+
+/// Parses and counts a frame that is not plain IPv4 if the filter admits it; `None` if it does not.
+/// Returns the packet if it is IPv4, like [`record_other`].
+#[inline(never)]
+fn record_admitted<'a, const INNER: bool>(
+    batch: &mut Batch,
+    bank: &mut Bank,
+    tabulation: &Tabulation,
+    filter: Option<&Filter>,
+    frame: &PortFrame<'a>,
+) -> Option<Option<Ipv4<'a>>> {
+    let PortFrame { bytes, wire_length, link, .. } = *frame;
+    let outermost = match plain_ipv6(bytes) {
+        Some(ip) if link == Link::Ethernet => Ok(Packet::V6(ip)),
+        _ => network(bytes, link),
+    };
+    let packet = selected::<INNER>(bytes, outermost);
+    filter
+        .admits(link, bytes, &packet, wire_length)
+        .then(|| record_packet(batch, bank, tabulation, bytes, packet))
 }
 
 #[inline(always)]
@@ -282,6 +335,37 @@ impl BatchWriter<'_> {
         self.advance(1);
     }
 
+    /// As [`record`](Self::record), if the filter admits the frame. A frame is parsed once.
+    #[inline(always)]
+    pub fn record_matching<const KEYED: bool, const INNER: bool>(
+        &mut self,
+        filter: Option<&Filter>,
+        key: KeyKind,
+        frame: &PortFrame<'_>,
+    ) {
+        let PortFrame { bytes, wire_length, link, .. } = *frame;
+        let tabulation = self.context.tabulation;
+        let (batch, bank) = (&mut *self.batch, &mut *self.active.bank);
+        let plain = if link == Link::Ethernet { plain_ipv4(bytes) } else { None };
+        let admitted = match plain {
+            Some(ip) if !(INNER && tunnel::may_be(bytes, &Packet::V4(ip))) => filter
+                .admits(Link::Ethernet, bytes, &Ok(Packet::V4(ip)), wire_length)
+                .then_some(Some(ip)),
+            _ => record_admitted::<INNER>(batch, bank, tabulation, filter, frame),
+        };
+        let Some(found) = admitted else {
+            self.unmatched += 1;
+            self.unmatched_bytes += u64::from(wire_length);
+            return;
+        };
+        self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
+        let Some(ip) = found else { return };
+        let packet = Packet::V4(ip);
+        let transport = key.transport(bytes, &packet);
+        self.batch.ipv4.put(self.waiting, key, KEYED, tabulation, &packet, transport);
+        self.advance(1);
+    }
+
     /// Counts keys of IPv4 packets without frames or bytes. Each key has the words of
     /// [`KeyKind::lay_out`], whose first byte is the lowest.
     ///
@@ -315,6 +399,7 @@ impl BatchWriter<'_> {
     pub fn finish(self) {
         let counters = &mut self.active.bank.counters;
         counters.bytes = counters.bytes.wrapping_add(self.bytes);
+        counters.leave_out(self.unmatched, self.unmatched_bytes);
         if self.waiting > 0 {
             self.batch.flush(self.waiting, self.active.bank, self.context.tabulation);
         }

@@ -3,9 +3,7 @@
 //! The controller writes the filter of a bank before it requests the switch to it; a worker reads
 //! it when it switches. The lock is taken only at a switch.
 
-use super::port_frame::PortFrame;
-use flowgauge_core::filter::Filter;
-use flowgauge_core::{BANKS, Counters, parse};
+use flowgauge_core::{BANKS, Filter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Filters by bank, which all workers share.
@@ -25,38 +23,5 @@ impl BankFilters {
     /// Returns the filter of a bank.
     pub(super) fn of(&self, bank: usize) -> Option<Arc<Filter>> {
         self.filters()[bank % BANKS].clone()
-    }
-}
-
-/// Filter at work on a batch of frames, with the frames that it left out.
-pub(super) struct FrameFilter<'a> {
-    filter: Option<&'a Filter>,
-    headers: parse::Settings,
-    unmatched: u64,
-    unmatched_bytes: u64,
-}
-
-impl<'a> FrameFilter<'a> {
-    pub(super) fn new(filter: Option<&'a Filter>, headers: parse::Settings) -> Self {
-        FrameFilter { filter, headers, unmatched: 0, unmatched_bytes: 0 }
-    }
-
-    /// Returns whether a frame is counted. Others are only added up here.
-    #[inline(always)]
-    pub(super) fn admits(&mut self, frame: &PortFrame<'_>) -> bool {
-        let PortFrame { bytes, wire_length, link, .. } = *frame;
-        let Some(filter) = self.filter else { return true };
-        let is_match = filter.matches(self.headers, link, bytes, wire_length);
-        if !is_match {
-            self.unmatched += 1;
-            self.unmatched_bytes += u64::from(wire_length);
-        }
-        is_match
-    }
-
-    /// Adds the frames that were left out to a bank.
-    #[inline(always)]
-    pub(super) fn finish(self, counters: &mut Counters) {
-        counters.leave_out(self.unmatched, self.unmatched_bytes);
     }
 }

@@ -7,6 +7,7 @@
 use super::delay_samples::DelaySampleSender;
 use super::port_frame::PortFrame;
 use flowgauge_core::delay::sample::{CAPACITY, PER_PACKET};
+use flowgauge_core::filter::PacketFilter;
 use flowgauge_core::{Active, Arrival, Context, CountFrames, Link, Observation};
 
 /// Packets per pass: 4 KiB of observations.
@@ -35,24 +36,28 @@ impl PacketBuffers {
         PacketBuffers { delay_samples, ..Self::default() }
     }
 
-    /// Counts a frame that arrived at `timestamp` like [`CountFrames::record`], at once or at the next
-    /// [`flush`](Self::flush). `KEYED` as in [`CountFrames::observe`].
+    /// Counts a frame that arrived at `timestamp` like [`CountFrames::record`], at once or at the
+    /// next [`flush`](Self::flush), if the filter admits it. Returns whether it was counted.
+    /// `KEYED` as in [`CountFrames::observe`].
     #[inline(always)]
     pub fn record<const KEYED: bool>(
         &mut self,
         active: &mut Active<'_>,
         context: &Context<'_>,
+        filter: impl PacketFilter,
         frame: &PortFrame<'_>,
         timestamp: u64,
-    ) {
+    ) -> bool {
         // Nearly all frames are Ethernet: with a constant link layer the compiler removes all
         // others from the hot code.
-        let Some(observation) = self.observations.get_mut(self.length) else { return };
+        let Some(observation) = self.observations.get_mut(self.length) else {
+            return false;
+        };
         observation.arrive(Arrival::new(frame.wire_length, timestamp));
         let is_counted = if frame.link == Link::Ethernet {
-            active.observe::<KEYED, _, _>(context, Link::Ethernet, frame.bytes, observation)
+            active.observe::<KEYED, _, _>(context, filter, Link::Ethernet, frame.bytes, observation)
         } else {
-            observe_unlikely::<KEYED>(active, context, frame, observation)
+            observe_unlikely::<KEYED>(active, context, filter, frame, observation)
         };
         if is_counted {
             self.length += 1;
@@ -60,6 +65,7 @@ impl PacketBuffers {
                 self.flush(active, context);
             }
         }
+        is_counted
     }
 
     /// Adds all buffered packets to the bank.
@@ -78,10 +84,11 @@ impl PacketBuffers {
 fn observe_unlikely<const KEYED: bool>(
     active: &mut Active<'_>,
     context: &Context<'_>,
+    filter: impl PacketFilter,
     frame: &PortFrame<'_>,
     observation: &mut Observation,
 ) -> bool {
-    active.observe::<KEYED, _, _>(context, frame.link, frame.bytes, observation)
+    active.observe::<KEYED, _, _>(context, filter, frame.link, frame.bytes, observation)
 }
 
 #[cfg(test)]
@@ -90,6 +97,7 @@ mod tests {
     use crate::poll::batch::tests::packet;
     use flowgauge_core::Zeroed;
     use flowgauge_core::cardinality::Mode;
+    use flowgauge_core::filter::EveryPacket;
     use flowgauge_core::heavy::{self, Algorithm};
     use flowgauge_core::sketch::{self, SketchKind};
     use flowgauge_core::{
@@ -153,14 +161,15 @@ mod tests {
                         Arrival::new(wire_length, timestamp),
                     );
                     let frame = PortFrame { bytes, wire_length, timestamp, link: *link };
+                    let active = &mut active;
                     match settings.hash {
                         HashMode::Keyed => {
-                            passes.record::<true>(&mut active, &context, &frame, timestamp)
+                            passes.record::<true>(active, &context, EveryPacket, &frame, timestamp)
                         }
                         HashMode::Crc32 | HashMode::Tabulated => {
-                            passes.record::<false>(&mut active, &context, &frame, timestamp)
+                            passes.record::<false>(active, &context, EveryPacket, &frame, timestamp)
                         }
-                    }
+                    };
                 }
                 passes.flush(&mut active, &context);
                 assert!(one_by_one == in_passes, "{settings:?}, after a batch of {length}");

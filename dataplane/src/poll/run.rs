@@ -4,12 +4,12 @@
 //! count it; without packets, poll again or wait, as the [mode](PollMode) says.
 
 use super::PollMode;
-use super::filter::FrameFilter;
 use super::gate::{Pace, WorkerBarrier};
 use super::meter::ActivityTimer;
 use super::port::{Port, PortFrame, Received};
 use super::truth::{ExactFlows, PacketKey};
 use super::worker::Worker;
+use flowgauge_core::filter::EveryPacket;
 use flowgauge_core::parse::{counted, transport};
 use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Observation, RequiredFields};
 use std::sync::Arc;
@@ -128,19 +128,18 @@ impl Worker {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
-        let mut frame_filter = FrameFilter::new(self.filter.as_deref(), settings.headers);
+        let filter = self.filter.as_deref();
         let mut batch_writer = batch.fill(self.writer.active(), &context);
         let received = port.receive(&mut |frame: PortFrame<'_>| {
-            if FILTERED && !frame_filter.admits(&frame) {
-                return;
-            }
             // Inside the closure, so that the key is a constant.
-            batch_writer.record::<KEYED, INNER>(const { KeyKind::ALL[KEY] }, &frame);
+            let key = const { KeyKind::ALL[KEY] };
+            if FILTERED {
+                batch_writer.record_matching::<KEYED, INNER>(filter, key, &frame);
+            } else {
+                batch_writer.record::<KEYED, INNER>(key, &frame);
+            }
         });
         batch_writer.finish();
-        if FILTERED {
-            frame_filter.finish(&mut self.writer.active().bank.counters);
-        }
         received
     }
 
@@ -158,14 +157,16 @@ impl Worker {
         let bank_index = self.writer.bank();
         let mut active = self.writer.active();
         let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);
-        let mut frame_filter = FrameFilter::new(self.filter.as_deref(), settings.headers);
+        let filter = self.filter.as_deref();
         let received = port.receive(&mut |frame: PortFrame<'_>| {
-            if FILTERED && !frame_filter.admits(&frame) {
-                return;
-            }
             let timestamp = if looks_at_clock { unix_time() } else { frame.timestamp };
-            passes.record::<KEYED>(&mut active, &context, &frame, timestamp);
-            if let Some(truth) = truth
+            let is_counted = if FILTERED {
+                passes.record::<KEYED>(&mut active, &context, filter, &frame, timestamp)
+            } else {
+                passes.record::<KEYED>(&mut active, &context, EveryPacket, &frame, timestamp)
+            };
+            if is_counted
+                && let Some(truth) = truth
                 && let Ok(packet) = counted(frame.bytes, frame.link, &settings.headers)
             {
                 let transport = transport(frame.bytes, &packet);
@@ -187,9 +188,6 @@ impl Worker {
             }
         });
         passes.flush(&mut active, &context);
-        if FILTERED {
-            frame_filter.finish(&mut active.bank.counters);
-        }
         flush(bank_index, truth, keys, seen);
         received
     }

@@ -55,17 +55,9 @@ pub const HAS_PORTS: u32 = 1;
 /// Offset of the flags in a TCP header.
 const FLAGS: usize = 13;
 
-/// Returns the word of a frame. Without `is_used` it is zero.
+/// Returns the word of a frame.
 #[inline(always)]
-pub(super) fn frame<F: Frame + ?Sized>(
-    frame: &F,
-    link: Link,
-    wire_length: u32,
-    is_used: bool,
-) -> u32 {
-    if !is_used {
-        return 0;
-    }
+pub(super) fn frame<F: Frame + ?Sized>(frame: &F, link: Link, wire_length: u32) -> u32 {
     tag(frame, link) | wire_length.min(LENGTH_MASK)
 }
 

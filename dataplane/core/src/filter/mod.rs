@@ -2,10 +2,14 @@
 //!
 //! The controller translates an expression (`--match`) into rules over the header fields that the
 //! parser finds: the same header that defines a flow, behind VLAN tags and other encapsulations,
-//! and with [`parse::Settings::INNER`] the innermost one. [`Filter::matches`] lays the fields out
-//! as words ([`fields`]) and returns the verdict of the first rule that they match, or that of the
-//! list if there is none. Each rule is an entry of a ternary table, so that a switch can have the
-//! same lists in TCAM.
+//! and with [`parse::Settings::INNER`] the innermost one. [`fields`] lays the fields out as words.
+//! The first rule that a packet meets decides; the list has a verdict on packets that meet none.
+//! Each rule is an entry of a ternary table, so that a switch can have the same lists in TCAM.
+//!
+//! Workers do not go through the rules one by one. [`MatchRules::write`] finds, for
+//! each byte of the words and each value of it, the set of the rules that the value satisfies. The
+//! intersection of the sets of a packet's bytes has the rules that the packet meets ([`RuleSet`]):
+//! a packet costs one load for each byte that any rule compares, however many rules there are.
 //!
 //! There is a list for IPv4, one for IPv6, and one for frames that have neither. A frame whose
 //! network header is truncated or damaged has no fields to match: the list for it says whether the
@@ -17,6 +21,7 @@ use crate::frame::Frame;
 use crate::link::Link;
 use crate::packet::{Packet, Reject};
 use crate::parse;
+use core::ops::BitAnd;
 use fields::{COMMON_WORDS, IPV4_WORDS, IPV6_WORDS};
 use zerocopy::FromZeros;
 
@@ -35,16 +40,50 @@ pub struct MatchRule<const WORDS: usize> {
     pub verdict: u32,
 }
 
+/// Set of rules of a list: a bit each, the first rule in the lowest one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros)]
+#[repr(C)]
+struct RuleSet {
+    low: u64,
+    high: u64,
+}
+
+impl RuleSet {
+    /// Adds a rule.
+    fn insert(&mut self, rule: usize) {
+        let bit = 1 << (rule % 64);
+        if rule < 64 { self.low |= bit } else { self.high |= bit }
+    }
+}
+
+impl BitAnd for RuleSet {
+    type Output = RuleSet;
+
+    #[inline(always)]
+    fn bitand(self, other: RuleSet) -> RuleSet {
+        RuleSet { low: self.low & other.low, high: self.high & other.high }
+    }
+}
+
+/// Bytes of a word, and values of a byte.
+const WORD_BYTES: usize = size_of::<u32>();
+const BYTE_VALUES: usize = 1 << u8::BITS;
+
 /// Ordered rules: the first one that a packet meets decides.
 #[derive(Clone, Debug, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct MatchRules<const WORDS: usize> {
-    rules: [MatchRule<WORDS>; MAX_RULES],
-    length: u32,
+    /// Rules that each value of each byte of the words satisfies; the lowest byte of a word first.
+    satisfied: [[[RuleSet; BYTE_VALUES]; WORD_BYTES]; WORDS],
+    /// All rules, and those by which a packet matches.
+    all: RuleSet,
+    positive: RuleSet,
     /// Verdict on packets that meet no rule.
     otherwise: u32,
+    length: u32,
     /// Union of all masks: fields outside it need not be read.
     used: [u32; WORDS],
+    rules: [MatchRule<WORDS>; MAX_RULES],
 }
 
 /// Rules of an expression for each kind of frame.
@@ -62,6 +101,63 @@ pub struct Filter {
     pub unreadable: MatchRules<COMMON_WORDS>,
 }
 
+/// Decides which frames are counted, once they are parsed.
+pub trait PacketFilter: Copy {
+    /// Returns whether a frame is counted. Others are only added up as
+    /// [unmatched](crate::Counters::unmatched).
+    fn admits<F: Frame + ?Sized>(
+        self,
+        link: Link,
+        frame: &F,
+        packet: &Result<Packet<'_>, Reject>,
+        wire_length: u32,
+    ) -> bool;
+}
+
+/// No filter: every frame is counted, without a test.
+#[derive(Clone, Copy, Debug)]
+pub struct EveryPacket;
+
+impl PacketFilter for EveryPacket {
+    #[inline(always)]
+    fn admits<F: Frame + ?Sized>(
+        self,
+        _: Link,
+        _: &F,
+        _: &Result<Packet<'_>, Reject>,
+        _: u32,
+    ) -> bool {
+        true
+    }
+}
+
+impl PacketFilter for &Filter {
+    #[inline(always)]
+    fn admits<F: Frame + ?Sized>(
+        self,
+        link: Link,
+        frame: &F,
+        packet: &Result<Packet<'_>, Reject>,
+        wire_length: u32,
+    ) -> bool {
+        self.decide(frame, packet, || fields::frame(frame, link, wire_length))
+    }
+}
+
+/// A filter that may be absent, where the compiler does not know.
+impl<A: PacketFilter> PacketFilter for Option<A> {
+    #[inline(always)]
+    fn admits<F: Frame + ?Sized>(
+        self,
+        link: Link,
+        frame: &F,
+        packet: &Result<Packet<'_>, Reject>,
+        wire_length: u32,
+    ) -> bool {
+        self.is_none_or(|filter| filter.admits(link, frame, packet, wire_length))
+    }
+}
+
 impl<const WORDS: usize> MatchRules<WORDS> {
     /// Writes rules, and the verdict on packets that meet none of them. `None` if there are more
     /// than [`MAX_RULES`].
@@ -71,8 +167,22 @@ impl<const WORDS: usize> MatchRules<WORDS> {
         self.length = rules.len() as u32;
         self.otherwise = otherwise.into();
         self.used = [0; WORDS];
-        for rule in rules {
+        (self.all, self.positive) = (RuleSet { low: 0, high: 0 }, RuleSet { low: 0, high: 0 });
+        self.satisfied.as_flattened_mut().as_flattened_mut().fill(self.all);
+        for (number, rule) in rules.iter().enumerate() {
+            self.all.insert(number);
+            if rule.verdict != 0 {
+                self.positive.insert(number);
+            }
             self.used.iter_mut().zip(rule.mask).for_each(|(used, mask)| *used |= mask);
+            let bytes =
+                rule.value.iter().zip(&rule.mask).flat_map(|(value, mask)| {
+                    value.to_le_bytes().into_iter().zip(mask.to_le_bytes())
+                });
+            for (sets, (value, mask)) in self.satisfied.as_flattened_mut().iter_mut().zip(bytes) {
+                let satisfies = |(found, _): &(u8, &mut RuleSet)| (found ^ value) & mask == 0;
+                (0..=u8::MAX).zip(sets).filter(satisfies).for_each(|(_, set)| set.insert(number));
+            }
         }
         Some(())
     }
@@ -89,32 +199,84 @@ impl<const WORDS: usize> MatchRules<WORDS> {
         self.otherwise != 0
     }
 
-    /// Returns whether any rule looks at a word.
-    #[inline(always)]
-    fn uses<const WORD: usize>(&self) -> bool {
-        self.used.get(WORD).is_some_and(|used| *used != 0)
-    }
-
     /// Returns the verdict on a packet with these fields.
     #[inline(always)]
     #[must_use]
     pub fn decide(&self, fields: &[u32; WORDS]) -> bool {
-        for rule in self.rules() {
-            let mut difference = 0;
-            for ((field, value), mask) in fields.iter().zip(&rule.value).zip(&rule.mask) {
-                difference |= (field ^ value) & mask;
-            }
-            if difference == 0 {
-                return rule.verdict != 0;
+        let mut met = self.all;
+        for (word, field) in fields.iter().enumerate() {
+            met = met & self.satisfied(word, *field);
+        }
+        self.verdict(met)
+    }
+
+    /// Returns whether any rule compares a word.
+    #[inline(always)]
+    fn uses(&self, word: usize) -> bool {
+        self.used.get(word).is_some_and(|used| *used != 0)
+    }
+
+    /// Returns the rules that a word satisfies. Bytes that no rule compares cost a test.
+    #[inline(always)]
+    fn satisfied(&self, word: usize, field: u32) -> RuleSet {
+        let mut met = self.all;
+        let (Some(used), Some(bytes)) = (self.used.get(word), self.satisfied.get(word)) else {
+            return met;
+        };
+        for (byte, sets) in bytes.iter().enumerate() {
+            let shift = byte as u32 * u8::BITS;
+            if used >> shift & 0xff != 0
+                && let Some(set) = sets.get((field >> shift & 0xff) as usize)
+            {
+                met = met & *set;
             }
         }
-        self.otherwise()
+        met
+    }
+
+    /// Returns the verdict of the first of these rules, or that of the list if there is none.
+    #[inline(always)]
+    fn verdict(&self, met: RuleSet) -> bool {
+        let first = |set: u64| set & set.wrapping_neg();
+        if met.low != 0 {
+            first(met.low) & self.positive.low != 0
+        } else if met.high != 0 {
+            first(met.high) & self.positive.high != 0
+        } else {
+            self.otherwise()
+        }
+    }
+
+    /// Returns the verdict on a packet. Fields that no rule compares are not read.
+    #[inline(always)]
+    fn decide_packet<F: Frame + ?Sized>(
+        &self,
+        frame: &F,
+        packet: &Packet<'_>,
+        common: impl FnOnce() -> u32,
+        addresses: impl IntoIterator<Item = [u8; 4]>,
+    ) -> bool {
+        let mut met = self.all;
+        if self.uses(fields::FRAME) {
+            met = met & self.satisfied(fields::FRAME, common());
+        }
+        if self.uses(fields::PROTOCOL) || self.uses(fields::PORTS) {
+            let [protocol, ports] = fields::transport(frame, packet);
+            met = met & self.satisfied(fields::PROTOCOL, protocol);
+            met = met & self.satisfied(fields::PORTS, ports);
+        }
+        for (number, address) in addresses.into_iter().enumerate() {
+            let word = fields::ADDRESSES + number;
+            if self.uses(word) {
+                met = met & self.satisfied(word, u32::from_be_bytes(address));
+            }
+        }
+        self.verdict(met)
     }
 }
 
 impl Filter {
-    /// Returns whether a frame matches. Frames that do not are counted as
-    /// [unmatched](crate::Counters::unmatched), and nothing else.
+    /// Returns whether a frame matches, as its packet is found by [`parse::counted`].
     #[inline(always)]
     #[must_use]
     pub fn matches<F: Frame + ?Sized>(
@@ -124,55 +286,27 @@ impl Filter {
         frame: &F,
         wire_length: u32,
     ) -> bool {
-        let packet = match parse::plain(frame, link, headers) {
-            Some(packet) => Ok(packet),
-            None => parse::any(frame, link, headers),
-        };
+        self.admits(link, frame, &parse::counted(frame, link, &headers), wire_length)
+    }
+
+    /// Returns whether a parsed frame matches. `common` returns the word [`fields::FRAME`].
+    #[inline(always)]
+    fn decide<F: Frame + ?Sized>(
+        &self,
+        frame: &F,
+        packet: &Result<Packet<'_>, Reject>,
+        common: impl FnOnce() -> u32,
+    ) -> bool {
         match packet {
             Ok(packet @ Packet::V4(ip)) => {
-                let common =
-                    fields::frame(frame, link, wire_length, self.ipv4.uses::<{ fields::FRAME }>());
-                let [protocol, ports] = self.ipv4.transport(frame, &packet);
-                let [src, dst] = [ip.src(), ip.dst()].map(u32::from_be_bytes);
-                self.ipv4.decide(&[common, protocol, ports, src, dst])
+                self.ipv4.decide_packet(frame, packet, common, [ip.src(), ip.dst()])
             }
             Ok(packet @ Packet::V6(ip)) => {
-                let common =
-                    fields::frame(frame, link, wire_length, self.ipv6.uses::<{ fields::FRAME }>());
-                let [protocol, ports] = self.ipv6.transport(frame, &packet);
-                let [s0, s1, s2, s3] = ip.src().map(u32::from_be_bytes);
-                let [d0, d1, d2, d3] = ip.dst().map(u32::from_be_bytes);
-                self.ipv6.decide(&[common, protocol, ports, s0, s1, s2, s3, d0, d1, d2, d3])
+                let addresses = ip.src().into_iter().chain(ip.dst());
+                self.ipv6.decide_packet(frame, packet, common, addresses)
             }
-            Err(reject) => self.matches_rejected(link, frame, wire_length, reject),
-        }
-    }
-
-    #[cfg_attr(target_arch = "bpf", inline(always))]
-    #[cfg_attr(not(target_arch = "bpf"), inline(never))]
-    fn matches_rejected<F: Frame + ?Sized>(
-        &self,
-        link: Link,
-        frame: &F,
-        wire_length: u32,
-        reject: Reject,
-    ) -> bool {
-        let common = fields::frame(frame, link, wire_length, true);
-        match reject {
-            Reject::NonIp(_) => self.non_ip.decide(&[common]),
-            Reject::Truncated | Reject::BadHeader => self.unreadable.decide(&[common]),
-        }
-    }
-}
-
-impl<const WORDS: usize> MatchRules<WORDS> {
-    /// Returns the words of the transport header; zeros if no rule uses them.
-    #[inline(always)]
-    fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &Packet<'_>) -> [u32; 2] {
-        if self.uses::<{ fields::PROTOCOL }>() || self.uses::<{ fields::PORTS }>() {
-            fields::transport(frame, packet)
-        } else {
-            [0; 2]
+            Err(Reject::NonIp(_)) => self.non_ip.decide(&[common()]),
+            Err(Reject::Truncated | Reject::BadHeader) => self.unreadable.decide(&[common()]),
         }
     }
 }
