@@ -123,6 +123,11 @@ def difference(ours, theirs, path=""):
     return f"{path} is {str(ours)[:60]}, of a replay {str(theirs)[:60]}"
 
 
+def unmatched(record):
+    """Packets that --match left out."""
+    return record.get("unmatched", {}).get("packets", 0)
+
+
 class Judge:
     def __init__(self, cache):
         self.cache = cache
@@ -160,7 +165,7 @@ class Judge:
                 # Documented: a run killed between printing a window and noting it publishes it again.
                 if windows.setdefault(window["window"], window)["packets"] != window["packets"]:
                     yield f"window {window['window']} came twice, with different numbers"
-        counted = sum(window["packets"] for window in windows.values())
+        counted = sum(window["packets"] + unmatched(window) for window in windows.values())
         meta["counted"] = counted
         if counted != sent:
             yield f"counted {counted} of {sent} packets"
@@ -179,7 +184,7 @@ class Judge:
         ledger = records(text, "window")[-1].get("ledger")
         if ledger is None:
             yield "the last window has no ledger"
-        elif ledger["unaccounted"] != 0 or ledger["received"] != ledger["counted"] + ledger["lost"]:
+        elif ledger["unaccounted"] != 0 or ledger["received"] != ledger["counted"] + ledger.get("unmatched", 0) + ledger["lost"]:
             yield f"the ledger does not balance: {ledger}"
 
     def wrong_hook(self, name, hook, version):

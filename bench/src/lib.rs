@@ -22,6 +22,7 @@
 
 mod error;
 pub mod figure;
+mod filters;
 pub mod findings;
 pub mod fridge;
 #[cfg(target_os = "linux")]

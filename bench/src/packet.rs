@@ -3,6 +3,7 @@
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
+use crate::filters;
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::ports;
@@ -138,6 +139,13 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
     // Settings are written out so that the compiler specializes the code for each, as for workers.
     add(Src, Crc32, counting(frames, || settings(Mode::Windowed, Src, Crc32)));
     add(Src, Tabulated, counting(frames, || settings(Mode::Windowed, Src, Tabulated)));
+    for (rules, _) in filters::RULES {
+        let name = format!("src, tabulated, {}", filters::name(rules));
+        stages.push((name, matching(frames, rules)));
+    }
+    let mut add = |key: KeyKind, hash: HashMode, contestant| {
+        stages.push((format!("{}, {}", key.name(), hash.name()), contestant))
+    };
     add(Dst, Crc32, counting(frames, || settings(Mode::Windowed, Dst, Crc32)));
     add(Dst, Tabulated, counting(frames, || settings(Mode::Windowed, Dst, Tabulated)));
     add(SrcDst, Crc32, counting(frames, || settings(Mode::Windowed, SrcDst, Crc32)));
@@ -296,6 +304,28 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
     })
 }
 
+/// As [`counting`] distinct sources, tabulated, of the packets that pass a filter.
+fn matching(frames: &Frames, rules: usize) -> Contestant<'_> {
+    let tabulation = Tabulation::from_seed(1);
+    let (mut state, shared) = (State::boxed(), Shared::boxed());
+    let filter = filters::of_rules(rules);
+    let settings = || settings(Mode::Windowed, KeyKind::Src, HashMode::Tabulated);
+    let mut batch = Batch::new(&settings(), &tabulation, Instructions::in_use());
+    frames.contestant(move |frames| {
+        let Some(batch) = &mut batch else { return };
+        for received in frames.batches() {
+            let context = context(settings(), &tabulation);
+            let mut filling = batch.fill(state.active(&shared, 0), &context);
+            for bytes in received {
+                let key = settings().cardinality.key;
+                filling.record_matching::<false, false>(Some(&filter), key, &frame(bytes));
+            }
+            filling.finish();
+        }
+        black_box(&state);
+    })
+}
+
 #[inline(always)]
 fn context(settings: Settings, tabulation: &Tabulation) -> Context<'_> {
     Context::new(settings, tabulation, Sharing::Alone)
@@ -387,6 +417,10 @@ pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
                 compare("src, crc32", TOUCH, limits.touched);
                 compare("src, tabulated", "src, crc32", 1.5);
                 compare("src, keyed", "src, tabulated", 1.3);
+                for (rules, most) in filters::RULES {
+                    let name = format!("src, tabulated, {}", filters::name(rules));
+                    compare(&name, "src, tabulated", most);
+                }
             }
             _ => {}
         }

@@ -3,6 +3,7 @@
 
 use crate::error::ReproduceError;
 use crate::figure::Limit;
+use crate::filters;
 use crate::findings::{Grid, PeerFindings, Row};
 use crate::live::{CpuPair, Failure, counted, missing, on_af_xdp, received};
 use crate::scale::{CaptureFile, count_all};
@@ -24,13 +25,17 @@ enum Work {
     /// The port delivers the packets, and they are discarded.
     Port,
     Count(HashMode),
+    /// Distinct sources, tabulated, of packets that pass a filter of so many rules.
+    Match(usize),
 }
 
-const WORK: [(&str, Work); 4] = [
+const WORK: [(&str, Work); 6] = [
     ("plain read", Work::Read),
     ("port alone", Work::Port),
     ("src, crc32", Work::Count(HashMode::Crc32)),
     ("src, tabulated", Work::Count(HashMode::Tabulated)),
+    ("one rule", Work::Match(1)),
+    ("64 rules", Work::Match(64)),
 ];
 
 /// Source of packets that end.
@@ -66,15 +71,22 @@ pub(crate) fn measure(quick: bool) -> Result<PeerFindings, ReproduceError> {
         Instructions::Avx2 => 2.5,
         Instructions::Avx512 => 2.0,
     };
-    let [(_, [read, _, of_hashes @ ..]), _] = &ended;
-    let figures = WORK.iter().skip(2).zip(of_hashes).filter_map(|((name, _), counted)| {
+    let [(_, [read, _, crc32, tabulated, matched @ ..]), _] = &ended;
+    let of_hashes = WORK.iter().skip(2).zip([crc32, tabulated]);
+    let figures = of_hashes.filter_map(|((name, _), counted)| {
         Some(counted.as_ref()?.figure(
             format!("replay of {name} / plain read"),
             (*read)?,
             Some(Limit::AtMost(most)),
         ))
     });
-    let figures = figures.collect();
+    let of_filters =
+        filters::RULES.into_iter().zip(matched).filter_map(|((rules, most), found)| {
+            let name =
+                format!("replay of src, tabulated, {} / without a filter", filters::name(rules));
+            Some(found.as_ref()?.figure(name, (*tabulated)?, Some(Limit::AtMost(most))))
+        });
+    let figures = figures.chain(of_filters).collect();
     let grid = Grid {
         title: "What a user gets: whole runs with one worker".to_owned(),
         unit: "ns/packet",
@@ -104,14 +116,23 @@ fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], Reproduc
             (Origin::Capture, Work::Read) => Some(capture.read(1)?),
             (Origin::Capture, Work::Port) => Some(receive_all(pcap(path, 1, Pace::Open)?)),
             (Origin::Capture, Work::Count(hash)) => {
-                Some(count_all(pcap(path, 1, Pace::Trace)?, hash)?)
+                Some(count_all(pcap(path, 1, Pace::Trace)?, hash, None)?)
+            }
+            (Origin::Capture, Work::Match(rules)) => {
+                let filter = Some(filters::of_rules(rules));
+                Some(count_all(pcap(path, 1, Pace::Trace)?, HashMode::Tabulated, filter)?)
             }
             (Origin::Generated, Work::Read) => None,
             (Origin::Generated, Work::Port) => {
                 Some(receive_all(memory(generated.clone(), 1, Pace::Open)))
             }
             (Origin::Generated, Work::Count(hash)) => {
-                Some(count_all(memory(generated.clone(), 1, Pace::Open), hash)?)
+                Some(count_all(memory(generated.clone(), 1, Pace::Open), hash, None)?)
+            }
+            (Origin::Generated, Work::Match(rules)) => {
+                let (port, filter) =
+                    (memory(generated.clone(), 1, Pace::Open), filters::of_rules(rules));
+                Some(count_all(port, HashMode::Tabulated, Some(filter))?)
             }
         })
     };
@@ -185,7 +206,8 @@ fn take_turns(
 ) -> Result<Cells, Failure> {
     let mut cells = Cells::default();
     for round in 0..if quick { 2 } else { 6 } {
-        for ((_, work), best) in WORK.iter().zip(&mut cells).skip(1) {
+        // A filter costs the same on every port.
+        for ((_, work), best) in WORK.iter().zip(&mut cells).skip(1).take(3) {
             best.get_or_insert(Best::NONE).add(round, turn(*work)?);
         }
     }
@@ -197,7 +219,7 @@ fn cost<P: Port>(ports: Ports<P>, work: Work, cpus: CpuPair, quick: bool) -> Res
     let time = Duration::from_millis(if quick { 200 } else { 500 });
     let mut settings = Settings::default();
     match work {
-        Work::Read | Work::Port => return Ok(received(ports, cpus, time)),
+        Work::Read | Work::Port | Work::Match(_) => return Ok(received(ports, cpus, time)),
         Work::Count(hash) => settings.hash = hash,
     }
     counted(ports, settings, cpus, time)

@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode, Precision};
 use flowgauge_core::{
-    Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed,
+    Context, Filter, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed,
 };
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::port::{Port, PortFrame, Ports, pcap};
@@ -20,6 +20,7 @@ use std::io::{self, BufWriter};
 use std::os::unix::fs::FileExt;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, process, thread};
@@ -250,17 +251,18 @@ impl Drop for CaptureFile {
     }
 }
 
-/// Counts all packets of some ports, and returns the time it took.
+/// Counts all packets of some ports that pass a filter, and returns the time it took.
 pub(crate) fn count_all<P: Port>(
     ports: Ports<P>,
     hash: HashMode,
+    filter: Option<Arc<Filter>>,
 ) -> Result<Duration, ReproduceError> {
     let mut options = poll::Options::default();
     options.settings.hash = hash;
     let interface = ports.interface.clone();
     let mut poll = Poll::new(ports, options.clone());
     let start = Instant::now();
-    poll.install(&Tables::new(&options.settings, 1))?;
+    poll.install(&Tables::new(&options.settings, 1).with_filter(filter))?;
     let Advance::Ended { .. } = poll.gate().advance(u64::MAX) else {
         return Err(ReproduceError::TrafficFailed { interface });
     };
@@ -308,10 +310,10 @@ fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), Reprod
             for (workers, best) in counts.iter().zip(best) {
                 let time = match together {
                     WorkerTask::Generate(hash) => {
-                        count_all(memory(generated.clone(), *workers, Pace::Trace), *hash)?
+                        count_all(memory(generated.clone(), *workers, Pace::Trace), *hash, None)?
                     }
                     WorkerTask::Replay(hash) => {
-                        count_all(pcap(&capture.0, *workers, Pace::Trace)?, *hash)?
+                        count_all(pcap(&capture.0, *workers, Pace::Trace)?, *hash, None)?
                     }
                     WorkerTask::Read => capture.read(*workers)?,
                 };

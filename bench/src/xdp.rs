@@ -4,6 +4,7 @@
 //! All figures are ratios of two programs that took turns in one run ([`turns`](crate::turns)).
 
 use crate::figure::{Figure, Limit, Unit};
+use crate::filters;
 use crate::findings::Findings;
 use crate::machine::Machine;
 use crate::packet::{DATA, FLAGS, PROTOCOL, TRANSPORT, UDP};
@@ -73,6 +74,8 @@ const LOADS: usize = 5;
 struct Program {
     name: String,
     settings: Settings,
+    /// Number of rules of the filter that packets pass; zero for none.
+    rules: usize,
     /// Limit of its cost.
     limit: Option<Limit>,
     takes: Takes,
@@ -95,7 +98,7 @@ enum Takes {
 
 impl Program {
     fn new(name: impl Into<String>, settings: Settings, limit: Option<Limit>) -> Self {
-        Program { name: name.into(), settings, limit, takes: Takes::Syn }
+        Program { name: name.into(), settings, rules: 0, limit, takes: Takes::Syn }
     }
 
     fn taking(self, takes: Takes) -> Self {
@@ -163,6 +166,11 @@ fn programs() -> Vec<Program> {
             let name = format!("cardinality of {}, {}", key.name(), hash.name());
             programs.push(Program::new(name, settings(Mode::Windowed, key, hash), limit));
         }
+    }
+    for (rules, _) in filters::RULES {
+        let settings = settings(Mode::Windowed, KeyKind::Src, HashMode::Tabulated);
+        let name = format!("cardinality of src, tabulated, {}", filters::name(rules));
+        programs.push(Program { rules, ..Program::new(name, settings, None) });
     }
     programs.push(Program::new(
         "staggered registers of src, tabulated",
@@ -278,9 +286,10 @@ fn tables(settings: &Settings) -> Tables {
 /// # Errors
 /// [`Error::Kernel`] if the kernel rejects the programs.
 fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
-    let prepared = |settings: Settings, task| -> Result<(Xdp, ProgramInjector), Error> {
+    let prepared = |settings: Settings, rules, task| -> Result<(Xdp, ProgramInjector), Error> {
         let mut xdp = Xdp::detached(Direction::Ingress, Options { task, ..Options::new(settings) });
-        xdp.install(&tables(&settings))?;
+        let filter = (rules > 0).then(|| filters::of_rules(rules));
+        xdp.install(&tables(&settings).with_filter(filter))?;
         let injector = xdp.injector();
         Ok((xdp, injector))
     };
@@ -292,11 +301,12 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
     on_one_cpu(|| {
         // Caches depend on where the kernel puts programs and maps: load them several times.
         for load in 0..LOADS {
-            let (_kept, empty) = prepared(Settings::default(), Task::Drop)?;
+            let (_kept, empty) = prepared(Settings::default(), 0, Task::Drop)?;
             let mut silent = Conversation::new(&empty)?;
             let mut counting = Vec::new();
             for (program, frame) in programs.iter().zip(&frames) {
-                let (kept, injector) = prepared(program.settings, Task::CountAndDrop)?;
+                let (kept, injector) =
+                    prepared(program.settings, program.rules, Task::CountAndDrop)?;
                 let packets = match program.takes {
                     Takes::Syn | Takes::Data | Takes::Query => Packets::Same(injector, frame),
                     Takes::Conversations => Packets::Conversations(Conversation::new(&injector)?),
@@ -322,10 +332,22 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
         }
     }
     let idle = least.figure("nothing", least, None);
-    let of = |key: KeyKind, hash: HashMode| {
-        let name = format!("cardinality of {}, {}", key.name(), hash.name());
+    let named = |name: &str| {
         programs.iter().zip(&best).find(|(program, _)| program.name == name).map(|(_, best)| *best)
     };
+    let of = |key: KeyKind, hash: HashMode| {
+        named(&format!("cardinality of {}, {}", key.name(), hash.name()))
+    };
+    let matched: Vec<Figure> = filters::RULES
+        .into_iter()
+        .filter_map(|(rules, most)| {
+            let rules = filters::name(rules);
+            let found = named(&format!("cardinality of src, tabulated, {rules}"))?;
+            let name = format!("src, tabulated, {rules} / without a filter");
+            let without = of(KeyKind::Src, HashMode::Tabulated)?;
+            Some(found.figure(name, without, Some(Limit::AtMost(most))))
+        })
+        .collect();
     let keyed: Vec<Figure> = KeyKind::ALL
         .into_iter()
         .filter_map(|key| {
@@ -341,7 +363,7 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
         .into_iter()
         .zip(best)
         .map(|(program, best)| best.figure(program.name, least, program.limit));
-    Ok([idle].into_iter().chain(figures).chain(keyed).collect())
+    Ok([idle].into_iter().chain(figures).chain(keyed).chain(matched).collect())
 }
 
 /// Measures the rate at which a veth device receives packets that are counted and dropped, compared

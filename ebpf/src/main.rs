@@ -23,14 +23,40 @@ use aya_ebpf::helpers::bpf_xdp_get_buff_len;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use flowgauge_core::filter::EveryPacket;
+use flowgauge_core::filter::{EveryPacket, fields};
 use flowgauge_core::kernel::Core;
 use flowgauge_core::{
-    Arrival, CountFrames, Link, Observation, Packets, RequiredFields, Sharing, SingleFrame,
+    Arrival, CountFrames, Link, Memory as _, Observation, Packets, RequiredFields, Sharing,
+    SingleFrame, parse,
 };
 use frame::PacketBytes;
 use measure::{Hook, Pieces, Tcx, Whole, program};
 use memory::{CpuMemory, Live, config, context, core, packet};
+
+/// Returns whether the bank's filter admits a frame, of which `word` is the word [`fields::FRAME`].
+/// One that it does not admit is counted as unmatched.
+#[inline(always)]
+fn admits<P: Packets>(
+    core: NonNull<Core>,
+    place: &mut CpuMemory,
+    link: Link,
+    frame: &PacketBytes,
+    arrival: &Arrival<Live<P>>,
+    word: u32,
+) -> bool {
+    let found = memory::fields(core);
+    match parse::counted(frame, link, &parse::Settings::DEFAULT) {
+        Ok(packet) => found.write(frame, &packet, word),
+        Err(reject) => found.write_rejected(reject, word),
+    }
+    // There is one for each bank, which the verifier does not know.
+    let Some(filter) = memory::filter(place) else { return false };
+    let is_match = filter.decide_fields(memory::noted_fields(core));
+    if !is_match {
+        place.counters().leave_out(arrival.packets.number().into(), arrival.wire_length.into());
+    }
+    is_match
+}
 
 /// Counts a frame. Without `EVERYTHING`, counts distinct flows only and returns false: with one
 /// word of settings, the rest of the code has registers to spare. Otherwise returns whether there
@@ -38,11 +64,11 @@ use memory::{CpuMemory, Live, config, context, core, packet};
 #[inline(always)]
 fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
     core: NonNull<Core>,
+    mut place: CpuMemory,
     link: Link,
     frame: &PacketBytes,
     arrival: &Arrival<Live<P>>,
 ) -> bool {
-    let mut place = CpuMemory::of(core);
     let context = context(Sharing::Shared);
     if EVERYTHING {
         let packet = packet(core);
@@ -79,16 +105,19 @@ fn arrived<H: Hook<Packets = SingleFrame>, const EVERYTHING: bool, const KEYED: 
     ctx: &XdpContext,
     wire_length: u32,
 ) -> i32 {
-    let frame = PacketBytes::new(ctx.data(), ctx.data_end());
-    if let Some(core) = core()
-        && count::<EVERYTHING, KEYED, SingleFrame>(
-            core,
-            link,
-            &frame,
-            &arrival(wire_length, SingleFrame),
-        )
-    {
-        H::call(ctx.as_ptr(), 0);
+    if let Some(core) = core() {
+        let mut place = CpuMemory::of(core);
+        let arrival = arrival(wire_length, SingleFrame);
+        let frame = PacketBytes::new(ctx.data(), ctx.data_end());
+        if config!(filtered) != 0 {
+            let word = fields::frame(&frame, link, wire_length);
+            if !admits(core, &mut place, link, &frame, &arrival, word) {
+                return H::verdict();
+            }
+        }
+        if count::<EVERYTHING, KEYED, _>(core, place, link, &frame, &arrival) {
+            H::call(ctx.as_ptr(), 0);
+        }
     }
     H::verdict()
 }
@@ -117,7 +146,16 @@ fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_voi
     if let Some(core) = core() {
         let (wire_length, packets) = skb::on_the_wire(link, skb.skb.skb, length);
         let arrival = memory::noted(core, arrival(wire_length, packets));
-        if count::<EVERYTHING, KEYED, _>(core, link, &skb::linear(skb.skb.skb), arrival) {
+        let mut place = CpuMemory::of(core);
+        if config!(filtered) != 0 {
+            let frame = skb::linear(skb.skb.skb);
+            let word = skb::frame_word(&frame, link, skb.skb.skb, length);
+            if !admits(core, &mut place, link, &frame, arrival, word) {
+                return Tcx::verdict();
+            }
+        }
+        let frame = skb::linear(skb.skb.skb);
+        if count::<EVERYTHING, KEYED, _>(core, place, link, &frame, arrival) {
             Tcx::call(ctx, 0);
         }
     }

@@ -7,11 +7,12 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, RingBuf};
 use core::arch::asm;
 use core::ptr::NonNull;
+use flowgauge_core::filter::fields::MatchFields;
 use flowgauge_core::kernel::{Config, Core, MemoryLayout, PACKET_WORDS, SharedBanks};
 use flowgauge_core::unopened::CommonEtherType;
 use flowgauge_core::{
-    Arrival, BANKS, Context, Counters, Listed, MeasurementMemory, Memory, Observation, Packets,
-    RequiredFields, Segments, Settings, Sharing, Tabulation, parse,
+    Arrival, BANKS, Context, Counters, Filter, Listed, MeasurementMemory, Memory, Observation,
+    Packets, RequiredFields, Segments, Settings, Sharing, Tabulation, parse,
 };
 
 const MMAPABLE: u32 = 1 << 10;
@@ -53,6 +54,11 @@ static SHARED: Array<SharedBanks> = Array::with_max_entries(1, MMAPABLE);
 /// Persistent memory that the CPUs and all programs of a run share; user space sets its length.
 #[map]
 static PERSISTENT: Array<u64> = Array::with_max_entries(1, MMAPABLE);
+
+/// Filter of each bank, which user space writes before the bank becomes active; unused without
+/// `--match`.
+#[map]
+static FILTERS: Array<Filter> = Array::with_max_entries(BANKS as u32, MMAPABLE);
 
 /// Ring buffer of delay samples; user space sets its length. Without `--delay-samples` it is
 /// created as an array, and unused.
@@ -108,6 +114,12 @@ impl CpuMemory {
         let start = unsafe { core.cast::<u8>().add(offset) };
         CpuMemory { core, bank, start }
     }
+}
+
+/// Returns the filter of the bank that this memory is in.
+#[inline(always)]
+pub(crate) fn filter(memory: &CpuMemory) -> Option<&'static Filter> {
+    FILTERS.get(memory.bank as u32)
 }
 
 impl Memory for CpuMemory {
@@ -189,6 +201,25 @@ impl<P: Packets> Packets for Live<P> {
     #[inline(always)]
     fn lengths(self, header: u32) -> (u32, u32) {
         self.0.lengths(header)
+    }
+}
+
+/// Returns the place in the CPU's element for the fields by which a filter decides, for the same
+/// reason as [`noted`].
+#[inline(always)]
+pub(crate) fn fields<'a>(core: NonNull<Core>) -> &'a mut MatchFields {
+    // SAFETY: of integers, valid with any bits; no other code uses it, and no two borrows overlap.
+    unsafe { &mut *(&raw mut (*core.as_ptr()).fields) }
+}
+
+/// Returns the fields that are there, as the verifier knows them.
+#[inline(always)]
+pub(crate) fn noted_fields<'a>(core: NonNull<Core>) -> &'a MatchFields {
+    // SAFETY: as above; the register keeps its value.
+    unsafe {
+        let mut place = &raw const (*core.as_ptr()).fields;
+        asm!("{0} = {0}", inout(reg) place, options(nostack, preserves_flags));
+        &*place
     }
 }
 

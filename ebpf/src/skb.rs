@@ -4,6 +4,7 @@ use crate::frame::PacketBytes;
 use crate::memory::config;
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
+use flowgauge_core::filter::fields;
 use flowgauge_core::{Link, Segments, parse};
 
 /// Bytes that are made linear in a non-linear packet: Ethernet with all VLAN tags (30), IPv6 (40),
@@ -36,6 +37,20 @@ pub(crate) fn linear(skb: *mut __sk_buff) -> PacketBytes {
 }
 
 const VLAN_TAG: u32 = 4;
+
+/// Returns the word [`fields::FRAME`] of a packet of this length. Rules compare the length of the
+/// whole packet, before it is segmented or after it was merged, and a VLAN tag that the device
+/// inserts or has removed, which is the outermost one.
+#[inline(always)]
+pub(crate) fn frame_word(frame: &PacketBytes, link: Link, skb: *mut __sk_buff, length: u32) -> u32 {
+    // SAFETY: as above.
+    let (tagged, tag) = unsafe { ((*skb).vlan_present, (*skb).vlan_tci) };
+    if tagged == 0 {
+        fields::frame(frame, link, length)
+    } else {
+        fields::tagged(tag) | (length + VLAN_TAG).min(fields::LENGTH_MASK)
+    }
+}
 
 /// Returns the wire bytes and wire packets of a packet of this length.
 #[inline(always)]

@@ -42,8 +42,8 @@ pub(crate) struct RunConfig {
 }
 
 impl RunConfig {
-    /// Returns this configuration with the intervals, the estimation and, where workers count, the
-    /// filter of `other`: only these can change between two windows without losing a packet.
+    /// Returns this configuration with the intervals, the estimation and, if it can change, the filter
+    /// of `other`: only these can change between two windows without losing a packet.
     pub(crate) fn changed_to(&self, other: &RunConfig) -> RunConfig {
         let plan = Plan {
             intervals: other.plan.intervals,
@@ -54,10 +54,15 @@ impl RunConfig {
         RunConfig { plan, ..self.clone() }
     }
 
-    /// Returns whether the filter can change: worker threads change it when a window ends.
+    /// Returns whether the filter can change when a window ends. In the kernel, the programs of a run
+    /// that begins without a filter have none.
     fn changes_filter(&self) -> bool {
-        self.source.traffic().counter == CountingPart::Workers
-            && self.settings.cardinality.mode != Mode::Staggered
+        let can_change = match self.source.traffic().counter {
+            CountingPart::Workers => true,
+            CountingPart::Kernel => self.plan.filter.is_some(),
+            CountingPart::Switch => false,
+        };
+        can_change && self.settings.cardinality.mode != Mode::Staggered
     }
 }
 

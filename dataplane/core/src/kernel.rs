@@ -19,6 +19,7 @@ mod host;
 
 use crate::arrival::Segments;
 use crate::counters::Counters;
+use crate::filter::fields::MatchFields;
 use crate::list::{MEASUREMENTS, Settings, SharedBank};
 use crate::needs::RequiredFields;
 use crate::observation::Observation;
@@ -48,6 +49,8 @@ pub struct Config {
     pub leaves: u32,
     /// Number of the interface in the run.
     pub interface: u32,
+    /// Non-zero if only packets that the bank's filter admits are counted.
+    pub filtered: u32,
     /// Fills up to a multiple of eight bytes, so that there is no padding.
     pub reserved: [u32; RESERVED],
 }
@@ -55,12 +58,12 @@ pub struct Config {
 /// Words that make [`Config`] a multiple of eight bytes.
 const RESERVED: usize = {
     let words = (size_of::<Settings>() + size_of::<MemoryLayout>()) / size_of::<u32>();
-    (words + 4) & 1
+    (words + 5) & 1
 };
 
 const _: () = {
     let words = size_of::<Settings>() + size_of::<MemoryLayout>();
-    let rest = 2_usize * size_of::<u64>() + ((RESERVED + 4) * size_of::<u32>());
+    let rest = 2_usize * size_of::<u64>() + ((RESERVED + 5) * size_of::<u32>());
     assert!(size_of::<Config>() == (words + rest), "no padding");
 };
 
@@ -75,6 +78,7 @@ impl Config {
         layout: MemoryLayout::NONE,
         leaves: 0,
         interface: 0,
+        filtered: 0,
         reserved: [0; RESERVED],
     };
 }
@@ -90,6 +94,8 @@ pub struct Core {
     pub bank: u32,
     /// Explicit, so that there is no padding.
     pub reserved: u32,
+    /// MatchFields by which the filter decides; used by programs only.
+    pub fields: MatchFields,
     /// Arrival of the packet; used by programs only.
     pub arrival: [u64; 4],
     /// Observation of the packet; used by programs only.

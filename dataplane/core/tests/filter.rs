@@ -102,6 +102,21 @@ fn sets_of_rules_give_the_verdicts_of_rules_one_by_one() {
 }
 
 #[test]
+fn fingerprints_differ_where_rules_do() {
+    let of = |word, mask, value| filter(word, mask, value).fingerprint();
+    let one = of(PORTS, 0xffff, 53);
+    assert_eq!(one, of(PORTS, 0xffff, 53));
+    let others = [of(PORTS, 0xffff, 54), of(PORTS, 0xff, 53), of(PROTOCOL, 0xffff, 53)];
+    assert!(others.iter().all(|other| *other != one));
+    let mut all = Filter::boxed();
+    assert!(!matches(&all, &ipv4(6, 0, &[0; 20])));
+    let none = all.fingerprint();
+    all.admit_all();
+    assert_ne!(all.fingerprint(), none);
+    assert!(matches(&all, &ipv4(6, 0, &[0; 20])) && matches(&all, &[]));
+}
+
+#[test]
 fn fields_are_where_the_layout_says() {
     let segment = [0x01, 0xbb, 0x30, 0x39, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x12, 0, 0, 0, 0, 0, 0];
     let frame = ipv4(6, 0, &segment);

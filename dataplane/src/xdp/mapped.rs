@@ -9,13 +9,14 @@ use aya::maps::MapData;
 use flowgauge_core::delay::{Delay, Shares};
 use flowgauge_core::kernel::{Core, Head, MemoryLayout, SharedBanks};
 use flowgauge_core::{
-    BANKS, Bank, Counters, Listed, PersistentBank, Settings, SharedBank, SharedPersistentBank,
-    WindowTotals, Zeroed,
+    BANKS, Bank, Counters, Filter, Listed, PersistentBank, Settings, SharedBank,
+    SharedPersistentBank, WindowTotals, Zeroed,
 };
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const PAGE: usize = 4096;
@@ -91,6 +92,52 @@ impl SharedMemory {
         // SAFETY: a whole element of the mapping, aligned, valid for any bits, and atomic on both
         // sides.
         Some(unsafe { &(*start.cast::<SharedBanks>())[bank % BANKS] })
+    }
+}
+
+/// Filters of the banks, if packets pass one. A program reads that of the bank that it counts in.
+pub(super) struct MappedFilters {
+    mapping: Option<Mapping>,
+    /// Filters written, `None` if that is not known.
+    written: [Option<Option<Arc<Filter>>>; BANKS],
+}
+
+impl MappedFilters {
+    /// Maps the filters.
+    pub(super) fn new(map: &MapData, filtered: bool) -> io::Result<Self> {
+        let mapping =
+            filtered.then(|| Mapping::new(map, BANKS, size_of::<Filter>())).transpose()?;
+        Ok(MappedFilters { mapping, written: [None, None] })
+    }
+
+    /// Returns whether packets pass a filter.
+    pub(super) fn is_applied(&self) -> bool {
+        self.mapping.is_some()
+    }
+
+    /// Sets the filter of a bank that no program counts in; `None` admits all packets.
+    pub(super) fn set(&mut self, bank: usize, filter: Option<&Arc<Filter>>) {
+        let Some(mapping) = &self.mapping else { return };
+        let written = &mut self.written[bank % BANKS];
+        let is_same = match (&*written, filter) {
+            (Some(Some(written)), Some(filter)) => Arc::ptr_eq(written, filter),
+            (Some(None), None) => true,
+            _ => false,
+        };
+        if is_same {
+            return;
+        }
+        let admits_all = || {
+            let mut all = Filter::boxed();
+            all.admit_all();
+            Arc::from(all)
+        };
+        let from = filter.cloned().unwrap_or_else(admits_all);
+        let to = mapping.at(bank % BANKS, 0, size_of::<Filter>()).cast::<Filter>();
+        // SAFETY: a whole element of the mapping, aligned to words as a filter is, which no program
+        // reads now.
+        unsafe { to.copy_from_nonoverlapping(&raw const *from, 1) };
+        *written = Some(filter.cloned());
     }
 }
 

@@ -70,7 +70,7 @@ use common::Common;
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{Link, PersistentBank, Settings};
+use flowgauge_core::{Filter, Link, PersistentBank, Settings};
 use grace::GracePeriod;
 use hook::{AttachedHook, Hook, ProgramState};
 use inject::{Programs, locked};
@@ -90,7 +90,10 @@ pub struct Xdp {
 /// State of a running backend, once tables are installed.
 struct RunningBackend {
     hooks: Vec<Hook>,
+    /// Tables, with the filter of the open window.
     tables: Tables,
+    /// Filter of the next window.
+    next_filter: Option<Arc<Filter>>,
     common: Common,
     grace: GracePeriod,
     /// Banks for the sums over counting points.
@@ -143,7 +146,6 @@ impl Xdp {
         let capabilities = Capabilities {
             atomic_snapshots: false,
             inner: false,
-            filter: false,
             places,
             algorithms,
             delay_samples: true,
@@ -282,6 +284,7 @@ impl Dataplane for Xdp {
         let mut running = RunningBackend {
             hooks,
             tables: tables.clone(),
+            next_filter: tables.filter.clone(),
             common,
             grace,
             sums: BankPool::default(),
@@ -325,8 +328,9 @@ impl Dataplane for Xdp {
             // Problems found by now belong to the window that is closed.
             running.look(&options);
             running.phase = Phase::Flipped;
-            let now = now_ns();
-            running.hooks.iter_mut().try_for_each(|hook| hook.flip(now))?;
+            running.tables.filter.clone_from(&running.next_filter);
+            let (now, filter) = (now_ns(), running.next_filter.as_ref());
+            running.hooks.iter_mut().try_for_each(|hook| hook.flip(now, filter))?;
         }
         running.grace.wait().map_err(|error| Error::Kernel {
             interface,
@@ -360,6 +364,19 @@ impl Dataplane for Xdp {
 
     fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
         self.running("set shares")?.hooks.iter_mut().for_each(|hook| hook.admit(admissions));
+        Ok(())
+    }
+
+    fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
+        let running = self.running("set the filter")?;
+        if filter.is_some() && !running.hooks.iter().all(Hook::is_filtered) {
+            return Err(Error::Unsupported {
+                backend: "xdp",
+                what: "filter packets (--match) in a run that began without a filter".to_owned(),
+                advice: "restart it".to_owned(),
+            });
+        }
+        running.next_filter = filter.cloned();
         Ok(())
     }
 
@@ -456,7 +473,7 @@ impl RunningBackend {
             match hook.note.unpublished {
                 0 => {
                     hook.clear(settings);
-                    hook.flip(now)?;
+                    hook.flip(now, self.next_filter.as_ref())?;
                 }
                 _ => hook.write_active_bank(),
             }

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 /// Version of the pinned data. Changes whenever `kernel`, `Note` or the programs change in a way
 /// that another version would misread.
-pub(super) const VERSION: u32 = 11;
+pub(super) const VERSION: u32 = 12;
 
 /// Settings of a program and progress of its controller. All bit patterns are valid, and there is
 /// no padding.
@@ -44,6 +44,8 @@ pub(super) struct Note {
     pub(super) next_window: u64,
     /// Bit mask of the banks in which packets may be missing.
     pub(super) gaps: u64,
+    /// Fingerprint of each bank's filter; zero for none.
+    pub(super) filters: [u64; 2],
 }
 
 /// Key of 32 bytes; zero for none.
@@ -91,6 +93,8 @@ pub(super) struct CountingIdentity {
     pub(super) boot_ns: u64,
     /// Hook of its program.
     pub(super) attached: super::Mode,
+    /// Fingerprint of the filter; zero for none.
+    pub(super) filter: u64,
 }
 
 impl Note {
@@ -118,6 +122,7 @@ impl Note {
             opened_ns: [now_ns; 2],
             next_window: 0,
             gaps: 0,
+            filters: [identity.filter; 2],
         }
     }
 
@@ -130,11 +135,12 @@ impl Note {
         self.attached = mode as u32;
     }
 
-    /// Makes the other bank active.
-    pub(super) fn flip(&mut self, now_ns: u64) {
+    /// Makes the other bank active, with a filter of this fingerprint.
+    pub(super) fn flip(&mut self, now_ns: u64, filter: u64) {
         self.active ^= 1;
         self.unpublished = 1;
         self.opened_ns[self.active as usize & 1] = now_ns;
+        self.filters[self.active as usize & 1] = filter;
     }
 
     /// Limits all start times to `now_ns` and to their order, as is needed if the clock was set
@@ -168,6 +174,13 @@ impl Note {
         let active = self.active as usize & 1;
         let closed = (self.unpublished != 0).then_some(self.opened_ns[active ^ 1]);
         closed.into_iter().chain([self.opened_ns[active]]).collect()
+    }
+
+    /// Returns the fingerprints of the filters of the windows not yet published.
+    fn open_filters(&self) -> impl Iterator<Item = u64> {
+        let active = self.active as usize & 1;
+        let closed = (self.unpublished != 0).then_some(self.filters[active ^ 1]);
+        closed.into_iter().chain([self.filters[active]])
     }
 
     /// Returns why a controller that would write `wanted` cannot adopt this note, in terms of its
@@ -213,6 +226,10 @@ impl Note {
             return Some(format!(
                 "it counts with another --hash-key (fingerprint {has:016x}, not {wants:016x})"
             ));
+        }
+        let [_, wanted_filter] = wanted.filters;
+        if self.open_filters().any(|filter| filter != wanted_filter) {
+            return Some("it counts packets with another --match".to_owned());
         }
         if has_mode == Mode::Staggered as u8 {
             if self.slot_ns != wanted.slot_ns {
@@ -290,8 +307,15 @@ mod tests {
     fn note(change: impl FnOnce(&mut CountingIdentity)) -> Note {
         let settings = Settings::default();
         let (secret, attached) = (Secret::new(None), crate::xdp::Mode::Native);
-        let mut identity =
-            CountingIdentity { settings, seed: 1, secret, slot_ns: 1000, boot_ns: 5_000, attached };
+        let mut identity = CountingIdentity {
+            settings,
+            seed: 1,
+            secret,
+            slot_ns: 1000,
+            boot_ns: 5_000,
+            attached,
+            filter: 9,
+        };
         change(&mut identity);
         Note::new(&identity, "eth0", 3, 10)
     }
@@ -328,6 +352,8 @@ mod tests {
             "",
             "slots matter to staggered registers only"
         );
+        let other = difference(|identity| identity.filter = 0);
+        assert_eq!(other, "it counts packets with another --match");
         let moved = Note { interface_index: 4, ..kept };
         assert!(kept.difference(&moved).unwrap_or_default().contains("which is gone"));
     }
@@ -335,17 +361,27 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_makes_no_negative_window() {
         let mut kept = note(|_| {});
-        kept.flip(100);
+        kept.flip(100, 9);
         assert!(!kept.rein_in(100), "nothing is wrong");
         assert!(kept.rein_in(50));
         assert_eq!((kept.since_ns, kept.open_windows()), (10, vec![10, 50]));
         assert!(kept.rein_in(5));
         assert_eq!((kept.since_ns, kept.open_windows()), (5, vec![5, 5]));
         // The clock was set back between two rotations.
-        kept.flip(3);
+        kept.flip(3, 9);
         assert!(kept.rein_in(1_000));
         assert_eq!((kept.since_ns, kept.open_windows()), (3, vec![3, 3]));
         assert_eq!(kept.interface(), "eth0");
+    }
+
+    #[test]
+    fn a_window_of_another_filter_is_not_adopted_unless_it_is_published() {
+        let wanted = note(|identity| identity.filter = 5);
+        let mut kept = note(|_| {});
+        kept.flip(20, 5);
+        assert!(kept.difference(&wanted).is_some());
+        kept.unpublished = 0;
+        assert_eq!(kept.difference(&wanted), None);
     }
 
     #[test]
@@ -363,10 +399,10 @@ mod tests {
     fn a_flipped_note_has_two_open_windows() {
         let mut kept = note(|_| {});
         assert_eq!(kept.open_windows(), [10]);
-        kept.flip(20);
+        kept.flip(20, 9);
         assert_eq!((kept.active, kept.open_windows()), (1, vec![10, 20]));
         kept.unpublished = 0;
-        kept.flip(30);
+        kept.flip(30, 9);
         assert_eq!((kept.active, kept.open_windows()), (0, vec![20, 30]));
     }
 }

@@ -15,7 +15,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
 use flowgauge_core::kernel::{Config, SharedBanks};
 use flowgauge_core::list::MEASUREMENTS;
-use flowgauge_core::{HashMode, MeasurementKind, Settings, Tabulation};
+use flowgauge_core::{Filter, HashMode, MeasurementKind, Settings, Tabulation};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -46,13 +46,15 @@ pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, PlainData<Note>
 pub(super) const CORES: &str = "CORES";
 pub(super) const SHARED: &str = "SHARED";
 pub(super) const PERSISTENT: &str = "PERSISTENT";
+pub(super) const FILTERS: &str = "FILTERS";
 const XDP_CHAIN: &str = "XDP_CHAIN";
 const FRAGS_CHAIN: &str = "FRAGS_CHAIN";
 const TCX_CHAIN: &str = "TCX_CHAIN";
 
 /// Arrays that outlive a process whose programs are retained: counting memory, and the arrays of
 /// follow-up programs, which the kernel empties once no process and no pin references them.
-pub(super) const KEPT: [&str; 6] = [CORES, SHARED, PERSISTENT, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
+pub(super) const KEPT: [&str; 7] =
+    [CORES, SHARED, PERSISTENT, FILTERS, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
 pub(super) const DELAY_SAMPLES: &str = "DELAY_SAMPLES";
 pub(super) const XDP: [&str; 2] = ["flowgauge_xdp", "flowgauge_xdp_keyed"];
 pub(super) const XDP_ALL: [&str; 2] = ["flowgauge_xdp_all", "flowgauge_xdp_all_keyed"];
@@ -99,9 +101,16 @@ pub(super) fn load(
     let shared =
         if settings.shares() { size_of::<SharedBanks>() as u32 } else { UNUSED_ELEMENT_BYTES };
     let persistent = config.layout.together.max(UNUSED_ELEMENT_BYTES);
+    let filter =
+        if config.filtered == 0 { UNUSED_ELEMENT_BYTES } else { size_of::<Filter>() as u32 };
     let mut object = elements::resized(
         OBJECT,
-        &[(CORES, config.layout.core), (SHARED, shared), (PERSISTENT, persistent)],
+        &[
+            (CORES, config.layout.core),
+            (SHARED, shared),
+            (PERSISTENT, persistent),
+            (FILTERS, filter),
+        ],
     );
     if settings.delay.samples {
         loader.map_max_entries(DELAY_SAMPLES, ring);
@@ -214,16 +223,20 @@ fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
     }
 }
 
-/// Returns the programs of one hook that count with these settings: distinct flows alone first,
-/// then the packet parser, then measurements; each as a description and the program's name.
-pub(super) fn named(prefix: &str, settings: &Settings) -> Vec<(String, String)> {
+/// Returns the first programs of one hook with these settings, each as a description and the
+/// program's name: for distinct flows alone, and for packets whose measurements follow.
+pub(super) fn named_first(prefix: &str, settings: &Settings) -> [(String, String); 2] {
     let keyed = if settings.hash == HashMode::Keyed { "_keyed" } else { "" };
-    let firsts = [("cardinality alone", ""), ("packets", "_all")];
-    let firsts = firsts
-        .map(|(what, suffix)| (what.to_owned(), format!("flowgauge_{prefix}{suffix}{keyed}")));
+    [("cardinality alone", ""), ("packets", "_all")]
+        .map(|(what, suffix)| (what.to_owned(), format!("flowgauge_{prefix}{suffix}{keyed}")))
+}
+
+/// Returns the programs of one hook that count with these settings: the first ones, then those of
+/// measurements.
+pub(super) fn named(prefix: &str, settings: &Settings) -> Vec<(String, String)> {
     let followers =
         followers(settings).into_iter().map(|(_, name)| (name.clone(), format!("{prefix}_{name}")));
-    firsts.into_iter().chain(followers).collect()
+    named_first(prefix, settings).into_iter().chain(followers).collect()
 }
 
 /// Loads one program without its follow-up programs.

@@ -20,7 +20,7 @@ pub struct Trial {
     /// Kind of hook: `xdp`, or `tcx`, whose programs are used on `clsact` too.
     pub hook: &'static str,
     /// Measurement that it counts; `packets` for the parser before all measurements; `cardinality
-    /// alone`.
+    /// alone`. Both also with a filter: `packets, --match`.
     pub counts: String,
     /// Cost if it loads, otherwise the reason in one line.
     pub outcome: Result<Loaded, String>,
@@ -51,13 +51,21 @@ pub fn trials(settings: &Settings) -> Result<Vec<Trial>, Error> {
         ..Config::DEFAULT
     };
     let ring = Options::new(*settings).delay_sample_ring;
-    let mut programs =
-        object::load(&config, &tables.tabulation, cpus(&place)?, ring, &Pinned::default())
-            .map_err(|error| refused(&place, loading(&error)))?;
+    let cpus = cpus(&place)?;
+    let load = |config: &Config| {
+        object::load(config, &tables.tabulation, cpus, ring, &Pinned::default())
+            .map_err(|error| refused(&place, loading(&error)))
+    };
+    let mut programs = load(&config)?;
+    let mut filtered = load(&Config { filtered: 1, ..config })?;
     let mut trials = Vec::new();
     for hook in ["xdp", "tcx"] {
         for (counts, name) in object::named(hook, settings) {
             trials.push(Trial { hook, counts, outcome: attempt(&mut programs, &name) });
+        }
+        for (counts, name) in object::named_first(hook, settings) {
+            let counts = format!("{counts}, --match");
+            trials.push(Trial { hook, counts, outcome: attempt(&mut filtered, &name) });
         }
     }
     Ok(trials)

@@ -17,7 +17,7 @@
 use crate::encapsulation::is_vlan;
 use crate::frame::Frame;
 use crate::link::Link;
-use crate::packet::{Packet, SCTP, TCP, UDP, locate};
+use crate::packet::{Packet, Reject, SCTP, TCP, UDP, locate};
 
 /// Word with the VLAN tag and the length.
 pub const FRAME: usize = 0;
@@ -55,10 +55,74 @@ pub const HAS_PORTS: u32 = 1;
 /// Offset of the flags in a TCP header.
 const FLAGS: usize = 13;
 
+/// MatchFields of a frame, by which any filter can decide. The kernel's programs find them all before
+/// they decide: the verifier would follow the rules once for each path through the parser.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MatchFields {
+    /// Rules that apply.
+    pub(super) rules: u32,
+    /// Words of an IPv6 packet; the first ones of others.
+    pub(super) words: [u32; IPV6_WORDS],
+}
+
+impl MatchFields {
+    pub(super) const OF_IPV4: u32 = 0;
+    pub(super) const OF_IPV6: u32 = 1;
+    pub(super) const OF_NON_IP: u32 = 2;
+    const OF_UNREADABLE: u32 = 3;
+
+    /// Writes the fields of a packet; `word` is the word [`FRAME`] of its frame.
+    #[inline(always)]
+    pub fn write<F: Frame + ?Sized>(&mut self, frame: &F, packet: &Packet<'_>, word: u32) {
+        let [first, protocol, ports, addresses @ ..] = &mut self.words;
+        *first = word;
+        [*protocol, *ports] = transport(frame, packet);
+        match packet {
+            Packet::V4(ip) => {
+                let [src, dst, ..] = addresses;
+                [*src, *dst] = [ip.src(), ip.dst()].map(u32::from_be_bytes);
+                self.rules = Self::OF_IPV4;
+            }
+            Packet::V6(ip) => {
+                let [s0, s1, s2, s3] = ip.src().map(u32::from_be_bytes);
+                let [d0, d1, d2, d3] = ip.dst().map(u32::from_be_bytes);
+                *addresses = [s0, s1, s2, s3, d0, d1, d2, d3];
+                self.rules = Self::OF_IPV6;
+            }
+        }
+    }
+
+    /// Writes the fields of a frame without a packet, of which `word` is the word [`FRAME`].
+    #[inline(always)]
+    pub fn write_rejected(&mut self, reject: Reject, word: u32) {
+        let [first, ..] = &mut self.words;
+        *first = word;
+        self.rules = match reject {
+            Reject::NonIp(_) => Self::OF_NON_IP,
+            Reject::Truncated | Reject::BadHeader => Self::OF_UNREADABLE,
+        };
+    }
+
+    /// Returns the words of an IPv4 packet.
+    #[inline(always)]
+    pub(super) fn ipv4(&self) -> [u32; IPV4_WORDS] {
+        let [frame, protocol, ports, src, dst, ..] = self.words;
+        [frame, protocol, ports, src, dst]
+    }
+}
+
 /// Returns the word of a frame.
 #[inline(always)]
-pub(super) fn frame<F: Frame + ?Sized>(frame: &F, link: Link, wire_length: u32) -> u32 {
+pub fn frame<F: Frame + ?Sized>(frame: &F, link: Link, wire_length: u32) -> u32 {
     tag(frame, link) | wire_length.min(LENGTH_MASK)
+}
+
+/// Returns the bits of a VLAN tag, of which the lowest bits of `tag` are the id.
+#[inline(always)]
+#[must_use]
+pub fn tagged(tag: u32) -> u32 {
+    TAGGED | (tag & VLAN_MASK) << VLAN_SHIFT
 }
 
 /// Returns the bits of the outermost VLAN tag, on the link layers that have an EtherType.
@@ -73,9 +137,7 @@ fn tag<F: Frame + ?Sized>(frame: &F, link: Link) -> u32 {
         _ => return 0,
     };
     match (frame.number(ethertype), frame.number(tag)) {
-        (Some(ethertype), Some(tag)) if is_vlan(ethertype) => {
-            TAGGED | (u32::from(tag) & VLAN_MASK) << VLAN_SHIFT
-        }
+        (Some(ethertype), Some(tag)) if is_vlan(ethertype) => tagged(tag.into()),
         _ => 0,
     }
 }

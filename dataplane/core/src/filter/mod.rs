@@ -6,7 +6,7 @@
 //! The first rule that a packet meets decides; the list has a verdict on packets that meet none.
 //! Each rule is an entry of a ternary table, so that a switch can have the same lists in TCAM.
 //!
-//! Workers do not go through the rules one by one. [`MatchRules::write`] finds, for
+//! Workers and the kernel do not go through the rules one by one. [`MatchRules::write`] finds, for
 //! each byte of the words and each value of it, the set of the rules that the value satisfies. The
 //! intersection of the sets of a packet's bytes has the rules that the packet meets ([`RuleSet`]):
 //! a packet costs one load for each byte that any rule compares, however many rules there are.
@@ -22,7 +22,7 @@ use crate::link::Link;
 use crate::packet::{Packet, Reject};
 use crate::parse;
 use core::ops::BitAnd;
-use fields::{COMMON_WORDS, IPV4_WORDS, IPV6_WORDS};
+use fields::{COMMON_WORDS, IPV4_WORDS, IPV6_WORDS, MatchFields};
 use zerocopy::FromZeros;
 
 /// Maximum number of rules in a list.
@@ -64,6 +64,10 @@ impl BitAnd for RuleSet {
         RuleSet { low: self.low & other.low, high: self.high & other.high }
     }
 }
+
+/// Parameters of FNV-1a with 64 bits.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 /// Bytes of a word, and values of a byte.
 const WORD_BYTES: usize = size_of::<u32>();
@@ -205,9 +209,22 @@ impl<const WORDS: usize> MatchRules<WORDS> {
     pub fn decide(&self, fields: &[u32; WORDS]) -> bool {
         let mut met = self.all;
         for (word, field) in fields.iter().enumerate() {
-            met = met & self.satisfied(word, *field);
+            if self.uses(word) {
+                met = met & self.satisfied(word, *field);
+            }
         }
         self.verdict(met)
+    }
+
+    /// Adds the rules to an FNV-1a hash, word by word.
+    fn add_to(&self, number: u64) -> u64 {
+        let words = self.rules().iter().flat_map(|rule| {
+            rule.value.iter().chain(&rule.mask).chain(core::iter::once(&rule.verdict))
+        });
+        [self.length, self.otherwise]
+            .iter()
+            .chain(words)
+            .fold(number, |number, word| (number ^ u64::from(*word)).wrapping_mul(FNV_PRIME))
     }
 
     /// Returns whether any rule compares a word.
@@ -247,7 +264,7 @@ impl<const WORDS: usize> MatchRules<WORDS> {
         }
     }
 
-    /// Returns the verdict on a packet. Fields that no rule compares are not read.
+    /// Returns the verdict on a packet. MatchFields that no rule compares are not read.
     #[inline(always)]
     fn decide_packet<F: Frame + ?Sized>(
         &self,
@@ -276,6 +293,26 @@ impl<const WORDS: usize> MatchRules<WORDS> {
 }
 
 impl Filter {
+    /// Makes the filter admit every frame.
+    pub fn admit_all(&mut self) {
+        let Filter { ipv4, ipv6, non_ip, unreadable } = self;
+        let written = [
+            ipv4.write(&[], true),
+            ipv6.write(&[], true),
+            non_ip.write(&[], true),
+            unreadable.write(&[], true),
+        ];
+        debug_assert!(written.iter().all(Option::is_some), "no rules fit");
+    }
+
+    /// Returns a number that is equal for equal rules, and different for others but by chance.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let Filter { ipv4, ipv6, non_ip, unreadable } = self;
+        let number = ipv6.add_to(ipv4.add_to(FNV_OFFSET));
+        unreadable.add_to(non_ip.add_to(number))
+    }
+
     /// Returns whether a frame matches, as its packet is found by [`parse::counted`].
     #[inline(always)]
     #[must_use]
@@ -287,6 +324,20 @@ impl Filter {
         wire_length: u32,
     ) -> bool {
         self.admits(link, frame, &parse::counted(frame, link, &headers), wire_length)
+    }
+
+    /// Returns whether a frame with these fields matches.
+    #[inline(always)]
+    #[must_use]
+    pub fn decide_fields(&self, fields: &MatchFields) -> bool {
+        let MatchFields { rules, words } = fields;
+        let [first, ..] = *words;
+        match *rules {
+            MatchFields::OF_IPV4 => self.ipv4.decide(&fields.ipv4()),
+            MatchFields::OF_IPV6 => self.ipv6.decide(words),
+            MatchFields::OF_NON_IP => self.non_ip.decide(&[first]),
+            _ => self.unreadable.decide(&[first]),
+        }
     }
 
     /// Returns whether a parsed frame matches. `common` returns the word [`fields::FRAME`].

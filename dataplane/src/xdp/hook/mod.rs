@@ -6,7 +6,7 @@ pub(super) use start::{AttachedHook, absent, attached, detached};
 
 use super::attach::array;
 use super::link::ProgramLink;
-use super::mapped::{AdmissionShares, Cores, SharedMemory};
+use super::mapped::{AdmissionShares, Cores, MappedFilters, SharedMemory};
 use super::note::Note;
 use super::object::{self, NoteArray, PlainData};
 use super::pins::Pins;
@@ -24,7 +24,7 @@ use crate::tally::{CountRange, Odometer};
 use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
 use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
-use flowgauge_core::{Link as Layer, Settings, WindowTotals};
+use flowgauge_core::{BANKS, Filter, Link as Layer, Settings, WindowTotals};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
@@ -124,6 +124,15 @@ struct Memory {
     delay_samples: Option<RingBuf<MapData>>,
     /// Adaptive request admission, if settings enable it.
     admitted: AdmissionShares,
+    filters: MappedFilters,
+}
+
+impl Memory {
+    /// Returns the memory with this filter in every bank, before programs run.
+    fn with_filter(mut self, filter: Option<&Arc<Filter>>) -> Self {
+        (0..BANKS).for_each(|bank| self.filters.set(bank, filter));
+        self
+    }
 }
 
 /// Returns the packets that arrived at an interface, or that it was given to send, as a range.
@@ -139,6 +148,11 @@ fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> 
 /// Returns the [arrays](object::KEPT) to pin, in their order.
 fn arrays<'a>(place: &CountingPoint, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Error> {
     object::KEPT.into_iter().map(|name| array(place, programs, name)).collect()
+}
+
+/// Returns a number for a filter in notes; zero for none.
+fn fingerprint(filter: Option<&Arc<Filter>>) -> u64 {
+    filter.map_or(0, |filter| filter.fingerprint())
 }
 
 impl Hook {
@@ -172,10 +186,16 @@ impl Hook {
         pins.mend(self.link.as_ref(), arrays(&self.place, programs)?)
     }
 
-    /// Makes the other bank active for packets to come.
-    pub(super) fn flip(&mut self, now_ns: u64) -> Result<(), Error> {
+    /// Returns whether its programs apply filters.
+    pub(super) fn is_filtered(&self) -> bool {
+        self.memory.filters.is_applied()
+    }
+
+    /// Makes the other bank active for packets to come, with this filter.
+    pub(super) fn flip(&mut self, now_ns: u64, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
         self.odometer.iter_mut().for_each(|odometer| odometer.rotate(Instant::now(), 0));
-        self.note.flip(now_ns);
+        self.memory.filters.set(self.active() ^ 1, filter);
+        self.note.flip(now_ns, fingerprint(filter));
         self.write_note()?;
         self.write_active_bank();
         Ok(())

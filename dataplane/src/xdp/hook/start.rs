@@ -1,6 +1,6 @@
 //! Creation of hooks: loading, attaching, and adoption of programs that a dead controller left.
 
-use super::{Hook, LastCheck, Memory, NO_INDEX, ProgramState, arrays, passed};
+use super::{Hook, LastCheck, Memory, NO_INDEX, ProgramState, arrays, fingerprint, passed};
 use crate::Event;
 use crate::error::Error;
 use crate::interface::device::{self, CountingStage, DeviceCounters};
@@ -11,7 +11,7 @@ use crate::tally::Odometer;
 use crate::xdp::attach::{AttachRefusal, array, attach, cpus, verify};
 use crate::xdp::common::Common;
 use crate::xdp::link::{self, ProgramLink};
-use crate::xdp::mapped::{AdmissionShares, Cores, SharedMemory};
+use crate::xdp::mapped::{AdmissionShares, Cores, MappedFilters, SharedMemory};
 use crate::xdp::note::{CountingIdentity, Note, Secret};
 use crate::xdp::object::{self, Pinned, PlainData};
 use crate::xdp::pins::{self, AdoptedPins, Pins};
@@ -74,7 +74,7 @@ fn without_interface(
     let identity = identity(place, options, tables, common);
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
     common.prepare(place, &programs, options, tables)?;
-    let memory = map(place, options, &mut programs)?;
+    let memory = map(place, options, tables, &mut programs)?.with_filter(tables.filter.as_ref());
     let hook = Hook {
         place: place.clone(),
         mode: options.usual(place.direction),
@@ -170,7 +170,7 @@ pub(in crate::xdp) fn attached(
             if let Some(news) = common.adopt(place, &programs, note.boot_ns)? {
                 events.push(news);
             }
-            let memory = map(place, options, &mut programs)?;
+            let memory = map(place, options, tables, &mut programs)?;
             let mut hook = blank(mode, note, Some((pins, notes)), memory, link, programs);
             if !hook.is_attached() {
                 hook.attach_again(options)?;
@@ -190,7 +190,8 @@ pub(in crate::xdp) fn attached(
             .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
         let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
         common.prepare(place, &programs, options, tables)?;
-        let memory = map(place, options, &mut programs)?;
+        let memory =
+            map(place, options, tables, &mut programs)?.with_filter(tables.filter.as_ref());
         let notes = object::new_note(note)
             .map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
@@ -216,7 +217,7 @@ pub(in crate::xdp) fn attached(
     }
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
     common.prepare(place, &programs, options, tables)?;
-    let memory = map(place, options, &mut programs)?;
+    let memory = map(place, options, tables, &mut programs)?.with_filter(tables.filter.as_ref());
     events.extend(clsact::clean(place, index, None, None));
     let Choice { link, mode, notice } = choose(place, index, options, |mode| {
         attach(place, index, layer, mode, options, &mut programs, None)
@@ -298,6 +299,7 @@ fn identity(
         slot_ns: slot_ns.max(1),
         boot_ns: common.boot_ns(),
         attached,
+        filter: fingerprint(tables.filter.as_ref()),
     }
 }
 
@@ -320,13 +322,19 @@ fn load(
         layout: MemoryLayout::of(&settings),
         leaves: u32::from(place.direction == Direction::Egress),
         interface: number,
+        filtered: tables.filter.is_some().into(),
         ..Config::DEFAULT
     };
     object::load(&config, &tables.tabulation, cpus(place)?, options.delay_sample_ring, pinned)
         .map_err(|error| refused(place, loading(&error)))
 }
 
-fn map(place: &CountingPoint, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {
+fn map(
+    place: &CountingPoint,
+    options: &Options,
+    tables: &Tables,
+    programs: &mut Ebpf,
+) -> Result<Memory, Error> {
     let failed =
         |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
     let (cores, shared) =
@@ -338,9 +346,12 @@ fn map(place: &CountingPoint, options: &Options, programs: &mut Ebpf) -> Result<
     let persistent = array(place, programs, object::PERSISTENT)?;
     let admitted = AdmissionShares::new(persistent, &options.settings)
         .map_err(|error| failed("what lasts", &error))?;
+    let filters =
+        MappedFilters::new(array(place, programs, object::FILTERS)?, tables.filter.is_some())
+            .map_err(|error| failed("the filters", &error))?;
     let delay_samples =
         options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;
-    Ok(Memory { cores, shared, delay_samples, admitted })
+    Ok(Memory { cores, shared, delay_samples, admitted, filters })
 }
 
 /// Takes the ring of delay samples; the programs keep a reference.
