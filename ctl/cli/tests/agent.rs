@@ -287,8 +287,8 @@ fn traffic(stop: &Arc<AtomicBool>) -> thread::JoinHandle<u64> {
     })
 }
 
-/// Changes a configuration a hundred times under traffic: windows are numbered, nothing is lost,
-/// and every packet is in a window.
+/// Changes a configuration a hundred times under traffic, the filter included: windows are numbered,
+/// nothing is lost, every packet is in a window, and all packets of a window passed one filter.
 fn reloads(source: &'static str) {
     const RELOADS: usize = 100;
     let scratch = Scratch::new(if source.contains("af_xdp") {
@@ -299,7 +299,10 @@ fn reloads(source: &'static str) {
     let content = |round: usize| {
         let (window, read) = (5 + round % 7, if round.is_multiple_of(2) { "never" } else { "3ms" });
         let alert = if round.is_multiple_of(3) { "alert = ['packets > 1G']\n" } else { "" };
-        format!("format = 'json'\n{source}\nwindow = '{window}ms'\nread-every = '{read}'\n{alert}")
+        let filter = ["udp", "tcp", "udp and less 100"][round / 2 % 3];
+        format!(
+            "format = 'json'\n{source}\nmatch = '{filter}'\nwindow = '{window}ms'\nread-every = '{read}'\n{alert}"
+        )
     };
     let config = scratch.write("run.toml", content(0));
     let mut command = flowgauge();
@@ -357,9 +360,17 @@ fn reloads(source: &'static str) {
         "{source}: {sent} sent, {counted} counted, {dropped} lost, {} windows, {RELOADS} reloads",
         windows.len()
     );
+    let unmatched = |window: &Value| window["unmatched"]["packets"].as_u64().unwrap();
+    let left_out: u64 = windows.iter().map(|window| unmatched(window)).sum();
+    for window in &windows {
+        let other =
+            if window["match"] == "tcp" { number(window, "packets") } else { unmatched(window) };
+        assert_eq!(other, 0, "{window}");
+    }
+    assert!(counted > 0 && left_out > 0, "{counted} {left_out}");
     // A socket may run out of frames under traffic, which is independent of changes and in the
     // ledger.
-    assert_eq!(counted + dropped, sent);
+    assert_eq!(counted + left_out + dropped, sent);
     assert_eq!(number(common::total(&records), "packets"), counted);
     let ledger = &common::total(&records)["ledger"];
     assert_eq!(ledger["unaccounted"], 0, "{ledger}");
