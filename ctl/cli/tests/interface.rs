@@ -214,6 +214,29 @@ fn both_directions_and_all_together() {
     });
 }
 
+/// A filter that compares VLAN tags counts with a warning where a device may remove them.
+#[test]
+fn tags_that_a_device_removes_are_warned_of() {
+    on_veth(|| {
+        let complaints = |options: &str| {
+            let mut run = Run::start(&format!("{options} --window 10ms"));
+            run.line();
+            let mut stderr = run.child.stderr.take().unwrap();
+            run.end(Signal::SIGINT);
+            let mut complaints = String::new();
+            stderr.read_to_string(&mut complaints).unwrap();
+            complaints
+        };
+        for seen in ["-i rx --match tcp", "-i rx --xdp-mode tcx --match vlan"] {
+            assert!(!complaints(seen).contains("rx-vlan-offload"), "{seen}");
+        }
+        for unseen in ["-i rx --match vlan", "--port af_xdp:rx,from-host --match vlan"] {
+            let complaints = complaints(unseen);
+            assert!(complaints.contains(": VLAN tags that the device removes"), "{complaints}");
+        }
+    });
+}
+
 #[test]
 fn a_killed_run_is_named_and_can_be_ended() {
     on_veth(|| {

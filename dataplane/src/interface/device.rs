@@ -3,7 +3,7 @@
 use super::statistics::{self, Statistics};
 use super::{Interface, queue};
 use crate::losses::{LossCause, Losses};
-use flowgauge_core::Link;
+use flowgauge_core::{Filter, Link};
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use std::ops::RangeInclusive;
 
@@ -191,6 +191,18 @@ pub fn merged(interface: &str) -> Option<String> {
     device
         .merges_packets()
         .then(|| format!("in mode skb packets that the kernel merges (GRO, LRO) count as one; -i {interface} {instead})"))
+}
+
+/// Returns a warning if XDP programs may not see the VLAN tags that a filter compares: a driver keeps
+/// the tag that its device removes beside the packet, where only the network stack finds it.
+pub(crate) fn unseen_vlan_tags(interface: &str, filter: &Filter) -> Option<String> {
+    let device = Interface::new(interface).ok()?;
+    (filter.compares_vlan() && device.removes_vlan_tags()).then(|| {
+        format!(
+            "VLAN tags that the device removes (rx-vlan-offload) are unknown to --match, which takes such packets for untagged; -i {interface} \
+             --xdp-mode tcx sees them, or switch it off (`ethtool -K {interface} rxvlan off`, for veth `ethtool -K PEER txvlan off`)"
+        )
+    })
 }
 
 /// Stage at which packets are counted.

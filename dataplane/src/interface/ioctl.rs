@@ -18,6 +18,8 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_SS_STATS: u32 = 1;
 /// Large receive offload, in the flags of `ETHTOOL_GFLAGS`.
 const ETH_FLAG_LRO: u32 = 1 << 15;
+/// Removal of VLAN tags from arriving packets, in the same flags.
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 
 /// Maximum number of driver counters; some drivers have a dozen for each of hundreds of queues.
 const MAX_COUNTERS: usize = 1 << 14;
@@ -192,6 +194,11 @@ impl Interface {
     pub(crate) fn merges_packets(&self) -> bool {
         let (generic, large) = (self.value(ETHTOOL_GGRO), self.value(ETHTOOL_GFLAGS));
         generic.is_some_and(|on| on != 0) || large.is_some_and(|flags| flags & ETH_FLAG_LRO != 0)
+    }
+
+    /// Returns whether the device removes VLAN tags from arriving packets.
+    pub(crate) fn removes_vlan_tags(&self) -> bool {
+        self.value(ETHTOOL_GFLAGS).is_some_and(|flags| flags & ETH_FLAG_RXVLAN != 0)
     }
 
     /// Returns the MTU: the largest packet without its Ethernet header, in bytes.

@@ -339,6 +339,7 @@ impl Dataplane for Poll {
         }
         self.filter.clone_from(&tables.filter);
         self.filters.set(0, tables.filter.clone());
+        tables.filter.iter().for_each(|filter| self.source.filters(filter));
         for (index, body) in std::mem::take(&mut self.bodies).into_iter().enumerate() {
             let tabulation = tables.tabulation.clone();
             let named = thread::Builder::new().name(format!("worker-{index}"));
@@ -460,6 +461,7 @@ impl Dataplane for Poll {
     fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
         self.started("set the filter")?;
         self.filter = filter.cloned();
+        filter.into_iter().for_each(|filter| self.source.filters(filter));
         Ok(())
     }
 

@@ -294,6 +294,7 @@ impl Dataplane for Xdp {
             ended: false,
             delay_samples: DelaySampleQueue::default(),
         };
+        running.warn_of_vlan_tags();
         if !any_adopted {
             self.running = Some(running);
             return Ok(None);
@@ -377,6 +378,7 @@ impl Dataplane for Xdp {
             });
         }
         running.next_filter = filter.cloned();
+        running.warn_of_vlan_tags();
         Ok(())
     }
 
@@ -420,6 +422,17 @@ impl Dataplane for Xdp {
 }
 
 impl RunningBackend {
+    /// Warns if the filter of the next window compares VLAN tags that programs may not see.
+    fn warn_of_vlan_tags(&mut self) {
+        let Some(filter) = &self.next_filter else { return };
+        let hooks = self.hooks.iter().filter(|hook| hook.sees_frames());
+        let warnings = hooks.filter_map(|hook| {
+            let warning = device::unseen_vlan_tags(&hook.place.interface, filter)?;
+            Some(Event::Warning(format!("{}: {warning}", hook.place)))
+        });
+        self.events.extend(warnings);
+    }
+
     /// Supervises the programs. Events that several programs report alike are reported once.
     fn look(&mut self, options: &Options) {
         if self.ended {

@@ -227,10 +227,16 @@ impl<const WORDS: usize> MatchRules<WORDS> {
             .fold(number, |number, word| (number ^ u64::from(*word)).wrapping_mul(FNV_PRIME))
     }
 
+    /// Returns whether any rule compares some of these bits of a word.
+    #[inline(always)]
+    fn compares(&self, word: usize, bits: u32) -> bool {
+        self.used.get(word).is_some_and(|used| *used & bits != 0)
+    }
+
     /// Returns whether any rule compares a word.
     #[inline(always)]
     fn uses(&self, word: usize) -> bool {
-        self.used.get(word).is_some_and(|used| *used != 0)
+        self.compares(word, u32::MAX)
     }
 
     /// Returns the rules that a word satisfies. Bytes that no rule compares cost a test.
@@ -311,6 +317,17 @@ impl Filter {
         let Filter { ipv4, ipv6, non_ip, unreadable } = self;
         let number = ipv6.add_to(ipv4.add_to(FNV_OFFSET));
         unreadable.add_to(non_ip.add_to(number))
+    }
+
+    /// Returns whether any rule compares a VLAN tag.
+    #[must_use]
+    pub fn compares_vlan(&self) -> bool {
+        const TAG: u32 = fields::TAGGED | fields::VLAN_MASK << fields::VLAN_SHIFT;
+        let Filter { ipv4, ipv6, non_ip, unreadable } = self;
+        ipv4.compares(fields::FRAME, TAG)
+            || ipv6.compares(fields::FRAME, TAG)
+            || non_ip.compares(fields::FRAME, TAG)
+            || unreadable.compares(fields::FRAME, TAG)
     }
 
     /// Returns whether a frame matches, as its packet is found by [`parse::counted`].

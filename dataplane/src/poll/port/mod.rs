@@ -34,6 +34,7 @@ pub use super::worker::Worker;
 
 use crate::losses::Losses;
 use crate::tally::CountRange;
+use flowgauge_core::Filter;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -86,6 +87,12 @@ pub trait PortSource: Send + Sync {
     /// Returns new problems of the source, one line each, each reported once.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Takes note of the filter of the windows to come, for [`warnings`](Self::warnings) of what it
+    /// does not see.
+    fn filters(&self, filter: &Filter) {
+        let _ = filter;
     }
 
     /// Returns new information on the source for the operator, one line each, each reported once.

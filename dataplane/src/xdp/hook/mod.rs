@@ -161,6 +161,11 @@ impl Hook {
         self.mode == Mode::Skb
     }
 
+    /// Returns whether the program sees frames as the driver passes them on.
+    pub(super) fn sees_frames(&self) -> bool {
+        self.mode.is_xdp()
+    }
+
     fn active(&self) -> usize {
         self.note.active as usize & 1
     }

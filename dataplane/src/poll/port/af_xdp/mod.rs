@@ -119,6 +119,7 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
             device: Losses::default(),
             too_large: 0,
             told_of_offloads: false,
+            unseen_tags: None,
             odometer,
         }),
         doors,

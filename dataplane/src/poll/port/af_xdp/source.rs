@@ -13,7 +13,7 @@ use crate::tally::{CountRange, Odometer};
 use crate::xdp::Mode;
 use crate::xdp::redirect::{QUEUES, Redirect};
 use crossbeam::channel::Sender;
-use flowgauge_core::Link;
+use flowgauge_core::{Filter, Link};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -64,6 +64,8 @@ pub(super) struct InterfaceWatch {
     pub(super) too_large: u64,
     /// Whether the notice on merged packets was issued.
     pub(super) told_of_offloads: bool,
+    /// Warning about VLAN tags that a filter does not see, not yet issued.
+    pub(super) unseen_tags: Option<String>,
     /// Packets received by the device.
     pub(super) odometer: Odometer,
 }
@@ -264,12 +266,18 @@ impl PortSource for InterfaceState {
         watch.odometer.tally(arrived)
     }
 
+    fn filters(&self, filter: &Filter) {
+        let name = &self.description.interface;
+        self.watch().unseen_tags =
+            device::unseen_vlan_tags(name, filter).map(|warning| format!("{name}: {warning}"));
+    }
+
     fn warnings(&self) -> Vec<String> {
         let name = &self.description.interface;
         if device::index(name) != Some(self.index) && !self.gone.swap(true, Ordering::AcqRel) {
             return vec![format!("{name}: the interface is gone, and the program with it")];
         }
-        Vec::new()
+        self.watch().unseen_tags.take().into_iter().collect()
     }
 
     fn notices(&self) -> Vec<String> {
