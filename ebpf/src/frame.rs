@@ -51,6 +51,21 @@ impl Frame for PacketBytes {
     }
 
     #[inline(always)]
+    fn words(&self, offset: usize) -> Option<[u64; 4]> {
+        let start = self.at(offset, 32)?;
+        let load = |place: usize| {
+            let word: u64;
+            // SAFETY: as in `bytes`. The kernel loads words at any address; the compiler would load
+            // single bytes.
+            unsafe {
+                asm!("{0} = *(u64 *)({1} + 0)", out(reg) word, in(reg) place, options(pure, readonly, nostack, preserves_flags));
+            }
+            word
+        };
+        Some([load(start), load(start + 8), load(start + 16), load(start + 24)])
+    }
+
+    #[inline(always)]
     fn forget(&self, offset: usize) -> usize {
         // SAFETY: never written; volatile, because the compiler knows it to be zero.
         (offset + unsafe { (&raw const NOTHING).read_volatile() }) & (FURTHEST - 1)

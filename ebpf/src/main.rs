@@ -33,8 +33,9 @@ use frame::PacketBytes;
 use measure::{Hook, Pieces, Tcx, Whole, program};
 use memory::{CpuMemory, Live, config, context, core, packet};
 
-/// Returns whether the bank's filter admits a frame, of which `word` is the word [`fields::FRAME`].
-/// One that it does not admit is counted as unmatched.
+/// Returns whether the bank's filter admits a frame of this length; `tag` has the bits of a VLAN tag
+/// that the device inserts or has removed, if any. A frame that it does not admit is counted as
+/// unmatched.
 #[inline(always)]
 fn admits<P: Packets>(
     core: NonNull<Core>,
@@ -42,20 +43,39 @@ fn admits<P: Packets>(
     link: Link,
     frame: &PacketBytes,
     arrival: &Arrival<Live<P>>,
-    word: u32,
+    length: u32,
+    tag: u32,
 ) -> bool {
+    // There is one for each bank, which the verifier does not know.
+    let Some(filter) = memory::filter(place) else { return false };
+    let is_plain = link == Link::Ethernet && tag == 0 && parse::plain_ipv4(frame).is_some();
+    let verdict = if is_plain { filter.decide_plain(frame) } else { None };
+    let is_match = match verdict {
+        Some(verdict) => verdict,
+        None => {
+            note_fields(core, link, frame, length, tag);
+            filter.decide_fields(memory::noted_fields(core))
+        }
+    };
+    if !is_match {
+        place.counters().leave_out(arrival.packets.number().into(), arrival.wire_length.into());
+    }
+    is_match
+}
+
+/// Finds the fields by which a filter decides, and stores them.
+#[inline(always)]
+fn note_fields(core: NonNull<Core>, link: Link, frame: &PacketBytes, length: u32, tag: u32) {
+    let word = if tag == 0 {
+        fields::frame(frame, link, length)
+    } else {
+        tag | length.min(fields::LENGTH_MASK)
+    };
     let found = memory::fields(core);
     match parse::counted(frame, link, &parse::Settings::DEFAULT) {
         Ok(packet) => found.write(frame, &packet, word),
         Err(reject) => found.write_rejected(reject, word),
     }
-    // There is one for each bank, which the verifier does not know.
-    let Some(filter) = memory::filter(place) else { return false };
-    let is_match = filter.decide_fields(memory::noted_fields(core));
-    if !is_match {
-        place.counters().leave_out(arrival.packets.number().into(), arrival.wire_length.into());
-    }
-    is_match
 }
 
 /// Counts a frame. Without `EVERYTHING`, counts distinct flows only and returns false: with one
@@ -99,6 +119,20 @@ fn arrival<P>(wire_length: u32, packets: P) -> Arrival<Live<P>> {
     Arrival { wire_length, packets: Live(packets), timestamp: 0, interface, leaves }
 }
 
+/// Returns the readable bytes of the packet. The pointers are read again at each call, as in
+/// [`skb::linear`].
+#[inline(always)]
+fn of_driver(ctx: &XdpContext) -> PacketBytes {
+    // SAFETY: the context is valid while the program runs.
+    let (data, end) = unsafe {
+        (
+            (&raw const (*ctx.ctx).data).read_volatile(),
+            (&raw const (*ctx.ctx).data_end).read_volatile(),
+        )
+    };
+    PacketBytes::new(data as usize, end as usize)
+}
+
 #[inline(always)]
 fn arrived<H: Hook<Packets = SingleFrame>, const EVERYTHING: bool, const KEYED: bool>(
     link: Link,
@@ -108,13 +142,13 @@ fn arrived<H: Hook<Packets = SingleFrame>, const EVERYTHING: bool, const KEYED: 
     if let Some(core) = core() {
         let mut place = CpuMemory::of(core);
         let arrival = arrival(wire_length, SingleFrame);
-        let frame = PacketBytes::new(ctx.data(), ctx.data_end());
         if config!(filtered) != 0 {
-            let word = fields::frame(&frame, link, wire_length);
-            if !admits(core, &mut place, link, &frame, &arrival, word) {
+            let frame = of_driver(ctx);
+            if !admits(core, &mut place, link, &frame, &arrival, wire_length, 0) {
                 return H::verdict();
             }
         }
+        let frame = of_driver(ctx);
         if count::<EVERYTHING, KEYED, _>(core, place, link, &frame, &arrival) {
             H::call(ctx.as_ptr(), 0);
         }
@@ -149,8 +183,8 @@ fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_voi
         let mut place = CpuMemory::of(core);
         if config!(filtered) != 0 {
             let frame = skb::linear(skb.skb.skb);
-            let word = skb::frame_word(&frame, link, skb.skb.skb, length);
-            if !admits(core, &mut place, link, &frame, arrival, word) {
+            let (length, tag) = skb::with_tag(skb.skb.skb, length);
+            if !admits(core, &mut place, link, &frame, arrival, length, tag) {
                 return Tcx::verdict();
             }
         }

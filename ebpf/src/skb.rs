@@ -38,18 +38,14 @@ pub(crate) fn linear(skb: *mut __sk_buff) -> PacketBytes {
 
 const VLAN_TAG: u32 = 4;
 
-/// Returns the word [`fields::FRAME`] of a packet of this length. Rules compare the length of the
-/// whole packet, before it is segmented or after it was merged, and a VLAN tag that the device
-/// inserts or has removed, which is the outermost one.
+/// Returns the length that rules compare, given that of the packet, and the bits of a VLAN tag that the
+/// device inserts or has removed, which is the outermost one; zero if there is none. The length is
+/// that of the whole packet, before it is segmented or after it was merged.
 #[inline(always)]
-pub(crate) fn frame_word(frame: &PacketBytes, link: Link, skb: *mut __sk_buff, length: u32) -> u32 {
+pub(crate) fn with_tag(skb: *mut __sk_buff, length: u32) -> (u32, u32) {
     // SAFETY: as above.
     let (tagged, tag) = unsafe { ((*skb).vlan_present, (*skb).vlan_tci) };
-    if tagged == 0 {
-        fields::frame(frame, link, length)
-    } else {
-        fields::tagged(tag) | (length + VLAN_TAG).min(fields::LENGTH_MASK)
-    }
+    if tagged == 0 { (length, 0) } else { (length + VLAN_TAG, fields::tagged(tag)) }
 }
 
 /// Returns the wire bytes and wire packets of a packet of this length.

@@ -16,6 +16,17 @@ pub trait Frame {
         self.bytes(offset).copied().map(u16::from_be_bytes)
     }
 
+    /// Returns the 32 bytes at `offset` as words in the byte order of this machine, or `None` if the
+    /// frame ends before or inside them.
+    #[inline(always)]
+    fn words(&self, offset: usize) -> Option<[u64; 4]> {
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(self.bytes::<32>(offset)?.as_chunks().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        Some(words)
+    }
+
     /// Returns the same offset. The verifier then knows no more about it than its range, and so
     /// follows the code after it once, instead of once for each path that led there (`BPF.md`).
     #[inline(always)]

@@ -375,11 +375,16 @@ pub trait CountFrames: Memory {
         let wire_length = observation.arrival.wire_length;
         let counters = self.counters();
         counters.bytes += u64::from(wire_length);
-        let packet = match parse::plain(frame, link, context.headers) {
+        let plain = parse::plain(frame, link, context.headers);
+        let packet = match plain {
             Some(packet) => Ok(packet),
             None => parse::any(frame, link, context.headers),
         };
-        if !filter.admits(link, frame, &packet, wire_length) {
+        let is_admitted = match plain {
+            Some(Packet::V4(ip)) => filter.admits_plain(frame, ip, wire_length),
+            _ => filter.admits(link, frame, &packet, wire_length),
+        };
+        if !is_admitted {
             // Added before the frame was parsed, where counters are at hand.
             let counters = self.counters();
             counters.bytes -= u64::from(wire_length);

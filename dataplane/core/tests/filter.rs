@@ -5,7 +5,7 @@ use flowgauge_core::filter::fields::{
     ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, LENGTH_MASK, PORTS, PROTOCOL,
     PROTOCOL_SHIFT, TAGGED, VLAN_MASK, VLAN_SHIFT,
 };
-use flowgauge_core::filter::{MAX_RULES, MatchRule, MatchRules};
+use flowgauge_core::filter::{MAX_RULES, MatchRule, MatchRules, PacketFilter as _};
 use flowgauge_core::{Filter, Link, Zeroed, parse};
 use zerocopy::FromZeros;
 
@@ -183,4 +183,69 @@ fn rejected_frames_have_lists_of_their_own() {
     assert_eq!([&arp, &truncated].map(|frame| matches(&filter, frame)), [true, false]);
     filter.unreadable.write(&[rule(FRAME, LENGTH_MASK, 20, 1)], false).unwrap();
     assert_eq!([&arp, &truncated].map(|frame| matches(&filter, frame)), [true, true]);
+}
+
+#[test]
+fn rules_as_bytes_of_a_frame_give_the_verdicts_of_rules_over_fields() {
+    let mut state = 45_u64;
+    let mut random = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32
+    };
+    let parts: [(usize, u32); 9] = [
+        (FRAME, TAGGED | VLAN_MASK << VLAN_SHIFT),
+        (FRAME, LENGTH_MASK),
+        (PROTOCOL, 0xff << PROTOCOL_SHIFT),
+        (PROTOCOL, HAS_FLAGS | 0xff << FLAGS_SHIFT),
+        (PROTOCOL, HAS_PORTS),
+        (PORTS, 0xffff),
+        (PORTS, 0xffff_0000),
+        (ADDRESSES, 0xff),
+        (ADDRESSES + 1, 0xffff_ffff),
+    ];
+    let (mut verdicts, mut filter) = ([0; 2], Filter::boxed());
+    for round in 0..3000 {
+        let mut rules = vec![MatchRule { value: [0; 5], mask: [0; 5], verdict: 0 }; 1 + round % 8];
+        for rule in &mut rules {
+            rule.verdict = random() & 1;
+            for (word, part) in parts {
+                // Few bits and values, so that packets meet rules.
+                let is_compared = random() % 8 == 0 || (word >= ADDRESSES && random() % 2 == 0);
+                let of_protocol = [1, 6, 17, 132][random() as usize % 4] << PROTOCOL_SHIFT;
+                let value = match word {
+                    PROTOCOL => of_protocol | (random() & 0x3) << FLAGS_SHIFT | random() & 3,
+                    _ => (random() & 1) * 0x0001_0001,
+                };
+                if is_compared {
+                    let mask = part & if random() % 4 == 0 { random() | 3 } else { u32::MAX };
+                    rule.mask[word] |= mask;
+                    rule.value[word] |= value & mask;
+                }
+            }
+        }
+        filter.ipv4.write(&rules, round % 3 == 0).unwrap();
+        for _ in 0..32 {
+            let protocol = [1, 6, 17, 132][random() as usize % 4];
+            let fragment = [0, 0, 0, 0x4000, 0x2000, 0x2001, 7][random() as usize % 7];
+            let mut transport = [0; 20];
+            transport[1] = (random() & 1) as u8;
+            transport[3] = (random() & 1) as u8;
+            transport[13] = (random() & 3) as u8;
+            let mut frame = ipv4(protocol, fragment, &transport);
+            frame[26..34].copy_from_slice(&[0, 1, 0, (random() & 1) as u8, 0, 1, 0, 1]);
+            frame.truncate([54, 54, 54, 48, 47, 38, 37, 34][random() as usize % 8]);
+            let (bytes, length) = (frame.as_slice(), frame.len() as u32);
+            let packet = parse::network(bytes, Link::Ethernet);
+            let ip = parse::plain_ipv4(bytes).unwrap();
+            let expected = (&*filter).admits(Link::Ethernet, bytes, &packet, length);
+            assert_eq!(
+                (&*filter).admits_plain(bytes, ip, length),
+                expected,
+                "{rules:x?} {frame:x?}"
+            );
+            verdicts[usize::from(expected)] += 1;
+        }
+    }
+    assert!(verdicts.iter().all(|times| *times > 10_000), "{verdicts:?}");
 }

@@ -348,9 +348,9 @@ impl BatchWriter<'_> {
         let (batch, bank) = (&mut *self.batch, &mut *self.active.bank);
         let plain = if link == Link::Ethernet { plain_ipv4(bytes) } else { None };
         let admitted = match plain {
-            Some(ip) if !(INNER && tunnel::may_be(bytes, &Packet::V4(ip))) => filter
-                .admits(Link::Ethernet, bytes, &Ok(Packet::V4(ip)), wire_length)
-                .then_some(Some(ip)),
+            Some(ip) if !(INNER && tunnel::may_be(bytes, &Packet::V4(ip))) => {
+                filter.admits_plain(bytes, ip, wire_length).then_some(Some(ip))
+            }
             _ => record_admitted::<INNER>(batch, bank, tabulation, filter, frame),
         };
         let Some(found) = admitted else {

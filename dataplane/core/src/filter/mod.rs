@@ -16,13 +16,15 @@
 //! expression can be true of a packet of that length.
 
 pub mod fields;
+mod plain;
 
 use crate::frame::Frame;
 use crate::link::Link;
-use crate::packet::{Packet, Reject};
+use crate::packet::{Ipv4, Packet, Reject};
 use crate::parse;
 use core::ops::BitAnd;
 use fields::{COMMON_WORDS, IPV4_WORDS, IPV6_WORDS, MatchFields};
+use plain::PlainRules;
 use zerocopy::FromZeros;
 
 /// Maximum number of rules in a list.
@@ -38,6 +40,15 @@ pub struct MatchRule<const WORDS: usize> {
     pub mask: [u32; WORDS],
     /// Verdict: 1 if packets that meet the rule match the filter, else 0.
     pub verdict: u32,
+}
+
+impl<const WORDS: usize> MatchRule<WORDS> {
+    /// Returns the rule, if there are as many words as IPv4 has.
+    fn of_ipv4(&self) -> Option<MatchRule<IPV4_WORDS>> {
+        let MatchRule { value, mask, verdict } = self;
+        let (value, mask) = (value.as_slice().try_into().ok()?, mask.as_slice().try_into().ok()?);
+        Some(MatchRule { value, mask, verdict: *verdict })
+    }
 }
 
 /// Set of rules of a list: a bit each, the first rule in the lowest one.
@@ -88,6 +99,8 @@ pub struct MatchRules<const WORDS: usize> {
     /// Union of all masks: fields outside it need not be read.
     used: [u32; WORDS],
     rules: [MatchRule<WORDS>; MAX_RULES],
+    /// Those of IPv4, as bytes.
+    plain: PlainRules,
 }
 
 /// Rules of an expression for each kind of frame.
@@ -116,6 +129,9 @@ pub trait PacketFilter: Copy {
         packet: &Result<Packet<'_>, Reject>,
         wire_length: u32,
     ) -> bool;
+
+    /// As [`admits`](Self::admits), for [plain IPv4](parse::plain_ipv4).
+    fn admits_plain<F: Frame + ?Sized>(self, frame: &F, ip: Ipv4<'_>, wire_length: u32) -> bool;
 }
 
 /// No filter: every frame is counted, without a test.
@@ -133,6 +149,11 @@ impl PacketFilter for EveryPacket {
     ) -> bool {
         true
     }
+
+    #[inline(always)]
+    fn admits_plain<F: Frame + ?Sized>(self, _: &F, _: Ipv4<'_>, _: u32) -> bool {
+        true
+    }
 }
 
 impl PacketFilter for &Filter {
@@ -145,6 +166,14 @@ impl PacketFilter for &Filter {
         wire_length: u32,
     ) -> bool {
         self.decide(frame, packet, || fields::frame(frame, link, wire_length))
+    }
+
+    #[inline(always)]
+    fn admits_plain<F: Frame + ?Sized>(self, frame: &F, ip: Ipv4<'_>, wire_length: u32) -> bool {
+        match self.decide_plain(frame) {
+            Some(verdict) => verdict,
+            None => self.admits(Link::Ethernet, frame, &Ok(Packet::V4(ip)), wire_length),
+        }
     }
 }
 
@@ -160,6 +189,11 @@ impl<A: PacketFilter> PacketFilter for Option<A> {
     ) -> bool {
         self.is_none_or(|filter| filter.admits(link, frame, packet, wire_length))
     }
+
+    #[inline(always)]
+    fn admits_plain<F: Frame + ?Sized>(self, frame: &F, ip: Ipv4<'_>, wire_length: u32) -> bool {
+        self.is_none_or(|filter| filter.admits_plain(frame, ip, wire_length))
+    }
 }
 
 impl<const WORDS: usize> MatchRules<WORDS> {
@@ -168,6 +202,9 @@ impl<const WORDS: usize> MatchRules<WORDS> {
     #[must_use]
     pub fn write(&mut self, rules: &[MatchRule<WORDS>], otherwise: bool) -> Option<()> {
         self.rules.get_mut(..rules.len())?.copy_from_slice(rules);
+        if WORDS == IPV4_WORDS {
+            self.plain.write(rules.iter().filter_map(MatchRule::of_ipv4));
+        }
         self.length = rules.len() as u32;
         self.otherwise = otherwise.into();
         self.used = [0; WORDS];
@@ -341,6 +378,14 @@ impl Filter {
         wire_length: u32,
     ) -> bool {
         self.admits(link, frame, &parse::counted(frame, link, &headers), wire_length)
+    }
+
+    /// Returns whether [plain IPv4](parse::plain_ipv4) matches, if the rules of such packets are few
+    /// and compare bytes at constant offsets.
+    #[inline(always)]
+    #[must_use]
+    pub fn decide_plain<F: Frame + ?Sized>(&self, frame: &F) -> Option<bool> {
+        self.ipv4.plain.decide(frame.words(plain::START)?, self.ipv4.otherwise())
     }
 
     /// Returns whether a frame with these fields matches.
