@@ -133,17 +133,18 @@ pub fn every_field_and_verdict(backend: &dyn Backend) {
     let short = cut.iter().map(|frame| OwnedFrame::ethernet(frame.bytes.clone())).collect();
     let frames = backend.possible([random(SEED, 4000), kinds(), cut, short].concat());
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
-    let (mut left_out, number) = (0, 30);
+    let number = if backend.breadth() == Breadth::Few { 4 } else { 30 };
+    let mut counted = 0;
     for index in 0..number {
         let filter = random_filter(&mut rng);
         let setup = Setup::with(|cardinality| cardinality.key = KeyKind::ALL[index % 4]);
         check(backend, &setup, &filter, &frames, &format!("filter {index}"));
         let matching = |frame: &&OwnedFrame| is_match(&filter, setup.settings.headers, frame);
-        left_out += frames.iter().filter(matching).count();
+        counted += frames.iter().filter(matching).count();
     }
     // Neither verdict is rare.
     let all = frames.len() * number;
-    assert!((all / 10..all * 9 / 10).contains(&left_out), "{left_out} of {all}");
+    assert!((all / 10..all * 9 / 10).contains(&counted), "{counted} of {all}");
 }
 
 fn is_match(filter: &Filter, headers: parse::Settings, frame: &OwnedFrame) -> bool {
