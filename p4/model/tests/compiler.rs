@@ -452,6 +452,12 @@ fn matching_builds() -> Vec<(Settings, u64)> {
         ..all([key; 4], CountSketch, CountMin, 1024)
     };
     let data = delays(only(DelayKind::TcpData), delay::Algorithm::Fridge);
+    let in_groups = delay::Settings {
+        groups_log2: 3,
+        directions: delay::Directions::Local,
+        samples: true,
+        ..data.delay
+    };
     vec![
         (distinct(Src, HashMode::Crc32, 11), STAGES),
         (distinct(Src, HashMode::Tabulated, 11), STAGES),
@@ -472,6 +478,8 @@ fn matching_builds() -> Vec<(Settings, u64)> {
         (delays(Kinds::USUAL, delay::Algorithm::MultiFridge), STAGES_OF_CHIP),
         (delays(only(DelayKind::TcpTimestamps), delay::Algorithm::Fridge), STAGES_OF_CHIP),
         (delays(only(DelayKind::QuicSpin), delay::Algorithm::Fridge), STAGES_OF_CHIP),
+        (delays(only(DelayKind::TcpDuration), delay::Algorithm::Overwrite), STAGES_OF_CHIP),
+        (Settings { delay: in_groups, ..OFF }, STAGES_OF_CHIP),
         (delays(Kinds::USUAL.with(DelayKind::Icmp), delay::Algorithm::Expiry), STAGES_OF_CHIP),
         (Settings { reorder: reordering(reorder::Algorithm::Sampling, 12), ..OFF }, STAGES_OF_CHIP),
     ]
