@@ -1,13 +1,5 @@
 // Packets and bytes of all frames by class, including rejected frames.
 
-enum bit<3> flowgauge_class_t {
-    IPV4 = 0,
-    IPV6 = 1,
-    NON_IP = 2,
-    TRUNCATED = 3,
-    BAD_HEADER = 4
-}
-
 // Bit of the parser error for a frame that ends inside a header. Tofino drops such a frame unless
 // the program reads the error, as this one does: a frame from a capture may be truncated, and must
 // be counted.
@@ -15,6 +7,8 @@ const bit<16> FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER = 0x0002;
 
 control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                           in ingress_intrinsic_metadata_from_parser_t ig_prsr_md) {
+    FlowgaugeMatch() match;
+
     // One array, indexed by bank and class, so that one access per packet counts everything.
     Counter<bit<64>, bit<4>>(16, CounterType_t.PACKETS_AND_BYTES) frames;
 
@@ -104,6 +98,9 @@ control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA 
 
     apply {
         classify.apply();
+        if (FLOWGAUGE_MATCH == 1) {
+            match.apply(hdr, md);
+        }
         // A packet in its second pass has already been counted.
         if (FLOWGAUGE_HEAVY == 0 || !md.flowgauge.admitted.isValid()) {
             frames.count(md.flowgauge.bank ++ md.flowgauge.class);

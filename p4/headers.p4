@@ -78,6 +78,12 @@ header tcp_h {
     bit<16> urgent;
 }
 
+// A TCP header up to its flags.
+header tcp_start_h {
+    bit<104> others;
+    bit<8>   flags;
+}
+
 header udp_h {
     bit<16> src_port;
     bit<16> dst_port;
@@ -146,6 +152,16 @@ struct flowgauge_hashes_t {
 struct flowgauge_sum_t {
     bit<32> low;
     bit<32> high;
+}
+
+// What expressions compare in a transport header, beside protocol and ports.
+struct flowgauge_transport_t {
+    // Whether it has the ports of TCP, UDP or SCTP.
+    bit<1> has_ports;
+    bit<1> has_flags;
+    bit<8> flags;
+    // Whether the parser has followed all IPv6 extension headers in front of it.
+    bit<1> is_known;
 }
 
 // Data that a packet carries into its second pass if its flow becomes a heavy hitter: 8 bytes, as
@@ -242,6 +258,19 @@ struct flowgauge_entropy_alarm_t {
 const int FLOWGAUGE_LEVEL_BITS = FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED ? 32 : 8;
 typedef bit<(FLOWGAUGE_LEVEL_BITS)> flowgauge_level_t;
 
+// Class of a frame, for which it is counted.
+enum bit<3> flowgauge_class_t {
+    IPV4 = 0,
+    IPV6 = 1,
+    NON_IP = 2,
+    TRUNCATED = 3,
+    BAD_HEADER = 4,
+    // Left out by the expression.
+    UNMATCHED = 5,
+    // Left out, since the expression depends on a header that the parser has not reached.
+    UNDECIDED = 6
+}
+
 // Fields that a build does not use cost nothing: the compiler drops them.
 struct flowgauge_metadata_t {
     flowgauge_admission_h admission;
@@ -252,6 +281,7 @@ struct flowgauge_metadata_t {
     // Key of five-tuples, beside the addresses.
     bit<32> ports;
     bit<8>  protocol;
+    flowgauge_transport_t transport;
     // Ports of TCP and UDP for delays; zero for other protocols.
     bit<16> src_port;
     bit<16> dst_port;

@@ -16,6 +16,7 @@ const bit<8> IP_PROTOCOL_TCP = 6;
 const bit<8> IP_PROTOCOL_UDP = 17;
 const bit<8> IP_PROTOCOL_ROUTING = 43;
 const bit<8> IP_PROTOCOL_FRAGMENT = 44;
+const bit<8> IP_PROTOCOL_AUTHENTICATION = 51;
 const bit<8> IP_PROTOCOL_ICMPV6 = 58;
 const bit<8> IP_PROTOCOL_DESTINATION_OPTIONS = 60;
 const bit<8> IP_PROTOCOL_SCTP = 132;
@@ -41,6 +42,19 @@ const bit<32> TCP_OPTION_MSS = 0x02040000;
 const bit<32> TCP_OPTIONS_SACK_TIMESTAMPS = 0x0402080a;
 const bit<32> TCP_OPTIONS_WINDOW_SCALE = 0x01030300;
 
+// States of ports. Expressions also look at flags, and at no ports of UDP-Lite.
+#if FLOWGAUGE_MATCH
+#define FLOWGAUGE_TCP_PORTS parse_segment_ports
+#define FLOWGAUGE_UDP_PORTS parse_known_ports
+#define FLOWGAUGE_IPV4_PORTS parse_ports_of_ipv4
+#define FLOWGAUGE_LATER_FRAGMENT(index) parse_later_fragment##index
+#else
+#define FLOWGAUGE_TCP_PORTS parse_ports
+#define FLOWGAUGE_UDP_PORTS parse_ports
+#define FLOWGAUGE_IPV4_PORTS parse_ports
+#define FLOWGAUGE_LATER_FRAGMENT(index) parse_last_extension##index
+#endif
+
 // IPv6 extension header of 8 bytes and what may follow it. Headers are read by lookahead before
 // they are extracted: the chip's compiler requires a stored value to come from one place in the
 // packet. Every path assigns the protocol once: Tofino 1 would combine a second value with the
@@ -61,6 +75,7 @@ const bit<32> TCP_OPTIONS_WINDOW_SCALE = 0x01030300;
             (0, IP_PROTOCOL_HIP): extension_follows; \
             (0, IP_PROTOCOL_SHIM6): extension_follows; \
             (0, IP_PROTOCOL_FRAGMENT): fragment_follows; \
+            FLOWGAUGE_MATCHING((0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension##index;) \
             (0, _): parse_behind_extension##index; \
             default: parse_last_extension##index; \
         } \
@@ -75,21 +90,28 @@ const bit<32> TCP_OPTIONS_WINDOW_SCALE = 0x01030300;
             (0, IP_PROTOCOL_HIP): extension_follows; \
             (0, IP_PROTOCOL_SHIM6): extension_follows; \
             (0, IP_PROTOCOL_FRAGMENT): fragment_follows; \
+            FLOWGAUGE_MATCHING((0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension##index;) \
             (0, _): parse_behind_extension##index; \
-            default: parse_last_extension##index; \
+            default: FLOWGAUGE_LATER_FRAGMENT(index); \
         } \
     } \
     state parse_behind_extension##index { \
         md.flowgauge.protocol = packet.lookahead<bit<8>>(); \
+        FLOWGAUGE_MATCHING(md.flowgauge.transport.is_known = 1;) \
         packet.extract(hdr.ipv6_extension[index]); \
         transition select(hdr.ipv6_extension[index].next_header) { \
-            IP_PROTOCOL_TCP: parse_ports; \
-            IP_PROTOCOL_UDP: parse_ports; \
-            IP_PROTOCOL_SCTP: parse_ports; \
+            IP_PROTOCOL_TCP: FLOWGAUGE_TCP_PORTS; \
+            IP_PROTOCOL_UDP: FLOWGAUGE_UDP_PORTS; \
+            IP_PROTOCOL_SCTP: FLOWGAUGE_UDP_PORTS; \
             IP_PROTOCOL_UDP_LITE: parse_ports; \
             default: accept; \
         } \
     } \
+    FLOWGAUGE_MATCHING(state parse_later_fragment##index { \
+        md.flowgauge.protocol = packet.lookahead<bit<8>>(); \
+        md.flowgauge.transport.is_known = 1; \
+        transition accept; \
+    }) \
     state parse_last_extension##index { \
         md.flowgauge.protocol = packet.lookahead<bit<8>>(); \
         transition accept; \
@@ -151,7 +173,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
             (0, 5, IP_PROTOCOL_ICMP): parse_icmp;
             (0, 5, IP_PROTOCOL_ICMPV6): parse_icmpv6;
 #endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#if FLOWGAUGE_USES_TRANSPORT
             default: select_ipv4_ports;
 #else
             default: accept;
@@ -160,7 +182,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     }
 
     state select_ipv4_ports {
-#elif !FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#elif !FLOWGAUGE_USES_TRANSPORT
         transition accept;
     }
 
@@ -177,7 +199,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
 
     state parse_ipv4_ports {
         transition select(hdr.ipv4.ihl) {
-            5: parse_ports;
+            5: FLOWGAUGE_IPV4_PORTS;
             6: parse_ipv4_options1;
             7: parse_ipv4_options2;
             8: parse_ipv4_options3;
@@ -248,17 +270,17 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
         packet.extract(hdr.ipv4_option.next);
         left.decrement(1);
         transition select(left.is_zero()) {
-            true: parse_ports;
+            true: FLOWGAUGE_IPV4_PORTS;
             default: parse_ipv4_option;
         }
     }
 
-    // IPv6. Five-tuples need the header behind extension headers, delays by other keys only one
-    // that follows the network header.
+    // IPv6. Five-tuples and expressions need the header behind extension headers, delays by other
+    // keys only one that follows the network header.
     state parse_ipv6 {
         packet.extract(hdr.ipv6);
         md.flowgauge.ip_length = hdr.ipv6.payload_length;
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#if FLOWGAUGE_USES_TRANSPORT
         transition select(hdr.ipv6.next_header) {
             IP_PROTOCOL_HOP_BY_HOP: parse_extension0;
             IP_PROTOCOL_ROUTING: parse_extension0;
@@ -267,14 +289,21 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
             IP_PROTOCOL_HIP: parse_extension0;
             IP_PROTOCOL_SHIM6: parse_extension0;
             IP_PROTOCOL_FRAGMENT: parse_fragment0;
+            FLOWGAUGE_MATCHING(IP_PROTOCOL_AUTHENTICATION: parse_ipv6_authentication;)
             default: parse_ipv6_payload;
         }
     }
 
+    state parse_ipv6_authentication {
+        md.flowgauge.protocol = hdr.ipv6.next_header;
+        transition accept;
+    }
+
     state parse_ipv6_payload {
         md.flowgauge.protocol = hdr.ipv6.next_header;
+        FLOWGAUGE_MATCHING(md.flowgauge.transport.is_known = 1;)
 #endif
-#if FLOWGAUGE_DELAY || FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#if FLOWGAUGE_DELAY || FLOWGAUGE_USES_TRANSPORT
         transition select(hdr.ipv6.next_header) {
 #if FLOWGAUGE_DELAY
             IP_PROTOCOL_TCP: parse_tcp;
@@ -283,13 +312,13 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
             IP_PROTOCOL_ICMPV6: parse_icmpv6;
 #elif FLOWGAUGE_REORDER
             IP_PROTOCOL_TCP: parse_tcp;
-            IP_PROTOCOL_UDP: parse_ports;
+            IP_PROTOCOL_UDP: FLOWGAUGE_UDP_PORTS;
 #else
-            IP_PROTOCOL_TCP: parse_ports;
-            IP_PROTOCOL_UDP: parse_ports;
+            IP_PROTOCOL_TCP: FLOWGAUGE_TCP_PORTS;
+            IP_PROTOCOL_UDP: FLOWGAUGE_UDP_PORTS;
 #endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
-            IP_PROTOCOL_SCTP: parse_ports;
+#if FLOWGAUGE_USES_TRANSPORT
+            IP_PROTOCOL_SCTP: FLOWGAUGE_UDP_PORTS;
             IP_PROTOCOL_UDP_LITE: parse_ports;
 #endif
             default: accept;
@@ -307,15 +336,56 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     IPV6_NEXT_EXTENSION_STATES(2, 3)
     IPV6_EXTENSION_STATES(3, parse_last_extension3, parse_last_extension3)
 
+    state parse_ports_of_ipv4 {
+        transition select(hdr.ipv4.protocol) {
+            IP_PROTOCOL_TCP: FLOWGAUGE_TCP_PORTS;
+            IP_PROTOCOL_UDP_LITE: parse_ports;
+            default: FLOWGAUGE_UDP_PORTS;
+        }
+    }
+
     state parse_ports {
         md.flowgauge.ports = packet.lookahead<bit<32>>();
+        transition accept;
+    }
+
+    state parse_known_ports {
+        md.flowgauge.ports = packet.lookahead<bit<32>>();
+        md.flowgauge.transport.has_ports = 1;
+        transition accept;
+    }
+
+    state parse_segment_ports {
+        md.flowgauge.ports = packet.lookahead<bit<32>>();
+        md.flowgauge.transport.has_ports = 1;
+        transition parse_flags;
+    }
+
+    state parse_flags {
+        tcp_start_h next = packet.lookahead<tcp_start_h>();
+        md.flowgauge.transport.flags = next.flags;
+        md.flowgauge.transport.has_flags = 1;
         transition accept;
     }
 
     // TCP. Hosts reject a segment whose header length is less than five words (RFC 9293 section
     // 3.1).
     state parse_tcp {
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#if FLOWGAUGE_MATCH
+        md.flowgauge.ports = packet.lookahead<bit<32>>();
+        md.flowgauge.transport.has_ports = 1;
+        transition parse_tcp_flags;
+    }
+
+    state parse_tcp_flags {
+        tcp_start_h start_of_header = packet.lookahead<tcp_start_h>();
+        md.flowgauge.transport.flags = start_of_header.flags;
+        md.flowgauge.transport.has_flags = 1;
+        transition parse_tcp_offset;
+    }
+
+    state parse_tcp_offset {
+#elif FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
         md.flowgauge.ports = packet.lookahead<bit<32>>();
 #endif
         tcp_h next = packet.lookahead<tcp_h>();
@@ -415,7 +485,14 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     }
 
     state parse_udp {
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#if FLOWGAUGE_MATCH
+        md.flowgauge.ports = packet.lookahead<bit<32>>();
+        md.flowgauge.transport.has_ports = 1;
+        transition parse_udp_header;
+    }
+
+    state parse_udp_header {
+#elif FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
         md.flowgauge.ports = packet.lookahead<bit<32>>();
 #endif
         packet.extract(hdr.udp);

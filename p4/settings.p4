@@ -37,6 +37,10 @@
 #ifndef FLOWGAUGE_SIZES
 #define FLOWGAUGE_SIZES 0
 #endif
+// Packets that are counted at all: those that match an expression.
+#ifndef FLOWGAUGE_MATCH
+#define FLOWGAUGE_MATCH 0
+#endif
 // Round-trip delays, of these kinds.
 #ifndef FLOWGAUGE_DELAY
 #define FLOWGAUGE_DELAY 0
@@ -90,6 +94,8 @@ const bool _heavy_is_switch = static_assert(
     FLOWGAUGE_HEAVY == 0 || FLOWGAUGE_HEAVY == 1, "FLOWGAUGE_HEAVY is neither 0 nor 1");
 const bool _sizes_is_switch = static_assert(
     FLOWGAUGE_SIZES == 0 || FLOWGAUGE_SIZES == 1, "FLOWGAUGE_SIZES is neither 0 nor 1");
+const bool _match_is_switch = static_assert(
+    FLOWGAUGE_MATCH == 0 || FLOWGAUGE_MATCH == 1, "FLOWGAUGE_MATCH is neither 0 nor 1");
 const bool _delay_is_switch = static_assert(
     FLOWGAUGE_DELAY == 0 || FLOWGAUGE_DELAY == 1, "FLOWGAUGE_DELAY is neither 0 nor 1");
 const bool _entropy_bits_have_entropy = static_assert(
@@ -287,6 +293,16 @@ const bool _reorder_slots_are_in_range = static_assert(
 #define FLOWGAUGE_USES(key) ((FLOWGAUGE_CARDINALITY != 0 && FLOWGAUGE_KEY == key) \
     || (FLOWGAUGE_HEAVY == 1 && FLOWGAUGE_HEAVY_KEY == key) \
     || (FLOWGAUGE_REORDER != 0 && FLOWGAUGE_KEY_FIVE_TUPLE == key) || FLOWGAUGE_ROWS_BY(key))
+
+// Whether anything uses the protocol and the ports of a packet, behind IPv6 extension headers.
+#define FLOWGAUGE_USES_TRANSPORT (FLOWGAUGE_MATCH == 1 || FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE))
+
+// Statements of a build that matches expressions.
+#if FLOWGAUGE_MATCH
+#define FLOWGAUGE_MATCHING(text) text
+#else
+#define FLOWGAUGE_MATCHING(text)
+#endif
 
 // Names by the number of a key: hashes of the packet, and names of the control plane. They are
 // macros, since a parameter of a control cannot be part of a name that a controller looks up.

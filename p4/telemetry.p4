@@ -6,6 +6,7 @@
 
 #include "headers.p4"
 #include "parser.p4"
+#include "match.p4"
 #include "counters.p4"
 #include "hash.p4"
 #include "cardinality.p4"
@@ -72,6 +73,7 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     FLOWGAUGE_STATE(FLOWGAUGE_HEAVY_KEY)
     FLOWGAUGE_STATE(FLOWGAUGE_HEAVY_SLOT_BITS)
     FLOWGAUGE_STATE(FLOWGAUGE_SIZES)
+    FLOWGAUGE_STATE(FLOWGAUGE_MATCH)
     FLOWGAUGE_STATE(FLOWGAUGE_DELAY)
     FLOWGAUGE_STATE(FLOWGAUGE_DELAY_TCP_HANDSHAKE)
     FLOWGAUGE_STATE(FLOWGAUGE_DELAY_TCP_DATA)

@@ -51,9 +51,11 @@ pub mod tofino;
 /// Options of switches, which this build has no backend for.
 #[cfg(not(feature = "tofino"))]
 pub mod tofino {
+    mod limits;
     mod options;
     mod slot;
 
+    pub use limits::unmatchable;
     pub use options::{Fec, Options, PortConfig, Speed, Tls};
     pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
 }

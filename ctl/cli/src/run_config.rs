@@ -7,6 +7,7 @@ use crate::value::{CountedDirections, PortSpec};
 use flowgauge_core::Settings;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::controller::Plan;
+use flowgauge_ctl::filter::MatchExpression;
 use flowgauge_ctl::names::NameSources;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
@@ -48,19 +49,25 @@ impl RunConfig {
         let plan = Plan {
             intervals: other.plan.intervals,
             options: other.plan.options.clone(),
-            filter: if self.changes_filter() { &other.plan } else { &self.plan }.filter.clone(),
+            filter: if self.changes_filter(other) { &other.plan } else { &self.plan }
+                .filter
+                .clone(),
             ..self.plan.clone()
         };
         RunConfig { plan, ..self.clone() }
     }
 
-    /// Returns whether the filter can change when a window ends. In the kernel, the programs of a run
-    /// that begins without a filter have none.
-    fn changes_filter(&self) -> bool {
+    /// Returns whether the filter can change to that of `other` when a window ends. In the kernel, the
+    /// programs of a run that begins without a filter have none. A switch must be known to have the
+    /// tables, and to be able to match the new one.
+    fn changes_filter(&self, other: &RunConfig) -> bool {
+        let is_matchable = |new: &MatchExpression| tofino::unmatchable(new.filter()).is_none();
         let can_change = match self.source.traffic().counter {
             CountingPart::Workers => true,
             CountingPart::Kernel => self.plan.filter.is_some(),
-            CountingPart::Switch => false,
+            CountingPart::Switch => {
+                self.plan.filter.is_some() && other.plan.filter.as_ref().is_none_or(is_matchable)
+            }
         };
         can_change && self.settings.cardinality.mode != Mode::Staggered
     }

@@ -11,9 +11,11 @@ use crate::secrets;
 use crate::value;
 use clap::Args;
 use flowgauge_core::{HashMode, Precision, Settings};
-use flowgauge_ctl::filter::{FamilyEntries, MatchExpression};
+use flowgauge_ctl::filter::{FamilyEntries, MatchExpression, PortRange};
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::Tables as Installed;
+#[cfg(feature = "tofino")]
+use flowgauge_dataplane::tofino;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -67,6 +69,22 @@ pub(crate) struct Tables {
     /// Output format: table, csv, json
     #[arg(long, value_name = "FORMAT", value_parser = value::format, default_value = "table")]
     format: Format,
+}
+
+/// Returns the entries that an expression takes in each table of a switch, and how many a bank has
+/// room for; or why a switch cannot match it.
+#[cfg(feature = "tofino")]
+fn on_switch(expression: &MatchExpression) -> Result<Vec<(&'static str, usize, usize)>, String> {
+    if let Some(what) = tofino::unmatchable(expression.filter()) {
+        return Err(format!("it cannot match {what}"));
+    }
+    let tables = tofino::filter_entries(expression.filter());
+    Ok(tables.map(|table| (table.family, table.entries, table.room)).to_vec())
+}
+
+#[cfg(not(feature = "tofino"))]
+fn on_switch(_: &MatchExpression) -> Result<Vec<(&'static str, usize, usize)>, String> {
+    Err(value::not_built("tofino"))
 }
 
 impl Tables {
@@ -147,7 +165,21 @@ impl Tables {
                         writeln!(out, "  {conditions} -> {}", verdict(*is_match))?;
                     }
                 }
-                Ok(())
+                writeln!(out)?;
+                for PortRange { ports, prefixes } in expression.port_ranges() {
+                    let (first, last) = (ports.start(), ports.end());
+                    writeln!(out, "Ports {first}-{last} take {prefixes} prefixes")?;
+                }
+                match on_switch(expression) {
+                    Ok(tables) => {
+                        let room = |(family, entries, room): &(&str, usize, usize)| {
+                            format!("{family} {entries} of {room}")
+                        };
+                        let tables: Vec<String> = tables.iter().map(room).collect();
+                        writeln!(out, "Switch, entries of a bank: {}", tables.join(", "))
+                    }
+                    Err(why) => writeln!(out, "Switch: {why}"),
+                }
             }
             Format::Csv => {
                 writeln!(out, "family,entry,conditions,verdict")?;
@@ -169,10 +201,23 @@ impl Tables {
                     })
                 };
                 let tables: Vec<_> = families.iter().map(family).collect();
+                let range = |PortRange { ports, prefixes }: &PortRange| json!({ "first": ports.start(), "last": ports.end(), "prefixes": prefixes });
+                let on_switch = match on_switch(expression) {
+                    Ok(tables) => {
+                        let table = |(family, entries, room): &(&str, usize, usize)| json!({ "family": family, "entries": entries, "room": room });
+                        json!({ "tables": tables.iter().map(table).collect::<Vec<_>>() })
+                    }
+                    Err(why) => json!({ "refused": why }),
+                };
                 writeln!(
                     out,
                     "{}",
-                    json!({ "match": expression.text().as_ref(), "tables": tables })
+                    json!({
+                        "match": expression.text().as_ref(),
+                        "tables": tables,
+                        "port_ranges": expression.port_ranges().iter().map(range).collect::<Vec<_>>(),
+                        "switch": on_switch,
+                    })
                 )
             }
         }

@@ -5,12 +5,17 @@
 mod common;
 #[path = "../../../dataplane/tests/support/faults.rs"]
 mod faults;
+#[path = "../../../dataplane/tests/conformance/frames.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the conformance suite")]
+mod frames;
 
 use common::{Running as Command, Scratch, check, flowgauge, number, of_kind, parse, run};
 use faults::{Faulty, Proxy, Reads, Tampering};
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
 use flowgauge_bfruntime::proto::{self, data_field, entity};
 use flowgauge_bfruntime::server::{Costs, MAX_MESSAGE, Pace, RunningServer, Server, Target};
+use flowgauge_ctl::filter::MatchExpression;
+use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_p4_model::{Model, Options, Switch};
 use flowgauge_traffic::frame::{Ip, UDP, echo, udp};
 use flowgauge_traffic::{Generator, Profile, Sources};
@@ -94,6 +99,20 @@ impl Lab {
     }
 
     fn start_as(&self, command: &mut process::Command, options: &str) -> Command {
+        self.start_with_all(command, &[], options)
+    }
+
+    /// Starts a run with options that contain spaces as well.
+    fn start_with(&self, whole: &[&str], options: &str) -> Command {
+        self.start_with_all(&mut flowgauge(), whole, options)
+    }
+
+    fn start_with_all(
+        &self,
+        command: &mut process::Command,
+        whole: &[&str],
+        options: &str,
+    ) -> Command {
         let address = self.proxy.address.to_string();
         let fixed = [
             "run",
@@ -106,7 +125,7 @@ impl Lab {
             "--format",
             "json",
         ];
-        Command::of(command.args(fixed).args(options.split_whitespace()))
+        Command::of(command.args(fixed).args(whole).args(options.split_whitespace()))
     }
 }
 
@@ -566,6 +585,7 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
         "-DFLOWGAUGE_CARDINALITY=2",
     );
     refused(&format!("{here} --registers 512 --program other"), 1, "there is no program other");
+    refused(&format!("{here} --registers 512 --match tcp"), 1, "-DFLOWGAUGE_MATCH=1");
     refused(
         &format!("{here} --measure delay --delay icmp --delay-samples /dev/null"),
         1,
@@ -577,6 +597,80 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
         "-DFLOWGAUGE_DELAY_LOCAL=1",
     );
     refused(&format!("{here} --registers 512 --forward 1-2,2-3"), 1, "port 2 is in two pairs");
+}
+
+/// Expressions that a switch can match, over all fields.
+const EXPRESSIONS: &[&str] = &[
+    "tcp port 80",
+    "udp port 53 or tcp port 53",
+    "src net 128.0.0.0/1 and not dst net 128.0.0.0/1",
+    "not src net 0.0.0.0/2 and not src port 12345",
+    "tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn",
+    "tcp[rst]",
+    "tcp[tcpflags] != tcp-syn",
+    "icmp or icmp6",
+    "vlan 100 and dst portrange 0-1000",
+    "vlan",
+    "not vlan and not ip",
+    "ip6 net 8000::/1 or ip proto 132",
+    "not (sctp or portrange 1-65534)",
+    "src and dst portrange 1024-50000",
+    "not tcp",
+    "ip6 and not tcp and not udp",
+];
+
+/// Packets that match are counted and the others are unmatched, exactly as in software.
+#[test]
+fn expressions_leave_out_what_they_leave_out_in_software() {
+    let lab = Lab::of(switch_with(&[("FLOWGAUGE_MATCH", 1)]));
+    let frames = [frames::random(3, 3000), frames::kinds()].concat().into_iter().filter(|frame| {
+        frame.wire_length as usize == frame.bytes.len()
+            && frames::within_reach_of_a_switch(&frame.bytes)
+    });
+    let frames: Vec<OwnedFrame> = frames.collect();
+    for expression in EXPRESSIONS {
+        let filter = expression.parse::<MatchExpression>().unwrap();
+        let is_match = |frame: &&OwnedFrame| {
+            let (bytes, length) = (frame.bytes.as_slice(), frame.wire_length);
+            filter.filter().matches(Default::default(), frame.link, bytes, length)
+        };
+        let mut command = lab.start_with(&["--match", expression], "--window 50ms");
+        // It counts once a window has ended.
+        window(&mut command);
+        let mut entrance = lab.switch.enter();
+        for (index, frame) in frames.iter().enumerate() {
+            entrance.arrive(lab.switch.port(index), &frame.bytes).unwrap();
+        }
+        drop(entrance);
+        let mut sums = [0; 4];
+        while sums[0] + sums[2] < frames.len() as u64 {
+            let window = window(&mut command);
+            let unmatched = &window["unmatched"];
+            let [packets, bytes] = ["packets", "bytes"];
+            let values = [
+                number(&window, packets),
+                number(&window, bytes),
+                number(unmatched, packets),
+                number(unmatched, bytes),
+            ];
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+        command.interrupt();
+        let outcome = command.outcome();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let (matching, others): (Vec<&OwnedFrame>, Vec<&OwnedFrame>) =
+            frames.iter().partition(is_match);
+        assert!(matching.len() > 3 && others.len() > 3, "{expression}: {}", matching.len());
+        let expected = [&matching, &others].map(|frames| {
+            [frames.len() as u64, frames.iter().map(|frame| u64::from(frame.wire_length)).sum()]
+        });
+        assert_eq!(sums, expected.concat()[..], "{expression}");
+    }
+    let outcome = lab.start("--match greater").outcome();
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    let outcome = lab.start_with(&["--match", "ip6 and greater 1000"], "").outcome();
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.complaint().contains("(greater, less)"), "{}", outcome.stderr);
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub use normal::FrameFamily;
 use flowgauge_core::Filter;
 use flowgauge_core::filter::MAX_RULES;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -41,6 +42,17 @@ const MAX_UNSIMPLIFIED_RULES: usize = 1024;
 pub struct MatchExpression {
     text: Arc<str>,
     filter: Arc<Filter>,
+    port_ranges: Arc<[PortRange]>,
+}
+
+/// Range of ports in an expression. A ternary table matches prefixes: the range takes as many
+/// entries for each end of a packet, and is combined with those of other conditions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// First and last port.
+    pub ports: RangeInclusive<u16>,
+    /// Number of prefixes that it is split into.
+    pub prefixes: usize,
 }
 
 /// Reason why a text is no filter expression.
@@ -85,7 +97,8 @@ impl FromStr for MatchExpression {
     fn from_str(text: &str) -> Result<Self, FilterError> {
         let tree = parser::parse(text)?;
         let filter = normal::filter(&tree)?;
-        Ok(MatchExpression { text: text.trim().into(), filter })
+        let port_ranges = normal::port_ranges(&tree).into();
+        Ok(MatchExpression { text: text.trim().into(), filter, port_ranges })
     }
 }
 
@@ -94,6 +107,12 @@ impl MatchExpression {
     #[must_use]
     pub fn text(&self) -> &Arc<str> {
         &self.text
+    }
+
+    /// Returns the ranges of ports, in order.
+    #[must_use]
+    pub fn port_ranges(&self) -> &[PortRange] {
+        &self.port_ranges
     }
 
     /// Returns the rules.

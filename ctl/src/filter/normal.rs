@@ -10,7 +10,7 @@
 //! limited to [`MAX_UNSIMPLIFIED_RULES`], so that the time of a step is, too.
 
 use super::primitive::{ExpressionTree, IpVersion, PacketEnd, Primitive};
-use super::{FilterError, MAX_UNSIMPLIFIED_RULES};
+use super::{FilterError, MAX_UNSIMPLIFIED_RULES, PortRange};
 use flowgauge_core::Filter;
 use flowgauge_core::filter::fields::{
     ADDRESSES, COMMON_WORDS, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, IPV6_WORDS,
@@ -74,6 +74,22 @@ pub(super) fn filter(tree: &ExpressionTree) -> Result<Arc<Filter>, FilterError> 
     non_ip.write(FrameFamily::NonIp, &mut filter.non_ip)?;
     unreadable.write(FrameFamily::Unreadable, &mut filter.unreadable)?;
     Ok(Arc::from(filter))
+}
+
+/// Returns the ranges of ports in a tree, each with the number of prefixes that it is split into.
+pub(super) fn port_ranges(tree: &ExpressionTree) -> Vec<PortRange> {
+    match tree {
+        ExpressionTree::Primitive(Primitive::Ports { ports, .. })
+            if ports.start() < ports.end() =>
+        {
+            vec![PortRange { ports: ports.clone(), prefixes: prefixes(ports).len() }]
+        }
+        ExpressionTree::Primitive(_) => Vec::new(),
+        ExpressionTree::Not(inner) => port_ranges(inner),
+        ExpressionTree::And(one, other) | ExpressionTree::Or(one, other) => {
+            [port_ranges(one), port_ranges(other)].concat()
+        }
+    }
 }
 
 /// Set of packets: those whose fields under the mask have the value.

@@ -32,6 +32,8 @@ pub(super) struct Reading {
     pub(super) raised: Vec<Vec<usize>>,
     /// Number of elements that changed while they were read, and were left out.
     pub(super) changed: usize,
+    /// Number of unmatched packets that the switch could not decide on.
+    pub(super) undecided: u64,
     /// Inconsistency between the sums of a closed bank and what the switch has derived from them,
     /// if any.
     pub(super) difference: Option<String>,
@@ -44,7 +46,7 @@ impl Reading {
         admissions: &[(DelayKind, Admission)],
         arrays: &[Array],
         cells: &[BankCells],
-        counters: Counters,
+        (counters, undecided): (Counters, u64),
     ) -> Self {
         let mut bank = WindowTotals::counted();
         let changed = Arc::get_mut(&mut bank).map_or(0, |bank| {
@@ -58,6 +60,7 @@ impl Reading {
             bank,
             raised,
             changed,
+            undecided,
             difference: measurement::difference(settings, arrays, cells),
         }
     }
@@ -84,7 +87,7 @@ async fn read_counters(
     session: &mut Session,
     program: &Program,
     bank: usize,
-) -> Result<Counters, Failure> {
+) -> Result<(Counters, u64), Failure> {
     let table = program.table(names::FRAMES)?;
     session.sync(&[table]).await?;
     let elements = entries::elements(table, names::COUNTER_INDEX, Program::classes(bank))?;
@@ -127,13 +130,13 @@ pub(super) async fn read_bank(
 ) -> Result<(Counters, Reading, Counters), Failure> {
     let SwitchBank { number, settings, admissions, arrays, pipes } = bank;
     let (number, pipes) = (*number, *pipes);
-    let before = read_counters(session, program, number).await?;
+    let (before, _) = read_counters(session, program, number).await?;
     let cells = read_arrays(session, program, arrays, number).await?;
     if let Some(other) = cells.iter().map(Vec::len).find(|read| *read != pipes) {
         return Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")));
     }
     let after = read_counters(session, program, number).await?;
-    Ok((before, Reading::of(settings, admissions, arrays, &cells, after), after))
+    Ok((before, Reading::of(settings, admissions, arrays, &cells, after), after.0))
 }
 
 /// Reads a bank after it has stopped changing.

@@ -1,9 +1,9 @@
 //! Contents of the switch's match tables: installs and verifies them.
 
-use super::entries;
 use super::program::Program;
 use super::session::Session;
 use super::table::{Content, DesiredState};
+use super::{entries, filter};
 use crate::error::Failure;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::Table;
@@ -47,16 +47,50 @@ pub(super) async fn fill(
     session.write(&format!("filling {}", table.name), updates, batch).await
 }
 
-/// Returns whether the switch's tables are as desired, that is, whether it was not restarted.
+/// Makes the entries of a bank in the tables of expressions those of its filter. The other bank's
+/// entries stay.
+pub(super) async fn set_filter(
+    session: &mut Session,
+    program: &Program,
+    desired: &DesiredState,
+    bank: usize,
+    batch: usize,
+) -> Result<(), Failure> {
+    for content in program.filter_contents(desired)? {
+        let table = program.table(&content.table)?;
+        let answer = session.read_all(table).await?;
+        let present = answer
+            .iter()
+            .map(|message| entries::decode(program.schema(), table, message))
+            .collect::<Result<Vec<Entry>, _>>()?;
+        let is_of_bank = |entry: &&Entry| filter::is_of_bank(entry, bank);
+        let superfluous =
+            present.iter().filter(is_of_bank).filter(|entry| !content.entries.contains(entry));
+        let new =
+            content.entries.iter().filter(is_of_bank).filter(|entry| !present.contains(entry));
+        let mut updates = superfluous
+            .map(|entry| entries::removal(table, entry))
+            .collect::<Result<Vec<_>, _>>()?;
+        for entry in new {
+            updates.push(entries::update(table, proto::update::Type::Insert, entry)?);
+        }
+        session.write(&format!("changing {}", table.name), updates, batch).await?;
+    }
+    Ok(())
+}
+
+/// Returns whether the switch's tables are as desired, that is, whether it was not restarted. The
+/// filter of an ignored bank may be any.
 pub(super) async fn holds(
     session: &mut Session,
     program: &Program,
     settings: &Settings,
     desired: &DesiredState,
     forward: &[(u32, u32)],
+    ignored: Option<usize>,
 ) -> Result<bool, Failure> {
     for content in program.contents(settings, desired, forward)? {
-        if !holds_content(session, program, &content).await? {
+        if !holds_content(session, program, &content, ignored).await? {
             return Ok(false);
         }
     }
@@ -64,12 +98,15 @@ pub(super) async fn holds(
 }
 
 /// Returns whether a table has exactly these entries; for a table without a key, this default
-/// entry.
+/// entry. Entries of an ignored bank's filter are not compared.
 pub(super) async fn holds_content(
     session: &mut Session,
     program: &Program,
     content: &Content,
+    ignored: Option<usize>,
 ) -> Result<bool, Failure> {
+    let ignored = ignored.filter(|_| filter::is_table(&content.table));
+    let is_compared = |entry: &Entry| ignored.is_none_or(|bank| !filter::is_of_bank(entry, bank));
     let table = program.table(&content.table)?;
     let has_key = !table.keys.is_empty();
     let default = content
@@ -79,6 +116,7 @@ pub(super) async fn holds_content(
         .map(|data| Entry { place: EntryTarget::Default, data: data.clone() });
     let default: Vec<Entry> = default.collect();
     let mut expected: Vec<&Entry> = content.entries.iter().chain(&default).collect();
+    expected.retain(|entry| is_compared(entry));
     expected.sort_by_key(|entry| entry.place.key().cloned());
     // A truncated answer looks like a table that has lost entries. A "no" leads to a reset of the
     // counters, so it is confirmed once.
@@ -92,6 +130,7 @@ pub(super) async fn holds_content(
             .iter()
             .map(|message| entries::decode(program.schema(), table, message))
             .collect::<Result<Vec<Entry>, _>>()?;
+        desired.retain(is_compared);
         desired.sort_by_key(|entry| entry.place.key().cloned());
         let is_same = |(desired, expected): (&Entry, &&Entry)| {
             if content.changes { desired.place == expected.place } else { desired == *expected }

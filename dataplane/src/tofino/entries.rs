@@ -29,6 +29,19 @@ pub(super) fn update(
     Ok(proto::Update { r#type: kind.into(), entity: Some(entity(message)) })
 }
 
+/// Encodes the removal of an entry.
+pub(super) fn removal(table: &Table, entry: &Entry) -> Result<proto::Update, Failure> {
+    let kind = proto::update::Type::Delete;
+    let update = update(table, kind, entry)?;
+    let without_data = |entity: proto::Entity| match entity.entity {
+        Some(proto::entity::Entity::TableEntry(entry)) => {
+            self::entity(proto::TableEntry { data: None, ..entry })
+        }
+        _ => entity,
+    };
+    Ok(proto::Update { entity: update.entity.map(without_data), ..update })
+}
+
 pub(super) fn entity(entry: proto::TableEntry) -> proto::Entity {
     proto::Entity { entity: Some(proto::entity::Entity::TableEntry(entry)) }
 }

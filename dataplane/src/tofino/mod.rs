@@ -25,7 +25,8 @@
 //! digests (`digests`); `bank` and `contents`: how banks are read, and how match tables are filled
 //! and verified; `session`: one connection, and calls with a deadline; `program`: the switch's
 //! program, by its schema; `statement`: the settings it was compiled with; `table`, `array`, `hash`: match tables, registers and
-//! hashes, the building blocks of measurements; `entries`: their entries in messages; `ports`:
+//! hashes, the building blocks of measurements; `filter`
+//! and `limits`: expressions, and which of them a switch can match; `entries`: their entries in messages; `ports`:
 //! configuration of ports, and the frames they received; `measurement`: one file per measurement;
 //! `times`: duration of reads; `names`: names in the P4 source. `p4/model` executes the source, so
 //! that tests need no switch.
@@ -34,7 +35,9 @@ mod array;
 mod bank;
 mod contents;
 mod entries;
+mod filter;
 mod hash;
+mod limits;
 mod measurement;
 mod names;
 mod options;
@@ -48,6 +51,8 @@ mod switch;
 mod table;
 mod times;
 
+pub use filter::{FilterEntries, filter_entries};
+pub use limits::unmatchable;
 pub use measurement::{Build, builds, definitions};
 pub use options::{Fec, Options, PortConfig, Speed, Tls};
 pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
@@ -63,8 +68,9 @@ use crate::status::Status;
 use crate::tables::Tables;
 use crate::tally::CountRange;
 use crate::{Adopted, Bounds, Dataplane, Event};
-use flowgauge_core::Settings;
 use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
+use flowgauge_core::{Filter, Settings};
+use std::sync::Arc;
 use std::time::Duration;
 use switch::Switch;
 use tokio::runtime::Runtime;
@@ -132,6 +138,7 @@ impl Dataplane for Tofino {
         if self.switch.is_counting() {
             return Err(Error::AlreadyStarted { target });
         }
+        self.switch.check_filter(tables.filter.as_ref())?;
         tables.check(self.switch.settings(), self.switch.capabilities())?;
         let installed = self.runtime.block_on(self.switch.install(tables));
         installed.map(|()| None).map_err(|failure| Error::Switch {
@@ -165,6 +172,11 @@ impl Dataplane for Tofino {
 
     fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
         self.operate("set bounds", async |switch| switch.watch(bounds).await)
+    }
+
+    fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
+        self.switch.check_filter(filter)?;
+        self.operate("set the filter", async |switch| switch.set_filter(filter.cloned()))
     }
 
     /// Returns events; also detects a lost connection and restores it, so that as few packets as

@@ -5,7 +5,7 @@ use super::array::{self, Array};
 use super::measurement::{self, ROWS};
 use super::statement::StatedSettings;
 use super::table::{Content, DesiredState, MatchTable, TableContents};
-use super::{entries, hash, names};
+use super::{entries, filter, hash, names};
 use crate::capabilities::{Capabilities, TimestampClock};
 use crate::error::Failure;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
@@ -34,6 +34,9 @@ impl Program {
         let schema = &program.schema;
         program.arrays(&settings)?.iter().try_for_each(|array| array.check(schema))?;
         program.tables(&settings)?.iter().try_for_each(|table| table.check(schema))?;
+        if filter::is_possible(&program.statement)? {
+            filter::check_room(schema)?;
+        }
         for key in KeyKind::ALL.into_iter().filter(|key| settings.uses(*key)) {
             hash::check_key(schema, key)?;
         }
@@ -61,7 +64,13 @@ impl Program {
     fn tables(&self, wanted: &Settings) -> Result<Vec<MatchTable>, Failure> {
         let mut tables = measurement::tables(wanted);
         tables.extend(measurement::extras(&self.statement, wanted)?.1);
+        tables.extend(self.filter_tables()?);
         Ok(tables)
+    }
+
+    /// Returns the match tables of expressions, if the program has them.
+    fn filter_tables(&self) -> Result<Vec<MatchTable>, Failure> {
+        Ok(if filter::is_possible(&self.statement)? { filter::tables() } else { Vec::new() })
     }
 
     /// Checks that frames can be forwarded between these ports.
@@ -140,7 +149,7 @@ impl Program {
             keys: KeyKind::ALL.into_iter().filter(|key| self.settings.uses(*key)).collect(),
             rows: ROWS..=ROWS,
             inner: false,
-            filter: false,
+            filter: filter::is_possible(&self.statement).unwrap_or_default(),
             atomic_snapshots: false,
             clock: TimestampClock::SWITCH,
             ..Capabilities::of_core("tofino", address.to_owned(), 1)
@@ -199,6 +208,12 @@ impl Program {
             .collect()
     }
 
+    /// Returns the desired contents of the tables of expressions.
+    pub(super) fn filter_contents(&self, desired: &DesiredState) -> Result<Vec<Content>, Failure> {
+        let tables = self.filter_tables()?.into_iter();
+        tables.map(|table| table.content(&self.schema, desired)).collect()
+    }
+
     /// Returns the update that makes a bank active.
     pub(super) fn set_bank(&self, bank: usize) -> Result<proto::Update, Failure> {
         let table = self.table(names::BANK)?;
@@ -236,19 +251,22 @@ impl Program {
         bank * names::CLASSES..(bank + 1) * names::CLASSES
     }
 
-    /// Decodes a bank's counters.
+    /// Decodes a bank's counters. Returns also the number of unmatched packets that the switch could
+    /// not decide on.
     pub(super) fn counters(
         &self,
         bank: usize,
         answer: &[proto::TableEntry],
-    ) -> Result<Counters, Failure> {
+    ) -> Result<(Counters, u64), Failure> {
         let table = self.table(names::FRAMES)?;
         let (packets, bytes) =
             (self.field(table, names::PACKETS)?, self.field(table, names::BYTES)?);
         let indexed = entries::indexed(table, names::COUNTER_INDEX, Self::classes(bank), answer)?;
         let mut classes = [0; names::CLASSES];
         let mut counters = Counters::default();
-        for ((index, message), class) in Self::classes(bank).zip(indexed).zip(&mut classes) {
+        for ((index, message), (class, packets_of_class)) in
+            Self::classes(bank).zip(indexed).zip(classes.iter_mut().enumerate())
+        {
             let fields = message.data.as_ref().map(|data| &data.fields[..]).unwrap_or_default();
             let value = |field: &Field| {
                 let problem = |problem: String| {
@@ -260,17 +278,26 @@ impl Program {
                 };
                 field.kind.decode(value).map_err(|error| problem(error.to_string()))
             };
-            *class = value(packets)?;
-            counters.bytes = counters.bytes.wrapping_add(value(bytes)?);
+            *packets_of_class = value(packets)?;
+            let total = if filter::IS_LEFT_OUT.contains(&class) {
+                &mut counters.unmatched_bytes
+            } else {
+                &mut counters.bytes
+            };
+            *total = total.wrapping_add(value(bytes)?);
         }
-        let [ipv4, ipv6, non_ip, truncated, bad_header, others @ ..] = classes;
-        if others != [0; names::CLASSES - 5] {
+        let [ipv4, ipv6, non_ip, truncated, bad_header, unmatched, undecided, unknown] = classes;
+        let can_filter = filter::is_possible(&self.statement)?;
+        if unknown != 0 || !can_filter && (unmatched, undecided) != (0, 0) {
             return Err(Failure::answer(format!(
                 "{}: packets of classes that there are not",
                 table.name
             )));
         }
-        Ok(Counters { ipv4, ipv6, non_ip, truncated, bad_header, ..counters })
+        let unmatched = unmatched.wrapping_add(undecided);
+        let counters =
+            Counters { ipv4, ipv6, non_ip, truncated, bad_header, unmatched, ..counters };
+        Ok((counters, undecided))
     }
 
     fn field<'a>(&self, table: &'a Table, name: &str) -> Result<&'a Field, Failure> {

@@ -5,8 +5,9 @@ use crate::error::Failure;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, TableKind};
 use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match};
-use flowgauge_core::BANKS;
 use flowgauge_core::delay::{Admission, DelayKind};
+use flowgauge_core::{BANKS, Filter};
+use std::sync::Arc;
 
 /// Desired state of a switch.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub(super) struct DesiredState {
     /// Admission of requests of each bank, per kind, if shares follow the traffic; kinds that are
     /// missing here follow the settings.
     pub(super) admissions: [Vec<(DelayKind, Admission)>; BANKS],
+    /// Filter of each bank.
+    pub(super) filters: [Option<Arc<Filter>>; BANKS],
     /// Lowest and highest usual entropy, times 1024, if the switch watches one.
     pub(super) thresholds: [i32; 2],
 }

@@ -2,7 +2,7 @@
 
 use crate::model::Model;
 use flowgauge_core::delay::prefixes::PrefixOwner;
-use flowgauge_core::{HashMode, Precision, Settings};
+use flowgauge_core::{Filter, HashMode, Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
 use std::fmt::Display;
@@ -28,6 +28,11 @@ pub trait Backend: Sync {
     /// Only captures have other link layers than Ethernet and truncated frames, and most interfaces
     /// reject very short frames.
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame>;
+
+    /// Returns whether a filter has conditions that this backend refuses to match.
+    fn refuses(&self, _: &Filter) -> bool {
+        false
+    }
 
     /// Returns how many settings cases try.
     fn breadth(&self) -> Breadth {
@@ -96,6 +101,8 @@ pub struct Setup {
     pub truth: bool,
     /// Length of a slot of staggered registers, in nanoseconds; 0 for the default.
     pub slot_ns: u64,
+    /// Whether packets will be filtered.
+    pub filters: bool,
     /// Owners of addresses; settings have the fingerprint.
     pub prefixes: &'static [PrefixOwner],
 }

@@ -24,6 +24,8 @@ mod captured;
 mod cases;
 #[cfg(feature = "dpdk")]
 mod dpdk;
+#[path = "../support/faults.rs"]
+mod faults;
 mod frames;
 mod model;
 mod poll;
@@ -57,7 +59,7 @@ macro_rules! cases {
         group! { $backend, sampling: a_sample_changes_nothing, samples_grow_within_their_window }
         group! { $backend, lifecycle: capabilities_make_sense, nothing_before_install, wrong_tables_are_refused,
         tables_are_installed_once, no_losses_at_first }
-        group! { $backend, filtering: matching_frames_are_counted_as_if_there_were_no_others, a_filter_changes_between_two_windows }
+        group! { $backend, filtering: matching_frames_are_counted_as_if_there_were_no_others, every_field_and_verdict, a_filter_changes_between_two_windows }
         group! { $backend, truth: windows_and_total_for_every_key }
         group! { $backend, sketches: entropy_of_every_key_and_shape, entropies_of_sources_and_destinations,
         frequency_of_every_key_and_shape, membership_of_every_key_and_shape, everything_together, everything_by_a_keyed_hash, what_cannot_be_is_refused }

@@ -2,13 +2,18 @@
 //! `p4/flowgauge.p4`.
 
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
-use crate::frames::within_reach_of_a_switch;
-use flowgauge_bfruntime::server::{RunningServer, Target};
+use crate::faults::{Faulty, Proxy, Tampering, Writes};
+use crate::frames::{from_source, kinds, opened_by_a_switch, random, within_reach_of_a_switch};
+use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
+use flowgauge_bfruntime::server::{RunningServer, Server, Target};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Link, Precision};
-use flowgauge_dataplane::Tofino;
+use flowgauge_core::filter::MatchRule;
+use flowgauge_core::filter::fields::{ADDRESSES, HAS_PORTS, IPV6_WORDS, PROTOCOL};
+use flowgauge_core::packet::Packet;
+use flowgauge_core::{Filter, Link, Precision, Zeroed, parse};
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_dataplane::tofino::{Options, definitions, nearest_slot};
+use flowgauge_dataplane::tofino::{Options, definitions, nearest_slot, unmatchable};
+use flowgauge_dataplane::{Dataplane, Event, Tofino};
 use flowgauge_p4_model::{Model, Switch};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -41,6 +46,7 @@ fn connected(setup: &Setup) -> Option<(Tofino, Wire)> {
             return None;
         }
     };
+    definitions.extend(setup.filters.then_some(("FLOWGAUGE_MATCH", 1)));
     definitions
         .extend((setup.slot_ns != 0).then(|| ("FLOWGAUGE_SLOT_BITS", setup.slot_ns.ilog2())));
     let switch = Arc::new(Switch::new(compiled(definitions), "flowgauge"));
@@ -76,6 +82,10 @@ impl Backend for OnModel {
             .into_iter()
             .filter(|frame| whole(frame) && within_reach_of_a_switch(&frame.bytes))
             .collect()
+    }
+
+    fn refuses(&self, filter: &Filter) -> bool {
+        unmatchable(filter).is_some()
     }
 
     /// Pipes have their own sketches.
@@ -139,4 +149,158 @@ impl Feeder for Wire {
             entrance.arrive(self.switch.port(pipe), &frame.bytes).unwrap();
         }
     }
+}
+
+/// Returns a rule for packets whose word has this value under this mask.
+fn rule(word: usize, mask: u32, value: u32, is_match: bool) -> MatchRule<IPV6_WORDS> {
+    let mut rule =
+        MatchRule { value: [0; IPV6_WORDS], mask: [0; IPV6_WORDS], verdict: is_match.into() };
+    (rule.value[word], rule.mask[word]) = (value, mask);
+    rule
+}
+
+/// A packet behind extension headers that the parser does not follow is left out, and reported, if
+/// its verdict depends on what is behind them.
+#[test]
+fn undecided_packets_are_reported() {
+    let backend = OnModel;
+    let is_hidden = |frame: &OwnedFrame| {
+        let packet = parse::counted(frame.bytes.as_slice(), frame.link, &Default::default());
+        opened_by_a_switch(&frame.bytes)
+            && !within_reach_of_a_switch(&frame.bytes)
+            && matches!(packet, Ok(Packet::V6(_)))
+    };
+    let frames = [random(1, 4000), kinds()].concat();
+    let hidden: Vec<OwnedFrame> = frames.into_iter().filter(is_hidden).collect();
+    let top = 1 << 31;
+    let is_high = |frame: &&OwnedFrame| {
+        let packet = parse::counted(frame.bytes.as_slice(), frame.link, &Default::default());
+        matches!(packet, Ok(Packet::V6(ip)) if ip.src()[0][0] & 0x80 != 0)
+    };
+    let high = hidden.iter().filter(is_high).count() as u64;
+    let low = hidden.len() as u64 - high;
+    assert!(high > 100 && low > 100, "{high} {low}");
+    let (address, ports) =
+        (rule(ADDRESSES, top, top, true), rule(PROTOCOL, HAS_PORTS, HAS_PORTS, true));
+    let no_ports = MatchRule { verdict: 0, ..ports };
+    let no_address = MatchRule { verdict: 0, ..address };
+    for (rules, otherwise, counted, undecided) in [
+        (vec![address], false, high, 0),
+        (vec![no_address], true, low, 0),
+        (vec![address, ports], false, high, low),
+        (vec![no_address, no_ports], true, 0, low),
+        (vec![ports, address], false, 0, high + low),
+        (vec![], true, high + low, 0),
+    ] {
+        let mut filter = Filter::boxed();
+        filter.ipv6.write(&rules, otherwise).unwrap();
+        let setup = Setup { filters: true, ..Setup::default() };
+        let mut rig = backend.open(&setup).unwrap();
+        rig.dataplane.install(&setup.tables().with_filter(Some(Arc::from(filter)))).unwrap();
+        rig.feed(hidden.clone());
+        let counters = rig.rotate().bank.counters;
+        let what = format!("{rules:?}, {otherwise}: {counters:?}");
+        assert_eq!((counters.ipv6, counters.packets()), (counted, counted), "{what}");
+        assert_eq!(counters.unmatched, high + low - counted, "{what}");
+        let events = rig.dataplane.events().unwrap();
+        let warning = match &events[..] {
+            [] => None,
+            [Event::Warning(text)] => text.split_once(": ").map(|(_, text)| text),
+            others => panic!("{others:?}"),
+        };
+        let number = warning.map_or(0, |text| text.split(' ').next().unwrap().parse().unwrap());
+        assert_eq!(number, undecided, "{what}, {warning:?}");
+    }
+}
+
+/// Connections break in the middle of changes of the filter, after some of its entries have been
+/// written. No packet is counted by a mixture of two filters, and none is lost.
+#[test]
+fn a_change_of_a_filter_that_breaks_off_is_repeated() {
+    let setup = Setup { filters: true, ..Setup::default() };
+    let mut compiled_for = definitions(&setup.settings).unwrap();
+    compiled_for.push(("FLOWGAUGE_MATCH", 1));
+    let switch = Arc::new(Switch::new(compiled(compiled_for), "flowgauge"));
+    let (tampering, proxy) = (Tampering::default(), Proxy::start());
+    let server = Server::new(Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    let service = BfRuntimeServer::new(Faulty::new(server, &tampering));
+    let running = RunningServer::start_service(([127, 0, 0, 1], 0).into(), None, service).unwrap();
+    proxy.lead_to(Some(running.address()));
+    let mut options = Options::new(proxy.address.to_string());
+    options.transit = Duration::ZERO;
+    options.deadline = Duration::from_secs(600);
+    options.back_off = Duration::from_millis(1);
+    // Each entry is a write of its own, so that a change can break off between two.
+    options.batch = 1;
+    let mut dataplane = Tofino::connect(options, setup.settings).unwrap();
+    dataplane.install(&setup.tables()).unwrap();
+    // Prefixes of sources, each in several rules.
+    let filter = |number: u32| {
+        let rules = (0..6).map(|part| {
+            let mut rule = MatchRule { value: [0; 5], mask: [0; 5], verdict: 1 };
+            (rule.value[ADDRESSES], rule.mask[ADDRESSES]) =
+                (number << 30 | part << 27, 0xf800_0000);
+            rule
+        });
+        let mut filter = Filter::boxed();
+        filter.ipv4.write(&rules.collect::<Vec<_>>(), false).unwrap();
+        Arc::<Filter>::from(filter)
+    };
+    let filters: Vec<Arc<Filter>> = (0..4).map(filter).collect();
+    let frames: Vec<OwnedFrame> = (0..64).map(|top| from_source([top << 2, 0, 0, 1])).collect();
+    let admitted = |filter: Option<&Arc<Filter>>| {
+        let is_match = |frame: &&OwnedFrame| {
+            let (bytes, length) = (frame.bytes.as_slice(), frame.wire_length);
+            filter.is_none_or(|it| it.matches(Default::default(), frame.link, bytes, length))
+        };
+        frames.iter().filter(is_match).count() as u64
+    };
+    let (mut broken, mut current) = (0, None);
+    for round in 0..24_u32 {
+        let next = (round % 5 < 4).then(|| &filters[(round % 4) as usize]);
+        dataplane.set_filter(next).unwrap();
+        let (scissors, mut writes) = (proxy.handle(), 0);
+        tampering.writes(move |_| {
+            writes += 1;
+            let is_last = writes == round % 11 + 1;
+            if is_last { Writes::AnswerLost(scissors.clone()) } else { Writes::CarriedOut }
+        });
+        let feed = || {
+            let mut entrance = switch.enter();
+            for (pipe, frame) in frames.iter().enumerate() {
+                entrance.arrive(switch.port(pipe), &frame.bytes).unwrap();
+            }
+        };
+        feed();
+        let mut fed = 1;
+        let window = loop {
+            match dataplane.rotate() {
+                Ok(window) => break window,
+                Err(error) => {
+                    assert!(error.is_transient(), "{error}");
+                    broken += 1;
+                }
+            }
+            // Until a rotation has closed the window, packets are in one window or the other.
+            if round % 2 == 0 && fed == 1 {
+                feed();
+                fed += 1;
+            }
+        };
+        tampering.stop();
+        assert!(window.complete, "round {round}");
+        let counters = window.bank.counters;
+        let of_current = admitted(current);
+        assert!(
+            [1, 2].contains(&(counters.seen() / 64)) && counters.seen() % 64 == 0,
+            "round {round}: {counters:?}"
+        );
+        assert_eq!(counters.packets(), counters.seen() / 64 * of_current, "round {round}");
+        current = next;
+        // What came after the switch of banks.
+        let late = fed - counters.seen() / 64;
+        let rest = dataplane.rotate().unwrap().bank.counters;
+        assert_eq!((rest.seen(), rest.packets()), (late * 64, late * admitted(current)), "{round}");
+    }
+    assert!(broken > 10, "{broken}");
 }

@@ -126,7 +126,7 @@ pub fn schema(settings: &Settings) -> String {
 /// Returns the annotations by which the program states its settings.
 fn statement(settings: &Settings) -> String {
     let defaults = ["SECOND", "BITS", "ALARM"].map(|part| format!("FLOWGAUGE_ENTROPY_{part}"));
-    let defaults = defaults.into_iter().map(|name| (name, 0));
+    let defaults = defaults.into_iter().chain(["FLOWGAUGE_MATCH".to_owned()]).map(|name| (name, 0));
     let stated = definitions(settings).unwrap().into_iter();
     let all = defaults.chain(stated.map(|(name, value)| (name.to_owned(), value)));
     let annotations = all

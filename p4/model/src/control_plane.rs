@@ -3,6 +3,7 @@
 use crate::Model;
 use crate::execute::{Pipe, hash_of, to_bytes};
 use crate::identifier::{identifier, prefixes};
+use crate::key::KeyBits;
 use crate::matching::{Row, prefix};
 use crate::program::{self, CounterKind, HashInput, MatchKind, mask};
 use std::ops::Range;
@@ -411,10 +412,10 @@ impl Model {
         table: usize,
         key: &Key,
         priority: u32,
-    ) -> Result<(u128, u128, (u32, u32))> {
+    ) -> Result<(KeyBits, KeyBits, (u32, u32))> {
         let table = &self.program.tables[table];
         let given = by_name(&table.name, table.key.iter().map(|field| field.name.as_str()), key)?;
-        let (mut value, mut masks, mut shorter) = (0_u128, 0_u128, 0);
+        let (mut value, mut masks, mut shorter) = (KeyBits::default(), KeyBits::default(), 0);
         for (field, given) in table.key.iter().zip(given) {
             let parse = |bytes: &[u8]| number(&table.name, &field.name, field.width, bytes);
             let (one, ones) = match (field.kind, given) {
@@ -431,8 +432,8 @@ impl Model {
                     return Err(ControlError::WrongMatch { table, field, kind });
                 }
             };
-            value = value.checked_shl(field.width).unwrap_or(0) | one & ones;
-            masks = masks.checked_shl(field.width).unwrap_or(0) | ones;
+            value = value.with(one & ones, field.width);
+            masks = masks.with(ones, field.width);
         }
         let ternary = table.key.iter().any(|field| field.kind == MatchKind::Ternary);
         Ok((value, masks, (if ternary { priority } else { 0 }, shorter)))
@@ -581,8 +582,8 @@ impl Model {
         let mut key = Vec::new();
         for field in fields {
             below -= field.width;
-            let ones = row.mask >> below & mask(field.width);
-            let value = to_bytes(row.value >> below & mask(field.width), field.width);
+            let ones = row.mask.from(below) & mask(field.width);
+            let value = to_bytes(row.value.from(below) & mask(field.width), field.width);
             let one = match field.kind {
                 MatchKind::Exact => Match::Exact(value),
                 MatchKind::Lpm => Match::Lpm { value, length: ones.count_ones() },

@@ -2,6 +2,7 @@
 
 use crate::Model;
 use crate::compile::packed;
+use crate::key::KeyBits;
 use crate::matching::MatchTable;
 use crate::program::{
     Algorithm, CounterKind, Operator, ParserStep, Program, Slot, Step, Target, Transition, Value,
@@ -475,7 +476,8 @@ impl<'a> Pass<'a> {
         let row = if key.is_empty() {
             None
         } else {
-            let key = packed(key.iter().map(|field| (self.evaluate(&field.value), field.width)));
+            let key =
+                KeyBits::join(key.iter().map(|field| (self.evaluate(&field.value), field.width)));
             tables[table].find(key)
         };
         if let Some(hit) = hit {

@@ -42,6 +42,7 @@ mod control_plane;
 mod crc;
 mod execute;
 mod identifier;
+mod key;
 mod matching;
 mod preprocess;
 mod program;

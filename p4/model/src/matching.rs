@@ -1,5 +1,6 @@
 //! Match tables: look-up of a key's entry.
 
+use crate::key::KeyBits;
 use crate::program::{self, MatchKind, mask};
 use hashbrown::HashMap;
 
@@ -8,8 +9,8 @@ const DENSE_BITS: u32 = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    pub(crate) value: u128,
-    pub(crate) mask: u128,
+    pub(crate) value: KeyBits,
+    pub(crate) mask: KeyBits,
     /// Search order of rows, lowest first: by priority, then by prefix length.
     pub(crate) order: (u32, u32),
     pub(crate) action: usize,
@@ -19,7 +20,7 @@ pub(crate) struct Row {
 #[derive(Clone, Debug)]
 enum Index {
     Dense(Vec<u32>),
-    Hashed(HashMap<u128, u32>),
+    Hashed(HashMap<KeyBits, u32>),
     Ordered,
 }
 
@@ -58,11 +59,13 @@ impl MatchTable {
     }
 
     #[inline]
-    pub(crate) fn find(&self, key: u128) -> Option<&Row> {
+    pub(crate) fn find(&self, key: KeyBits) -> Option<&Row> {
         let row = match &self.index {
-            Index::Dense(index) => *index.get(key as usize)?,
+            Index::Dense(index) => *index.get(key.low() as usize)?,
             Index::Hashed(index) => *index.get(&key)?,
-            Index::Ordered => return self.rows.iter().find(|row| key & row.mask == row.value),
+            Index::Ordered => {
+                return self.rows.iter().find(|row| key.under(&row.mask) == row.value);
+            }
         };
         self.rows.get(row as usize)
     }
@@ -72,7 +75,12 @@ impl MatchTable {
     }
 
     /// Returns the row with exactly this key.
-    pub(crate) fn position(&self, value: u128, mask: u128, order: (u32, u32)) -> Option<usize> {
+    pub(crate) fn position(
+        &self,
+        value: KeyBits,
+        mask: KeyBits,
+        order: (u32, u32),
+    ) -> Option<usize> {
         match &self.index {
             Index::Dense(_) | Index::Hashed(_) => {
                 let found = self.find(value)?;
@@ -85,7 +93,7 @@ impl MatchTable {
         }
     }
 
-    pub(crate) fn contains(&self, value: u128, mask: u128, order: (u32, u32)) -> bool {
+    pub(crate) fn contains(&self, value: KeyBits, mask: KeyBits, order: (u32, u32)) -> bool {
         match &self.index {
             Index::Dense(_) | Index::Hashed(_) => self.find(value).is_some(),
             Index::Ordered => self.position(value, mask, order).is_some(),
@@ -96,7 +104,7 @@ impl MatchTable {
         let next = self.rows.len() as u32;
         match &mut self.index {
             Index::Dense(index) => {
-                if let Some(slot) = index.get_mut(row.value as usize) {
+                if let Some(slot) = index.get_mut(row.value.low() as usize) {
                     *slot = next;
                 }
                 self.rows.push(row);
@@ -128,10 +136,10 @@ impl MatchTable {
         }
     }
 
-    fn point(&mut self, key: u128, to: Option<u32>) {
+    fn point(&mut self, key: KeyBits, to: Option<u32>) {
         match (&mut self.index, to) {
             (Index::Dense(index), to) => {
-                if let Some(slot) = index.get_mut(key as usize) {
+                if let Some(slot) = index.get_mut(key.low() as usize) {
                     *slot = to.unwrap_or(NONE);
                 }
             }

@@ -50,6 +50,7 @@ const OWN: &[(&str, &str)] = own!(
     "headers.p4",
     "parser.p4",
     "counters.p4",
+    "match.p4",
     "hash.p4",
     "cardinality.p4",
     "sketch.p4",

@@ -1,6 +1,7 @@
 //! Compiled program: names are resolved to slots of a flat array, types to widths.
 
 use crate::crc::Crc;
+use crate::key::KeyBits;
 use std::sync::Arc;
 
 /// Index of a value of the current packet.
@@ -297,8 +298,8 @@ pub(crate) struct KeyField {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ConstantEntry {
-    pub(crate) value: u128,
-    pub(crate) mask: u128,
+    pub(crate) value: KeyBits,
+    pub(crate) mask: KeyBits,
     pub(crate) action: usize,
     pub(crate) data: Vec<u128>,
 }

@@ -40,6 +40,8 @@ const STAGES_OF_ALL: u64 = 9;
 const STAGES_OF_STAGGERED: u64 = 8;
 /// Stages that all measurements may use with a second entropy.
 const STAGES_WITH_SECOND: u64 = 10;
+/// Stages that all measurements may use with expressions.
+const STAGES_WITH_EXPRESSIONS: u64 = 10;
 
 /// Stages of a pipe, all of which delays and reordering may use.
 const STAGES_OF_CHIP: u64 = 12;
@@ -438,6 +440,66 @@ fn staggered_registers_fit_and_have_the_same_schema() {
         compiled.row(&name)
     };
     compare_rows(&compiler, &builds.iter().map(row).collect::<Vec<_>>());
+}
+
+/// Returns builds that match expressions, with the stages that each may use.
+fn matching_builds() -> Vec<(Settings, u64)> {
+    use KeyKind::{FiveTuple, Src};
+    use SketchKind::{CountMin, CountSketch};
+    let only = |kind| Kinds::NONE.with(kind);
+    let everything = |key: KeyKind| Settings {
+        heavy: slots(key, 10),
+        ..all([key; 4], CountSketch, CountMin, 1024)
+    };
+    let data = delays(only(DelayKind::TcpData), delay::Algorithm::Fridge);
+    let in_groups = delay::Settings {
+        groups_log2: 3,
+        directions: delay::Directions::Local,
+        samples: true,
+        ..data.delay
+    };
+    vec![
+        (distinct(Src, HashMode::Crc32, 11), STAGES),
+        (distinct(Src, HashMode::Tabulated, 11), STAGES),
+        (distinct(FiveTuple, HashMode::Tabulated, 16), STAGES),
+        (Settings { heavy: slots(Src, 10), ..OFF }, STAGES_OF_ALL),
+        (Settings { sizes: Toggle::ON, ..OFF }, STAGES_OF_ALL),
+        (Settings { sizes: Toggle::ON, ..everything(Src) }, STAGES_WITH_EXPRESSIONS),
+        (Settings { sizes: Toggle::ON, ..everything(FiveTuple) }, STAGES_WITH_EXPRESSIONS),
+        (data, STAGES_OF_CHIP),
+        (
+            Settings {
+                delay: data.delay,
+                sizes: Toggle::ON,
+                ..distinct(Src, HashMode::Tabulated, 11)
+            },
+            STAGES_OF_CHIP,
+        ),
+        (delays(Kinds::USUAL, delay::Algorithm::MultiFridge), STAGES_OF_CHIP),
+        (delays(only(DelayKind::TcpTimestamps), delay::Algorithm::Fridge), STAGES_OF_CHIP),
+        (delays(only(DelayKind::QuicSpin), delay::Algorithm::Fridge), STAGES_OF_CHIP),
+        (delays(only(DelayKind::TcpDuration), delay::Algorithm::Overwrite), STAGES_OF_CHIP),
+        (Settings { delay: in_groups, ..OFF }, STAGES_OF_CHIP),
+        (delays(Kinds::USUAL.with(DelayKind::Icmp), delay::Algorithm::Expiry), STAGES_OF_CHIP),
+        (Settings { reorder: reordering(reorder::Algorithm::Sampling, 12), ..OFF }, STAGES_OF_CHIP),
+    ]
+}
+
+#[test]
+fn expressions_fit_and_have_the_same_schema() {
+    let Some(compiler) = compiler() else {
+        return;
+    };
+    let build = |(settings, most): &(Settings, u64)| {
+        let mut defines = definitions(settings).unwrap();
+        defines.push(("FLOWGAUGE_MATCH", 1));
+        let compiled = Compiled::new(&compiler, folder().join("flowgauge.p4"), &defines);
+        let name = format!("{}, with expressions", described(settings));
+        assert!(compare(&name, &mut compiled.model(), &compiled.read("bfrt.json")) > 10, "{name}");
+        assert!(compiled.stages() <= *most, "{name}: {} stages", compiled.stages());
+        compiled.row(&name)
+    };
+    compare_rows(&compiler, &matching_builds().iter().map(build).collect::<Vec<_>>());
 }
 
 #[test]

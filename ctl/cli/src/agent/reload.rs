@@ -123,9 +123,12 @@ mod tests {
 
     /// Returns whether a run with the configuration `before` can continue with `after`.
     fn changes(before: &str, after: &str) -> bool {
+        changes_of("port = 'memory:unique'", before, after)
+    }
+
+    fn changes_of(source: &str, before: &str, after: &str) -> bool {
         let given = |text: &str| {
-            let text =
-                format!("port = 'memory:unique'\nmeasure = 'cardinality,heavy,frequency'\n{text}");
+            let text = format!("{source}\nmeasure = 'cardinality,heavy,frequency'\n{text}");
             Configuration::of_text::<Run>(&text).effective(None)
         };
         change(&Run::from_given(&given(before)).unwrap(), &given(after)).is_some()
@@ -162,5 +165,16 @@ mod tests {
         ] {
             assert!(!changes(before, after), "{before} {after}");
         }
+    }
+
+    #[test]
+    fn expressions_change_where_the_switch_is_known_to_match_them() {
+        let changes = |before, after| {
+            changes_of("address = 'switch:50052'\nbackend = 'tofino'", before, after)
+        };
+        assert!(changes("match = 'tcp'", "match = 'udp port 53'"));
+        assert!(changes("match = 'tcp'", ""));
+        assert!(!changes("match = 'tcp'", "match = 'greater 100'"));
+        assert!(!changes("", "match = 'tcp'"));
     }
 }

@@ -11,17 +11,18 @@ use super::ports::{self, SwitchPorts};
 use super::program::Program;
 use super::session::Session;
 use super::table::DesiredState;
-use super::{bank, contents, names};
+use super::{bank, contents, filter, names};
 use crate::capabilities::Capabilities;
-use crate::error::Failure;
+use crate::error::{Error, Failure};
 use crate::status::SwitchStatus;
 use crate::tables::Tables;
 use crate::{Bounds, Event};
-use flowgauge_core::Settings;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::delay::{Admission, DelayKind};
+use flowgauge_core::{Filter, Settings};
 use reconnection::BackOff;
 use rotation::Rotation;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A switch that was connected to, and its state if it counts.
@@ -50,6 +51,10 @@ struct Counting {
     /// Active bank, not counting a rotation in progress.
     active: usize,
     rotation: Rotation,
+    /// Filter of the windows from the next rotation on.
+    filter: Option<Arc<Filter>>,
+    /// Whether the entries of the inactive bank's filter are unknown, since their change failed.
+    is_filter_unknown: bool,
     /// Whether packets are missing in the open window.
     gap: bool,
     /// Whether the switch's tables differ from the desired state.
@@ -218,7 +223,7 @@ impl Switch {
             for content in program.contents(&settings, desired, &forward)? {
                 // Frames would be dropped while this table is empty.
                 if content.table == names::FORWARD
-                    && contents::holds_content(session, program, &content).await?
+                    && contents::holds_content(session, program, &content, None).await?
                 {
                     continue;
                 }
@@ -271,6 +276,7 @@ impl Switch {
         let desired = DesiredState {
             tables: tables.clone(),
             admissions: Default::default(),
+            filters: std::array::from_fn(|_| tables.filter.clone()),
             thresholds: NO_THRESHOLDS,
         };
         let Begun { pipes, ports } = loop {
@@ -295,6 +301,8 @@ impl Switch {
             desired,
             active: 0,
             rotation: Rotation::None,
+            filter: tables.filter.clone(),
+            is_filter_unknown: false,
             gap: false,
             damaged: false,
             pipes,
@@ -363,6 +371,37 @@ impl Switch {
         })
         .await?;
         self.counting()?.desired = desired;
+        Ok(())
+    }
+
+    /// Checks that the program can match a filter.
+    pub(super) fn check_filter(&self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
+        filter.map_or(Ok(()), |filter| filter::check(filter, &self.capabilities))
+    }
+
+    /// Sets the filter of the windows from the next rotation on.
+    pub(super) fn set_filter(&mut self, filter: Option<Arc<Filter>>) -> Result<(), Failure> {
+        self.counting()?.filter = filter;
+        Ok(())
+    }
+
+    /// Gives the inactive bank the filter of the next window, if it has another one.
+    async fn prepare_filter(&mut self) -> Result<(), Failure> {
+        let batch = self.options.batch;
+        let counting = self.counting()?;
+        let next = counting.active & 1 ^ 1;
+        let filter = counting.filter.clone();
+        if counting.desired.filters[next] == filter && !counting.is_filter_unknown {
+            return Ok(());
+        }
+        counting.desired.filters[next] = filter;
+        counting.is_filter_unknown = true;
+        let desired = counting.desired.clone();
+        self.with(async |session, program| {
+            contents::set_filter(session, program, &desired, next, batch).await
+        })
+        .await?;
+        self.counting()?.is_filter_unknown = false;
         Ok(())
     }
 

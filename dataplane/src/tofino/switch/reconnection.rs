@@ -132,11 +132,13 @@ impl Switch {
             self.options.forward.clone(),
             self.options.batch,
         );
+        // A change of the inactive bank's filter that failed is repeated by the next rotation.
+        let ignored = counting.is_filter_unknown.then_some(counting.active & 1 ^ 1);
         let settings = self.settings;
         if !damaged
             && self
                 .with_any(async |session, program| {
-                    contents::holds(session, program, &settings, &desired, &forward).await
+                    contents::holds(session, program, &settings, &desired, &forward, ignored).await
                 })
                 .await?
         {
@@ -165,6 +167,7 @@ impl Switch {
         let begun = self.begin(desired).await?;
         if let Some(counting) = &mut self.counting {
             counting.damaged = false;
+            counting.is_filter_unknown = false;
             counting.active = 0;
             counting.pipes = begun.pipes;
             counting.ports = begun.ports.map(|new| match counting.ports.take() {

@@ -5,11 +5,11 @@ use crate::error::Failure;
 use crate::snapshot::Snapshot;
 use crate::tofino::array::Array;
 use crate::tofino::bank::{self, Reading, SwitchBank};
-use crate::tofino::contents;
 use crate::tofino::measurement::{Alarms, Samples, Staggered};
 use crate::tofino::ports::SwitchPorts;
 use crate::tofino::program::Program;
 use crate::tofino::session::Session;
+use crate::tofino::{contents, filter};
 use flowgauge_core::PersistentBank;
 use flowgauge_core::delay::DelaySample;
 use std::time::Instant;
@@ -133,6 +133,8 @@ impl Switch {
             let closed = counting.active;
             match &mut counting.rotation {
                 Rotation::None => {
+                    self.prepare_filter().await?;
+                    let counting = self.counting()?;
                     counting.rotation = Rotation::Flipping;
                     counting.ports.iter_mut().for_each(SwitchPorts::closing);
                     // Digests received by now belong to the window that ends.
@@ -155,6 +157,9 @@ impl Switch {
                     let mut reading = self.with(read).await?;
                     if let Some(difference) = reading.difference.take() {
                         self.warn(difference);
+                    }
+                    if reading.undecided > 0 {
+                        self.warn(filter::undecided(reading.undecided));
                     }
                     let delay_samples = self.close_samples(&mut reading).await;
                     let counting = self.counting()?;

@@ -5,13 +5,15 @@ use crate::backend::{Rig, SEED};
 use crate::frames::{cut_everywhere, kinds, other_links, random, unique};
 use flowgauge_core::filter::fields::{
     ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
-    PROTOCOL_SHIFT, TAGGED,
+    PROTOCOL_SHIFT, TAGGED, VLAN_SHIFT,
 };
 use flowgauge_core::filter::{MAX_RULES, MatchRule};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::{Filter, HashMode, KeyKind, Zeroed, parse};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 
 fn rule<const WORDS: usize>(conditions: &[(usize, u32, u32)], is_match: bool) -> MatchRule<WORDS> {
@@ -78,27 +80,97 @@ fn filters(frames: &[OwnedFrame]) -> [(&'static str, Arc<Filter>); 7] {
     ]
 }
 
+/// Returns rules as expressions lead to: fields are only compared of packets that have them.
+fn random_rules<const WORDS: usize>(rng: &mut impl Rng) -> Vec<MatchRule<WORDS>> {
+    let prefix =
+        |rng: &mut ChaCha8Rng, bits: u32| -> (u32, u32) { (u32::MAX << (32 - bits), rng.random()) };
+    let mut rng = ChaCha8Rng::seed_from_u64(rng.random());
+    let rng = &mut rng;
+    let of_rule = |_| {
+        let mut conditions = Vec::new();
+        if rng.random_bool(0.2) {
+            let id = if rng.random_bool(0.5) { 100 } else { rng.random_range(0..4096) };
+            let mask = [0, 0xfff << VLAN_SHIFT, 1 << VLAN_SHIFT][rng.random_range(0..3)];
+            conditions.extend([(FRAME, TAGGED, TAGGED), (FRAME, mask, id << VLAN_SHIFT)]);
+        }
+        if WORDS > ADDRESSES {
+            if rng.random_bool(0.4) {
+                let protocol = [1, 6, 17, 58, 132, 136][rng.random_range(0..6)];
+                conditions.push((PROTOCOL, 0xff << PROTOCOL_SHIFT, protocol << PROTOCOL_SHIFT));
+            }
+            if rng.random_bool(0.4) {
+                let (mask, ports) = prefix(rng, 3);
+                let (mask, ports) = if rng.random() { (mask, ports) } else { (mask >> 16, ports) };
+                conditions.extend([(PROTOCOL, HAS_PORTS, HAS_PORTS), (PORTS, mask, ports)]);
+            }
+            if rng.random_bool(0.2) {
+                let flag = 1 << rng.random_range(FLAGS_SHIFT..FLAGS_SHIFT + 8);
+                let wanted = if rng.random() { flag } else { 0 };
+                conditions.extend([(PROTOCOL, HAS_FLAGS, HAS_FLAGS), (PROTOCOL, flag, wanted)]);
+            }
+            if rng.random_bool(0.4) {
+                let (mask, address) = prefix(rng, 2);
+                conditions.push((rng.random_range(ADDRESSES..WORDS), mask, address));
+            }
+        }
+        rule(&conditions, rng.random())
+    };
+    (0..12).map(of_rule).collect()
+}
+
+fn random_filter(rng: &mut impl Rng) -> Arc<Filter> {
+    let mut filter = Filter::boxed();
+    filter.ipv4.write(&random_rules(rng), rng.random()).unwrap();
+    filter.ipv6.write(&random_rules(rng), rng.random()).unwrap();
+    filter.non_ip.write(&random_rules(rng), rng.random()).unwrap();
+    filter.unreadable.write(&[], rng.random()).unwrap();
+    Arc::from(filter)
+}
+
+/// Ordered rules over all fields that packets have, with either verdict.
+pub fn every_field_and_verdict(backend: &dyn Backend) {
+    let cut = cut_everywhere(&kinds());
+    let short = cut.iter().map(|frame| OwnedFrame::ethernet(frame.bytes.clone())).collect();
+    let frames = backend.possible([random(SEED, 4000), kinds(), cut, short].concat());
+    let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+    let number = if backend.breadth() == Breadth::Few { 4 } else { 30 };
+    let mut counted = 0;
+    for index in 0..number {
+        let filter = random_filter(&mut rng);
+        let setup = Setup::with(|cardinality| cardinality.key = KeyKind::ALL[index % 4]);
+        check(backend, &setup, &filter, &frames, &format!("filter {index}"));
+        let matching = |frame: &&OwnedFrame| is_match(&filter, setup.settings.headers, frame);
+        counted += frames.iter().filter(matching).count();
+    }
+    // Neither verdict is rare.
+    let all = frames.len() * number;
+    assert!((all / 10..all * 9 / 10).contains(&counted), "{counted} of {all}");
+}
+
 fn is_match(filter: &Filter, headers: parse::Settings, frame: &OwnedFrame) -> bool {
     filter.matches(headers, frame.link, frame.bytes.as_slice(), frame.wire_length)
 }
 
 /// Starts a dataplane with a filter; `None` if it has none.
 fn start(backend: &dyn Backend, setup: &Setup, filter: Option<Arc<Filter>>) -> Option<Rig> {
-    let mut rig = backend.open(setup)?;
+    let mut rig = backend.open(&Setup { filters: true, ..*setup })?;
     let capabilities = rig.dataplane.capabilities();
     if capabilities.check(&setup.settings).is_err() {
         return None;
     }
     let (name, filters) = (capabilities.backend, capabilities.filter);
     let installed = rig.dataplane.install(&setup.tables().with_filter(filter.clone()));
-    if filter.is_some() && !filters {
-        let refused =
-            matches!(installed, Err(Error::Unsupported { backend, .. }) if backend == name);
-        assert!(refused, "{:?}", installed.err());
-        not_for_this_backend("a filter");
-        return None;
-    }
-    installed.unwrap();
+    match installed {
+        Err(Error::Unsupported { backend: refusing, what, .. }) => {
+            assert_eq!(refusing, name);
+            let is_refused = |filter: &Arc<Filter>| !filters || backend.refuses(filter);
+            assert!(filter.as_ref().is_some_and(is_refused), "{what}");
+            not_for_this_backend(format_args!("a filter: {what}"));
+            return None;
+        }
+        installed => installed.unwrap(),
+    };
+    assert!(filter.is_none() || filters);
     Some(rig)
 }
 

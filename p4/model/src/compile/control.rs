@@ -3,13 +3,12 @@
 use super::storage::{Scalar, Storage};
 use super::{Binding, Compiler, Scope, UnsizedExpression, Within, limits};
 use crate::ast::{self, ExpressionKind, StatementKind};
+use crate::key::{KeyBits, MAX_KEY};
 use crate::program::{self, ConstantEntry, KeyField, MatchKind, Parameter, Step, Value, mask};
 use crate::source::{Place, Result};
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// Maximum width of a table's key.
-const MAX_KEY: u32 = 128;
 const DEFAULT_SIZE: usize = 512;
 /// Size of the data that a resubmitted packet carries instead of port metadata.
 const RESUBMIT_BYTES: usize = 8;
@@ -251,14 +250,13 @@ impl Compiler {
         set: &[ast::Expression],
         key: &[KeyField],
         place: &Place,
-    ) -> Result<(u128, u128)> {
+    ) -> Result<(KeyBits, KeyBits)> {
         let widths: Vec<u32> = key.iter().map(|field| field.width).collect();
         let (value, masks) = self.masked(scope, set, &widths, place)?;
-        let exact = key.iter().fold(0_u128, |exact, field| {
-            let ones = if field.kind == MatchKind::Exact { mask(field.width) } else { 0 };
-            exact.checked_shl(field.width).unwrap_or(0) | ones
-        });
-        if masks & exact == exact {
+        let exact = KeyBits::join(key.iter().map(|field| {
+            (if field.kind == MatchKind::Exact { mask(field.width) } else { 0 }, field.width)
+        }));
+        if masks.under(&exact) == exact {
             Ok((value, masks))
         } else {
             place.fail("an exact field needs a whole value")
@@ -272,14 +270,14 @@ impl Compiler {
         set: &[ast::Expression],
         widths: &[u32],
         place: &Place,
-    ) -> Result<(u128, u128)> {
+    ) -> Result<(KeyBits, KeyBits)> {
         if let [ast::Expression { kind: ExpressionKind::Any, .. }] = set {
-            return Ok((0, 0));
+            return Ok(Default::default());
         }
         if set.len() != widths.len() {
             return place.fail(format!("{} values for a key of {}", set.len(), widths.len()));
         }
-        let (mut value, mut masks) = (0_u128, 0_u128);
+        let (mut value, mut masks) = (KeyBits::default(), KeyBits::default());
         for (element, width) in set.iter().zip(widths) {
             let (one, ones) = match &element.kind {
                 ExpressionKind::Any => (0, 0),
@@ -289,8 +287,8 @@ impl Compiler {
                 }
                 _ => (self.key_constant(scope, element, *width)?, mask(*width)),
             };
-            value = value.checked_shl(*width).unwrap_or(0) | one;
-            masks = masks.checked_shl(*width).unwrap_or(0) | ones;
+            value = value.with(one, *width);
+            masks = masks.with(ones, *width);
         }
         Ok((value, masks))
     }

@@ -124,6 +124,7 @@ impl Compiler {
                 let mut compiled = Vec::new();
                 for case in cases {
                     let (value, mask) = self.masked(scope, &case.key, &widths, &case.place)?;
+                    let (value, mask) = (value.low(), mask.low());
                     compiled.push(program::Case { value, mask, to: to(&case.to, &case.place)? });
                 }
                 Transition::Select { keys: values, cases: compiled }
