@@ -4,7 +4,7 @@
 
 use super::MatchRule;
 use super::fields::{
-    ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
+    FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
     PROTOCOL_SHIFT,
 };
 use crate::frame::Frame as _;
@@ -14,17 +14,10 @@ use zerocopy::FromZeros;
 /// First byte that is compared, and number of bytes: from the fragment offset to the TCP flags.
 pub(super) const START: usize = 16;
 const BYTES: usize = 32;
-/// Offsets in these bytes.
-const FRAGMENT: usize = 20 - START;
-const PROTOCOL_BYTE: usize = 23 - START;
-const SRC: usize = 26 - START;
-const DST: usize = 30 - START;
-const TRANSPORT: usize = 34 - START;
-const FLAGS: usize = 47 - START;
 /// Bits of the fragment offset. Only the first fragment has a transport header.
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-/// Number of rules from which on sets of rules take fewer instructions.
+/// Most rules that are compared one by one: a rule takes about a nanosecond, sets of rules five.
 const MAX: usize = 6;
 const WORDS: usize = BYTES / 8;
 
@@ -89,15 +82,18 @@ impl PlainRules {
     fn push(&mut self, rule: &MatchRule<IPV4_WORDS>, protocol: u8, mask: u8) -> Option<()> {
         let has_transport = rule.mask[PROTOCOL] & (HAS_PORTS | HAS_FLAGS) != 0;
         let bytes = |words: &[u32; IPV4_WORDS], protocol: u8, fragment: u16| {
-            let mut bytes = [0; BYTES];
-            let mut put =
-                |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
-            put(FRAGMENT, &fragment.to_be_bytes());
-            put(PROTOCOL_BYTE, &[protocol]);
-            put(SRC, &words[ADDRESSES].to_be_bytes());
-            put(DST, &words[ADDRESSES + 1].to_be_bytes());
-            put(TRANSPORT, &words[PORTS].to_be_bytes());
-            put(FLAGS, &[(words[PROTOCOL] >> FLAGS_SHIFT) as u8]);
+            let [_, of_protocol, ports, src, dst] = *words;
+            let [f0, f1] = fragment.to_be_bytes();
+            let [s0, s1, s2, s3] = src.to_be_bytes();
+            let [d0, d1, d2, d3] = dst.to_be_bytes();
+            let [p0, p1, p2, p3] = ports.to_be_bytes();
+            let flags = (of_protocol >> FLAGS_SHIFT) as u8;
+            #[rustfmt::skip]
+            let bytes: [u8; BYTES] = [
+                0, 0, 0, 0, f0, f1, 0, protocol, 0, 0,
+                s0, s1, s2, s3, d0, d1, d2, d3,
+                p0, p1, p2, p3, 0, 0, 0, 0, 0, 0, 0, 0, 0, flags,
+            ];
             bytes.as_slice().words(0).unwrap_or_default()
         };
         let fragment = if has_transport { FRAGMENT_OFFSET } else { 0 };
