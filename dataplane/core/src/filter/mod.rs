@@ -8,7 +8,7 @@
 //!
 //! Workers and the kernel do not go through the rules one by one. [`MatchRules::write`] finds, for
 //! each byte of the words and each value of it, the set of the rules that the value satisfies. The
-//! intersection of the sets of a packet's bytes has the rules that the packet meets ([`RuleSet`]):
+//! intersection of the sets of a packet's bytes has the rules that the packet meets:
 //! a packet costs one load for each byte that any rule compares, however many rules there are.
 //!
 //! There is a list for IPv4, one for IPv6, and one for frames that have neither. A frame whose
