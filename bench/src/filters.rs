@@ -4,17 +4,16 @@ use flowgauge_core::Filter;
 use flowgauge_ctl::filter::MatchExpression;
 use std::sync::Arc;
 
-/// Numbers of rules, with the most that the cost of distinct flows may be a multiple of that without
-/// a filter.
+/// Numbers of rules, each with the limit of its cost: a multiple of distinct flows without a filter.
 pub(crate) const RULES: [(usize, f64); 2] = [(1, 1.15), (64, 2.0)];
 
-/// Returns the name of a filter of so many rules.
+/// Returns the name of a filter with this number of rules.
 pub(crate) fn name(rules: usize) -> String {
     if rules == 1 { "one rule".to_owned() } else { format!("{rules} rules") }
 }
 
-/// Returns a filter of so many rules for IPv4, each for a destination port, of which one matches:
-/// that of the generated packets.
+/// Returns a filter with this number of rules for IPv4. Each rule is for a destination port; the
+/// generated packets meet the one for port 80.
 ///
 /// # Panics
 /// There are more rules than a filter has room for.

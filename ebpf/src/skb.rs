@@ -38,9 +38,9 @@ pub(crate) fn linear(skb: *mut __sk_buff) -> PacketBytes {
 
 const VLAN_TAG: u32 = 4;
 
-/// Returns the length that rules compare, given that of the packet, and the bits of a VLAN tag that the
-/// device inserts or has removed, which is the outermost one; zero if there is none. The length is
-/// that of the whole packet, before it is segmented or after it was merged.
+/// Returns the length that rules compare, and the bits of the outermost VLAN tag if the device inserts
+/// or has removed it; otherwise zero. The length is that of the whole packet, before it is segmented
+/// or after it was merged.
 #[inline(always)]
 pub(crate) fn with_tag(skb: *mut __sk_buff, length: u32) -> (u32, u32) {
     // SAFETY: as above.

@@ -30,7 +30,7 @@ pub fn unmatchable(filter: &Filter) -> Option<&'static str> {
     }
 }
 
-/// What a rule compares in the words whose fields a packet may lack.
+/// Bits that a rule compares in the words whose fields a packet may lack.
 #[derive(Clone, Copy)]
 struct Fields {
     frame: u32,

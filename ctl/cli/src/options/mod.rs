@@ -115,8 +115,8 @@ pub(crate) struct Options {
     ///
     /// Primitives: [src|dst] host, net, port, portrange; ip, ip6, tcp, udp, sctp, icmp, icmp6,
     /// proto N, tcp[syn], vlan [ID], greater N, less N; with and, or, not and parentheses. The
-    /// other packets are counted as unmatched, and nowhere else. Only worker threads filter;
-    /// docs/match.md has examples, and where tcpdump differs.
+    /// other packets are counted as unmatched, and nowhere else. docs/match.md has examples, where
+    /// tcpdump differs, and what a switch cannot match.
     #[arg(long = "match", value_name = "EXPRESSION", help_heading = "Measurement")]
     pub(crate) matching: Option<MatchExpression>,
 

@@ -55,8 +55,8 @@ pub const HAS_PORTS: u32 = 1;
 /// Offset of the flags in a TCP header.
 const FLAGS: usize = 13;
 
-/// MatchFields of a frame, by which any filter can decide. The kernel's programs find them all before
-/// they decide: the verifier would follow the rules once for each path through the parser.
+/// Fields of a frame, by which any filter can decide. The kernel's programs find all of them before
+/// they decide. Otherwise the verifier would follow the rules once for each path through the parser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct MatchFields {
@@ -93,7 +93,7 @@ impl MatchFields {
         }
     }
 
-    /// Writes the fields of a frame without a packet, of which `word` is the word [`FRAME`].
+    /// Writes the fields of a frame without a packet; `word` is its word [`FRAME`].
     #[inline(always)]
     pub fn write_rejected(&mut self, reject: Reject, word: u32) {
         let [first, ..] = &mut self.words;
@@ -118,7 +118,7 @@ pub fn frame<F: Frame + ?Sized>(frame: &F, link: Link, wire_length: u32) -> u32 
     tag(frame, link) | wire_length.min(LENGTH_MASK)
 }
 
-/// Returns the bits of a VLAN tag, of which the lowest bits of `tag` are the id.
+/// Returns the bits of a VLAN tag. The lowest bits of `tag` are the id.
 #[inline(always)]
 #[must_use]
 pub fn tagged(tag: u32) -> u32 {

@@ -6,10 +6,11 @@
 //! The first rule that a packet meets decides; the list has a verdict on packets that meet none.
 //! Each rule is an entry of a ternary table, so that a switch can have the same lists in TCAM.
 //!
-//! Workers and the kernel do not go through the rules one by one. [`MatchRules::write`] finds, for
-//! each byte of the words and each value of it, the set of the rules that the value satisfies. The
-//! intersection of the sets of a packet's bytes has the rules that the packet meets:
-//! a packet costs one load for each byte that any rule compares, however many rules there are.
+//! Workers and the kernel compare a few rules with the bytes of plain IPv4 packets, and do not go
+//! through the rules otherwise. [`MatchRules::write`] finds, for each byte of the words and each value
+//! of it, the set of the rules that the value satisfies. The intersection of the sets of a packet's
+//! bytes has the rules that the packet meets. A packet costs one load for each byte that any rule
+//! compares, however many rules there are.
 //!
 //! There is a list for IPv4, one for IPv6, and one for frames that have neither. A frame whose
 //! network header is truncated or damaged has no fields to match: the list for it says whether the
@@ -99,7 +100,7 @@ pub struct MatchRules<const WORDS: usize> {
     /// Union of all masks: fields outside it need not be read.
     used: [u32; WORDS],
     rules: [MatchRule<WORDS>; MAX_RULES],
-    /// Those of IPv4, as bytes.
+    /// The same rules as bytes of a frame, for IPv4.
     plain: PlainRules,
 }
 
