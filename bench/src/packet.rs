@@ -315,7 +315,7 @@ fn matching(frames: &Frames, rules: usize) -> Contestant<'_> {
             let mut filling = batch.fill(state.active(&shared, 0), &context);
             for bytes in received {
                 let key = settings().cardinality.key;
-                filling.record_matching::<false, false>(Some(&filter), key, &frame(bytes));
+                filling.record_matching::<false, false>(&filter, key, &frame(bytes));
             }
             filling.finish();
         }

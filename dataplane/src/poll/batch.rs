@@ -280,7 +280,7 @@ fn record_admitted<'a, const INNER: bool>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
-    filter: Option<&Filter>,
+    filter: &Filter,
     frame: &PortFrame<'a>,
 ) -> Option<Option<Ipv4<'a>>> {
     let PortFrame { bytes, wire_length, link, .. } = *frame;
@@ -339,7 +339,7 @@ impl BatchWriter<'_> {
     #[inline(always)]
     pub fn record_matching<const KEYED: bool, const INNER: bool>(
         &mut self,
-        filter: Option<&Filter>,
+        filter: &Filter,
         key: KeyKind,
         frame: &PortFrame<'_>,
     ) {

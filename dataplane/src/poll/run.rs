@@ -94,57 +94,42 @@ impl Worker {
     }
 
     fn batch_receiver<P: Port, const KEY: usize>(&self) -> fn(&mut Self, &mut P) -> Received {
-        if self.filter.is_some() {
-            self.filtered_batch_receiver::<P, KEY, true>()
-        } else {
-            self.filtered_batch_receiver::<P, KEY, false>()
-        }
-    }
-
-    fn filtered_batch_receiver<P: Port, const KEY: usize, const FILTERED: bool>(
-        &self,
-    ) -> fn(&mut Self, &mut P) -> Received {
         match (self.settings.hash == HashMode::Keyed, self.settings.headers.inner) {
-            (false, false) => Self::receive_batch::<P, KEY, false, false, FILTERED>,
-            (false, true) => Self::receive_batch::<P, KEY, false, true, FILTERED>,
-            (true, false) => Self::receive_batch::<P, KEY, true, false, FILTERED>,
-            (true, true) => Self::receive_batch::<P, KEY, true, true, FILTERED>,
+            (false, false) => Self::receive_batch::<P, KEY, false, false>,
+            (false, true) => Self::receive_batch::<P, KEY, false, true>,
+            (true, false) => Self::receive_batch::<P, KEY, true, false>,
+            (true, true) => Self::receive_batch::<P, KEY, true, true>,
         }
     }
 
     /// Counts the distinct flows of one batch of the port. Nothing stays buffered: the bank may
     /// change before the next batch. `KEY` is a [`KeyKind`]; `KEYED` and `INNER` as in
-    /// [`BatchWriter::record`](super::BatchWriter::record); `FILTERED`: whether there is a filter.
-    fn receive_batch<
-        P: Port,
-        const KEY: usize,
-        const KEYED: bool,
-        const INNER: bool,
-        const FILTERED: bool,
-    >(
+    /// [`BatchWriter::record`](super::BatchWriter::record).
+    fn receive_batch<P: Port, const KEY: usize, const KEYED: bool, const INNER: bool>(
         &mut self,
         port: &mut P,
     ) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
-        let filter = self.filter.as_deref();
         let mut batch_writer = batch.fill(self.writer.active(), &context);
-        let received = port.receive(&mut |frame: PortFrame<'_>| {
-            // Inside the closure, so that the key is a constant.
-            let key = const { KeyKind::ALL[KEY] };
-            if FILTERED {
+        // Inside the closures the key is a constant.
+        let received = match self.filter.as_deref() {
+            Some(filter) => port.receive(&mut |frame: PortFrame<'_>| {
+                let key = const { KeyKind::ALL[KEY] };
                 batch_writer.record_matching::<KEYED, INNER>(filter, key, &frame);
-            } else {
+            }),
+            None => port.receive(&mut |frame: PortFrame<'_>| {
+                let key = const { KeyKind::ALL[KEY] };
                 batch_writer.record::<KEYED, INNER>(key, &frame);
-            }
-        });
+            }),
+        };
         batch_writer.finish();
         received
     }
 
     /// Counts one batch of the port for any settings; `KEYED` as in [`PacketBuffers::record`],
-    /// `FILTERED` as in [`receive_batch`](Self::receive_batch).
+    /// `FILTERED`: whether there is a filter.
     fn receive_passes<P: Port, const KEYED: bool, const FILTERED: bool>(
         &mut self,
         port: &mut P,
@@ -160,10 +145,11 @@ impl Worker {
         let filter = self.filter.as_deref();
         let received = port.receive(&mut |frame: PortFrame<'_>| {
             let timestamp = if looks_at_clock { unix_time() } else { frame.timestamp };
-            let is_counted = if FILTERED {
-                passes.record::<KEYED>(&mut active, &context, filter, &frame, timestamp)
-            } else {
-                passes.record::<KEYED>(&mut active, &context, EveryPacket, &frame, timestamp)
+            let is_counted = match filter {
+                Some(filter) if FILTERED => {
+                    passes.record::<KEYED>(&mut active, &context, filter, &frame, timestamp)
+                }
+                _ => passes.record::<KEYED>(&mut active, &context, EveryPacket, &frame, timestamp),
             };
             if is_counted
                 && let Some(truth) = truth

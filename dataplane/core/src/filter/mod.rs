@@ -178,25 +178,6 @@ impl PacketFilter for &Filter {
     }
 }
 
-/// A filter that may be absent, where the compiler does not know.
-impl<A: PacketFilter> PacketFilter for Option<A> {
-    #[inline(always)]
-    fn admits<F: Frame + ?Sized>(
-        self,
-        link: Link,
-        frame: &F,
-        packet: &Result<Packet<'_>, Reject>,
-        wire_length: u32,
-    ) -> bool {
-        self.is_none_or(|filter| filter.admits(link, frame, packet, wire_length))
-    }
-
-    #[inline(always)]
-    fn admits_plain<F: Frame + ?Sized>(self, frame: &F, ip: Ipv4<'_>, wire_length: u32) -> bool {
-        self.is_none_or(|filter| filter.admits_plain(frame, ip, wire_length))
-    }
-}
-
 impl<const WORDS: usize> MatchRules<WORDS> {
     /// Writes rules, and the verdict on packets that meet none of them. `None` if there are more
     /// than [`MAX_RULES`].
@@ -204,7 +185,7 @@ impl<const WORDS: usize> MatchRules<WORDS> {
     pub fn write(&mut self, rules: &[MatchRule<WORDS>], otherwise: bool) -> Option<()> {
         self.rules.get_mut(..rules.len())?.copy_from_slice(rules);
         if WORDS == IPV4_WORDS {
-            self.plain.write(rules.iter().filter_map(MatchRule::of_ipv4));
+            self.plain.write(rules.iter().filter_map(MatchRule::of_ipv4), otherwise);
         }
         self.length = rules.len() as u32;
         self.otherwise = otherwise.into();
@@ -386,7 +367,7 @@ impl Filter {
     #[inline(always)]
     #[must_use]
     pub fn decide_plain<F: Frame + ?Sized>(&self, frame: &F) -> Option<bool> {
-        self.ipv4.plain.decide(frame.words(plain::START)?, self.ipv4.otherwise())
+        self.ipv4.plain.decide(frame.words(plain::START)?)
     }
 
     /// Returns whether a frame with these fields matches.
