@@ -123,11 +123,11 @@ fn push(
         let [p0, p1, p2, p3] = ports.to_be_bytes();
         let flags = (of_protocol >> FLAGS_SHIFT) as u8;
         #[rustfmt::skip]
-            let bytes: [u8; BYTES] = [
-                0, 0, 0, 0, f0, f1, 0, protocol, 0, 0,
-                s0, s1, s2, s3, d0, d1, d2, d3,
-                p0, p1, p2, p3, 0, 0, 0, 0, 0, 0, 0, 0, 0, flags,
-            ];
+        let bytes: [u8; BYTES] = [
+            0, 0, 0, 0, f0, f1, 0, protocol, 0, 0,
+            s0, s1, s2, s3, d0, d1, d2, d3,
+            p0, p1, p2, p3, 0, 0, 0, 0, 0, 0, 0, 0, 0, flags,
+        ];
         bytes.as_slice().words(0).unwrap_or_default()
     };
     let fragment = if has_transport { FRAGMENT_OFFSET } else { 0 };
