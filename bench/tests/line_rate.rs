@@ -1,6 +1,4 @@
 //! Search for a line rate, between two veth devices.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 use flowgauge_bench::line_rate::{Options, measure};
 use flowgauge_core::Settings;

@@ -1,5 +1,4 @@
 //! `flowgauge-bench` on its own.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
 use std::path::Path;

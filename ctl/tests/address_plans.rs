@@ -1,6 +1,5 @@
 //! Distinct flows of realistic address plans, on which the hash must be as accurate as on random
 //! numbers.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::{
     Arrival, Bank, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Zeroed,

@@ -1,6 +1,5 @@
 //! Controller on a virtual clock, with a scripted dataplane, and with the poll backend in trace
 //! time.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::delay::{self, DelayKind, Kinds};

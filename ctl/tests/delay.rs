@@ -1,5 +1,4 @@
 //! Delays of generated traffic: adaptive admission shares, and metrics.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::delay::{self, DelayKind as Delayed, Kinds};
 use flowgauge_core::{Settings, cardinality};

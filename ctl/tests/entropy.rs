@@ -1,12 +1,7 @@
 //! Entropies of complete dataplanes: with several workers, and on real traffic if available.
 //!
 //! `TEST_CAPTURES=DIR` names a directory of captures.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-#[path = "../../dataplane/tests/support/captured.rs"]
-mod captured;
-
-use captured::captured;
 use flowgauge_core::hash::crc32;
 use flowgauge_core::parse::network;
 use flowgauge_core::{
@@ -18,6 +13,7 @@ use flowgauge_ctl::measurement::entropy::estimate::{Entropy, estimate};
 use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports};
 use flowgauge_dataplane::poll::{Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Snapshot, Tables};
+use flowgauge_testing::captured::captured;
 use flowgauge_testing::chance::{DEVIATIONS, of_mean};
 use flowgauge_testing::skip;
 use flowgauge_traffic::{Profile, memory};

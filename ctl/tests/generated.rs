@@ -1,6 +1,5 @@
 //! Comparison of the committed gRPC, Prometheus and OpenTelemetry code with what its `.proto` files
 //! generate.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;
 

@@ -7,7 +7,6 @@
 //! look behind. What `vlan` means in tcpdump has a test of its own.
 //!
 //! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::{Link, parse};
 use flowgauge_ctl::filter::{FilterError, MatchExpression};

@@ -1,7 +1,5 @@
 //! The AF_XDP port beyond the conformance suite: exact packets and losses, and interfaces that
 //! change. On veth pairs in a network of the test's own, which vanishes with its thread.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{

@@ -1,17 +1,12 @@
 //! Counting by a classifier on the `clsact` queueing discipline, the hook of kernels without TCX,
 //! and the choice of the default hook.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-#[path = "support/kernel.rs"]
-mod kernel;
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, Retention, Xdp, detach, left};
 use flowgauge_dataplane::{Adopted, CountingPoint, Dataplane, Direction, Event, Snapshot, Tables};
+use flowgauge_testing::kernel::Other;
 use flowgauge_testing::on_veth;
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
-use kernel::Other;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,19 +1,12 @@
 //! Individual delays with a full buffer, with several concurrent workers, and from real sockets.
 //! Properties common to all backends are in the conformance suite.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-#[cfg(target_os = "linux")]
-#[path = "support/hosts.rs"]
-mod hosts;
-#[path = "support/samples.rs"]
-mod samples;
 
 use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::{Settings, cardinality};
 use flowgauge_dataplane::poll::port::{OwnedFrame, frames};
 use flowgauge_dataplane::{Dataplane, DelaySample, Poll, Tables, poll};
+use flowgauge_testing::samples::passed_on;
 use flowgauge_traffic::frame::{self, Ip, UDP, udp};
-use samples::passed_on;
 use std::sync::Arc;
 
 fn settings() -> Settings {
@@ -118,10 +111,10 @@ fn windows_of_several_workers_have_all_of_their_delays() {
 #[cfg(target_os = "linux")]
 mod kernel {
     use super::*;
-    use crate::hosts::connected;
     use flowgauge_core::delay::Directions;
     use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
     use flowgauge_dataplane::{CountingPoint, Direction, Error};
+    use flowgauge_testing::hosts::connected;
     use flowgauge_testing::skip;
     use flowgauge_traffic::veth::{RECEIVER, SENDER};
     use std::net::UdpSocket;

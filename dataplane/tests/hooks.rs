@@ -1,10 +1,5 @@
 //! Interference by others with the programs of the XDP backend and their interfaces: every gap is
 //! reported.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-#[path = "support/kernel.rs"]
-mod kernel;
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::xdp::{
@@ -13,9 +8,9 @@ use flowgauge_dataplane::xdp::{
 use flowgauge_dataplane::{
     Adopted, CountingPoint, Dataplane, Direction, Event, LossCause, Snapshot, Tables,
 };
+use flowgauge_testing::kernel::{self, Other};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER, ip};
-use kernel::Other;
 use nix::sched::{CloneFlags, unshare};
 use std::fs::{self, Permissions};
 use std::net::UdpSocket;

@@ -1,15 +1,11 @@
 //! The ledger of an interface: every packet that the device received is either counted or lost. On
 //! veth pairs in a network of the test's own, which vanishes with its thread.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/kernel.rs"]
-mod kernel;
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet, af_xdp};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Mode, Options, Retention, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, LossCause, Poll, Tables, poll};
+use flowgauge_testing::kernel;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};

@@ -1,7 +1,5 @@
 //! Interfaces without a link header: a tun device in a network of the test's own, counted by every
 //! applicable backend.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(unsafe_code, reason = "tun devices are made by a call of ioctl")]
 
 use flowgauge_core::{Link, Settings};

@@ -1,7 +1,5 @@
 //! Packets sent as live frames, on veth pairs in a network of the test's own, which vanishes with
 //! its thread.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::{Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp};

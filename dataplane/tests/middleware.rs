@@ -1,5 +1,4 @@
 //! Middleware around a scripted dataplane.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults, Recorder};

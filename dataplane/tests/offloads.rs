@@ -4,12 +4,7 @@
 //!
 //! The sockets provide the packets of the wire: the segments that the kernel reports as sent and
 //! received (`TCP_INFO`), and the datagrams sent.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unsafe_code, reason = "options of sockets that no library here has")]
-
-#[path = "support/hosts.rs"]
-mod hosts;
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::af_xdp;
@@ -17,9 +12,9 @@ use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
 use flowgauge_dataplane::{
     CountingPoint, Dataplane, Direction, Event, LossCause, Losses, Poll, Tables, poll,
 };
+use flowgauge_testing::hosts::{self, Host};
 use flowgauge_testing::skip;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
-use hosts::Host;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsRawFd;

@@ -1,19 +1,14 @@
 //! Real connections through a relay that delays or reorders packets: measurements find exactly
 //! that, in both directions and at both ends. The networks are the test's own and vanish with their
 //! threads.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-#[path = "support/hosts.rs"]
-mod hosts;
 
 use flowgauge_core::delay::histogram::least;
 use flowgauge_core::delay::{self, DelayKind, Directions, Kinds};
 use flowgauge_core::{Settings, WindowTotals, cardinality, reorder};
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Tables};
+use flowgauge_testing::relay::{Relay, relayed};
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
-use hosts::relay::{Relay, relayed};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

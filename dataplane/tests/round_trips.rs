@@ -1,19 +1,14 @@
 //! Round trips of real sockets between two hosts, in the kernel: requests match their answers on
 //! whichever CPU, and delays agree with the sockets. The networks are the test's own and vanish
 //! with their threads.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-#[path = "support/hosts.rs"]
-mod hosts;
 
 use flowgauge_core::delay::histogram::least;
 use flowgauge_core::delay::{self, DelayKind, Directions, Kinds};
 use flowgauge_core::{Settings, cardinality};
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Tables};
+use flowgauge_testing::hosts::connected;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
-use hosts::connected;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};

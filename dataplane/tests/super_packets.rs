@@ -1,6 +1,4 @@
 //! Packets that represent several on the wire: the TCX programs count what the wire carries.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::Grid;
 use flowgauge_core::HostMeasurement;

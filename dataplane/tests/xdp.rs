@@ -1,7 +1,5 @@
 //! The XDP backend on real interfaces: veth pairs in a network of the test's own, which vanishes
 //! with its thread.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::Mode as Registers;
 use flowgauge_core::delay::{self, DelayKind, Kinds};

@@ -2,9 +2,29 @@
 //!
 //! [`skip`] reports tests that the machine cannot run, [`on_veth`] runs a test in its own network
 //! namespace, [`chance`] has bounds for random results, and [`generated`] checks committed code.
+//!
+//! Packets: [`frames`] of every kind, [`definitions`] of what is counted of them, frames of a
+//! [`captured`] file, delay [`samples`]. Networks: [`hosts`] with a wire between them, a [`relay`]
+//! on that wire, programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
+//! nothing, a [`switch`] that counts, [`faults`] between it and its client.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+#![allow(missing_docs, reason = "names of frames and of protocol fields")]
 
+pub mod captured;
 pub mod chance;
+pub mod definitions;
+pub mod faults;
+pub mod frames;
 pub mod generated;
+#[cfg(target_os = "linux")]
+pub mod hosts;
+#[cfg(target_os = "linux")]
+pub mod kernel;
+pub mod memory;
+#[cfg(target_os = "linux")]
+pub mod relay;
+pub mod samples;
+pub mod switch;
 
 use std::fmt::Display;
 use std::fs::File;

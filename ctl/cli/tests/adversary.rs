@@ -1,13 +1,11 @@
 //! Adversary who knows the source and chooses packets, but does not see the results.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use base64::prelude::{BASE64_STANDARD, Engine};
-use common::served::{ALL, exchange_bytes};
-use common::{
+use crate::common;
+use crate::common::served::{ALL, exchange_bytes};
+use crate::common::{
     Outcome, Running, START, Scratch, flowgauge, frames, pcap, records, replay, run, total,
 };
+use base64::prelude::{BASE64_STANDARD, Engine};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{FlowKey, HashMode};
 use flowgauge_ctl::lake::union::files;

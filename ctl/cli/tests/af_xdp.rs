@@ -1,11 +1,7 @@
 //! `flowgauge run --port af_xdp` and `flowgauge generate --to af_xdp` on veth devices in a network
 //! namespace of the test.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{Running, Scratch, check, number, of_kind, parse, run};
+use crate::common::{Running, Scratch, check, number, of_kind, parse, run};
 use flowgauge_testing::on_veth;
 use flowgauge_traffic::veth::ip;
 use nix::sys::signal::{Signal, kill};

@@ -1,11 +1,9 @@
 //! Several sources in one run, origins of options, changes without a gap, interfaces that are added
 //! and removed, notifications to a service manager, and alerts.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::served::Served;
-use common::{
+use crate::common;
+use crate::common::served::Served;
+use crate::common::{
     Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text, windows_in_sequence,
 };
 use flowgauge_testing::on_veth;

@@ -1,10 +1,7 @@
 //! Captures that are truncated, corrupt or not captures at all: what is readable is counted, and
 //! one line reports the damage.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{
+use crate::common::{
     Outcome, SECOND, Scratch, flowgauge, number, packets, parse, pcap, replay, run, total,
 };
 use flowgauge_dataplane::capture::build::{self, ExtraBlock, PcapNgOptions, PcapOptions};

@@ -1,10 +1,8 @@
 //! Consistency of `deploy/` with the program.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::flowgauge;
-use common::served::{Served, certificate, secret};
+use crate::common;
+use crate::common::flowgauge;
+use crate::common::served::{Served, certificate, secret};
 use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_p4_model::wire::{Wire, wait};
 use flowgauge_p4_model::{Model, Options, Switch};

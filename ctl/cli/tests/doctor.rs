@@ -1,9 +1,6 @@
 //! Output of `flowgauge doctor` for machines made of files, and for this one.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{Outcome, Scratch, flowgauge, run, text};
+use crate::common::{Outcome, Scratch, flowgauge, run, text};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::xdp::{Options, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Tables};

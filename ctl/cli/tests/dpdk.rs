@@ -1,10 +1,6 @@
 //! Runs on virtual DPDK devices.
-#![cfg(feature = "dpdk")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{Running, Scratch, number, of_kind, parse, run, text, total};
+use crate::common::{Running, Scratch, number, of_kind, parse, run, text, total};
 use serde_json::Value;
 
 /// Without hugepages, files and sockets.

@@ -1,11 +1,8 @@
 //! IP in every supported encapsulation, compared with tshark: packets, families, and exact numbers
 //! of distinct addresses and five-tuples must agree.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::tshark::{has_tshark, tshark};
-use common::{SECOND, START, Scratch, frames, number, parse, replay, total};
+use crate::common::tshark::{has_tshark, tshark};
+use crate::common::{SECOND, START, Scratch, frames, number, parse, replay, total};
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions};
 use flowgauge_traffic::frame;
 use std::collections::HashSet;

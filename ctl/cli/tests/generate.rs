@@ -1,10 +1,7 @@
 //! `flowgauge generate`: its files can be replayed and have the requested content.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::tshark::{has_tshark, tshark};
-use common::{Outcome, Scratch, flowgauge, number, of_kind, records, run, total};
+use crate::common::tshark::{has_tshark, tshark};
+use crate::common::{Outcome, Scratch, flowgauge, number, of_kind, records, run, total};
 use flowgauge_testing::skip;
 use flowgauge_traffic::{Generator, Profile};
 use serde_json::Value;

@@ -1,11 +1,9 @@
 //! gRPC server of a run, accessed by a client with separate code, and its behaviour with malicious
 //! clients.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::served::{ALL, Served, certificate, secret};
-use common::{Scratch, flowgauge};
+use crate::common;
+use crate::common::served::{ALL, Served, certificate, secret};
+use crate::common::{Scratch, flowgauge};
 use flowgauge_ctl::serve::proto::agent_client::AgentClient;
 use flowgauge_ctl::serve::proto::{
     ConfigurationRequest, DelaysRequest, Record, SamplesRequest, SamplesResponse, StatusRequest,

@@ -1,10 +1,6 @@
 //! `flowgauge run -i` on veth devices, from the first packet to `detach`.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{Scratch, flowgauge};
+use crate::common::{Scratch, flowgauge};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::kernel::Sender;

@@ -1,12 +1,9 @@
 //! Exact contents of captures in reports, against tshark's statistics of the same captures.
 //!
 //! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory, for hosts and conversations.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::tshark::{has_tshark, tshark};
-use common::{SECOND, START, Scratch, flowgauge, frames};
+use crate::common::tshark::{has_tshark, tshark};
+use crate::common::{SECOND, START, Scratch, flowgauge, frames};
 use flowgauge_dataplane::capture::Writer;
 use flowgauge_dataplane::capture::link_type;
 use serde_json::Value;

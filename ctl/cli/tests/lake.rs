@@ -1,9 +1,6 @@
 //! Windows in a lake, merged as if one machine had counted them in one window.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{Outcome, Scratch, flowgauge};
+use crate::common::{Outcome, Scratch, flowgauge};
 use flowgauge_ctl::lake::union::files;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,9 +1,6 @@
 //! Lake files that were damaged, crafted, or edited by engines and people.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{Outcome, Scratch, flowgauge};
+use crate::common::{Outcome, Scratch, flowgauge};
 use flowgauge_ctl::lake::union::{Options, Selection, files, unite};
 use nix::sys::stat::Mode;
 use rand::{RngExt, SeedableRng};

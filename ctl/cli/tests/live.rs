@@ -1,9 +1,6 @@
 //! Live runs, signals, and readers that disconnect.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{
+use crate::common::{
     Outcome, Running, SECOND, Scratch, check, flowgauge, number, of_kind, packets, parse, pcap,
     run, text, total, windows_in_sequence,
 };

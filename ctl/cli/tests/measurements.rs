@@ -1,9 +1,6 @@
 //! Entropy, frequencies, membership, heavy hitters and the alarm in `flowgauge replay`.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{
+use crate::common::{
     Outcome, SECOND, START, Scratch, frames, number, of_kind, packets, parse, pcap, records,
     replay, run, text, total,
 };

@@ -1,10 +1,7 @@
 //! Names of addresses: in what people read, and in nothing else.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::served::Served;
-use common::{Scratch, flowgauge, replay};
+use crate::common::served::Served;
+use crate::common::{Scratch, flowgauge, replay};
 use std::fs;
 
 /// Addresses of generated traffic are in 10/8. The name has a character that reverses text.

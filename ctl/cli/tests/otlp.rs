@@ -1,10 +1,8 @@
 //! Export of metrics to an OpenTelemetry collector, which is a server in this test.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::served::{ALL, Served, certificate, parsed, secret};
-use common::{Outcome, Scratch, flowgauge};
+use crate::common;
+use crate::common::served::{ALL, Served, certificate, parsed, secret};
+use crate::common::{Outcome, Scratch, flowgauge};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };

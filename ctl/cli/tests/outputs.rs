@@ -13,11 +13,8 @@
 //!
 //! Live runs are only here with their errors, since their results contain times of day. Help, and
 //! output that depends on the build (DPDK), are not here.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{SECOND, START, Scratch, flowgauge, frames, packets, pcap};
+use crate::common::{SECOND, START, Scratch, flowgauge, frames, packets, pcap};
 use flowgauge_dataplane::capture::build::{
     self, CapturePacket, InterfaceOptions, PcapNgOptions, PcapOptions,
 };

@@ -1,10 +1,7 @@
 //! Commands of `README.md` and `docs/`, executed in order, each page in a directory of its own. Each
 //! runs and prints the output that the page shows, or needs something that [`NOT_RUN`] names.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{SECOND, Scratch, flowgauge, frames, pcap};
+use crate::common::{SECOND, Scratch, flowgauge, frames, pcap};
 use flowgauge_dataplane::capture::build::CapturePacket;
 use flowgauge_testing::skip;
 use std::path::{Path, PathBuf};

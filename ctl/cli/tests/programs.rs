@@ -1,5 +1,4 @@
 //! `flowgauge bench` and `flowgauge reproduce` run the program next to this one.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

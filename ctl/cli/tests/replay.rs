@@ -1,10 +1,8 @@
 //! `flowgauge replay` as a user sees it: formats, windows, exact counts, files, configuration,
 //! unusual timestamps.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{
+use crate::common;
+use crate::common::{
     SECOND, START, Scratch, check, flowgauge, frames, number, of_kind, packets, parse, pcap,
     records, replay, text, total,
 };

@@ -1,10 +1,7 @@
 //! HTML reports of captures, and the demonstration.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::served::exchange;
-use common::{Running, SECOND, START, Scratch, flowgauge};
+use crate::common::served::exchange;
+use crate::common::{Running, SECOND, START, Scratch, flowgauge};
 use flowgauge_dataplane::capture::Writer;
 use flowgauge_dataplane::capture::link_type;
 use flowgauge_traffic::{Generator, Profile};

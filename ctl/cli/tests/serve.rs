@@ -1,12 +1,10 @@
 //! HTTP server of a run: metrics, events, health, and its behaviour with malicious clients.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::served::{
+use crate::common;
+use crate::common::served::{
     ALL, Served, certificate, encrypted, exchange, exchange_bytes, parsed, secret,
 };
-use common::{Scratch, flowgauge};
+use crate::common::{Scratch, flowgauge};
 use flowgauge_ctl::output::proto;
 use flowgauge_testing::skip;
 use prost::Message;

@@ -1,9 +1,7 @@
 //! `flowgauge status` with runs that count, were killed, or are other programs.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{Outcome, Running, Scratch, flowgauge, number, text};
+use crate::common;
+use crate::common::{Outcome, Running, Scratch, flowgauge, number, text};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::RECEIVER;
 use serde_json::Value;

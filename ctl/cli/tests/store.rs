@@ -1,11 +1,7 @@
 //! Lakes in an object store: content after the store was unreachable, answered wrongly, or not at
 //! all.
-#![cfg(feature = "object-store")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{Outcome, Scratch, flowgauge};
+use crate::common::{Outcome, Scratch, flowgauge};
 use flowgauge_ctl::lake::union::files;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,22 +1,16 @@
 //! `flowgauge run --backend tofino` on a model of a switch, over gRPC on loopback, with live
 //! packets.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-#[path = "../../../dataplane/tests/support/faults.rs"]
-mod faults;
-#[path = "../../../dataplane/tests/conformance/frames.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the conformance suite")]
-mod frames;
-
-use common::{Running as Command, Scratch, check, flowgauge, number, of_kind, parse, run};
-use faults::{Faulty, Proxy, Reads, Tampering};
+use crate::common;
+use crate::common::{Running as Command, Scratch, check, flowgauge, number, of_kind, parse, run};
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
 use flowgauge_bfruntime::proto::{self, data_field, entity};
 use flowgauge_bfruntime::server::{Costs, MAX_MESSAGE, Pace, RunningServer, Server, Target};
 use flowgauge_ctl::filter::MatchExpression;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_p4_model::{Model, Options, Switch};
+use flowgauge_testing::faults::{Faulty, Proxy, Reads, Tampering};
+use flowgauge_testing::frames;
 use flowgauge_traffic::frame::{Ip, UDP, echo, udp};
 use flowgauge_traffic::{Generator, Profile, Sources};
 use serde_json::Value;

@@ -2,12 +2,9 @@
 //! addresses must agree.
 //!
 //! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::tshark::{has_tshark, tshark};
-use common::{SECOND, START, Scratch, frames, number, parse, replay, total};
+use crate::common::tshark::{has_tshark, tshark};
+use crate::common::{SECOND, START, Scratch, frames, number, parse, replay, total};
 use flowgauge_dataplane::capture::build::{
     self, CapturePacket, ExtraBlock, InterfaceOptions, PacketBlock, PcapNgOptions, PcapOptions,
     PcapVariant,

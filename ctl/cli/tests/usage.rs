@@ -1,9 +1,7 @@
 //! Invalid command lines, and help.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::run;
+use crate::common;
+use crate::common::run;
 
 /// Checks for exit code 2, an empty standard output, and one line that says what to do.
 #[track_caller]

@@ -1,9 +1,4 @@
 //! A frame of several wire packets counts like these packets one by one.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "../../../traffic/src/frame.rs"]
-#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
-mod frame;
 
 use flowgauge_core::Grid;
 use flowgauge_core::cardinality::Mode;
@@ -14,7 +9,7 @@ use flowgauge_core::{
     Arrival, Context, KeyKind, Link, Segments, Settings, Shared, Sharing, State, Tabulation,
     Zeroed, membership,
 };
-use frame::{IPV4, Ip, TCP, Tcp, ethernet};
+use flowgauge_traffic::frame::{IPV4, Ip, TCP, Tcp, ethernet};
 
 /// Returns a frame with Ethernet, IPv4 and TCP; every eighth is not IP.
 fn frame(flow: u8, number: usize) -> Vec<u8> {

@@ -1,9 +1,4 @@
 //! Registers: split, rank table, merge laws, staggering.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "../../../traffic/src/frame.rs"]
-#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
-mod frame;
 
 use flowgauge_core::cardinality::{self, Cardinality, Mode, Staggered, rank_table};
 use flowgauge_core::filter::EveryPacket;
@@ -11,7 +6,7 @@ use flowgauge_core::{
     Arrival, Context, CountFrames, HashMode, KeyKind, Link, Observation, Precision, Settings,
     Shared, Sharing, State, Tabulation, Zeroed,
 };
-use frame::{Ip, TCP, Tcp};
+use flowgauge_traffic::frame::{Ip, TCP, Tcp};
 use proptest::prelude::*;
 
 fn precision() -> impl Strategy<Value = Precision> {

@@ -1,9 +1,5 @@
 //! Round-trip delays: requests, their answers, and the resulting delays.
 
-#[path = "../../../traffic/src/frame.rs"]
-#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
-mod frame;
-
 use flowgauge_core::delay::histogram::{BUCKETS, bucket, least};
 use flowgauge_core::delay::weights::{CLASSES, SQUARE_BITS, WEIGHT_BITS, weights};
 use flowgauge_core::delay::{
@@ -12,8 +8,8 @@ use flowgauge_core::delay::{
 use flowgauge_core::{
     Arrival, Context, Link, Settings, Shared, Sharing, State, Tabulation, WindowTotals, Zeroed,
 };
-use frame::flag::{ACK, FIN, RST, SYN};
-use frame::{Ip, UDP, udp};
+use flowgauge_traffic::frame::flag::{ACK, FIN, RST, SYN};
+use flowgauge_traffic::frame::{self, Ip, UDP, udp};
 use std::net::{IpAddr, Ipv4Addr};
 
 const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);

@@ -1,5 +1,4 @@
 //! Sums of entropies, and the entropies computed from them in integers.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers, of_window};
 use flowgauge_core::logarithm::{Logarithm, PER_PACKET, PER_WINDOW};

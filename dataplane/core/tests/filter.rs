@@ -1,5 +1,4 @@
 //! Filter: layout of fields, order of rules, and frames without an IP header.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::filter::fields::{
     ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, LENGTH_MASK, PORTS, PROTOCOL,

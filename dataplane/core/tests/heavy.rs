@@ -1,6 +1,5 @@
 //! Heavy hitters: every algorithm compared with a slow model of its definition; shares of the true
 //! top flows, bounds, merges.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::FlowKey;
 use flowgauge_core::hash::{POLYNOMIAL, crc32};

@@ -1,9 +1,5 @@
 //! Hand-made packets: link layers, tags, options, extension headers, fragments, and rejects.
 
-#[path = "../../../traffic/src/frame.rs"]
-#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
-mod frame;
-
 use flowgauge_core::parse::{
     Packet, Reject, Transport, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened,
 };
@@ -11,7 +7,7 @@ use flowgauge_core::{
     Arrival, Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed,
     hash,
 };
-use frame::{Ip, ethernet};
+use flowgauge_traffic::frame::{Ip, ethernet};
 use proptest::prelude::*;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 

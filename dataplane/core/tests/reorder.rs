@@ -1,9 +1,5 @@
 //! Reordering: classification of segments, flows that are followed, and prefixes that are found.
 
-#[path = "../../../traffic/src/frame.rs"]
-#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
-mod frame;
-
 use flowgauge_core::HostMeasurement;
 use flowgauge_core::reorder::{
     Algorithm, IDLE_TICKS, MOST_LATE, PrefixCounts, ReorderTotals, SAMPLING_ADMITS_LOG2,
@@ -12,8 +8,8 @@ use flowgauge_core::reorder::{
 use flowgauge_core::{
     Arrival, Context, Link, Reorder, Settings, Shared, Sharing, State, Tabulation, Zeroed,
 };
-use frame::flag::{ACK, FIN, RST, SYN};
-use frame::{Ip, TCP, Tcp};
+use flowgauge_traffic::frame::flag::{ACK, FIN, RST, SYN};
+use flowgauge_traffic::frame::{Ip, TCP, Tcp};
 use std::collections::{HashMap, HashSet};
 
 const MS: u64 = 1_000_000;

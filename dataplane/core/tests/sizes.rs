@@ -1,5 +1,4 @@
 //! Packet lengths: buckets and their counters.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::sizes::{
     BUCKETS, Bucket, MAX_LENGTH, Settings, Sizes, SizesTotals, bucket, greatest, least,
@@ -34,7 +33,10 @@ fn packets_and_bytes_follow_from_buckets() {
     lengths.into_iter().for_each(|length| sizes.update(length, 1));
     let sum = sum(&sizes);
     let bytes = |index: usize| sum.packets[index] * u64::from(least(index)) + sum.excess[index];
-    assert_eq!((0..BUCKETS).map(bytes).sum::<u64>(), lengths.into_iter().map(u64::from).sum());
+    assert_eq!(
+        (0..BUCKETS).map(bytes).sum::<u64>(),
+        lengths.into_iter().map(u64::from).sum::<u64>()
+    );
     assert_eq!((sum.packets.iter().sum::<u64>(), sum.full), (lengths.len() as u64, 0));
     for length in lengths {
         assert!(sum.packets[bucket(length)] > 0, "{length}");

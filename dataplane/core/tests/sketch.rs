@@ -1,9 +1,5 @@
 //! Count Sketch and Count-Min compared with slow models.
 
-#[path = "../../../traffic/src/frame.rs"]
-#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
-mod frame;
-
 use flowgauge_core::Grid;
 use flowgauge_core::Sharing;
 use flowgauge_core::hash::MAX_ROWS;
@@ -13,7 +9,7 @@ use flowgauge_core::sketch::{
 use flowgauge_core::{
     Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, Zeroed, hash,
 };
-use frame::{Ip, TCP};
+use flowgauge_traffic::frame::{Ip, TCP};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -1,14 +1,10 @@
 //! Tunnels in hand-made packets: the header that defines the flow, frames truncated at every
 //! length, and arbitrary bytes.
 
-#[path = "../../../traffic/src/frame.rs"]
-#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
-mod frame;
-
 use flowgauge_core::Link;
 use flowgauge_core::parse::{Packet, Reject, Settings, counted, transport};
 use flowgauge_core::tunnel::MAX_TUNNELS;
-use frame::Ip;
+use flowgauge_traffic::frame::{self, Ip};
 use proptest::prelude::*;
 
 const PORTS: [u8; 4] = [0xc0, 0x01, 0xc0, 0x02];

@@ -1,8 +1,10 @@
 //! The poll-mode backend on an AF_XDP port: frames arrive over a pair of veth devices in a network
 //! of the test's own.
 
-use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
-use crate::poll::options;
+use crate::conformance::backend::{
+    Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend,
+};
+use crate::conformance::poll::options;
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::poll::port::{AfXdp, Copies, FrameSender, Outlet, OwnedFrame, af_xdp};

@@ -1,10 +1,10 @@
 //! Interface between backends and the suite.
 
-use crate::model::Model;
 use flowgauge_core::delay::prefixes::PrefixOwner;
 use flowgauge_core::{Filter, HashMode, Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
+use flowgauge_testing::definitions::Model;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -252,7 +252,7 @@ impl Traffic {
 #[track_caller]
 pub fn assert_same(
     snapshot: &Snapshot,
-    expected: &crate::model::Expected,
+    expected: &flowgauge_testing::definitions::Expected,
     precision: Precision,
     what: &str,
 ) {

@@ -1,8 +1,10 @@
 //! The poll-mode backend on DPDK ports: frames arrive through the same library, over a ring in
 //! memory or a pair of veth devices in a network of the test's own.
 
-use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
-use crate::poll::options;
+use crate::conformance::backend::{
+    Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend,
+};
+use crate::conformance::poll::options;
 use crate::support::{counted, flush, number, open};
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;

@@ -1,6 +1,6 @@
 //! The poll-mode backend: frames arrive through its injector, replays from a capture.
 
-use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
+use crate::conformance::backend::{Backend, Feeder, Replay, Rig, Setup};
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};

@@ -1,10 +1,10 @@
 //! Reference model of sketches: written from the definitions, slow, and sharing no code with the
 //! implementation.
 
-use crate::model::{Verdict, crc32, keyed, multilinear, split_mix, verdict};
 use flowgauge_core::sketch::Mode;
 use flowgauge_core::{ENTROPIES, Grid, HashMode, Settings, SketchKind};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::definitions::{Verdict, crc32, keyed, multilinear, split_mix, verdict};
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;

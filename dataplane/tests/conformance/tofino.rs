@@ -1,9 +1,9 @@
 //! The Tofino backend, over gRPC on loopback, with a model of a switch of two pipes that executes
 //! `p4/flowgauge.p4`.
 
-use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
-use crate::faults::{Faulty, Proxy, Tampering, Writes};
-use crate::frames::{from_source, kinds, opened_by_a_switch, random, within_reach_of_a_switch};
+use crate::conformance::backend::{
+    Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend,
+};
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
 use flowgauge_bfruntime::server::{RunningServer, Server, Target};
 use flowgauge_core::cardinality::Mode;
@@ -15,6 +15,10 @@ use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::tofino::{Options, definitions, nearest_slot, unmatchable};
 use flowgauge_dataplane::{Dataplane, Event, Tofino};
 use flowgauge_p4_model::{Model, Switch};
+use flowgauge_testing::faults::{Faulty, Proxy, Tampering, Writes};
+use flowgauge_testing::frames::{
+    from_source, kinds, opened_by_a_switch, random, within_reach_of_a_switch,
+};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! The XDP backend: frames run through its programs in the kernel, without an interface.
 
-use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
+use crate::conformance::backend::{
+    Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend,
+};
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::xdp::{Mode, Options, ProgramInjector, Xdp};

@@ -1,6 +1,5 @@
 //! Captures in trace time: identical windows, however the capture is read.
 
-use crate::model::{Expected, Model};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::capture::build::{
@@ -10,6 +9,7 @@ use flowgauge_dataplane::capture::{Resolution, Step, Walker, open};
 use flowgauge_dataplane::poll::port::{OwnedFrame, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables, Truth};
+use flowgauge_testing::definitions::{Expected, Model};
 use flowgauge_traffic::frame::{Ip, UDP};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,7 +1,9 @@
 //! Captures that are truncated, overwritten or invalid: everything readable is counted, and the
 //! damage is reported once.
 
-use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, model, started, walk};
+use crate::poll::capture::{
+    CHUNK, ShortReads, TemporaryFile, counting, frame, model, started, walk,
+};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapNgOptions, PcapOptions};
 use flowgauge_dataplane::capture::open;
@@ -26,7 +28,7 @@ fn packets() -> Vec<CapturePacket> {
 }
 
 /// Counts a whole capture; returns the snapshot's counters and registers, and the events.
-fn count(bytes: &[u8], workers: usize) -> (crate::model::Expected, Vec<Event>) {
+fn count(bytes: &[u8], workers: usize) -> (flowgauge_testing::definitions::Expected, Vec<Event>) {
     let ports =
         pcap_reader(ShortReads::new(Cursor::new(bytes.to_vec())), "damaged", workers, Pace::Trace)
             .unwrap();
@@ -35,7 +37,10 @@ fn count(bytes: &[u8], workers: usize) -> (crate::model::Expected, Vec<Event>) {
     assert!(matches!(stands, Advance::Ended { .. }), "{stands:?}");
     let window = poll.rotate().unwrap();
     let levels = window.bank.cardinality.levels(Settings::default().cardinality.precision).to_vec();
-    (crate::model::Expected { counters: window.bank.counters, levels }, poll.events().unwrap())
+    (
+        flowgauge_testing::definitions::Expected { counters: window.bank.counters, levels },
+        poll.events().unwrap(),
+    )
 }
 
 /// Compares with the walker; returns whether there was damage.

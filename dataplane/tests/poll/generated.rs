@@ -1,12 +1,12 @@
 //! Generated traffic: exactly as many packets as configured, and in trace time exactly those before
 //! the limit.
 
-use crate::capture::{SEED, counting, started};
-use crate::model::{Expected, Model};
+use crate::poll::capture::{SEED, counting, started};
 use flowgauge_core::{Link, Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll};
+use flowgauge_testing::definitions::{Expected, Model};
 use flowgauge_traffic::{Generator, Profile, memory};
 
 fn profile(text: &str) -> Profile {

@@ -1,7 +1,7 @@
 //! Captures with packets out of order: each packet is in the window of its time, or is counted as
 //! late.
 
-use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, started};
+use crate::poll::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, started};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions};
 use flowgauge_dataplane::poll::port::{Capture, captures, pcap, pcap_reader};

@@ -1,6 +1,6 @@
 //! Compressed captures, and merges of several captures.
 
-use crate::capture::{
+use crate::poll::capture::{
     ShortReads, TemporaryFile, assert_same, counting, formats, limits, packets, replay, started,
     windows,
 };
@@ -324,7 +324,7 @@ fn damage_of_one_of_several_captures_is_reported() {
 #[test]
 fn a_capture_out_of_order_keeps_its_order() {
     let at = |seconds: u64, source: u32| {
-        CapturePacket::new(seconds * 1_000_000_000, crate::capture::frame(source, 60))
+        CapturePacket::new(seconds * 1_000_000_000, crate::poll::capture::frame(source, 60))
     };
     let first = build::pcap(&PcapOptions::default(), &[at(10, 1), at(5, 2), at(30, 3)]);
     let second = build::pcap(&PcapOptions::default(), &[at(20, 4), at(40, 5)]);

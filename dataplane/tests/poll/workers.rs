@@ -1,6 +1,6 @@
 //! Workers that stall or die, through ports that do so on command.
 
-use crate::capture::frame;
+use crate::poll::capture::frame;
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::poll::port::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use flowgauge_dataplane::poll::{Advance, Options, Pace, WorkerBarrier};

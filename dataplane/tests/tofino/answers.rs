@@ -1,6 +1,6 @@
 //! Damaged, partial, late or missing answers.
 
-use crate::lab::{Lab, PATIENT, Reads, Writes, failure, warnings};
+use crate::tofino::lab::{Lab, PATIENT, Reads, Writes, failure, warnings};
 use flowgauge_bfruntime::proto::{self, data_field, entity, key_field, table_entry, update};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::tofino::Failure;
@@ -407,7 +407,7 @@ fn a_closed_bank_that_counts_on_is_not_read() {
     let switch = lab.switch.clone();
     lab.tampering.reads(move |request, answer| {
         if asks_for(request, REGISTERS) {
-            switch.count(&crate::frames::uniques(10..11));
+            switch.count(&flowgauge_testing::frames::uniques(10..11));
         }
         Reads::Answer(vec![answer], None)
     });
@@ -451,7 +451,7 @@ fn installing_is_retried_until_the_time_limit() {
     let mut options = lab.options();
     options.patience = PATIENT;
     lab.tampering.writes(refuse(5));
-    let mut tofino = crate::windows::connect_patiently(&options, lab.settings);
+    let mut tofino = crate::tofino::windows::connect_patiently(&options, lab.settings);
     tofino.install(&lab.tables()).unwrap();
     lab.count(0..10);
     lab.assert_holds(&tofino.rotate().unwrap(), 0..10);
@@ -460,7 +460,7 @@ fn installing_is_retried_until_the_time_limit() {
 /// Each row of a sketch has its own answer, and so has each half of a sum.
 #[test]
 fn a_damaged_answer_of_a_sketch_is_an_error_and_loses_nothing() {
-    let lab = Lab::with(crate::programs::everything(), 2);
+    let lab = Lab::with(crate::tofino::programs::everything(), 2);
     let mut tofino = lab.counting();
     let damages: [(u32, Damage, &str); 8] = [
         (

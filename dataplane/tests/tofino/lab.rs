@@ -1,14 +1,14 @@
 //! A switch, the faults before it, and a backend.
 
-pub use crate::faults::{Faulty, Proxy, Reads, Tampering, Writes};
-use crate::frames::uniques;
-use crate::model::Model;
-use crate::switch::Switch;
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
 use flowgauge_bfruntime::server::{MAX_MESSAGE, RunningServer};
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::tofino::{Failure, Options};
 use flowgauge_dataplane::{Dataplane, Error, Event, Snapshot, Tables, Tofino};
+use flowgauge_testing::definitions::Model;
+pub use flowgauge_testing::faults::{Faulty, Proxy, Reads, Tampering, Writes};
+use flowgauge_testing::frames::uniques;
+use flowgauge_testing::switch::Switch;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Lost connections and restarted switches.
 
-use crate::answers::persist;
-use crate::lab::{Lab, PATIENT, Reads, failure, warnings};
+use crate::tofino::answers::persist;
+use crate::tofino::lab::{Lab, PATIENT, Reads, failure, warnings};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::tofino::Failure;
 use std::time::Duration;
@@ -85,10 +85,14 @@ fn a_connection_that_breaks_within_an_answer_loses_nothing() {
     let lab = Lab::new(2);
     let mut tofino = lab.counting();
     lab.count(0..100);
-    for table in [crate::answers::BANK, crate::answers::FRAMES, crate::answers::REGISTERS] {
+    for table in [
+        crate::tofino::answers::BANK,
+        crate::tofino::answers::FRAMES,
+        crate::tofino::answers::REGISTERS,
+    ] {
         let (proxy, mut cuts) = (lab.proxy.handle(), 1);
         lab.tampering.reads(move |request, answer| {
-            if cuts > 0 && crate::answers::asks_for(request, table) {
+            if cuts > 0 && crate::tofino::answers::asks_for(request, table) {
                 cuts -= 1;
                 proxy.cut();
                 return Reads::Never;
@@ -152,10 +156,10 @@ fn a_switch_restarted_during_a_rotation_returns_the_window_or_marks_it_incomplet
         lab.tampering.writes(move |_| {
             if writes == 0 {
                 proxy.cut();
-                return crate::lab::Writes::Lost;
+                return crate::tofino::lab::Writes::Lost;
             }
             writes -= 1;
-            crate::lab::Writes::CarriedOut
+            crate::tofino::lab::Writes::CarriedOut
         });
         let failed = tofino.rotate();
         lab.tampering.stop();
@@ -225,7 +229,7 @@ fn another_program_after_a_restart_is_the_end() {
     let mut lab = Lab::new(1);
     let mut tofino = lab.counting();
     lab.power_off();
-    let other = crate::switch::Switch::new(crate::lab::settings(7), 1).serve();
+    let other = flowgauge_testing::switch::Switch::new(crate::tofino::lab::settings(7), 1).serve();
     lab.proxy.lead_to(Some(other.address()));
     let failed = loop {
         let failed = failure(tofino.rotate());
@@ -245,18 +249,20 @@ fn another_program_after_a_restart_is_the_end() {
 fn a_missing_server_is_reported_at_once() {
     // No process listens on a port that was just released.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let mut options = crate::lab::options(listener.local_addr().unwrap());
+    let mut options = crate::tofino::lab::options(listener.local_addr().unwrap());
     options.deadline = PATIENT;
     drop(listener);
-    let error = flowgauge_dataplane::Tofino::connect(options.clone(), crate::lab::settings(6))
-        .map(drop)
-        .unwrap_err();
+    let error =
+        flowgauge_dataplane::Tofino::connect(options.clone(), crate::tofino::lab::settings(6))
+            .map(drop)
+            .unwrap_err();
     assert!(error.to_string().contains("is bf_switchd running there?"), "{error}");
     for address in ["switch", "http://switch:1", "switch:port", ""] {
         options.address = address.to_owned();
-        let error = flowgauge_dataplane::Tofino::connect(options.clone(), crate::lab::settings(6))
-            .map(drop)
-            .unwrap_err();
+        let error =
+            flowgauge_dataplane::Tofino::connect(options.clone(), crate::tofino::lab::settings(6))
+                .map(drop)
+                .unwrap_err();
         assert!(error.to_string().contains("is no address of a switch"), "{error}");
         assert!(!error.is_transient());
     }

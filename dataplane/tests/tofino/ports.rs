@@ -1,6 +1,6 @@
 //! The ledger of a switch: frames received by its ports are counted, or lost with a known cause.
 
-use crate::lab::{Lab, Reads};
+use crate::tofino::lab::{Lab, Reads};
 use flowgauge_dataplane::{CountRange, Dataplane, LossCause, Tofino};
 use std::thread;
 
@@ -59,7 +59,7 @@ fn the_ledger_of_a_restarted_switch_restarts_and_losses_stay() {
     lose(&lab, 7, 0);
     tofino.rotate().unwrap();
     lab.restart();
-    crate::answers::persist(|| tofino.sample());
+    crate::tofino::answers::persist(|| tofino.sample());
     lose(&lab, 2, 0);
     lab.count(0..10);
     let counted = tofino.rotate().unwrap().bank.counters.packets();
@@ -73,9 +73,11 @@ fn the_ledger_of_a_restarted_switch_restarts_and_losses_stay() {
 fn ports_that_cannot_be_read_cost_the_ledger_and_nothing_else() {
     let lab = Lab::new(1);
     let mut tofino = lab.counting();
-    lab.tampering.reads(|request, answer| match crate::answers::asks_for(request, PORT_COUNTERS) {
-        true => Reads::Answer(Vec::new(), Some(tonic::Status::unimplemented("no such thing"))),
-        false => Reads::Answer(vec![answer], None),
+    lab.tampering.reads(|request, answer| {
+        match crate::tofino::answers::asks_for(request, PORT_COUNTERS) {
+            true => Reads::Answer(Vec::new(), Some(tonic::Status::unimplemented("no such thing"))),
+            false => Reads::Answer(vec![answer], None),
+        }
     });
     lab.count(0..100);
     lab.assert_holds(&tofino.rotate().unwrap(), 0..100);

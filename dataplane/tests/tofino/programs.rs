@@ -1,8 +1,6 @@
 //! Programs that do not match the settings.
 
-use crate::lab::{Lab, SEED, failure, options, settings};
-use crate::memory::Memory;
-use crate::switch::schema;
+use crate::tofino::lab::{Lab, SEED, failure, options, settings};
 use flowgauge_bfruntime::server::RunningServer;
 use flowgauge_core::Grid;
 use flowgauge_core::heavy::{self, Algorithm, CountUnit};
@@ -11,6 +9,8 @@ use flowgauge_core::sketch;
 use flowgauge_core::{HashMode, KeyKind, Settings};
 use flowgauge_dataplane::tofino::{Failure, definitions};
 use flowgauge_dataplane::{Dataplane, MeasurementKind, Tables, Tofino};
+use flowgauge_testing::memory::Memory;
+use flowgauge_testing::switch::schema;
 use std::sync::Arc;
 
 /// Returns the error for a switch whose schema was changed like this.
@@ -108,7 +108,7 @@ fn a_missing_program_and_a_used_client_number_are_reported() {
         failed.to_string(),
         "refused (NOT_FOUND): binding program other: there is no program other; flowgauge is loaded"
     );
-    let _first = crate::windows::connect_patiently(&lab.options(), lab.settings);
+    let _first = crate::tofino::windows::connect_patiently(&lab.options(), lab.settings);
     let failed = failure(Tofino::connect(lab.options(), lab.settings));
     assert!(failed.is_transient());
     let port = lab.proxy.address.port();
@@ -394,7 +394,7 @@ fn a_program_may_measure_more_than_is_wanted() {
         (&[Algorithm::Precision][..], &[CountUnit::Packets][..])
     );
     let wanted = settings(6);
-    let mut tofino = crate::windows::connect_patiently(&lab.options(), wanted);
+    let mut tofino = crate::tofino::windows::connect_patiently(&lab.options(), wanted);
     tofino.install(&Tables::new(&wanted, SEED)).unwrap();
     lab.count(0..100);
     lab.assert_holds(&tofino.rotate().unwrap(), 0..100);

@@ -1,13 +1,13 @@
 //! Time that a driver would be busy: the tests do not wait, but log it in a ledger.
 
-use crate::answers::persist;
-use crate::lab::{SEED, options, settings};
-use crate::switch::Switch;
+use crate::tofino::answers::persist;
+use crate::tofino::lab::{SEED, options, settings};
 use flowgauge_bfruntime::server::{Costs, Ledger, Pace, RunningServer, Server, Target};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::{Model, Options};
+use flowgauge_testing::switch::Switch;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn a_rotation_of_2048_registers_takes_less_than_50_ms_even_if_all_are_raised() {
     let mut tofino = counting(&running, settings);
     let mut first = 0;
     for packets in [0, 1_000, 30_000] {
-        switch.count(&crate::frames::uniques(first..first + packets));
+        switch.count(&flowgauge_testing::frames::uniques(first..first + packets));
         first += packets;
         ledger.reset();
         assert_eq!(tofino.rotate().unwrap().bank.counters.packets(), packets);
@@ -63,7 +63,7 @@ fn sixty_five_thousand_registers_start_and_no_call_takes_a_tenth_of_the_deadline
     let switch = model(&settings);
     let (running, ledger) = serve(Arc::clone(&switch) as Arc<dyn Target>);
     let mut tofino = counting(&running, settings);
-    send(&switch, &crate::frames::uniques(0..20_000));
+    send(&switch, &flowgauge_testing::frames::uniques(0..20_000));
     assert_eq!(tofino.rotate().unwrap().bank.counters.packets(), 20_000);
     let deadline = flowgauge_dataplane::tofino::Options::new("").deadline;
     assert!(ledger.longest() < deadline / 10, "{ledger}");
@@ -106,12 +106,13 @@ fn rotate_all_measurements(windows: u64) {
     let times = flowgauge_dataplane::tofino::read_times(&options(running.address())).unwrap();
     let measured = times.tables.len();
     // The measuring client is gone, but the switch may not have noticed yet.
-    let mut tofino = crate::windows::connect_patiently(&options(running.address()), settings);
+    let mut tofino =
+        crate::tofino::windows::connect_patiently(&options(running.address()), settings);
     tofino.install(&Tables::new(&settings, SEED)).unwrap();
     let (mut sent, mut counted) = (0, 0);
     for window in 0..windows {
         let packets = if window == 6 { 20_000 } else { window % 7 * 3 };
-        send(&switch, &crate::frames::uniques(sent..sent + packets));
+        send(&switch, &flowgauge_testing::frames::uniques(sent..sent + packets));
         sent += packets;
         ledger.reset();
         let snapshot = persist(|| tofino.rotate());

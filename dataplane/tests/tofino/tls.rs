@@ -1,11 +1,11 @@
 //! Encrypted connections.
 
-use crate::frames::uniques;
-use crate::lab::{SEED, failure, options, settings};
-use crate::switch::Switch;
+use crate::tofino::lab::{SEED, failure, options, settings};
 use flowgauge_bfruntime::server::{self, RunningServer, Target};
 use flowgauge_dataplane::tofino::Tls;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
+use flowgauge_testing::frames::uniques;
+use flowgauge_testing::switch::Switch;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! Windows of a switch without faults.
 
-use crate::frames::uniques;
-use crate::lab::{Lab, SEED, Writes, settings};
-use crate::memory::number;
-use crate::model::crc32;
-use crate::programs::everything;
+use crate::tofino::lab::{Lab, SEED, Writes, settings};
+use crate::tofino::programs::everything;
 use flowgauge_bfruntime::Match;
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Tabulation, cardinality::rank_table};
 use flowgauge_dataplane::tofino::{Fec, PortConfig, Speed};
 use flowgauge_dataplane::{Dataplane, Snapshot};
+use flowgauge_testing::definitions::crc32;
+use flowgauge_testing::frames::uniques;
+use flowgauge_testing::memory::number;
 
 #[test]
 fn the_tables_on_the_switch_are_those_of_the_core() {
@@ -89,10 +89,10 @@ fn samples_change_nothing_and_have_the_counter_before_and_after() {
     // While the registers are read, fifty more packets arrive.
     let switch = lab.switch.clone();
     lab.tampering.reads(move |request, answer| {
-        if crate::answers::asks_for(request, crate::answers::REGISTERS) {
+        if crate::tofino::answers::asks_for(request, crate::tofino::answers::REGISTERS) {
             switch.count(&uniques(100..150));
         }
-        crate::lab::Reads::Answer(vec![answer], None)
+        crate::tofino::lab::Reads::Answer(vec![answer], None)
     });
     let sample = tofino.sample().unwrap();
     lab.tampering.stop();
@@ -249,11 +249,15 @@ fn a_bank_whose_clearing_fails_is_cleared_by_the_next_try() {
     let mut tofino = lab.counting();
     put(&lab, "frequency_by_src.count_min0", 1, &[("f1", [9, 9])]);
     lab.tampering.writes(|request| {
-        let clears =
-            request.updates.iter().filter(|update| crate::answers::is_entry(update)).count() > 1;
+        let clears = request
+            .updates
+            .iter()
+            .filter(|update| crate::tofino::answers::is_entry(update))
+            .count()
+            > 1;
         if clears { Writes::Refused(tonic::Status::aborted("busy")) } else { Writes::CarriedOut }
     });
-    let failed = crate::lab::failure(tofino.rotate());
+    let failed = crate::tofino::lab::failure(tofino.rotate());
     assert!(failed.is_transient(), "{failed}");
     lab.tampering.stop();
     let snapshot = tofino.rotate().unwrap();
@@ -312,7 +316,7 @@ fn a_slot_that_changes_hands_while_it_is_read_is_left_out_and_read_again() {
         put(&lab, &format!("heavy_by_src.{table}"), 0, &fields);
         assert_eq!(talkers(&tofino.sample().unwrap()), [], "{table}: {fields:?}");
     }
-    let failed = crate::lab::failure(tofino.rotate());
+    let failed = crate::tofino::lab::failure(tofino.rotate());
     assert!(failed.to_string().contains("bank 0 is closed and counts on"), "{failed}");
     put_talker(&lab, 0);
     assert_eq!(talkers(&tofino.rotate().unwrap()), [(FlowKey::new(&TALKER), 5, 2)]);

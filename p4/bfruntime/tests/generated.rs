@@ -1,5 +1,4 @@
 //! Comparison of the committed BFRuntime code with what its `.proto` generates.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;
 

@@ -1,13 +1,8 @@
 //! Server operated with the public client `rbfrt`, which shares no code with this crate.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/memory.rs"]
-mod memory;
-
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::server::{Digest, RunningServer};
-use memory::{Memory, number};
+use flowgauge_testing::memory::{Memory, number};
 use rbfrt::SwitchConnection;
 use rbfrt::error::RBFRTError;
 use rbfrt::register;

@@ -1,10 +1,5 @@
 //! Requests that the public client never sends, message by message.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/memory.rs"]
-mod memory;
-
 use flowgauge_bfruntime::codec;
 use flowgauge_bfruntime::proto::bf_runtime_client::BfRuntimeClient;
 use flowgauge_bfruntime::proto::write_request::Atomicity;
@@ -13,7 +8,7 @@ use flowgauge_bfruntime::proto::{
 };
 use flowgauge_bfruntime::server::RunningServer;
 use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, Schema};
-use memory::{Memory, number};
+use flowgauge_testing::memory::{Memory, number};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

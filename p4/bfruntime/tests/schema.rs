@@ -1,5 +1,4 @@
 //! Parsing of schemas, and encoding and decoding of entries.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::codec::{self, CodecError, Completeness};
 use flowgauge_bfruntime::entry::{Data, Entry, EntryTarget, Key, Match, Value};

@@ -3,12 +3,9 @@
 //!
 //! Each construct is in a table with its outcome. If the chip's compiler is available, it must
 //! agree, except for the listed differences.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-mod p4c;
-
-use common::{Program, frame, program};
+use crate::common::{Program, frame, program};
+use crate::p4c;
 use flowgauge_p4_model::{Fault, Model, Options, SourceError};
 
 /// Outcome of a program.

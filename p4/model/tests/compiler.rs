@@ -3,14 +3,8 @@
 //!
 //! The compiler is p4c with its Tofino backend, which is rarely installed; without it the tests
 //! print `skipped: needs …`. They use `TEST_P4C`, or `p4c` in PATH.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
-#[path = "../../../dataplane/tests/conformance/frames.rs"]
-#[allow(dead_code, reason = "shared with the conformance suite")]
-mod frames;
-mod p4c;
-
+use crate::p4c::{compile, compiler};
 use flowgauge_core::Grid;
 use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::heavy::{self, Algorithm, CountUnit};
@@ -21,8 +15,8 @@ use flowgauge_core::sketch;
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings, SketchKind, cardinality};
 use flowgauge_dataplane::tofino::{builds as builds_of, definitions};
 use flowgauge_p4_model::{Fault, Model, Options};
+use flowgauge_testing::frames;
 use flowgauge_testing::skip;
-use p4c::{compile, compiler};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;

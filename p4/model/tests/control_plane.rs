@@ -1,9 +1,6 @@
 //! Tables, registers and counters by name, and all rejected requests.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{call, compute, entry, exact, frame, model};
+use crate::common::{call, compute, entry, exact, frame, model};
 use flowgauge_p4_model::{
     ControlError, Counted, CounterKind, Entry, Match, MatchKind, Model, Pipes,
 };

@@ -1,9 +1,6 @@
 //! Damaged sources: they are errors, never panics, and those that load can run.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{frame, program};
+use crate::common::{frame, program};
 use flowgauge_p4_model::{Model, Options};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};

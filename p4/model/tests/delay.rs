@@ -1,6 +1,5 @@
 //! Round-trip delays of the model, as the driver reads them, against the code that software
 //! dataplanes run, bit for bit.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::Grid;

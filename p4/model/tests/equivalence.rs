@@ -1,15 +1,6 @@
 //! flowgauge.p4 in the model compared bit for bit with the code that software dataplanes run.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
-#[path = "../../../dataplane/tests/conformance/model.rs"]
-#[allow(dead_code, reason = "shared with the conformance suite")]
-mod definitions;
-#[path = "../../../dataplane/tests/conformance/frames.rs"]
-#[allow(dead_code, reason = "shared with the conformance suite")]
-mod frames;
-mod switch;
-
+use crate::switch::{ROWS, Switch, Window, shape};
 use flowgauge_core::Grid;
 use flowgauge_core::cardinality::{self, Settings as Cardinality};
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
@@ -23,10 +14,12 @@ use flowgauge_core::{
 };
 use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::definitions;
+use flowgauge_testing::frames::{
+    self, opened_by_a_switch, within_reach_of_a_switch as within_reach,
+};
 use flowgauge_traffic::{Generator, Profile};
-use frames::{opened_by_a_switch, within_reach_of_a_switch as within_reach};
 use proptest::prelude::*;
-use switch::{ROWS, Switch, Window, shape};
 
 const SEED: u64 = 7;
 

@@ -1,19 +1,11 @@
 //! Heavy hitters in the model compared with their definition, slot by slot.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
-#[path = "../../../dataplane/tests/conformance/model.rs"]
-#[allow(dead_code, reason = "shared with the conformance suite")]
-mod definitions;
-#[path = "../../../dataplane/tests/conformance/frames.rs"]
-#[allow(dead_code, reason = "shared with the conformance suite")]
-mod frames;
-
-use definitions::{Verdict, crc32, verdict};
 use flowgauge_core::KeyKind;
 use flowgauge_core::heavy::admission_table;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_p4_model::{ActionCall, Entry, Match, Model, Options, Pipes};
+use flowgauge_testing::definitions::{Verdict, crc32, verdict};
+use flowgauge_testing::frames;
 
 const FRAMES: &str = "pipe.Ingress.flowgauge.counters.frames";
 const BANK: &str = "pipe.Ingress.flowgauge.bank";

@@ -1,7 +1,6 @@
 //! Entropy that a switch computes itself: after every packet it equals that of software for the
 //! same window, and a switch reports a flood before the window ends. A second entropy is measured
 //! as well.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{Query, RunningServer, Source, Target, Write};
 use flowgauge_bfruntime::{Data, Pipes};

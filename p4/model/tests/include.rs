@@ -1,5 +1,4 @@
 //! telemetry.p4 included in another program.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_p4_model::{Counted, Model, Options, Pipes};
 use flowgauge_traffic::frame::{Ip, UDP, udp};

@@ -1,9 +1,6 @@
 //! Every construct that the model executes, in small programs with known results.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{call, compute, entry, exact, frame, model, once, program};
+use crate::common::{call, compute, entry, exact, frame, model, once, program};
 use flowgauge_p4_model::{Fault, Match, Model, Options, Pipes};
 use proptest::prelude::*;
 

@@ -1,6 +1,5 @@
 //! Model over BFRuntime, operated with the public client `rbfrt` like a switch by an operator's
 //! script.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_dataplane::poll::port::OwnedFrame;

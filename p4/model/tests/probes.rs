@@ -3,10 +3,8 @@
 //!
 //! The programs are not part of this repository: `TEST_P4_PROBES` names a directory with them.
 //! `chip.rs` has constructs of our own for each of the limits.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod p4c;
-
+use crate::p4c;
 use flowgauge_p4_model::{Model, Options, SourceError};
 use flowgauge_testing::skip;
 use std::fs;

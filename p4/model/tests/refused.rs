@@ -1,9 +1,7 @@
 //! Constructs that the model does not support are errors with file and line.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod common;
-
-use common::{Program, program};
+use crate::common;
+use crate::common::{Program, program};
 use flowgauge_p4_model::{Model, Options, Place, SourceError};
 
 /// Checks that a program is rejected on the line marked `/*!*/`.

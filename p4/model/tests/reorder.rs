@@ -1,6 +1,5 @@
 //! Reordering in the model, as read by the driver, compared bit for bit with the code that software
 //! dataplanes run.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::measurement::Toggle;

@@ -1,10 +1,6 @@
 //! The schema, object by object. `compiler.rs` compares it with that of the chip's compiler.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
-mod common;
-
-use common::program;
+use crate::common::program;
 use flowgauge_p4_model::{Model, Options, identifier};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,11 +1,5 @@
 //! Staggered registers in the model, as read by the driver, compared bit for bit with the code that
 //! software dataplanes run.
-#![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
-
-#[path = "../../../dataplane/tests/conformance/frames.rs"]
-#[allow(dead_code, reason = "shared with the conformance suite")]
-mod frames;
 
 use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::cardinality::{self, Mode};
@@ -15,6 +9,7 @@ use flowgauge_core::{
 use flowgauge_dataplane::tofino::{self, Failure, definitions};
 use flowgauge_dataplane::{Dataplane, Error, Event, Snapshot, Tables, Tofino};
 use flowgauge_p4_model::{Model, Switch};
+use flowgauge_testing::frames;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;

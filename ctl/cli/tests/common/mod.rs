@@ -3,7 +3,6 @@
 //! [`flowgauge`] is the command, [`Outcome`] its result, [`Running`] a command in progress and
 //! [`served::Served`] a run with an HTTP server. [`frames`] builds frames, [`pcap`] captures, and
 //! [`records`] and [`check`] parse and verify JSON output.
-#![allow(dead_code, reason = "every test file needs another part of this")]
 
 pub(crate) mod frames;
 pub(crate) mod served;

@@ -1,11 +1,13 @@
 //! Counters and registers, bit by bit, for frames of every kind.
 
-use crate::backend::{Backend, Breadth, Setup, assert_same, not_for_this_backend, start};
-use crate::captured::captured;
-use crate::frames::{cut_everywhere, from_source, kinds, other_links, random};
+use crate::conformance::backend::{
+    Backend, Breadth, Setup, assert_same, not_for_this_backend, start,
+};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::captured::captured;
+use flowgauge_testing::frames::{cut_everywhere, from_source, kinds, other_links, random};
 use flowgauge_testing::skip;
 use std::thread;
 

@@ -1,8 +1,6 @@
 //! Round-trip delays: which requests are stored, which answers match them, and the weight of each.
 
-use crate::backend::{Backend, Breadth, SEED, Setup, start};
-use crate::frames::Ip;
-use crate::samples::passed_on;
+use crate::conformance::backend::{Backend, Breadth, SEED, Setup, start};
 use flowgauge_core::delay::histogram::least;
 use flowgauge_core::delay::prefixes::{Prefix, PrefixOwner, fingerprint};
 use flowgauge_core::delay::weights::{Weight, weights};
@@ -12,6 +10,8 @@ use flowgauge_core::delay::{
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Settings, Tabulation, WindowTotals, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::frames::Ip;
+use flowgauge_testing::samples::passed_on;
 use flowgauge_traffic::frame::flag::{ACK, FIN, SYN};
 use flowgauge_traffic::frame::{TCP, Tcp, UDP, dns, echo, udp};
 use rand::{RngExt, SeedableRng};

@@ -1,8 +1,9 @@
 //! Filters: matching frames are counted as if there were no others, which are only added up.
 
-use crate::backend::{Backend, Breadth, Setup, Traffic, assert_same, not_for_this_backend};
-use crate::backend::{Rig, SEED};
-use crate::frames::{cut_everywhere, kinds, other_links, random, unique};
+use crate::conformance::backend::{
+    Backend, Breadth, Setup, Traffic, assert_same, not_for_this_backend,
+};
+use crate::conformance::backend::{Rig, SEED};
 use flowgauge_core::filter::fields::{
     ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
     PROTOCOL_SHIFT, TAGGED, VLAN_SHIFT,
@@ -12,6 +13,7 @@ use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::{Filter, HashMode, KeyKind, Zeroed, parse};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::frames::{cut_everywhere, kinds, other_links, random, unique};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! Tables of heavy hitters, slot by slot. The algorithms are tested in the core; these tests check
 //! that a backend does the same.
 
-use crate::backend::{Backend, Breadth, Setup, start};
-use crate::frames::{from_source, kinds, random};
-use crate::model::{Verdict, crc32, keyed, multilinear, verdict};
+use crate::conformance::backend::{Backend, Breadth, Setup, start};
 use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, Item, Settings};
 use flowgauge_core::{FlowKey, HashMode, Heavy, KeyKind, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::definitions::{Verdict, crc32, keyed, multilinear, verdict};
+use flowgauge_testing::frames::{from_source, kinds, random};
 use std::collections::HashMap;
 
 /// Returns more flows than slots, of all sizes: every other frame is of one flow, every fourth of

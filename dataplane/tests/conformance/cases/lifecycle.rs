@@ -1,12 +1,12 @@
 //! Life of a dataplane from its creation to its first packet.
 
-use crate::backend::{Backend, Setup, assert_same, start};
-use crate::frames::random;
-use crate::model::Expected;
+use crate::conformance::backend::{Backend, Setup, assert_same, start};
 use flowgauge_core::delay::prefixes::{Prefix, PrefixOwner};
 use flowgauge_core::hash::Multilinear;
 use flowgauge_core::{HashMode, Precision, Tabulation};
 use flowgauge_dataplane::{Capabilities, Error, Event, HashKey, Tables};
+use flowgauge_testing::definitions::Expected;
+use flowgauge_testing::frames::random;
 
 pub fn capabilities_make_sense(backend: &dyn Backend) {
     let Some(rig) = start(backend, &Setup::default()) else { return };

@@ -1,9 +1,9 @@
 //! Wrapped dataplanes: as exact as the wrapped ones.
 
-use crate::backend::{Backend, Setup, Traffic, assert_same, start};
-use crate::frames::{random, unique, uniques};
+use crate::conformance::backend::{Backend, Setup, Traffic, assert_same, start};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults, Recorder};
 use flowgauge_dataplane::{Dataplane, Error, Snapshot};
+use flowgauge_testing::frames::{random, unique, uniques};
 use serde_json::Value;
 
 const FAULTS: Faults = Faults { request_lost: 0.3, answer_lost: 0.3 };
@@ -108,7 +108,7 @@ fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
             "non_ip": counters.non_ip, "truncated": counters.truncated, "bad_header": counters.bad_header,
             "unmatched": counters.unmatched, "unmatched_bytes": counters.unmatched_bytes,
         },
-        "hash": { "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::backend::SEED },
+        "hash": { "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::conformance::backend::SEED },
         "registers": hex(snapshot.bank.cardinality.levels(setup.precision())),
         "staggered": null,
         "entropy": [],
@@ -140,7 +140,7 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
     let early = dataplane.sample().err().unwrap();
     note("sample", serde_json::json!({ "error": early.to_string(), "transient": false }));
     dataplane.install(&setup.tables()).unwrap();
-    let hash = serde_json::json!({ "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::backend::SEED });
+    let hash = serde_json::json!({ "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::conformance::backend::SEED });
     note(
         "install",
         serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21, "filter": null, "adopted": null } }),

@@ -1,12 +1,12 @@
 //! Packets out of order: which flows are followed, the classes of their segments, and the prefixes
 //! that they count for.
 
-use crate::backend::{Backend, Breadth, SEED, Setup, start};
-use crate::frames::Ip;
+use crate::conformance::backend::{Backend, Breadth, SEED, Setup, start};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::reorder::{Algorithm, PrefixCounts, Settings as Reordering};
 use flowgauge_core::{Settings, Tabulation, WindowTotals, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::frames::Ip;
 use flowgauge_traffic::frame::{TCP, Tcp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

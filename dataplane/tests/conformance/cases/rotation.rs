@@ -1,13 +1,13 @@
 //! Windows: their contents, and that no packet falls between them.
 
-use crate::backend::{
+use crate::conformance::backend::{
     Backend, Setup, Traffic, assert_levels, assert_same, counts_in_order, not_for_this_backend,
     start,
 };
-use crate::frames::{random, unique, uniques};
-use crate::model::Expected;
 use flowgauge_core::{Counters, HashMode, Precision};
 use flowgauge_dataplane::Snapshot;
+use flowgauge_testing::definitions::Expected;
+use flowgauge_testing::frames::{random, unique, uniques};
 
 pub fn windows_are_separate(backend: &dyn Backend) {
     let setup = Setup::default();

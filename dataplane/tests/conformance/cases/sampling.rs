@@ -1,8 +1,8 @@
 //! Samples: the open window so far, which they leave unchanged.
 
-use crate::backend::{Backend, Setup, Traffic, assert_same, start};
-use crate::frames::{random, uniques};
+use crate::conformance::backend::{Backend, Setup, Traffic, assert_same, start};
 use flowgauge_dataplane::Snapshot;
+use flowgauge_testing::frames::{random, uniques};
 
 pub fn a_sample_changes_nothing(backend: &dyn Backend) {
     let setup = Setup::default();

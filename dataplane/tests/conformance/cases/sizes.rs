@@ -1,9 +1,9 @@
 //! Packet lengths, bucket by bucket.
 
-use crate::backend::{Backend, Setup, start};
-use crate::frames::{IPV4, IPV6, Ip, ethernet};
+use crate::conformance::backend::{Backend, Setup, start};
 use flowgauge_core::{Settings, cardinality, sizes};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::frames::{IPV4, IPV6, Ip, ethernet};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

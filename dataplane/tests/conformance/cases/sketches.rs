@@ -1,8 +1,7 @@
 //! Sketches, cell by cell: entropies with their sums, frequencies, membership.
 
-use crate::backend::{Backend, Breadth, SEED, Setup, start};
-use crate::frames::{from_source, kinds, random};
-use crate::sketches::Sketches;
+use crate::conformance::backend::{Backend, Breadth, SEED, Setup, start};
+use crate::conformance::sketches::Sketches;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{Grid, sketch};
 use flowgauge_core::{
@@ -10,6 +9,7 @@ use flowgauge_core::{
 };
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, MeasurementKind, Snapshot};
+use flowgauge_testing::frames::{from_source, kinds, random};
 
 /// Returns flows of all sizes: the source of every other frame, of every fourth, and so on, among
 /// frames of every kind.
@@ -200,7 +200,7 @@ pub fn everything_together(backend: &dyn Backend) {
     let frames = backend.possible(skewed(50, 700));
     rig.feed(&frames[..]);
     let window = rig.rotate();
-    crate::backend::assert_same(
+    crate::conformance::backend::assert_same(
         &window,
         &setup.model().expect(&frames),
         setup.precision(),

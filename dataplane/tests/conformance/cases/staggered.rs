@@ -1,11 +1,11 @@
 //! Staggered registers: each contains what arrived since its round began.
 
-use crate::backend::{Backend, Setup, assert_levels, not_for_this_backend, start};
-use crate::frames::{from_source, random, unique};
-use crate::model::{Effect, Expected, Model};
+use crate::conformance::backend::{Backend, Setup, assert_levels, not_for_this_backend, start};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::definitions::{Effect, Expected, Model};
+use flowgauge_testing::frames::{from_source, random, unique};
 use std::collections::HashSet;
 
 /// With a slot longer than the test, staggered registers are plain ones that rotations do not

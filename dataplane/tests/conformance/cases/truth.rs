@@ -1,10 +1,10 @@
 //! Exact counts in addition to registers.
 
-use crate::backend::{Backend, Setup, not_for_this_backend, start};
-use crate::frames::random;
+use crate::conformance::backend::{Backend, Setup, not_for_this_backend, start};
 use flowgauge_core::KeyKind;
 use flowgauge_dataplane::Truth;
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::frames::random;
 use std::collections::HashSet;
 
 pub fn windows_and_total_for_every_key(backend: &dyn Backend) {

@@ -1,10 +1,10 @@
 //! Known answers: addresses whose register and level were computed by hand or by construction.
 
-use crate::backend::{Backend, SEED, Setup, start};
-use crate::frames::from_source;
-use crate::model::{bytes_with_crc32, crc32, register, tabulation};
+use crate::conformance::backend::{Backend, SEED, Setup, start};
 use flowgauge_core::{HashMode, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::definitions::{bytes_with_crc32, crc32, register, tabulation};
+use flowgauge_testing::frames::from_source;
 
 /// Returns the non-empty registers of a dataplane after these frames; `None` if it does not support
 /// the settings.

@@ -1,6 +1,4 @@
 //! The command `flowgauge-p4-model`, serving a model that counts a capture or generated packets.
-#![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::tofino::Options;

@@ -1,15 +1,10 @@
 //! The model between two network interfaces, as a bump in the wire.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
-
-#[path = "../../../../dataplane/tests/conformance/frames.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the conformance suite")]
-mod frames;
 
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::tofino::Options;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::wire::{Wire, wait};
+use flowgauge_testing::frames;
 use flowgauge_testing::on_veth;
 use flowgauge_traffic::veth::{self};
 use std::io::{BufRead, BufReader};

@@ -1,6 +1,4 @@
 //! Small programs around the statements under test.
-#![allow(dead_code, reason = "each test uses a part")]
-#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
 use flowgauge_p4_model::{ActionCall, Entry, Key, Match, Model, Options, SourceError};
 

@@ -1,6 +1,4 @@
 //! The chip's compiler: p4c with its Tofino backend, which is rarely installed.
-#![allow(dead_code, reason = "each test uses a part")]
-#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
 use flowgauge_testing::skip;
 use std::ffi::{OsStr, OsString};

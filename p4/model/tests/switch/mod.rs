@@ -1,5 +1,4 @@
 //! Model that runs flowgauge.p4, set up as a controller would.
-#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
 use flowgauge_core::Grid;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;

@@ -10,11 +10,7 @@ use std::collections::HashMap;
 /// up to the counted delays of each kind, direction and fridge; without missing ones also bucket by
 /// bucket, with their weights.
 #[track_caller]
-pub(crate) fn passed_on(
-    bank: &WindowTotals,
-    settings: &Settings,
-    delays: &[DelaySample],
-) -> (u64, u64) {
+pub fn passed_on(bank: &WindowTotals, settings: &Settings, delays: &[DelaySample]) -> (u64, u64) {
     let mut rows: HashMap<(usize, usize), Vec<[u64; 3]>> = HashMap::new();
     for sample in delays {
         let buckets = rows

@@ -1,5 +1,4 @@
 //! Actions of other programs on links and hooks, with separate system calls.
-#![allow(dead_code, reason = "every test binary needs another part of this")]
 #![allow(unsafe_code, reason = "system calls on structures of the kernel")]
 
 use std::ffi::CString;
@@ -45,19 +44,19 @@ const XDP: (u32, u32) = (6, 37);
 const TCX_EGRESS: (u32, u32) = (3, 47);
 
 /// A program that returns the same verdict for every packet.
-pub(crate) struct Other {
+pub struct Other {
     program: OwnedFd,
     hook: u32,
 }
 
 impl Other {
     /// Loads an XDP program that passes every packet.
-    pub(crate) fn xdp() -> Self {
+    pub fn xdp() -> Self {
         Self::load(XDP, 2)
     }
 
     /// Loads a TCX program that accepts every packet finally (TCX_PASS): later programs see none.
-    pub(crate) fn tcx() -> Self {
+    pub fn tcx() -> Self {
         Self::load(TCX_EGRESS, 0)
     }
 
@@ -74,14 +73,14 @@ impl Other {
     }
 
     /// Attaches it before all others, until the descriptor is closed.
-    pub(crate) fn attach(&self, interface: &str) -> io::Result<OwnedFd> {
+    pub fn attach(&self, interface: &str) -> io::Result<OwnedFd> {
         const BEFORE: u32 = 1 << 3;
         const NATIVE: u32 = 1 << 2;
         self.attach_with(interface, if self.hook == XDP.1 { NATIVE } else { BEFORE })
     }
 
     /// Attaches an XDP program in the kernel's generic path, until the descriptor is closed.
-    pub(crate) fn attach_generic(&self, interface: &str) -> io::Result<OwnedFd> {
+    pub fn attach_generic(&self, interface: &str) -> io::Result<OwnedFd> {
         const GENERIC: u32 = 1 << 1;
         self.attach_with(interface, GENERIC)
     }
@@ -92,7 +91,7 @@ impl Other {
     }
 
     /// Replaces the program of a pinned link.
-    pub(crate) fn usurp(&self, pin: &Path) {
+    pub fn usurp(&self, pin: &Path) {
         bpf(LINK_UPDATE, &[both(raw(&open(pin)), raw(&self.program)), 0]).unwrap();
     }
 }
@@ -103,6 +102,6 @@ fn open(pin: &Path) -> OwnedFd {
 }
 
 /// Detaches a pinned link from its interface, as `bpftool link detach` does.
-pub(crate) fn detach(pin: &Path) {
+pub fn detach(pin: &Path) {
     bpf(LINK_DETACH, &[u64::from(raw(&open(pin)))]).unwrap();
 }

@@ -1,15 +1,13 @@
 //! Conformance suite that every backend must pass.
 //!
 //! A case uses only the [`Dataplane`](flowgauge_dataplane::Dataplane) trait and a way to feed
-//! frames, and compares the results with a [model](model) written from the definitions. It reads
+//! frames, and compares the results with a [model](flowgauge_testing::definitions) written from the definitions. It reads
 //! the backend's capabilities and skips only what the backend does not support; it prints what it
 //! skips.
 //!
 //! To add a backend, implement [`backend::Backend`] for it and add one line to `conformance!`
 //! below. To add a case, write `pub fn case(backend: &dyn Backend)` in a module of `cases` and add
 //! its name to the list in `cases!`.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
 #[cfg(target_os = "linux")]
 use flowgauge_dataplane::Direction;
@@ -19,22 +17,11 @@ use flowgauge_dataplane::xdp::Mode;
 #[cfg(target_os = "linux")]
 mod af_xdp;
 mod backend;
-#[path = "../support/captured.rs"]
-mod captured;
 mod cases;
 #[cfg(feature = "dpdk")]
 mod dpdk;
-#[path = "../support/faults.rs"]
-mod faults;
-mod frames;
-mod model;
 mod poll;
-#[path = "../support/samples.rs"]
-mod samples;
 mod sketches;
-#[cfg(feature = "dpdk")]
-#[path = "../support/dpdk.rs"]
-mod support;
 mod tofino;
 #[cfg(target_os = "linux")]
 mod xdp;
@@ -43,7 +30,7 @@ macro_rules! conformance {
     ($($name:ident: $backend:expr),* $(,)?) => {
         $(mod $name {
             use super::*;
-            use crate::backend::Backend;
+            use crate::conformance::backend::Backend;
             cases! { $backend }
         })*
     };
@@ -79,7 +66,7 @@ macro_rules! group {
             use super::*;
             $(#[test]
             fn $case() {
-                $backend.stage(crate::cases::$group::$case);
+                $backend.stage(crate::conformance::cases::$group::$case);
             })*
         }
     };

@@ -1,8 +1,5 @@
 //! Switch in memory that stores entries for any schema, and matches nothing.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use flowgauge_bfruntime::schema::{Schema, Table, TableKind};
 use flowgauge_bfruntime::server::{Digests, Fault, PortCounters, Query, Source, Target, Write};
 use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, Pipes, Value};

@@ -1,8 +1,8 @@
 //! A host between two others, which delays packets.
 
-use super::Host;
+use crate::hosts::Host;
+use crate::{on_veth, skip};
 use flowgauge_p4_model::wire::{Wire, wait};
-use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{RECEIVER, SENDER, carrier, ip};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,7 +16,7 @@ type Delay = Box<dyn FnMut(bool, &[u8]) -> Duration + Send>;
 type Overtaken = Box<dyn FnMut(bool, &[u8]) -> u32 + Send>;
 
 /// Behaviour of a relay.
-pub(crate) enum Relay {
+pub enum Relay {
     /// Packets wait for a time.
     Delaying(Delay),
     /// A packet waits until a number of others have passed in its direction.
@@ -26,22 +26,22 @@ pub(crate) enum Relay {
 impl Relay {
     /// Creates a relay that delays packets; `hold` gets whether a frame goes to the near host, and
     /// the frame.
-    pub(crate) fn delaying(hold: impl FnMut(bool, &[u8]) -> Duration + Send + 'static) -> Self {
+    pub fn delaying(hold: impl FnMut(bool, &[u8]) -> Duration + Send + 'static) -> Self {
         Relay::Delaying(Box::new(hold))
     }
 
     /// Creates a relay that reorders packets; `late` has the same parameters.
-    pub(crate) fn reordering(late: impl FnMut(bool, &[u8]) -> u32 + Send + 'static) -> Self {
+    pub fn reordering(late: impl FnMut(bool, &[u8]) -> u32 + Send + 'static) -> Self {
         Relay::Reordering(Box::new(late))
     }
 }
 
 /// Log of a relay.
-pub(crate) struct Relayed(Arc<Mutex<Vec<Vec<u8>>>>);
+pub struct Relayed(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Relayed {
     /// Returns the frames sent to the near host, in order.
-    pub(crate) fn sent_to_near(&self) -> Vec<Vec<u8>> {
+    pub fn sent_to_near(&self) -> Vec<Vec<u8>> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -49,9 +49,9 @@ impl Relayed {
 /// Device of the relay that leads to the far host.
 const BEHIND: &str = "behind";
 
-/// Runs a test with two hosts like [`connected`](super::connected), with a relay between them.
+/// Runs a test with two hosts like [`connected`](crate::hosts::connected), with a relay between them.
 /// Segments are as on the wire.
-pub(crate) fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 'static) {
+pub fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 'static) {
     on_veth(move || {
         if Command::new("ethtool").arg("--version").output().is_err() {
             return skip("ethtool");

@@ -1,8 +1,6 @@
 //! Faults between a switch and its client: a service that damages answers, and a proxy that cuts
 //! connections.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
-
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntime;
 use flowgauge_bfruntime::server::Server;

@@ -1,9 +1,6 @@
 //! Two hosts of a test's own, each with a network, and a wire between them.
-#![allow(dead_code, reason = "every test binary needs another part of this")]
 
-pub(crate) mod relay;
-
-use flowgauge_testing::on_veth;
+use crate::on_veth;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
@@ -13,11 +10,11 @@ use std::thread;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Another host: a thread with a network of its own.
-pub(crate) struct Host(Sender<Job>);
+pub struct Host(Sender<Job>);
 
 impl Host {
     /// Starts a host; returns it with the path of its network namespace.
-    pub(crate) fn start() -> (Self, String) {
+    pub fn start() -> (Self, String) {
         let (jobs, work): (Sender<Job>, Receiver<Job>) = channel();
         let (told, path) = channel();
         thread::spawn(move || {
@@ -29,7 +26,7 @@ impl Host {
     }
 
     /// Starts a job there.
-    pub(crate) fn start_with<T: Send + 'static>(
+    pub fn start_with<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Receiver<T> {
@@ -39,14 +36,14 @@ impl Host {
     }
 
     /// Runs a job there, and waits for it.
-    pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+    pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         self.start_with(job).recv().unwrap()
     }
 }
 
 /// Runs a test with two hosts and a wire between them; only the test sends. This thread is the near
 /// host. `set` configures a device, and returns whether it could.
-pub(crate) fn connected(set: fn(&str) -> bool, test: impl FnOnce(&Host, bool) + Send + 'static) {
+pub fn connected(set: fn(&str) -> bool, test: impl FnOnce(&Host, bool) + Send + 'static) {
     on_veth(move || {
         let (far, network) = Host::start();
         ip(&format!("link set dev {} netns {network}", SENDER.0)).unwrap();

@@ -1,10 +1,8 @@
 //! A simulated switch with the program `p4/flowgauge.p4`, as far as a client can observe: it stores
 //! tables and counts with them. Packets are parsed by the suite's model.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
-
+use crate::definitions::{Verdict, crc32, verdict};
 use crate::memory::{Memory, State};
-use crate::model::{Verdict, crc32, verdict};
 use flowgauge_bfruntime::server::{RunningServer, Server, Target};
 use flowgauge_bfruntime::{Key, Match};
 use flowgauge_core::heavy::{self, Algorithm};

@@ -5,7 +5,7 @@ use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::path::Path;
 
 /// Returns the frames of a capture file, up to its end or to damage.
-pub(crate) fn captured(path: &Path) -> Vec<OwnedFrame> {
+pub fn captured(path: &Path) -> Vec<OwnedFrame> {
     let bytes = std::fs::read(path).unwrap();
     let (mut walker, mut rest, mut frames) = (Walker::new(), &bytes[..], Vec::new());
     loop {

@@ -1,0 +1,9 @@
+//! Tests of the controller and of estimates on captures.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod address_plans;
+mod controller;
+mod delay;
+mod entropy;
+mod generated;
+mod tcpdump;

@@ -1,0 +1,10 @@
+//! Tests of the poll-mode backend beyond the conformance suite: captures, generated traffic, and
+//! workers that stall or die.
+
+mod capture;
+mod damage;
+mod generated;
+mod order;
+mod reports;
+mod sources;
+mod workers;
