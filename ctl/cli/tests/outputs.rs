@@ -1,15 +1,20 @@
 //! Exact output of flowgauge.
 //!
-//! Each file in the directory `outputs` has a command line, its standard output and standard error,
-//! and its exit code. A code change that should not affect output must leave all of these files
-//! unchanged.
+//! A file in the directory `outputs` has the cases of a topic, `errors.txt` those that fail with one
+//! line. A case is a command line, its input files, standard output and standard error, and its exit
+//! code; empty parts are left out. A code change that should not affect output must leave all of
+//! these files unchanged.
 //!
-//! To add a command line, write a file with that line alone, and if it needs an input file that
-//! should be shown, a section `--- given NAME` with its content. The captures named in command
-//! lines are created in [`captures`]. Then, as after an intended change of output, run:
+//! To add a case, append a line `$ flowgauge …` to a file, and if it needs an input file that should
+//! be shown, a section `--- given NAME` with its content. The captures named in command lines are
+//! created in [`captures`]. A CSV file is shown whole once (`cardinality.txt`); elsewhere
+//! `| columns PATTERN…` keeps what the case is about. Then, as after an intended change of output,
+//! run:
 //!
-//! ```console $ TEST_BLESS=1 cargo test -p flowgauge --test outputs $ git diff
-//! ctl/cli/tests/outputs ```
+//! ```console
+//! $ TEST_BLESS=1 cargo test -p flowgauge --test main outputs::
+//! $ git diff ctl/cli/tests/outputs
+//! ```
 //!
 //! Live runs are only here with their errors, since their results contain times of day. Help, and
 //! output that depends on the build (DPDK), are not here.
@@ -18,11 +23,13 @@ use crate::common::{SECOND, START, Scratch, flowgauge, frames, packets, pcap};
 use flowgauge_dataplane::capture::build::{
     self, CapturePacket, InterfaceOptions, PcapNgOptions, PcapOptions,
 };
+use glob::Pattern;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -217,11 +224,16 @@ fn tunnels() -> Vec<Vec<u8>> {
     ]
 }
 
-/// File of the directory: a command line, its input files, and its output.
+/// Command line, its input files, and its output.
 struct Case {
     path: PathBuf,
     text: String,
 }
+
+/// Beginning of a case.
+const PROMPT: &str = "$ flowgauge ";
+/// Follows a command whose CSV is shown in part.
+const COLUMNS: &str = " | columns ";
 
 impl Case {
     fn name(&self) -> String {
@@ -232,9 +244,14 @@ impl Case {
         self.text.lines().next().unwrap()
     }
 
+    fn succeeds(&self) -> bool {
+        self.text.ends_with("\n--- exit code 0\n")
+    }
+
     /// Returns the words of the command line. Text in single quotes is one word.
     fn words(&self) -> Vec<&str> {
-        let parts = self.command().strip_prefix("$ flowgauge ").unwrap().split('\'').enumerate();
+        let command = self.command().split(COLUMNS).next().unwrap();
+        let parts = command.strip_prefix(PROMPT).unwrap().split('\'').enumerate();
         parts
             .flat_map(
                 |(index, part)| {
@@ -272,7 +289,10 @@ impl Case {
             }
             words => words,
         };
-        let output = command.args(words).output().unwrap();
+        let mut output = command.args(words).output().unwrap();
+        if let Some((_, patterns)) = self.command().split_once(COLUMNS) {
+            output.stdout = columns(&output.stdout, patterns).into_bytes();
+        }
         section(&mut text, "standard output", &output.stdout);
         section(&mut text, "standard error", &output.stderr);
         if let Some(record) = words.iter().skip_while(|word| **word != "--record").nth(1) {
@@ -289,6 +309,9 @@ impl Case {
 
 /// Appends output, with long lines and binary data as digests.
 fn section(text: &mut String, title: &str, bytes: &[u8]) {
+    if bytes.is_empty() && title.starts_with("standard ") {
+        return;
+    }
     writeln!(text, "--- {title}").unwrap();
     let Ok(content) = std::str::from_utf8(bytes) else {
         writeln!(text, "[{}]", digest(bytes)).unwrap();
@@ -308,6 +331,27 @@ fn section(text: &mut String, title: &str, bytes: &[u8]) {
     }
 }
 
+/// Returns the columns of CSV whose names match one of the patterns. Lines that are not CSV stay.
+fn columns(csv: &[u8], patterns: &str) -> String {
+    let csv = std::str::from_utf8(csv).unwrap();
+    let patterns: Vec<Pattern> =
+        patterns.split(' ').map(|pattern| Pattern::new(pattern).unwrap()).collect();
+    let names: Vec<&str> = csv.lines().next().unwrap_or_default().split(',').collect();
+    let is_shown = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+    for pattern in &patterns {
+        assert!(names.iter().any(|name| pattern.matches(name)), "no column is called {pattern}");
+    }
+    let line = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        if fields.len() != names.len() {
+            return format!("{line}\n");
+        }
+        let shown = names.iter().zip(fields).filter(|(name, _)| is_shown(name));
+        shown.map(|(_, field)| field).collect::<Vec<_>>().join(",") + "\n"
+    };
+    csv.lines().map(line).collect()
+}
+
 /// Returns length and FNV-1a hash.
 fn digest(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -320,21 +364,31 @@ fn cases() -> Vec<Case> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    let cases = paths.into_iter().map(|path| {
-        assert!(
-            path.extension().is_some_and(|extension| extension == "txt"),
-            "{} is no *.txt",
-            path.display()
-        );
-        let text = fs::read_to_string(&path).unwrap();
-        assert!(
-            text.starts_with("$ flowgauge "),
-            "{} does not begin with a command line, '$ flowgauge …'",
-            path.display()
-        );
-        Case { path, text }
-    });
-    cases.collect()
+    paths.into_iter().flat_map(cases_of_file).collect()
+}
+
+/// Returns the cases of a file, which are separated by empty lines. The first line is a command.
+fn cases_of_file(path: PathBuf) -> Vec<Case> {
+    let content = fs::read_to_string(&path).unwrap();
+    let begins = |text: &str| text.starts_with(PROMPT);
+    assert!(begins(&content), "{} does not begin with a command line, '{PROMPT}…'", path.display());
+    let mut cases: Vec<Case> = Vec::new();
+    for line in content.split_inclusive('\n') {
+        // What is between the last line of a case, which may be its command, and a command.
+        let is_over = |case: &Case| {
+            let last = case.text.trim_end().lines().next_back().unwrap_or_default();
+            last.starts_with("--- exit code ") || begins(last)
+        };
+        match cases.last_mut() {
+            Some(case) if !(begins(line) && is_over(case)) => case.text.push_str(line),
+            _ => cases.push(Case { path: path.clone(), text: line.to_owned() }),
+        }
+    }
+    for case in &mut cases {
+        case.text.truncate(case.text.trim_end().len());
+        case.text.push('\n');
+    }
+    cases
 }
 
 /// Returns the lines that differ, without equal ones before and after.
@@ -373,25 +427,14 @@ fn outputs_are_what_they_were() {
     captures(&scratch);
     let bless = std::env::var("TEST_BLESS").is_ok_and(|value| value == "1");
     let cases = cases();
-    let (next, differences) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let next = AtomicUsize::new(0);
+    let found: Vec<OnceLock<String>> = cases.iter().map(|_| OnceLock::new()).collect();
     let work = || {
-        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let found = case.run(&scratch);
-            if found == case.text {
-                continue;
-            }
-            if bless {
-                fs::write(&case.path, found).unwrap();
-                println!("written: {}", case.name());
-            } else {
-                let difference = format!(
-                    "{}: {}\n{}",
-                    case.name(),
-                    case.command(),
-                    difference(&case.text, &found)
-                );
-                differences.lock().unwrap().push(difference);
-            }
+        while let Some((case, found)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            cases.get(index).zip(found.get(index))
+        } {
+            found.set(case.run(&scratch)).unwrap();
         }
     };
     thread::scope(|scope| {
@@ -399,8 +442,25 @@ fn outputs_are_what_they_were() {
             scope.spawn(work);
         });
     });
-    let mut differences = differences.into_inner().unwrap();
-    differences.sort();
+    let found: Vec<String> = found.into_iter().map(|text| text.into_inner().unwrap()).collect();
+    if bless {
+        let mut files = BTreeMap::<&Path, Vec<&str>>::new();
+        for (case, text) in cases.iter().zip(&found) {
+            files.entry(&case.path).or_default().push(text);
+        }
+        for (path, texts) in files {
+            fs::write(path, texts.join("\n")).unwrap();
+        }
+        return;
+    }
+    let differences: Vec<String> = cases
+        .iter()
+        .zip(&found)
+        .filter(|(case, found)| case.text != **found)
+        .map(|(case, found)| {
+            format!("{}: {}\n{}", case.name(), case.command(), difference(&case.text, found))
+        })
+        .collect();
     let number = differences.len();
     assert!(
         differences.is_empty(),
@@ -415,13 +475,11 @@ fn every_choice_is_held_by_a_command_line() {
     let cases = cases();
     let mut commands: Vec<&str> = cases.iter().map(Case::command).collect();
     for words in REQUIRED_OPTIONS {
-        let held = |case: &Case| {
-            case.command().contains(words) && case.text.ends_with("\n--- exit code 0\n")
-        };
+        let held = |case: &Case| case.command().contains(words) && case.succeeds();
         assert!(cases.iter().any(held), "no command line that succeeds has {words}");
     }
     let number = commands.len();
     commands.sort_unstable();
     commands.dedup();
-    assert_eq!(commands.len(), number, "two files have the same command line");
+    assert_eq!(commands.len(), number, "two cases have the same command line");
 }
