@@ -16,6 +16,7 @@ use flowgauge_dataplane::{Dataplane, Event, Poll, Snapshot, Tables};
 use flowgauge_testing::captured::captured;
 use flowgauge_testing::chance::{DEVIATIONS, of_mean};
 use flowgauge_testing::skip;
+use flowgauge_testing::wait::until;
 use flowgauge_traffic::{Profile, memory};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -54,9 +55,7 @@ fn workers_together_give_what_one_does() {
     let entropy = |workers| {
         let profile: Profile = "zipf,flows=200k,alpha=1,rate=max,packets=1M".parse().unwrap();
         let mut poll = started(memory(profile, workers, Pace::Open), settings(KeyKind::Src, shape));
-        while poll.events().unwrap() != [Event::TrafficEnded] {
-            std::thread::yield_now();
-        }
+        until(|| poll.events().unwrap() == [Event::TrafficEnded]);
         let snapshot = poll.rotate().unwrap();
         assert_eq!(packets(&snapshot.bank.counters), 1_000_000);
         entropy_of(&snapshot, shape)

@@ -5,5 +5,4 @@ mod address_plans;
 mod controller;
 mod delay;
 mod entropy;
-mod generated;
 mod tcpdump;

@@ -10,6 +10,7 @@ use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Xdp};
 use flowgauge_dataplane::{
     CountingPoint, Dataplane, Error, Event, LossCause, Losses, Poll, Tables, xdp,
 };
+use flowgauge_testing::wait::{until, until_some};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::Generator;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
@@ -98,15 +99,12 @@ impl Account {
     /// Polls until every packet that arrived is accounted for. Packets in flight arrive whenever
     /// the kernel has time.
     fn settle(&mut self, poll: &mut Poll, traffic: &Traffic) {
-        for _ in 0..1_000_000 {
+        until(|| {
             self.said.extend(poll.events().unwrap());
             self.counted += poll.rotate().unwrap().bank.counters.packets();
             self.losses = poll.losses().unwrap();
-            if self.counted + self.losses.total() >= traffic.arrived() {
-                break;
-            }
-            std::thread::yield_now();
-        }
+            self.counted + self.losses.total() >= traffic.arrived()
+        });
         assert_eq!(
             self.counted + self.losses.total(),
             traffic.arrived(),
@@ -118,35 +116,22 @@ impl Account {
 
     /// Checks that an idle device has received exactly what was counted or lost.
     fn balance(&mut self, poll: &mut Poll) {
-        for _ in 0..10_000_000 {
+        let received = until_some(|| {
             self.said.extend(poll.events().unwrap());
             self.counted += poll.rotate().unwrap().bank.counters.packets();
             self.losses = poll.losses().unwrap();
-            match poll.received().unwrap() {
-                Some(tally) if tally.least == tally.most => {
-                    return assert_eq!(
-                        tally.most,
-                        self.counted + self.losses.total(),
-                        "{:?}",
-                        self.losses
-                    );
-                }
-                _ => std::thread::yield_now(),
-            }
-        }
-        panic!("the device is never at rest");
+            let range = poll.received().unwrap();
+            range.filter(|range| range.least == range.most).map(|range| range.most)
+        });
+        assert_eq!(received, self.counted + self.losses.total(), "{:?}", self.losses);
     }
 
     /// Polls until an event contains `part`: the kernel reports changes with a delay.
     fn hear(&mut self, poll: &mut Poll, part: &str) {
-        for _ in 0..10_000_000 {
-            if self.heard(part) {
-                return;
-            }
+        until(|| {
             self.said.extend(poll.events().unwrap());
-            std::thread::yield_now();
-        }
-        panic!("'{part}' is not in {:?}", self.said);
+            self.heard(part)
+        });
     }
 
     fn heard(&self, part: &str) -> bool {
@@ -218,22 +203,14 @@ fn frames_that_run_out_are_counted() {
                 traffic.send(1);
                 std::thread::yield_now();
             });
-            for _ in 0..1_000_000 {
-                if poll.losses().unwrap().total() + 128 >= traffic.arrived() {
-                    break;
-                }
-            }
+            until(|| poll.losses().unwrap().total() + 128 >= traffic.arrived());
             let lost = poll.losses().unwrap();
             assert_eq!(lost.total() + 128, traffic.arrived(), "{how}: {lost:?}");
             assert_eq!(lost.get(LossCause::Socket), lost.total(), "none counts twice: {lost:?}");
             // A device counts a little later than a socket.
             let expected = if refused_by_device { lost.total() } else { 0 };
             let dropped = || DeviceCounters::read(RECEIVER.0).unwrap().dropped - dropped_before;
-            assert!(
-                (0..1_000_000).any(|_| dropped() == expected),
-                "{how}: {} and not {expected}",
-                dropped()
-            );
+            until(|| dropped() == expected);
             install(&mut poll);
             account.settle(&mut poll, &traffic);
             assert_eq!(account.counted, 128);
@@ -458,14 +435,12 @@ fn packets_in_several_pieces_count_once_with_their_length() {
             socket.send_to(&vec![7; length], (RECEIVER.1, 9)).unwrap();
             packets += 1;
             bytes += 42 + length as u64;
-            for _ in 0..1_000_000 {
+            until(|| {
                 let window = poll.rotate().unwrap().bank.counters;
                 counted += window.ipv4;
                 counted_bytes += window.bytes;
-                if counted == packets {
-                    break;
-                }
-            }
+                counted >= packets
+            });
             assert_eq!((counted, counted_bytes), (packets, bytes), "a datagram of {length} bytes");
         }
         assert_eq!(poll.losses().unwrap().total(), 0);
@@ -529,19 +504,17 @@ fn what_is_not_asked_for_goes_to_the_host() {
         let mut poll = started(open("rx:1,from-host"), Options::default());
         let mut traffic = Traffic::new(2);
         traffic.send(64);
-        assert_eq!(host.hears(32), 32, "of the second queue");
-        for _ in 0..1_000_000 {
-            if poll.sample().unwrap().bank.counters.packets() == 32 {
-                break;
-            }
-        }
+        // Of the second queue.
+        host.hears(32);
+        until(|| poll.sample().unwrap().bank.counters.packets() >= 32);
         assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 32);
         assert_eq!(poll.losses().unwrap().total(), 0, "these were not to be counted");
         let mut account = Account { counted: 32, ..Account::new() };
         account.balance(&mut poll);
         drop(poll);
         traffic.send(64);
-        assert_eq!(host.hears(64), 64, "all, now that counting has ended");
+        // All, now that counting has ended.
+        host.hears(64);
     });
 }
 
@@ -555,26 +528,14 @@ impl Host {
         let all = std::num::NonZeroU32::new(u32::from(3_u16.to_be()))
             .map(rustix::net::Protocol::from_raw);
         Host(
-            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK, all)
-                .unwrap(),
+            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::empty(), all).unwrap(),
         )
     }
 
-    /// Counts packets that arrive at the receiver, until there are `expected`.
-    fn hears(&self, expected: u64) -> u64 {
-        let mut heard = 0;
-        for _ in 0..1_000_000 {
-            let mut bytes = [0; 2048];
-            let Ok((length, _)) =
-                rustix::net::recv(&self.0, &mut bytes[..], rustix::net::RecvFlags::empty())
-            else {
-                continue;
-            };
-            heard += u64::from(length > 0);
-            if heard == expected {
-                break;
-            }
+    /// Waits until this many packets have arrived at the receiver.
+    fn hears(&self, packets: u64) {
+        for _ in 0..packets {
+            rustix::net::recv(&self.0, &mut [0; 2048], rustix::net::RecvFlags::empty()).unwrap();
         }
-        heard
     }
 }

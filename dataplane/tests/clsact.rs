@@ -6,6 +6,7 @@ use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, Retention, Xdp, detach,
 use flowgauge_dataplane::{Adopted, CountingPoint, Dataplane, Direction, Event, Snapshot, Tables};
 use flowgauge_testing::kernel::Other;
 use flowgauge_testing::on_veth;
+use flowgauge_testing::wait::until;
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ fn counted(snapshot: &Snapshot) -> u64 {
 /// Returns a window with at least `packets` packets: the kernel delivers them soon after they were
 /// sent.
 fn window(xdp: &mut Xdp, packets: u64) -> Snapshot {
-    (0..1_000_000).find(|_| counted(&xdp.sample().unwrap()) >= packets).expect("the packets");
+    until(|| counted(&xdp.sample().unwrap()) >= packets);
     xdp.rotate().unwrap()
 }
 
@@ -151,7 +152,7 @@ fn filters_behind_see_what_was_counted() {
         add_filter(&ingress(), 2, SHOT);
         send(20);
         for xdp in [&mut first, &mut behind] {
-            (0..1_000_000).find(|_| counted(&xdp.sample().unwrap()) >= 20).expect("the packets");
+            until(|| counted(&xdp.sample().unwrap()) >= 20);
         }
         drop(first);
         send(5);

@@ -9,6 +9,7 @@ use flowgauge_dataplane::{
     Adopted, CountingPoint, Dataplane, Direction, Event, LossCause, Snapshot, Tables,
 };
 use flowgauge_testing::kernel::{self, Other};
+use flowgauge_testing::wait::{until, until_some};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER, ip};
 use nix::sched::{CloneFlags, unshare};
@@ -70,7 +71,7 @@ fn counted(snapshot: &Snapshot) -> u64 {
 /// Returns a window with at least `packets` packets: the kernel delivers them soon after they were
 /// sent.
 fn window(xdp: &mut Xdp, packets: u64) -> Snapshot {
-    (0..1_000_000).find(|_| counted(&xdp.sample().unwrap()) >= packets).expect("the packets");
+    until(|| counted(&xdp.sample().unwrap()) >= packets);
     xdp.rotate().unwrap()
 }
 
@@ -293,7 +294,7 @@ fn adopted(place: CountingPoint) -> (Xdp, Option<Adopted>) {
 #[track_caller]
 fn notice(xdp: &mut Xdp) -> String {
     let told = |xdp: &mut Xdp| Some(xdp.events().unwrap()).filter(|events| !events.is_empty());
-    let events = (0..1_000_000).find_map(|_| told(xdp)).expect("a notice");
+    let events = until_some(|| told(xdp));
     let Event::Notice(notice) = &events[0] else { panic!("{events:?}") };
     notice.clone()
 }

@@ -7,6 +7,7 @@ use flowgauge_dataplane::poll::{self, Pace};
 use flowgauge_dataplane::xdp::{DeviceCounters, Options, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Poll, Tables};
 use flowgauge_testing::on_veth;
+use flowgauge_testing::wait::until;
 use flowgauge_traffic::kernel::LiveSender;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
 use flowgauge_traffic::{Generator, Profile, memory};
@@ -53,9 +54,7 @@ fn send(sender: &mut LiveSender, packets: impl Iterator<Item = Vec<u8>>) {
     let before = received();
     let sent = packets.map(|packet| sender.send(&packet).unwrap()).count() as u64;
     sender.flush().unwrap();
-    while received() - before < sent {
-        std::thread::yield_now();
-    }
+    until(|| received() - before >= sent);
 }
 
 fn add(total: &mut WindowTotals, bank: &WindowTotals) {
@@ -103,13 +102,11 @@ fn registers_and_counters_are_those_of_the_profile() {
 /// Polls until `packets` packets have arrived.
 fn receive(port: &mut AfXdpPort, packets: usize) -> Vec<Vec<u8>> {
     let mut received = Vec::new();
-    while received.len() < packets {
-        match port.receive(&mut |frame| received.push(frame.bytes.to_vec())) {
-            Received::Frames => {}
-            Received::Idle => std::thread::yield_now(),
-            Received::Ended => panic!("the port has ended"),
-        }
-    }
+    until(|| {
+        let found = port.receive(&mut |frame| received.push(frame.bytes.to_vec()));
+        assert_ne!(found, Received::Ended, "the port has ended");
+        received.len() >= packets
+    });
     received
 }
 

@@ -8,6 +8,8 @@ mod af_xdp;
 mod clsact;
 mod conformance;
 mod delay_samples;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 #[cfg(target_os = "linux")]
 mod hooks;
 #[cfg(target_os = "linux")]
@@ -26,9 +28,6 @@ mod relay;
 mod round_trips;
 #[cfg(target_os = "linux")]
 mod super_packets;
-#[cfg(feature = "dpdk")]
-#[path = "support/dpdk.rs"]
-mod support;
 mod tofino;
 #[cfg(target_os = "linux")]
 mod xdp;

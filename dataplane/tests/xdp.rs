@@ -11,6 +11,7 @@ use flowgauge_dataplane::xdp::{
 use flowgauge_dataplane::{
     Adopted, CountingPoint, Dataplane, Direction, Error, Event, LossCause, Snapshot, Tables,
 };
+use flowgauge_testing::wait::until_some;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::frame::{IPV4, Ip, TAG, UDP, ethernet};
 use flowgauge_traffic::kernel::{Conversation, ROUND_TRIP, Sender};
@@ -325,7 +326,7 @@ fn set(snapshot: &Snapshot) -> usize {
 /// Returns a sample that includes a packet.
 fn seen(xdp: &mut Xdp) -> Snapshot {
     let seen = |sample: &Snapshot| sample.bank.counters.ipv4 > 0;
-    (0..1_000_000).find_map(|_| Some(xdp.sample().unwrap()).filter(seen)).unwrap()
+    until_some(|| Some(xdp.sample().unwrap()).filter(seen))
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Helpers for the tests of all crates.
 //!
 //! [`skip`] reports tests that the machine cannot run, [`on_veth`] runs a test in its own network
-//! namespace, [`chance`] has bounds for random results, and [`generated`] checks committed code.
+//! namespace, [`extent`] chooses the size of a long one, and [`chance`] has bounds for random
+//! results.
 //!
 //! Packets: [`frames`] of every kind, [`definitions`] of what is counted of them, frames of a
 //! [`captured`] file, delay [`samples`]. Networks: [`hosts`] with a wire between them, a [`relay`]
 //! on that wire, programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
-//! nothing, a [`switch`] that counts, [`faults`] between it and its client.
+//! nothing, a [`switch`] that counts, one that runs the P4 program in the [`model`], [`faults`] between it and its client.
+//! [`wait`] waits for other processes and the kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 #![allow(missing_docs, reason = "names of frames and of protocol fields")]
 
@@ -15,16 +17,17 @@ pub mod chance;
 pub mod definitions;
 pub mod faults;
 pub mod frames;
-pub mod generated;
 #[cfg(target_os = "linux")]
 pub mod hosts;
 #[cfg(target_os = "linux")]
 pub mod kernel;
 pub mod memory;
+pub mod model;
 #[cfg(target_os = "linux")]
 pub mod relay;
 pub mod samples;
 pub mod switch;
+pub mod wait;
 
 use std::fmt::Display;
 use std::fs::File;
@@ -37,6 +40,15 @@ pub const SKIPS: &str = "TEST_SKIPS";
 
 /// Variable that makes skipping a failure if it is 1.
 pub const NO_SKIPS: &str = "TEST_NO_SKIPS";
+
+/// Variable that makes tests take their full size if it is 1, as in `.ci/nightly`.
+pub const NIGHTLY: &str = "TEST_NIGHTLY";
+
+/// Returns the size of a test: the first one, or the second one in `.ci/nightly`.
+#[must_use]
+pub fn extent<T>(usual: T, nightly: T) -> T {
+    if std::env::var_os(NIGHTLY).is_some_and(|value| value == "1") { nightly } else { usual }
+}
 
 /// Reports that this test, or a part of it, is skipped, and what the machine would need to run it.
 /// The caller then returns.

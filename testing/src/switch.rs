@@ -3,6 +3,7 @@
 
 use crate::definitions::{Verdict, crc32, verdict};
 use crate::memory::{Memory, State};
+use crate::model::serve;
 use flowgauge_bfruntime::server::{RunningServer, Server, Target};
 use flowgauge_bfruntime::{Key, Match};
 use flowgauge_core::heavy::{self, Algorithm};
@@ -298,12 +299,7 @@ impl Switch {
     }
 
     pub fn serve(&self) -> RunningServer {
-        RunningServer::start(
-            ([127, 0, 0, 1], 0).into(),
-            None,
-            Arc::clone(&self.memory) as Arc<dyn Target>,
-        )
-        .unwrap()
+        serve(Arc::clone(&self.memory) as Arc<dyn Target>)
     }
 
     pub fn server(&self) -> Server {

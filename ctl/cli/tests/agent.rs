@@ -7,6 +7,7 @@ use crate::common::{
     Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text, windows_in_sequence,
 };
 use flowgauge_testing::on_veth;
+use flowgauge_testing::wait::until;
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -17,8 +18,8 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -272,17 +273,37 @@ fn the_environment_goes_before_the_file_and_the_command_line_before_both() {
     );
 }
 
-/// Sends datagrams until it is stopped, and returns their number.
-fn traffic(stop: &Arc<AtomicBool>) -> thread::JoinHandle<u64> {
-    let stop = Arc::clone(stop);
-    thread::spawn(move || {
+/// Datagrams that a thread sends in bursts, each beginning when the one before has been sent and
+/// another one is asked for.
+struct Bursts {
+    ask: mpsc::SyncSender<()>,
+    sender: thread::JoinHandle<u64>,
+}
+
+/// A socket has room for several, even if its reader gets no processor meanwhile.
+const BURST: u64 = 500;
+
+impl Bursts {
+    fn new() -> Self {
+        let (ask, asked) = mpsc::sync_channel(0);
+        // In this thread's network.
         let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
-        let mut sent = 0;
-        while !stop.load(Ordering::Relaxed) {
-            sent += u64::from(socket.send_to(&[0; 18], (RECEIVER.1, 9)).is_ok());
-        }
-        sent
-    })
+        let burst = move |()| {
+            let send = |_: &u64| socket.send_to(&[0; 18], (RECEIVER.1, 9)).is_ok();
+            (0..BURST).filter(send).count() as u64
+        };
+        Bursts { ask, sender: thread::spawn(move || asked.into_iter().map(burst).sum()) }
+    }
+
+    fn ask(&self) {
+        self.ask.send(()).unwrap();
+    }
+
+    /// Returns the number of datagrams sent.
+    fn end(self) -> u64 {
+        drop(self.ask);
+        self.sender.join().unwrap()
+    }
 }
 
 /// Changes a configuration a hundred times under traffic, the filter included: windows are numbered,
@@ -317,15 +338,13 @@ fn reloads(source: &'static str) {
         });
         lines.collect::<Vec<Value>>()
     });
-    while !begun.load(Ordering::Acquire) {
-        thread::yield_now();
-    }
-    let stop = Arc::default();
-    let sender = traffic(&stop);
+    until(|| begun.load(Ordering::Acquire));
+    let bursts = Bursts::new();
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     for round in 1..=RELOADS {
         let next = scratch.write("next.toml", content(round));
         fs::rename(next, &config).unwrap();
+        bursts.ask();
         nix::sys::signal::kill(pid, Signal::SIGHUP).unwrap();
         let mut line = String::new();
         while !line.contains("changed between two windows") {
@@ -335,12 +354,9 @@ fn reloads(source: &'static str) {
         }
         assert!(line.contains("; 0 packets lost"), "{line}");
     }
-    stop.store(true, Ordering::Relaxed);
-    let sent = sender.join().unwrap();
+    let sent = bursts.end();
     // Wait until packets in flight have arrived according to the device.
-    while veth_received() < sent {
-        thread::yield_now();
-    }
+    until(|| veth_received() >= sent);
     nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
     let mut rest = String::new();
     reported.read_to_string(&mut rest).unwrap();
@@ -366,9 +382,7 @@ fn reloads(source: &'static str) {
         assert_eq!(other, 0, "{window}");
     }
     assert!(counted > 0 && left_out > 0, "{counted} {left_out}");
-    // A socket may run out of frames under traffic, which is independent of changes and in the
-    // ledger.
-    assert_eq!(counted + left_out + dropped, sent);
+    assert_eq!((counted + left_out, dropped), (sent, 0));
     assert_eq!(number(common::total(&records), "packets"), counted);
     let ledger = &common::total(&records)["ledger"];
     assert_eq!(ledger["unaccounted"], 0, "{ledger}");
@@ -510,13 +524,10 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
 
 /// Sends requests until the answer is this one.
 fn wait_for(served: &Served, path: &str, status: u16, part: &str) {
-    loop {
+    until(|| {
         let (found, _, body) = served.get(path);
-        if found == status && body.contains(part) {
-            return;
-        }
-        thread::yield_now();
-    }
+        found == status && body.contains(part)
+    });
 }
 
 /// Ends a run and returns the packets in its totals, by source or interface.

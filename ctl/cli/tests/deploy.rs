@@ -3,9 +3,10 @@
 use crate::common;
 use crate::common::flowgauge;
 use crate::common::served::{Served, certificate, secret};
-use flowgauge_bfruntime::server::{RunningServer, Target};
+use flowgauge_bfruntime::server::Target;
+use flowgauge_p4_model::Switch;
 use flowgauge_p4_model::wire::{Wire, wait};
-use flowgauge_p4_model::{Model, Options, Switch};
+use flowgauge_testing::model;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::frame;
 use std::collections::BTreeSet;
@@ -241,12 +242,7 @@ fn a_switch_is_checked_with_the_vendors_client() {
         flowgauge_traffic::veth::ip("link set dev lo up").unwrap();
         let scratch = common::Scratch::new("vendors-client");
         let switch = switch();
-        let running = RunningServer::start(
-            ([127, 0, 0, 1], 0).into(),
-            None,
-            Arc::clone(&switch) as Arc<dyn Target>,
-        )
-        .unwrap();
+        let running = model::serve(Arc::clone(&switch) as Arc<dyn Target>);
         let mut checking = Command::new(&python)
             .arg(deploy("tofino/check.py"))
             .args([
@@ -326,16 +322,12 @@ fn a_switch_is_checked_with_the_vendors_client() {
 }
 
 fn switch() -> Arc<Switch> {
-    let definitions = [
+    model::switch([
         ("FLOWGAUGE_PRECISION", 9),
         ("FLOWGAUGE_DELAY", 1),
         ("FLOWGAUGE_DELAY_ICMP", 1),
         ("FLOWGAUGE_DELAY_SAMPLES", 1),
-    ];
-    let options = definitions
-        .into_iter()
-        .fold(Options::default(), |options, (name, value)| options.define(name, value));
-    Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"))
+    ])
 }
 
 /// Returns an echo request from 10.0.0.1 to 10.0.0.2, or its reply.

@@ -2,6 +2,7 @@
 
 use crate::common::{Scratch, flowgauge};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
+use flowgauge_testing::wait::until;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
@@ -432,9 +433,7 @@ fn is_attached() -> bool {
 fn a_run_whose_interface_is_deleted_ends_with_what_it_counted() {
     on_veth(|| {
         let mut run = Run::start("-i rx --window 1h");
-        while !is_attached() {
-            thread::yield_now();
-        }
+        until(is_attached);
         send(7);
         veth::ip("link del dev rx").unwrap();
         let mut text = String::new();
@@ -575,9 +574,7 @@ fn staggered_registers_count_on_an_interface() {
         let run = Run::start("-i rx --staggered 1m --adopt");
         // Without windows and samples, the first output comes at the end: wait until the program is
         // attached.
-        while !is_attached() {
-            thread::yield_now();
-        }
+        until(is_attached);
         send(20);
         run.end(Signal::SIGKILL);
         let mut run = flowgauge();

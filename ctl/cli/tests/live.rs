@@ -5,6 +5,7 @@ use crate::common::{
     run, text, total, windows_in_sequence,
 };
 use flowgauge_testing::skip;
+use flowgauge_testing::wait::until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -415,10 +416,10 @@ fn an_interrupt_ends_a_run_that_nobody_reads() {
     let mut child =
         command.stdout(writer.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
     // Fill the pipe.
-    while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0
-    {
-        std::thread::yield_now();
-    }
+    let has_room = || {
+        poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0
+    };
+    until(|| !has_room());
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let mut complaints = String::new();
     child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::common;
 use crate::common::{Outcome, Running, Scratch, flowgauge, number, text};
+use flowgauge_testing::wait::until_some;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::RECEIVER;
 use serde_json::Value;
@@ -58,15 +59,14 @@ impl SocketDirectory {
 
     /// Queries the runs until `enough` accepts the answer.
     fn runs(&self, enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        loop {
+        until_some(|| {
             let outcome = self.status(&["--format", "json"]);
             let runs: Vec<Value> = serde_json::from_str(&outcome.stdout).unwrap();
-            if enough(&runs) {
+            enough(&runs).then(|| {
                 assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{runs:?}");
-                return runs;
-            }
-            thread::yield_now();
-        }
+                runs
+            })
+        })
     }
 
     #[track_caller]

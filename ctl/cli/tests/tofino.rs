@@ -8,12 +8,16 @@ use flowgauge_bfruntime::proto::{self, data_field, entity};
 use flowgauge_bfruntime::server::{Costs, MAX_MESSAGE, Pace, RunningServer, Server, Target};
 use flowgauge_ctl::filter::MatchExpression;
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_p4_model::{Model, Options, Switch};
+use flowgauge_p4_model::Switch;
+use flowgauge_testing::chance::DEVIATIONS;
 use flowgauge_testing::faults::{Faulty, Proxy, Reads, Tampering};
 use flowgauge_testing::frames;
+use flowgauge_testing::model;
+use flowgauge_testing::wait::{until, until_some};
 use flowgauge_traffic::frame::{Ip, UDP, echo, udp};
 use flowgauge_traffic::{Generator, Profile, Sources};
 use serde_json::Value;
+use std::collections::HashMap;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,10 +41,7 @@ fn switch() -> Arc<Switch> {
 }
 
 fn switch_with(definitions: &[(&'static str, u32)]) -> Arc<Switch> {
-    let options = Options::default().define("FLOWGAUGE_PRECISION", 9);
-    let options =
-        definitions.iter().fold(options, |options, (name, value)| options.define(name, *value));
-    Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"))
+    model::switch([("FLOWGAUGE_PRECISION", 9)].into_iter().chain(definitions.iter().copied()))
 }
 
 impl Lab {
@@ -704,13 +705,13 @@ fn the_status_tells_whether_the_switch_is_there() {
         command.env("FLOWGAUGE_STATUS_DIR", scratch.path("runs"));
         command
     };
-    let status = |connected: bool| loop {
-        let output = with(flowgauge()).args(["status", "--format", "json"]).output().unwrap();
-        let runs: Value = serde_json::from_slice(&output.stdout).unwrap();
-        if runs[0]["switch"]["connected"] == connected {
-            return (output.status.code(), runs[0].clone());
-        }
-        thread::yield_now();
+    let status = |connected: bool| {
+        until_some(|| {
+            let output = with(flowgauge()).args(["status", "--format", "json"]).output().unwrap();
+            let runs: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let is_wanted = runs[0]["switch"]["connected"] == connected;
+            is_wanted.then(|| (output.status.code(), runs[0].clone()))
+        })
     };
     let mut command = lab.start_as(&mut with(flowgauge()), "--window 50ms --sample-every never");
     window(&mut command);
@@ -749,9 +750,7 @@ fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
     lab.send(100);
     // Until the command gives up the connection and tries another one.
     let accepted = lab.proxy.accepted();
-    while lab.proxy.accepted() == accepted {
-        thread::sleep(Duration::from_millis(5));
-    }
+    until(|| lab.proxy.accepted() > accepted);
     lab.send(100);
     lab.proxy.swallow(false);
     windows_until(&mut command, &mut windows, lab.sent());
@@ -985,6 +984,14 @@ fn datagram(src: u32, dst: u32) -> Vec<u8> {
     frame
 }
 
+/// Returns the entropy of values in bits.
+fn entropy(values: &[u32]) -> f64 {
+    let mut counts = HashMap::<u32, f64>::new();
+    values.iter().for_each(|value| *counts.entry(*value).or_default() += 1.0);
+    let all = values.len() as f64;
+    counts.values().map(|count| count / all * (all / count).log2()).sum()
+}
+
 /// The switch computes the entropy of destinations itself, and reports when it leaves the range
 /// that the controller has learned.
 #[test]
@@ -998,12 +1005,17 @@ fn a_flood_is_told_before_its_window_ends() {
     let lab = Lab::of(switch_with(&definitions.collect::<Vec<_>>()));
     let options = "--alarm --sketch entropy=count-sketch:3x64 --slots 16";
     let mut command = lab.start(&format!("{options} --window 200ms --sample-every never"));
-    let send = |datagrams: &mut dyn Iterator<Item = (u32, u32)>| {
+    // Destinations in the order in which they were sent: a window is a part of it.
+    let mut destinations: Vec<u32> = Vec::new();
+    let mut send = |datagrams: &mut dyn Iterator<Item = (u32, u32)>| {
         let mut entrance = lab.switch.enter();
         for (src, dst) in datagrams {
             entrance.arrive(lab.switch.port(0), &datagram(src, dst)).unwrap();
+            destinations.push(dst);
         }
     };
+    // Packets in windows that have ended. From the first window on all are counted.
+    let mut ended = number(&window(&mut command), "packets") as usize;
     // Normal traffic: 256 talk to 256. The controller has learned it after 30 windows.
     let mut learned = false;
     while !learned {
@@ -1011,6 +1023,7 @@ fn a_flood_is_told_before_its_window_ends() {
             send(&mut (0..512).map(|number| (number % 256, number % 256)));
         }
         let window = window(&mut command);
+        ended += number(&window, "packets") as usize;
         assert_ne!(window["alarm"]["raised"], true, "{window}");
         learned = window["alarm"]["judged"] == true;
     }
@@ -1027,22 +1040,29 @@ fn a_flood_is_told_before_its_window_ends() {
         if record["record"] == "sample" {
             break record;
         }
+        ended += number(&record, "packets") as usize;
         // A flood at the end of a window is reported with that window. Once it is over, there is
         // another flood.
         while record["alarm"]["raised"] == true {
             send(&mut (0..2048).map(|number| (number % 256, number % 256)));
             record = window(&mut command);
+            ended += number(&record, "packets") as usize;
         }
     };
     assert_eq!(
         (&printed["alarm"]["raised"], printed["alarm"]["reason"].as_str()),
         (&Value::Bool(true), Some("crossed"))
     );
-    // The lowest usual entropy is that of 1,024 packets, a bit less than that of a whole window.
-    let [bits, usual] =
-        [&printed["entropy"]["dst"]["bits"], &printed["alarm"]["usual"]["dst"]["mean"]]
-            .map(|value| value.as_f64().unwrap());
-    assert!(bits < usual - 1.0, "{printed}");
+    // The sample's packets are known, so its entropy is. The interval is one of 95 %, two standard
+    // errors to each side.
+    let sampled = &destinations[ended..ended + number(&printed, "packets") as usize];
+    let [bits, low, high] =
+        ["bits", "low", "high"].map(|key| printed["entropy"]["dst"][key].as_f64().unwrap());
+    let allowed = DEVIATIONS * (high - low) / 4.0;
+    let exact = entropy(sampled);
+    assert!((bits - exact).abs() <= allowed, "{exact} ± {allowed}: {printed}");
+    let usual = printed["alarm"]["usual"]["dst"]["mean"].as_f64().unwrap();
+    assert!(exact < usual - 1.0 && bits < usual - 1.0, "{exact}: {printed}");
     // Its window ends after that.
     let flooded = window(&mut command);
     assert_eq!(flooded["window"], printed["window"]);

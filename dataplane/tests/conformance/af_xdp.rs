@@ -9,6 +9,7 @@ use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::poll::port::{AfXdp, Copies, FrameSender, Outlet, OwnedFrame, af_xdp};
 use flowgauge_testing::on_veth;
+use flowgauge_testing::wait::until;
 use flowgauge_traffic::veth::ip;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -124,9 +125,7 @@ impl OverTheWire {
     fn wait(&self, underway: u64) {
         let counted =
             || self.counted.iter().map(|counted| counted.load(Ordering::Acquire)).sum::<u64>();
-        while counted() + underway < self.sent.load(Ordering::Relaxed) {
-            std::thread::yield_now();
-        }
+        until(|| counted() + underway >= self.sent.load(Ordering::Relaxed));
     }
 }
 

@@ -5,17 +5,17 @@ use crate::conformance::backend::{
     Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend,
 };
 use crate::conformance::poll::options;
-use crate::support::{counted, flush, number, open};
+use crate::dpdk::support::{counted, flush, number, open};
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::poll::port::{OwnedFrame, dpdk_device};
 use flowgauge_dpdk::{BURST, Device, Queues, SendQueue};
 use flowgauge_testing::on_veth;
+use flowgauge_testing::wait::until;
 use flowgauge_traffic::veth::pair;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 /// A device whose send queues lead to its receive queues.
 #[derive(Clone, Copy)]
@@ -166,9 +166,8 @@ struct Wire {
 
 impl Wire {
     fn wait(&self, underway: u64) {
-        while self.counted.load(Ordering::Acquire) + underway < self.sent.load(Ordering::Relaxed) {
-            thread::yield_now();
-        }
+        let counted = || self.counted.load(Ordering::Acquire);
+        until(|| counted() + underway >= self.sent.load(Ordering::Relaxed));
     }
 }
 

@@ -12,13 +12,13 @@ use flowgauge_core::filter::fields::{ADDRESSES, HAS_PORTS, IPV6_WORDS, PROTOCOL}
 use flowgauge_core::packet::Packet;
 use flowgauge_core::{Filter, Link, Precision, Zeroed, parse};
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_dataplane::tofino::{Options, definitions, nearest_slot, unmatchable};
+use flowgauge_dataplane::tofino::{definitions, nearest_slot, unmatchable};
 use flowgauge_dataplane::{Dataplane, Event, Tofino};
-use flowgauge_p4_model::{Model, Switch};
 use flowgauge_testing::faults::{Faulty, Proxy, Tampering, Writes};
 use flowgauge_testing::frames::{
     from_source, kinds, opened_by_a_switch, random, within_reach_of_a_switch,
 };
+use flowgauge_testing::model::{self, ServedSwitch};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -26,19 +26,7 @@ use std::time::Duration;
 pub struct OnModel;
 
 struct Wire {
-    switch: Arc<Switch>,
-    _running: RunningServer,
-}
-
-/// Returns the program compiled with these definitions.
-fn compiled(definitions: Vec<(&'static str, u32)>) -> Model {
-    let options = flowgauge_p4_model::Options::default();
-    Model::flowgauge(
-        &definitions
-            .into_iter()
-            .fold(options, |options, (name, value)| options.define(name, value)),
-    )
-    .unwrap()
+    served: ServedSwitch,
 }
 
 /// Returns a dataplane that counts on a switch with this program, and the wire to it.
@@ -53,22 +41,12 @@ fn connected(setup: &Setup) -> Option<(Tofino, Wire)> {
     definitions.extend(setup.filters.then_some(("FLOWGAUGE_MATCH", 1)));
     definitions
         .extend((setup.slot_ns != 0).then(|| ("FLOWGAUGE_SLOT_BITS", setup.slot_ns.ilog2())));
-    let switch = Arc::new(Switch::new(compiled(definitions), "flowgauge"));
-    let running = RunningServer::start(
-        ([127, 0, 0, 1], 0).into(),
-        None,
-        Arc::clone(&switch) as Arc<dyn Target>,
-    )
-    .unwrap();
-    let mut options = Options::new(running.address().to_string());
-    // Frames are counted one by one, so none is in flight when the bank changes.
-    options.transit = Duration::ZERO;
-    // No timeouts on a busy machine.
-    options.deadline = Duration::from_secs(600);
+    let served = ServedSwitch::new(definitions);
+    let mut options = served.options();
     if setup.slot_ns != 0 {
         options.slot_ns = setup.slot_ns;
     }
-    Some((Tofino::connect(options, setup.settings).unwrap(), Wire { switch, _running: running }))
+    Some((Tofino::connect(options, setup.settings).unwrap(), Wire { served }))
 }
 
 impl Backend for OnModel {
@@ -128,10 +106,10 @@ impl Backend for OnModel {
             // Captured as a whole, so that the server keeps running.
             let wire = &wire;
             let mut next = next.lock().unwrap();
-            let mut entrance = wire.switch.enter();
+            let mut entrance = wire.served.switch.enter();
             while let Some(frame) = frames.get(*next).filter(|frame| frame.timestamp < limit) {
                 entrance.set_clock(frame.timestamp);
-                entrance.arrive(wire.switch.port(*next), &frame.bytes).unwrap();
+                entrance.arrive(wire.served.switch.port(*next), &frame.bytes).unwrap();
                 *next += 1;
             }
         };
@@ -147,10 +125,10 @@ impl Feeder for Wire {
     }
 
     fn feed(&self, frames: Arc<[OwnedFrame]>) {
-        let mut entrance = self.switch.enter();
+        let mut entrance = self.served.switch.enter();
         // At the pipes in turn.
         for (pipe, frame) in frames.iter().enumerate() {
-            entrance.arrive(self.switch.port(pipe), &frame.bytes).unwrap();
+            entrance.arrive(self.served.switch.port(pipe), &frame.bytes).unwrap();
         }
     }
 }
@@ -224,15 +202,13 @@ fn a_change_of_a_filter_that_breaks_off_is_repeated() {
     let setup = Setup { filters: true, ..Setup::default() };
     let mut compiled_for = definitions(&setup.settings).unwrap();
     compiled_for.push(("FLOWGAUGE_MATCH", 1));
-    let switch = Arc::new(Switch::new(compiled(compiled_for), "flowgauge"));
+    let switch = model::switch(compiled_for);
     let (tampering, proxy) = (Tampering::default(), Proxy::start());
     let server = Server::new(Arc::clone(&switch) as Arc<dyn Target>).unwrap();
     let service = BfRuntimeServer::new(Faulty::new(server, &tampering));
     let running = RunningServer::start_service(([127, 0, 0, 1], 0).into(), None, service).unwrap();
     proxy.lead_to(Some(running.address()));
-    let mut options = Options::new(proxy.address.to_string());
-    options.transit = Duration::ZERO;
-    options.deadline = Duration::from_secs(600);
+    let mut options = model::options(proxy.address);
     options.back_off = Duration::from_millis(1);
     // Each entry is a write of its own, so that a change can break off between two.
     options.batch = 1;

@@ -6,6 +6,7 @@ use flowgauge_dataplane::poll::port::{
 };
 use flowgauge_dataplane::poll::{Options, Pace, WorkerBarrier};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables};
+use flowgauge_testing::wait::until;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -64,9 +65,7 @@ fn injected_traffic_ends_with_its_injector() {
         poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
         injector.send(vec![OwnedFrame::ethernet(vec![0; 60]); 1000]);
         drop(injector);
-        while poll.events().unwrap() != [Event::TrafficEnded] {
-            std::thread::yield_now();
-        }
+        until(|| poll.events().unwrap() == [Event::TrafficEnded]);
         assert_eq!(poll.rotate().unwrap().packets_after, 2000);
     }
 }

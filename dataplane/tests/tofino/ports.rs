@@ -2,7 +2,7 @@
 
 use crate::tofino::lab::{Lab, Reads};
 use flowgauge_dataplane::{CountRange, Dataplane, LossCause, Tofino};
-use std::thread;
+use flowgauge_testing::wait::until_some;
 
 /// ID of `$PORT_STAT`.
 const PORT_COUNTERS: u32 = 0xff01_0003;
@@ -10,14 +10,12 @@ const PORT_COUNTERS: u32 = 0xff01_0003;
 /// Returns the frames received once the ports are idle, and the packets counted meanwhile.
 fn received(tofino: &mut Tofino) -> (u64, u64) {
     let mut counted = 0;
-    for _ in 0..1_000_000 {
+    let received = until_some(|| {
         counted += tofino.rotate().unwrap().bank.counters.packets();
-        match tofino.received().unwrap() {
-            Some(tally) if tally.least == tally.most => return (tally.most, counted),
-            _ => thread::yield_now(),
-        }
-    }
-    panic!("the ports are never at rest");
+        let range = tofino.received().unwrap();
+        range.filter(|range| range.least == range.most).map(|range| range.most)
+    });
+    (received, counted)
 }
 
 fn lose(lab: &Lab, damaged: u64, without_room: u64) {

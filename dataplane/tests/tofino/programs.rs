@@ -1,7 +1,6 @@
 //! Programs that do not match the settings.
 
 use crate::tofino::lab::{Lab, SEED, failure, options, settings};
-use flowgauge_bfruntime::server::RunningServer;
 use flowgauge_core::Grid;
 use flowgauge_core::heavy::{self, Algorithm, CountUnit};
 use flowgauge_core::membership;
@@ -10,6 +9,7 @@ use flowgauge_core::{HashMode, KeyKind, Settings};
 use flowgauge_dataplane::tofino::{Failure, definitions};
 use flowgauge_dataplane::{Dataplane, MeasurementKind, Tables, Tofino};
 use flowgauge_testing::memory::Memory;
+use flowgauge_testing::model::serve;
 use flowgauge_testing::switch::schema;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn refused_of(settings: Settings, from: &str, to: &str) -> String {
     let json = schema(&settings);
     assert!(json.contains(from), "{from}");
     let memory = Arc::new(Memory::new(&json.replace(from, to), 1));
-    let running = RunningServer::start(([127, 0, 0, 1], 0).into(), None, memory).unwrap();
+    let running = serve(memory);
     let failed = failure(Tofino::connect(options(running.address()), settings));
     assert!(!failed.is_transient(), "{failed}");
     failed.to_string()

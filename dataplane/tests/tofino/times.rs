@@ -5,8 +5,9 @@ use crate::tofino::lab::{SEED, options, settings};
 use flowgauge_bfruntime::server::{Costs, Ledger, Pace, RunningServer, Server, Target};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_dataplane::tofino::definitions;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
-use flowgauge_p4_model::{Model, Options};
+use flowgauge_testing::model;
 use flowgauge_testing::switch::Switch;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +61,7 @@ fn a_rotation_of_2048_registers_takes_less_than_50_ms_even_if_all_are_raised() {
 #[test]
 fn sixty_five_thousand_registers_start_and_no_call_takes_a_tenth_of_the_deadline() {
     let settings = settings(16);
-    let switch = model(&settings);
+    let switch = model::switch(definitions(&settings).unwrap());
     let (running, ledger) = serve(Arc::clone(&switch) as Arc<dyn Target>);
     let mut tofino = counting(&running, settings);
     send(&switch, &flowgauge_testing::frames::uniques(0..20_000));
@@ -68,15 +69,6 @@ fn sixty_five_thousand_registers_start_and_no_call_takes_a_tenth_of_the_deadline
     let deadline = flowgauge_dataplane::tofino::Options::new("").deadline;
     assert!(ledger.longest() < deadline / 10, "{ledger}");
     assert_eq!(ledger.indices(), 0, "{ledger}");
-}
-
-/// Returns the P4 program for these settings, executed.
-fn model(settings: &Settings) -> Arc<flowgauge_p4_model::Switch> {
-    let definitions = flowgauge_dataplane::tofino::definitions(settings).unwrap();
-    let definitions = definitions
-        .into_iter()
-        .fold(Options::default(), |all, (name, value)| all.define(name, value));
-    Arc::new(flowgauge_p4_model::Switch::new(Model::flowgauge(&definitions).unwrap(), "flowgauge"))
 }
 
 fn send(switch: &flowgauge_p4_model::Switch, frames: &[OwnedFrame]) {
@@ -101,7 +93,7 @@ fn all_measurements_count_exactly_over_200_windows() {
 /// as P4 that the model executes.
 fn rotate_all_measurements(windows: u64) {
     let settings = everything();
-    let switch = model(&settings);
+    let switch = model::switch(definitions(&settings).unwrap());
     let (running, ledger) = serve(Arc::clone(&switch) as Arc<dyn Target>);
     let times = flowgauge_dataplane::tofino::read_times(&options(running.address())).unwrap();
     let measured = times.tables.len();

@@ -9,6 +9,7 @@ use flowgauge_dataplane::{Dataplane, Snapshot};
 use flowgauge_testing::definitions::crc32;
 use flowgauge_testing::frames::uniques;
 use flowgauge_testing::memory::number;
+use flowgauge_testing::wait::until_some;
 
 #[test]
 fn the_tables_on_the_switch_are_those_of_the_core() {
@@ -172,13 +173,13 @@ pub fn connect_patiently(
     options: &flowgauge_dataplane::tofino::Options,
     settings: flowgauge_core::Settings,
 ) -> flowgauge_dataplane::Tofino {
-    loop {
-        match flowgauge_dataplane::Tofino::connect(options.clone(), settings) {
-            Ok(tofino) => return tofino,
-            Err(error) if error.is_transient() => std::thread::yield_now(),
-            Err(error) => panic!("{error}"),
+    until_some(|| match flowgauge_dataplane::Tofino::connect(options.clone(), settings) {
+        Ok(tofino) => Some(tofino),
+        Err(error) => {
+            assert!(error.is_transient(), "{error}");
+            None
         }
-    }
+    })
 }
 
 /// Sets values of an element in each pipe.

@@ -3,6 +3,7 @@
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::server::{Digest, RunningServer};
 use flowgauge_testing::memory::{Memory, number};
+use flowgauge_testing::model::serve;
 use rbfrt::SwitchConnection;
 use rbfrt::error::RBFRTError;
 use rbfrt::register;
@@ -21,7 +22,7 @@ fn lab(pipes: u32) -> Lab {
     // rbfrt 0.1.11 does not support actions that only entries may use, and rejects a schema with
     // them.
     let memory = Arc::new(Memory::new(&PROGRAM.replace("TableOnly", "TableAndDefault"), pipes));
-    let running = RunningServer::start(([127, 0, 0, 1], 0).into(), None, memory.clone()).unwrap();
+    let running = serve(memory.clone());
     Lab { memory, running }
 }
 

@@ -9,6 +9,7 @@ use flowgauge_bfruntime::proto::{
 use flowgauge_bfruntime::server::RunningServer;
 use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, Schema};
 use flowgauge_testing::memory::{Memory, number};
+use flowgauge_testing::model::serve;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -33,7 +34,7 @@ struct Client {
 
 fn lab(pipes: u32) -> Lab {
     let memory = Arc::new(Memory::new(PROGRAM, pipes));
-    let running = RunningServer::start(([127, 0, 0, 1], 0).into(), None, memory.clone()).unwrap();
+    let running = serve(memory.clone());
     Lab { memory, running, schema: Schema::parse(PROGRAM.as_bytes()).unwrap() }
 }
 

@@ -69,6 +69,7 @@ use matching::MatchTable;
 use program::Program;
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Number of ports of a pipe. The upper bits of a port number are the pipe.
 pub const PORTS_PER_PIPE: u16 = 128;
@@ -101,7 +102,7 @@ impl Options {
 /// Pipes of a switch that run one program.
 #[derive(Clone, Debug)]
 pub struct Model {
-    program: Program,
+    program: Arc<Program>,
     tables: Vec<MatchTable>,
     pipes: Vec<Pipe>,
     clock: u64,
@@ -120,7 +121,23 @@ impl Model {
     /// # Errors
     /// [`SourceError`] if it does not accept the macros of the options.
     pub fn flowgauge(options: &Options) -> Result<Self, SourceError> {
-        Self::load(&preprocess::Flowgauge, Path::new("flowgauge.p4"), options)
+        // Tests make hundreds of switches with few programs, and compiling takes longer than most
+        // of them.
+        static COMPILED: Mutex<Vec<(Vec<(String, String)>, Arc<Program>)>> = Mutex::new(Vec::new());
+        const MAX_COMPILED: usize = 128;
+        let compiled = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = compiled().iter().find(|(defines, _)| *defines == options.defines).cloned();
+        if let Some((_, program)) = known {
+            return Ok(Self::new(program, options.pipes));
+        }
+        let program =
+            Self::compile(&preprocess::Flowgauge, Path::new("flowgauge.p4"), &options.defines)?;
+        let mut compiled = compiled();
+        if compiled.len() == MAX_COMPILED {
+            compiled.remove(0);
+        }
+        compiled.push((options.defines.clone(), Arc::clone(&program)));
+        Ok(Self::new(program, options.pipes))
     }
 
     /// Loads a program from a file. Includes are searched next to the file that names them.
@@ -128,7 +145,7 @@ impl Model {
     /// # Errors
     /// [`SourceError`] with file and line.
     pub fn from_file(path: &Path, options: &Options) -> Result<Self, SourceError> {
-        Self::load(&preprocess::Disk, path, options)
+        Ok(Self::new(Self::compile(&preprocess::Disk, path, &options.defines)?, options.pipes))
     }
 
     /// Loads a program from a text. `name` is used as the file name in errors.
@@ -136,32 +153,31 @@ impl Model {
     /// # Errors
     /// [`SourceError`] with `name` and line.
     pub fn from_text(name: &str, text: &str, options: &Options) -> Result<Self, SourceError> {
-        Self::load(&preprocess::Text { name, text }, Path::new(name), options)
+        let files = preprocess::Text { name, text };
+        Ok(Self::new(Self::compile(&files, Path::new(name), &options.defines)?, options.pipes))
     }
 
-    fn load(
+    fn compile(
         files: &dyn preprocess::Files,
         path: &Path,
-        options: &Options,
-    ) -> Result<Self, SourceError> {
-        let tokens = preprocess::preprocess(files, path, &options.defines)?;
-        let program = compile::compile(&tokens)?;
-        let pipes = (0..options.pipes.clamp(1, 4)).map(|_| Pipe::new(&program)).collect();
-        let tables = program.tables.iter().map(MatchTable::new).collect();
-        let values = vec![0; program.slots];
-        let (input, scratch, digests) = (Vec::new(), Vec::new(), VecDeque::new());
-        Ok(Model {
+        defines: &[(String, String)],
+    ) -> Result<Arc<Program>, SourceError> {
+        compile::compile(&preprocess::preprocess(files, path, defines)?).map(Arc::new)
+    }
+
+    fn new(program: Arc<Program>, pipes: usize) -> Self {
+        Model {
+            tables: program.tables.iter().map(MatchTable::new).collect(),
+            pipes: (0..pipes.clamp(1, 4)).map(|_| Pipe::new(&program)).collect(),
+            values: vec![0; program.slots],
             program,
-            tables,
-            pipes,
             clock: 0,
-            values,
-            input,
-            scratch,
-            digests,
+            input: Vec::new(),
+            scratch: Vec::new(),
+            digests: VecDeque::new(),
             resubmit_after: 0,
             resubmitted: VecDeque::new(),
-        })
+        }
     }
 
     /// Returns the number of pipes.

@@ -1,7 +1,6 @@
 //! Round-trip delays of the model, as the driver reads them, against the code that software
 //! dataplanes run, bit for bit.
 
-use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::Grid;
 use flowgauge_core::delay::prefixes::{Prefix, PrefixOwner, fingerprint};
 use flowgauge_core::delay::{
@@ -13,15 +12,13 @@ use flowgauge_core::{
     Arrival, Context, Link, Settings, Shared, Sharing, State, WindowTotals, Zeroed, cardinality,
     heavy, membership,
 };
-use flowgauge_dataplane::tofino::{Options, definitions};
+use flowgauge_dataplane::tofino::definitions;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
-use flowgauge_p4_model::{Model, Switch};
+use flowgauge_testing::model::ServedSwitch;
 use flowgauge_traffic::frame::{self, Ip, UDP, udp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
-use std::time::Duration;
 
 const SEED: u64 = 7;
 const FIN: u8 = 1;
@@ -49,30 +46,14 @@ fn of(kinds: &[DelayKind]) -> Delays {
 /// A switch and a core that see the same packets.
 struct Lab {
     settings: Settings,
-    switch: Arc<Switch>,
+    served: ServedSwitch,
     tofino: Tofino,
-    _running: RunningServer,
     tables: Tables,
     state: Box<State>,
     shared: Box<Shared>,
     bank: usize,
     /// Delays one by one, of the core's open window.
     samples: Vec<DelaySample>,
-}
-
-fn serve(settings: &Settings) -> (Arc<Switch>, RunningServer) {
-    let defined = definitions(settings).unwrap().into_iter();
-    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
-        options.define(name, value)
-    });
-    let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
-    let running = RunningServer::start(
-        ([127, 0, 0, 1], 0).into(),
-        None,
-        Arc::clone(&switch) as Arc<dyn Target>,
-    )
-    .unwrap();
-    (switch, running)
 }
 
 impl Lab {
@@ -82,23 +63,16 @@ impl Lab {
 
     /// Addresses belong to somebody.
     fn among(settings: Settings, owned: &[PrefixOwner]) -> Self {
-        let (switch, running) = serve(&settings);
-        let mut options = Options::new(running.address().to_string());
-        // Frames are counted one by one, so that none is in flight when the bank changes.
-        options.transit = Duration::ZERO;
-        // No time limits on a busy machine.
-        options.deadline = Duration::from_secs(600);
-        let mut tofino = Tofino::connect(options, settings).unwrap();
+        let served = ServedSwitch::new(definitions(&settings).unwrap());
         let tables = Tables::new(&settings, SEED).with_prefixes(owned);
-        tofino.install(&tables).unwrap();
+        let tofino = served.connect(settings, &tables);
         let shared = Shared::boxed();
         shared.persistent.prepare(&settings);
         shared.persistent.delay.ranges.write(owned);
         Lab {
             settings,
-            switch,
+            served,
             tofino,
-            _running: running,
             tables,
             state: State::boxed(),
             shared,
@@ -109,8 +83,8 @@ impl Lab {
 
     fn packet(&mut self, at: u64, frame: &[u8]) {
         // Requests are of one pipe, as cores share them.
-        let port = self.switch.port(0);
-        let mut entrance = self.switch.enter();
+        let port = self.served.switch.port(0);
+        let mut entrance = self.served.switch.enter();
         entrance.set_clock(at);
         entrance.arrive(port, frame).unwrap();
         drop(entrance);
@@ -939,13 +913,13 @@ fn what_no_program_measures_is_refused() {
 #[test]
 fn a_program_that_measures_otherwise_is_refused() {
     let has = settings(of(&[DelayKind::TcpData]));
-    let (_switch, running) = serve(&has);
+    let served = ServedSwitch::new(definitions(&has).unwrap());
     for other in [
         of(&[DelayKind::Dns]),
         Delays { slots_log2: 11, ..has.delay },
         Delays { algorithm: Algorithm::Overwrite, ..has.delay },
     ] {
-        let options = Options::new(running.address().to_string());
+        let options = served.options();
         let failure = Tofino::connect(options, settings(other)).err().unwrap().to_string();
         assert!(failure.contains("it measures delay of tcp-data, fridge, 1024 slots"), "{failure}");
     }

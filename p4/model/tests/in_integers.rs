@@ -2,29 +2,28 @@
 //! same window, and a switch reports a flood before the window ends. A second entropy is measured
 //! as well.
 
-use flowgauge_bfruntime::server::{Query, RunningServer, Source, Target, Write};
+use flowgauge_bfruntime::server::{Query, Source, Target, Write};
 use flowgauge_bfruntime::{Data, Pipes};
 use flowgauge_core::entropy::of_window;
 use flowgauge_core::{Grid, KeyKind, Settings, SketchKind, cardinality, sketch};
-use flowgauge_dataplane::tofino::{Options, definitions};
+use flowgauge_dataplane::tofino::definitions;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
-use flowgauge_p4_model::{Model, Switch};
+use flowgauge_p4_model::Model;
+use flowgauge_testing::model::{ServedSwitch, serve};
 use flowgauge_traffic::frame::{Ip, UDP, udp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rbfrt::SwitchConnection;
 use rbfrt::table::ToBytes;
 use std::sync::Arc;
-use std::time::Duration;
 
 const MADE: &str = "pipe.Ingress.flowgauge.in_integers_by_dst";
 /// Value for an entropy whose sum is beyond the logarithms.
 const UNKNOWN: u32 = 1 << 30;
 
 struct Lab {
-    switch: Arc<Switch>,
+    served: ServedSwitch,
     tofino: Tofino,
-    _running: RunningServer,
     bank: usize,
 }
 
@@ -49,35 +48,19 @@ impl Lab {
         let own = keys
             .into_iter()
             .chain([("FLOWGAUGE_ENTROPY_BITS", 1), ("FLOWGAUGE_ENTROPY_ALARM", alarm)]);
-        let defined = definitions(&settings).unwrap().into_iter().chain(own);
-        let defined = defined
-            .fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
-                options.define(name, value)
-            });
-        let switch = Arc::new(Switch::new(Model::flowgauge(&defined).unwrap(), "flowgauge"));
-        let running = RunningServer::start(
-            ([127, 0, 0, 1], 0).into(),
-            None,
-            Arc::clone(&switch) as Arc<dyn Target>,
-        )
-        .unwrap();
-        let mut options = Options::new(running.address().to_string());
-        options.transit = Duration::ZERO;
-        // No time limits on a busy machine.
-        options.deadline = Duration::from_secs(600);
-        let mut tofino = Tofino::connect(options, settings).unwrap();
-        tofino.install(&Tables::new(&settings, 7)).unwrap();
-        Lab { switch, tofino, _running: running, bank: 0 }
+        let served = ServedSwitch::new(definitions(&settings).unwrap().into_iter().chain(own));
+        let tofino = served.connect(settings, &Tables::new(&settings, 7));
+        Lab { served, tofino, bank: 0 }
     }
 
     /// Sends packets to these destinations, all at one pipe.
     fn send(&self, destinations: impl IntoIterator<Item = u32>) {
-        let mut entrance = self.switch.enter();
+        let mut entrance = self.served.switch.enter();
         for destination in destinations {
             let mut frame =
                 Ip::new([10, 0, 0, 1], destination.to_be_bytes(), UDP).frame(&udp([0; 2], &[]));
             frame.resize(60, 0);
-            entrance.arrive(self.switch.port(0), &frame).unwrap();
+            entrance.arrive(self.served.switch.port(0), &frame).unwrap();
         }
     }
 
@@ -85,7 +68,7 @@ impl Lab {
     fn read(&self, register: &str, field: &str) -> u32 {
         let name = format!("{MADE}.{register}");
         let entries =
-            self.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
+            self.served.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
         let name = format!("{}.{field}", name.strip_prefix("pipe.").unwrap());
         u32::from_be_bytes(entries[self.bank].data.bytes(&name).unwrap().try_into().unwrap())
     }
@@ -93,18 +76,20 @@ impl Lab {
     fn write(&self, register: &str, value: u32) {
         let name = format!("{MADE}.{register}");
         let mut entries =
-            self.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
+            self.served.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
         let entry = entries.swap_remove(self.bank);
         let field = format!("{}.f1", name.strip_prefix("pipe.").unwrap());
         let data = Data::fields([(&*field, value.to_be_bytes().to_vec())]);
-        self.switch
+        self.served
+            .switch
             .write(&name, Pipes::All, &Write::Modify(entry.place.key().unwrap().clone(), data))
             .unwrap();
     }
 
     fn set(&self, parameter: &str, value: u32) {
         let value = Data::fields([("value", value.to_be_bytes().to_vec())]);
-        self.switch
+        self.served
+            .switch
             .write(&format!("{MADE}.{parameter}"), Pipes::All, &Write::SetDefault(value))
             .unwrap();
     }
@@ -213,12 +198,7 @@ async fn a_flood_is_told_before_the_window_ends() {
         lab.set("lowest", low);
         lab.set("highest", high);
         // Second server for the same switch, for a client that waits for alarms.
-        let watched = RunningServer::start(
-            ([127, 0, 0, 1], 0).into(),
-            None,
-            Arc::clone(&lab.switch) as Arc<dyn Target>,
-        )
-        .unwrap();
+        let watched = serve(Arc::clone(&lab.served.switch) as Arc<dyn Target>);
         let address = watched.address();
         let connection = SwitchConnection::builder(&address.ip().to_string(), address.port());
         let watcher = connection.client_id(1).p4_name("flowgauge").connect().await.unwrap();

@@ -1,14 +1,12 @@
 //! Model over BFRuntime, operated with the public client `rbfrt` like a switch by an operator's
 //! script.
 
-use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_p4_model::{Model, Options, Switch};
+use flowgauge_testing::model::ServedSwitch;
 use flowgauge_traffic::{Generator, Profile, Sources};
 use rbfrt::SwitchConnection;
 use rbfrt::register;
 use rbfrt::table::{MatchValue, Request, TableOperation, ToBytes};
-use std::sync::Arc;
 
 const HASH: &str = "Ingress.flowgauge.hash.src.ipv4_crc.compute";
 const RANK: &str = "Ingress.flowgauge.cardinality_by_src.rank";
@@ -16,33 +14,18 @@ const REGISTERS: &str = "Ingress.flowgauge.cardinality_by_src.registers";
 const FRAMES: &str = "Ingress.flowgauge.counters.frames";
 const BANK: &str = "Ingress.flowgauge.bank";
 
-struct Lab {
-    switch: Arc<Switch>,
-    running: RunningServer,
+fn served() -> ServedSwitch {
+    ServedSwitch::new([("FLOWGAUGE_HASH", 0), ("FLOWGAUGE_PRECISION", 4)])
 }
 
-fn lab() -> Lab {
-    let options = Options::default().define("FLOWGAUGE_HASH", 0).define("FLOWGAUGE_PRECISION", 4);
-    let switch = Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"));
-    let running = RunningServer::start(
-        ([127, 0, 0, 1], 0).into(),
-        None,
-        Arc::clone(&switch) as Arc<dyn Target>,
-    )
-    .unwrap();
-    Lab { switch, running }
-}
-
-impl Lab {
-    async fn operator(&self) -> SwitchConnection {
-        let address = self.running.address();
-        SwitchConnection::builder(&address.ip().to_string(), address.port())
-            .client_id(1)
-            .p4_name("flowgauge")
-            .connect()
-            .await
-            .unwrap()
-    }
+async fn operator(served: &ServedSwitch) -> SwitchConnection {
+    let address = served.address();
+    SwitchConnection::builder(&address.ip().to_string(), address.port())
+        .client_id(1)
+        .p4_name("flowgauge")
+        .connect()
+        .await
+        .unwrap()
 }
 
 fn frames(number: u64) -> Vec<OwnedFrame> {
@@ -57,8 +40,8 @@ fn frames(number: u64) -> Vec<OwnedFrame> {
 
 #[tokio::test]
 async fn the_hash_unit_is_asked_before_it_is_trusted() {
-    let lab = lab();
-    let switch = lab.operator().await;
+    let served = served();
+    let switch = operator(&served).await;
     let source = MatchValue::exact(u32::from_be_bytes([10, 0, 0, 1]));
     let answer = switch
         .get_table_entries(Request::new(HASH).match_key("hdr.ipv4.src_addr", source))
@@ -69,8 +52,8 @@ async fn the_hash_unit_is_asked_before_it_is_trusted() {
 
 #[tokio::test]
 async fn tables_are_filled_packets_counted_and_registers_read() {
-    let lab = lab();
-    let switch = lab.operator().await;
+    let served = served();
+    let switch = operator(&served).await;
     let level = |level: u8| {
         let value = 1_u32 << (28 - u32::from(level));
         Request::new(RANK)
@@ -94,7 +77,8 @@ async fn tables_are_filled_packets_counted_and_registers_read() {
     let frames = frames(1000);
     let mut forwarded = 0;
     for (pipe, frame) in frames.iter().enumerate() {
-        forwarded += lab.switch.enter().arrive(lab.switch.port(pipe), &frame.bytes).unwrap().len();
+        forwarded +=
+            served.switch.enter().arrive(served.switch.port(pipe), &frame.bytes).unwrap().len();
     }
     assert_eq!(forwarded, 500, "of the second pipe's port");
 

@@ -1,7 +1,6 @@
 //! Reordering in the model, as read by the driver, compared bit for bit with the code that software
 //! dataplanes run.
 
-use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::measurement::Toggle;
 use flowgauge_core::reorder::{
     Algorithm, IDLE_TICKS, MOST_LATE, PrefixCounts, ReorderTotals, Settings as Reordering,
@@ -9,14 +8,12 @@ use flowgauge_core::reorder::{
 use flowgauge_core::{
     Arrival, Context, Link, Settings, Shared, Sharing, State, WindowTotals, Zeroed, cardinality,
 };
-use flowgauge_dataplane::tofino::{Options, definitions};
+use flowgauge_dataplane::tofino::definitions;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
-use flowgauge_p4_model::{Model, Switch};
+use flowgauge_testing::model::ServedSwitch;
 use flowgauge_traffic::frame::{self, Ip};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::sync::Arc;
-use std::time::Duration;
 
 const SEED: u64 = 7;
 const FIN: u8 = 1;
@@ -38,63 +35,28 @@ fn settings(reorder: Reordering) -> Settings {
 /// Switch and core that see the same packets.
 struct Lab {
     settings: Settings,
-    switch: Arc<Switch>,
+    served: ServedSwitch,
     tofino: Tofino,
-    _running: RunningServer,
     tables: Tables,
     state: Box<State>,
     shared: Box<Shared>,
     bank: usize,
 }
 
-fn serve(settings: &Settings) -> (Arc<Switch>, RunningServer) {
-    let defined = definitions(settings).unwrap().into_iter();
-    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
-        options.define(name, value)
-    });
-    let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
-    let running = RunningServer::start(
-        ([127, 0, 0, 1], 0).into(),
-        None,
-        Arc::clone(&switch) as Arc<dyn Target>,
-    )
-    .unwrap();
-    (switch, running)
-}
-
-fn patient(running: &RunningServer) -> Options {
-    let mut options = Options::new(running.address().to_string());
-    // Frames are counted one by one, so that none is in flight when the bank changes.
-    options.transit = Duration::ZERO;
-    // No time limits on a busy machine.
-    options.deadline = Duration::from_secs(600);
-    options
-}
-
 impl Lab {
     fn new(settings: Settings) -> Self {
-        let (switch, running) = serve(&settings);
-        let mut tofino = Tofino::connect(patient(&running), settings).unwrap();
+        let served = ServedSwitch::new(definitions(&settings).unwrap());
         let tables = Tables::new(&settings, SEED);
-        tofino.install(&tables).unwrap();
+        let tofino = served.connect(settings, &tables);
         let shared = Shared::boxed();
         shared.persistent.prepare(&settings);
-        Lab {
-            settings,
-            switch,
-            tofino,
-            _running: running,
-            tables,
-            state: State::boxed(),
-            shared,
-            bank: 0,
-        }
+        Lab { settings, served, tofino, tables, state: State::boxed(), shared, bank: 0 }
     }
 
     fn packet(&mut self, at: u64, frame: &[u8]) {
         // Flows belong to one pipe, since cores share them.
-        let port = self.switch.port(0);
-        let mut entrance = self.switch.enter();
+        let port = self.served.switch.port(0);
+        let mut entrance = self.served.switch.enter();
         entrance.set_clock(at);
         entrance.arrive(port, frame).unwrap();
         drop(entrance);
@@ -515,7 +477,7 @@ fn beside_other_measurements() {
 
 #[test]
 fn a_program_that_does_otherwise_is_refused() {
-    let (_switch, running) = serve(&settings(HYBRID));
+    let served = ServedSwitch::new(definitions(&settings(HYBRID)).unwrap());
     let wanted = [
         (
             SAMPLING,
@@ -529,10 +491,10 @@ fn a_program_that_does_otherwise_is_refused() {
     ];
     for (reorder, why) in wanted {
         let failure =
-            Tofino::connect(patient(&running), settings(reorder)).err().unwrap().to_string();
+            Tofino::connect(served.options(), settings(reorder)).err().unwrap().to_string();
         assert!(failure.contains(why), "{failure}");
     }
     // Prefix lengths are not a setting of the program.
-    Tofino::connect(patient(&running), settings(Reordering { v4_bits: 9, v6_bits: 9, ..HYBRID }))
+    Tofino::connect(served.options(), settings(Reordering { v4_bits: 9, v6_bits: 9, ..HYBRID }))
         .unwrap();
 }

@@ -1,18 +1,17 @@
 //! Staggered registers in the model, as read by the driver, compared bit for bit with the code that
 //! software dataplanes run.
 
-use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, State, Zeroed,
 };
 use flowgauge_dataplane::tofino::{self, Failure, definitions};
 use flowgauge_dataplane::{Dataplane, Error, Event, Snapshot, Tables, Tofino};
-use flowgauge_p4_model::{Model, Switch};
+use flowgauge_p4_model::Model;
 use flowgauge_testing::frames;
+use flowgauge_testing::model::ServedSwitch;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SEED: u64 = 7;
@@ -28,65 +27,40 @@ fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
 struct Lab {
     settings: Settings,
     slot_bits: u32,
-    switch: Arc<Switch>,
+    served: ServedSwitch,
     tofino: Tofino,
-    _running: RunningServer,
     tables: Tables,
     state: Box<State>,
     shared: Box<Shared>,
     packets: usize,
 }
 
-fn serve(settings: &Settings, slot_bits: u32) -> (Arc<Switch>, RunningServer) {
-    let defined =
-        definitions(settings).unwrap().into_iter().chain([("FLOWGAUGE_SLOT_BITS", slot_bits)]);
-    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
-        options.define(name, value)
-    });
-    let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
-    let running = RunningServer::start(
-        ([127, 0, 0, 1], 0).into(),
-        None,
-        Arc::clone(&switch) as Arc<dyn Target>,
-    )
-    .unwrap();
-    (switch, running)
+fn serve(settings: &Settings, slot_bits: u32) -> ServedSwitch {
+    let macros = definitions(settings).unwrap();
+    ServedSwitch::new(macros.into_iter().chain([("FLOWGAUGE_SLOT_BITS", slot_bits)]))
 }
 
-fn options(running: &RunningServer, slot_bits: u32) -> tofino::Options {
-    let mut options = tofino::Options::new(running.address().to_string());
-    options.transit = Duration::ZERO;
-    // No time limits on a busy machine.
-    options.deadline = Duration::from_secs(600);
+fn options(served: &ServedSwitch, slot_bits: u32) -> tofino::Options {
+    let mut options = served.options();
     options.slot_ns = 1 << slot_bits;
     options
 }
 
 impl Lab {
     fn new(settings: Settings, slot_bits: u32) -> Self {
-        let (switch, running) = serve(&settings, slot_bits);
-        let mut tofino = Tofino::connect(options(&running, slot_bits), settings).unwrap();
+        let served = serve(&settings, slot_bits);
+        let mut tofino = Tofino::connect(options(&served, slot_bits), settings).unwrap();
         let tables = Tables::new(&settings, SEED);
         tofino.install(&tables).unwrap();
         let (state, shared) = (State::boxed(), Shared::boxed());
-        Lab {
-            settings,
-            slot_bits,
-            switch,
-            tofino,
-            _running: running,
-            tables,
-            state,
-            shared,
-            packets: 0,
-        }
+        Lab { settings, slot_bits, served, tofino, tables, state, shared, packets: 0 }
     }
 
     /// Sends a packet to one pipe after another.
     fn packet(&mut self, at: u64, frame: &[u8]) {
         self.packets += 1;
-        let port = self.switch.port(self.packets);
-        let mut entrance = self.switch.enter();
+        let port = self.served.switch.port(self.packets);
+        let mut entrance = self.served.switch.enter();
         entrance.set_clock(at);
         entrance.arrive(port, frame).unwrap();
         drop(entrance);
@@ -110,7 +84,7 @@ impl Lab {
     fn held(&self) -> Vec<[u64; 2]> {
         let key = self.settings.cardinality.key.name().replace('-', "_");
         let name = format!("pipe.Ingress.flowgauge.cardinality_by_{key}.staggered");
-        let entrance = self.switch.enter();
+        let entrance = self.served.switch.enter();
         let field = |pipe, field| {
             let all = 0..self.settings.cardinality.precision.registers();
             entrance.model().register_range(&name, field, all, pipe).unwrap()
@@ -414,24 +388,24 @@ fn what_a_program_has_not_is_refused_saying_how_to_compile_it() {
     let staggered = settings(KeyKind::Src, HashMode::Crc32, 6);
     let mut windowed = staggered;
     windowed.cardinality.mode = Mode::Windowed;
-    let (_, running) = serve(&windowed, 20);
+    let served = serve(&windowed, 20);
     assert_eq!(
-        refused(Tofino::connect(options(&running, 20), staggered)),
+        refused(Tofino::connect(options(&served, 20), staggered)),
         "the program does not fit: it measures cardinality by src, crc32, 64 registers, wanted by src, crc32, 64 registers, staggered \
          (-DFLOWGAUGE_CARDINALITY=2); compile it so, or change the settings"
     );
-    let (_, running) = serve(&staggered, 25);
+    let served = serve(&staggered, 25);
     assert_eq!(
-        refused(Tofino::connect(options(&running, 25), windowed)),
+        refused(Tofino::connect(options(&served, 25), windowed)),
         "the program does not fit: it measures cardinality by src, crc32, 64 registers, staggered, wanted by src, crc32, 64 registers \
          (-DFLOWGAUGE_CARDINALITY=1); compile it so, or change the settings"
     );
     assert_eq!(
-        refused(Tofino::connect(options(&running, 26), staggered)),
+        refused(Tofino::connect(options(&served, 26), staggered)),
         "the program does not fit: its registers cover 1.073741824s (-DFLOWGAUGE_SLOT_BITS=25), 2.147483648s is wanted; compile it with \
          -DFLOWGAUGE_SLOT_BITS=26, or use --staggered 1.073741824s"
     );
-    let mut other = options(&running, 25);
+    let mut other = options(&served, 25);
     other.slot_ns = 1_000_000_000;
     assert_eq!(
         refused(Tofino::connect(other, staggered)),
@@ -439,7 +413,7 @@ fn what_a_program_has_not_is_refused_saying_how_to_compile_it() {
          1.073741824s"
     );
     let capabilities =
-        Tofino::connect(options(&running, 25), staggered).unwrap().capabilities().clone();
+        Tofino::connect(options(&served, 25), staggered).unwrap().capabilities().clone();
     assert!(capabilities.staggered);
 }
 

@@ -4,7 +4,7 @@ use flowgauge_core::Grid;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::{
-    HashMode, KeyKind, Settings, SketchTotals, WindowTotals, Zeroed, cardinality, sketch,
+    Counters, HashMode, KeyKind, Settings, SketchTotals, WindowTotals, Zeroed, cardinality, sketch,
 };
 use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::tofino::definitions;
@@ -228,9 +228,7 @@ impl Switch {
                     pipe,
                     &mut one.bank.entropy.sketches[index],
                 );
-                let name = format!("{}.sum", measurement("entropy", entropy.key));
-                let half = |field| range(&name, field, bank..bank + 1)[0];
-                one.bank.entropy.sums[index].sum = half(1) << 32 | half(0);
+                one.bank.entropy.sums[index].sum = self.sum(entropy.key, bank, pipe);
             }
             if frequency.mode != sketch::Mode::Off {
                 self.add_cells("frequency", &frequency, bank, pipe, &mut one.bank.frequency);
@@ -247,19 +245,37 @@ impl Switch {
                     *word = halves[1] << 32 | halves[0];
                 }
             }
-            let class = |class| {
-                self.model.read_counter(FRAMES, bank * CLASSES + class, Pipes::One(pipe)).unwrap()
-            };
-            let counted: Vec<Counted> = (0..CLASSES).map(class).collect();
-            one.bank.counters.bytes = counted.iter().map(|class| class.bytes).sum();
-            one.bank.counters.ipv4 = counted[0].packets;
-            one.bank.counters.ipv6 = counted[1].packets;
-            one.bank.counters.non_ip = counted[2].packets;
-            one.bank.counters.truncated = counted[3].packets;
-            one.bank.counters.bad_header = counted[4].packets;
             merged.bank.unite(&one.bank, &self.settings);
         }
+        merged.bank.counters = self.counters(bank);
         merged
+    }
+
+    /// Returns the sum of an entropy in a bank of a pipe.
+    pub fn sum(&self, key: KeyKind, bank: usize, pipe: usize) -> u64 {
+        let name = format!("{}.sum", measurement("entropy", key));
+        let half =
+            |field| self.model.register_range(&name, field, bank..bank + 1, pipe).unwrap()[0];
+        half(1) << 32 | half(0)
+    }
+
+    /// Returns the packet counters of a bank, added over the pipes.
+    pub fn counters(&self, bank: usize) -> Counters {
+        let mut counters = Counters::default();
+        let pipes = 0..self.model.pipes();
+        for (pipe, class) in pipes.flat_map(|pipe| (0..CLASSES).map(move |class| (pipe, class))) {
+            let index = bank * CLASSES + class;
+            let counted = self.model.read_counter(FRAMES, index, Pipes::One(pipe)).unwrap();
+            counters.bytes += counted.bytes;
+            *[
+                &mut counters.ipv4,
+                &mut counters.ipv6,
+                &mut counters.non_ip,
+                &mut counters.truncated,
+                &mut counters.bad_header,
+            ][class] += counted.packets;
+        }
+        counters
     }
 
     /// Resets every register and counter of a bank.

@@ -1,5 +1,4 @@
 //! DPDK's software devices, in this process.
-#![allow(dead_code, reason = "every test binary needs another part of this")]
 
 use flowgauge_dataplane::poll::port::{Port, PortFrame, Ports, Received, Worker};
 use flowgauge_dpdk::{Device, Eal, Error, Queues, SendQueue};

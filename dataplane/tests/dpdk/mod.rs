@@ -1,9 +1,6 @@
 //! Ports on DPDK's software devices: exact counts, losses, links, and errors of opening.
-#![cfg(feature = "dpdk")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-#[path = "support/dpdk.rs"]
-mod support;
+pub mod support;
 
 use flowgauge_core::{Counters, KeyKind, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
@@ -15,6 +12,7 @@ use flowgauge_dataplane::xdp::DeviceCounters;
 use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Snapshot, Tables};
 use flowgauge_dpdk::{Device, Queues};
 use flowgauge_testing::on_veth;
+use flowgauge_testing::wait::{until, until_some};
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use flowgauge_traffic::{Generator, Profile};
 use std::fs::{self, File};
@@ -23,7 +21,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use support::{EAL, counted, eal, number, open};
 
 /// A directory of one test, removed with its contents.
@@ -64,9 +61,7 @@ fn started<P: Port>(ports: Ports<P>) -> Poll {
 }
 
 fn wait_for(counted: &AtomicU64, packets: u64) {
-    while counted.load(Ordering::Acquire) < packets {
-        thread::yield_now();
-    }
+    until(|| counted.load(Ordering::Acquire) >= packets);
 }
 
 fn profile(text: &str) -> Profile {
@@ -285,9 +280,8 @@ fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
         send(&mut sender, &generator, 0..PACKETS);
         // The kernel delivers packets soon after they were sent: the device's own counters show
         // when all have arrived.
-        while DeviceCounters::read(RECEIVER.0).unwrap().received + dropped_on_the_way() < PACKETS {
-            thread::yield_now();
-        }
+        let received = || DeviceCounters::read(RECEIVER.0).unwrap().received;
+        until(|| received() + dropped_on_the_way() >= PACKETS);
         let missed = lost(&mut poll);
         assert!(missed > 0, "{PACKETS} packets fit into the queue");
 
@@ -301,16 +295,12 @@ fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
         wait_for(&counter, there + 100);
         assert_eq!(poll.rotate().unwrap().packets_after, 100);
         assert_eq!(lost(&mut poll), missed);
-        let received = (0..10_000_000).find_map(|_| {
+        let received = until_some(|| {
             poll.events().unwrap();
             poll.rotate().unwrap();
             poll.received().unwrap().filter(|tally| tally.least == tally.most)
         });
-        assert_eq!(
-            received.map(|tally| tally.most),
-            Some(there + 100 + missed),
-            "counted and lost"
-        );
+        assert_eq!(received.most, there + 100 + missed, "counted and lost");
     });
 }
 
