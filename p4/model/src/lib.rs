@@ -123,7 +123,8 @@ impl Model {
     pub fn flowgauge(options: &Options) -> Result<Self, SourceError> {
         // Tests make hundreds of switches with few programs, and compiling takes longer than most
         // of them.
-        static COMPILED: Mutex<Vec<(Vec<(String, String)>, Arc<Program>)>> = Mutex::new(Vec::new());
+        type Compiled = (Vec<(String, String)>, Arc<Program>);
+        static COMPILED: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
         const MAX_COMPILED: usize = 128;
         let compiled = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
         let known = compiled().iter().find(|(defines, _)| *defines == options.defines).cloned();

@@ -267,13 +267,15 @@ impl Switch {
             let index = bank * CLASSES + class;
             let counted = self.model.read_counter(FRAMES, index, Pipes::One(pipe)).unwrap();
             counters.bytes += counted.bytes;
-            *[
-                &mut counters.ipv4,
-                &mut counters.ipv6,
-                &mut counters.non_ip,
-                &mut counters.truncated,
-                &mut counters.bad_header,
-            ][class] += counted.packets;
+            let packets = match class {
+                0 => &mut counters.ipv4,
+                1 => &mut counters.ipv6,
+                2 => &mut counters.non_ip,
+                3 => &mut counters.truncated,
+                4 => &mut counters.bad_header,
+                _ => continue,
+            };
+            *packets += counted.packets;
         }
         counters
     }
