@@ -7,7 +7,6 @@
 use super::elements;
 use super::note::Note;
 use super::probe;
-use super::refusal::io_error;
 use super::verifier::NotLoaded;
 use aya::maps::{MapError, ProgramArray};
 use aya::programs::{Program, ProgramError};
@@ -16,6 +15,7 @@ use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
 use flowgauge_core::kernel::{Config, SharedBanks};
 use flowgauge_core::list::MEASUREMENTS;
 use flowgauge_core::{Filter, HashMode, MeasurementKind, Settings, Tabulation};
+use nix::sys::signal::{SigSet, SigmaskHow};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -199,23 +199,21 @@ fn follow(
     Ok(())
 }
 
-/// Attempts to load a program. The verifier gives up (`EAGAIN`) if the thread has a pending signal.
-const LOAD_ATTEMPTS: usize = 5;
-
 /// Loads a program, unless it is loaded already, as after another first program of this object.
+///
+/// This thread takes no signals meanwhile: the verifier gives up (`EAGAIN`) if one is pending.
+/// That of a child's end is often pending in a process that starts many.
 fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
     let program = programs.program_mut(name).ok_or(ProgramError::NotLoaded)?;
-    let mut load = || match program {
+    let blocked_before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let outcome = match program {
         Program::Xdp(program) => program.load(),
         Program::SchedClassifier(program) => program.load(),
         _ => Err(ProgramError::NotLoaded),
     };
-    let mut outcome = load();
-    for _ in 1..LOAD_ATTEMPTS {
-        if !outcome.as_ref().is_err_and(|error| io_error(error) == Some(libc::EAGAIN)) {
-            break;
-        }
-        outcome = load();
+    if let Ok(signals) = blocked_before {
+        // It fails only for an unknown way of setting it.
+        let _ = signals.thread_set_mask();
     }
     match outcome {
         Err(ProgramError::AlreadyLoaded) => Ok(()),
