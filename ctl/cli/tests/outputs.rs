@@ -374,7 +374,7 @@ fn cases_of_file(path: PathBuf) -> Vec<Case> {
     assert!(begins(&content), "{} does not begin with a command line, '{PROMPT}…'", path.display());
     let mut cases: Vec<Case> = Vec::new();
     for line in content.split_inclusive('\n') {
-        // What is between the last line of a case, which may be its command, and a command.
+        // A case ends with its exit code; a new one may be its command alone.
         let is_over = |case: &Case| {
             let last = case.text.trim_end().lines().next_back().unwrap_or_default();
             last.starts_with("--- exit code ") || begins(last)

@@ -202,7 +202,6 @@ fn follow(
 /// Loads a program, unless it is loaded already, as after another first program of this object.
 ///
 /// This thread takes no signals meanwhile: the verifier gives up (`EAGAIN`) if one is pending.
-/// That of a child's end is often pending in a process that starts many.
 fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
     let program = programs.program_mut(name).ok_or(ProgramError::NotLoaded)?;
     let blocked_before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
