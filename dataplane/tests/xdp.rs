@@ -11,6 +11,7 @@ use flowgauge_dataplane::xdp::{
 use flowgauge_dataplane::{
     Adopted, CountingPoint, Dataplane, Direction, Error, Event, LossCause, Snapshot, Tables,
 };
+use flowgauge_testing::extent;
 use flowgauge_testing::wait::until_some;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::frame::{IPV4, Ip, TAG, UDP, ethernet};
@@ -131,12 +132,15 @@ fn datagrams() -> impl FnMut() -> u64 + Send {
     }
 }
 
-const ROTATIONS: u64 = 1000;
+/// Number of rotations under traffic.
+fn rotations() -> u64 {
+    extent(200, 1000)
+}
 
 /// Rotates under traffic; every packet must be in one window. Returns their number.
 fn rotate_under(xdp: &mut Xdp, traffic: Traffic) -> (u64, u64) {
     let mut counted = 0;
-    for window in 0..ROTATIONS {
+    for window in 0..rotations() {
         let snapshot = xdp.rotate().unwrap();
         counted += snapshot.bank.counters.packets();
         xdp.published(window).unwrap();
@@ -256,7 +260,7 @@ fn ingress_and_egress_lose_nothing() {
         let mut xdp = started(vec![egress(), ingress()], options());
         let traffic = Traffic::start(datagrams());
         let mut counted = [0, 0];
-        for _ in 0..ROTATIONS {
+        for _ in 0..rotations() {
             let snapshot = xdp.rotate().unwrap();
             assert_eq!(snapshot.parts.len(), 2);
             assert_eq!(snapshot.bank.counters.packets(), packets(&snapshot).iter().sum::<u64>());

@@ -4,6 +4,7 @@ use crate::common::{Outcome, Scratch, flowgauge, run, text};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::xdp::{Options, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Tables};
+use flowgauge_testing::wait::until;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::ip;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
@@ -599,7 +600,7 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
         let mut xdp = Xdp::at(vec![CountingPoint::ingress("rx")], Options::new(settings));
         xdp.install(&Tables::new(&settings, 1)).unwrap();
         // The kernel needs a moment to see that both ends are up.
-        assert!((0..10_000).any(|_| interfaces().matches("state UP").count() == 2));
+        until(|| interfaces().matches("state UP").count() == 2);
         let before = interfaces();
         let number =
             before.split("prog/xdp id ").nth(1).unwrap().split_whitespace().next().unwrap();

@@ -25,7 +25,8 @@ enum Header {
     Innermost,
 }
 
-fn by_tshark(file: &Path, header: Header) -> Counted {
+/// Lines of tshark, one a packet.
+fn dissected(file: &Path) -> Vec<String> {
     let fields = [
         "frame.protocols",
         "ip.src",
@@ -42,10 +43,14 @@ fn by_tshark(file: &Path, header: Header) -> Counted {
         .args(fields.iter().flat_map(|field| ["-e", field]))
         .output()
         .unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn by_tshark(lines: &[String], header: Header) -> Counted {
     let [mut packets, mut ipv4, mut ipv6] = [0; 3];
     let (mut sources, mut destinations) = (HashSet::new(), HashSet::new());
     let mut five_tuples = HashSet::new();
-    for line in String::from_utf8(output.stdout).unwrap().lines() {
+    for line in lines {
         let [protocols, rest @ ..] = &line.split('\t').collect::<Vec<_>>()[..] else {
             panic!("{line}")
         };
@@ -114,22 +119,30 @@ fn by_flowgauge(file: &Path, options: &str) -> Counted {
 }
 
 /// Compares both programs. Each list of frames is a capture of its own, and all its frames have IP.
+/// tshark, which takes long to start, reads one capture with all of them.
 #[track_caller]
 fn agree(scratch: &Scratch, captures: Vec<(String, Vec<Vec<u8>>)>, header: Header, options: &str) {
-    let mut differences = Vec::new();
-    for (name, frames) in captures {
+    let write = |name: &str, frames: &[&Vec<u8>]| {
         let packets: Vec<CapturePacket> = frames
-            .into_iter()
+            .iter()
             .zip(0..)
-            .map(|(frame, i)| CapturePacket::new(START + i * SECOND, frame))
+            .map(|(frame, i)| CapturePacket::new(START + i * SECOND, frame.to_vec()))
             .collect();
-        let file = scratch.write(
+        scratch.write(
             &format!("{}.pcap", name.replace(' ', "-")),
             build::pcap(&PcapOptions::default(), &packets),
-        );
-        let (expected, counted) =
-            (by_tshark(Path::new(&file), header), by_flowgauge(Path::new(&file), options));
-        if counted != expected || counted.ipv4 + counted.ipv6 != packets.len() as u64 {
+        )
+    };
+    let all: Vec<&Vec<u8>> = captures.iter().flat_map(|(_, frames)| frames).collect();
+    let lines = dissected(Path::new(&write("all", &all)));
+    assert_eq!(lines.len(), all.len());
+    let mut lines = &lines[..];
+    let mut differences = Vec::new();
+    for (name, frames) in &captures {
+        let file = write(name, &frames.iter().collect::<Vec<_>>());
+        let expected = by_tshark(lines.split_off(..frames.len()).unwrap(), header);
+        let counted = by_flowgauge(Path::new(&file), options);
+        if counted != expected || counted.ipv4 + counted.ipv6 != frames.len() as u64 {
             differences.push(format!("{name}\n  tshark    {expected:?}\n  flowgauge {counted:?}"));
         }
     }

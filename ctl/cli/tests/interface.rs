@@ -2,6 +2,7 @@
 
 use crate::common::{Scratch, flowgauge};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
+use flowgauge_testing::extent;
 use flowgauge_testing::wait::until;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::kernel::Sender;
@@ -120,7 +121,8 @@ fn kill_and_adopt(arguments: &str, mut batch: impl FnMut() -> u64 + Send + 'stat
         }
         sent
     });
-    for round in 0..20 {
+    let kills = extent(6, 20);
+    for round in 0..kills {
         for _ in 0..round % 5 + 1 {
             windows.add(&run.line());
         }
@@ -133,7 +135,7 @@ fn kill_and_adopt(arguments: &str, mut batch: impl FnMut() -> u64 + Send + 'stat
     // Packets in flight are counted within one more window.
     windows.add(&run.line());
     run.end(Signal::SIGINT).iter().for_each(|line| windows.add(line));
-    println!("{sent} sent; {} windows of 21 runs", windows.packets.len());
+    println!("{sent} sent; {} windows of {} runs", windows.packets.len(), kills + 1);
     assert_eq!(windows.packets(), sent);
     assert!(!Path::new(DIRECTORY).exists(), "a regular end leaves nothing behind");
 }
@@ -469,7 +471,7 @@ fn a_program_of_others_is_left_alone() {
 #[test]
 fn an_interface_is_free_as_soon_as_a_run_has_ended() {
     on_veth(|| {
-        for _ in 0..20 {
+        for _ in 0..extent(4, 20) {
             let mut run = Run::start("-i rx,tx --window 5ms");
             run.line();
             run.end(Signal::SIGTERM);
@@ -484,7 +486,7 @@ fn an_interface_is_free_as_soon_as_a_run_has_ended() {
 fn signals_that_come_twice_leave_nothing_behind() {
     on_veth(|| {
         for signal in [Signal::SIGINT, Signal::SIGTERM] {
-            for _ in 0..5 {
+            for _ in 0..extent(2, 5) {
                 let mut run = Run::start("-i rx --window 5ms");
                 run.line();
                 send(7);

@@ -29,6 +29,24 @@ struct Counted {
     tuples: u64,
 }
 
+/// What tshark has found so far.
+#[derive(Default)]
+struct Distinct {
+    counted: Counted,
+    sources: HashSet<String>,
+    destinations: HashSet<String>,
+    pairs: HashSet<String>,
+    tuples: HashSet<String>,
+}
+
+impl Distinct {
+    fn counted(self) -> Counted {
+        let [sources, destinations, pairs, tuples] =
+            [self.sources, self.destinations, self.pairs, self.tuples].map(|all| all.len() as u64);
+        Counted { sources, destinations, pairs, tuples, ..self.counted }
+    }
+}
+
 /// Layers that may precede the network header: those that flowgauge decodes. Behind any other
 /// layer, an IP header is not that of the frame.
 #[rustfmt::skip]
@@ -101,9 +119,14 @@ impl<'a> Line<'a> {
 
 /// Counts with tshark; `None` if it does not recognize the capture.
 fn by_tshark(file: &Path) -> Option<Counted> {
-    let mut counted = Counted::default();
-    let [mut sources, mut destinations, mut pairs, mut tuples] = [(); 4].map(|()| HashSet::new());
+    by_tshark_each(file, |_| 0).map(|mut counted| counted.remove(&0).unwrap_or_default())
+}
+
+/// Counts with tshark by a number that each interface of a capture has.
+fn by_tshark_each(file: &Path, group: impl Fn(usize) -> usize) -> Option<HashMap<usize, Counted>> {
+    let mut groups: HashMap<usize, Distinct> = HashMap::new();
     let mut fields = vec![
+        "frame.interface_id",
         "frame.protocols",
         "ip.src",
         "ip.dst",
@@ -137,6 +160,9 @@ fn by_tshark(file: &Path) -> Option<Counted> {
     }
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         let line = Line(fields.iter().copied().zip(line.split('\t')).collect());
+        let interface = line.first("frame.interface_id").parse().unwrap_or_default();
+        let Distinct { counted, sources, destinations, pairs, tuples } =
+            groups.entry(group(interface)).or_default();
         counted.packets += 1;
         // In a tunnel or an ICMP error, the outer header comes first.
         let mut layers = line.first("frame.protocols").split(':').enumerate();
@@ -164,9 +190,7 @@ fn by_tshark(file: &Path) -> Option<Counted> {
         pairs.insert(format!("{source} {destination}"));
         tuples.insert(format!("{source} {destination} {}", line.transport(at)));
     }
-    [counted.sources, counted.destinations, counted.pairs, counted.tuples] =
-        [sources, destinations, pairs, tuples].map(|all: HashSet<String>| all.len() as u64);
-    Some(counted)
+    Some(groups.into_iter().map(|(group, distinct)| (group, distinct.counted())).collect())
 }
 
 fn by_flowgauge(file: &Path) -> Counted {
@@ -190,27 +214,59 @@ fn by_flowgauge(file: &Path) -> Counted {
 
 #[track_caller]
 fn agree(files: &[PathBuf]) {
-    agree_on(files, |counted| counted);
+    let expected = files.iter().map(|file| by_tshark(file));
+    compare(files.iter().zip(expected), |counted| counted);
 }
 
-/// Compares the part of the counts that `part` selects.
+/// Compares captures of one link type each. tshark, which takes long to start, reads one with all.
 #[track_caller]
-fn agree_on(files: &[PathBuf], part: impl Fn(Counted) -> Counted) {
-    let compare = |file: &PathBuf| {
-        let Some(expected) = by_tshark(file).map(&part) else {
-            return Some(format!("{}: tshark cannot read it", file.display()));
-        };
-        let counted = part(by_flowgauge(file));
-        (counted != expected).then(|| {
-            format!("{}\n  tshark    {expected:?}\n  flowgauge {counted:?}", file.display())
-        })
+fn agree_on_links(scratch: &Scratch, links: &[Frames], part: impl Fn(Counted) -> Counted) {
+    let interfaces = links.iter().map(|links| InterfaceOptions {
+        link_type: links.link_type,
+        ..InterfaceOptions::default()
+    });
+    let options = PcapNgOptions { interfaces: interfaces.collect(), ..PcapNgOptions::default() };
+    let on = |(interface, links): (u32, &Frames)| {
+        let packets = links.packets.clone().into_iter();
+        packets.map(move |packet| CapturePacket { interface, ..packet }).collect::<Vec<_>>()
     };
-    let differences: Vec<String> = files.iter().filter_map(compare).collect();
+    let all: Vec<CapturePacket> = (0..).zip(links).flat_map(on).collect();
+    let all = scratch.write("all.pcapng", build::pcapng(&options, &all));
+    let mut expected = by_tshark_each(Path::new(&all), |interface| interface).unwrap();
+    let files: Vec<PathBuf> = links
+        .iter()
+        .map(|Frames { name, link_type, packets, .. }| {
+            let options = PcapOptions { network: (*link_type).into(), ..PcapOptions::default() };
+            scratch.write(&format!("{name}.pcap"), build::pcap(&options, packets)).into()
+        })
+        .collect();
+    let expected = (0..files.len()).map(|interface| expected.remove(&interface));
+    compare(files.iter().zip(expected), part);
+}
+
+/// Compares the part of the counts that `part` selects with what tshark counted.
+#[track_caller]
+fn compare<'a>(
+    files: impl Iterator<Item = (&'a PathBuf, Option<Counted>)>,
+    part: impl Fn(Counted) -> Counted,
+) {
+    let mut compared = 0;
+    let differences: Vec<String> = files
+        .filter_map(|(file, expected)| {
+            compared += 1;
+            let Some(expected) = expected.map(&part) else {
+                return Some(format!("{}: tshark cannot read it", file.display()));
+            };
+            let counted = part(by_flowgauge(file));
+            (counted != expected).then(|| {
+                format!("{}\n  tshark    {expected:?}\n  flowgauge {counted:?}", file.display())
+            })
+        })
+        .collect();
     assert!(
         differences.is_empty(),
-        "{} of {} captures differ:\n{}",
+        "{} of {compared} captures differ:\n{}",
         differences.len(),
-        files.len(),
         differences.join("\n")
     );
 }
@@ -737,12 +793,7 @@ fn every_link_type_counts_as_in_tshark() {
     if !has_tshark() {
         return;
     }
-    let scratch = Scratch::new("tshark-links");
-    let files = links().into_iter().map(|Frames { name, link_type, packets, .. }| {
-        let options = PcapOptions { network: link_type.into(), ..PcapOptions::default() };
-        scratch.write(&format!("{name}.pcap"), build::pcap(&options, &packets)).into()
-    });
-    agree(&files.collect::<Vec<PathBuf>>());
+    agree_on_links(&Scratch::new("tshark-links"), &links(), |counted| counted);
 }
 
 #[test]
@@ -874,17 +925,18 @@ fn every_snapshot_length_counts_as_in_tshark() {
     if !has_tshark() {
         return;
     }
-    let scratch = Scratch::new("tshark-snaplen");
     // All lengths in one file, up to beyond the headers of the longest frames.
-    let files = links().into_iter().filter_map(|Frames { name, link_type, network, packets }| {
-        let network = network?;
-        let packets: Vec<CapturePacket> =
-            (0..120).flat_map(|snaplen| cut(&packets, network, snaplen)).collect();
-        let options = PcapOptions { network: link_type.into(), ..PcapOptions::default() };
-        Some(PathBuf::from(scratch.write(&format!("{name}.pcap"), build::pcap(&options, &packets))))
-    });
+    let links: Vec<Frames> = links()
+        .into_iter()
+        .filter_map(|Frames { name, link_type, network, packets }| {
+            let start = network?;
+            let packets = (0..120).flat_map(|snaplen| cut(&packets, start, snaplen)).collect();
+            Some(Frames { name, link_type, network, packets })
+        })
+        .collect();
     // tshark reports the ports of a truncated transport header as far as they go.
-    agree_on(&files.collect::<Vec<PathBuf>>(), |counted| Counted { tuples: 0, ..counted });
+    let no_ports = |counted| Counted { tuples: 0, ..counted };
+    agree_on_links(&Scratch::new("tshark-snaplen"), &links, no_ports);
 }
 
 /// By default, the output of a run is read by people.

@@ -5,6 +5,7 @@ use flowgauge_core::{Filter, HashMode, Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
 use flowgauge_testing::definitions::Model;
+use flowgauge_testing::extent;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +69,7 @@ pub trait Backend: Sync {
 
     /// Returns the number of rotations under traffic that must lose nothing.
     fn rotations(&self) -> u64 {
-        10_000
+        extent(2_000, 10_000)
     }
 
     /// Returns the longest slot that staggered registers can have, in nanoseconds.

@@ -14,6 +14,7 @@ use flowgauge_core::{Filter, Link, Precision, Zeroed, parse};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::tofino::{definitions, nearest_slot, unmatchable};
 use flowgauge_dataplane::{Dataplane, Event, Tofino};
+use flowgauge_testing::extent;
 use flowgauge_testing::faults::{Faulty, Proxy, Tampering, Writes};
 use flowgauge_testing::frames::{
     from_source, kinds, opened_by_a_switch, random, within_reach_of_a_switch,
@@ -81,7 +82,7 @@ impl Backend for OnModel {
 
     // Each rotation is a hundred requests of registers over gRPC.
     fn rotations(&self) -> u64 {
-        100
+        extent(30, 100)
     }
 
     // Every combination is a program of its own.

@@ -7,6 +7,7 @@ use flowgauge_core::Link;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::xdp::{Mode, Options, ProgramInjector, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error};
+use flowgauge_testing::extent;
 use flowgauge_testing::skip;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::{Arc, OnceLock};
@@ -86,7 +87,7 @@ impl Backend for Injected {
 
     // Each waits for a grace period of the kernel, some 20 ms.
     fn rotations(&self) -> u64 {
-        if self.is_twin() { 200 } else { 1000 }
+        if self.is_twin() { extent(60, 200) } else { extent(300, 1000) }
     }
 
     fn at_a_time(&self) -> usize {

@@ -9,6 +9,7 @@ use flowgauge_core::{Grid, KeyKind, Settings, SketchKind, cardinality, sketch};
 use flowgauge_dataplane::tofino::definitions;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::Model;
+use flowgauge_testing::extent;
 use flowgauge_testing::model::{ServedSwitch, serve};
 use flowgauge_traffic::frame::{Ip, UDP, udp};
 use rand::{RngExt, SeedableRng};
@@ -126,12 +127,13 @@ fn traffic(random: &mut ChaCha8Rng, window: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_thousand_windows_have_the_entropy_that_software_makes_of_them() {
+fn windows_have_the_entropy_that_software_makes_of_them() {
     for (seed, kind) in (1..).zip(SketchKind::ALL) {
         let mut lab = Lab::new(kind, 0);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut different = std::collections::BTreeSet::new();
-        for window in 0..500 {
+        let windows = extent(100, 500);
+        for window in 0..windows {
             let destinations = traffic(&mut random, window);
             let number = destinations.len() as u64;
             lab.send(destinations);
@@ -144,7 +146,7 @@ fn a_thousand_windows_have_the_entropy_that_software_makes_of_them() {
             );
             different.insert(made);
         }
-        assert!(different.len() > 200, "{}", different.len());
+        assert!(different.len() * 5 > windows as usize * 2, "{}", different.len());
     }
 }
 
@@ -153,7 +155,7 @@ fn a_thousand_windows_have_the_entropy_that_software_makes_of_them() {
 fn sums_of_any_size() {
     let mut lab = Lab::new(SketchKind::CountMin, 0);
     let mut random = ChaCha8Rng::seed_from_u64(3);
-    for number in 0..300 {
+    for number in 0..extent(60, 300) {
         let bits = random.random_range(1..26_u32);
         let packets = random.random_range(1..1_u32 << bits);
         // Some are slightly less than the packets, and have the same logarithm.

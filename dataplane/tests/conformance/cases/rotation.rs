@@ -7,6 +7,7 @@ use crate::conformance::backend::{
 use flowgauge_core::{Counters, HashMode, Precision};
 use flowgauge_dataplane::Snapshot;
 use flowgauge_testing::definitions::Expected;
+use flowgauge_testing::extent;
 use flowgauge_testing::frames::{random, unique, uniques};
 
 pub fn windows_are_separate(backend: &dyn Backend) {
@@ -92,7 +93,8 @@ pub fn registers_belong_to_the_counter(backend: &dyn Backend) {
         levels: snapshot.bank.cardinality.levels(setup.precision()).to_vec(),
     };
     let (mut windows, mut fresh) = (Vec::new(), 0);
-    while windows.len() < 1000 || fresh < 500 {
+    let fewest = extent(100, 500);
+    while windows.len() < 2 * fewest || fresh < fewest {
         let window =
             [seen(rig.sample()), seen(rig.sample()), seen(rig.sample()), seen(rig.rotate())];
         fresh += window.windows(2).filter(|pair| pair[0].packets() < pair[1].packets()).count();
@@ -136,10 +138,11 @@ pub fn exact_counts_under_traffic(backend: &dyn Backend) {
         assert_eq!((truth.window, truth.total), (window.packets_after, counted));
         counted
     };
-    for _ in 0..1000 {
+    let rotations = extent(200, 1000);
+    for _ in 0..rotations {
         check(rig.rotate());
     }
     let sent = traffic.stop();
     assert_eq!(check(rig.rotate()), sent);
-    println!("1001 rotations, {sent} packets");
+    println!("{} rotations, {sent} packets", rotations + 1);
 }
