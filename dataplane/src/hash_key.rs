@@ -10,6 +10,7 @@
 //! when the last of these is dropped. The copies that deriving them leaves on the stack are wiped at once.
 
 use crate::error::Error;
+use crate::files;
 use flowgauge_core::Tabulation;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -95,7 +96,7 @@ impl HashKey {
         let unreadable = |error: io::Error| {
             refused(format!("cannot read the key of the hash: {error}"), Some(error))
         };
-        let file = File::open(path).map_err(unreadable)?;
+        let file = files::open(path).map_err(unreadable)?;
         check_access(&file, path).map_err(failed)?;
         // As large as the file may be: a vector that grows leaves copies behind.
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize));

@@ -32,6 +32,7 @@ pub mod capabilities;
 pub mod capture;
 mod delay_samples;
 pub mod error;
+pub mod files;
 pub mod hash_key;
 #[cfg(target_os = "linux")]
 mod interface;
