@@ -11,6 +11,7 @@ use clap::error::ContextKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use flowgauge_ctl::nearest::nearest;
+use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;
@@ -302,7 +303,7 @@ fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<GivenOption> {
 /// Reads the options and the sources of a configuration file.
 fn read(keys: &Keys, path: &Path) -> Result<(Vec<GivenOption>, Vec<SourceTable>), CommandFailure> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = files::read_text(path, MAX_SETTINGS_BYTES).map_err(|error| {
         CommandFailure::Usage(format!("cannot read configuration {name}: {error}"))
     })?;
     parse(keys, path, &text).map_err(|(position, problem)| {

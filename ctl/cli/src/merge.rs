@@ -14,7 +14,7 @@ use flowgauge_ctl::measurement::cardinality::estimate::joint;
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimate, JointEstimate};
 use flowgauge_ctl::measurement::{Estimation, heavy, reorder};
 use flowgauge_ctl::output::{Format, Origin, TableStyle, Times, escaped, grouped};
-use std::fs;
+use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -140,7 +140,7 @@ impl Merge {
 
 /// Returns the names of hosts in a file, one per line, without empty lines and comments.
 fn expected(path: &Path) -> Result<Vec<String>, CommandFailure> {
-    let text = fs::read_to_string(path).map_err(|error| {
+    let text = files::read_text(path, MAX_SETTINGS_BYTES).map_err(|error| {
         CommandFailure::Failed(format!("cannot read {}: {error}", path.display()))
     })?;
     let names =

@@ -2,7 +2,7 @@
 
 use crate::error::CommandFailure;
 use crate::secrets;
-use std::fs;
+use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use std::path::Path;
 
 /// Ends of the `-----BEGIN` line of a certificate and of a private key.
@@ -15,7 +15,7 @@ pub(crate) fn pem(path: &Path, part: &str) -> Result<String, CommandFailure> {
         secrets::protect();
     }
     let failed = |problem: String| Err(CommandFailure::Failed(problem));
-    let bytes = match fs::read(path) {
+    let bytes = match files::read(path, MAX_SETTINGS_BYTES) {
         Ok(bytes) => bytes,
         Err(error) => return failed(format!("cannot read {}: {error}", path.display())),
     };

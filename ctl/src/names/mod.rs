@@ -10,9 +10,9 @@ mod prefixes;
 
 use crate::text::escaped;
 use dns::Resolver;
+use flowgauge_dataplane::files;
 use prefixes::Prefixes;
 use std::collections::HashMap;
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// File with names of hosts.
 const HOSTS: &str = "/etc/hosts";
+/// Maximum size of a file with names.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Maximum length of a name, in characters.
 const MAX_NAME: usize = 80;
 
@@ -84,7 +86,7 @@ impl Names {
             return Ok(Names::default());
         }
         let read = |path: &Path| {
-            fs::read_to_string(path)
+            files::read_text(path, MAX_FILE_BYTES)
                 .map_err(|error| format!("cannot read names from {}: {error}", path.display()))
         };
         let mut hosts = HashMap::new();

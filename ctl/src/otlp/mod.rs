@@ -13,6 +13,7 @@ use crate::output::Metrics;
 use crate::serve::Token;
 use crate::serve::drop_capabilities;
 use crate::text::counted;
+use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use proto::metrics_service_client::MetricsServiceClient;
 use proto::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
 use rand::{RngExt, SeedableRng};
@@ -80,7 +81,7 @@ impl Collector {
         let is_encrypted = address.starts_with("https://");
         let endpoint = match authority {
             Some(path) if is_encrypted => {
-                let pem = std::fs::read(path).map_err(|error| {
+                let pem = files::read(path, MAX_SETTINGS_BYTES).map_err(|error| {
                     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
                 })?;
                 let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));

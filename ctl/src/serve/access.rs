@@ -2,12 +2,13 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
@@ -29,7 +30,7 @@ impl Token {
     /// # Errors
     /// If the file cannot be read, if everyone can read it, or if it holds no valid token.
     pub fn read(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = files::open(path)?;
         refuse_public(&file, "token")?;
         let mut bytes = Vec::new();
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
@@ -90,16 +91,17 @@ pub fn encryption(certificate: &Path, key: &Path) -> io::Result<Arc<ServerConfig
     let named = |path: &Path, problem: String| {
         io::Error::new(io::ErrorKind::InvalidData, format!("{}: {problem}", path.display()))
     };
-    let chain =
-        CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let pem = files::read(certificate, MAX_SETTINGS_BYTES)
+        .map_err(|error| named(certificate, error.to_string()))?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let chain = chain.map_err(|error| named(certificate, error.to_string()))?;
     if chain.is_empty() {
         return Err(named(certificate, "there is no certificate in it".to_owned()));
     }
-    let file = File::open(key).map_err(|error| named(key, error.to_string()))?;
+    let file = files::open(key).map_err(|error| named(key, error.to_string()))?;
     refuse_public(&file, "key").map_err(|error| named(key, error.to_string()))?;
-    let secret =
-        PrivateKeyDer::from_pem_file(key).map_err(|error| named(key, error.to_string()))?;
+    let secret = PrivateKeyDer::from_pem_reader(BufReader::new(file.take(MAX_SETTINGS_BYTES)))
+        .map_err(|error| named(key, error.to_string()))?;
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions();
     let config =

@@ -11,6 +11,7 @@ use flowgauge_core::delay::{self, Algorithm, DelayKind, Kinds, SLOT_BITS};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::delay::OTHERS;
 use flowgauge_dataplane::MeasurementKind;
+use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,7 +79,8 @@ struct Groups {
 }
 
 fn groups(path: &str) -> Result<Groups, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read it: {error}"))?;
+    let text = files::read_text(path.as_ref(), MAX_SETTINGS_BYTES)
+        .map_err(|error| format!("cannot read it: {error}"))?;
     let mut groups = Groups::default();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split_once('#').map_or(line, |(line, _)| line);
