@@ -21,13 +21,14 @@ use flowgauge_ctl::names::Names;
 use flowgauge_ctl::output::{
     Csv, DelaySampleLog, Format, IdleWindows, Json, Origin, TableStyle, Tee, Times, escaped,
 };
+use flowgauge_dataplane::files::{Directory, SHARED_MODE, create_new};
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
 use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_dataplane::{Dataplane, HashKey};
 use std::env;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;
 use std::process;
@@ -238,16 +239,21 @@ fn files(
     origin: &Origin,
     problems: &FileProblems,
 ) -> Result<[Box<dyn Sink>; 2], CommandFailure> {
-    let name = directory.display();
-    fs::create_dir_all(directory).map_err(|error| {
-        CommandFailure::Failed(format!("cannot create directory {name}: {error}"))
+    let opened = Directory::create(directory).map_err(|error| {
+        CommandFailure::Failed(format!("cannot create directory {}: {error}", directory.display()))
     })?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let source = source.map_or_else(String::new, |source| format!("-{}", in_file_name(source)));
     let stem = format!("windows-{seconds}-{}{source}", process::id());
-    let [csv, json] =
-        ["csv", "jsonl"].map(|extension| directory.join(format!("{stem}.{extension}")));
-    let (csv_file, json_file) = (RecordFile::new(create(&csv)?), RecordFile::new(create(&json)?));
+    let created = |extension| {
+        let name = format!("{stem}.{extension}");
+        let path = directory.join(&name);
+        match opened.create_new(&name, SHARED_MODE) {
+            Ok(file) => Ok((path, RecordFile::new(file))),
+            Err(error) => Err(uncreated(&path, &error)),
+        }
+    };
+    let ((csv, csv_file), (json, json_file)) = (created("csv")?, created("jsonl")?);
     Ok([
         Box::new(ExpendableSink::new(Csv::new(csv_file, origin.clone()), &csv, problems)),
         Box::new(ExpendableSink::new(Json::new(json_file, origin.clone()), &json, problems)),
@@ -316,9 +322,11 @@ pub(crate) fn identity(
 }
 
 fn create(path: &Path) -> Result<File, CommandFailure> {
-    File::create_new(path).map_err(|error| {
-        CommandFailure::Failed(format!("cannot create {}: {error}", path.display()))
-    })
+    create_new(path, SHARED_MODE).map_err(|error| uncreated(path, &error))
+}
+
+fn uncreated(path: &Path, error: &io::Error) -> CommandFailure {
+    CommandFailure::Failed(format!("cannot create {}: {error}", path.display()))
 }
 
 /// Logs late reads, late windows and late packets, and returns the first warning as a failure.

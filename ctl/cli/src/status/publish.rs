@@ -16,11 +16,14 @@ use flowgauge_ctl::serve::drop_capabilities;
 use flowgauge_dataplane::status::WorkerStatus;
 use flowgauge_dataplane::{Dataplane, MeasurementKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, chownat, fstat, open};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io::{self, PipeReader, PipeWriter, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -450,12 +453,20 @@ impl Server {
 }
 
 /// Binds a socket that becomes visible under its name only once it accepts clients, and only to its
-/// user, or to the group that may enter the directory.
+/// user, or to the group that may enter the directory. Symbolic links that others put in its place
+/// are not followed.
 fn bind(socket: &Path) -> io::Result<UnixListener> {
-    if UnixStream::connect(socket).is_ok() {
-        // Process ids are only ambiguous if containers share this directory.
-        let problem = format!("another run with the process id {} uses it", process::id());
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
+    match fs::symlink_metadata(socket) {
+        Ok(found) if !found.file_type().is_socket() => {
+            let problem = format!("{} is no socket; move it away", socket.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+        }
+        Ok(_) if UnixStream::connect(socket).is_ok() => {
+            // Process ids are only ambiguous if containers share this directory.
+            let problem = format!("another run with the process id {} uses it", process::id());
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
+        }
+        _ => {}
     }
     let hidden = socket.with_extension("new");
     match fs::remove_file(&hidden) {
@@ -463,33 +474,44 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let listener = UnixListener::bind(&hidden)?;
-    let readers = directory::readers(directory::parent_of_socket(socket));
-    let show = || {
-        // The socket of a service already has its group, and hardened units may not change it.
-        let hand_over = |group| {
-            if fs::metadata(&hidden)?.gid() == group {
-                Ok(())
-            } else {
-                chown(&hidden, None, Some(group))
-            }
-        };
-        let mode = match readers.map(hand_over) {
-            Some(Ok(())) => 0o660,
-            Some(Err(error)) => {
-                tracing::warn!(
-                    "the group of {}'s directory cannot query this run: {error}",
-                    socket.display()
-                );
-                0o600
-            }
-            None => 0o600,
-        };
-        fs::set_permissions(&hidden, Permissions::from_mode(mode))?;
-        fs::rename(&hidden, socket)
-    };
-    let shown = show();
+    let shown = show(&hidden, socket);
     shown.inspect_err(|_| drop(fs::remove_file(&hidden)))?;
     Ok(listener)
+}
+
+/// Gives a bound socket its group, mode and name.
+fn show(hidden: &Path, socket: &Path) -> io::Result<()> {
+    // Group and mode are changed by descriptor: the name may lead elsewhere by now.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let bound = open(hidden, flags, Mode::empty())?;
+    let about = fstat(&bound)?;
+    if !FileType::from_raw_mode(about.st_mode).is_socket() || about.st_uid != geteuid().as_raw() {
+        let problem = format!("{} was replaced by another user", hidden.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    // The socket of a service already has its group, and hardened units may not change it.
+    let hand_over = |group| {
+        if about.st_gid == group {
+            Ok(())
+        } else {
+            chownat(&bound, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)
+        }
+    };
+    let mode = match directory::readers(directory::parent_of_socket(socket)).map(hand_over) {
+        Some(Ok(())) => 0o660,
+        Some(Err(error)) => {
+            tracing::warn!(
+                "the group of {}'s directory cannot query this run: {error}",
+                socket.display()
+            );
+            0o600
+        }
+        None => 0o600,
+    };
+    // The system has no call for the mode of such a descriptor.
+    let bound = format!("/proc/self/fd/{}", bound.as_raw_fd());
+    fs::set_permissions(bound, Permissions::from_mode(mode))?;
+    fs::rename(hidden, socket)
 }
 
 /// Answer being written to a client.
@@ -654,6 +676,36 @@ mod tests {
         drop(publisher);
         assert_eq!(not_ready_reasons(), ["nothing to count"]);
         assert_eq!(publication.stalls()(), [""; 0]);
+    }
+
+    #[test]
+    fn links_at_the_names_of_a_socket_are_not_followed() {
+        let directory = std::env::temp_dir().join(format!("flowgauge-bind-{}", process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (victim, socket) = (directory.join("victim"), directory.join("1.sock"));
+        fs::write(&victim, "secret").unwrap();
+        fs::set_permissions(&victim, Permissions::from_mode(0o640)).unwrap();
+        let untouched = || {
+            let mode = fs::metadata(&victim).unwrap().permissions().mode() & 0o777;
+            (mode, fs::read(&victim).unwrap()) == (0o640, b"secret".to_vec())
+        };
+        std::os::unix::fs::symlink(&victim, &socket).unwrap();
+        let error = bind(&socket).unwrap_err().to_string();
+        assert!(error.contains("1.sock is no socket; move it away"), "{error}");
+        fs::remove_file(&socket).unwrap();
+        // What another process left under the first name is removed, and its target stays.
+        std::os::unix::fs::symlink(&victim, directory.join("1.new")).unwrap();
+        let listener = bind(&socket).unwrap();
+        let about = fs::symlink_metadata(&socket).unwrap();
+        assert!(about.file_type().is_socket() && about.permissions().mode() & 0o777 == 0o600);
+        assert!(UnixStream::connect(&socket).is_ok() && untouched());
+        // Between the binding and the change of its mode, a link takes its place.
+        fs::rename(&socket, directory.join("2.new")).unwrap();
+        std::os::unix::fs::symlink(&victim, directory.join("1.new")).unwrap();
+        assert!(show(&directory.join("1.new"), &socket).is_err() && untouched());
+        show(&directory.join("2.new"), &socket).unwrap();
+        drop(listener);
+        fs::remove_dir_all(directory).unwrap();
     }
 
     /// Verifying a program takes time on a slow kernel.
