@@ -22,8 +22,8 @@ enum Command {
 
 /// Join the files of each hour into few, with the same rows.
 ///
-/// Agents may write meanwhile. What a compaction that was killed has left, the next one finishes.
-/// Run one at a time.
+/// Agents may write meanwhile. If a compaction was killed, the next one joins those hours again. Run
+/// one at a time.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge lake compact /srv/lake
@@ -53,7 +53,8 @@ impl Compact {
             CommandFailure::Failed(format!("cannot list {}: {error}", self.lake.display()))
         })?;
         let (mut out, mut failed) = (io::stdout().lock(), 0);
-        for (partition, names) in &hours {
+        hours.problems.iter().for_each(|problem| tracing::error!("{problem}"));
+        for (partition, names) in &hours.ready {
             match lake.join(partition, names) {
                 Ok(CompactionResult { files: (before, after), rows, twice, .. }) => {
                     let twice = if twice > 0 {
@@ -78,7 +79,13 @@ impl Compact {
         if failed > 0 {
             return Err(CommandFailure::Failed(format!(
                 "{failed} of {} hours could not be joined",
-                hours.len()
+                hours.ready.len()
+            )));
+        }
+        if !hours.problems.is_empty() {
+            return Err(CommandFailure::Failed(format!(
+                "{} has entries that no lake has, which are named above and stay as they are",
+                self.lake.display()
             )));
         }
         Ok(())

@@ -4,14 +4,16 @@
 //! A file is removed from the directory once it is in the store. After a crash between the two it
 //! is uploaded again: the store reports that its name is taken, and the content is compared.
 
+use super::listing::Listing;
 use super::parquet::{Parquet, ParquetInput};
 use super::shared::Problems;
 use super::store::{Put, Store};
-use super::union::files;
 use crate::text::{counted, storage};
+use ::parquet::file::reader::Length;
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
-use std::fs::{self, File};
+use flowgauge_dataplane::files::Directory;
+use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,10 +22,12 @@ use std::time::Duration;
 
 /// Interval at which the directory is scanned.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum size of a file. Runs write at most 32 MiB of rows into one, and one row in any case.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Upload of files from a directory into a store.
 pub(super) struct Uploader {
-    pub(super) buffer: PathBuf,
+    pub(super) buffer: Arc<Directory>,
     pub(super) store: Store,
     /// Maximum size of the files on disk, in bytes.
     pub(super) room: u64,
@@ -32,6 +36,8 @@ pub(super) struct Uploader {
     pub(super) lost: Arc<AtomicU64>,
     /// Whether the outage of the store was logged.
     pub(super) is_reported: bool,
+    /// Entries of the directory that were reported because they are not uploaded.
+    pub(super) refused: HashSet<PathBuf>,
 }
 
 impl Uploader {
@@ -47,26 +53,40 @@ impl Uploader {
                 "{}: {} left in {} for the next run, since the store is away",
                 self.store.url(),
                 counted(left.len() as u64, "file"),
-                self.buffer.display()
+                self.buffer.path().display()
             ));
         }
     }
 
-    /// Returns the files in order of time.
-    fn files(&self) -> Vec<PathBuf> {
-        files(std::slice::from_ref(&self.buffer)).unwrap_or_default()
+    /// Returns the names of the files in order of time.
+    fn files(&mut self) -> Vec<PathBuf> {
+        let listing = Listing::new(&self.buffer, &mut HashSet::new(), |_| true);
+        for (path, error) in listing.refused {
+            if self.refused.insert(path.clone()) {
+                (self.problems)(format!("cannot upload {}: {error}", path.display()));
+            }
+        }
+        listing.names
     }
 
     fn carry(&mut self) {
         let mut carried = 0;
-        for path in self.files() {
-            match self.put(&path) {
+        for name in self.files() {
+            match self.put(&name) {
                 Ok(()) => carried += 1,
                 // Another process uploaded it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
+                // A pipe, or a file that is too long, does not keep others from being uploaded.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData) =>
+                {
+                    if self.refused.insert(self.buffer.path().join(&name)) {
+                        (self.problems)(format!("cannot upload {}: {error}", name.display()));
+                    }
+                }
                 Err(error) => {
                     if !std::mem::replace(&mut self.is_reported, true) {
-                        let (buffer, room) = (self.buffer.display(), storage(self.room));
+                        let (buffer, room) = (self.buffer.path().display(), storage(self.room));
                         tracing::warn!(
                             "{}: cannot put a file: {error}; up to {room} of files wait in {buffer}, and are tried again",
                             self.store.url()
@@ -82,9 +102,9 @@ impl Uploader {
         self.make_room();
     }
 
-    fn put(&self, path: &Path) -> io::Result<()> {
-        let bytes = Bytes::from(fs::read(path)?);
-        let name = path.strip_prefix(&self.buffer).map_err(io::Error::other)?.with_extension("");
+    fn put(&self, file: &Path) -> io::Result<()> {
+        let bytes = Bytes::from(self.buffer.read(file, MAX_FILE_BYTES)?);
+        let name = file.with_extension("");
         let name = name.to_string_lossy();
         // Files of an earlier run with the same name are not overwritten.
         let names = std::iter::once(format!("{name}.parquet"))
@@ -95,39 +115,44 @@ impl Uploader {
                 break;
             }
         }
-        fs::remove_file(path)?;
+        self.buffer.remove(file)?;
         // Writers recreate the directories when they need them.
-        let _ = path.parent().map(fs::remove_dir);
-        let _ = path.parent().and_then(Path::parent).map(fs::remove_dir);
+        for directory in file.ancestors().skip(1).filter(|it| it.parent().is_some()) {
+            if self.buffer.remove_directory(directory).is_err() {
+                break;
+            }
+        }
         Ok(())
     }
 
     /// Removes the oldest files while the buffer exceeds its size.
     fn make_room(&mut self) {
-        let sizes = self
-            .files()
-            .into_iter()
-            .filter_map(|path| fs::metadata(&path).ok().map(|about| (path, about.len())));
-        let sizes: Vec<(PathBuf, u64)> = sizes.collect();
+        let opened = self.files().into_iter().filter_map(|name| {
+            let input = self.buffer.file(&name).and_then(ParquetInput::of).ok()?;
+            Some((name, input.len()))
+        });
+        let sizes: Vec<(PathBuf, u64)> = opened.collect();
         let mut held: u64 = sizes.iter().map(|(_, size)| size).sum();
-        for (path, size) in sizes {
+        for (name, size) in sizes {
             if held <= self.room {
                 break;
             }
-            let rows = File::open(&path)
+            let rows = self
+                .buffer
+                .file(&name)
                 .and_then(ParquetInput::of)
                 .ok()
                 .and_then(|file| Parquet::open(file).ok())
                 .map_or(0, |file| file.len());
-            if fs::remove_file(&path).is_ok() {
+            if self.buffer.remove(&name).is_ok() {
                 self.lost.fetch_add(rows, Ordering::Relaxed);
                 held -= size;
                 (self.problems)(format!(
                     "{}: {} of {} given up, since {} holds {}",
                     self.store.url(),
                     counted(rows, "row"),
-                    path.file_name().unwrap_or_default().display(),
-                    self.buffer.display(),
+                    name.file_name().unwrap_or_default().display(),
+                    self.buffer.path().display(),
                     storage(self.room)
                 ));
             }

@@ -1,25 +1,31 @@
 //! Compaction: joins the files of an hour into few files with the same rows.
 //!
-//! A manifest records which files replace which. If a compaction is killed, the next one completes
-//! it or rolls it back. Until the source files are removed, their rows exist twice: unions
-//! deduplicate them, engines that read in that moment do not.
+//! The new files appear next to the old ones, are read back and compared with them, and only then
+//! the old ones are removed. A compaction that is killed leaves rows twice, but none fewer: unions
+//! deduplicate them, engines that read in that time do not, and the next compaction joins all files
+//! of the hour again. Nothing on disk tells it what to remove: it removes the files that it has
+//! read itself.
 
 use super::is_known;
+use super::listing::Listing;
 use super::parquet;
 use super::store::{SCHEME, Store};
 use super::union::{LakeFile, MergedFiles, UnionError};
 use crate::row::Row;
+use flowgauge_dataplane::files::Directory;
 use jiff::Timestamp;
 use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// Directory of the manifests. Engines skip hidden names.
-const MANIFESTS: &str = ".compact";
+/// Directory of the lock and of the file that is being written. Engines skip hidden names.
+const WORK: &str = ".compact";
+const LOCK: &str = "lock";
+const NEW: &str = "new";
 /// Prefix of the names of joined files.
 const JOINED: &str = "joined-";
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -46,48 +52,47 @@ pub struct CompactionResult {
     pub twice: u64,
 }
 
-/// Record of a compaction in progress.
-#[derive(Debug, Serialize, Deserialize)]
-struct Manifest {
-    /// Prefix of the names of the new files.
-    outputs: String,
-    /// Files that the new ones replace.
-    sources: Vec<String>,
-    /// Whether all new files are written and verified, so that the sources can be removed.
-    complete: bool,
+/// What there is to join.
+#[derive(Debug, Default)]
+pub struct Hours {
+    /// Hours with the names of all their files.
+    pub ready: Vec<(String, Vec<String>)>,
+    /// Entries of the lake that no lake has, each with what to do.
+    pub problems: Vec<String>,
 }
 
 impl Compaction {
-    /// Opens a lake, and finishes or rolls back an interrupted compaction.
+    /// Opens a lake.
     ///
     /// # Errors
     /// If it does not exist, is not writable, or another process compacts it.
     pub fn open(path: &Path) -> Result<Self, UnionError> {
-        let failed = |source| UnionError::Read { path: path.to_owned(), source };
         let url = path.to_string_lossy();
-        let (place, lock) = if url.starts_with(SCHEME) {
-            (LakeTarget::Store(Store::open(&url).map_err(failed)?), None)
-        } else {
-            let manifests = path.join(MANIFESTS);
-            fs::metadata(path).and_then(|_| fs::create_dir_all(&manifests)).map_err(failed)?;
-            let lock = File::create(manifests.join("lock")).map_err(failed)?;
-            let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
-                .map_err(|_| failed(io::Error::other("another process compacts this lake")))?;
-            (LakeTarget::Directory(path.to_owned()), Some(lock))
-        };
-        let compaction = Compaction { place, _lock: lock };
-        compaction.recover().map_err(failed)?;
-        Ok(compaction)
+        if url.starts_with(SCHEME) {
+            let store = Store::open(&url)
+                .map_err(|source| UnionError::Read { path: path.to_owned(), source })?;
+            return Ok(Compaction { place: LakeTarget::Store(store), _lock: None });
+        }
+        let failed = |path: PathBuf| |source| UnionError::Read { path, source };
+        let root = Directory::open(path).map_err(failed(path.to_owned()))?;
+        let work = root.create_below(WORK).map_err(failed(path.join(WORK)))?;
+        let lock = work.lock_file(LOCK).map_err(failed(path.join(WORK).join(LOCK)))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| {
+            failed(path.to_owned())(io::Error::other("another process compacts this lake"))
+        })?;
+        let place = LakeTarget::Directory { root: Arc::new(root), work };
+        Ok(Compaction { place, _lock: Some(lock) })
     }
 
     /// Returns the hours that ended before a time (nanoseconds since the Unix epoch) and have
-    /// several files, at least one of them not joined; with the names of all their files.
+    /// several files that are not the result of one compaction.
     ///
     /// # Errors
     /// If the lake cannot be listed.
-    pub fn hours(&self, before: u64) -> io::Result<Vec<(String, Vec<String>)>> {
+    pub fn hours(&self, before: u64) -> io::Result<Hours> {
         let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for name in self.place.names(".parquet")? {
+        let (names, problems) = self.place.names()?;
+        for name in names {
             if let Some((partition, _)) = name
                 .rsplit_once('/')
                 .filter(|(partition, _)| ended(partition).is_some_and(|end| end <= before))
@@ -95,12 +100,13 @@ impl Compaction {
                 hours.entry(partition.to_owned()).or_default().push(name);
             }
         }
-        let is_joined =
-            |name: &String| name.rsplit('/').next().is_some_and(|file| file.starts_with(JOINED));
-        Ok(hours
-            .into_iter()
-            .filter(|(_, names)| names.len() > 1 && !names.iter().all(is_joined))
-            .collect())
+        let is_joined = |names: &[String]| {
+            let first = names.first().and_then(|name| joined(name));
+            first.is_some() && names.iter().all(|name| joined(name) == first)
+        };
+        let ready =
+            hours.into_iter().filter(|(_, names)| names.len() > 1 && !is_joined(names)).collect();
+        Ok(Hours { ready, problems })
     }
 
     /// Joins the files of an hour. They stay unchanged if one of them is defective.
@@ -120,25 +126,28 @@ impl Compaction {
         }
         let mut hasher = DefaultHasher::new();
         names.hash(&mut hasher);
-        let outputs = format!("{partition}/{JOINED}{:016x}-", hasher.finish());
-        let mut manifest = Manifest { outputs, sources: names.to_vec(), complete: false };
-        let at = manifest_of(partition);
-        self.write_manifest(&at, &manifest).map_err(failed)?;
-        let written = self.write(&sources, &manifest.outputs).and_then(|written| {
-            compare(&sources, &self.place.found(&written.0).map_err(failed)?)?;
+        let prefix = format!("{partition}/{JOINED}{:016x}-", hasher.finish());
+        if let Some(name) = names.iter().find(|name| name.starts_with(&prefix)) {
+            let problem = "it has a name that its compaction would give; rename it".to_owned();
+            return Err(UnionError::File { path: self.place.path(name), problem });
+        }
+        let mut outputs = Vec::new();
+        let written = self.write(&sources, &prefix, &mut outputs).and_then(|written| {
+            compare(&sources, &self.place.found(&outputs).map_err(failed)?)?;
             Ok(written)
         });
-        let (outputs, rows, twice) = match written {
+        let (rows, twice) = match written {
             Ok(written) => written,
             Err(error) => {
-                self.take_back(&at, &manifest).map_err(failed)?;
+                if let Err(problem) = self.take_back(partition, names, &outputs) {
+                    tracing::warn!(
+                        "{partition}: new files stay for the next compaction: {problem}"
+                    );
+                }
                 return Err(error);
             }
         };
-        manifest.complete = true;
-        self.write_manifest(&at, &manifest)
-            .and_then(|()| self.finish(&at, &manifest))
-            .map_err(failed)?;
+        names.iter().try_for_each(|name| self.place.remove(name)).map_err(failed)?;
         Ok(CompactionResult {
             partition: partition.to_owned(),
             files: (names.len() as u64, outputs.len() as u64),
@@ -148,14 +157,15 @@ impl Compaction {
     }
 
     /// Writes the rows of files in order; rows with different columns go to different files.
-    /// Returns the new files, and the numbers of rows and of duplicates.
+    /// Adds the new files to `outputs`, and returns the numbers of rows and of duplicates.
     fn write(
         &self,
         sources: &[LakeFile],
         prefix: &str,
-    ) -> Result<(Vec<String>, u64, u64), UnionError> {
+        outputs: &mut Vec<String>,
+    ) -> Result<(u64, u64), UnionError> {
         let mut open: BTreeMap<Vec<String>, (Vec<Row>, usize)> = BTreeMap::new();
-        let (mut outputs, mut number, mut twice) = (Vec::new(), 0, 0);
+        let (mut number, mut twice) = (0, 0);
         let put = |rows: &[Row], outputs: &mut Vec<String>| {
             let name = format!("{prefix}{:06}.parquet", outputs.len());
             let path = self.place.path(&name);
@@ -178,50 +188,21 @@ impl Compaction {
             waiting.push(row);
             if *size > LARGEST {
                 *size = 0;
-                put(&std::mem::take(waiting), &mut outputs)?;
+                put(&std::mem::take(waiting), outputs)?;
             }
         }
         for (waiting, _) in open.values().filter(|(waiting, _)| !waiting.is_empty()) {
-            put(waiting, &mut outputs)?;
+            put(waiting, outputs)?;
         }
-        Ok((outputs, number, twice))
+        Ok((number, twice))
     }
 
-    fn write_manifest(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
-        self.place.put(at, serde_json::to_vec(manifest)?)
-    }
-
-    /// Removes the sources after the new files are complete.
-    fn finish(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
-        manifest.sources.iter().try_for_each(|name| self.place.remove(name))?;
-        self.place.remove(at)
-    }
-
-    /// Removes new files that are incomplete.
-    fn take_back(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
-        let outputs = self
-            .place
-            .names(".parquet")?
-            .into_iter()
-            .filter(|name| name.starts_with(&manifest.outputs));
-        outputs.into_iter().try_for_each(|name| self.place.remove(&name))?;
-        self.place.remove(at)
-    }
-
-    fn recover(&self) -> io::Result<()> {
-        for at in self.place.names(".json")?.into_iter().filter(|name| name.starts_with(MANIFESTS))
-        {
-            match serde_json::from_slice::<Manifest>(&self.place.get(&at)?) {
-                Ok(manifest) if manifest.complete => self.finish(&at, &manifest)?,
-                Ok(manifest) => self.take_back(&at, &manifest)?,
-                Err(error) => {
-                    return Err(io::Error::other(format!(
-                        "{at} is not a manifest of a compaction: {error}"
-                    )));
-                }
-            }
+    /// Removes new files, unless an old one is gone: another process has joined them as well.
+    fn take_back(&self, partition: &str, names: &[String], outputs: &[String]) -> io::Result<()> {
+        if !self.place.has(partition, names)? {
+            return Err(io::Error::other("another process has removed files of this hour"));
         }
-        Ok(())
+        outputs.iter().try_for_each(|name| self.place.remove(name))
     }
 }
 
@@ -252,8 +233,12 @@ fn compare(sources: &[LakeFile], outputs: &[LakeFile]) -> Result<(), UnionError>
     }
 }
 
-fn manifest_of(partition: &str) -> String {
-    format!("{MANIFESTS}/{}.json", partition.replace('/', "_"))
+/// Returns the part of a joined file's name that all files of its compaction share.
+fn joined(name: &str) -> Option<&str> {
+    let (compaction, number) = name.strip_suffix(".parquet")?.rsplit_once('-')?;
+    let hash = compaction.rsplit_once('/')?.1.strip_prefix(JOINED)?;
+    let is_hash = hash.len() == 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit());
+    (is_hash && number.bytes().all(|digit| digit.is_ascii_digit())).then_some(compaction)
 }
 
 /// Returns the end of a partition's hour.
@@ -267,85 +252,130 @@ fn ended(partition: &str) -> Option<u64> {
 
 /// Location of a lake. Names are relative to it, with slashes.
 enum LakeTarget {
-    Directory(PathBuf),
+    Directory { root: Arc<Directory>, work: Directory },
     Store(Store),
 }
 
 impl LakeTarget {
-    /// Returns the names with a suffix, sorted.
-    fn names(&self, end: &str) -> io::Result<Vec<String>> {
-        let mut names = match self {
-            LakeTarget::Store(store) => store.names(end, |_| true)?,
-            LakeTarget::Directory(directory) => {
-                let (mut names, mut left) = (Vec::new(), vec![String::new()]);
-                while let Some(below) = left.pop() {
-                    for entry in fs::read_dir(directory.join(&below))? {
-                        let entry = entry?;
-                        let name = entry.file_name().to_string_lossy().into_owned();
-                        let name = if below.is_empty() { name } else { format!("{below}/{name}") };
-                        if entry.file_type()?.is_dir() {
-                            left.push(name);
-                        } else if name.ends_with(end) {
-                            names.push(name);
-                        }
-                    }
-                }
-                names
+    /// Returns the names of all files, sorted, and problems with entries that are none.
+    fn names(&self) -> io::Result<(Vec<String>, Vec<String>)> {
+        let (root, work) = match self {
+            LakeTarget::Store(store) => {
+                let mut names = store.names(".parquet", |_| true)?;
+                let is_hidden = |part: &str| part.starts_with(['.', '_']);
+                names.retain(|name| !name.split('/').any(is_hidden));
+                return Ok((names, Vec::new()));
             }
+            LakeTarget::Directory { root, work } => (root, work),
         };
-        names.retain(|name| {
-            name.starts_with(MANIFESTS) || !name.split('/').any(|part| part.starts_with(['.', '_']))
-        });
-        names.sort();
-        Ok(names)
+        let listing = Listing::new(root, &mut HashSet::new(), |_| true);
+        let mut problems: Vec<String> = listing
+            .refused
+            .into_iter()
+            .map(|(path, source)| UnionError::Read { path, source }.to_string())
+            .collect();
+        let mut names = Vec::new();
+        for name in listing.names {
+            match name.into_os_string().into_string() {
+                Ok(name) => names.push(name),
+                Err(name) => problems.push(format!(
+                    "the name of {} is no text in UTF-8; rename it",
+                    root.path().join(name).display()
+                )),
+            }
+        }
+        for entry in work.entries()? {
+            if ![LOCK, NEW].iter().any(|own| entry.name == *own) {
+                problems.push(format!(
+                    "{} is nothing that a compaction makes, and is not read; move it away",
+                    work.path().join(&entry.name).display()
+                ));
+            }
+        }
+        Ok((names, problems))
     }
 
     fn path(&self, name: &str) -> PathBuf {
         match self {
-            LakeTarget::Directory(directory) => directory.join(name),
+            LakeTarget::Directory { root, .. } => root.path().join(name),
             LakeTarget::Store(store) => PathBuf::from(format!("{}/{name}", store.url())),
         }
     }
 
     fn found(&self, names: &[String]) -> io::Result<Vec<LakeFile>> {
         match self {
-            LakeTarget::Directory(directory) => {
-                Ok(names.iter().map(|name| LakeFile::file(directory.join(name))).collect())
+            LakeTarget::Directory { root, .. } => {
+                Ok(names.iter().map(|name| LakeFile::below(root, name)).collect())
             }
             LakeTarget::Store(store) => LakeFile::objects(store, names),
         }
     }
 
-    fn get(&self, name: &str) -> io::Result<Vec<u8>> {
+    /// Whether all these files of a partition exist.
+    fn has(&self, partition: &str, names: &[String]) -> io::Result<bool> {
         match self {
-            LakeTarget::Directory(directory) => fs::read(directory.join(name)),
-            LakeTarget::Store(store) => store.get(name).map(|bytes| bytes.to_vec()),
+            LakeTarget::Directory { root, .. } => {
+                names.iter().try_fold(true, |all, name| Ok(root.contains(name)? && all))
+            }
+            LakeTarget::Store(store) => {
+                let found =
+                    store.names(".parquet", |directory| partition.starts_with(directory))?;
+                Ok(names.iter().all(|name| found.binary_search(name).is_ok()))
+            }
         }
     }
 
     /// Writes a synchronized file, which appears under its name only when it is complete.
     fn put(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
-        let directory = match self {
+        let (root, work) = match self {
             LakeTarget::Store(store) => return store.replace(name, bytes.into()),
-            LakeTarget::Directory(directory) => directory,
+            LakeTarget::Directory { root, work } => (root, work),
         };
-        let path = directory.join(name);
-        let temporary = directory.join(MANIFESTS).join("new");
-        let mut file = File::create(&temporary)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+        let Some((partition, file)) = name.rsplit_once('/') else {
+            return Err(io::Error::other("it is in no partition"));
+        };
+        let partition = root.below(partition)?;
+        let mut new = work.create_temporary(NEW)?;
+        new.write_all(&bytes)?;
+        new.sync_all()?;
+        work.rename(NEW, &new, &partition, file)?;
+        partition.sync()
     }
 
     /// Removes a file if it exists.
     fn remove(&self, name: &str) -> io::Result<()> {
         match self {
             LakeTarget::Store(store) => store.remove(name),
-            LakeTarget::Directory(directory) => match fs::remove_file(directory.join(name)) {
+            LakeTarget::Directory { root, .. } => match root.remove(name) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_one_compaction_share_a_name() {
+        let hash = "0123456789abcdef";
+        let name = |hash: &str, number: &str| {
+            format!("date=2026-11-23/hour=14/joined-{hash}-{number}.parquet")
+        };
+        let first = name(hash, "000000");
+        assert_eq!(joined(&first), joined(&name(hash, "000017")));
+        assert_eq!(joined(&first), first.strip_suffix("-000000.parquet"));
+        assert_ne!(joined(&first), joined(&name("0123456789abcdee", "000000")));
+        for other in [
+            name("0123456789abcde", "000000"),
+            name("0123456789abcdeg", "000000"),
+            name(hash, "x"),
+            "date=2026-11-23/hour=14/host-run-000000.parquet".to_owned(),
+            "date=2026-11-23/hour=14/notjoined-0123456789abcdef-000000.parquet".to_owned(),
+        ] {
+            assert_eq!(joined(&other), None, "{other}");
         }
     }
 }

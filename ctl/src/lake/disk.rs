@@ -7,21 +7,21 @@
 
 use super::journal::{self, Journal};
 use super::parquet;
-use super::shared::{JOURNALS, LakeState, RETRY_INTERVAL, Settings};
+use super::shared::{JOURNALS, LakeState, RETRY_INTERVAL};
 use crate::row::{Row, Value};
 use crate::text::counted;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use jiff::Timestamp;
-use std::fs::{self, File};
+use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(super) struct Flusher {
     pub(super) shared: Arc<LakeState>,
-    /// Files of earlier runs, including their journals.
-    pub(super) left: Vec<PathBuf>,
+    /// Names of files of earlier runs in the directory of journals.
+    pub(super) left: Vec<OsString>,
 }
 
 impl Flusher {
@@ -61,7 +61,7 @@ impl Flusher {
         }
         loop {
             let Some(rows) = self.shared.pending().waiting.pop_front() else { break };
-            match place(&self.shared.settings, &rows.name, &rows.partition, &rows.rows) {
+            match place(&self.shared, &rows.name, &rows.partition, &rows.rows) {
                 Ok(()) => {
                     self.shared.is_reported.store(false, Ordering::Relaxed);
                     if let Some(Err(error)) = rows.journal.map(Journal::remove) {
@@ -82,10 +82,24 @@ impl Flusher {
     }
 
     fn finish_earlier_runs(&self) {
-        for path in
-            self.left.iter().filter(|path| path.extension().is_some_and(|it| it == "journal"))
-        {
-            if let Err(error) = self.finish(path) {
+        for name in &self.left {
+            let path = Path::new(name);
+            let Some(stem) =
+                path.file_stem().filter(|_| path.extension() == Some("journal".as_ref()))
+            else {
+                continue;
+            };
+            let finished = stem
+                .to_str()
+                .ok_or_else(|| io::Error::other("its name is no text in UTF-8"))
+                .and_then(|stem| self.finish(stem));
+            if let Err(error) = finished {
+                let path = self.shared.journals.path().join(path);
+                // Another user's agent that still runs keeps its journal to itself.
+                if error.kind() == ErrorKind::PermissionDenied {
+                    tracing::info!("{} is for its own user to finish: {error}", path.display());
+                    continue;
+                }
                 (self.shared.problems)(format!(
                     "cannot finish what an earlier run left in {}: {error}",
                     path.display()
@@ -94,21 +108,17 @@ impl Flusher {
         }
     }
 
-    fn finish(&self, path: &Path) -> io::Result<()> {
-        let Some(left) = journal::left(path)? else { return Ok(()) };
-        let (name, directory) =
-            (path.file_stem().unwrap_or_default().to_string_lossy(), self.shared.directory());
+    fn finish(&self, name: &str) -> io::Result<()> {
+        let LakeState { settings, root, journals, .. } = &*self.shared;
+        let journal = format!("{name}.journal");
+        let Some(left) = journal::left(journals, &journal, settings.largest)? else {
+            return Ok(());
+        };
+        let directory = self.shared.directory();
         if let Some(first) = left.rows.first() {
             let partition = partition(begin(first));
-            let is_there = self
-                .shared
-                .settings
-                .directory
-                .join(&partition)
-                .join(format!("{name}.parquet"))
-                .exists();
-            if !is_there {
-                place(&self.shared.settings, &name, &partition, &left.rows)?;
+            if !root.contains(format!("{partition}/{name}.parquet"))? {
+                place(&self.shared, name, &partition, &left.rows)?;
                 let rows = counted(left.rows.len() as u64, "row");
                 tracing::info!(
                     "{directory}: {rows} of an earlier run are in {partition}/{name}.parquet now"
@@ -119,16 +129,16 @@ impl Flusher {
             tracing::warn!("{directory}: the row that {name} was writing when it ended is lost");
         }
         if left.damaged == 0 {
-            return fs::remove_file(path);
+            return journals.remove(&journal);
         }
-        let aside = path.with_extension("damaged");
-        fs::rename(path, &aside)?;
+        let aside = format!("{name}.damaged");
+        journals.rename(&journal, &left.lock, journals, &aside)?;
         (self.shared.problems)(format!(
             "{directory}: {JOURNALS}/{name}.journal was damaged at {}: {} of it kept, at least {} lost; the file is {} now",
             counted(left.damaged, "place"),
             counted(left.rows.len() as u64, "row"),
             left.damaged,
-            aside.display()
+            journals.path().join(aside).display()
         ));
         Ok(())
     }
@@ -146,29 +156,26 @@ pub(super) fn partition(microseconds: i64) -> String {
 }
 
 /// Writes a synchronized file, which appears under its name only when it is complete.
-fn place(settings: &Settings, name: &str, partition: &str, rows: &[Row]) -> io::Result<()> {
+fn place(shared: &LakeState, name: &str, partition: &str, rows: &[Row]) -> io::Result<()> {
+    let LakeState { root, journals, .. } = shared;
     let bytes = parquet::write(rows, &super::about()).map_err(io::Error::other)?;
-    let directory = settings.directory.join(partition);
-    let temporary = settings.directory.join(JOURNALS).join(format!("{name}.tmp"));
-    let written = File::create(&temporary)
-        .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
+    let temporary = format!("{name}.tmp");
+    let mut file = journals.create_temporary(&temporary)?;
+    let written = file.write_all(&bytes).and_then(|()| file.sync_all());
     let rename = || {
-        fs::create_dir_all(&directory)
-            .and_then(|()| fs::rename(&temporary, directory.join(format!("{name}.parquet"))))
+        let directory = root.create_below(partition)?;
+        journals.rename(&temporary, &file, &directory, &format!("{name}.parquet"))?;
+        Ok(directory)
     };
     // An upload into a store removes empty directories.
-    let placed = written.and_then(|()| {
-        rename().or_else(
-            |error| if error.kind() == ErrorKind::NotFound { rename() } else { Err(error) },
-        )
-    });
+    let placed =
+        written.and_then(|()| {
+            rename().or_else(|error: io::Error| {
+                if error.kind() == ErrorKind::NotFound { rename() } else { Err(error) }
+            })
+        });
     if placed.is_err() {
-        let _ = fs::remove_file(&temporary);
+        let _ = journals.remove(&temporary);
     }
-    placed?;
-    match File::open(&directory) {
-        // The file was uploaded already.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        opened => opened?.sync_all(),
-    }
+    placed?.sync()
 }

@@ -8,35 +8,45 @@
 use super::is_known;
 use super::parquet::{self, Parquet, ParquetInput};
 use crate::row::Row;
+use crate::text::storage;
+use ::parquet::file::reader::{ChunkReader, Length};
+use flowgauge_dataplane::files::{Directory, PRIVATE_MODE};
 use nix::fcntl::{Flock, FlockArg};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// First bytes of a frame.
 const MARK: [u8; 4] = *b"FGR1";
 const HEADER_BYTES: usize = 16;
-/// Maximum length of an entry. A longer one is damage.
-const MAX_ENTRY_BYTES: usize = 1 << 28;
+/// Maximum length of an entry. A longer one is damage. The largest row has 65,536 heavy hitters and
+/// takes 6 MB.
+const MAX_ENTRY_BYTES: usize = 32 << 20;
+/// Maximum length of a journal that is read, in multiples of the size of its rows in memory. As a
+/// file of its own, a short row takes up to three times as much.
+const MAX_LENGTH_RATIO: u64 = 8;
+/// Bytes that are searched for a frame at once.
+const CHUNK_BYTES: u64 = 1 << 16;
 
 /// Journal that this process writes.
 pub(super) struct Journal {
     file: Flock<File>,
-    path: PathBuf,
+    directory: Arc<Directory>,
+    name: String,
     length: u64,
 }
 
 impl Journal {
     /// Creates a journal.
-    pub(super) fn create(path: PathBuf) -> io::Result<Self> {
+    pub(super) fn create(directory: &Arc<Directory>, name: String) -> io::Result<Self> {
         loop {
-            let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+            let file = directory.create_new(&name, PRIVATE_MODE)?;
             let file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
             // Another process may have removed the file before it was locked, as an empty journal
             // of an earlier run.
             if file.metadata()?.nlink() > 0 {
-                return Ok(Journal { file, path, length: 0 });
+                return Ok(Journal { file, directory: Arc::clone(directory), name, length: 0 });
             }
         }
     }
@@ -67,7 +77,7 @@ impl Journal {
 
     /// Removes the journal after its rows are in the lake.
     pub(super) fn remove(self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+        self.directory.remove(&self.name)
     }
 }
 
@@ -90,69 +100,95 @@ pub(super) struct AbandonedJournal {
     /// Whether the file ends within a frame: the row that was being written.
     pub(super) is_cut: bool,
     /// Prevents other processes from taking the journal.
-    _lock: Flock<File>,
+    pub(super) lock: Flock<File>,
 }
 
-/// Reads a journal if the process that wrote it has ended.
-pub(super) fn left(path: &Path) -> io::Result<Option<AbandonedJournal>> {
-    match fs::symlink_metadata(path) {
-        Ok(about) if about.is_file() => {}
-        Ok(_) => return Err(io::Error::other("it is no regular file")),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
+/// Reads a journal if the process that wrote it has ended. Its rows take at most `largest` bytes in
+/// memory, unless there is only one.
+pub(super) fn left(
+    directory: &Directory,
+    name: &str,
+    largest: usize,
+) -> io::Result<Option<AbandonedJournal>> {
+    let file = match directory.lockable(name) {
         Ok(file) => file,
         // Another process took it.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let Ok(mut file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Ok(None) };
-    if !path.exists() {
+    let Ok(file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Ok(None) };
+    let about = file.metadata()?;
+    if about.nlink() == 0 {
         return Ok(None);
     }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    let (rows, damaged, is_cut) = rows(&bytes::Bytes::from(bytes));
-    Ok(Some(AbandonedJournal { rows, damaged, is_cut, _lock: file }))
+    let longest = MAX_LENGTH_RATIO * (largest as u64).max(MAX_ENTRY_BYTES as u64);
+    if about.len() > longest {
+        return Err(io::Error::other(format!(
+            "it has {}, and no run leaves a journal of more than {}; move it away",
+            storage(about.len()),
+            storage(longest)
+        )));
+    }
+    let (rows, damaged, is_cut) = rows(&ParquetInput::of(file.try_clone()?)?, largest)?;
+    Ok(Some(AbandonedJournal { rows, damaged, is_cut, lock: file }))
 }
 
 /// Returns the rows of complete frames, the number of damaged places, and whether the end is within
-/// a frame.
-fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
-    let (mut rows, mut damaged, mut at) = (Vec::new(), 0, 0);
+/// a frame. One frame is in memory at a time.
+fn rows(journal: &ParquetInput, largest: usize) -> io::Result<(Vec<Row>, u64, bool)> {
+    let (mut rows, mut size, mut damaged, mut at) = (Vec::new(), 0, 0, 0);
     let mut is_sound = true;
-    while at < bytes.len() {
-        let Some((length, sum)) = bytes.get(at..).and_then(frame) else {
+    let read = |at: u64, length: u64| {
+        let length = length.min(journal.len() - at) as usize;
+        journal.get_bytes(at, length).map_err(io::Error::other)
+    };
+    while at < journal.len() {
+        let head = read(at, HEADER_BYTES as u64)?;
+        let Some((length, sum)) = frame(&head) else {
             // A truncated frame header at the end, or damage; consecutive damaged bytes count as
             // one place.
             if is_sound
-                && bytes.len() - at < HEADER_BYTES
-                && MARK.starts_with(&bytes[at..bytes.len().min(at + MARK.len())])
+                && head.len() < HEADER_BYTES
+                && MARK.starts_with(&head[..head.len().min(MARK.len())])
             {
-                return (rows, damaged, true);
+                return Ok((rows, damaged, true));
             }
             damaged += u64::from(is_sound);
             is_sound = false;
-            at += bytes[at + 1..]
-                .windows(MARK.len())
-                .position(|it| it == MARK)
-                .map_or(bytes.len(), |more| 1 + more);
+            at += 1;
+            let chunk = read(at, CHUNK_BYTES)?;
+            at += match chunk.windows(MARK.len()).position(|it| it == MARK) {
+                Some(more) => more as u64,
+                // The mark may begin in this chunk and end in the next one.
+                None if at + (chunk.len() as u64) < journal.len() => {
+                    (chunk.len() - MARK.len()) as u64
+                }
+                None => chunk.len() as u64,
+            };
             continue;
         };
-        let (start, end) = (at + HEADER_BYTES, at + HEADER_BYTES + length);
-        if end > bytes.len() {
-            return (rows, damaged, true);
+        let (start, end) = (at + HEADER_BYTES as u64, at + (HEADER_BYTES + length) as u64);
+        if end > journal.len() {
+            return Ok((rows, damaged, true));
         }
-        let entry = bytes.slice(start..end);
-        match row(entry).filter(|_| crc32fast::hash(&bytes[start..end]) == sum) {
-            Some(row) => rows.push(row),
+        let entry = read(start, length as u64)?;
+        match Some(entry).filter(|entry| crc32fast::hash(entry) == sum).and_then(row) {
+            Some(row) => {
+                size += row.size();
+                if size > largest && !rows.is_empty() {
+                    return Err(io::Error::other(format!(
+                        "it has more than {} of rows, which no run leaves; move it away",
+                        storage(largest as u64)
+                    )));
+                }
+                rows.push(row);
+            }
             None => damaged += 1,
         }
         is_sound = true;
         at = end;
     }
-    (rows, damaged, false)
+    Ok((rows, damaged, false))
 }
 
 /// Parses the header of a frame: length and CRC-32 of its entry.
@@ -187,7 +223,7 @@ mod tests {
     }
 
     fn windows(bytes: Vec<u8>) -> (Vec<i64>, u64, bool) {
-        let (rows, damaged, is_cut) = rows(&bytes.into());
+        let (rows, damaged, is_cut) = rows(&ParquetInput::Memory(bytes.into()), 1 << 20).unwrap();
         (
             rows.iter().map(|row| row.maybe_number("window").unwrap() - 100).collect(),
             damaged,
@@ -205,6 +241,28 @@ mod tests {
             flipped[at] ^= 0x10;
             assert_eq!(windows(flipped), (vec![0, 2, 3], 1, false), "byte {at}");
         }
+    }
+
+    #[test]
+    fn damage_of_any_length_is_one_place() {
+        let (one, chunk) = (journal(1), CHUNK_BYTES as usize);
+        // The next mark is at the start, at the end, and across the ends of a searched chunk.
+        for length in (1..10).chain(chunk - 5..chunk + 5).chain(3 * chunk - 9..3 * chunk + 3) {
+            let damaged = [one.clone(), vec![b'F'; length], one.clone()].concat();
+            assert_eq!(windows(damaged), (vec![0, 0], 1, false), "{length}");
+            assert_eq!(windows([one.clone(), vec![0; length]].concat()), (vec![0], 1, false));
+        }
+    }
+
+    #[test]
+    fn rows_beyond_the_limit_are_refused() {
+        let size = rows(&ParquetInput::Memory(journal(3).into()), usize::MAX).unwrap().0[0].size();
+        let limited = |count, largest| rows(&ParquetInput::Memory(journal(count).into()), largest);
+        assert_eq!(limited(3, 3 * size).unwrap().0.len(), 3);
+        let error = limited(4, 3 * size).unwrap_err().to_string();
+        assert!(error.contains("of rows, which no run leaves; move it away"), "{error}");
+        // A single row may be larger than a file usually is.
+        assert_eq!(limited(1, 1).unwrap().0.len(), 1);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod carrier;
 pub mod compact;
 mod disk;
 mod journal;
+mod listing;
 pub(crate) mod parquet;
 mod shared;
 #[cfg_attr(not(feature = "object-store"), path = "no_store.rs")]

@@ -4,6 +4,7 @@ use super::journal::Journal;
 use crate::identity::Identity;
 use crate::row::Row;
 use crate::text::storage;
+use flowgauge_dataplane::files::Directory;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -79,6 +80,9 @@ pub(super) struct FileRows {
 /// State shared by the writing threads.
 pub(super) struct LakeState {
     pub(super) settings: Settings,
+    /// The lake, or the buffer in front of a store.
+    pub(super) root: Arc<Directory>,
+    pub(super) journals: Arc<Directory>,
     pub(super) problems: Problems,
     pub(super) lost: Arc<AtomicU64>,
     /// Whether a failed write was reported since the last successful one.
@@ -102,10 +106,6 @@ impl LakeState {
 
     pub(super) fn directory(&self) -> impl std::fmt::Display + '_ {
         self.settings.directory.display()
-    }
-
-    pub(super) fn journals(&self) -> PathBuf {
-        self.settings.directory.join(JOURNALS)
     }
 
     /// Reports a failed write, once until a write succeeds.

@@ -20,7 +20,8 @@ use crate::record::{Record, RecordKind};
 use crate::row::Row;
 use crate::text::counted;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use std::fs::{self, File};
+use flowgauge_dataplane::files::Directory;
+use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -54,23 +55,26 @@ impl Lake {
     /// # Errors
     /// If the directory cannot be created or written.
     pub fn start(settings: Settings, store: Option<Store>, problems: Problems) -> io::Result<Self> {
-        fs::create_dir_all(settings.directory.join(JOURNALS))?;
+        let root = Arc::new(Directory::create(&settings.directory)?);
+        let journals = Arc::new(root.create_below(JOURNALS)?);
         let (rows, received) = bounded(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let (identity, patient) = (settings.identity.clone(), settings.patient);
         let carrier = store.map(|store| Uploader {
-            buffer: settings.directory.clone(),
+            buffer: Arc::clone(&root),
             store,
             room: settings.buffer,
             problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
             is_reported: false,
+            refused: HashSet::new(),
         });
-        let journals = settings.directory.join(JOURNALS);
         // Files of earlier runs.
-        let left = fs::read_dir(&journals)?.flatten().map(|entry| entry.path()).collect();
+        let left = journals.entries()?.into_iter().map(|entry| entry.name).collect();
         let shared = Arc::new(LakeState {
             settings,
+            root,
+            journals: Arc::clone(&journals),
             problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
             is_reported: AtomicBool::new(false),
@@ -79,8 +83,8 @@ impl Lake {
         let (wake, woken) = bounded(1);
         let writer = Writer { shared: Arc::clone(&shared), number: 0, open: None, wake };
         // Checks that the directory is writable.
-        let probe = journals.join(format!("{}.probe", writer.name(0)));
-        File::create(&probe).and_then(|_| fs::remove_file(&probe))?;
+        let probe = format!("{}.probe", writer.name(0));
+        journals.create_temporary(&probe).and_then(|_| journals.remove(&probe))?;
         let disk = Flusher { shared, left };
         let disk = std::thread::Builder::new()
             .name("lake-disk".to_owned())
@@ -241,21 +245,23 @@ impl Writer {
     }
 
     fn begin(&mut self, begin: i64, partition: String) -> FileRows {
-        let (directory, journals) =
-            (self.shared.settings.directory.join(&partition), self.shared.journals());
-        let journal = |name: &str| journals.join(format!("{name}.journal"));
+        let LakeState { root, journals, .. } = &*self.shared;
+        let journal = |name: &str| format!("{name}.journal");
         // Files of an earlier run with the same name are not overwritten. A journal becomes a file
-        // before it is removed, so it is checked first.
+        // before it is removed, so it is checked first. A failure is one of writing as well, which
+        // is reported then.
         let is_taken = |name: &str| {
-            journal(name).exists() || directory.join(format!("{name}.parquet")).exists()
+            journals.contains(journal(name)).unwrap_or(false)
+                || root.contains(format!("{partition}/{name}.parquet")).unwrap_or(false)
         };
         while is_taken(&self.name(self.number)) {
             self.number += 1;
         }
         let name = self.name(self.number);
         self.number += 1;
-        let journal =
-            Journal::create(journal(&name)).map_err(|error| self.shared.report(&name, &error)).ok();
+        let journal = Journal::create(journals, journal(&name))
+            .map_err(|error| self.shared.report(&name, &error))
+            .ok();
         FileRows { name, partition, rows: Vec::new(), bytes: 0, begin, journal, kept: 0 }
     }
 

@@ -1,10 +1,11 @@
 //! Inputs of the Parquet reader: files, and bytes in memory.
 
 use bytes::{Buf, Bytes};
+use flowgauge_dataplane::files::{PRIVATE_MODE, create_new};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,11 +50,20 @@ pub(crate) struct Spool {
 impl Spool {
     pub(crate) fn new() -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("flowgauge-{}-{number}", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-        fs::remove_file(&path)?;
-        Ok(Spool { file, end: 0 })
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let name = format!("flowgauge-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match create_new(&path, PRIVATE_MODE) {
+                Ok(file) => {
+                    fs::remove_file(&path)?;
+                    return Ok(Spool { file, end: 0 });
+                }
+                // Anybody can take a name in that directory.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Appends a piece; returns its offset and length.

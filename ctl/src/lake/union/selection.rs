@@ -1,17 +1,19 @@
 //! Options of unions: files, rows and grouping. Finds and opens the files.
 
 use super::UnionError;
+use crate::lake::listing::Listing;
 use crate::lake::parquet::{Parquet, ParquetInput};
 use crate::lake::store::{SCHEME, Store};
 use crate::measurement::Estimation;
 use flowgauge_core::MeasurementKind;
 use flowgauge_dataplane::HashKey;
+use flowgauge_dataplane::files::{self, Directory};
 use jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Files up to this length are read into memory at once, so that a fleet's files do not take a
 /// descriptor each.
@@ -120,13 +122,27 @@ pub struct Options {
 #[derive(Clone)]
 pub(crate) struct LakeFile {
     pub(crate) path: PathBuf,
-    /// Content of an object; `None` for a file.
-    object: Option<ParquetInput>,
+    content: Content,
+}
+
+#[derive(Clone)]
+enum Content {
+    /// A file that the user named.
+    Given,
+    /// A name below a directory.
+    Below(Arc<Directory>, PathBuf),
+    /// A downloaded object.
+    Object(ParquetInput),
 }
 
 impl LakeFile {
-    pub(crate) fn file(path: PathBuf) -> Self {
-        LakeFile { path, object: None }
+    fn given(path: PathBuf) -> Self {
+        LakeFile { path, content: Content::Given }
+    }
+
+    pub(crate) fn below(root: &Arc<Directory>, name: impl Into<PathBuf>) -> Self {
+        let name = name.into();
+        LakeFile { path: root.path().join(&name), content: Content::Below(Arc::clone(root), name) }
     }
 
     /// Downloads objects of a store by name. Their content is in a temporary file.
@@ -136,40 +152,42 @@ impl LakeFile {
         Ok(names
             .iter()
             .zip(inputs)
-            .map(|(name, input)| LakeFile { path: path(name), object: Some(input) })
+            .map(|(name, input)| LakeFile { path: path(name), content: Content::Object(input) })
             .collect())
     }
 
     pub(crate) fn open(&self) -> Result<Parquet, UnionError> {
-        let input = match &self.object {
-            Some(input) => input.clone(),
-            None => local(&self.path)
-                .map_err(|source| UnionError::Read { path: self.path.clone(), source })?,
+        let file = match &self.content {
+            Content::Given => files::open(&self.path),
+            Content::Below(root, name) => root.file(name),
+            Content::Object(input) => return self.parsed(input.clone()),
         };
+        let input = file
+            .and_then(local)
+            .map_err(|source| UnionError::Read { path: self.path.clone(), source })?;
+        self.parsed(input)
+    }
+
+    fn parsed(&self, input: ParquetInput) -> Result<Parquet, UnionError> {
         Parquet::open(input).map_err(|problem| UnionError::file(&self.path, &problem))
     }
 }
 
-fn local(path: &Path) -> io::Result<ParquetInput> {
-    let about = fs::metadata(path)?;
-    if !about.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+fn local(file: File) -> io::Result<ParquetInput> {
+    if file.metadata()?.len() > SMALL {
+        return ParquetInput::of(file);
     }
-    if about.len() <= SMALL {
-        Ok(ParquetInput::Memory(fs::read(path)?.into()))
-    } else {
-        ParquetInput::of(File::open(path)?)
-    }
+    let mut bytes = Vec::new();
+    file.take(SMALL).read_to_end(&mut bytes)?;
+    Ok(ParquetInput::Memory(bytes.into()))
 }
 
 /// Returns the files and objects of a selection, sorted, without partitions of other times.
 pub(crate) fn found(selection: &Selection) -> Result<Vec<LakeFile>, UnionError> {
     let (urls, paths): (Vec<&PathBuf>, Vec<&PathBuf>) =
         selection.paths.iter().partition(|path| path.to_string_lossy().starts_with(SCHEME));
-    let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
     let is_wanted = |path: &Path| selection.has_partition(&path.to_string_lossy());
-    let mut found: Vec<LakeFile> =
-        files_where(&paths, is_wanted)?.into_iter().map(LakeFile::file).collect();
+    let mut found = files_where(paths, is_wanted)?;
     for path in urls {
         let failed = |source| UnionError::Read { path: path.clone(), source };
         let store = Store::open(&path.to_string_lossy()).map_err(failed)?;
@@ -181,56 +199,36 @@ pub(crate) fn found(selection: &Selection) -> Result<Vec<LakeFile>, UnionError> 
 }
 
 /// Returns the files of some paths, sorted: directories are searched for files without a hidden
-/// name, other paths are returned as they are. Links are followed.
+/// name, other paths are returned as they are. A symbolic link below a directory is an error.
 ///
 /// # Errors
 /// [`UnionError::Read`].
 pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, UnionError> {
-    files_where(paths, |_| true)
+    Ok(files_where(paths, |_| true)?.into_iter().map(|file| file.path).collect())
 }
 
-fn files_where(
-    paths: &[PathBuf],
+fn files_where<'a>(
+    paths: impl IntoIterator<Item = &'a PathBuf>,
     is_wanted: impl Fn(&Path) -> bool,
-) -> Result<Vec<PathBuf>, UnionError> {
-    let mut found = BTreeSet::new();
-    let mut visited = BTreeSet::new();
-    let mut left: Vec<PathBuf> = paths.to_vec();
-    while let Some(path) = left.pop() {
+) -> Result<Vec<LakeFile>, UnionError> {
+    let mut found = BTreeMap::new();
+    // A directory may be given twice, also by two names.
+    let mut visited = HashSet::new();
+    for path in paths {
         let failed = |source| UnionError::Read { path: path.clone(), source };
-        let about = fs::metadata(&path).map_err(failed)?;
-        if !about.is_dir() {
-            found.insert(path);
+        if !fs::metadata(path).map_err(failed)?.is_dir() {
+            found.insert(path.clone(), LakeFile::given(path.clone()));
             continue;
         }
-        // Links can form a cycle.
-        if !visited.insert((about.dev(), about.ino())) {
-            continue;
+        let root = Arc::new(Directory::open(path).map_err(failed)?);
+        let listing = Listing::new(&root, &mut visited, &is_wanted);
+        if let Some((path, source)) = listing.refused.into_iter().next() {
+            return Err(UnionError::Read { path, source });
         }
-        for entry in fs::read_dir(&path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let (name, path) = (entry.file_name(), entry.path());
-            if name.to_string_lossy().starts_with(['.', '_']) {
-                continue;
-            }
-            let is_directory = match fs::metadata(&path) {
-                Ok(about) => about.is_dir(),
-                // A concurrent compaction or upload may have removed the file.
-                Err(error)
-                    if error.kind() == io::ErrorKind::NotFound && !entry.path().is_symlink() =>
-                {
-                    continue;
-                }
-                Err(source) => return Err(UnionError::Read { path, source }),
-            };
-            if (is_directory && is_wanted(&path))
-                || (!is_directory && path.extension().is_some_and(|it| it == "parquet"))
-            {
-                left.push(path);
-            }
-        }
+        let files = listing.names.into_iter().map(|name| LakeFile::below(&root, name));
+        found.extend(files.map(|file| (file.path.clone(), file)));
     }
-    Ok(found.into_iter().collect())
+    Ok(found.into_values().collect())
 }
 
 #[cfg(test)]

@@ -1,0 +1,546 @@
+//! A lake that somebody else can write to: forged files, links, pipes and devices. The commands run
+//! under a memory limit and, if the tests do, as root. What is around the lake stays as it is.
+
+use crate::common::{Outcome, Scratch, flowgauge};
+use flowgauge_ctl::lake::union::files;
+use flowgauge_testing::{skip, wait};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::mkfifo;
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Limit of a command's data segment: some 60 MB that any command of a debug build takes, mostly
+/// stacks, and 128 MiB.
+const MEMORY_KIB: u64 = (60 + 128) << 10;
+/// Ends a command that hangs. No machine is this slow.
+const HANG_SECONDS: u64 = 300;
+/// Partition of the captures, whose times start with the epoch.
+const HOUR: &str = "date=1970-01-01/hour=00";
+const SPARSE: u64 = 6 << 30;
+
+/// Returns the command of flowgauge in a shell that runs this before.
+fn shell(before: &str) -> Command {
+    let inner = flowgauge();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("{before} \"$@\""), "sh"])
+        .arg(inner.get_program())
+        .stdin(Stdio::null());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+/// Returns the command of flowgauge with limited memory and time.
+fn limited(before: &str) -> Command {
+    shell(&format!("{before} ulimit -d {MEMORY_KIB} && exec timeout -s KILL {HANG_SECONDS}"))
+}
+
+fn run(arguments: &[&str]) -> Outcome {
+    limited("").args(arguments).output().unwrap().into()
+}
+
+#[track_caller]
+fn ok(command: &mut Command) -> String {
+    let outcome: Outcome = command.output().unwrap().into();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    outcome.stdout
+}
+
+/// A lake of two hosts with several files in an hour, and canaries around it.
+struct Forge {
+    scratch: Scratch,
+    lake: PathBuf,
+    outside: PathBuf,
+    before: Vec<Canary>,
+}
+
+/// Creates what an attack needs at a path.
+type Make<'a> = &'a dyn Fn(&Path);
+
+/// Path, inode, mode, time of the last change and content.
+type Canary = (PathBuf, u64, u32, (i64, i64), Vec<u8>);
+
+impl Forge {
+    fn new(test: &str) -> Self {
+        let scratch = Scratch::new(&format!("hostile-{test}"));
+        let (lake, outside) = (scratch.path("lake"), scratch.path("outside"));
+        let capture = scratch.path("capture.pcap");
+        ok(flowgauge()
+            .args(["generate", "zipf,flows=100,packets=4000,rate=1k", "--to"])
+            .arg(&capture));
+        for host in ["a", "b"] {
+            ok(flowgauge()
+                .args(["replay", "--host", host, "--window", "1s", "--lake-every", "2s", "--align"])
+                .arg(&capture)
+                .arg("--lake")
+                .arg(&lake));
+        }
+        fs::create_dir_all(outside.join("inner/hour=00")).unwrap();
+        fs::write(outside.join("victim"), "secret").unwrap();
+        fs::set_permissions(outside.join("victim"), PermissionsExt::from_mode(0o600)).unwrap();
+        // Something that could be taken for a part of the lake.
+        let file = files(std::slice::from_ref(&lake)).unwrap().remove(0);
+        fs::copy(&file, outside.join("inner/inner.parquet")).unwrap();
+        fs::copy(&file, outside.join("inner/hour=00/inner.parquet")).unwrap();
+        let mut forge = Forge { scratch, lake, outside, before: Vec::new() };
+        forge.before = forge.canaries();
+        forge
+    }
+
+    fn canaries(&self) -> Vec<Canary> {
+        let mut left = vec![self.outside.clone()];
+        let mut canaries = Vec::new();
+        while let Some(path) = left.pop() {
+            let about = fs::symlink_metadata(&path).unwrap();
+            let mut content = Vec::new();
+            if about.is_dir() {
+                left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            } else {
+                content = fs::read(&path).unwrap();
+            }
+            let changed = (about.mtime(), about.mtime_nsec());
+            canaries.push((path, about.ino(), about.mode(), changed, content));
+        }
+        canaries.sort();
+        canaries
+    }
+
+    #[track_caller]
+    fn assert_untouched(&self, attack: &str) {
+        assert!(self.canaries() == self.before, "{attack} has changed something outside");
+    }
+
+    /// Returns a copy of the lake for one attack.
+    fn copy(&self, name: &str) -> PathBuf {
+        let copy = self.scratch.path("attacked").join(name);
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        ok(Command::new("cp").arg("-a").arg(&self.lake).arg(&copy));
+        copy
+    }
+
+    /// Runs a command on a copy of the lake after an attack. It has to fail, name what it refuses,
+    /// and leave everything outside alone.
+    #[track_caller]
+    fn refused(
+        &self,
+        attack: &str,
+        forge: impl FnOnce(&Path),
+        command: &[&str],
+        named: &str,
+    ) -> PathBuf {
+        let lake = self.copy(attack);
+        forge(&lake);
+        let lake_name = lake.to_str().unwrap();
+        let arguments: Vec<&str> =
+            command.iter().map(|it| if *it == "LAKE" { lake_name } else { it }).collect();
+        let outcome = run(&arguments);
+        assert_eq!(outcome.code, Some(1), "{attack}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(named), "{attack}: {named} is not in {}", outcome.stderr);
+        self.assert_untouched(attack);
+        lake
+    }
+
+    fn victim(&self) -> PathBuf {
+        self.outside.join("victim")
+    }
+}
+
+const COMPACT: [&str; 3] = ["lake", "compact", "LAKE"];
+const MERGE: [&str; 4] = ["merge", "LAKE", "--format", "json"];
+
+fn merged(lake: &Path) -> (u64, u64) {
+    let printed = ok(flowgauge().args(["merge", "--format", "json"]).arg(lake));
+    let record: Value = serde_json::from_str(printed.lines().next().unwrap()).unwrap();
+    (record["packets"].as_u64().unwrap(), record["united"]["rows"].as_u64().unwrap())
+}
+
+fn in_hour(lake: &Path) -> usize {
+    let hour = fs::read_dir(lake.join(HOUR)).unwrap().map(|entry| entry.unwrap().path());
+    hour.filter(|path| path.extension().is_some_and(|it| it == "parquet")).count()
+}
+
+fn sparse(path: &Path) {
+    File::create(path).unwrap().set_len(SPARSE).unwrap();
+}
+
+fn pipe(path: &Path) {
+    mkfifo(path, Mode::S_IRWXU).unwrap();
+}
+
+/// Creates a device like `/dev/zero`, or a link to it where that is forbidden.
+fn zero(path: &Path) {
+    if mknod(path, SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 5)).is_err() {
+        symlink("/dev/zero", path).unwrap();
+    }
+}
+
+#[test]
+fn nothing_on_disk_tells_a_compaction_what_to_remove() {
+    let forge = Forge::new("manifests");
+    let whole = merged(&forge.lake);
+    let ours: Vec<String> = files(std::slice::from_ref(&forge.lake))
+        .unwrap()
+        .iter()
+        .map(|path| path.strip_prefix(&forge.lake).unwrap().to_str().unwrap().to_owned())
+        .collect();
+    let manifest = |outputs: &str, sources: &[&str], complete: bool| {
+        let manifest = json!({ "outputs": outputs, "sources": sources, "complete": complete });
+        manifest.to_string().into_bytes()
+    };
+    let victim = forge.victim();
+    let hashed = format!("{HOUR}/joined-0123456789abcdef-");
+    let forged: [(&str, Vec<u8>); 7] = [
+        ("absolute", manifest("x", &[victim.to_str().unwrap()], true)),
+        (
+            "parent",
+            manifest("x", &["../../outside/victim", "../../outside/inner/inner.parquet"], true),
+        ),
+        ("everything", manifest("date=", &[], false)),
+        ("nothing", manifest("", &[], false)),
+        ("ours", manifest(&hashed, &ours.iter().map(String::as_str).collect::<Vec<_>>(), true)),
+        ("rubbish", b"\xff{ not JSON".to_vec()),
+        ("deep", vec![b'['; 1 << 20]),
+    ];
+    let name = format!("{}.json", HOUR.replace('/', "_"));
+    let mut lakes = Vec::new();
+    for (attack, content) in forged {
+        let forged = |lake: &Path| {
+            fs::create_dir(lake.join(".compact")).unwrap();
+            fs::write(lake.join(".compact").join(&name), &content).unwrap();
+        };
+        lakes.push(forge.refused(attack, forged, &COMPACT, &name));
+    }
+    let other: [(&str, Make<'_>); 6] = [
+        ("sparse", &sparse),
+        ("pipe", &pipe),
+        ("device", &zero),
+        ("link", &|path| symlink(forge.victim(), path).unwrap()),
+        ("endless", &|path| symlink("/dev/zero", path).unwrap()),
+        ("directory", &|path| fs::create_dir(path).unwrap()),
+    ];
+    for (attack, make) in other {
+        let forged = |lake: &Path| {
+            fs::create_dir(lake.join(".compact")).unwrap();
+            make(&lake.join(".compact").join(&name));
+        };
+        lakes.push(forge.refused(attack, forged, &COMPACT, &name));
+    }
+    for lake in lakes {
+        // The hour was joined all the same, and what was refused is still there.
+        assert_eq!((merged(&lake), in_hour(&lake)), (whole, 1), "{}", lake.display());
+        let forged = lake.join(".compact").join(&name);
+        fs::rename(forged, lake.with_extension("moved")).unwrap();
+        ok(limited("").args(["lake", "compact"]).arg(&lake));
+    }
+}
+
+#[test]
+fn a_killed_compaction_is_joined_again_from_whatever_it_left() {
+    let forge = Forge::new("killed");
+    let whole = merged(&forge.lake);
+    let compacted = forge.copy("compacted");
+    ok(limited("").args(["lake", "compact"]).arg(&compacted));
+    let joined = files(std::slice::from_ref(&compacted)).unwrap().remove(0);
+    let sources = files(std::slice::from_ref(&forge.lake)).unwrap();
+    // The new file is complete, and some of the old ones are gone.
+    for left in 0..=sources.len() {
+        let lake = forge.copy(&format!("left-{left}"));
+        fs::copy(&joined, lake.join(HOUR).join(joined.file_name().unwrap())).unwrap();
+        for source in &sources[left..] {
+            fs::remove_file(lake.join(source.strip_prefix(&forge.lake).unwrap())).unwrap();
+        }
+        fs::create_dir_all(lake.join(".compact")).unwrap();
+        fs::write(lake.join(".compact/new"), "half a file").unwrap();
+        ok(limited("").args(["lake", "compact"]).arg(&lake));
+        assert_eq!((merged(&lake), in_hour(&lake)), (whole, 1), "{left}");
+        assert_eq!(ok(limited("").args(["lake", "compact"]).arg(&lake)), "");
+    }
+    // Joined files of two compactions, of which the first was joined into the second.
+    let lake = forge.copy("twice");
+    for source in &sources {
+        fs::remove_file(lake.join(source.strip_prefix(&forge.lake).unwrap())).unwrap();
+    }
+    for hash in ["0123456789abcdef", "fedcba9876543210"] {
+        fs::copy(&joined, lake.join(HOUR).join(format!("joined-{hash}-000000.parquet"))).unwrap();
+    }
+    ok(limited("").args(["lake", "compact"]).arg(&lake));
+    assert_eq!((merged(&lake), in_hour(&lake)), (whole, 1));
+}
+
+#[test]
+fn links_pipes_and_devices_in_a_lake_are_named_and_lead_nowhere() {
+    let forge = Forge::new("links");
+    let victim = forge.victim();
+    let (inner, new) = (forge.outside.join("inner"), forge.outside.join("new"));
+    let hour_of_inner = inner.join("hour=00");
+    let work = |lake: &Path, name: &str| {
+        fs::create_dir_all(lake.join(".compact")).unwrap();
+        lake.join(".compact").join(name)
+    };
+    let to_victim = |path: &Path| symlink(&victim, path).unwrap();
+    let to_nothing = |path: &Path| symlink(&new, path).unwrap();
+    let directory = |path: &Path| fs::create_dir(path).unwrap();
+    for (name, make) in [
+        ("lock", &to_victim as Make<'_>),
+        ("lock", &to_nothing),
+        ("lock", &pipe),
+        ("lock", &zero),
+        ("lock", &directory),
+        ("new", &to_victim),
+        ("new", &to_nothing),
+        ("new", &pipe),
+        ("new", &zero),
+        ("new", &directory),
+    ] {
+        let attack = unused(&forge, name);
+        let named = format!(".compact/{name}");
+        forge.refused(&attack, |lake| make(&work(lake, name)), &COMPACT, &named);
+    }
+    forge.refused(
+        "work",
+        |lake| symlink(&inner, lake.join(".compact")).unwrap(),
+        &COMPACT,
+        ".compact",
+    );
+    // Entries between the files: both commands name them.
+    let entries: [(&str, &str, Make<'_>); 8] = [
+        ("file", "date=1970-01-01/hour=00/x.parquet", &|path| {
+            symlink(inner.join("inner.parquet"), path).unwrap();
+        }),
+        ("dead", "date=1970-01-01/hour=00/x.parquet", &to_nothing),
+        ("pipe", "date=1970-01-01/hour=00/x.parquet", &pipe),
+        ("device", "date=1970-01-01/hour=00/x.parquet", &zero),
+        ("hour", "date=1970-01-01/hour=01", &|path| symlink(&hour_of_inner, path).unwrap()),
+        ("date", "date=1970-01-02", &|path| symlink(&inner, path).unwrap()),
+        ("cycle", "date=1970-01-01/hour=02", &|path| symlink("../..", path).unwrap()),
+        ("rubbish", "date=1970-01-01/hour=00/x.parquet", &|path| {
+            fs::write(path, [0xa5; 1000]).unwrap();
+        }),
+    ];
+    for (attack, entry, make) in entries {
+        for (kind, command) in [("compact", &COMPACT[..]), ("merge", &MERGE[..])] {
+            let attack = format!("{attack}-{kind}");
+            forge.refused(&attack, |lake| make(&lake.join(entry)), command, entry);
+        }
+    }
+    // The hour itself, with everything that was in it.
+    let replaced = |lake: &Path| {
+        fs::rename(lake.join(HOUR), lake.join("elsewhere")).unwrap();
+        symlink(&hour_of_inner, lake.join(HOUR)).unwrap();
+    };
+    for (kind, command) in [("compact", &COMPACT[..]), ("merge", &MERGE[..])] {
+        forge.refused(&format!("replaced-{kind}"), replaced, command, HOUR);
+    }
+    // The path that the user gives may be a link.
+    let given = forge.scratch.path("given");
+    symlink(&forge.lake, &given).unwrap();
+    assert_eq!(merged(&given), merged(&forge.lake));
+    ok(limited("").args(["lake", "compact"]).arg(&given));
+    assert_eq!(in_hour(&forge.lake), 1);
+}
+
+/// Returns a name that no attack had.
+fn unused(forge: &Forge, name: &str) -> String {
+    let is_free = |name: &String| !forge.scratch.path("attacked").join(name).exists();
+    (0..).map(|number| format!("{name}-{number}")).find(is_free).unwrap()
+}
+
+#[test]
+fn an_agent_writes_through_no_link_and_reads_no_endless_journal() {
+    let forge = Forge::new("agent");
+    let capture = forge.scratch.path("capture.pcap");
+    let agent = ["replay", capture.to_str().unwrap(), "--host", "c", "--lake", "LAKE"];
+    let (victim, inner) = (forge.victim(), forge.outside.join("inner"));
+    let new = forge.outside.join("new");
+    let journal = |lake: &Path, name: &str| lake.join(".journal").join(name);
+    let attacks: [(&str, &str, Make<'_>); 11] = [
+        ("tmp", "c-run-000000.tmp", &|path| symlink(&victim, path).unwrap()),
+        ("dead-tmp", "c-run-000000.tmp", &|path| symlink(&new, path).unwrap()),
+        ("pipe-tmp", "c-run-000000.tmp", &pipe),
+        ("probe", "c-run-000000.probe", &|path| symlink(&victim, path).unwrap()),
+        ("journal", "c-run-000000.journal", &|path| symlink(&victim, path).unwrap()),
+        ("dead-journal", "other.journal", &|path| symlink(&new, path).unwrap()),
+        ("pipe-journal", "other.journal", &pipe),
+        ("device-journal", "other.journal", &zero),
+        ("directory-journal", "other.journal", &|path| fs::create_dir(path).unwrap()),
+        ("sparse-journal", "other.journal", &sparse),
+        ("rubbish-journal", "other.journal", &|path| {
+            fs::write(path, vec![b'F'; 200 << 20]).unwrap()
+        }),
+    ];
+    for (attack, name, make) in attacks {
+        let stem = name.split('.').next().unwrap();
+        let lake = forge.refused(attack, |lake| make(&journal(lake, name)), &agent, stem);
+        // Others can go on.
+        let more = ok(limited("").args(["lake", "compact"]).arg(&lake));
+        assert!(more.contains("files are 1 now"), "{more}");
+    }
+    let directories: [(&str, &str); 2] = [("journals", ".journal"), ("date", "date=1970-01-01")];
+    for (attack, name) in directories {
+        let replaced = |lake: &Path| {
+            fs::rename(lake.join(name), lake.join("elsewhere")).unwrap();
+            symlink(&inner, lake.join(name)).unwrap();
+        };
+        forge.refused(attack, replaced, &agent, name);
+    }
+    // A link with the name of the new file is not replaced, and no row is lost.
+    let lake = forge.copy("taken");
+    symlink(&victim, lake.join(HOUR).join("c-run-000000.parquet")).unwrap();
+    let mut command = limited("");
+    ok(command.args(&agent[..5]).arg(&lake));
+    fs::remove_file(lake.join(HOUR).join("c-run-000000.parquet")).unwrap();
+    assert_eq!(merged(&lake).0, 3 * 4000);
+    forge.assert_untouched("taken");
+}
+
+#[test]
+fn records_do_not_go_through_links_and_others_cannot_read_them() {
+    let forge = Forge::new("records");
+    let path = |name: &str| forge.scratch.path(name).to_str().unwrap().to_owned();
+    let capture = path("capture.pcap");
+    for (option, name) in [("--record", "exchanges"), ("--delay-samples", "samples")] {
+        for (target, to) in [("victim", forge.victim()), ("new", forge.outside.join("new"))] {
+            let link = path(&format!("{name}-{target}"));
+            symlink(to, &link).unwrap();
+            let outcome = run(&["replay", &capture, "--measure", "delay", option, &link]);
+            assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+            assert!(
+                outcome.stderr.contains(&format!("cannot create {link}")),
+                "{}",
+                outcome.stderr
+            );
+            forge.assert_untouched(option);
+        }
+    }
+    for umask in ["000", "002", "022", "077"] {
+        let of = |name: &str| path(&format!("{name}-{umask}"));
+        let mut command = limited(&format!("umask {umask};"));
+        ok(command.args(["replay", &capture, "--measure", "cardinality,delay"]).args([
+            "--lake",
+            &of("lake"),
+            "--out",
+            &of("out"),
+            "--record",
+            &of("record"),
+            "--delay-samples",
+            &of("delays"),
+        ]));
+        ok(limited(&format!("umask {umask};")).args(["lake", "compact", &of("lake")]));
+        let mut left: Vec<PathBuf> =
+            ["lake", "out", "record", "delays"].iter().map(|name| of(name).into()).collect();
+        let (mut files, denied) = (0, u32::from_str_radix(umask, 8).unwrap());
+        while let Some(path) = left.pop() {
+            let about = fs::metadata(&path).unwrap();
+            let most = if about.is_dir() { 0o770 } else { 0o640 };
+            assert_eq!(about.mode() & 0o777, most & !denied, "{} {umask}", path.display());
+            if about.is_dir() {
+                left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            } else {
+                files += 1;
+            }
+        }
+        // The file of the lake, the lock, two of records, one each of exchanges and delays.
+        assert!(files >= 6, "{files}");
+    }
+    // A journal is there while a run goes on.
+    let lake = forge.scratch.path("live");
+    let mut command = shell("umask 000; exec");
+    let mut child = command
+        .args(["run", "--port", "memory:zipf,rate=1k", "--window", "50ms", "--seed", "1", "--lake"])
+        .arg(&lake)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = wait::until_some(|| {
+        let entries = fs::read_dir(lake.join(".journal")).ok()?;
+        let mut paths = entries.flatten().map(|entry| entry.path());
+        paths.find(|path| path.extension().is_some_and(|it| it == "journal"))
+    });
+    let mode = fs::metadata(journal).unwrap().mode() & 0o777;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(mode, 0o600);
+}
+
+#[test]
+fn root_leaves_the_files_of_a_lake_to_its_owner() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("root");
+    }
+    let forge = Forge::new("owner");
+    let (user, group) = (54_321, 54_322);
+    ok(Command::new("chown").arg("-R").arg(format!("{user}:{group}")).arg(&forge.lake));
+    ok(limited("").args(["lake", "compact"]).arg(&forge.lake));
+    let capture = forge.scratch.path("capture.pcap");
+    ok(limited("").arg("replay").arg(capture).args(["--host", "c", "--lake"]).arg(&forge.lake));
+    for path in files(std::slice::from_ref(&forge.lake)).unwrap() {
+        let about = fs::metadata(&path).unwrap();
+        assert_eq!((about.uid(), about.gid()), (user, group), "{}", path.display());
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_is_no_input() {
+    let scratch = Scratch::new("hostile-inputs");
+    let capture = scratch.path("capture.pcap");
+    ok(flowgauge().args(["generate", "zipf,flows=10,packets=100,rate=1k", "--to"]).arg(&capture));
+    let lake = scratch.path("lake");
+    ok(flowgauge().arg("replay").arg(&capture).arg("--lake").arg(&lake));
+    fs::create_dir(scratch.path("directory")).unwrap();
+    let pipe_path = scratch.path("pipe");
+    pipe(&pipe_path);
+    let large = scratch.path("large");
+    sparse(&large);
+    fs::set_permissions(&large, PermissionsExt::from_mode(0o600)).unwrap();
+    let certificate = scratch.write("cert.pem", "-----BEGIN CERTIFICATE-----\n");
+    let (capture, lake) = (capture.to_str().unwrap(), lake.to_str().unwrap());
+    let listen = ["run", "--port", "memory:zipf", "--listen", "127.0.0.1:0"];
+    let otlp = ["run", "--port", "memory:zipf", "--otlp", "https://127.0.0.1:1"];
+    let switch = ["run", "--address", "127.0.0.1:1", "--tls-ca"];
+    let options: [(&str, Vec<&str>); 13] = [
+        ("configuration", vec!["run", "--config", "FILE"]),
+        ("check", vec!["config", "check", "FILE"]),
+        ("hash key", vec!["replay", capture, "--hash-key", "FILE"]),
+        ("key of a merge", vec!["merge", lake, "--hash-key", "FILE"]),
+        ("hosts", vec!["merge", lake, "--expect", "FILE"]),
+        ("names", vec!["replay", capture, "--names", "FILE"]),
+        ("groups", vec!["replay", capture, "--measure", "delay", "--delay-groups", "FILE"]),
+        ("token", [&listen[..], &["--listen-token-file", "FILE"]].concat()),
+        ("certificate", [&listen[..], &["--listen-cert", "FILE", "--listen-key", "FILE"]].concat()),
+        ("authority", [&otlp[..], &["--otlp-ca", "FILE"]].concat()),
+        ("switch", [&switch[..], &["FILE"]].concat()),
+        (
+            "client",
+            [&switch[..], &[&certificate, "--tls-cert", "FILE", "--tls-key", "FILE"]].concat(),
+        ),
+        ("lake", vec!["merge", "FILE"]),
+    ];
+    for (what, option) in &options {
+        for file in [&pipe_path, Path::new("/dev/zero"), &scratch.path("directory"), &large] {
+            let file = file.to_str().unwrap();
+            // A lake is a directory, and its files may be long.
+            if *what == "lake" && (file.ends_with("directory") || file.ends_with("large")) {
+                continue;
+            }
+            let arguments: Vec<&str> =
+                option.iter().map(|it| if *it == "FILE" { file } else { it }).collect();
+            let outcome = run(&arguments);
+            assert!(
+                matches!(outcome.code, Some(1 | 2)) && outcome.stderr.contains(file),
+                "{what} {file}: {outcome:?}"
+            );
+            if !file.ends_with("large") {
+                assert!(outcome.stderr.contains("no regular file"), "{what} {file}: {outcome:?}");
+            }
+        }
+    }
+}

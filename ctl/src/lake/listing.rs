@@ -1,0 +1,97 @@
+//! Lists the files of a lake in a directory, in which others can create entries of any kind.
+
+use flowgauge_dataplane::files::{Directory, Entry};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Maximum depth of directories. A lake has two.
+const MAX_DEPTH: usize = 16;
+
+/// Files of a lake, and what stands between them.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// Names of the files, relative to the directory, sorted.
+    pub(super) names: Vec<PathBuf>,
+    /// Symbolic links and directories that cannot be read, with the reason.
+    pub(super) refused: Vec<(PathBuf, io::Error)>,
+}
+
+impl Listing {
+    /// Searches a directory for `.parquet` files without a hidden name. Directories that are not
+    /// wanted, by their path, or were visited already are skipped.
+    pub(super) fn new(
+        root: &Directory,
+        visited: &mut HashSet<(u64, u64)>,
+        is_wanted: impl Fn(&Path) -> bool,
+    ) -> Self {
+        let mut listing = Listing::default();
+        let mut left = vec![PathBuf::new()];
+        while let Some(below) = left.pop() {
+            match entries(root, &below, visited) {
+                Ok(entries) => {
+                    for entry in entries {
+                        listing.add(root, &below, &entry, &mut left, &is_wanted);
+                    }
+                }
+                // A concurrent upload removes empty directories.
+                Err(error) if error.kind() == ErrorKind::NotFound && below != Path::new("") => {}
+                Err(error) => listing.refused.push((root.path().join(below), error)),
+            }
+        }
+        listing.names.sort();
+        listing.refused.sort_by(|(one, _), (other, _)| one.cmp(other));
+        listing
+    }
+
+    fn add(
+        &mut self,
+        root: &Directory,
+        below: &Path,
+        entry: &Entry,
+        left: &mut Vec<PathBuf>,
+        is_wanted: &impl Fn(&Path) -> bool,
+    ) {
+        if is_hidden(&entry.name) {
+            return;
+        }
+        let name = below.join(&entry.name);
+        let path = root.path().join(&name);
+        let is_file = name.extension().is_some_and(|it| it == "parquet");
+        if entry.is_link() {
+            // It may lead to a directory with files.
+            if is_file || is_wanted(&path) {
+                self.refused.push((path, root.link_error(name)));
+            }
+        } else if entry.is_directory() {
+            if name.components().count() > MAX_DEPTH {
+                let problem = format!("it is more than {MAX_DEPTH} directories deep in the lake");
+                self.refused.push((path, io::Error::other(problem)));
+            } else if is_wanted(&path) {
+                left.push(name);
+            }
+        } else if is_file {
+            self.names.push(name);
+        }
+    }
+}
+
+fn entries(
+    root: &Directory,
+    below: &Path,
+    visited: &mut HashSet<(u64, u64)>,
+) -> io::Result<Vec<Entry>> {
+    let opened;
+    let directory = if below == Path::new("") {
+        root
+    } else {
+        opened = root.below(below)?;
+        &opened
+    };
+    if visited.insert(directory.id()?) { directory.entries() } else { Ok(Vec::new()) }
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.to_string_lossy().starts_with(['.', '_'])
+}
