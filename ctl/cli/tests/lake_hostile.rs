@@ -6,11 +6,14 @@ use flowgauge_ctl::lake::union::files;
 use flowgauge_testing::{skip, wait};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 /// Limit of a command's data segment: some 60 MB that any command of a debug build takes, mostly
 /// stacks, and 128 MiB.
@@ -345,6 +348,45 @@ fn links_pipes_and_devices_in_a_lake_are_named_and_lead_nowhere() {
     assert_eq!(merged(&given), merged(&forge.lake));
     ok(limited("").args(["lake", "compact"]).arg(&given));
     assert_eq!(in_hour(&forge.lake), 1);
+}
+
+#[test]
+fn links_that_are_swapped_in_while_a_command_works_lead_nowhere() {
+    let forge = Forge::new("swapped");
+    let whole = merged(&forge.lake);
+    let capture = forge.scratch.path("capture.pcap");
+    let (hour, link) = (forge.lake.join(HOUR), forge.scratch.path("link"));
+    symlink(forge.outside.join("inner/hour=00"), &link).unwrap();
+    let swap = || renameat_with(CWD, &hour, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let swapping = scope.spawn(|| {
+            let mut swaps = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                swap();
+                swap();
+                swaps += 2;
+            }
+            swaps
+        });
+        for host in ["c", "d", "e"] {
+            // Each may fail or work.
+            for arguments in [&["lake", "compact"][..], &["merge"]] {
+                limited("").args(arguments).arg(&forge.lake).output().unwrap();
+            }
+            let mut agent = limited("");
+            agent.arg("replay").arg(&capture).args(["--host", host, "--lake"]).arg(&forge.lake);
+            agent.output().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(swapping.join().unwrap() > 100);
+    });
+    forge.assert_untouched("swapping");
+    // No row of the other hosts is lost either.
+    let hosts = ["--exclude", "c", "--exclude", "d", "--exclude", "e", "--format", "json"];
+    let left = ok(limited("").arg("merge").arg(&forge.lake).args(hosts));
+    let left: Value = serde_json::from_str(left.trim()).unwrap();
+    assert_eq!((&left["packets"], &left["united"]["rows"]), (&whole.0.into(), &whole.1.into()));
 }
 
 /// Returns a name that no attack had.
