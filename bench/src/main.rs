@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         command.clone().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return usage(&error, &command),
+        Err(error) => return usage(error, &command),
     };
     cli.messages.start();
     if let Err(problem) = Instructions::chosen() {

@@ -278,7 +278,8 @@ fn primitive(random: &mut ChaCha8Rng, vlans: Vlans) -> Spelling {
             same(format!("{protocol}{end}portrange {}-{}", one.min(other), one.max(other)))
         }
         9 => {
-            let length = random.random_range(40..400);
+            // The extremes are true of all packets, or of none.
+            let length = *[random.random_range(40..400), 0, 65535].choose(random).unwrap();
             same(format!("{} {length}", ["greater", "less"].choose(random).unwrap()))
         }
         10 | 11 => flags(random),

@@ -11,6 +11,7 @@ use clap::error::ContextKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use flowgauge_ctl::nearest::nearest;
+use flowgauge_ctl::output::excerpt;
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -492,7 +493,7 @@ fn describe(error: &clap::Error) -> String {
         || format!("use one of {}", context(ContextKind::ValidValue)),
         ToString::to_string,
     );
-    format!("invalid value '{}': {why}", context(ContextKind::InvalidValue))
+    format!("invalid value '{}': {why}", excerpt(&context(ContextKind::InvalidValue), 0))
 }
 
 #[cfg(test)]

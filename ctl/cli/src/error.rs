@@ -1,8 +1,8 @@
 //! Failure of a command: one line on standard error and an exit code.
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use flowgauge_ctl::ControlError;
-use flowgauge_ctl::output::escaped;
+use flowgauge_ctl::output::{escaped, excerpt};
 use flowgauge_dataplane::Error;
 use std::io;
 use std::process::ExitCode;
@@ -68,8 +68,13 @@ impl From<ControlError> for CommandFailure {
     }
 }
 
-/// Prints help as clap formats it, and errors as one line; returns the exit code.
-pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
+/// Prints help as clap formats it, and errors as one line, with the beginning of a long value;
+/// returns the exit code.
+pub fn usage(mut error: clap::Error, command: &clap::Command) -> ExitCode {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let value = excerpt(value, 0).into_owned();
+        error.insert(ContextKind::InvalidValue, ContextValue::String(value));
+    }
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion

@@ -143,7 +143,7 @@ pub fn main() -> ExitCode {
         .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return error::usage(&error, &command),
+        Err(error) => return error::usage(error, &command),
     };
     let given = matches.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
     // `flowgauge-bench` has its own log; logging here too would repeat warnings.

@@ -19,6 +19,22 @@ fn refused(arguments: &str, advice: &str) {
 }
 
 #[test]
+fn a_problem_in_a_long_expression_is_shown_with_what_is_around_it() {
+    let [before, after] = [200, 12_000].map(|times| "tcp and ".repeat(times));
+    let expression = format!("{before}prot 80 and {after}");
+    let around = "did you mean 'proto'?, in '…tcp and tcp and tcp and tcp and tcp and prot 80 and tcp and tcp and tcp and tcp …'";
+    let scratch = common::Scratch::new("long-expression");
+    let file = scratch.write("run.toml", format!("match = \"{expression}\""));
+    for arguments in [["run", "--match", &*expression], ["config", "check", &file]] {
+        let outcome = run(arguments);
+        let line = outcome.complaint();
+        assert_eq!(outcome.code, Some(2), "{line}");
+        assert!(line.contains("column 1601: 'prot'") && line.contains(around), "{line}");
+        assert!(line.len() < 500, "{line}");
+    }
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused_with_advice() {
     for (options, advice) in [
         ("--window 0s", "at least 1us"),

@@ -2,6 +2,10 @@
 
 use super::FilterError;
 
+/// Maximum length of a word, in characters. The longest ones of the language are IPv6 networks, of 49.
+/// Messages repeat words.
+const MAX_WORD: usize = 64;
+
 /// A token: what it is, its text and its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilterToken<'a> {
@@ -67,6 +71,11 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
             (kind, symbol.len())
         } else {
             let length = rest.find(|symbol| !is_of_word(symbol)).unwrap_or(rest.len());
+            if length > MAX_WORD {
+                let problem =
+                    format!("a word of {length} characters, at most {MAX_WORD} are possible");
+                return Err(FilterError::Syntax { column, problem });
+            }
             let kind = match &rest[..length] {
                 "and" => TokenKind::And,
                 "or" => TokenKind::Or,

@@ -22,6 +22,7 @@ mod primitive;
 pub use entries::FamilyEntries;
 pub use normal::FrameFamily;
 
+use crate::text::{MAX_EXCERPT, excerpt};
 use flowgauge_core::Filter;
 use flowgauge_core::filter::MAX_RULES;
 use std::fmt;
@@ -91,11 +92,24 @@ pub enum FilterError {
     MatchesNothing,
 }
 
+impl FilterError {
+    /// Adds the surroundings of the problem, if the text is too long to be printed with it.
+    fn in_text(self, text: &str) -> Self {
+        match self {
+            FilterError::Syntax { column, problem } if text.chars().count() > MAX_EXCERPT => {
+                let excerpt = excerpt(text, column - 1);
+                FilterError::Syntax { column, problem: format!("{problem}, in '{excerpt}'") }
+            }
+            other => other,
+        }
+    }
+}
+
 impl FromStr for MatchExpression {
     type Err = FilterError;
 
     fn from_str(text: &str) -> Result<Self, FilterError> {
-        let tree = parser::parse(text)?;
+        let tree = parser::parse(text).map_err(|error| error.in_text(text))?;
         let filter = normal::filter(&tree)?;
         let port_ranges = normal::port_ranges(&tree).into();
         Ok(MatchExpression { text: text.trim().into(), filter, port_ranges })

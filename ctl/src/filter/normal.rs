@@ -59,7 +59,7 @@ pub(super) fn filter(tree: &ExpressionTree) -> Result<Arc<Filter>, FilterError> 
     let of =
         |family: FrameFamily| RuleList::of(tree, family).ok_or(FilterError::TooComplex { family });
     let [v4, v6, non_ip] = [of(FrameFamily::V4)?, of(FrameFamily::V6)?, of(FrameFamily::NonIp)?];
-    if [&v4, &v6, &non_ip].into_iter().all(RuleList::is_never) {
+    if [&v4, &v6, &non_ip].into_iter().all(RuleList::is_never) && !is_of_lengths(tree) {
         return Err(FilterError::MatchesNothing);
     }
     let unreadable = [&v4, &v6, &non_ip]
@@ -74,6 +74,15 @@ pub(super) fn filter(tree: &ExpressionTree) -> Result<Arc<Filter>, FilterError> 
     non_ip.write(FrameFamily::NonIp, &mut filter.non_ip)?;
     unreadable.write(FrameFamily::Unreadable, &mut filter.unreadable)?;
     Ok(Arc::from(filter))
+}
+
+/// Returns whether only conditions on lengths keep a tree from matching a packet, as in
+/// `not greater 0`. Like tcpdump, flowgauge accepts such an expression.
+fn is_of_lengths(tree: &ExpressionTree) -> bool {
+    let tree = tree.with_lengths(true);
+    [FrameFamily::V4, FrameFamily::V6, FrameFamily::NonIp]
+        .into_iter()
+        .any(|family| RuleList::of(&tree, family).is_none_or(|list| !list.is_never()))
 }
 
 /// Returns the ranges of ports in a tree, each with the number of prefixes that it is split into.

@@ -17,9 +17,6 @@ const UDP: u8 = 17;
 const ICMP6: u8 = 58;
 const SCTP: u8 = 132;
 
-/// Longest frame that `less` can tell from longer ones.
-const MAX_LESS: u16 = u16::MAX - 1;
-
 /// Parses an expression.
 pub(super) fn parse(text: &str) -> Result<ExpressionTree, FilterError> {
     let mut parser =
@@ -379,12 +376,9 @@ impl<'a> Parser<'a> {
         let word = self.advance().text;
         self.qualifiers = None;
         let lengths = match (word, self.peek().text.parse()) {
-            ("less", Ok(most @ 0..=MAX_LESS)) => 0..=most,
+            ("less", Ok(most)) => 0..=most,
             ("greater", Ok(least)) => least..=u16::MAX,
-            _ => {
-                let most = if word == "less" { MAX_LESS } else { u16::MAX };
-                return Err(self.expected(&format!("a length from 0 to {most}")));
-            }
+            _ => return Err(self.expected("a length from 0 to 65535")),
         };
         self.advance();
         self.leaf(Primitive::Length(lengths))

@@ -12,6 +12,24 @@ pub(super) enum ExpressionTree {
     Or(Box<ExpressionTree>, Box<ExpressionTree>),
 }
 
+impl ExpressionTree {
+    /// Returns the tree in which the conditions on lengths make it true of as many packets as
+    /// possible, or false.
+    pub(super) fn with_lengths(&self, verdict: bool) -> ExpressionTree {
+        let with = |tree: &ExpressionTree| tree.with_lengths(verdict).into();
+        match self {
+            ExpressionTree::Primitive(Primitive::Length(_)) => {
+                let any = ExpressionTree::Primitive(Primitive::Length(0..=u16::MAX));
+                if verdict { any } else { ExpressionTree::Not(any.into()) }
+            }
+            ExpressionTree::Primitive(_) => self.clone(),
+            ExpressionTree::Not(inner) => ExpressionTree::Not(inner.with_lengths(!verdict).into()),
+            ExpressionTree::And(one, other) => ExpressionTree::And(with(one), with(other)),
+            ExpressionTree::Or(one, other) => ExpressionTree::Or(with(one), with(other)),
+        }
+    }
+}
+
 /// Version of the Internet protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IpVersion {

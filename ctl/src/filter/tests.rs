@@ -111,7 +111,7 @@ fn errors_have_a_column_and_what_is_near() {
         ("ip host ::1", "column 9: ::1 is an address of the other version of IP"),
         ("tcp[0] == 1", "column 5: of a header's bytes only tcp[13], the flags, is matched"),
         ("vlan 4096", "column 6: expected an id from 0 to 4095, found '4096'"),
-        ("less 65535", "column 6: expected a length from 0 to 65534, found '65535'"),
+        ("less 65536", "column 6: expected a length from 0 to 65535, found '65536'"),
         ("tcp and udp", "it matches no packet; its conditions contradict each other"),
         ("icmp and port 80", "it matches no packet; its conditions contradict each other"),
         ("port 1 and not port 1", "it matches no packet; its conditions contradict each other"),
@@ -123,9 +123,53 @@ fn errors_have_a_column_and_what_is_near() {
     ];
     assert_eq!(expected.map(|(text, _)| problem(text)), expected.map(|(_, problem)| problem));
     let many = vec!["host 10.0.0.1"; 257].join(" or ");
-    assert!(problem(&many).ends_with("at most 256 primitives"), "{}", problem(&many));
+    assert!(problem(&many).contains("at most 256 primitives, in '…"), "{}", problem(&many));
     let deep = "(".repeat(100_000);
-    assert_eq!(problem(&deep), "column 65: at most 64 levels of parentheses and 'not'");
+    let excerpt = format!("in '{}…'", "(".repeat(80)).replacen('(', "…(", 1);
+    assert_eq!(
+        problem(&deep),
+        format!("column 65: at most 64 levels of parentheses and 'not', {excerpt}")
+    );
+}
+
+#[test]
+fn a_problem_in_a_long_text_is_shown_with_what_is_around_it() {
+    let beginning = "udp or ".repeat(9);
+    for (text, expected) in [
+        (
+            format!("{beginning}prot 80 and {}", "tcp and ".repeat(8_000)),
+            "column 64: 'prot' is not part of the language; did you mean 'proto'?, \
+             in '…p or udp or udp or udp or udp or udp or prot 80 and tcp and tcp and tcp and tcp …'",
+        ),
+        (
+            format!("{}é", "tcp and ".repeat(8_000)),
+            "column 64001: the character 'é' is not part of the language, \
+             in '…cp and tcp and tcp and tcp and tcp and tcp and tcp and tcp and tcp and tcp and é'",
+        ),
+        (
+            format!("port {}", "9".repeat(120_000)),
+            "column 6: a word of 120000 characters, at most 64 are possible, \
+             in 'port 999999999999999999999999999999999999999999999999999999999999999999999999999…'",
+        ),
+    ] {
+        assert_eq!(problem(&text), expected);
+    }
+}
+
+#[test]
+fn conditions_on_lengths_may_leave_no_packet_as_in_tcpdump() {
+    for (text, expected) in [
+        ("less 65535", (0, 0)),
+        ("not greater 0", (0, 0)),
+        ("not less 65535", (0, 0)),
+        ("tcp and less 100 and greater 200", (0, 0)),
+        ("not (ip or greater 0)", (0, 0)),
+    ] {
+        assert_eq!(sizes(text), expected, "{text}");
+    }
+    for text in ["tcp and udp and less 100", "not (tcp or not udp or greater 0) and not udp"] {
+        assert!(problem(text).starts_with("it matches no packet"), "{text}");
+    }
 }
 
 /// Vocabulary of random expressions.

@@ -27,7 +27,7 @@ pub(crate) use json::line;
 pub use metrics::{Metrics, proto};
 pub use table::{Table, TableStyle, Times};
 
-pub use crate::text::{counted, escaped, escaped_json, grouped, scaled};
+pub use crate::text::{counted, escaped, escaped_json, excerpt, grouped, scaled};
 
 use crate::controller::{Sink, Summary};
 use crate::identity::Identity;

@@ -70,6 +70,24 @@ pub(crate) fn fitted(number: u64, width: usize) -> String {
     if text.len() <= width { text } else { scaled(number as f64) }
 }
 
+/// Maximum number of characters of an [`excerpt`].
+pub(crate) const MAX_EXCERPT: usize = 80;
+
+/// Returns at most 80 characters of a text, around the one with an index. `…` marks what is left
+/// out.
+#[must_use]
+pub fn excerpt(text: &str, index: usize) -> Cow<'_, str> {
+    let length = text.chars().count();
+    if length <= MAX_EXCERPT {
+        return Cow::Borrowed(text);
+    }
+    let first = index.saturating_sub(MAX_EXCERPT / 2).min(length - MAX_EXCERPT);
+    let shown: String = text.chars().skip(first).take(MAX_EXCERPT).collect();
+    let marks =
+        [first > 0, first + MAX_EXCERPT < length].map(|is_cut| if is_cut { "…" } else { "" });
+    Cow::Owned(format!("{}{shown}{}", marks[0], marks[1]))
+}
+
 /// Escapes text from outside for display: characters that move the cursor, change colours or the
 /// order of letters, or begin a new line become escape sequences as in Rust, such as `\n` or
 /// `\u{1b}`.
