@@ -299,6 +299,11 @@ fn readers_that_mean_no_good_are_turned_away() {
             "{host}"
         );
     }
+    for hosts in ["Host: localhost\r\nHost: localhost", "Host: localhost\r\nhost: evil.example"] {
+        let request = format!("GET /health HTTP/1.1\r\n{hosts}\r\nConnection: close\r\n\r\n");
+        let (status, head, _) = served.ask(&request);
+        assert!(status == 400 && is_protected(&head), "{hosts}: {head}");
+    }
     let host = format!("Host: {address}\r\nConnection: close\r\n");
     assert_eq!(
         ask(&format!("POST /metrics HTTP/1.1\r\n{host}Content-Length: 5\r\n\r\nhello")),
@@ -334,7 +339,7 @@ fn readers_that_mean_no_good_are_turned_away() {
     let count =
         |reason: &str| refused[&format!("flowgauge_http_refused_total{{reason=\"{reason}\"}}")];
     assert!(
-        count("connections") >= 236.0 && count("host") == 5.0 && count("request") >= 2.0,
+        count("connections") >= 236.0 && count("host") == 7.0 && count("request") >= 2.0,
         "{refused:?}"
     );
     assert_eq!((count("token"), count("tls")), (0.0, 0.0));
@@ -378,23 +383,55 @@ fn idle_connections_of_strangers_keep_nobody_away() {
         .count();
     assert_eq!(closed, 56);
     // Many addresses leave room for this machine, even if they send requests and stay connected.
-    let ask = |mut stream: &TcpStream| {
+    let status = |mut stream: &TcpStream| -> u16 {
         stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        stream.read(&mut [0]).unwrap()
+        let mut line = [0; 12];
+        stream.read_exact(&mut line).unwrap();
+        std::str::from_utf8(&line).unwrap()["HTTP/1.1 ".len()..].parse().unwrap()
     };
-    assert_eq!(idle[56..].iter().map(ask).sum::<usize>(), 8);
     let more: Vec<TcpStream> =
         (3..9).flat_map(|number| strangers(served.address, number, 8)).collect();
-    assert_eq!(more.iter().map(ask).sum::<usize>(), 48);
-    let refused = strangers(served.address, 9, 1);
-    assert_eq!((&refused[0]).read(&mut [0]).unwrap_or(0), 0);
+    let statuses: Vec<u16> = idle[56..].iter().chain(&more).map(status).collect();
+    // Each address has six streams, and keeps a quarter of its places for other requests.
+    assert_eq!(statuses, [[200; 6].as_slice(), &[503; 2]].concat().repeat(7));
     for path in ["/health", "/ready", "/live", "/metrics"] {
         assert_eq!(served.get(path).0, 200, "{path}");
     }
     served.window();
     let refused = served.metrics()["flowgauge_http_refused_total{reason=\"connections\"}"];
-    assert_eq!(refused, 57.0);
+    assert_eq!(refused, 70.0);
     drop((idle, more));
+    served.end();
+}
+
+#[test]
+fn readers_of_events_leave_places_for_probes_and_scrapes() {
+    let mut served = Served::start("--port memory:zipf,rate=5k");
+    (0..2).for_each(|_| drop(served.window()));
+    // As many of this machine as there are connections; none of them reads on.
+    let readers: Vec<TcpStream> = (0..64).map(|_| served.connect()).collect();
+    let statuses = readers.iter().map(|mut reader| {
+        reader.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut line = [0; 12];
+        reader.read_exact(&mut line).unwrap();
+        u16::from(line == *b"HTTP/1.1 200")
+    });
+    assert_eq!(statuses.sum::<u16>(), 48);
+    let mut answered = [false; 4];
+    let paths = ["/live", "/ready", "/health", "/metrics"];
+    // The connections that were refused a stream are being closed.
+    while answered != [true; 4] {
+        for (path, answered) in paths.into_iter().zip(&mut answered) {
+            let mut stream = served.connect();
+            let head =
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            let mut answer = String::new();
+            let asked = stream.write_all(head.as_bytes());
+            *answered |= asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok()
+                && answer.starts_with("HTTP/1.1 200");
+        }
+    }
+    drop(readers);
     served.end();
 }
 

@@ -4,6 +4,10 @@
 //! connections. If a set that a new connection belongs to is full, the oldest connection in it
 //! without an answered request is closed; if all have one, the new connection is refused. So idle
 //! connections lock out no client, and remote clients leave room for local ones, such as probes.
+//!
+//! Of each set, a quarter is left to requests that end, such as probes and scrapes: a stream of
+//! windows (`/events`), which may last as long as the run, is refused if the others have as many
+//! streams as that leaves.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -51,17 +55,22 @@ enum Stage {
     Waiting,
     /// A request was answered.
     Admitted,
+    /// A stream is answered.
+    Streaming,
     /// The connection must close for a new one.
     Evicted,
 }
 
 /// Handle on the state of a connection; clones share it.
 #[derive(Clone)]
-pub(super) struct ConnectionHandle(watch::Sender<Stage>);
+pub(super) struct ConnectionHandle {
+    peer: Peer,
+    stage: watch::Sender<Stage>,
+}
 
 impl ConnectionHandle {
     pub(super) fn give(&self) {
-        self.0.send_if_modified(|stage| {
+        self.stage.send_if_modified(|stage| {
             let is_first = *stage == Stage::Waiting;
             *stage = if is_first { Stage::Admitted } else { *stage };
             is_first
@@ -69,17 +78,21 @@ impl ConnectionHandle {
     }
 
     pub(super) fn is_given(&self) -> bool {
-        *self.0.borrow() == Stage::Admitted
+        matches!(*self.stage.borrow(), Stage::Admitted | Stage::Streaming)
+    }
+
+    fn is_streaming(&self) -> bool {
+        *self.stage.borrow() == Stage::Streaming
     }
 
     /// Waits until a request is answered.
     pub(super) async fn given(&self) {
-        let _ = self.0.subscribe().wait_for(|stage| *stage == Stage::Admitted).await;
+        let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Admitted).await;
     }
 
     /// Waits until the connection must close.
     pub(super) async fn evicted(&self) {
-        let _ = self.0.subscribe().wait_for(|stage| *stage == Stage::Evicted).await;
+        let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Evicted).await;
     }
 }
 
@@ -90,7 +103,7 @@ pub(super) struct Connections(Arc<Mutex<Open>>);
 #[derive(Default)]
 struct Open {
     next: u64,
-    by_age: BTreeMap<u64, (Peer, ConnectionHandle)>,
+    by_age: BTreeMap<u64, ConnectionHandle>,
 }
 
 /// Slot of an open connection, freed when it is dropped.
@@ -110,11 +123,25 @@ pub(super) struct Full {
     pub(super) whose: &'static str,
 }
 
+/// Streams that leave no room for another one.
+pub(super) struct FullOfStreams {
+    /// Number of streams in the full set.
+    pub(super) open: usize,
+    /// Peers that the limit applies to, for messages.
+    pub(super) whose: &'static str,
+}
+
 /// Connections that share a limit.
 struct Set {
     max: usize,
     whose: &'static str,
     has: fn(newcomer: Peer, other: Peer) -> bool,
+}
+
+impl Set {
+    fn max_streams(&self) -> usize {
+        self.max - self.max / 4
+    }
 }
 
 /// All limited sets, the smallest first.
@@ -141,36 +168,55 @@ impl Connections {
     pub(super) fn enter(&self, peer: Peer) -> Result<ConnectionSlot, Full> {
         let mut open = self.open();
         let count =
-            |set: &Set| open.by_age.values().filter(|(other, _)| (set.has)(peer, *other)).count();
+            |set: &Set| open.by_age.values().filter(|other| (set.has)(peer, other.peer)).count();
         let Some((set, count)) =
             SETS.iter().map(|set| (set, count(set))).find(|(set, count)| count >= &set.max)
         else {
             return Ok(open.add(peer, self));
         };
         // Remote connections never displace local ones.
-        let gives_way = |other: Peer, admission: &ConnectionHandle| {
-            (set.has)(peer, other)
-                && (other.is_remote() || !peer.is_remote())
-                && !admission.is_given()
+        let gives_way = |other: &ConnectionHandle| {
+            (set.has)(peer, other.peer)
+                && (other.peer.is_remote() || !peer.is_remote())
+                && !other.is_given()
         };
-        let oldest = open
-            .by_age
-            .iter()
-            .find(|(_, (other, admission))| gives_way(*other, admission))
-            .map(|(number, _)| *number);
-        let place = oldest.and_then(|number| open.by_age.remove(&number)).map(|(_, evicted)| {
-            evicted.0.send_replace(Stage::Evicted);
+        let oldest =
+            open.by_age.iter().find(|(_, other)| gives_way(other)).map(|(number, _)| *number);
+        let place = oldest.and_then(|number| open.by_age.remove(&number)).map(|evicted| {
+            evicted.stage.send_replace(Stage::Evicted);
             open.add(peer, self)
         });
         Err(Full { place, open: count, whose: set.whose })
+    }
+
+    /// Begins a stream on a connection, unless too many others have one.
+    pub(super) fn stream(&self, connection: &ConnectionHandle) -> Result<(), FullOfStreams> {
+        let open = self.open();
+        let peer = connection.peer;
+        let count = |set: &Set| {
+            let has = |other: &&ConnectionHandle| {
+                (set.has)(peer, other.peer)
+                    && other.is_streaming()
+                    && !other.stage.same_channel(&connection.stage)
+            };
+            open.by_age.values().filter(has).count()
+        };
+        let full =
+            SETS.iter().map(|set| (set, count(set))).find(|(set, open)| *open >= set.max_streams());
+        if let Some((set, open)) = full {
+            return Err(FullOfStreams { open, whose: set.whose });
+        }
+        connection.stage.send_replace(Stage::Streaming);
+        Ok(())
     }
 }
 
 impl Open {
     fn add(&mut self, peer: Peer, connections: &Connections) -> ConnectionSlot {
-        let (number, admission) = (self.next, ConnectionHandle(watch::Sender::new(Stage::Waiting)));
+        let admission = ConnectionHandle { peer, stage: watch::Sender::new(Stage::Waiting) };
+        let number = self.next;
         self.next += 1;
-        self.by_age.insert(number, (peer, admission.clone()));
+        self.by_age.insert(number, admission.clone());
         ConnectionSlot { number, admission, connections: connections.clone() }
     }
 }
@@ -208,7 +254,7 @@ mod tests {
     }
 
     fn is_evicted(place: &ConnectionSlot) -> bool {
-        *place.admission.0.borrow() == Stage::Evicted
+        *place.admission.stage.borrow() == Stage::Evicted
     }
 
     fn evicted(places: &[ConnectionSlot]) -> Vec<bool> {
@@ -252,6 +298,42 @@ mod tests {
             (evicted(&local)[..2].to_vec(), is_evicted(&more[0])),
             (vec![true, false], false)
         );
+    }
+
+    /// Opens connections and begins streams on them. Returns the slots, and how many have a stream.
+    fn streaming(
+        connections: &Connections,
+        peer: Peer,
+        count: usize,
+    ) -> (Vec<ConnectionSlot>, usize) {
+        let (places, _) = entered(connections, peer, count);
+        places.iter().for_each(|place| place.admission.give());
+        let streams =
+            places.iter().filter(|place| connections.stream(&place.admission).is_ok()).count();
+        (places, streams)
+    }
+
+    #[test]
+    fn streams_leave_a_quarter_of_the_places() {
+        let connections = Connections::default();
+        let (places, streams) = streaming(&connections, remote(1), 8);
+        assert_eq!(streams, 6);
+        // The other requests of these connections are answered, and so is a second stream of one.
+        assert!(connections.stream(&places[0].admission).is_ok());
+        let full = connections.stream(&places[7].admission).map_err(|full| (full.open, full.whose));
+        assert_eq!(full, Err((6, "from one address")));
+        let others: Vec<_> =
+            (2..8).map(|number| streaming(&connections, remote(number), 8)).collect();
+        assert_eq!(others.iter().map(|(_, streams)| streams).sum::<usize>(), 36);
+        let (local, streams) = streaming(&connections, Peer::Local, 8);
+        assert_eq!((local.len(), streams), (8, 6));
+        // A stream that ends leaves its place.
+        drop(others);
+        assert!(connections.stream(&local[7].admission).is_ok());
+        // All 64 connections of this machine.
+        drop((places, local));
+        let (local, streams) = streaming(&connections, Peer::Local, 64);
+        assert_eq!((local.len(), streams), (64, 48));
     }
 
     #[test]

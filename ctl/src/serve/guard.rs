@@ -24,6 +24,8 @@ pub(super) struct Guard {
 /// Reason for rejecting a request.
 pub(super) enum DenialReason {
     Method,
+    /// More than one `Host` header (RFC 9112, section 3.2).
+    Hosts,
     Token,
     Name,
 }
@@ -44,6 +46,10 @@ impl Guard {
     pub(super) fn refusal(&self, request: &Request) -> Option<DenialReason> {
         if !self.protocol.methods().contains(request.method()) {
             return Some(DenialReason::Method);
+        }
+        if request.headers().get_all(HOST).iter().nth(1).is_some() {
+            self.refusals.add(RequestRefusal::Name, "a request with several Host headers");
+            return Some(DenialReason::Hosts);
         }
         let header = |name: HeaderName| {
             request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default()
@@ -77,6 +83,7 @@ impl DenialReason {
     fn problem(&self) -> &'static str {
         match self {
             DenialReason::Method => "only GET and HEAD are answered",
+            DenialReason::Hosts => "a request has one Host header",
             DenialReason::Token => "this takes the token of --listen-token-file",
             DenialReason::Name => {
                 "this is for names of the machine itself: localhost, or its address"
@@ -90,6 +97,7 @@ impl DenialReason {
             DenialReason::Method => {
                 (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], problem).into_response()
             }
+            DenialReason::Hosts => (StatusCode::BAD_REQUEST, problem).into_response(),
             DenialReason::Token => {
                 let ask = [(
                     WWW_AUTHENTICATE,
@@ -108,6 +116,7 @@ impl DenialReason {
                 (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], "this is gRPC\n")
                     .into_response()
             }
+            DenialReason::Hosts => (StatusCode::BAD_REQUEST, self.problem()).into_response(),
             DenialReason::Token => Status::unauthenticated(self.problem()).into_http(),
             DenialReason::Name => Status::permission_denied(self.problem()).into_http(),
         }

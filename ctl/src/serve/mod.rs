@@ -47,15 +47,16 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
 };
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use connections::ConnectionHandle;
+use connections::{ConnectionHandle, Connections, FullOfStreams};
 use guard::Guard;
 use protocol::Protocol;
+use refusal::{Refusals, RequestRefusal};
 use server::{KEEP_ALIVE_INTERVAL, READ_TIMEOUT};
 use std::convert::Infallible;
 use std::io;
@@ -95,7 +96,7 @@ impl Server {
             address,
             access,
             guard.clone(),
-            router(site).layer(from_fn_with_state(guard, guarded)),
+            router(site, guard.refusals.clone()).layer(from_fn_with_state(guard, guarded)),
         )
     }
 }
@@ -104,7 +105,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-fn router(site: ServedContent) -> Router {
+fn router(site: ServedContent, refusals: Refusals) -> Router {
     let asset = |kind: &'static str, bytes: &'static [u8]| {
         get(move || async move { (content_type(kind), Bytes::from_static(bytes)) })
     };
@@ -119,7 +120,7 @@ fn router(site: ServedContent) -> Router {
         .route("/ready", get(ready))
         .route("/live", get(live))
         .route("/about", get(about))
-        .route("/events", get(events))
+        .route("/events", get(events).layer(from_fn_with_state(refusals, streamed)))
         .with_state(site)
 }
 
@@ -188,6 +189,22 @@ async fn about(State(site): State<ServedContent>) -> Response {
     let about = serde_json::json!({ "host": site.host.as_ref(), "version": env!("CARGO_PKG_VERSION"), "problems": (site.problems)() });
     let about = about.to_string();
     (content_type("application/json"), escaped_strings(&about).into_owned()).into_response()
+}
+
+/// Refuses a stream if too many others are open.
+async fn streamed(State(refusals): State<Refusals>, request: Request, next: Next) -> Response {
+    let extensions = request.extensions();
+    if let (Some(connections), Some(connection)) =
+        (extensions.get::<Connections>(), extensions.get::<ConnectionHandle>())
+        && let Err(FullOfStreams { open, whose }) = connections.stream(connection)
+    {
+        let problem = format!("{open} readers of /events are connected {whose}; no more are taken");
+        refusals.add(RequestRefusal::Crowded, &problem);
+        // Its place is free at once.
+        let close = [(CONNECTION, "close")];
+        return (StatusCode::SERVICE_UNAVAILABLE, close, problem + "\n").into_response();
+    }
+    next.run(request).await
 }
 
 /// Streams windows as they end, after those that the page does not have yet.

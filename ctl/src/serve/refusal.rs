@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Reason for a rejection.
 #[derive(Clone, Copy)]
 pub(super) enum RequestRefusal {
-    /// Too many connections.
+    /// Too many connections, or too many streams.
     Crowded,
     /// The connection could not be accepted.
     Accept,
@@ -18,7 +18,7 @@ pub(super) enum RequestRefusal {
     Encryption,
     /// The token is missing or wrong.
     Token,
-    /// The host is not a name of the local machine.
+    /// The host is not a name of the local machine, or there are several.
     Name,
     /// The request is malformed, too long or too slow, or its answer is not read.
     Request,

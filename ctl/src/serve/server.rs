@@ -247,6 +247,7 @@ impl Serving {
         let service = service_fn(move |mut request: Request<Incoming>| {
             answered.store(false, Ordering::Relaxed);
             request.extensions_mut().insert(admission.clone());
+            request.extensions_mut().insert(self.connections.clone());
             service.call(request)
         });
         let mut http = http1::Builder::new();
