@@ -16,6 +16,8 @@ pub struct United {
     pub places: u64,
     /// Number of duplicate rows; each is counted once.
     pub twice: u64,
+    /// Number of rows that were dropped because others of their windows have different values.
+    pub conflicts: u64,
     /// Number of windows that were not counted from start to end.
     pub incomplete: u64,
     /// Number of rows of the range that hosts failed to write.
@@ -45,10 +47,12 @@ impl United {
     /// Describes the union: the phrases of each line below it.
     pub(crate) fn phrases(&self) -> Vec<Vec<String>> {
         let of = format!("of {} of {}", counted(self.places, "place"), counted(self.hosts, "host"));
-        let mut lines = vec![vec![counted(self.rows, "window"), of]];
         let some = |number: u64, singular: &str, rest: &str| {
             (number > 0).then(|| vec![format!("{} {rest}", counted(number, singular))])
         };
+        let conflicts = "dropped: others of the same windows have different values";
+        let mut lines: Vec<_> = some(self.conflicts, "row", conflicts).into_iter().collect();
+        lines.push(vec![counted(self.rows, "window"), of]);
         lines.extend(some(self.incomplete, "window", "cut short, or with something missing"));
         lines.extend(some(self.lost_rows, "window", "lost before they could be written"));
         lines.extend(some(self.crossing, "window", "across the ends of the range, left out"));
@@ -92,6 +96,7 @@ impl Serialize for United {
         let partial: BTreeMap<_, _> = self.partial.iter().copied().collect();
         optional(&mut line, "partial", (!partial.is_empty()).then_some(partial))?;
         optional(&mut line, "absent", (!self.absent.is_empty()).then_some(&self.absent))?;
+        optional(&mut line, "conflicts", (self.conflicts > 0).then_some(self.conflicts))?;
         optional(&mut line, "unchecked", (self.unchecked > 0).then_some(self.unchecked))?;
         line.end()
     }

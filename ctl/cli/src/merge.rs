@@ -8,7 +8,7 @@ use crate::terminal;
 use crate::value;
 use clap::Args;
 use flowgauge_core::{FlowKey, MeasurementKind};
-use flowgauge_ctl::lake::union::{self, By, Options, Selection, Side, UnionError};
+use flowgauge_ctl::lake::union::{self, By, Conflicts, Options, Selection, Side, UnionError};
 use flowgauge_ctl::measurement::cardinality::distinct;
 use flowgauge_ctl::measurement::cardinality::estimate::joint;
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimate, JointEstimate};
@@ -67,6 +67,10 @@ pub(crate) struct Merge {
     #[arg(long, value_name = "WHAT", value_parser = value::by)]
     by: Option<By>,
 
+    /// Different rows of one window (host, run, source, number): refuse, or drop all of them
+    #[arg(long, value_name = "HOW", value_parser = value::conflicts, default_value = "refuse")]
+    conflicts: Conflicts,
+
     /// Query the packets (frequency) and the membership of a flow; may be repeated
     #[arg(long, value_name = "FLOW", value_parser = value::query)]
     query: Vec<FlowKey>,
@@ -102,6 +106,7 @@ impl Merge {
         let options = Options {
             by: self.by.unwrap_or_default(),
             measure: self.measure,
+            conflicts: self.conflicts,
             expect,
             estimation,
             key,
@@ -166,6 +171,10 @@ pub(crate) struct Diff {
     #[arg(value_name = "B", value_parser = value::selection)]
     b: Selection,
 
+    /// Different rows of one window (host, run, source, number): refuse, or drop all of them
+    #[arg(long, value_name = "HOW", value_parser = value::conflicts, default_value = "refuse")]
+    conflicts: Conflicts,
+
     /// Output format: table, csv, json [default: table]
     #[arg(long, value_name = "FORMAT", value_parser = value::format)]
     format: Option<Format>,
@@ -182,7 +191,7 @@ impl Diff {
                 .concat();
             Ok(Selection { paths, ..selection })
         };
-        let [a, b] = union::sides(&expanded(self.a)?, &expanded(self.b)?)?;
+        let [a, b] = union::sides(&expanded(self.a)?, &expanded(self.b)?, self.conflicts)?;
         let of = |name: &str, side: Side| match side.registers {
             Some((key, levels)) => Ok((key, levels, side.united)),
             None => Err(CommandFailure::Failed(format!(

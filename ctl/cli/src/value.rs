@@ -5,7 +5,7 @@ use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
 use flowgauge_ctl::flow::KeyFromText;
 #[cfg(feature = "lake")]
-use flowgauge_ctl::lake::union::{By, Selection};
+use flowgauge_ctl::lake::union::{By, Conflicts, Selection};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::names::NameSources;
 use flowgauge_ctl::nearest::nearest;
@@ -490,4 +490,9 @@ pub(crate) fn selection(text: &str) -> Result<Selection, String> {
 #[cfg(feature = "lake")]
 pub(crate) fn by(text: &str) -> Result<By, String> {
     named(text, &By::ALL, By::name)
+}
+
+#[cfg(feature = "lake")]
+pub(crate) fn conflicts(text: &str) -> Result<Conflicts, String> {
+    named(text, &Conflicts::ALL, Conflicts::name)
 }

@@ -176,11 +176,8 @@ impl Compaction {
             Ok(())
         };
         let mut rows = MergedFiles::ordered(sources.iter().cloned())?;
-        while let Some((row, is_twice)) = rows.next()? {
-            if is_twice {
-                twice += 1;
-                continue;
-            }
+        while let Some((row, duplicates)) = rows.next()? {
+            twice += duplicates;
             number += 1;
             let columns = row.columns().map(|(name, _)| name.to_owned()).collect();
             let (waiting, size) = open.entry(columns).or_default();
@@ -212,14 +209,7 @@ fn compare(sources: &[LakeFile], outputs: &[LakeFile]) -> Result<(), UnionError>
         MergedFiles::ordered(sources.iter().cloned())?,
         MergedFiles::ordered(outputs.iter().cloned())?,
     );
-    let next = |files: &mut MergedFiles| {
-        loop {
-            match files.next()? {
-                Some((_, true)) => {}
-                row => return Ok::<_, UnionError>(row.map(|(row, _)| row)),
-            }
-        }
-    };
+    let next = |files: &mut MergedFiles| Ok::<_, UnionError>(files.next()?.map(|(row, _)| row));
     loop {
         match (next(&mut sources)?, next(&mut outputs)?) {
             (None, None) => return Ok(()),

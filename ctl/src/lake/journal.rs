@@ -5,8 +5,8 @@
 //! file of one row. A reader skips damage up to the next frame. The process that writes a journal
 //! holds a lock on it, which ends with the process.
 
-use super::is_known;
 use super::parquet::{self, Parquet, ParquetInput};
+use super::{is_known, laws};
 use crate::row::Row;
 use crate::text::storage;
 use ::parquet::file::reader::{ChunkReader, Length};
@@ -129,7 +129,11 @@ pub(super) fn left(
             storage(longest)
         )));
     }
-    let (rows, damaged, is_cut) = rows(&ParquetInput::of(file.try_clone()?)?, largest)?;
+    let (mut rows, mut damaged, is_cut) = rows(&ParquetInput::of(file.try_clone()?)?, largest)?;
+    // What no window can have counted is damage as well.
+    let complete = rows.len();
+    rows.retain(|row| laws::check(row).is_ok());
+    damaged += (complete - rows.len()) as u64;
     Ok(Some(AbandonedJournal { rows, damaged, is_cut, lock: file }))
 }
 
@@ -204,6 +208,20 @@ fn frame(bytes: &[u8]) -> Option<(usize, u32)> {
 
 fn row(entry: bytes::Bytes) -> Option<Row> {
     Parquet::open(ParquetInput::Memory(entry)).ok()?.rows(is_known, true).ok()?.next()?.ok()
+}
+
+/// Writes rows into a journal in a directory, and returns how many of them are read back, and how
+/// many places are damaged.
+#[cfg(test)]
+pub(super) fn written(rows: &[Row], directory: &std::path::Path) -> (usize, u64) {
+    const NAME: &str = "row.journal";
+    let directory = Arc::new(Directory::open(directory).unwrap());
+    let mut journal = Journal::create(&directory, NAME.to_owned()).unwrap();
+    journal.append(rows).unwrap();
+    drop(journal);
+    let left = left(&directory, NAME, usize::MAX >> 8).unwrap().unwrap();
+    directory.remove(NAME).unwrap();
+    (left.rows.len(), left.damaged)
 }
 
 #[cfg(test)]

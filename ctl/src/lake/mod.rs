@@ -7,13 +7,14 @@
 //! writes the files into a directory; `carrier` uploads them into an object store, if there is one.
 //!
 //! # Where to look
-//! [`union`] selects and merges rows into records again, and [`compact`] joins the small files of
+//! `laws` checks rows that other processes wrote. [`union`] selects and merges rows into records again, and [`compact`] joins the small files of
 //! an hour. `parquet` converts between rows and files.
 
 mod carrier;
 pub mod compact;
 mod disk;
 mod journal;
+mod laws;
 mod listing;
 pub(crate) mod parquet;
 mod shared;
@@ -87,6 +88,7 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
     row.text("row_hash", identity::name(&counted.row_hash));
     row.0.extend(record.sketches(counted).0);
     row.seal();
+    debug_assert_eq!(laws::check(&row), Ok(()));
     Some(row)
 }
 

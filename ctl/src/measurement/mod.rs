@@ -16,6 +16,7 @@ pub mod entropy;
 pub mod frequency;
 mod headline;
 pub mod heavy;
+pub(crate) mod laws;
 pub mod membership;
 pub mod reorder;
 pub mod sizes;
@@ -33,6 +34,7 @@ use crate::row::{Row, RowDefect};
 use crate::text::IndentedLines;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WindowTotals};
 use flowgauge_dataplane::{Snapshot, TimestampClock, Truth};
+use laws::RowTotals;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -69,6 +71,12 @@ macro_rules! measurements {
                 $(<$module::$report as Measurement>::restore(row, settings, bank, &mut self.$module)?;)*
                 Ok(())
             }
+        }
+
+        /// Checks the laws of all measurements' columns in a lake row.
+        pub(crate) fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+            $($module::$report::check(row, totals)?;)*
+            Ok(())
         }
 
         /// Returns the prefixes of the column names of all measurements in a lake.
@@ -292,7 +300,18 @@ pub(crate) trait Measurement {
         let _ = (counted, row);
     }
 
-    /// Restores what [`store`](Self::store) stored: counters into an empty bank, settings into ones
+    /// Checks the laws of its columns: what holds for every row that was counted. A row without the
+    /// measurement breaks none.
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect>
+    where
+        Self: Sized,
+    {
+        let _ = (row, totals);
+        Ok(())
+    }
+
+    /// Restores what [`store`](Self::store) stored, of a row that passed
+    /// [`check`](Self::check): counters into an empty bank, settings into ones
     /// in which the measurement is off.
     fn restore(
         row: &Row,

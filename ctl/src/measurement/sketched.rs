@@ -1,5 +1,6 @@
 //! Common parts of the measurements that use sketches or filters.
 
+use super::laws::{RowTotals, require};
 use crate::field::{Datum, Fields, object};
 use crate::row::{Row, RowDefect, Value};
 use flowgauge_core::{
@@ -54,39 +55,92 @@ pub(crate) fn store(name: &str, settings: &sketch::Settings, cells: &SketchTotal
     row.put(format!("{name}_full"), Value::List(full.collect()));
 }
 
+/// Columns that [`store`] stored.
+struct StoredSketch<'a> {
+    settings: sketch::Settings,
+    kind: SketchKind,
+    cells: &'a [i64],
+    /// Indices of full counters, in order.
+    full: &'a [i64],
+}
+
+impl<'a> StoredSketch<'a> {
+    /// Returns the sketch of a row; `None` if it has none of this name.
+    fn of(name: &str, row: &'a Row) -> Result<Option<Self>, RowDefect> {
+        let Some(key) = row.named(&format!("{name}_key"), &KeyKind::ALL, KeyKind::name)? else {
+            return Ok(None);
+        };
+        let column = format!("{name}_sketch");
+        let kind = row
+            .named(&column, &SketchKind::ALL, SketchKind::name)?
+            .ok_or_else(|| format!("column {column} is missing"))?;
+        let (rows, columns) =
+            (row.number(&format!("{name}_rows"))?, row.number(&format!("{name}_columns"))?);
+        let shape = Grid::of_counters(rows, columns)
+            .ok_or_else(|| format!("no {name} has {rows} rows of {columns}"))?;
+        let (cells, full) =
+            (row.list(&format!("{name}_cells"))?, row.list(&format!("{name}_full"))?);
+        let (number, most) = (cells.len(), shape.cells());
+        require(number == most, || {
+            format!("column {name}_cells has {number} counters, and not {most}")
+        })?;
+        let is_index = |index: &i64| usize::try_from(*index).is_ok_and(|index| index < most);
+        require(full.iter().all(is_index) && full.is_sorted_by(|one, next| one < next), || {
+            format!("column {name}_full has indices that no counter has, or not in order")
+        })?;
+        let settings = sketch::Settings { mode: kind.into(), key, shape };
+        Ok(Some(StoredSketch { settings, kind, cells, full }))
+    }
+}
+
+/// Checks the laws of a sketch's columns: in every row of the sketch, a packet changes one counter
+/// by one.
+pub(crate) fn check(name: &str, row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+    let Some(StoredSketch { settings, kind, cells, full }) = StoredSketch::of(name, row)? else {
+        return Ok(());
+    };
+    let packets = totals.flow_packets;
+    for cells in cells.chunks(settings.shape.columns()) {
+        let (mut sum, mut changes) = (0_i64, 0_u64);
+        for cell in cells {
+            require(kind == SketchKind::CountSketch || *cell >= 0, || {
+                format!("column {name}_cells has {cell}, and this sketch only counts up")
+            })?;
+            sum = sum.wrapping_add(*cell);
+            changes = changes.saturating_add(cell.unsigned_abs());
+        }
+        require(changes <= packets, || {
+            format!("column {name}_cells counts {changes} packets, and the window has {packets}")
+        })?;
+        // Full counters miss packets, and so do windows of which a part was lost.
+        let is_exact = totals.is_complete && full.is_empty();
+        let is_all = match kind {
+            SketchKind::CountMin => changes == packets,
+            // A packet counts up or down, so that both are even or both odd.
+            SketchKind::CountSketch => (sum.unsigned_abs() ^ packets) & 1 == 0,
+        };
+        require(is_all || !is_exact, || {
+            format!("column {name}_cells has a row that lacks packets of the window's {packets}")
+        })?;
+    }
+    Ok(())
+}
+
 /// Restores what [`store`] stored: counters into an empty sketch, and settings as the result;
 /// `None` if the row has no such sketch.
 pub(crate) fn restore(
     name: &str,
     row: &Row,
-    cells: &mut SketchTotals,
+    to: &mut SketchTotals,
 ) -> Result<Option<sketch::Settings>, RowDefect> {
-    let Some(key) = row.named(&format!("{name}_key"), &KeyKind::ALL, KeyKind::name)? else {
+    let Some(StoredSketch { settings, cells, full, .. }) = StoredSketch::of(name, row)? else {
         return Ok(None);
     };
-    let kinds = [SketchKind::CountSketch, SketchKind::CountMin];
-    let column = format!("{name}_sketch");
-    let kind = row
-        .named(&column, &kinds, SketchKind::name)?
-        .ok_or_else(|| format!("column {column} is missing"))?;
-    let (rows, columns) =
-        (row.number(&format!("{name}_rows"))?, row.number(&format!("{name}_columns"))?);
-    let shape = Grid::of_counters(rows, columns)
-        .ok_or_else(|| format!("no {name} has {rows} rows of {columns}"))?;
-    let (counters, full) =
-        (row.list(&format!("{name}_cells"))?, row.list(&format!("{name}_full"))?);
-    if counters.len() != shape.cells() {
-        return Err(format!(
-            "column {name}_cells has {} counters, and not {}",
-            counters.len(),
-            shape.cells()
-        ));
+    cells.iter().enumerate().for_each(|(index, value)| to.set(index, *value, false));
+    for index in full.iter().filter_map(|index| usize::try_from(*index).ok()) {
+        to.set(index, cells.get(index).copied().unwrap_or(0), true);
     }
-    counters
-        .iter()
-        .enumerate()
-        .for_each(|(index, value)| cells.set(index, *value, full.contains(&(index as i64))));
-    Ok(Some(sketch::Settings { mode: kind.into(), key, shape }))
+    Ok(Some(settings))
 }
 
 /// Hash of the rows of sketches and filters.

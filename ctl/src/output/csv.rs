@@ -95,8 +95,9 @@ fn fields(record: &Record, origin: u64) -> Fields {
 
 /// Adds the columns of a union: its rows, and what is missing or duplicated.
 fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
-    let sum = |pairs: &[(String, u64)]| pairs.iter().map(|(_, ns)| ns).sum::<u64>();
-    let columns: [(&'static str, Value); 12] = [
+    let sum =
+        |pairs: &[(String, u64)]| pairs.iter().map(|(_, ns)| *ns).fold(0, u64::saturating_add);
+    let columns: [(&'static str, Value); 13] = [
         ("complete", complete.into()),
         ("rows", united.rows.into()),
         ("hosts", united.hosts.into()),
@@ -109,6 +110,7 @@ fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
         ("doubled_ns", sum(&united.doubled).into()),
         ("absent", united.absent.join(" ").into()),
         ("unchecked", united.unchecked.into()),
+        ("conflicts", united.conflicts.into()),
     ];
     for ((name, value), position) in columns.into_iter().zip(210..) {
         fields.column(value).csv(position, name);

@@ -25,7 +25,7 @@ impl Span {
     }
 }
 
-/// Coverage of a place by its windows, which are added in order of time.
+/// Coverage of a place by its windows, which are added in order of time. Sums saturate.
 pub(super) struct Coverage {
     begin: u64,
     reached: u64,
@@ -44,11 +44,11 @@ impl Coverage {
             && span.windows.0 == self.last.windows.1.saturating_add(span.silent).saturating_add(1);
         let gap = span.begin.saturating_sub(self.reached);
         if !is_next && gap >= span.tolerance() {
-            self.missing += gap;
+            self.missing = self.missing.saturating_add(gap);
         }
         let again = self.reached.min(span.end).saturating_sub(span.begin);
         if span.run != self.last.run && again >= span.tolerance() {
-            self.doubled += again;
+            self.doubled = self.doubled.saturating_add(again);
         }
         self.reached = self.reached.max(span.end);
         self.last = span;
@@ -58,7 +58,8 @@ impl Coverage {
     pub(super) fn missing_and_doubled(&self, (begin, end): (u64, u64)) -> (u64, u64) {
         let tolerance = self.last.tolerance();
         let ends = [self.begin.saturating_sub(begin), end.saturating_sub(self.reached)];
-        (self.missing + ends.into_iter().filter(|gap| *gap >= tolerance).sum::<u64>(), self.doubled)
+        let ends = ends.into_iter().filter(|gap| *gap >= tolerance);
+        (ends.fold(self.missing, u64::saturating_add), self.doubled)
     }
 }
 

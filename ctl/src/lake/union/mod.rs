@@ -15,10 +15,12 @@ mod selection;
 pub(crate) use order::MergedFiles;
 pub(crate) use selection::LakeFile;
 use selection::found;
-pub use selection::{By, Options, Selection, files};
+pub use selection::{By, Conflicts, Options, Selection, files};
 
 use crate::identity::{self, SCHEMA};
 use crate::kind::RecordKind;
+use crate::lake::laws;
+use crate::measurement::laws::{count, count_if_any};
 use crate::measurement::{self, ReportInput, Reports, RowHash, UnionStates};
 use crate::record::FieldCache;
 use crate::record::Record;
@@ -31,9 +33,9 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{
     Counters, HashIdentity, KeyKind, MeasurementKind, Settings, WindowTotals, Zeroed, cardinality,
 };
-use flowgauge_dataplane::{LossCause, Losses, TimestampClock};
+use flowgauge_dataplane::{Losses, TimestampClock};
 use jiff::Timestamp;
-use order::{Ordered, OrderedRow, SelectedFile, Survey};
+use order::{Ordered, OrderedRow, SelectedFile, Survey, UniqueRows};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -82,6 +84,21 @@ pub enum UnionError {
         /// The files with each of its values.
         has: String,
     },
+    /// Different rows of one window.
+    #[error(
+        "{} and {} have different rows of window {window}: find out who wrote them, and remove the wrong one, leave the host out with \
+         --exclude, or both rows with merge --conflicts drop",
+        one.display(),
+        other.display()
+    )]
+    Conflict {
+        /// File of the first row.
+        one: PathBuf,
+        /// File of the second row.
+        other: PathBuf,
+        /// The window, with its time and place.
+        window: String,
+    },
     /// Windows with different boundaries.
     #[error(
         "windows do not coincide: {one} and {other} overlap; merge them by host or source, or all windows into one record, or count in aligned \
@@ -105,6 +122,14 @@ pub enum UnionError {
 }
 
 impl UnionError {
+    fn conflict(one: &Path, other: &OrderedRow) -> Self {
+        UnionError::Conflict {
+            one: one.to_owned(),
+            other: other.path.to_path_buf(),
+            window: other.about.window_name(),
+        }
+    }
+
     pub(crate) fn file(path: &Path, problem: &ParquetError) -> Self {
         let problem = match problem {
             ParquetError::General(problem) => problem.clone(),
@@ -234,9 +259,14 @@ pub struct Side {
 ///
 /// # Errors
 /// As [`unite`].
-pub fn sides(one: &Selection, other: &Selection) -> Result<[Side; 2], UnionError> {
+pub fn sides(
+    one: &Selection,
+    other: &Selection,
+    conflicts: Conflicts,
+) -> Result<[Side; 2], UnionError> {
     let mut common = Common::default();
-    let options = Options { measure: vec![MeasurementKind::Cardinality], ..Options::default() };
+    let measure = vec![MeasurementKind::Cardinality];
+    let options = Options { measure, conflicts, ..Options::default() };
     let mut side = |selection: &Selection| {
         let survey = common.survey(selection)?;
         let mut unions = Unions::new(selection, &options, &survey)?;
@@ -248,7 +278,8 @@ pub fn sides(one: &Selection, other: &Selection) -> Result<[Side; 2], UnionError
         let cardinality::Settings { mode, key, precision, .. } = group.settings.cardinality;
         let registers =
             (mode != Mode::Off).then(|| (key, group.bank.cardinality.levels(precision).to_vec()));
-        Ok(Side { registers, united: United { crossing: survey.crossing, ..group.united } })
+        let (crossing, conflicts) = (survey.crossing, unions.conflicts);
+        Ok(Side { registers, united: United { crossing, conflicts, ..group.united } })
     };
     Ok([side(one)?, side(other)?])
 }
@@ -268,6 +299,8 @@ struct Unions<'a> {
     /// missing.
     places: BTreeSet<FleetMember>,
     records: u64,
+    /// Number of rows that were dropped because others of their windows have different values.
+    conflicts: u64,
     /// An empty bank for the next window, for reuse.
     spare: Option<Box<WindowTotals>>,
 }
@@ -302,6 +335,7 @@ impl<'a> Unions<'a> {
             lost: BTreeMap::new(),
             places: BTreeSet::new(),
             records: 0,
+            conflicts: 0,
             spare: None,
         })
     }
@@ -327,16 +361,17 @@ impl<'a> Unions<'a> {
         done: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> Result<(), UnionError> {
         let measure = &self.options.measure;
-        let mut rows = Ordered::new(sources, Self::is_wanted(measure), measure.is_empty());
+        let rows = Ordered::new(sources, Self::is_wanted(measure), measure.is_empty());
+        let mut rows = UniqueRows::new(rows, self.options.conflicts);
         let (mut bank, mut last): (_, Option<RowHeader>) = (WindowTotals::boxed(), None);
-        while let Some(OrderedRow { about, row, number, path }) = rows.next(self.selection)? {
+        while let Some((next, duplicates)) = rows.next(self.selection)? {
+            let OrderedRow { about, row, number, path } = next;
             let misfit = |problem: RowDefect| UnionError::Row {
                 path: path.to_path_buf(),
                 row: number,
                 problem,
             };
             let key = about.key(self.options.by);
-            let is_duplicate = last.as_ref().is_some_and(|last| last.order(&about).is_eq());
             if self.options.by == By::Window && !self.groups.contains_key(&key) {
                 if let Some(before) =
                     last.as_ref().filter(|last| last.scheduled.1 > about.scheduled.0)
@@ -353,10 +388,7 @@ impl<'a> Unions<'a> {
                 .groups
                 .entry(key)
                 .or_insert_with(|| Group::new(spare.take().unwrap_or_else(WindowTotals::boxed)));
-            if is_duplicate {
-                group.united.twice += 1;
-                continue;
-            }
+            group.united.twice += duplicates;
             let run = numbered(&mut common.runs, &about.run);
             let mut settings = none(cardinality::Settings::default()).with_hash(about.hash.mode);
             group.besides.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
@@ -369,13 +401,21 @@ impl<'a> Unions<'a> {
             } else {
                 0
             });
-            group.united.lost_rows += lost.saturating_sub(before);
+            let lost_rows = lost.saturating_sub(before);
+            group.united.lost_rows = group.united.lost_rows.saturating_add(lost_rows);
             group.add(&row, &about, run, &settings, &bank).map_err(misfit)?;
             bank.clear(&settings);
             if self.options.by == By::Window {
                 self.places.insert(about.place.clone());
             }
             last = Some(about);
+        }
+        self.conflicts = rows.dropped;
+        if self.records == 0 && self.groups.is_empty() {
+            let rows = counted(self.conflicts, "row");
+            return Err(UnionError::Nothing(format!(
+                ", {rows} dropped for others of their windows"
+            )));
         }
         Ok(())
     }
@@ -430,6 +470,7 @@ impl<'a> Unions<'a> {
             if last && is_end {
                 // Rows beyond the range belong to no group.
                 group.united.crossing = self.crossing;
+                group.united.conflicts = self.conflicts;
                 if !is_by_window {
                     group.united.absent = common.absent(&self.options.expect);
                 }
@@ -679,23 +720,8 @@ fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Maximum number of packets or bytes in a window: two days at 400 Gbit/s.
-const MAX_COUNT: u64 = 1 << 53;
-
-/// Returns a number of packets or bytes.
-/// As [`count`], of a column that only some rows have.
-fn count_if_any(row: &Row, column: &str) -> Result<u64, RowDefect> {
-    if row.maybe_number(column).is_some() { count(row, column) } else { Ok(0) }
-}
-
-fn count(row: &Row, column: &str) -> Result<u64, RowDefect> {
-    let count = row.number(column)?;
-    if count > MAX_COUNT {
-        Err(format!("column {column} has {count}, more than a window can hold"))
-    } else {
-        Ok(count)
-    }
-}
+/// Maximum sum over rows of packets or bytes: such that sums of all kinds and causes fit as well.
+const MAX_SUM: u64 = 1 << 59;
 
 /// Returns the number of a name, and assigns the next one to a new name.
 fn numbered<T: Ord + Clone>(numbers: &mut BTreeMap<T, u32>, name: &T) -> u32 {
@@ -737,6 +763,7 @@ impl RowHeader {
                 "it is of version {schema} of the columns, and this program knows version {SCHEMA}"
             ));
         }
+        laws::check_header(row)?;
         let window: u64 = row.number("window")?;
         let text = |column: &str| {
             row.maybe_text(column)
@@ -750,11 +777,6 @@ impl RowHeader {
             row.number("scheduled_end_ns")?,
         ];
         let [begin, end, scheduled_begin, scheduled_end] = times;
-        if begin > end || scheduled_begin > scheduled_end || window > i64::MAX as u64 / 2 {
-            return Err(format!(
-                "a window {window} from {begin} to {end} ns, scheduled from {scheduled_begin} to {scheduled_end} ns"
-            ));
-        }
         Ok(RowHeader {
             place: FleetMember {
                 host: text("host")?,
@@ -800,7 +822,15 @@ impl RowHeader {
         }
     }
 
-    /// Compares rows by their order in a union. Rows that compare equal are duplicates.
+    /// Whether the rows are of one window. They are next to each other in a union's order.
+    fn is_same_window(&self, other: &RowHeader) -> bool {
+        self.scheduled.0 == other.scheduled.0
+            && self.windows.0 == other.windows.0
+            && self.place == other.place
+            && self.run == other.run
+    }
+
+    /// Compares rows by their order in a union.
     fn order(&self, other: &RowHeader) -> Ordering {
         let key = |about: &'_ RowHeader| (about.scheduled.0, about.windows.0, about.begin);
         let ((start, window, begin), (other_start, other_window, other_begin)) =
@@ -861,7 +891,6 @@ impl Group {
         self.settings.hash = settings.hash;
         self.settings.headers.inner = about.inner;
         self.filter.clone_from(&about.filter);
-        self.bank.unite(bank, settings);
         let counters = Counters {
             bytes: count(row, "bytes")?,
             ipv4: count(row, "ipv4_packets")?,
@@ -872,41 +901,23 @@ impl Group {
             unmatched: count_if_any(row, "unmatched")?,
             unmatched_bytes: count_if_any(row, "unmatched_bytes")?,
         };
-        let packets: u64 = row.number("packets")?;
-        if counters.packets() != packets {
-            return Err(format!(
-                "column packets has {packets}, and those of all kinds {}",
-                counters.packets()
-            ));
-        }
         let late = count(row, "late")?;
+        let drops = laws::losses(row)?;
         let sums = [
             (self.counters.bytes, counters.bytes),
-            (self.counters.packets(), packets),
+            (self.counters.packets(), counters.packets()),
             (self.counters.unmatched, counters.unmatched),
             (self.counters.unmatched_bytes, counters.unmatched_bytes),
             (self.late, late),
         ];
-        if sums
-            .iter()
-            .any(|(sum, more)| sum.checked_add(*more).is_none_or(|sum| sum > i64::MAX as u64))
-        {
+        let drops_by_cause = drops.iter().map(|(cause, packets)| (self.drops.get(cause), packets));
+        let fits = |(sum, more): (u64, u64)| sum.saturating_add(more) <= MAX_SUM;
+        if !sums.into_iter().chain(drops_by_cause).all(fits) {
             return Err("more packets or bytes in all than a number can hold".to_owned());
         }
+        self.bank.unite(bank, settings);
         self.counters.merge(&counters);
-        let drops = row.table("drops")?;
-        for (cause, packets) in drops.texts("cause")?.iter().zip(drops.ints("packets")?) {
-            let known = LossCause::ALL.into_iter().find(|it| it.name() == cause);
-            self.drops.add(
-                known.ok_or_else(|| {
-                    format!("column drops has '{cause}', which this version does not know")
-                })?,
-                u64::try_from(*packets)
-                    .ok()
-                    .filter(|packets| *packets <= MAX_COUNT)
-                    .ok_or_else(|| format!("column drops has {packets}"))?,
-            );
-        }
+        drops.iter().for_each(|(cause, packets)| self.drops.add(cause, packets));
         self.late += late;
         self.begin = self.begin.min(about.begin);
         self.end = self.end.max(about.end);

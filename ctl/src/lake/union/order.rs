@@ -1,13 +1,13 @@
 //! Merges the rows of many files in one order: by time, then by place. The order depends only on
 //! the rows, not on the files, so that compaction does not change the result of a union.
 
-use super::selection::{LakeFile, Selection};
-use super::{RowHeader, SelectionRelation, UnionError};
-use crate::lake::is_known;
+use super::selection::{Conflicts, LakeFile, Selection};
+use super::{FleetMember, RowHeader, SelectionRelation, UnionError};
 use crate::lake::parquet::{self, Parquet, Spool};
+use crate::lake::{is_known, laws};
 use crate::row::Row;
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -41,6 +41,17 @@ pub(super) struct OrderedRow {
     /// Number of the row in its file, from one.
     pub(super) number: u64,
     pub(super) path: Rc<Path>,
+}
+
+impl OrderedRow {
+    /// Returns an error that names the file, the window and its defect.
+    pub(super) fn defect(&self, problem: &str) -> UnionError {
+        UnionError::Row {
+            path: self.path.to_path_buf(),
+            row: self.number,
+            problem: format!("window {}: {problem}", self.about.window_name()),
+        }
+    }
 }
 
 /// A file with selected rows.
@@ -109,10 +120,7 @@ impl Survey {
 }
 
 /// Rows of several files in order, for any hash.
-pub(crate) struct MergedFiles {
-    rows: Ordered<fn(&str) -> bool>,
-    last: Option<OrderedRow>,
-}
+pub(crate) struct MergedFiles(UniqueRows<fn(&str) -> bool>);
 
 impl MergedFiles {
     /// Opens the files.
@@ -121,26 +129,101 @@ impl MergedFiles {
         for found in files {
             survey.add(found, &Selection::default(), |_, _| {})?;
         }
-        Ok(MergedFiles { rows: Ordered::new(survey.sources, |_| true, true), last: None })
+        let is_wanted: fn(&str) -> bool = |_| true;
+        let rows = Ordered::new(survey.sources, is_wanted, true);
+        Ok(MergedFiles(UniqueRows::new(rows, Conflicts::Refuse)))
     }
 
-    /// Returns the next row, and whether it duplicates the one before. Rows of one window with
-    /// different values are an error.
-    pub(crate) fn next(&mut self) -> Result<Option<(Row, bool)>, UnionError> {
-        let Some(next) = self.rows.next(&Selection::default())? else { return Ok(None) };
-        let last = self.last.as_ref().filter(|last| last.about.order(&next.about).is_eq());
-        let is_twice = last.is_some();
-        if last.is_some_and(|last| !last.row.says_the_same(&next.row)) {
-            let problem = "another row of the same window and run says something else".to_owned();
-            return Err(UnionError::Row {
-                path: next.path.to_path_buf(),
-                row: next.number,
-                problem,
-            });
+    /// Returns the next row, and the number of its duplicates. Different rows of one window are an
+    /// error.
+    pub(crate) fn next(&mut self) -> Result<Option<(Row, u64)>, UnionError> {
+        let next = self.0.next(&Selection::default())?;
+        Ok(next.map(|(OrderedRow { row, .. }, duplicates)| (row, duplicates)))
+    }
+}
+
+/// Rows in order, each once.
+pub(super) struct UniqueRows<F> {
+    rows: Ordered<F>,
+    next: Option<OrderedRow>,
+    conflicts: Conflicts,
+    windows: SeenWindows,
+    /// Number of rows that were dropped because others of their windows have different values.
+    pub(super) dropped: u64,
+}
+
+impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
+    pub(super) fn new(rows: Ordered<F>, conflicts: Conflicts) -> Self {
+        UniqueRows { rows, next: None, conflicts, windows: SeenWindows::default(), dropped: 0 }
+    }
+
+    /// Returns the next selected row, and the number of its duplicates.
+    pub(super) fn next(
+        &mut self,
+        selection: &Selection,
+    ) -> Result<Option<(OrderedRow, u64)>, UnionError> {
+        loop {
+            let next = self.next.take();
+            let Some(row) = next.map_or_else(|| self.rows.next(selection), |row| Ok(Some(row)))?
+            else {
+                return Ok(None);
+            };
+            let (mut duplicates, mut conflicts) = (0, 0);
+            while let Some(other) = self.rows.next(selection)? {
+                if !row.about.is_same_window(&other.about) {
+                    self.next = Some(other);
+                    break;
+                }
+                if row.row.says_the_same(&other.row) {
+                    duplicates += 1;
+                } else if self.conflicts == Conflicts::Drop {
+                    conflicts += 1;
+                } else {
+                    return Err(UnionError::conflict(&row.path, &other));
+                }
+            }
+            if conflicts > 0 {
+                self.dropped += 1 + duplicates + conflicts;
+                continue;
+            }
+            self.windows.add(&row)?;
+            return Ok(Some((row, duplicates)));
         }
-        let row = next.row.clone();
-        self.last = Some(next);
-        Ok(Some((row, is_twice)))
+    }
+}
+
+/// Windows that a run counted at one place: the first number of each range, its last one, and the
+/// file.
+type WindowRanges = BTreeMap<u64, (u64, Rc<Path>)>;
+
+/// Windows of all rows so far, by place and run. A run counts each window of a place once, at
+/// whatever time.
+#[derive(Default)]
+struct SeenWindows(BTreeMap<FleetMember, BTreeMap<String, WindowRanges>>);
+
+impl SeenWindows {
+    /// Adds the windows of a row, unless another row has one of them.
+    fn add(&mut self, row: &OrderedRow) -> Result<(), UnionError> {
+        let RowHeader { place, run, windows: (first, last), .. } = &row.about;
+        if !self.0.contains_key(place) {
+            self.0.insert(place.clone(), BTreeMap::new());
+        }
+        let Some(runs) = self.0.get_mut(place) else { return Ok(()) };
+        if !runs.contains_key(run) {
+            runs.insert(run.clone(), BTreeMap::new());
+        }
+        let Some(ranges) = runs.get_mut(run) else { return Ok(()) };
+        if let Some((begin, (end, path))) = ranges.range_mut(..=last).next_back() {
+            if *end >= *first {
+                return Err(UnionError::conflict(path, row));
+            }
+            if *begin < *first && *end + 1 == *first && Rc::ptr_eq(path, &row.path) {
+                *end = *last;
+                return Ok(());
+            }
+        }
+        ranges.insert(*first, (*last, Rc::clone(&row.path)));
+        Ok(())
     }
 }
 
@@ -200,6 +283,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
             let Some(Reverse(Next { row, rows })) = self.open.pop() else { return Ok(None) };
             self.proceed(rows)?;
             if let SelectionRelation::Within = row.about.fit(selection) {
+                laws::check_values(&row.row).map_err(|broken| row.defect(&broken))?;
                 return Ok(Some(row));
             }
         }

@@ -103,6 +103,30 @@ impl By {
     }
 }
 
+/// Treatment of different rows of one window: same host, run, source, direction and number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conflicts {
+    /// An error that names the files.
+    #[default]
+    Refuse,
+    /// None of the rows counts.
+    Drop,
+}
+
+impl Conflicts {
+    /// All treatments.
+    pub const ALL: [Conflicts; 2] = [Conflicts::Refuse, Conflicts::Drop];
+
+    /// Returns the name used in options.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Conflicts::Refuse => "refuse",
+            Conflicts::Drop => "drop",
+        }
+    }
+}
+
 /// Options of a union.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -110,6 +134,8 @@ pub struct Options {
     pub by: By,
     /// Measurements to read; all if empty.
     pub measure: Vec<MeasurementKind>,
+    /// Treatment of different rows of one window.
+    pub conflicts: Conflicts,
     /// Hosts that must have rows.
     pub expect: Vec<String>,
     /// Estimators and the content of reports.
@@ -136,7 +162,7 @@ enum Content {
 }
 
 impl LakeFile {
-    fn given(path: PathBuf) -> Self {
+    pub(crate) fn given(path: PathBuf) -> Self {
         LakeFile { path, content: Content::Given }
     }
 

@@ -3,6 +3,7 @@
 pub mod estimate;
 pub mod image;
 
+use super::laws::{self, RowTotals, require};
 use super::{ClosedBank, Damaged, Headline, Measurement, Number, ReportInput, sketched};
 use crate::field::Fields;
 use crate::figure::Unit;
@@ -10,7 +11,7 @@ use crate::identity;
 use crate::kind::RecordKind;
 use crate::row::{Row, RowDefect, Value};
 use crate::text::{IndentedLines, counted, grouped};
-use estimate::{Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
+use estimate::{CEILING, Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashIdentity, HashMode, KeyKind, Precision, Settings, WindowTotals};
 
@@ -131,6 +132,43 @@ impl Cardinality {
     }
 }
 
+/// Standard error of an estimate from one register, relative to the estimate.
+const RELATIVE_ERROR: f64 = 1.04;
+/// Standard errors that no estimate is off, once in 10^9 rows: for few registers the error is not
+/// normal, and eight are needed.
+const MAX_ERRORS: f64 = 8.0;
+/// Maximum ratio of two estimators.
+const MAX_BIAS: f64 = 1.25;
+
+/// Registers of a lake row.
+struct StoredRegisters<'a> {
+    key: KeyKind,
+    precision: Precision,
+    hash: HashIdentity,
+    levels: &'a [u8],
+}
+
+impl<'a> StoredRegisters<'a> {
+    /// Returns the registers of a row; `None` if it has none.
+    fn of(row: &'a Row) -> Result<Option<Self>, RowDefect> {
+        let Some(key) = row.named("distinct_key", &KeyKind::ALL, KeyKind::name)? else {
+            return Ok(None);
+        };
+        let registers: usize = row.number("registers")?;
+        let precision = Precision::from_registers(registers)
+            .ok_or_else(|| format!("column registers has {registers}"))?;
+        let hash = identity::of(row)?;
+        let column = image::column(key, precision, &hash);
+        let levels = image::levels(row.bytes(&column)?)
+            .map_err(|problem| format!("column {column}: {problem}"))?;
+        require(levels.len() == registers, || {
+            let levels = levels.len();
+            format!("column {column} has {levels} registers, column registers {registers}")
+        })?;
+        Ok(Some(StoredRegisters { key, precision, hash, levels }))
+    }
+}
+
 impl Measurement for Cardinality {
     type UnionState = ();
 
@@ -187,30 +225,47 @@ impl Measurement for Cardinality {
         );
     }
 
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+        let Some(StoredRegisters { levels, hash, .. }) = StoredRegisters::of(row)? else {
+            return Ok(());
+        };
+        let [low, value, high] =
+            ["distinct_low", "distinct", "distinct_high"].map(|column| row.real(column));
+        let value = value?;
+        laws::ascending("distinct", &[low?, value, high?], CEILING)?;
+        let packets = totals.flow_packets;
+        // A packet sets at most one register.
+        let occupied = levels.iter().filter(|level| **level > 0).count() as u64;
+        require(occupied <= packets, || {
+            format!("{occupied} registers are set, and the window has {packets} packets")
+        })?;
+        require(occupied > 0 || packets == 0 || !totals.is_complete, || {
+            format!("no register is set, and the window has {packets} packets")
+        })?;
+        let of_registers = estimate::estimate(levels, Estimator::default())
+            .map_err(|error| format!("column distinct: {error}"))?
+            .value;
+        let error = (MAX_ERRORS * RELATIVE_ERROR / (levels.len() as f64).sqrt()).exp();
+        // Each packet is at most one flow. The values of a linear hash are not random.
+        require(hash.mode == HashMode::Crc32 || of_registers <= packets as f64 * error, || {
+            format!("registers of {of_registers:.0} flows, and the window has {packets} packets")
+        })?;
+        // Estimators differ by 2 % on average, so that more than their error is no rounding.
+        let error = error.max(MAX_BIAS);
+        require(value <= of_registers * error && of_registers <= value * error, || {
+            format!("column distinct has {value}, and its registers {of_registers:.0}")
+        })
+    }
+
     fn restore(
         row: &Row,
         settings: &mut Settings,
         bank: &mut WindowTotals,
         (): &mut (),
     ) -> Result<(), RowDefect> {
-        let Some(key) = row.named("distinct_key", &KeyKind::ALL, KeyKind::name)? else {
+        let Some(StoredRegisters { key, precision, levels, .. }) = StoredRegisters::of(row)? else {
             return Ok(());
         };
-        let registers: usize = row.number("registers")?;
-        let precision = Precision::from_registers(registers)
-            .ok_or_else(|| format!("column registers has {registers}"))?;
-        let hash = identity::of(row)?;
-        let column = image::column(key, precision, &hash);
-        let levels = image::levels(row.bytes(&column)?)
-            .map_err(|problem| format!("column {column}: {problem}"))?;
-        if levels.len() != registers {
-            return Err(format!(
-                "column {column} has {} registers, column registers {registers}",
-                levels.len()
-            ));
-        }
-        estimate::estimate(levels, Estimator::default())
-            .map_err(|error| format!("column {column}: {error}"))?;
         settings.cardinality = cardinality::Settings { mode: Mode::Windowed, key, precision };
         bank.cardinality.levels_mut(precision).copy_from_slice(levels);
         Ok(())

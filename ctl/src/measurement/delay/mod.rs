@@ -6,6 +6,7 @@ mod sample;
 pub use sample::{DelaySampleRecord, EndIdentifiers};
 pub mod tune;
 
+use super::laws::{self, RowTotals, require};
 use super::{ClosedBank, Damaged, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, Range, Unit};
@@ -14,9 +15,13 @@ use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{DelayDistribution, Fridge, Miscount, PERCENTILES, Percentile};
 use flowgauge_core::WindowTotals;
 use flowgauge_core::delay::histogram::{self, Bucket, Histogram};
-use flowgauge_core::delay::{Algorithm, Counts, DelayKind, Directions, Kinds, Label, Settings};
+use flowgauge_core::delay::weights::{self, Weight};
+use flowgauge_core::delay::{
+    Algorithm, Counts, DelayKind, Directions, Kinds, Label, MAX_ADMIT_BITS, Settings,
+};
 use flowgauge_dataplane::{Direction, TimestampClock};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tune::{RequestLoad, Suggestion};
 
@@ -47,6 +52,8 @@ pub(crate) struct DelayUnionState {
     groups: Vec<Arc<str>>,
     /// Clock of the rows that have delays, with the coarsest of their resolutions.
     clock: Option<TimestampClock>,
+    /// Number of all requests.
+    requests: u64,
 }
 
 /// Name of the group of addresses that are in no prefix.
@@ -431,6 +438,116 @@ impl DelayUnionState {
     }
 }
 
+/// Maximum resolution of a clock, in nanoseconds.
+const MAX_RESOLUTION_NS: u64 = 1_000_000_000;
+/// Delays have 31 bits, in ticks of up to 4 µs.
+const MAX_DELAY_NS: f64 = (1_u64 << 48) as f64;
+
+/// Returns the settings of a lake row; `None` if it has no delays.
+fn stored_settings(row: &Row) -> Result<Option<Settings>, RowDefect> {
+    let Some(kinds) = row.maybe_text("delay_kinds") else { return Ok(None) };
+    let kind = |name: &str| DelayKind::ALL.into_iter().find(|kind| kind.name() == name);
+    let known = |name: &str| {
+        kind(name).ok_or_else(|| {
+            format!("column delay_kinds has '{name}', which this version does not know")
+        })
+    };
+    let kinds = kinds
+        .split(',')
+        .try_fold(Kinds::NONE, |kinds, name| known(name).map(|kind| kinds.with(kind)))?;
+    let algorithm = row
+        .named("delay_algorithm", &Algorithm::ALL, Algorithm::name)?
+        .ok_or("column delay_algorithm is missing")?;
+    let directions: u64 = row.number("delay_directions")?;
+    let all = [Directions::Together, Directions::Apart, Directions::Local];
+    let directions = all
+        .into_iter()
+        .find(|it| *it as u64 == directions)
+        .ok_or_else(|| format!("column delay_directions has {directions}"))?;
+    let delay = Settings {
+        kinds,
+        algorithm,
+        slots_log2: row.number("delay_slots_log2")?,
+        admit_log2: row.number("delay_admit_log2")?,
+        directions,
+        samples: false,
+        follows: row.flag("delay_auto")?,
+        groups_log2: row.number("delay_groups_log2")?,
+        expiry_ns: row.number("delay_expiry_ns")?,
+        prefixes: row.number("delay_prefixes")?,
+    };
+    delay.problem().map_or(Ok(Some(delay)), |problem| Err(problem.to_owned()))
+}
+
+/// Checks the laws of the buckets of delays, of which each kind has at most `most`.
+fn check_buckets(table: &Inner<'_>, settings: &Settings, most: u64) -> Result<(), RowDefect> {
+    let columns =
+        ["fridge", "low_ticks", "low_ns", "high_ns", "samples", "weight", "squares", "beyond"];
+    let [fridges, lows, low_ns, high_ns, samples, weights, squares, beyond] =
+        columns.map(|column| table.ints(column));
+    let (fridges, lows, low_ns, high_ns) = (fridges?, lows?, low_ns?, high_ns?);
+    let (samples, weights, squares, beyond) = (samples?, weights?, squares?, beyond?);
+    let labels = Labels::of(table)?;
+    let heaviest = weights::weights(settings.fridge_slots_log2())
+        .last()
+        .filter(|_| settings.weighs())
+        .unwrap_or(Weight::ONE);
+    let (mut seen, mut sums) = (BTreeSet::new(), BTreeMap::new());
+    let columns = fridges.iter().zip(lows).zip(low_ns).zip(high_ns).enumerate();
+    for (index, (((fridge, low), low_ns), high_ns)) in columns {
+        let (kind, label) = labels.at(index, settings)?;
+        let bucket = u32::try_from(*low).ok().map(histogram::bucket).filter(|bucket| {
+            let bound = |bucket| i64::from(histogram::least(bucket));
+            let ns = |bucket| bound(bucket) << kind.tick_bits();
+            *bucket < histogram::BUCKETS
+                && (bound(*bucket), ns(*bucket), ns(bucket + 1)) == (*low, *low_ns, *high_ns)
+        });
+        require(bucket.is_some(), || {
+            format!(
+                "column delay_buckets has a bucket from {low} ticks, {low_ns} to {high_ns} ns, which is none"
+            )
+        })?;
+        require((0..settings.fridges() as i64).contains(fridge), || {
+            format!("column delay_buckets has fridge {fridge}")
+        })?;
+        require(seen.insert((kind as usize, label.leaves, label.group, *fridge, *low)), || {
+            format!("column delay_buckets has two buckets of {} from {low} ticks", kind.name())
+        })?;
+        let at = |cells: &[i64]| cells.get(index).copied().unwrap_or(0);
+        let (samples, beyond) = (at(samples), at(beyond));
+        require((1..=i64::from(u32::MAX)).contains(&samples), || {
+            format!("column delay_buckets has {samples} samples")
+        })?;
+        require((0..=samples).contains(&beyond), || {
+            format!("column delay_buckets has {beyond} delays beyond weights, of {samples}")
+        })?;
+        // Weights are raised by up to 16 doublings if shares follow the traffic.
+        let doublings = if settings.follows { u32::from(MAX_ADMIT_BITS) } else { 0 };
+        let bounds = |least: u32, most: u32, doublings: u32| {
+            let (least, most) = (i128::from(least), i128::from(most) << doublings);
+            let samples = i128::from(samples);
+            least * samples..=most * samples
+        };
+        let weight = bounds(Weight::ONE.weight, heaviest.weight, doublings);
+        let square = bounds(Weight::ONE.square, heaviest.square, 2 * doublings);
+        let (weights, squares) = (i128::from(at(weights)), i128::from(at(squares)));
+        require(weight.contains(&weights) && square.contains(&squares), || {
+            format!(
+                "column delay_buckets has weight {weights} and squares {squares} of {samples} delays, which no weights give"
+            )
+        })?;
+        let sum: &mut u64 = sums.entry(kind as usize).or_default();
+        *sum = sum.saturating_add(samples.unsigned_abs());
+        require(*sum <= most, || {
+            format!(
+                "column delay_buckets has {sum} delays of {}, more than the window's packets give",
+                kind.name()
+            )
+        })?;
+    }
+    Ok(())
+}
+
 impl Measurement for Delays {
     type UnionState = DelayUnionState;
 
@@ -526,48 +643,64 @@ impl Measurement for Delays {
         row.put("delay_buckets", Value::Table(filled(&buckets)));
     }
 
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+        let Some(settings) = stored_settings(row)? else { return Ok(()) };
+        let resolution_ns: u64 = row.number("delay_resolution_ns")?;
+        require(resolution_ns <= MAX_RESOLUTION_NS, || {
+            format!("column delay_resolution_ns has {resolution_ns}, more than {MAX_RESOLUTION_NS}")
+        })?;
+        // A packet is a request and an answer in each direction at most.
+        let most = totals.flow_packets.saturating_mul(2);
+        let table = row.table("delay")?;
+        let labels = Labels::of(&table)?;
+        let is_raised = |kind| {
+            settings.follows && matches!(kind, DelayKind::TcpTimestamps | DelayKind::QuicSpin)
+        };
+        let mut seen = BTreeSet::new();
+        let shares = table.ints("admit_log2")?;
+        for (index, share) in shares.iter().enumerate() {
+            let (kind, label) = labels.at(index, &settings)?;
+            require(seen.insert((kind as usize, label.leaves, label.group)), || {
+                format!("column delay has two rows of one direction and group of {}", kind.name())
+            })?;
+            require((-1..=MAX_ADMIT_BITS.into()).contains(share), || {
+                format!("column delay.admit_log2 has {share}")
+            })?;
+            let requests = table.ints("requests")?.get(index).copied().unwrap_or(0);
+            // Requests that only a share of is known are counted as many times as the share says.
+            let most = if is_raised(kind) { most << MAX_ADMIT_BITS } else { most };
+            laws::sum("delay.requests", &[requests], most)?;
+        }
+        for column in ["admitted", "refused", "backward", "unsampled", "inserted", "miscounted"] {
+            // Earlier versions did not count all of these.
+            laws::sum(&format!("delay.{column}"), table.ints(column).unwrap_or_default(), most)?;
+        }
+        let [p50, p95, p99] = ["p50_ns", "p95_ns", "p99_ns"].map(|column| table.floats(column));
+        for ((p50, p95), p99) in p50?.iter().zip(p95?).zip(p99?) {
+            // A percentile that is not known is no number.
+            let known: Vec<f64> =
+                [*p50, *p95, *p99].into_iter().filter(|it| !it.is_nan()).collect();
+            laws::ascending("delay, percentiles in ns", &known, MAX_DELAY_NS)?;
+        }
+        check_buckets(&row.table("delay_buckets")?, &settings, most)
+    }
+
     fn restore(
         row: &Row,
         settings: &mut flowgauge_core::Settings,
         bank: &mut WindowTotals,
         beside: &mut DelayUnionState,
     ) -> Result<(), RowDefect> {
-        let Some(kinds) = row.maybe_text("delay_kinds") else { return Ok(()) };
-        let kind = |name: &str| DelayKind::ALL.into_iter().find(|kind| kind.name() == name);
-        let known = |name: &str| {
-            kind(name).ok_or_else(|| {
-                format!("column delay_kinds has '{name}', which this version does not know")
-            })
-        };
-        let kinds = kinds
-            .split(',')
-            .try_fold(Kinds::NONE, |kinds, name| known(name).map(|kind| kinds.with(kind)))?;
-        let algorithm = row
-            .named("delay_algorithm", &Algorithm::ALL, Algorithm::name)?
-            .ok_or("column delay_algorithm is missing")?;
-        let directions: u64 = row.number("delay_directions")?;
-        let all = [Directions::Together, Directions::Apart, Directions::Local];
-        let directions = all
-            .into_iter()
-            .find(|it| *it as u64 == directions)
-            .ok_or_else(|| format!("column delay_directions has {directions}"))?;
-        let delay = Settings {
-            kinds,
-            algorithm,
-            slots_log2: row.number("delay_slots_log2")?,
-            admit_log2: row.number("delay_admit_log2")?,
-            directions,
-            samples: false,
-            follows: row.flag("delay_auto")?,
-            groups_log2: row.number("delay_groups_log2")?,
-            expiry_ns: row.number("delay_expiry_ns")?,
-            prefixes: row.number("delay_prefixes")?,
-        };
-        if let Some(problem) = delay.problem() {
-            return Err(problem.to_owned());
-        }
+        let Some(delay) = stored_settings(row)? else { return Ok(()) };
         beside.take_clock(row)?;
         let table = row.table("delay")?;
+        // A union represents requests by their smallest share, which raises others.
+        let most = u64::MAX >> MAX_ADMIT_BITS;
+        let requests = laws::sum("delay.requests", table.ints("requests")?, most)?;
+        beside.requests = beside.requests.saturating_add(requests);
+        require(beside.requests <= most, || {
+            "more requests in all than a number can hold".to_owned()
+        })?;
         let place = |index: usize| Labels::of(&table)?.at(index, &delay);
         let columns = ["requests", "admitted", "refused", "backward", "unsampled", "admit_log2"]
             .map(|column| table.ints(column));
@@ -603,8 +736,9 @@ impl Measurement for Delays {
         let [fridges, lows, samples, weights, squares, beyond] = columns;
         let (fridges, lows, samples, weights, squares, beyond) =
             (fridges?, lows?, samples?, weights?, squares?, beyond?);
+        let labels = Labels::of(&table)?;
         for index in 0..table.len() {
-            let (kind, label) = Labels::of(&table)?.at(index, &delay)?;
+            let (kind, label) = labels.at(index, &delay)?;
             let low = at(lows, index) as u32;
             let bucket = histogram::bucket(low);
             let to = bank

@@ -2,6 +2,7 @@
 
 pub mod estimate;
 
+use super::laws::{self, RowTotals, require};
 use super::sketched::{self, FULL};
 use super::{ClosedBank, Damaged, Measurement, Number, ReportInput, Sketched};
 use crate::field::{Datum, Fields};
@@ -9,6 +10,8 @@ use crate::figure::Unit;
 use crate::row::{Row, RowDefect};
 use crate::text::{self, IndentedLines};
 use estimate::Mixture;
+use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
+use flowgauge_core::logarithm::AMPLIFICATION_BITS;
 use flowgauge_core::{ENTROPIES, KeyKind, Settings, WindowTotals};
 
 /// No options.
@@ -30,6 +33,10 @@ pub struct Entropy {
     pub truth: Option<f64>,
 }
 
+/// Largest term of a packet in a sum: the logarithm of a counter of 32 bits, and a derivative.
+const MAX_TERM: u64 = (32 << AMPLIFICATION_BITS) + DERIVATIVE_OF_LOG as u64;
+/// Difference between the logarithms of two machines, in bits.
+const ROUNDING: f64 = 1e-9;
 /// Prefixes of column names, by entropy.
 const PREFIXES: [&str; ENTROPIES] = ["entropy", "entropy2"];
 
@@ -127,6 +134,26 @@ impl Measurement for Entropies {
             row.int(format!("{name}_sum"), summed.sum);
             sketched::store(name, settings, cells, row);
         }
+    }
+
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+        let packets = totals.flow_packets;
+        let most = packets.max(1) as f64;
+        for name in PREFIXES {
+            if row.maybe_text(&format!("{name}_key")).is_none() {
+                continue;
+            }
+            let [bits, low, high] =
+                [name.to_owned(), format!("{name}_low"), format!("{name}_high")]
+                    .map(|column| row.real(&column));
+            laws::ascending(name, &[low?, bits?, high?], most.log2() + ROUNDING)?;
+            let sum: u64 = row.number(&format!("{name}_sum"))?;
+            require(sum <= packets.saturating_mul(MAX_TERM), || {
+                format!("column {name}_sum has {sum}, too much for {packets} packets")
+            })?;
+            sketched::check(name, row, totals)?;
+        }
+        Ok(())
     }
 
     fn restore(

@@ -2,6 +2,7 @@
 
 pub mod estimate;
 
+use super::laws::RowTotals;
 use super::sketched::{self, FULL};
 use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput, Sketched};
 use crate::field::{Datum, Fields, object};
@@ -84,6 +85,10 @@ impl Measurement for Frequency {
 
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         sketched::store("frequency", &counted.settings.frequency, &counted.bank.frequency, row);
+    }
+
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+        sketched::check("frequency", row, totals)
     }
 
     fn restore(

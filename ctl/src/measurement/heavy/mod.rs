@@ -2,6 +2,7 @@
 
 pub mod estimate;
 
+use super::laws::{RowTotals, require};
 use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, RankingItem};
@@ -59,6 +60,52 @@ impl Heavy {
             .iter()
             .take(most)
             .map(|flow| format!("{} ({})", self.text(flow), self.counted(flow.count)))
+    }
+}
+
+/// Table of a lake row.
+struct StoredTable {
+    settings: Settings,
+    total: u64,
+    entries: Vec<Entry>,
+}
+
+impl StoredTable {
+    /// Returns the table of a row; `None` if it has none.
+    fn of(row: &Row) -> Result<Option<Self>, RowDefect> {
+        let Some(algorithm) = row.named("heavy_algorithm", &Algorithm::ALL, Algorithm::name)?
+        else {
+            return Ok(None);
+        };
+        let missing = |column: &str| format!("column {column} is missing");
+        let key = row
+            .named("heavy_key", &KeyKind::ALL, KeyKind::name)?
+            .ok_or_else(|| missing("heavy_key"))?;
+        let unit = row
+            .named("heavy_unit", &CountUnit::ALL, CountUnit::name)?
+            .ok_or_else(|| missing("heavy_unit"))?;
+        let slots: usize = row.number("heavy_slots")?;
+        let settings = Settings { algorithm, key, unit, slots_log2: slots.max(1).ilog2() as u8 };
+        require(settings.slots() == slots, || format!("column heavy_slots has {slots}"))?;
+        let table = row.table("heavy")?;
+        let (counts, inherited) = (table.ints("count")?, table.ints("inherited")?);
+        let keys = table.blobs("key")?;
+        require(counts.len() <= slots, || {
+            format!("column heavy has {} flows, and {slots} slots", counts.len())
+        })?;
+        let mut entries = Vec::with_capacity(counts.len());
+        for ((count, inherited), bytes) in counts.iter().zip(inherited).zip(keys) {
+            require(key.lengths().contains(&bytes.len()), || {
+                format!("column heavy.key has {} bytes, which is no {}", bytes.len(), key.name())
+            })?;
+            entries.push(Entry {
+                signature: 0,
+                key: FlowKey::new(bytes),
+                count: u64::try_from(*count).unwrap_or(u64::MAX),
+                inherited: u64::try_from(*inherited).unwrap_or(u64::MAX),
+            });
+        }
+        Ok(Some(StoredTable { settings, total: row.number("heavy_total")?, entries }))
     }
 }
 
@@ -149,76 +196,57 @@ impl Measurement for Heavy {
         row.put("heavy", Value::Table(columns));
     }
 
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+        let Some(StoredTable { settings, total, entries }) = StoredTable::of(row)? else {
+            return Ok(());
+        };
+        let unit = settings.unit.name();
+        let most = match settings.unit {
+            CountUnit::Packets => totals.flow_packets,
+            CountUnit::Bytes => totals.bytes,
+        };
+        require(total <= most, || {
+            format!("column heavy_total has {total} {unit}, and the window {most}")
+        })?;
+        let packets: u64 = row.number("heavy_packets")?;
+        require(packets <= totals.flow_packets, || {
+            let most = totals.flow_packets;
+            format!("column heavy_packets has {packets}, and the window {most}")
+        })?;
+        for Entry { count, inherited, .. } in &entries {
+            require(*count <= total && inherited <= count, || {
+                format!(
+                    "column heavy has a flow with {count} {unit}, {inherited} of them inherited, and the window {total}"
+                )
+            })?;
+        }
+        require(entries.is_sorted_by(|one, next| one.count >= next.count), || {
+            "column heavy does not have the largest flow first".to_owned()
+        })?;
+        let sum = |value: fn(&Entry) -> u64| {
+            entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(value(entry)))
+        };
+        // A flow inherits only what another one loses, and cores that count separately add up to no
+        // more.
+        let counted = sum(|entry| entry.count);
+        require(counted <= total.saturating_mul(4), || {
+            format!("column heavy has {counted} {unit} in all, and the window {total}")
+        })?;
+        let own = sum(|entry| entry.count - entry.inherited);
+        require(own <= total, || {
+            format!("column heavy has {own} {unit} of flows' own, and the window {total}")
+        })
+    }
+
     fn restore(
         row: &Row,
         settings: &mut flowgauge_core::Settings,
         _: &mut WindowTotals,
         union: &mut Self::UnionState,
     ) -> Result<(), RowDefect> {
-        let Some(algorithm) = row.named("heavy_algorithm", &Algorithm::ALL, Algorithm::name)?
-        else {
-            return Ok(());
-        };
-        let missing = |column: &str| format!("column {column} is missing");
-        let key = row
-            .named("heavy_key", &KeyKind::ALL, KeyKind::name)?
-            .ok_or_else(|| missing("heavy_key"))?;
-        let unit = row
-            .named("heavy_unit", &CountUnit::ALL, CountUnit::name)?
-            .ok_or_else(|| missing("heavy_unit"))?;
-        let slots: usize = row.number("heavy_slots")?;
-        let heavy = Settings { algorithm, key, unit, slots_log2: slots.max(1).ilog2() as u8 };
-        if heavy.slots() != slots {
-            return Err(format!("column heavy_slots has {slots}"));
-        }
-        let total: u64 = row.number("heavy_total")?;
-        let most = match unit {
-            CountUnit::Packets => row.number("packets")?,
-            CountUnit::Bytes => row.number("bytes")?,
-        };
-        if total > most {
-            return Err(format!(
-                "column heavy_total has {total} {}, and the window {most}",
-                unit.name()
-            ));
-        }
-        let table = row.table("heavy")?;
-        let sum: i128 = table.ints("count")?.iter().map(|count| i128::from(*count)).sum();
-        // A flow inherits only what another one loses, and cores that count separately add up to no
-        // more.
-        if sum > 4 * i128::from(total) {
-            return Err(format!(
-                "column heavy has {sum} {} in all, and the window {total}",
-                unit.name()
-            ));
-        }
-        let (counts, inherited) = (table.ints("count")?, table.ints("inherited")?);
-        let keys = table.blobs("key")?;
-        let mut entries = Vec::with_capacity(counts.len());
-        for ((count, inherited), bytes) in counts.iter().zip(inherited).zip(keys) {
-            if !key.lengths().contains(&bytes.len()) {
-                return Err(format!(
-                    "column heavy.key has {} bytes, which is no {}",
-                    bytes.len(),
-                    key.name()
-                ));
-            }
-            let entry = Entry {
-                signature: 0,
-                key: FlowKey::new(bytes),
-                count: u64::try_from(*count).unwrap_or(u64::MAX),
-                inherited: u64::try_from(*inherited).unwrap_or(u64::MAX),
-            };
-            if entry.count > total || entry.inherited > entry.count {
-                return Err(format!(
-                    "column heavy has a flow with {count} {}, {inherited} of them inherited, and the window {total}",
-                    unit.name()
-                ));
-            }
-            entries.push(entry);
-        }
-        union.add(&entries, total, &heavy);
-        settings.heavy = heavy;
+        let Some(table) = StoredTable::of(row)? else { return Ok(()) };
+        union.add(&table.entries, table.total, &table.settings);
+        settings.heavy = table.settings;
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 pub mod estimate;
 
+use super::laws::{RowTotals, require};
 use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput, sketched};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{RankingItem, Unit};
@@ -27,6 +28,25 @@ pub struct Membership {
     pub false_positive: f64,
     /// Queried flows, and whether they were seen.
     pub flows: Vec<(FlowKey, bool)>,
+}
+
+/// Settings of a filter, and its words with the low byte first.
+type StoredFilter<'a> = (Settings, &'a [[u8; 8]]);
+
+/// Returns the settings and the words of a row's filter; `None` if it has none.
+fn stored(row: &Row) -> Result<Option<StoredFilter<'_>>, RowDefect> {
+    let Some(key) = row.named("membership_key", &KeyKind::ALL, KeyKind::name)? else {
+        return Ok(None);
+    };
+    let (rows, bits) = (row.number("membership_rows")?, row.number("membership_bits")?);
+    let shape = Grid::of_bits(rows, bits)
+        .ok_or_else(|| format!("no filter has {rows} rows of {bits} bits"))?;
+    let bytes = row.bytes("membership")?;
+    let (words, rest) = bytes.as_chunks::<8>();
+    require(8 * bytes.len() == rows * bits && rest.is_empty(), || {
+        format!("column membership has {} bytes, and not {}", bytes.len(), rows * bits / 8)
+    })?;
+    Ok(Some((Settings { on: true, key, shape }, words)))
 }
 
 impl Measurement for Membership {
@@ -86,29 +106,40 @@ impl Measurement for Membership {
         row.put("membership", Value::Bytes(Some(bytes.collect())));
     }
 
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+        let Some((settings, words)) = stored(row)? else { return Ok(()) };
+        let share = row.real("membership_false_positive")?;
+        require((0.0..=1.0).contains(&share), || {
+            format!("column membership_false_positive has {share}, which is no probability")
+        })?;
+        let packets = totals.flow_packets;
+        // A packet sets one bit in every row.
+        for words in words.chunks(settings.shape.columns() / 64) {
+            let bits = words.iter().map(|word| u64::from_le_bytes(*word).count_ones()).sum::<u32>();
+            require(u64::from(bits) <= packets, || {
+                format!(
+                    "column membership has a row of {bits} bits, and the window has {packets} packets"
+                )
+            })?;
+            require(bits > 0 || packets == 0 || !totals.is_complete, || {
+                format!(
+                    "column membership has a row without a bit, and the window has {packets} packets"
+                )
+            })?;
+        }
+        Ok(())
+    }
+
     fn restore(
         row: &Row,
         settings: &mut flowgauge_core::Settings,
         bank: &mut WindowTotals,
         (): &mut (),
     ) -> Result<(), RowDefect> {
-        let Some(key) = row.named("membership_key", &KeyKind::ALL, KeyKind::name)? else {
-            return Ok(());
-        };
-        let (rows, bits) = (row.number("membership_rows")?, row.number("membership_bits")?);
-        let shape = Grid::of_bits(rows, bits)
-            .ok_or_else(|| format!("no filter has {rows} rows of {bits} bits"))?;
-        let (bytes, words) = (row.bytes("membership")?, bank.membership.words_mut(shape));
-        let (found, rest) = bytes.as_chunks::<8>();
-        if found.len() != words.len() || !rest.is_empty() {
-            return Err(format!(
-                "column membership has {} bytes, and not {}",
-                bytes.len(),
-                8 * words.len()
-            ));
-        }
-        words.iter_mut().zip(found).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
-        settings.membership = Settings { on: true, key, shape };
+        let Some((found, stored)) = stored(row)? else { return Ok(()) };
+        let words = bank.membership.words_mut(found.shape);
+        words.iter_mut().zip(stored).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+        settings.membership = found;
         Ok(())
     }
 

@@ -2,14 +2,17 @@
 
 pub mod estimate;
 
-use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput};
+use super::laws::{self, MAX_COUNT, RowTotals, require};
+use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput, UnionStates};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{RankingItem, Unit};
 use crate::row::{Cells, Row, RowDefect, Value, int};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::DetectionQuality;
 use flowgauge_core::WindowTotals;
-use flowgauge_core::reorder::{Algorithm, PrefixCounts, Settings};
+use flowgauge_core::reorder::{Algorithm, MAX_PREFIXES, PrefixCounts, Settings};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -75,8 +78,100 @@ impl fmt::Display for Name<'_> {
     }
 }
 
+/// Prefixes of a lake row.
+struct StoredPrefixes {
+    settings: Settings,
+    /// Segments that are of no prefix: unfollowed, contended, crowded.
+    others: [u64; 3],
+    prefixes: Vec<PrefixCounts>,
+}
+
+impl StoredPrefixes {
+    /// Returns the prefixes of a row; `None` if it has none.
+    fn of(row: &Row) -> Result<Option<Self>, RowDefect> {
+        let Some(algorithm) = row.named("reorder_algorithm", &Algorithm::ALL, Algorithm::name)?
+        else {
+            return Ok(None);
+        };
+        let buckets: u32 = row.number("reorder_buckets")?;
+        let (v4_bits, v6_bits) =
+            (row.number("reorder_ipv4_bits")?, row.number("reorder_ipv6_bits")?);
+        let settings =
+            Settings { algorithm, slots_log2: buckets.max(1).ilog2() as u8, v4_bits, v6_bits };
+        settings.problem().map_or(Ok(()), |problem| Err(problem.to_owned()))?;
+        require(buckets == 1 << settings.slots_log2, || {
+            format!("column reorder_buckets has {buckets}")
+        })?;
+        let table = row.table("reorder")?;
+        let counts = |column: &'static str| -> Result<&[i64], RowDefect> {
+            let counts = table.ints(column)?;
+            laws::sum(&format!("reorder.{column}"), counts, MAX_COUNT)?;
+            Ok(counts)
+        };
+        let (packets, out_of_order) = (counts("packets")?, counts("out_of_order")?);
+        let (retransmitted, gaps) = (counts("retransmitted")?, counts("gaps")?);
+        let (flows, squares) = (counts("flows")?, counts("squares")?);
+        let prefixes = table.ints("bits")?.iter().enumerate().map(|(index, bits)| {
+            let at = |cells: &[i64]| cells.get(index).copied().unwrap_or(0).unsigned_abs();
+            PrefixCounts {
+                prefix: bits.cast_unsigned(),
+                packets: at(packets),
+                out_of_order: at(out_of_order),
+                retransmitted: at(retransmitted),
+                gaps: at(gaps),
+                flows: at(flows),
+                squares: at(squares),
+            }
+        });
+        let prefixes = prefixes.collect();
+        let [unfollowed, contended, crowded] =
+            ["reorder_unfollowed", "reorder_contended", "reorder_crowded"]
+                .map(|column| laws::count(row, column));
+        let others = [unfollowed?, contended?, crowded?];
+        Ok(Some(StoredPrefixes { settings, others, prefixes }))
+    }
+}
+
+/// Counts of prefixes in a union of lake rows, as many as a window has places for. Sums saturate.
+#[derive(Default)]
+pub(crate) struct PrefixUnion {
+    prefixes: BTreeMap<u64, PrefixCounts>,
+    /// Segments that are of no prefix, as in a row.
+    others: [u64; 3],
+}
+
+impl PrefixUnion {
+    fn add(&mut self, stored: &StoredPrefixes) {
+        for (sum, others) in self.others.iter_mut().zip(stored.others) {
+            *sum = sum.saturating_add(others);
+        }
+        let [.., crowded] = &mut self.others;
+        for counts in &stored.prefixes {
+            let number = self.prefixes.len();
+            match self.prefixes.entry(counts.prefix) {
+                Entry::Occupied(mut sum) => _ = sum.insert(plus(sum.get(), counts)),
+                Entry::Vacant(place) if number < MAX_PREFIXES => _ = place.insert(*counts),
+                Entry::Vacant(_) => *crowded = crowded.saturating_add(counts.packets),
+            }
+        }
+    }
+}
+
+/// Returns the sum of both, saturated: counts of rows may be of any size.
+fn plus(one: &PrefixCounts, other: &PrefixCounts) -> PrefixCounts {
+    PrefixCounts {
+        prefix: one.prefix,
+        packets: one.packets.saturating_add(other.packets),
+        out_of_order: one.out_of_order.saturating_add(other.out_of_order),
+        retransmitted: one.retransmitted.saturating_add(other.retransmitted),
+        gaps: one.gaps.saturating_add(other.gaps),
+        flows: one.flows.saturating_add(other.flows),
+        squares: one.squares.saturating_add(other.squares),
+    }
+}
+
 impl Measurement for Reordering {
-    type UnionState = ();
+    type UnionState = PrefixUnion;
 
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let (settings, bank) = (reading.settings.reorder, &reading.bank.reorder);
@@ -95,9 +190,15 @@ impl Measurement for Reordering {
             rate: estimate::rate(counts),
             truth: truth(counts.prefix),
         };
-        let mut prefixes: Vec<ReorderingPrefix> = bank.prefixes().map(of).collect();
-        let number = prefixes.len();
-        let sum = bank.prefixes().fold(PrefixCounts::default(), |sum, prefix| sum.plus(prefix));
+        let (counts, others): (Vec<&PrefixCounts>, _) = match reading.besides {
+            Some(UnionStates { reorder, .. }) => {
+                (reorder.prefixes.values().collect(), reorder.others)
+            }
+            None => (bank.prefixes().collect(), [bank.unfollowed, bank.contended, bank.crowded]),
+        };
+        let number = counts.len();
+        let sum = counts.iter().fold(PrefixCounts::default(), |sum, prefix| plus(&sum, prefix));
+        let mut prefixes: Vec<ReorderingPrefix> = counts.into_iter().map(of).collect();
         // By certain rate, then by the amount of evidence; the name makes the order deterministic.
         let rank = |it: &ReorderingPrefix| (it.rate.low, it.counts.out_of_order, it.counts.packets);
         prefixes.sort_by(|one, other| {
@@ -107,7 +208,7 @@ impl Measurement for Reordering {
                 .then_with(|| one.counts.prefix.cmp(&other.counts.prefix))
         });
         prefixes.truncate(reading.options.reorder.top);
-        let (unfollowed, contended, crowded) = (bank.unfollowed, bank.contended, bank.crowded);
+        let [unfollowed, contended, crowded] = others;
         let truth = truths.map(|truths| estimate::recall(bank.prefixes(), truths));
         Ok(Some(Reordering {
             settings,
@@ -204,49 +305,59 @@ impl Measurement for Reordering {
         row.put("reorder", Value::Table(columns));
     }
 
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+        let Some(StoredPrefixes { settings, others, prefixes }) = StoredPrefixes::of(row)? else {
+            return Ok(());
+        };
+        let packets = totals.flow_packets;
+        require(prefixes.len() <= MAX_PREFIXES, || {
+            format!("column reorder has {} prefixes; at most {MAX_PREFIXES}", prefixes.len())
+        })?;
+        let mut sum = others.iter().fold(0_u64, |sum, others| sum.saturating_add(*others));
+        let mut seen = BTreeSet::new();
+        for counts in &prefixes {
+            let PrefixCounts { prefix, packets: segments, flows, squares, .. } = *counts;
+            let name = Name(&settings, prefix);
+            let bits = match prefix & 0xff {
+                4 => Some(settings.v4_bits),
+                6 => Some(settings.v6_bits),
+                _ => None,
+            };
+            let is_prefix = bits.is_some_and(|bits| (prefix & !0xff) << bits == 0);
+            require(is_prefix && seen.insert(prefix), || {
+                format!("column reorder.bits has {prefix:#018x}, which is no prefix, or twice")
+            })?;
+            let late = counts.out_of_order;
+            let classes = late.saturating_add(counts.retransmitted).saturating_add(counts.gaps);
+            require(classes <= segments, || {
+                format!(
+                    "column reorder has {classes} segments of {name} out of order, sent again or behind gaps, of {segments}"
+                )
+            })?;
+            require(flows <= segments, || {
+                format!("column reorder has {flows} flows of {name}, and {segments} segments")
+            })?;
+            require(u128::from(squares) <= u128::from(late) * u128::from(late), || {
+                format!(
+                    "column reorder has squares {squares} of {name}, too much for {late} out of order"
+                )
+            })?;
+            sum = sum.saturating_add(segments);
+        }
+        require(sum <= packets, || {
+            format!("column reorder has {sum} segments in all, and the window {packets} packets")
+        })
+    }
+
     fn restore(
         row: &Row,
         settings: &mut flowgauge_core::Settings,
-        bank: &mut WindowTotals,
-        (): &mut (),
+        _: &mut WindowTotals,
+        union: &mut PrefixUnion,
     ) -> Result<(), RowDefect> {
-        let Some(algorithm) = row.named("reorder_algorithm", &Algorithm::ALL, Algorithm::name)?
-        else {
-            return Ok(());
-        };
-        let buckets: u32 = row.number("reorder_buckets")?;
-        let (v4_bits, v6_bits) =
-            (row.number("reorder_ipv4_bits")?, row.number("reorder_ipv6_bits")?);
-        let reorder =
-            Settings { algorithm, slots_log2: buckets.max(1).ilog2() as u8, v4_bits, v6_bits };
-        if let Some(problem) = reorder.problem() {
-            return Err(problem.to_owned());
-        }
-        let table = row.table("reorder")?;
-        let columns =
-            ["bits", "packets", "out_of_order", "retransmitted", "gaps", "flows", "squares"];
-        let [bits, packets, out_of_order, retransmitted, gaps, flows, squares] =
-            columns.map(|column| table.ints(column));
-        let (bits, packets, out_of_order, retransmitted) =
-            (bits?, packets?, out_of_order?, retransmitted?);
-        let (gaps, flows, squares) = (gaps?, flows?, squares?);
-        let at = |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0);
-        for index in 0..table.len() {
-            let count = |cells| at(cells, index).unsigned_abs();
-            bank.reorder.add(&PrefixCounts {
-                prefix: at(bits, index).cast_unsigned(),
-                packets: count(packets),
-                out_of_order: count(out_of_order),
-                retransmitted: count(retransmitted),
-                gaps: count(gaps),
-                flows: count(flows),
-                squares: count(squares),
-            });
-        }
-        bank.reorder.unfollowed = row.number("reorder_unfollowed")?;
-        bank.reorder.contended = row.number("reorder_contended")?;
-        bank.reorder.crowded = row.number("reorder_crowded")?;
-        settings.reorder = reorder;
+        let Some(stored) = StoredPrefixes::of(row)? else { return Ok(()) };
+        union.add(&stored);
+        settings.reorder = stored.settings;
         Ok(())
     }
 
@@ -256,7 +367,8 @@ impl Measurement for Reordering {
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
         let sum = &self.sum;
-        let seen = sum.packets + self.unfollowed + self.contended + self.crowded;
+        let others = [self.unfollowed, self.contended, self.crowded];
+        let seen = others.into_iter().fold(sum.packets, u64::saturating_add);
         if sum.packets == 0 {
             let followed =
                 (seen > 0).then(|| format!("none of {} followed", counted(seen, "segment")));

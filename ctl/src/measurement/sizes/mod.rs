@@ -2,6 +2,7 @@
 
 pub mod estimate;
 
+use super::laws::{self, MAX_COUNT, RowTotals, require};
 use super::sketched::FULL;
 use super::{ClosedBank, Damaged, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
@@ -33,8 +34,48 @@ const BAR: usize = 40;
 /// Levels of bars in charts of one line, from empty to full.
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// Maximum number of full counters: two in each bucket, of up to 1,024 cores.
+const MAX_FULL: u64 = 2 * sizes::BUCKETS as u64 * 1024;
+
+/// Buckets of a lake row.
+struct StoredLengths {
+    full: u64,
+    /// Index, packets and excess of each bucket that is not empty, in order.
+    buckets: Vec<(usize, u64, u64)>,
+}
+
+impl StoredLengths {
+    /// Returns the buckets of a row; `None` if it has none.
+    fn of(row: &Row) -> Result<Option<Self>, RowDefect> {
+        if row.maybe_number("lengths_full").is_none() {
+            return Ok(None);
+        }
+        let table = row.table("lengths")?;
+        let (lows, highs) = (table.ints("low")?, table.ints("high")?);
+        let (packets, excess) = (table.ints("packets")?, table.ints("excess")?);
+        require(lows.is_sorted_by(|low, next| low < next), || {
+            "column lengths.low is not in order".to_owned()
+        })?;
+        laws::sum("lengths.packets", packets, MAX_COUNT)?;
+        laws::sum("lengths.excess", excess, MAX_COUNT)?;
+        let mut buckets = Vec::with_capacity(lows.len());
+        for (((low, high), packets), excess) in lows.iter().zip(highs).zip(packets).zip(excess) {
+            let index = u32::try_from(*low).ok().map(sizes::bucket).filter(|index| {
+                (i64::from(sizes::least(*index)), i64::from(sizes::greatest(*index)))
+                    == (*low, *high)
+            });
+            let index = index.ok_or_else(|| {
+                format!("column lengths has a bucket from {low} to {high} bytes, which is none")
+            })?;
+            buckets.push((index, packets.unsigned_abs(), excess.unsigned_abs()));
+        }
+        Ok(Some(StoredLengths { full: row.number("lengths_full")?, buckets }))
+    }
+}
+
 impl Measurement for Sizes {
-    type UnionState = ();
+    /// Sum of all excess bytes.
+    type UnionState = u64;
 
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let counts = &reading.bank.sizes;
@@ -167,29 +208,50 @@ impl Measurement for Sizes {
         row.put("lengths", Value::Table(columns));
     }
 
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+        let Some(StoredLengths { full, buckets }) = StoredLengths::of(row)? else { return Ok(()) };
+        let packets = totals.flow_packets;
+        require(full <= MAX_FULL, || {
+            format!("column lengths_full has {full}, more than there are counters")
+        })?;
+        let mut sum = 0_u64;
+        for (index, packets, excess) in buckets {
+            let (low, high) = (sizes::least(index), sizes::greatest(index));
+            require(excess <= packets.saturating_mul((high - low).into()), || {
+                format!(
+                    "column lengths has {packets} packets of {low} to {high} bytes with {excess} bytes of excess"
+                )
+            })?;
+            sum = sum.saturating_add(packets);
+        }
+        let is_all = full == 0 && totals.is_complete;
+        require(sum <= packets && (sum == packets || !is_all), || {
+            format!("column lengths has {sum} packets, and the window {packets}")
+        })?;
+        for column in ["length_mean", "length_p50"] {
+            if let Ok(length) = row.real(column) {
+                laws::ascending(column, &[length], sizes::MAX_LENGTH.into())?;
+            }
+        }
+        Ok(())
+    }
+
     fn restore(
         row: &Row,
         settings: &mut Settings,
         bank: &mut WindowTotals,
-        (): &mut (),
+        sum: &mut u64,
     ) -> Result<(), RowDefect> {
-        let Some(full) = row.maybe_number("lengths_full") else { return Ok(()) };
-        let table = row.table("lengths")?;
-        let columns =
-            table.ints("low")?.iter().zip(table.ints("packets")?).zip(table.ints("excess")?);
-        for ((low, packets), excess) in columns {
-            let index = u32::try_from(*low)
-                .ok()
-                .map(sizes::bucket)
-                .filter(|index| i64::from(sizes::least(*index)) == *low);
-            let index = index.ok_or_else(|| format!("column lengths.low has {low}"))?;
-            for (counts, value) in
-                [(&mut bank.sizes.packets, packets), (&mut bank.sizes.excess, excess)]
-            {
-                counts.get_mut(index).into_iter().for_each(|count| *count = value.unsigned_abs());
+        let Some(StoredLengths { full, buckets }) = StoredLengths::of(row)? else { return Ok(()) };
+        *sum = buckets.iter().fold(*sum, |sum, (_, _, excess)| sum.saturating_add(*excess));
+        require(*sum < u64::MAX, || "more bytes in all than a number can hold".to_owned())?;
+        for (index, packets, excess) in buckets {
+            let counters = [(&mut bank.sizes.packets, packets), (&mut bank.sizes.excess, excess)];
+            for (counters, value) in counters {
+                counters.get_mut(index).into_iter().for_each(|count| *count = value);
             }
         }
-        bank.sizes.full = full.unsigned_abs();
+        bank.sizes.full = full;
         settings.sizes = Toggle::ON;
         Ok(())
     }

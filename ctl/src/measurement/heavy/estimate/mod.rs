@@ -83,7 +83,8 @@ fn ranked(
     settings: &Settings,
     most: usize,
 ) -> Top {
-    let unattributed = total.saturating_sub(flows.iter().map(|(_, flow)| flow.own).sum());
+    let own = flows.iter().fold(0_u64, |sum, (_, flow)| sum.saturating_add(flow.own));
+    let unattributed = total.saturating_sub(own);
     let never_too_low = settings.algorithm == Algorithm::SpaceSaving;
     let flow = |(key, FlowCounts { own: low, count }): (FlowKey, FlowCounts)| {
         let high = low.saturating_add(unattributed);
@@ -121,11 +122,11 @@ impl Union {
         };
         for entry in entries {
             let flow = self.flows.entry(entry.key).or_default();
-            flow.own += own(entry);
-            flow.count += entry.count - smallest;
+            flow.own = flow.own.saturating_add(own(entry));
+            flow.count = flow.count.saturating_add(entry.count.saturating_sub(smallest));
         }
-        self.smallest += smallest;
-        self.total += total;
+        self.smallest = self.smallest.saturating_add(smallest);
+        self.total = self.total.saturating_add(total);
         if self.flows.len() > 2 * Self::MIN_FLOWS {
             let mut counts: Vec<u64> = self.flows.values().map(|flow| flow.count).collect();
             let (_, least, _) = counts.select_nth_unstable(Self::MIN_FLOWS);
@@ -137,7 +138,7 @@ impl Union {
     /// Returns the `most` heaviest flows.
     pub(crate) fn top(&self, settings: &Settings, most: usize) -> Top {
         let flow = |(key, flow): (&FlowKey, &FlowCounts)| {
-            (*key, FlowCounts { count: flow.count + self.smallest, ..*flow })
+            (*key, FlowCounts { count: flow.count.saturating_add(self.smallest), ..*flow })
         };
         // A dropped flow may have had more than the smallest counts of tables.
         let smallest = if self.flows.len() > Self::MIN_FLOWS { u64::MAX } else { self.smallest };

@@ -1,0 +1,569 @@
+//! Forged rows: each breaks one law and has a valid checksum.
+
+use super::super::union::{Options, Selection, unite};
+use super::super::{journal, parquet, row};
+use super::*;
+use crate::clock::Trace;
+use crate::controller::{Controller, Plan, Sink};
+use crate::identity::Identity;
+use crate::lake::union::{LakeFile, MergedFiles};
+use crate::measurement::Estimation;
+use crate::measurement::cardinality::image;
+use crate::record::{Record, RecordKind};
+use crate::row::{CHECKSUM, Cells, Value};
+use crate::schedule::Intervals;
+use flowgauge_core::delay::{DelayKind, Kinds};
+use flowgauge_core::measurement::Toggle;
+use flowgauge_core::{
+    Grid, HashMode, KeyKind, Settings, cardinality, delay, heavy, membership, reorder, sketch,
+};
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
+use flowgauge_dataplane::poll::port::pcap_reader;
+use flowgauge_dataplane::poll::{self, Pace, Poll};
+use flowgauge_traffic::delay::DelayTraffic;
+use std::io::{self, Cursor};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Default)]
+struct Windows(Vec<Record>);
+
+impl Sink for Windows {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        if record.kind == RecordKind::Window {
+            self.0.push(record.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Returns settings with all measurements on; `mode` is the sketch of packets by flow, and entropies
+/// have the other one.
+fn all_measurements(mode: sketch::Mode, algorithm: delay::Algorithm) -> Settings {
+    let shape = Grid::of_counters(4, 64).unwrap();
+    let other = match mode {
+        sketch::Mode::CountMin => sketch::Mode::CountSketch,
+        _ => sketch::Mode::CountMin,
+    };
+    let entropy = |key| sketch::Settings { mode: other, key, shape };
+    Settings {
+        hash: HashMode::Tabulated,
+        cardinality: cardinality::Settings::DEFAULT,
+        entropy: [entropy(KeyKind::Src), entropy(KeyKind::Dst)],
+        frequency: sketch::Settings { mode, key: KeyKind::Src, shape },
+        membership: membership::Settings {
+            on: true,
+            shape: Grid::of_bits(4, 4096).unwrap(),
+            ..membership::Settings::DEFAULT
+        },
+        heavy: heavy::Settings {
+            algorithm: heavy::Algorithm::SpaceSaving,
+            slots_log2: 6,
+            ..heavy::Settings::DEFAULT
+        },
+        sizes: Toggle::ON,
+        delay: delay::Settings {
+            kinds: Kinds::NONE.with(DelayKind::TcpData).with(DelayKind::TcpTimestamps),
+            algorithm,
+            ..delay::Settings::DEFAULT
+        },
+        reorder: reorder::Settings {
+            algorithm: reorder::Algorithm::Sampling,
+            ..reorder::Settings::DEFAULT
+        },
+        ..Settings::DEFAULT
+    }
+}
+
+/// Returns the row of a complete window of conversations.
+fn counted(settings: Settings) -> Row {
+    let profile = "delay,shape=conversations,requests=2000,rate=400,loss=0.05".parse().unwrap();
+    let packets: Vec<CapturePacket> = DelayTraffic::new(profile)
+        .map(|(at, frame)| CapturePacket::new(1_700_000_000_000_000_000 + at, frame))
+        .collect();
+    let options = PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() };
+    let capture = Cursor::new(build::pcap(&options, &packets));
+    let poll = Poll::new(
+        pcap_reader(capture, "trace", 1, Pace::Trace).unwrap(),
+        poll::Options { settings, ..poll::Options::default() },
+    );
+    let (gate, mut windows) = (poll.gate(), Windows::default());
+    let intervals = Intervals {
+        window: Some(Duration::from_secs(1)),
+        sample_every: None,
+        duration: None,
+        align: false,
+    };
+    let plan = Plan {
+        intervals,
+        seed: 1,
+        hash_key: None,
+        prefixes: Vec::new(),
+        filter: None,
+        options: Estimation::default(),
+    };
+    Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut windows).unwrap();
+    let record = windows.0.into_iter().find(|record| record.complete).unwrap();
+    let identity = Identity { host: "paris".into(), run: "forged".into() };
+    row(&record, &identity, 0, 0).unwrap()
+}
+
+fn value<'a>(row: &'a mut Row, column: &str) -> &'a mut Value {
+    let found = row.0.iter_mut().find(|(name, _)| name == column);
+    &mut found.unwrap_or_else(|| panic!("no column {column}")).1
+}
+
+type Edit = Box<dyn Fn(&mut Row)>;
+
+fn int(column: &'static str, number: i64) -> Edit {
+    Box::new(move |row| *value(row, column) = Value::Int(Some(number)))
+}
+
+fn float(column: &'static str, number: f64) -> Edit {
+    Box::new(move |row| *value(row, column) = Value::Float(Some(number)))
+}
+
+fn text(column: &'static str, text: &'static str) -> Edit {
+    Box::new(move |row| *value(row, column) = Value::Text(Some(text.to_owned())))
+}
+
+fn list(column: &'static str, edit: impl Fn(&mut Vec<i64>) + 'static) -> Edit {
+    Box::new(move |row| match value(row, column) {
+        Value::List(list) => edit(list),
+        other => panic!("{column} is {other:?}"),
+    })
+}
+
+fn bytes(column: &'static str, edit: impl Fn(&mut Vec<u8>) + 'static) -> Edit {
+    Box::new(move |row| {
+        let found = row
+            .0
+            .iter_mut()
+            .find(|(name, value)| name.starts_with(column) && matches!(value, Value::Bytes(_)));
+        let found = found.unwrap();
+        match &mut found.1 {
+            Value::Bytes(Some(bytes)) => edit(bytes),
+            other => panic!("{column} is {other:?}"),
+        }
+    })
+}
+
+fn cells<'a>(row: &'a mut Row, table: &str, column: &str) -> &'a mut Cells {
+    match value(row, table) {
+        Value::Table(columns) => {
+            &mut columns.iter_mut().find(|(name, _)| name == column).unwrap().1
+        }
+        other => panic!("{table} is {other:?}"),
+    }
+}
+
+fn ints(table: &'static str, column: &'static str, edit: impl Fn(&mut Vec<i64>) + 'static) -> Edit {
+    Box::new(move |row| match cells(row, table, column) {
+        Cells::Int(cells) => edit(cells),
+        other => panic!("{table}.{column} is {other:?}"),
+    })
+}
+
+fn floats(table: &'static str, column: &'static str, number: f64) -> Edit {
+    Box::new(move |row| match cells(row, table, column) {
+        Cells::Float(cells) => cells.iter_mut().for_each(|cell| *cell = number),
+        other => panic!("{table}.{column} is {other:?}"),
+    })
+}
+
+fn repeat<T: Clone>(cells: &mut Vec<T>, times: usize) {
+    *cells = std::iter::repeat_n(cells.clone(), times).flatten().collect();
+}
+
+/// Replaces a table by the rows of several copies.
+fn repeated(table: &'static str, times: usize) -> Edit {
+    Box::new(move |row| {
+        let Value::Table(columns) = value(row, table) else { panic!("{table} is no table") };
+        for (_, cells) in columns {
+            match cells {
+                Cells::Int(cells) => repeat(cells, times),
+                Cells::Float(cells) => repeat(cells, times),
+                Cells::Text(cells) => repeat(cells, times),
+                Cells::Bytes(cells) => repeat(cells, times),
+            }
+        }
+    })
+}
+
+/// Replaces the losses: causes and packets.
+fn drops(losses: &'static [(&'static str, i64)], dropped: i64) -> Edit {
+    Box::new(move |row| {
+        let causes = losses.iter().map(|(cause, _)| (*cause).to_owned()).collect();
+        let packets = losses.iter().map(|(_, packets)| *packets).collect();
+        *value(row, "drops") = Value::Table(vec![
+            ("cause".into(), Cells::Text(causes)),
+            ("packets".into(), Cells::Int(packets)),
+        ]);
+        *value(row, "dropped") = Value::Int(Some(dropped));
+    })
+}
+
+/// Sets all registers of the image, with the sums that belong to them.
+fn registers(level: u8) -> Edit {
+    bytes("hll_", move |image| {
+        let levels = vec![level; image.len() - image::PREAMBLE];
+        *image = image::of(&levels);
+    })
+}
+
+fn both(first: Edit, second: Edit) -> Edit {
+    Box::new(move |row| {
+        first(row);
+        second(row);
+    })
+}
+
+/// Forged rows: words of the error, and the change.
+fn forgeries() -> Vec<(&'static str, Edit)> {
+    const HUGE: i64 = 1 << 40;
+    vec![
+        // Names, times and losses.
+        ("column direction", text("direction", "sideways")),
+        (
+            "column host has 5000 bytes",
+            Box::new(|row| {
+                *value(row, "host") = Value::Text(Some("x".repeat(5000)));
+            }),
+        ),
+        (
+            "column run has 5000 bytes",
+            Box::new(|row| {
+                *value(row, "run") = Value::Text(Some("x".repeat(5000)));
+            }),
+        ),
+        (
+            "column source has 70000 bytes",
+            Box::new(|row| {
+                *value(row, "source") = Value::Text(Some("x".repeat(70_000)));
+            }),
+        ),
+        ("column window has -1", int("window", -1)),
+        ("column last_window has -1", int("last_window", -1)),
+        ("windows 0 to 9223372036854775807", int("last_window", i64::MAX)),
+        ("silent windows", int("silent_windows", 5)),
+        ("column silent_windows has -1", int("silent_windows", -1)),
+        ("column start_ns has -5", int("start_ns", -5)),
+        ("a window 0 from", int("end_ns", 1)),
+        ("a window 0 from", int("scheduled_end_ns", 1)),
+        ("column late_ns", int("late_ns", -1)),
+        ("column lost_rows", int("lost_rows", i64::MAX)),
+        ("column drops.packets has -5", drops(&[("capture", -5)], -5)),
+        ("column drops.packets has 9223372036854775807", drops(&[("capture", i64::MAX)], 0)),
+        ("column drops has capture twice", drops(&[("capture", 3), ("capture", 4)], 7)),
+        ("column drops has 'gremlins'", drops(&[("gremlins", 3)], 3)),
+        ("column dropped", drops(&[("capture", 3)], 0)),
+        // Packets and bytes.
+        ("those of all kinds", int("packets", 5)),
+        ("those of all kinds", int("non_ip", 5)),
+        ("column ipv4_packets has -1", int("ipv4_packets", -1)),
+        ("column ipv6_packets has", int("ipv6_packets", i64::MAX)),
+        ("column truncated has", int("truncated", i64::MIN)),
+        ("column bad_header has", int("bad_header", 1 << 54)),
+        ("column bytes has", int("bytes", i64::MAX)),
+        ("column late has -1", int("late", -1)),
+        (
+            "bytes that do not match",
+            Box::new(|row| {
+                row.int("unmatched", 0);
+                row.int("unmatched_bytes", 100);
+            }),
+        ),
+        (
+            "bytes without a packet",
+            Box::new(|row| {
+                for column in ["packets", "ipv4_packets"] {
+                    *value(row, column) = Value::Int(Some(0));
+                }
+            }),
+        ),
+        // Distinct flows.
+        ("column distinct", float("distinct", f64::NAN)),
+        ("column distinct", float("distinct_high", f64::INFINITY)),
+        ("column distinct", float("distinct_low", -1.0)),
+        ("column distinct", both(float("distinct_low", 1e15), float("distinct", 1e14))),
+        ("column distinct has 5", both(float("distinct_low", 1.0), float("distinct", 5.0))),
+        ("registers are set", registers(1)),
+        ("registers are set", registers(12)),
+        ("registers are set", registers(22)),
+        (
+            "registers of",
+            bytes("hll_", |image| {
+                let mut levels = vec![0; image.len() - image::PREAMBLE];
+                levels[..1300].fill(12);
+                *image = image::of(&levels);
+            }),
+        ),
+        (
+            "level 23",
+            bytes("hll_", |image| {
+                let mut levels = image[image::PREAMBLE..].to_vec();
+                levels[7] = 23;
+                *image = image::of(&levels);
+            }),
+        ),
+        ("no register is set", registers(0)),
+        ("sums are not those", bytes("hll_", |image| image[50] ^= 1)),
+        ("column registers has 2047", int("registers", 2047)),
+        // Entropies.
+        ("column entropy:", float("entropy", f64::NAN)),
+        ("column entropy:", float("entropy", f64::INFINITY)),
+        ("column entropy:", float("entropy", 1e300)),
+        ("column entropy:", both(float("entropy_low", 1e300), float("entropy_high", -1e300))),
+        ("column entropy:", float("entropy_low", -0.5)),
+        ("column entropy2:", float("entropy2_high", 64.0)),
+        ("column entropy_sum has", int("entropy_sum", i64::MAX)),
+        ("column entropy2_sum has", int("entropy2_sum", -1)),
+        ("column entropy_full", list("entropy_full", |full| *full = vec![-1; 130_000])),
+        ("column entropy_full", list("entropy_full", |full| *full = vec![5, 5])),
+        ("column entropy_cells", list("entropy_cells", |cells| cells[0] += 1)),
+        ("column entropy_cells", list("entropy_cells", |cells| cells[3] = HUGE)),
+        // Packets of flows.
+        ("column frequency_full", list("frequency_full", |full| *full = vec![256])),
+        ("column frequency_cells has -1", list("frequency_cells", |cells| cells[0] = -1)),
+        (
+            "column frequency_cells has -9223372036854775808",
+            list("frequency_cells", |cells| {
+                cells[9] = i64::MIN;
+            }),
+        ),
+        ("column frequency_cells counts", list("frequency_cells", |cells| cells[0] = i64::MAX)),
+        ("lacks packets", list("frequency_cells", |cells| cells.fill(0))),
+        (
+            "lacks packets",
+            list("frequency_cells", |cells| {
+                *cells.iter_mut().find(|cell| **cell > 0).unwrap() -= 1;
+            }),
+        ),
+        ("column frequency_cells has 255", list("frequency_cells", |cells| _ = cells.pop())),
+        // Which flows were seen.
+        ("has a row of 4096 bits", bytes("membership", |bytes| bytes.fill(0xff))),
+        ("a row without a bit", bytes("membership", |bytes| bytes.fill(0))),
+        ("column membership has 2049", bytes("membership", |bytes| bytes.push(0))),
+        ("no probability", float("membership_false_positive", 1.5)),
+        ("no probability", float("membership_false_positive", f64::NAN)),
+        // Heavy hitters.
+        ("column heavy_total", int("heavy_total", HUGE)),
+        ("column heavy_packets", int("heavy_packets", HUGE)),
+        ("column heavy_slots", int("heavy_slots", 65)),
+        ("column heavy has a flow", ints("heavy", "count", |cells| cells[0] = HUGE)),
+        ("column heavy has a flow", ints("heavy", "count", |cells| cells[0] = -1)),
+        ("column heavy has a flow", ints("heavy", "inherited", |cells| cells[0] = HUGE)),
+        ("largest flow first", ints("heavy", "count", |cells| cells[5] = cells[4] + 1)),
+        ("column heavy has", repeated("heavy", 3)),
+        (
+            "of flows' own",
+            Box::new(|row| {
+                let total = row.maybe_number("heavy_total").unwrap();
+                let Cells::Int(counts) = cells(row, "heavy", "count") else { panic!() };
+                (counts[0], counts[1]) = (total, total);
+                let Cells::Int(inherited) = cells(row, "heavy", "inherited") else { panic!() };
+                (inherited[0], inherited[1]) = (0, 0);
+            }),
+        ),
+        (
+            "column heavy.key",
+            Box::new(|row| {
+                let Cells::Bytes(keys) = cells(row, "heavy", "key") else { panic!() };
+                keys[0] = vec![1, 2, 3];
+            }),
+        ),
+        // Lengths.
+        ("column lengths.packets has", ints("lengths", "packets", |cells| cells[0] = i64::MAX)),
+        ("column lengths.packets has -5", ints("lengths", "packets", |cells| cells[0] = -5)),
+        ("column lengths has", ints("lengths", "packets", |cells| cells[0] = HUGE)),
+        ("column lengths has", ints("lengths", "packets", |cells| cells[0] += 1)),
+        ("bytes of excess", ints("lengths", "excess", |cells| cells[0] = HUGE)),
+        ("column lengths has a bucket", ints("lengths", "low", |cells| cells[0] = -3)),
+        ("column lengths has a bucket", ints("lengths", "high", |cells| cells[0] = 70_000)),
+        ("column lengths.low is not in order", repeated("lengths", 2)),
+        ("column lengths_full", int("lengths_full", HUGE)),
+        ("column length_mean", float("length_mean", f64::INFINITY)),
+        ("column length_p50", float("length_p50", 1e9)),
+        // Delays.
+        ("column delay.requests has", ints("delay", "requests", |cells| cells[0] = HUGE)),
+        ("column delay.requests has -1", ints("delay", "requests", |cells| cells[0] = -1)),
+        ("column delay.admitted has", ints("delay", "admitted", |cells| cells[0] = HUGE)),
+        ("column delay.refused has", ints("delay", "refused", |cells| cells[0] = i64::MIN)),
+        ("column delay.miscounted has", ints("delay", "miscounted", |cells| cells[0] = HUGE)),
+        ("column delay.admit_log2 has 40", ints("delay", "admit_log2", |cells| cells[0] = 40)),
+        ("two rows of one direction", repeated("delay", 2)),
+        ("percentiles in ns", floats("delay", "p50_ns", f64::INFINITY)),
+        ("percentiles in ns", floats("delay", "p99_ns", 0.0)),
+        ("column delay_resolution_ns", int("delay_resolution_ns", HUGE)),
+        ("samples", ints("delay_buckets", "samples", |cells| cells[0] = -1)),
+        (
+            "delays of tcp",
+            both(
+                ints("delay_buckets", "samples", |cells| cells[0] = 1 << 20),
+                both(
+                    ints("delay_buckets", "weight", |cells| cells[0] = 1 << 32),
+                    ints("delay_buckets", "squares", |cells| cells[0] = 1 << 28),
+                ),
+            ),
+        ),
+        ("which no weights give", ints("delay_buckets", "weight", |cells| cells[0] = 1 << 62)),
+        ("which no weights give", ints("delay_buckets", "weight", |cells| cells[0] = 0)),
+        ("which no weights give", ints("delay_buckets", "squares", |cells| cells[0] = -1)),
+        ("beyond weights", ints("delay_buckets", "beyond", |cells| cells[0] = HUGE)),
+        ("column delay_buckets has fridge", ints("delay_buckets", "fridge", |cells| cells[0] = 1)),
+        ("which is none", ints("delay_buckets", "low_ticks", |cells| cells[0] = -64)),
+        ("which is none", ints("delay_buckets", "high_ns", |cells| cells[0] = HUGE)),
+        ("two buckets", repeated("delay_buckets", 2)),
+        // Reordering.
+        ("flows of", ints("reorder", "packets", |cells| cells[0] = 0)),
+        ("out of order, sent again", ints("reorder", "out_of_order", |cells| cells[0] = HUGE)),
+        ("out of order, sent again", ints("reorder", "retransmitted", |cells| cells[0] = HUGE)),
+        ("out of order, sent again", ints("reorder", "gaps", |cells| cells[0] = HUGE)),
+        ("column reorder.gaps has -1", ints("reorder", "gaps", |cells| cells[0] = -1)),
+        ("segments in all", ints("reorder", "packets", |cells| cells[0] = HUGE)),
+        ("flows of", ints("reorder", "flows", |cells| cells[0] = HUGE)),
+        ("has squares", ints("reorder", "squares", |cells| cells[0] = HUGE)),
+        ("which is no prefix", ints("reorder", "bits", |cells| cells[0] = 7)),
+        ("or twice", repeated("reorder", 2)),
+        ("prefixes; at most", repeated("reorder", 500)),
+        ("segments in all", int("reorder_unfollowed", HUGE)),
+        ("column reorder_crowded has -1", int("reorder_crowded", -1)),
+        ("column reorder_buckets has 4095", int("reorder_buckets", 4095)),
+    ]
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("flowgauge-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn sealed(mut row: Row) -> Row {
+    row.0.retain(|(name, _)| name != CHECKSUM);
+    row.seal();
+    row
+}
+
+#[test]
+fn a_row_that_breaks_a_law_is_refused_by_unions_compaction_and_journals() {
+    let honest = counted(all_measurements(sketch::Mode::CountMin, delay::Algorithm::Fridge));
+    let scratch = Scratch::new("laws");
+    let path = scratch.0.join("row.parquet");
+    let read = |row: &Row| {
+        let rows = [row.clone()];
+        std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
+        let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
+        let mut counted = 0;
+        let united = unite(&selection, &Options::default(), |record| {
+            counted += record.counters.packets();
+            Ok(())
+        });
+        let files = std::iter::once(LakeFile::given(path.clone()));
+        let joined = MergedFiles::ordered(files).and_then(|mut files| files.next().map(|_| ()));
+        let kept = journal::written(&rows, &scratch.0);
+        (united, counted, joined, kept)
+    };
+    let (united, packets, joined, kept) = read(&honest);
+    united.unwrap();
+    joined.unwrap();
+    assert!(packets > 1000 && kept == (1, 0), "{packets} packets, {kept:?}");
+    let forgeries = forgeries();
+    assert!(forgeries.len() >= 60, "{}", forgeries.len());
+    let mut believed = Vec::new();
+    for (words, forge) in &forgeries {
+        let mut row = honest.clone();
+        forge(&mut row);
+        assert_ne!(row, honest, "{words}");
+        let (united, packets, joined, kept) = read(&sealed(row));
+        for error in [united.map(|_| ()), joined] {
+            let error = error.map_or_else(|error| error.to_string(), |()| "no error".to_owned());
+            let is_named = error.contains(words) && error.contains("row.parquet, row 1: ");
+            if !is_named || error.contains('\n') || error.len() > 600 || packets > 0 {
+                believed.push(format!("{words}: {error}"));
+            }
+        }
+        if kept != (0, 1) {
+            believed.push(format!("{words}: the journal has {kept:?}"));
+        }
+    }
+    assert!(believed.is_empty(), "{}", believed.join("\n"));
+}
+
+#[test]
+fn rows_of_all_algorithms_break_no_law() {
+    for mode in [sketch::Mode::CountMin, sketch::Mode::CountSketch] {
+        for algorithm in delay::Algorithm::ALL {
+            let settings = all_measurements(mode, algorithm);
+            for heavy in heavy::Algorithm::ALL {
+                for unit in heavy::CountUnit::ALL {
+                    let heavy = heavy::Settings { algorithm: heavy, unit, ..settings.heavy };
+                    check(&counted(Settings { heavy, ..settings })).unwrap();
+                }
+            }
+            let delay = delay::Settings {
+                directions: delay::Directions::Apart,
+                follows: algorithm == delay::Algorithm::Fridge,
+                admit_log2: 2,
+                ..settings.delay
+            };
+            let reorder =
+                reorder::Settings { algorithm: reorder::Algorithm::Hybrid, ..settings.reorder };
+            check(&counted(Settings { delay, reorder, ..settings })).unwrap();
+        }
+    }
+}
+
+#[test]
+fn registers_of_a_flow_for_each_packet_break_no_law() {
+    use flowgauge_core::{HashIdentity, Precision};
+    use rand::{RngExt, SeedableRng};
+    let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(55);
+    let hash = HashIdentity::new(HashMode::Tabulated, 1);
+    let honest = counted(all_measurements(sketch::Mode::CountMin, delay::Algorithm::Fridge));
+    for bits in Precision::MIN.bits()..=Precision::MAX.bits() {
+        let precision = Precision::new(bits as u8).unwrap();
+        for packets in [1_u64, 2, 7, 40, 300, 5000] {
+            for _ in 0..20 {
+                let mut registers = Box::new(flowgauge_core::Cardinality::new());
+                (0..packets).for_each(|_| registers.update(random.random(), precision));
+                let levels = registers.levels(precision);
+                let estimate =
+                    crate::measurement::cardinality::estimate::estimate(levels, Default::default())
+                        .unwrap();
+                let mut row = Row::default();
+                for column in ["schema", "late", "bytes", "non_ip", "ipv6_packets"] {
+                    row.int(column, 0);
+                }
+                for (column, number) in [
+                    ("truncated", 0),
+                    ("bad_header", 0),
+                    ("packets", packets),
+                    ("ipv4_packets", packets),
+                ] {
+                    row.int(column, number);
+                }
+                row.put("complete", Value::Bool(Some(true)));
+                row.put("hash", honest.get("hash").unwrap().clone());
+                row.text("distinct_key", "src");
+                row.int("registers", levels.len() as u64);
+                row.float("distinct", estimate.value);
+                row.float("distinct_low", estimate.low);
+                row.float("distinct_high", estimate.high);
+                let column = image::column(KeyKind::Src, precision, &hash);
+                row.put(column, Value::Bytes(Some(image::of(levels))));
+                let totals = RowTotals::of(&row).unwrap();
+                assert_eq!(measurement::check(&row, &totals), Ok(()), "{bits} bits, {packets}");
+            }
+        }
+    }
+}
