@@ -301,6 +301,9 @@ fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<GivenOption> {
     keys.iter().filter_map(option).collect()
 }
 
+/// Maximum number of sources in a file. Each is compared with all others.
+const MAX_SOURCES: usize = 1000;
+
 /// Reads the options and the sources of a configuration file.
 fn read(keys: &Keys, path: &Path) -> Result<(Vec<GivenOption>, Vec<SourceTable>), CommandFailure> {
     let name = path.display();
@@ -337,10 +340,16 @@ fn parse(
     let Some(sources) = sources else { return Ok((common, named)) };
     let at = sources.span().start;
     let tables = sources.get_ref().as_array().filter(|sources| !sources.is_empty());
-    for source in tables
-        .ok_or_else(|| (at, "'source' must be an array of tables, as in [[source]]".to_owned()))?
-        .iter()
-    {
+    let tables = tables
+        .ok_or_else(|| (at, "'source' must be an array of tables, as in [[source]]".to_owned()))?;
+    if tables.len() > MAX_SOURCES {
+        let number = tables.len();
+        return Err((
+            at,
+            format!("{number} sources; at most {MAX_SOURCES}: divide them among several runs"),
+        ));
+    }
+    for source in tables.iter() {
         let at = source.span().start;
         let table = source
             .get_ref()
@@ -586,6 +595,10 @@ mod tests {
                 .contains("letters, digits")
         );
         assert!(problem_of("source = 'eth1'").contains("[[source]]"));
+        assert!(
+            problem_of(&"[[source]]\nport = 'memory:unique'\n".repeat(MAX_SOURCES + 1))
+                .contains("1001 sources; at most 1000")
+        );
         assert_eq!(
             problem_of("[[source]]\nport = 'memory:unique'\nnme = 'x'"),
             "unknown option 'nme'; did you mean 'name'?"

@@ -67,6 +67,10 @@ pub(crate) struct Merge {
     #[arg(long, value_name = "WHAT", value_parser = value::by)]
     by: Option<By>,
 
+    /// Maximum number of hosts or sources with --by; each takes up to 1 MB of memory
+    #[arg(long, value_name = "N", default_value_t = Options::GROUPS)]
+    limit: usize,
+
     /// Different rows of one window (host, run, source, number): refuse, or drop all of them
     #[arg(long, value_name = "HOW", value_parser = value::conflicts, default_value = "refuse")]
     conflicts: Conflicts,
@@ -105,6 +109,7 @@ impl Merge {
         let expect = self.expect.as_deref().map(expected).transpose()?.unwrap_or_default();
         let options = Options {
             by: self.by.unwrap_or_default(),
+            limit: Some(self.limit),
             measure: self.measure,
             conflicts: self.conflicts,
             expect,

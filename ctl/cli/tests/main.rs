@@ -19,6 +19,7 @@ mod interface;
 mod inventory;
 mod lake;
 mod lake_damage;
+mod lake_forged;
 mod lake_hostile;
 mod live;
 mod measurements;

@@ -23,7 +23,7 @@ use check::damaged;
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::errors::Result;
 use parquet::file::metadata::page_index::RowGroupPageIndex;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::ReaderProperties;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedRowGroupReader;
@@ -44,6 +44,14 @@ const IMAGES: &str = "hll_";
 /// engines write it in many ways.
 const TIME: &str = "time";
 const BEGIN: &str = "scheduled_start_ns";
+
+/// Memory of a value in a row: a column with its name, and a cell of a list or table.
+const FLAT_VALUE_BYTES: u64 = 96;
+const NESTED_VALUE_BYTES: u64 = 16;
+
+/// Maximum number of rows, and of a column's values in them, that are decoded at once.
+const MAX_BATCH_ROWS: u64 = 1024;
+const MAX_BATCH_VALUES: u64 = 1 << 18;
 
 /// An opened file.
 pub(crate) struct Parquet {
@@ -97,10 +105,28 @@ impl Parquet {
         fields.map(|field| field.name()).find(|name| !is_known(name)).map(str::to_owned)
     }
 
-    /// Returns the uncompressed size of the values, in bytes.
-    pub(crate) fn size(&self) -> u64 {
+    /// Returns the approximate memory of all rows, in bytes. It follows from the number of values:
+    /// repeated ones take no space in a file.
+    pub(crate) fn memory(&self) -> u64 {
         let columns = self.metadata.row_groups().iter().flat_map(|group| group.columns());
-        columns.map(|column| column.uncompressed_size().unsigned_abs()).fold(0, u64::saturating_add)
+        let memory = |column: &ColumnChunkMetaData| {
+            let is_flat = column.column_path().parts().len() == 1;
+            let value = if is_flat { FLAT_VALUE_BYTES } else { NESTED_VALUE_BYTES };
+            let values = column.num_values().unsigned_abs().saturating_mul(value);
+            column.uncompressed_size().unsigned_abs().max(values)
+        };
+        columns.map(memory).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the number of rows to decode at once, such that their longest column is short.
+    fn batch(&self) -> usize {
+        let groups = self.metadata.row_groups().iter();
+        let values = groups.flat_map(|group| {
+            let rows = group.num_rows().unsigned_abs().max(1);
+            group.columns().iter().map(move |column| column.num_values().unsigned_abs() / rows)
+        });
+        let longest = values.max().unwrap_or(0).max(1);
+        (MAX_BATCH_VALUES / longest).clamp(1, MAX_BATCH_ROWS) as usize
     }
 
     /// Returns the minimum and maximum of a column, if the metadata was verified: damaged
@@ -149,7 +175,10 @@ impl Parquet {
             .with_fields(wanted)
             .build()?;
         let expected = self.len();
-        let mut rows = caught(|| RowIter::from_file_into(Box::new(self)).project(Some(schema)))??;
+        let batch = self.batch();
+        let mut rows = caught(|| {
+            RowIter::from_file_into(Box::new(self)).with_batch_size(batch).project(Some(schema))
+        })??;
         let mut number = 0;
         let mut next = move || -> Result<Option<Row>> {
             let Some(row) = caught(|| rows.next())?.transpose()? else {

@@ -46,6 +46,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Maximum number of files that an error names for each identity.
 const NAMED: usize = 3;
 
+/// Maximum number of hash identities that an error names.
+const MAX_IDENTITIES: usize = 8;
+/// Maximum memory of the names of places and runs, in bytes: some 100,000 of them.
+const MAX_NAMES_BYTES: usize = 32 << 20;
+/// Memory of a place or run beside its name, in bytes.
+const NAME_OVERHEAD_BYTES: usize = 256;
+
 /// Reason why rows cannot be merged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -98,6 +105,30 @@ pub enum UnionError {
         other: PathBuf,
         /// The window, with its time and place.
         window: String,
+    },
+    /// More groups than the limit.
+    #[error(
+        "{groups} unions by {by}, and at most {limit}: choose rows with --host, --source or --exclude, or allow more with --limit, each of which takes \
+         up to 1 MB of memory"
+    )]
+    Groups {
+        /// What rows are grouped by.
+        by: &'static str,
+        /// Number of groups.
+        groups: usize,
+        /// Maximum number of groups.
+        limit: usize,
+    },
+    /// Names that take too much memory.
+    #[error(
+        "{}: with its rows, there are more than {limit} names of sources and runs; merge fewer files, or choose rows with --host, --from and --to",
+        path.display()
+    )]
+    Names {
+        /// The file.
+        path: PathBuf,
+        /// Number of names so far.
+        limit: usize,
     },
     /// Windows with different boundaries.
     #[error(
@@ -164,6 +195,10 @@ struct Identities(BTreeMap<String, (Vec<PathBuf>, u64)>);
 
 impl Identities {
     fn add(&mut self, identity: String, path: &Path) {
+        // Two are refused.
+        if self.0.len() >= MAX_IDENTITIES && !self.0.contains_key(&identity) {
+            return;
+        }
         let (first, number) = self.0.entry(identity).or_default();
         if first.last().is_none_or(|last| last != path) {
             *number += 1;
@@ -244,6 +279,7 @@ pub fn unite(
 ) -> Result<(), UnionError> {
     let mut common = Common::default();
     let survey = common.survey(selection)?;
+    common.names.limit(options)?;
     Unions::new(selection, options, &survey)?.run(survey.sources, &mut common, &mut each)
 }
 
@@ -573,13 +609,50 @@ struct Common {
     identities: Identities,
     hash: HashIdentity,
     row_hash: HashIdentity,
-    /// Hosts with rows.
-    hosts: BTreeSet<String>,
+    names: Names,
     /// Numbers of runs. Rows are many, so they store the number instead of the name.
     runs: BTreeMap<String, u32>,
     /// Merged settings so far, and the first row with each measurement on.
     settings: Option<Settings>,
     first: BTreeMap<&'static str, FirstRow>,
+}
+
+/// Names of places, and of the runs that counted there.
+#[derive(Default)]
+struct Names {
+    runs: BTreeMap<FleetMember, BTreeSet<String>>,
+    number: usize,
+    bytes: usize,
+}
+
+impl Names {
+    /// Adds the names of a row, unless they take too much memory.
+    fn add(&mut self, about: &RowHeader) -> bool {
+        let RowHeader { place, run, .. } = about;
+        match self.runs.get_mut(place) {
+            Some(runs) if runs.contains(run) => return true,
+            Some(runs) => _ = runs.insert(run.clone()),
+            None => {
+                let FleetMember { host, source, direction } = place;
+                self.bytes += host.len() + source.len() + direction.len() + NAME_OVERHEAD_BYTES;
+                self.runs.insert(place.clone(), BTreeSet::from([run.clone()]));
+            }
+        }
+        self.number += 1;
+        self.bytes += run.len() + NAME_OVERHEAD_BYTES;
+        self.bytes <= MAX_NAMES_BYTES
+    }
+
+    /// Refuses more groups than the limit, before any row is read in full.
+    fn limit(&self, options: &Options) -> Result<(), UnionError> {
+        let groups = match options.by {
+            By::All | By::Window => return Ok(()),
+            By::Host => self.runs.keys().map(|place| &place.host).collect::<BTreeSet<_>>().len(),
+            By::Source => self.runs.len(),
+        };
+        let (by, limit) = (options.by.name(), options.limit.unwrap_or(Options::GROUPS));
+        if groups > limit { Err(UnionError::Groups { by, groups, limit }) } else { Ok(()) }
+    }
 }
 
 /// First row that has a measurement on.
@@ -596,7 +669,7 @@ impl Default for Common {
             identities: Identities::default(),
             hash,
             row_hash: hash,
-            hosts: BTreeSet::new(),
+            names: Names::default(),
             runs: BTreeMap::new(),
             settings: None,
             first: BTreeMap::new(),
@@ -614,13 +687,16 @@ impl Common {
                 let identity = (about.hash, about.row_hash, about.inner, about.filter.clone());
                 if last.as_ref() != Some(&identity) {
                     last = Some(identity);
-                    filters.insert(about.filter.clone());
+                    if filters.len() < 2 {
+                        filters.insert(about.filter.clone());
+                    }
                     self.identities.add(about.identity(), path);
                     (self.hash, self.row_hash) = (about.hash, about.row_hash);
                 }
-                if !self.hosts.contains(&about.place.host) {
-                    self.hosts.insert(about.place.host.clone());
+                if self.names.add(about) {
+                    return Ok(());
                 }
+                Err(UnionError::Names { path: path.to_owned(), limit: self.names.number })
             })?;
         }
         if self.identities.0.len() > 1 {
@@ -631,7 +707,8 @@ impl Common {
     }
 
     fn absent(&self, expected: &[String]) -> Vec<String> {
-        expected.iter().filter(|host| !self.hosts.contains(*host)).cloned().collect()
+        let hosts: BTreeSet<&String> = self.names.runs.keys().map(|place| &place.host).collect();
+        expected.iter().filter(|host| !hosts.contains(host)).cloned().collect()
     }
 
     /// Checks that a row's settings match those of the rows before it. Measurements that were off
@@ -973,3 +1050,6 @@ impl Group {
         united.missing.sort();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Files with at most this many bytes of values are read whole.
+/// Files whose rows take at most this many bytes of memory are read whole.
 const SMALL: u64 = 4 << 20;
 /// Columns that the survey reads.
 const HEADER_COLUMNS: [&str; 16] = [
@@ -78,7 +78,7 @@ impl Survey {
         &mut self,
         found: LakeFile,
         selection: &Selection,
-        mut each: impl FnMut(&RowHeader, &Path),
+        mut each: impl FnMut(&RowHeader, &Path) -> Result<(), UnionError>,
     ) -> Result<(), UnionError> {
         let file = found.open()?;
         if selection.is_beyond(&file) {
@@ -100,7 +100,7 @@ impl Survey {
             is_sorted &= last.as_ref().is_none_or(|last| last.order(&about).is_le());
             match about.fit(selection) {
                 SelectionRelation::Within => {
-                    each(&about, &found.path);
+                    each(&about, &found.path)?;
                     if first.as_ref().is_none_or(|first| about.order(first).is_lt()) {
                         first = Some(about.clone());
                     }
@@ -127,7 +127,7 @@ impl MergedFiles {
     pub(crate) fn ordered(files: impl Iterator<Item = LakeFile>) -> Result<Self, UnionError> {
         let mut survey = Survey::default();
         for found in files {
-            survey.add(found, &Selection::default(), |_, _| {})?;
+            survey.add(found, &Selection::default(), |_, _| Ok(()))?;
         }
         let is_wanted: fn(&str) -> bool = |_| true;
         let rows = Ordered::new(survey.sources, is_wanted, true);
@@ -298,7 +298,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
 
     fn rows(&self, source: &SelectedFile) -> Result<Rows, UnionError> {
         let file = source.found.open()?;
-        let size = file.size();
+        let size = file.memory();
         let path: Rc<Path> = source.found.path.as_path().into();
         let is_wanted = Rc::clone(&self.is_wanted);
         let rows = read(

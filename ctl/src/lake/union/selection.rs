@@ -132,6 +132,8 @@ impl Conflicts {
 pub struct Options {
     /// Grouping of rows.
     pub by: By,
+    /// Maximum number of groups by host or source; [`Options::GROUPS`] if `None`.
+    pub limit: Option<usize>,
     /// Measurements to read; all if empty.
     pub measure: Vec<MeasurementKind>,
     /// Treatment of different rows of one window.
@@ -142,6 +144,11 @@ pub struct Options {
     pub estimation: Estimation,
     /// Secret of a keyed hash, needed for queries of flows.
     pub key: Option<HashKey>,
+}
+
+impl Options {
+    /// Default maximum number of groups by host or source. A group takes up to 1 MB.
+    pub const GROUPS: usize = 1000;
 }
 
 /// A file of a lake, or a downloaded object.
