@@ -149,8 +149,11 @@ struct StoredRegisters<'a> {
 }
 
 impl<'a> StoredRegisters<'a> {
-    /// Returns the registers of a row; `None` if it has none.
-    fn of(row: &'a Row) -> Result<Option<Self>, RowDefect> {
+    /// Returns the registers of a row; `None` if it has none. `levels` takes them out of the image.
+    fn of(
+        row: &'a Row,
+        levels: impl Fn(&'a [u8]) -> Result<&'a [u8], &'static str>,
+    ) -> Result<Option<Self>, RowDefect> {
         let Some(key) = row.named("distinct_key", &KeyKind::ALL, KeyKind::name)? else {
             return Ok(None);
         };
@@ -159,8 +162,8 @@ impl<'a> StoredRegisters<'a> {
             .ok_or_else(|| format!("column registers has {registers}"))?;
         let hash = identity::of(row)?;
         let column = image::column(key, precision, &hash);
-        let levels = image::levels(row.bytes(&column)?)
-            .map_err(|problem| format!("column {column}: {problem}"))?;
+        let levels =
+            levels(row.bytes(&column)?).map_err(|problem| format!("column {column}: {problem}"))?;
         require(levels.len() == registers, || {
             let levels = levels.len();
             format!("column {column} has {levels} registers, column registers {registers}")
@@ -226,7 +229,8 @@ impl Measurement for Cardinality {
     }
 
     fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
-        let Some(StoredRegisters { levels, hash, .. }) = StoredRegisters::of(row)? else {
+        let Some(StoredRegisters { levels, hash, .. }) = StoredRegisters::of(row, image::levels)?
+        else {
             return Ok(());
         };
         let [low, value, high] =
@@ -263,7 +267,8 @@ impl Measurement for Cardinality {
         bank: &mut WindowTotals,
         (): &mut (),
     ) -> Result<(), RowDefect> {
-        let Some(StoredRegisters { key, precision, levels, .. }) = StoredRegisters::of(row)? else {
+        let stored = StoredRegisters::of(row, |image| Ok(image::checked_levels(image)))?;
+        let Some(StoredRegisters { key, precision, levels, .. }) = stored else {
             return Ok(());
         };
         settings.cardinality = cardinality::Settings { mode: Mode::Windowed, key, precision };
