@@ -11,7 +11,7 @@
 //! error that names it. This holds on every kernel and while others rename directories, without
 //! `openat2`, which some containers forbid.
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
@@ -74,17 +74,18 @@ const CREATE: OFlags = OFlags::RDWR
 
 /// Returns the file, if it is a regular one; otherwise an error about `it`.
 fn regular(opened: rustix::io::Result<OwnedFd>, it: &str) -> io::Result<File> {
-    let irregular = |what: &str| {
-        let problem = format!("{it} is no regular file, but {what}");
-        Err(io::Error::new(ErrorKind::InvalidInput, problem))
-    };
     let file = match opened {
-        Err(Errno::NXIO) => return irregular("a socket"),
-        Err(Errno::ISDIR) => return irregular("a directory"),
+        Err(Errno::NXIO) => return Err(irregular(it, "a socket")),
+        Err(Errno::ISDIR) => return Err(irregular(it, "a directory")),
         opened => opened?,
     };
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
-    if kind.is_file() { Ok(file.into()) } else { irregular(name(kind)) }
+    if kind.is_file() { Ok(file.into()) } else { Err(irregular(it, name(kind))) }
+}
+
+fn irregular(it: &str, what: &str) -> io::Error {
+    let problem = format!("{it} is no regular file, but {what}");
+    io::Error::new(ErrorKind::InvalidInput, problem)
 }
 
 fn name(kind: FileType) -> &'static str {
@@ -121,10 +122,10 @@ pub struct Directory {
     path: PathBuf,
 }
 
-/// What a directory contains under a name.
+/// An entry of a directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its name in the directory.
+    /// Name in the directory.
     pub name: OsString,
     kind: FileType,
 }
@@ -313,14 +314,25 @@ impl Directory {
     /// # Errors
     /// As [`below`](Self::below).
     pub fn contains(&self, name: impl AsRef<Path>) -> io::Result<bool> {
-        let found = self.at(name, |above, part| {
-            Ok(rustix::fs::statat(&above.handle, part, AtFlags::SYMLINK_NOFOLLOW)?)
-        });
-        match found {
+        match self.about(name) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the length of a regular file in bytes, without opening it.
+    ///
+    /// # Errors
+    /// As [`file`](Self::file).
+    pub fn length(&self, name: impl AsRef<Path>) -> io::Result<u64> {
+        let name = name.as_ref();
+        let about = self.about(name)?;
+        let kind = FileType::from_raw_mode(about.st_mode);
+        if !kind.is_file() {
+            return Err(irregular(&self.path.join(name).display().to_string(), self::name(kind)));
+        }
+        Ok(about.st_size.unsigned_abs())
     }
 
     /// Returns what it contains, sorted by name.
@@ -383,6 +395,12 @@ impl Directory {
             deepest = Some(deepest.as_ref().unwrap_or(self).step(part)?);
         }
         act(deepest.as_ref().unwrap_or(self), last)
+    }
+
+    fn about(&self, name: impl AsRef<Path>) -> io::Result<Stat> {
+        self.at(name, |above, part| {
+            Ok(rustix::fs::statat(&above.handle, part, AtFlags::SYMLINK_NOFOLLOW)?)
+        })
     }
 
     fn regular(&self, name: &Path, flags: OFlags) -> io::Result<File> {

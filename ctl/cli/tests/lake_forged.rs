@@ -33,7 +33,7 @@ fn different_rows_of_a_window_are_refused_or_dropped() {
     let lake = scratch.path("lake");
     replay(&scratch, "paris", "zipf,flows=100,packets=3000,rate=1k");
     replay(&scratch, "berlin", "zipf,flows=100,packets=3000,rate=1k");
-    // Somebody writes the first two windows of Paris again, with other packets.
+    // Another run writes the first two windows of Paris again, with other packets.
     replay(&scratch, "paris", "zipf,flows=7,packets=2000,rate=1k,seed=9");
     let names: Vec<String> = files(std::slice::from_ref(&lake))
         .unwrap()

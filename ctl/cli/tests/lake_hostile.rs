@@ -1,4 +1,4 @@
-//! A lake that somebody else can write to: forged files, links, pipes and devices. The commands run
+//! A lake that an attacker can write to: forged files, links, pipes and devices. The commands run
 //! under a memory limit and, if the tests do, as root. What is around the lake stays as it is.
 
 use crate::common::{Outcome, Scratch, flowgauge};
@@ -266,7 +266,7 @@ fn a_killed_compaction_is_joined_again_from_whatever_it_left() {
         assert_eq!((merged(&lake), in_hour(&lake)), (whole, 1), "{left}");
         assert_eq!(ok(limited("").args(["lake", "compact"]).arg(&lake)), "");
     }
-    // Joined files of two compactions, of which the first was joined into the second.
+    // Joined files of two compactions: the second one joined those of the first.
     let lake = forge.copy("twice");
     for source in &sources {
         fs::remove_file(lake.join(source.strip_prefix(&forge.lake).unwrap())).unwrap();
@@ -492,7 +492,7 @@ fn records_do_not_go_through_links_and_others_cannot_read_them() {
         // The file of the lake, the lock, two of records, one each of exchanges and delays.
         assert!(files >= 6, "{files}");
     }
-    // A journal is there while a run goes on.
+    // A journal exists only during a run.
     let lake = forge.scratch.path("live");
     let mut command = shell("umask 000; exec");
     let mut child = command

@@ -29,7 +29,7 @@ struct Counted {
     tuples: u64,
 }
 
-/// What tshark has found so far.
+/// Counts of tshark, with the distinct values so far.
 #[derive(Default)]
 struct Distinct {
     counted: Counted,

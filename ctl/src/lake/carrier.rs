@@ -9,7 +9,6 @@ use super::parquet::{Parquet, ParquetInput};
 use super::shared::Problems;
 use super::store::{Put, Store};
 use crate::text::{counted, storage};
-use ::parquet::file::reader::Length;
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use flowgauge_dataplane::files::Directory;
@@ -127,11 +126,10 @@ impl Uploader {
 
     /// Removes the oldest files while the buffer exceeds its size.
     fn make_room(&mut self) {
-        let opened = self.files().into_iter().filter_map(|name| {
-            let input = self.buffer.file(&name).and_then(ParquetInput::of).ok()?;
-            Some((name, input.len()))
-        });
-        let sizes: Vec<(PathBuf, u64)> = opened.collect();
+        let names = self.files().into_iter();
+        let sizes =
+            names.filter_map(|name| self.buffer.length(&name).ok().map(|size| (name, size)));
+        let sizes: Vec<(PathBuf, u64)> = sizes.collect();
         let mut held: u64 = sizes.iter().map(|(_, size)| size).sum();
         for (name, size) in sizes {
             if held <= self.room {

@@ -3,8 +3,8 @@
 //! The new files appear next to the old ones, are read back and compared with them, and only then
 //! the old ones are removed. A compaction that is killed leaves rows twice, but none fewer: unions
 //! deduplicate them, engines that read in that time do not, and the next compaction joins all files
-//! of the hour again. Nothing on disk tells it what to remove: it removes the files that it has
-//! read itself.
+//! of the hour again. It removes only files that it has read itself, and takes no list of them from
+//! the disk.
 
 use super::is_known;
 use super::listing::Listing;
@@ -52,7 +52,7 @@ pub struct CompactionResult {
     pub twice: u64,
 }
 
-/// What there is to join.
+/// Hours to join, and problems that were found with them.
 #[derive(Debug, Default)]
 pub struct Hours {
     /// Hours with the names of all their files.
@@ -247,7 +247,7 @@ enum LakeTarget {
 }
 
 impl LakeTarget {
-    /// Returns the names of all files, sorted, and problems with entries that are none.
+    /// Returns the names of all files, sorted, and the problems with other entries.
     fn names(&self) -> io::Result<(Vec<String>, Vec<String>)> {
         let (root, work) = match self {
             LakeTarget::Store(store) => {

@@ -130,7 +130,7 @@ pub(super) fn left(
         )));
     }
     let (mut rows, mut damaged, is_cut) = rows(&ParquetInput::of(file.try_clone()?)?, largest)?;
-    // What no window can have counted is damage as well.
+    // A row that no window can have counted is damage as well.
     let complete = rows.len();
     rows.retain(|row| laws::check(row).is_ok());
     damaged += (complete - rows.len()) as u64;

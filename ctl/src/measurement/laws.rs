@@ -62,7 +62,7 @@ pub(crate) fn require(holds: bool, broken: impl FnOnce() -> RowDefect) -> Result
     if holds { Ok(()) } else { Err(broken()) }
 }
 
-/// Returns the sum of a list's numbers, each of which is from 0 to `most`.
+/// Returns the sum of a list's numbers. A number that is not from 0 to `most` is an error.
 pub(crate) fn sum(column: &str, numbers: &[i64], most: u64) -> Result<u64, RowDefect> {
     numbers.iter().try_fold(0_u64, |sum, number| {
         let fits = u64::try_from(*number).ok().filter(|number| *number <= most);

@@ -112,7 +112,7 @@ pub(crate) fn check(name: &str, row: &Row, totals: &RowTotals) -> Result<(), Row
         require(changes <= packets, || {
             format!("column {name}_cells counts {changes} packets, and the window has {packets}")
         })?;
-        // Full counters miss packets, and so do windows of which a part was lost.
+        // Full counters miss packets, and incomplete windows do too.
         let is_exact = totals.is_complete && full.is_empty();
         let is_all = match kind {
             SketchKind::CountMin => changes == packets,

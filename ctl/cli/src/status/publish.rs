@@ -693,7 +693,7 @@ mod tests {
         let error = bind(&socket).unwrap_err().to_string();
         assert!(error.contains("1.sock is no socket; move it away"), "{error}");
         fs::remove_file(&socket).unwrap();
-        // What another process left under the first name is removed, and its target stays.
+        // A link that another process left under the first name is removed, and its target stays.
         std::os::unix::fs::symlink(&victim, directory.join("1.new")).unwrap();
         let listener = bind(&socket).unwrap();
         let about = fs::symlink_metadata(&socket).unwrap();

@@ -112,7 +112,7 @@ pub enum UnionError {
          up to 1 MB of memory"
     )]
     Groups {
-        /// What rows are grouped by.
+        /// Column that rows are grouped by.
         by: &'static str,
         /// Number of groups.
         groups: usize,

@@ -479,7 +479,7 @@ fn stored_settings(row: &Row) -> Result<Option<Settings>, RowDefect> {
     delay.problem().map_or(Ok(Some(delay)), |problem| Err(problem.to_owned()))
 }
 
-/// Checks the laws of the buckets of delays, of which each kind has at most `most`.
+/// Checks the laws of the buckets of delays. A kind has at most `most` delays.
 fn check_buckets(table: &Inner<'_>, settings: &Settings, most: u64) -> Result<(), RowDefect> {
     let columns =
         ["fridge", "low_ticks", "low_ns", "high_ns", "samples", "weight", "squares", "beyond"];
