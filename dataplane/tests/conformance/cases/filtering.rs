@@ -136,20 +136,36 @@ pub fn every_field_and_verdict(backend: &dyn Backend) {
     let short = cut.iter().map(|frame| OwnedFrame::ethernet(frame.bytes.clone())).collect();
     let mut frames = backend.possible([random(SEED, 4000), kinds(), cut, short].concat());
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
-    let number = if backend.breadth() == Breadth::Few {
-        // Where each frame is a call of the kernel.
+    let (number, keys) = if backend.breadth() == Breadth::Few {
+        // Where each frame is a call of the kernel, and each start loads its programs.
         frames = frames.into_iter().step_by(extent(5, 1)).collect();
-        4
+        (4, extent(1, 4))
     } else {
-        30
+        (30, 4)
     };
+    let filters: Vec<Arc<Filter>> = (0..number).map(|_| random_filter(&mut rng)).collect();
     let mut counted = 0;
-    for index in 0..number {
-        let filter = random_filter(&mut rng);
-        let setup = Setup::with(|cardinality| cardinality.key = KeyKind::ALL[index % 4]);
-        check(backend, &setup, &filter, &frames, &format!("filter {index}"));
-        let matching = |frame: &&OwnedFrame| is_match(&filter, setup.settings.headers, frame);
-        counted += frames.iter().filter(matching).count();
+    for (first, key) in KeyKind::ALL.into_iter().enumerate().take(keys) {
+        let setup = Setup::with(|cardinality| cardinality.key = key);
+        let mut rig: Option<Rig> = None;
+        for (index, filter) in filters.iter().enumerate().skip(first).step_by(keys) {
+            let is_set = match &mut rig {
+                None => {
+                    rig = start(backend, &setup, Some(Arc::clone(filter)));
+                    rig.is_some()
+                }
+                Some(rig) => {
+                    let changed = rig.dataplane.set_filter(Some(filter));
+                    rig.rotate();
+                    is_taken(backend, rig, changed, Some(filter))
+                }
+            };
+            if let Some(rig) = rig.as_mut().filter(|_| is_set) {
+                compare(rig, &setup, filter, &frames, &format!("filter {index}"));
+            }
+            let matching = |frame: &&OwnedFrame| is_match(filter, setup.settings.headers, frame);
+            counted += frames.iter().filter(matching).count();
+        }
     }
     // Neither verdict is rare.
     let all = frames.len() * number;
@@ -163,27 +179,38 @@ fn is_match(filter: &Filter, headers: parse::Settings, frame: &OwnedFrame) -> bo
 /// Starts a dataplane with a filter; `None` if it has none.
 fn start(backend: &dyn Backend, setup: &Setup, filter: Option<Arc<Filter>>) -> Option<Rig> {
     let mut rig = backend.open(&Setup { filters: true, ..*setup })?;
-    let capabilities = rig.dataplane.capabilities();
-    if capabilities.check(&setup.settings).is_err() {
+    if rig.dataplane.capabilities().check(&setup.settings).is_err() {
         return None;
     }
-    let (name, filters) = (capabilities.backend, capabilities.filter);
     let installed = rig.dataplane.install(&setup.tables().with_filter(filter.clone()));
-    match installed {
-        Err(Error::Unsupported { backend: refusing, what, .. }) => {
-            assert_eq!(refusing, name);
-            let is_refused = |filter: &Arc<Filter>| !filters || backend.refuses(filter);
-            assert!(filter.as_ref().is_some_and(is_refused), "{what}");
-            not_for_this_backend(format_args!("a filter: {what}"));
-            return None;
-        }
-        installed => installed.unwrap(),
-    };
-    assert!(filter.is_none() || filters);
-    Some(rig)
+    is_taken(backend, &rig, installed.map(drop), filter.as_ref()).then_some(rig)
 }
 
-/// Compares a window with one of the matching frames alone.
+/// Returns whether a dataplane took a filter, and panics if it refused one that it should take.
+fn is_taken(
+    backend: &dyn Backend,
+    rig: &Rig,
+    result: Result<(), Error>,
+    filter: Option<&Arc<Filter>>,
+) -> bool {
+    let capabilities = rig.dataplane.capabilities();
+    match result {
+        Err(Error::Unsupported { backend: refusing, what, .. }) => {
+            assert_eq!(refusing, capabilities.backend);
+            let is_refused = |filter: &Arc<Filter>| !capabilities.filter || backend.refuses(filter);
+            assert!(filter.is_some_and(is_refused), "{what}");
+            not_for_this_backend(format_args!("a filter: {what}"));
+            false
+        }
+        result => {
+            result.unwrap();
+            assert!(filter.is_none() || capabilities.filter);
+            true
+        }
+    }
+}
+
+/// Compares a window of a dataplane that was just started with one of the matching frames alone.
 fn check(
     backend: &dyn Backend,
     setup: &Setup,
@@ -191,7 +218,13 @@ fn check(
     frames: &[OwnedFrame],
     what: &str,
 ) {
-    let Some(mut rig) = start(backend, setup, Some(Arc::clone(filter))) else { return };
+    if let Some(mut rig) = start(backend, setup, Some(Arc::clone(filter))) {
+        compare(&mut rig, setup, filter, frames, what);
+    }
+}
+
+/// Compares two windows with one of the frames alone that match the current filter.
+fn compare(rig: &mut Rig, setup: &Setup, filter: &Filter, frames: &[OwnedFrame], what: &str) {
     let headers = setup.settings.headers;
     let (matching, others): (Vec<OwnedFrame>, Vec<OwnedFrame>) =
         frames.iter().cloned().partition(|frame| is_match(filter, headers, frame));
