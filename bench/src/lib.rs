@@ -12,7 +12,7 @@
 //!   of the data-plane performance dissertation;
 //! - [`fridge`]: distributions of round-trip delays, chapter 2 of the same dissertation;
 //! - [`reorder`]: prefixes that reorder packets, chapter 3 of the same dissertation;
-//! - [`repeated`]: delays among requests that an adversary repeats;
+//! - [`delay_loads`]: delays among other packets, such as requests that an adversary repeats;
 //! - `packet`, `scale`, `peers`: cost of counting in user space, stage by stage, as traffic grows,
 //!   and compared with others (Linux);
 //! - `line_rate`: highest rate of a port without loss (Linux);
@@ -20,6 +20,7 @@
 //! - [`sensitivity`]: errors as functions of a parameter;
 //! - [`statistics`]: statistics of repeated experiments.
 
+pub mod delay_loads;
 mod error;
 pub mod figure;
 mod filters;
@@ -42,7 +43,6 @@ pub mod peers;
 mod ports;
 pub mod rap;
 pub mod reorder;
-pub mod repeated;
 pub mod report;
 #[cfg(target_os = "linux")]
 pub mod scale;

@@ -13,12 +13,14 @@
 //! delays around a bucket. These weights depend on the delays seen, so the result may be biased.
 //!
 //! Weights assume that each insertion takes any slot with the same probability, and that nothing
-//! else does. [`Miscount`] bounds the error if requests were repeated.
+//! else does. [`Miscount`] bounds the error if requests were repeated: intervals end at the bounds
+//! for the fewest and for the most requests that can have taken a slot, and the marker `crowded`
+//! says where these are too far apart.
 
 use crate::number::{Number, Z95};
-use flowgauge_core::delay::Counts;
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, Histogram, least};
 use flowgauge_core::delay::weights::{CLASS_BITS, SQUARE_BITS, WEIGHT_BITS};
+use flowgauge_core::delay::{Counts, DelayKind, Settings};
 
 /// Reported percentiles, and their names.
 pub const PERCENTILES: [(f64, &str); 5] =
@@ -36,9 +38,21 @@ const CROWDED: f64 = 54.6;
 /// spread over the class: half of its width, in logarithms.
 const CLASS_ERROR: f64 = 0.5 / (1 << CLASS_BITS) as f64;
 
-/// Share of miscounted insertions from which on intervals are too narrow. Weights of up to
-/// [`CROWDED`] are then wrong by up to an eighth.
+/// Share of requests that may have lost their slots without an insertion, or kept them in spite of
+/// one, from which on intervals are too narrow.
 const MISCOUNTED: f64 = 1.0 / 32.0;
+
+/// Logarithm of the weight up to which intervals hold although repeated requests are not counted: the
+/// weight of the first class. Larger ones may account for requests that were not lost, or for too
+/// few of those that were.
+const UNKNOWN: f64 = 1.0 / (1 << CLASS_BITS) as f64;
+
+/// Reciprocal of the precision of powers of weights, whose last bits depend on the CPU. It is far
+/// below the error of a weight.
+const POWER_STEPS: f64 = (1 << 24) as f64;
+
+/// Share of delays of timestamps that may have larger weights.
+const UNKNOWN_SHARE: f64 = 0.01;
 
 /// Standard deviations of a bound of that share: 97.7 % of samples are below.
 const BOUND: f64 = 2.0;
@@ -63,42 +77,87 @@ pub struct Fridge<'a> {
     pub admitted: f64,
 }
 
-/// Share of a table's insertions that were counted wrongly because requests were repeated.
+/// Requests of a table that were counted wrongly because they were repeated, per insertion.
 ///
 /// An insertion that took no slot raises the weight of all delays for nothing. A slot that was taken
 /// without an insertion lost a request that no weight accounts for.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Miscount {
-    share: f64,
-    /// Standard deviation of the share by chance.
-    deviation: f64,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Miscount {
+    /// Count of both.
+    Counted {
+        /// Share of both.
+        share: f64,
+        /// Standard deviation of the share by chance.
+        deviation: f64,
+        /// Requests that were no insertion.
+        repeated: f64,
+    },
+    /// No count, because the kind remembers no requests: any insertion may be a repeated one.
+    Unknown {
+        /// Share of delays that may have a weight beyond the first class. `None` if no interval
+        /// holds.
+        tolerated: Option<f64>,
+    },
 }
 
 impl Miscount {
     /// Returns the share among the requests of a kind, of all labels together: they share tables.
     #[must_use]
-    pub fn of(counts: &Counts) -> Self {
-        if counts.miscounted == 0 {
-            return Miscount::default();
+    pub fn of(settings: &Settings, kind: DelayKind, counts: &Counts) -> Self {
+        if settings.weighs() && !settings.remembers(kind) {
+            // Each connection takes one slot for all of its rounds. So two that share a slot lose
+            // many rounds by few insertions, and a share of the requests is a share of connections.
+            let tolerated = match kind {
+                DelayKind::QuicSpin => {
+                    (settings.fridges() == 1 && settings.admit_log2 == 0).then_some(0.0)
+                }
+                _ => Some(UNKNOWN_SHARE),
+            };
+            return Miscount::Unknown { tolerated };
         }
         // Each slot that is taken without an insertion was taken by one before, but perhaps in an
         // earlier window.
         let (inserted, miscounted) = (counts.inserted.max(1) as f64, counts.miscounted as f64);
-        Miscount { share: miscounted / inserted, deviation: miscounted.sqrt() / inserted }
+        let repeated = counts.admitted.saturating_sub(counts.inserted) as f64;
+        Miscount::Counted {
+            share: miscounted / inserted,
+            deviation: miscounted.sqrt() / inserted,
+            repeated: repeated / inserted,
+        }
     }
 
-    /// Returns whether the share is certainly too large for intervals to hold.
-    #[must_use]
-    pub fn is_crowded(&self) -> bool {
-        self.share - BOUND * self.deviation > MISCOUNTED
+    /// Returns whether intervals are too narrow, for delays of this [mean weight](mean_weight).
+    /// `heavier`: returns the share of delays with a larger weight.
+    ///
+    /// A request certainly loses no more than the share. Nor does it lose more than the repeated
+    /// requests that come to its slot before its answer: as the logarithm of a weight is the
+    /// expected number of insertions into a slot, their number is its product with the repeated
+    /// requests per insertion. So keepalives, each of which takes its own slot for a short time, do
+    /// no harm to a table in which weights are small.
+    fn is_crowded(&self, mean: f64, heavier: impl Fn(f64) -> f64) -> bool {
+        match *self {
+            Miscount::Counted { share, deviation, repeated } => {
+                let certain = share - BOUND * deviation;
+                certain > MISCOUNTED && (share + repeated) * mean.ln() > MISCOUNTED
+            }
+            Miscount::Unknown { tolerated } => {
+                tolerated.is_none_or(|tolerated| heavier(UNKNOWN.exp()) > tolerated)
+            }
+        }
     }
 
-    /// Returns bounds of the share of delays of this [mean weight](mean_weight) that weights do not
-    /// account for; the lower bound is negative.
-    fn unaccounted(&self, weight: f64) -> [f64; 2] {
-        let most = self.share + BOUND * self.deviation;
-        // The logarithm of a weight is proportional to the insertions.
-        [-most * weight.max(1.0).ln() - CLASS_ERROR, most + CLASS_ERROR]
+    /// Returns the fewest and the most requests that can have taken slots, per insertion, for delays
+    /// of this mean weight.
+    fn bounds(&self, mean: f64) -> [f64; 2] {
+        // As many insertions more as would lose a share of the requests.
+        let losing = |share: f64| share / mean.ln().max(CLASS_ERROR);
+        match *self {
+            Miscount::Counted { share, deviation, repeated } => {
+                let most = share + BOUND * deviation;
+                [(1.0 - most).max(0.0), 1.0 + losing(most).min(repeated)]
+            }
+            Miscount::Unknown { .. } => [0.0, 1.0 + losing(MISCOUNTED)],
+        }
     }
 }
 
@@ -112,7 +171,8 @@ pub struct DelayDistribution {
     /// Whether the bounds are too narrow: some weights are so large that most requests are
     /// overwritten long before such answers arrive, or requests are [repeated](Self::repeated).
     pub crowded: bool,
-    /// Whether too many insertions were [miscounted](Miscount) for the weights to hold.
+    /// Whether too many insertions were [miscounted](Miscount) for the weights to hold, because
+    /// requests were repeated. False for kinds that remember no requests.
     pub repeated: bool,
     /// Upper bound of the delays seen, in nanoseconds.
     pub longest: f64,
@@ -154,12 +214,28 @@ pub fn estimate(
             .zip(fridge.histogram.buckets())
             .for_each(|(sum, bucket)| *sum += f64::from(bucket.samples));
     }
-    let counted = counted(fridges);
-    // Of all delays together, so that the number and its bounds depend on weights and not on times.
-    let answers = Sum::new(counted.delays.iter().sum(), counted.variances.iter().sum());
-    let [low, high] = answers.bounds(answers.heaviest);
-    let heaviest = fridges.iter().map(mean_weight).fold(1.0, f64::max);
-    let [fewer, more] = miscount.unaccounted(heaviest).map(|part| part * answers.number);
+    let estimated = counted(fridges, 1.0);
+    let mean = fridges.iter().map(mean_weight).fold(1.0, f64::max);
+    let miscounts = miscount.bounds(mean).into_iter().filter(|insertions| *insertions != 1.0);
+    let bounds: Vec<_> = miscounts.clone().map(|insertions| counted(fridges, insertions)).collect();
+    let estimates = || [&estimated].into_iter().chain(&bounds);
+    // Of all delays together, so that the number and its bounds depend on weights and not on times,
+    // which differ from one machine that sees a packet to the next.
+    let [low, high] = [1.0]
+        .into_iter()
+        .chain(miscounts.clone())
+        .map(|insertions| {
+            let answers = estimated.total().scaled(power(mean, insertions - 1.0));
+            let [low, high] = answers.bounds(answers.heaviest);
+            [low - CLASS_ERROR * answers.number, high + CLASS_ERROR * answers.number]
+        })
+        .fold([f64::INFINITY, 0.0], |[least, most], [low, high]| [least.min(low), most.max(high)]);
+    let answered = Number { value: estimated.total().number, low: low.max(samples as f64), high };
+    let heavier = |weight: f64| {
+        let buckets = all().filter(|bucket| bucket.samples > 0 && heaviness(bucket) > weight);
+        buckets.map(|bucket| u64::from(bucket.samples)).sum::<u64>() as f64 / samples as f64
+    };
+    let is_miscounted = miscount.is_crowded(mean, heavier);
     let beyond: u64 = all().map(|bucket| u64::from(bucket.beyond)).sum();
     // Delays with a bounded weight stand for an unknown number of others that are as long, so
     // percentiles, and the number of all delays, may be higher.
@@ -172,23 +248,20 @@ pub fn estimate(
     Some(DelayDistribution {
         samples,
         beyond,
-        repeated: miscount.is_crowded(),
-        crowded: beyond > 0
-            || miscount.is_crowded()
-            || all().any(|bucket| bucket.samples > 0 && heaviness(bucket) > CROWDED),
+        repeated: is_miscounted && matches!(miscount, Miscount::Counted { .. }),
+        crowded: beyond > 0 || is_miscounted || heavier(CROWDED) > 0.0,
         longest: seen
             .iter()
             .rposition(|delays| *delays > 0.0)
             .map_or(0.0, |last| f64::from(least(last + 1)) * tick_ns),
         step_ns,
         raw,
-        answered: Number {
-            value: answers.number,
-            low: (low + fewer).max(samples as f64),
-            high: high + more,
-        },
-        corrected: PERCENTILES
-            .map(|(share, _)| bounded(percentile(&counted, share, tick_ns).widened(step_ns))),
+        answered,
+        corrected: PERCENTILES.map(|(share, _)| {
+            let all = estimates().map(|estimate| percentile(estimate, share, tick_ns));
+            let widest = all.reduce(Percentile::or).unwrap_or(Percentile::UNKNOWN);
+            bounded(widest.widened(step_ns))
+        }),
     })
 }
 
@@ -196,15 +269,16 @@ pub fn estimate(
 /// was seen. `tick_ns`: nanoseconds per tick.
 #[must_use]
 pub fn quantiles(fridges: &[Fridge<'_>], shares: &[f64], tick_ns: f64) -> Option<Vec<f64>> {
-    let counted = counted(fridges);
+    let counted = counted(fridges, 1.0);
     shares
         .iter()
         .map(|share| quantile(&counted.delays, *share).map(|at| at.middle * tick_ns))
         .collect()
 }
 
-/// Estimates the delays in each bucket from all fridges.
-fn counted(fridges: &[Fridge<'_>]) -> BucketEstimate {
+/// Estimates the delays in each bucket from all fridges, if there were `insertions` times as many
+/// insertions as were counted.
+fn counted(fridges: &[Fridge<'_>], insertions: f64) -> BucketEstimate {
     // Mean weight of the delays around each bucket, by fridge; `None` where no delay was seen.
     let weights: Vec<Vec<Option<f64>>> = match fridges {
         [_] => Vec::new(),
@@ -230,6 +304,9 @@ fn counted(fridges: &[Fridge<'_>]) -> BucketEstimate {
             };
             let share = precision(number) / sum;
             let (number, squares) = of(bucket, fridge.admitted);
+            // The logarithm of a weight is proportional to the insertions.
+            let factor = power(heaviness(bucket), insertions - 1.0);
+            let (number, squares) = (number * factor, squares * factor * factor);
             delays[index] += share * number;
             variances[index] += share * share * (squares - number).max(0.0);
         }
@@ -247,6 +324,11 @@ fn mean_weight(fridge: &Fridge<'_>) -> f64 {
     };
     let squares = all(|bucket| bucket.squares, SQUARE_BITS);
     squares / all(|bucket| bucket.weight, WEIGHT_BITS).max(1.0)
+}
+
+/// Returns a power of a weight, with as many bits as it has on any CPU.
+fn power(weight: f64, exponent: f64) -> f64 {
+    (weight.powf(exponent) * POWER_STEPS).round() / POWER_STEPS
 }
 
 /// Returns the mean weight of a bucket's delays, among admitted requests.
@@ -283,6 +365,14 @@ fn nearest(delay_ns: f64, step_ns: f64) -> f64 {
 }
 
 impl Percentile {
+    const UNKNOWN: Percentile = Percentile { value: 0.0, low: 0.0, high: None };
+
+    /// Widens the interval to that of another estimate.
+    fn or(self, other: Percentile) -> Percentile {
+        let high = self.high.zip(other.high).map(|(one, other)| one.max(other));
+        Percentile { value: self.value, low: self.low.min(other.low), high }
+    }
+
     /// Widens the interval by a step of the clock and rounds the estimate: the clock truncates both
     /// times of a delay to whole steps.
     fn widened(self, step_ns: f64) -> Percentile {
@@ -328,7 +418,7 @@ fn quantile(delays: &[f64], share: f64) -> Option<DistributionPosition> {
 /// Returns the delay within which a share of the delays lies, with its 95 % interval.
 fn percentile(counted: &BucketEstimate, share: f64, tick_ns: f64) -> Percentile {
     let Some(at) = quantile(&counted.delays, share) else {
-        return Percentile { value: 0.0, low: 0.0, high: None };
+        return Percentile::UNKNOWN;
     };
     let (mut below, mut above) = (Sum::default(), Sum::default());
     counted.sums().for_each(|sum| above.add(&sum));
@@ -369,6 +459,10 @@ struct Sum {
 }
 
 impl BucketEstimate {
+    fn total(&self) -> Sum {
+        Sum::new(self.delays.iter().sum(), self.variances.iter().sum())
+    }
+
     fn sums(&self) -> impl Iterator<Item = Sum> {
         self.delays
             .iter()
@@ -381,6 +475,13 @@ impl Sum {
     fn new(number: f64, variance: f64) -> Self {
         let heaviest = if number > 0.0 { variance / number } else { 0.0 };
         Sum { number, variance, spread: variance * heaviest * heaviest, heaviest }
+    }
+
+    /// Returns the sum if each weight were `factor` times as large. The variance is an upper bound
+    /// if the delays come from several fridges.
+    fn scaled(&self, factor: f64) -> Self {
+        let growth = (factor * factor - factor).max(0.0);
+        Sum::new(self.number * factor, self.variance * factor * factor + growth * self.number)
     }
 
     fn add(&mut self, other: &Sum) {
@@ -437,7 +538,7 @@ mod tests {
     use std::collections::BinaryHeap;
 
     /// No request is repeated.
-    const NONE: Miscount = Miscount { share: 0.0, deviation: 0.0 };
+    const NONE: Miscount = Miscount::Counted { share: 0.0, deviation: 0.0, repeated: 0.0 };
 
     /// Draws a delay in ticks, log-uniform over three decades: the dissertation's synthetic recipe.
     fn log_uniform(random: &mut ChaCha8Rng) -> u32 {

@@ -250,7 +250,7 @@ fn of(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8
         suggested: None,
         distribution: estimate::estimate(
             &fridges,
-            Miscount::of(&of_kind),
+            Miscount::of(&settings, kind, &of_kind),
             f64::from(1_u32 << kind.tick_bits()),
             clock.resolution_ns as f64,
         ),
@@ -781,6 +781,9 @@ const CROWDED: &str = "long delays are uncertain: admit fewer requests (--delay-
 /// Advice for a table in which repeated requests take slots from others.
 const REPEATED: &str = "repeated requests make delays uncertain: take more slots (--delay-slots)";
 
+/// Advice for a table in which connections with a spin bit share slots, or not all of them have one.
+const CROWDED_SPIN: &str = "connections share slots, or not all are admitted: take more slots (--delay-slots), the algorithm fridge and --delay-admit 1";
+
 /// Returns the phrases about requests of a kind and their outcomes.
 fn phrases(delay: &Delay) -> Vec<String> {
     let direction =
@@ -817,7 +820,11 @@ fn phrases(delay: &Delay) -> Vec<String> {
             .then(|| format!("{} missing in --delay-samples", counted(counts.unsampled, "delay"))),
     );
     let crowded = delay.distribution.as_ref().filter(|it| delay.is_corrected() && it.crowded);
-    phrases.extend(crowded.map(|it| if it.repeated { REPEATED } else { CROWDED }.to_owned()));
+    phrases.extend(crowded.map(|it| match delay.kind {
+        DelayKind::QuicSpin => CROWDED_SPIN.to_owned(),
+        _ if it.repeated => REPEATED.to_owned(),
+        _ => CROWDED.to_owned(),
+    }));
     let Settings { slots_log2, admit_log2, .. } = delay.settings;
     let other = delay.suggested.filter(|suggested| {
         (suggested.slots_log2, suggested.admit_log2) != (slots_log2, admit_log2)
