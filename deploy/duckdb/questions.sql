@@ -6,10 +6,10 @@
 --   SET VARIABLE "from" = '2026-11-23';            -- windows that begin then or later (UTC)
 --   SET VARIABLE "to" = '2026-11-24';              -- windows that end then or earlier (UTC)
 --
--- Without `from` or `to` there is no bound. The view `flowgauge_rows` is the only access to files.
--- It opens those of the wanted hours alone, and stops each question whose rows must not be united.
--- So a statement that is copied out of this file is guarded as well: without the view it does not
--- run.
+-- Load rows.sql first. Without `from` or `to` there is no bound. The view `flowgauge_rows` is the
+-- only access to files. It opens those of the wanted hours alone, and stops each question whose
+-- rows must not be united. So a statement that is copied out of this file is guarded as well:
+-- without the view it does not run.
 --
 -- Each statement begins with its number, by which test_engines.py knows it. The column `measured`
 -- says how many of the windows have the measurement: '12 of 18 windows', 'not measured', or
@@ -17,71 +17,7 @@
 
 CREATE OR REPLACE TEMP VIEW flowgauge_rows AS
 WITH selected AS NOT MATERIALIZED (
-    -- Only columns that are named here are known. One that a file does not have is NULL: agents
-    -- that measure less break no question.
-    SELECT * FROM read_parquet(getvariable('lake'), schema = MAP {
-        'schema': {name: 'schema', type: 'BIGINT', default_value: NULL},
-        'host': {name: 'host', type: 'VARCHAR', default_value: NULL},
-        'run': {name: 'run', type: 'VARCHAR', default_value: NULL},
-        'source': {name: 'source', type: 'VARCHAR', default_value: NULL},
-        'direction': {name: 'direction', type: 'VARCHAR', default_value: NULL},
-        'time': {name: 'time', type: 'TIMESTAMPTZ', default_value: NULL},
-        'window': {name: 'window', type: 'BIGINT', default_value: NULL},
-        'start_ns': {name: 'start_ns', type: 'BIGINT', default_value: NULL},
-        'end_ns': {name: 'end_ns', type: 'BIGINT', default_value: NULL},
-        'scheduled_start_ns': {name: 'scheduled_start_ns', type: 'BIGINT', default_value: NULL},
-        'scheduled_end_ns': {name: 'scheduled_end_ns', type: 'BIGINT', default_value: NULL},
-        'complete': {name: 'complete', type: 'BOOLEAN', default_value: NULL},
-        'inner': {name: 'inner', type: 'BOOLEAN', default_value: NULL},
-        'packets': {name: 'packets', type: 'BIGINT', default_value: NULL},
-        'bytes': {name: 'bytes', type: 'BIGINT', default_value: NULL},
-        'dropped': {name: 'dropped', type: 'BIGINT', default_value: NULL},
-        'drops': {
-            name: 'drops', default_value: NULL,
-            type: 'STRUCT(cause VARCHAR, packets BIGINT)[]'
-        },
-        'lost_rows': {name: 'lost_rows', type: 'BIGINT', default_value: NULL},
-        'silent_windows': {name: 'silent_windows', type: 'BIGINT', default_value: NULL},
-        'hash': {name: 'hash', type: 'VARCHAR', default_value: NULL},
-        'row_hash': {name: 'row_hash', type: 'VARCHAR', default_value: NULL},
-        'distinct_key': {name: 'distinct_key', type: 'VARCHAR', default_value: NULL},
-        'registers': {name: 'registers', type: 'BIGINT', default_value: NULL},
-        'entropy': {name: 'entropy', type: 'DOUBLE', default_value: NULL},
-        'entropy_low': {name: 'entropy_low', type: 'DOUBLE', default_value: NULL},
-        'entropy_high': {name: 'entropy_high', type: 'DOUBLE', default_value: NULL},
-        'entropy_key': {name: 'entropy_key', type: 'VARCHAR', default_value: NULL},
-        'entropy_sketch': {name: 'entropy_sketch', type: 'VARCHAR', default_value: NULL},
-        'entropy_rows': {name: 'entropy_rows', type: 'BIGINT', default_value: NULL},
-        'entropy_columns': {name: 'entropy_columns', type: 'BIGINT', default_value: NULL},
-        'heavy_key': {name: 'heavy_key', type: 'VARCHAR', default_value: NULL},
-        'heavy_unit': {name: 'heavy_unit', type: 'VARCHAR', default_value: NULL},
-        'heavy_algorithm': {name: 'heavy_algorithm', type: 'VARCHAR', default_value: NULL},
-        'heavy_slots': {name: 'heavy_slots', type: 'BIGINT', default_value: NULL},
-        'heavy': {
-            name: 'heavy', default_value: NULL,
-            type: 'STRUCT(flow VARCHAR, count BIGINT, inherited BIGINT)[]'
-        },
-        'lengths_full': {name: 'lengths_full', type: 'BIGINT', default_value: NULL},
-        'lengths': {
-            name: 'lengths', default_value: NULL,
-            type: 'STRUCT(low BIGINT, high BIGINT, packets BIGINT, excess BIGINT)[]'
-        },
-        'delay_kinds': {name: 'delay_kinds', type: 'VARCHAR', default_value: NULL},
-        'delay_algorithm': {name: 'delay_algorithm', type: 'VARCHAR', default_value: NULL},
-        'delay_admit_log2': {name: 'delay_admit_log2', type: 'BIGINT', default_value: NULL},
-        'delay_auto': {name: 'delay_auto', type: 'BOOLEAN', default_value: NULL},
-        'delay_buckets': {
-            name: 'delay_buckets', default_value: NULL,
-            type: 'STRUCT(kind VARCHAR, high_ns BIGINT, weight BIGINT)[]'
-        },
-        'reorder_algorithm': {name: 'reorder_algorithm', type: 'VARCHAR', default_value: NULL},
-        'reorder_ipv4_bits': {name: 'reorder_ipv4_bits', type: 'BIGINT', default_value: NULL},
-        'reorder_ipv6_bits': {name: 'reorder_ipv6_bits', type: 'BIGINT', default_value: NULL},
-        'reorder': {
-            name: 'reorder', default_value: NULL,
-            type: 'STRUCT(prefix VARCHAR, packets BIGINT, out_of_order BIGINT, flows BIGINT)[]'
-        }
-    })
+    SELECT * FROM flowgauge_files
     -- A path without an hour is read in any case. Names alone decide first, so that other files are
     -- not opened.
     WHERE coalesce(

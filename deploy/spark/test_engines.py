@@ -186,7 +186,7 @@ class Duck:
         for name, value in {"lake": f"{lake}/*/*/*.parquet", **variables}.items():
             self.connection.execute(f"SET VARIABLE \"{name}\" = '{value}'")
         if views:
-            for number, statement in script("duckdb/questions.sql"):
+            for number, statement in [*script("duckdb/rows.sql"), *script("duckdb/questions.sql")]:
                 if number is None:
                     self.connection.execute(statement)
 
