@@ -3,154 +3,257 @@
 --
 --   SET VARIABLE lake = 'lake/*/*/*.parquet';
 --
--- Ask this before other questions about a lake that several hosts write. It reads all files. No row
--- is the good answer. Laws of registers' images, of filters' bits and of keys cannot be expressed
--- here: for those, `flowgauge merge lake > /dev/null`.
+-- Load rows.sql first. Ask this before other questions about a lake that several hosts write. It
+-- reads all files. No row is the good answer. Laws of registers' images, of filters' bits, and of
+-- names of flows and causes are not here: for those, `flowgauge merge lake > /dev/null`.
+--
+-- Numbers are compared as DOUBLE, which is exact up to 2^53, the most that a law allows. Sums of
+-- forged ones then overflow nothing.
 
-WITH lake AS NOT MATERIALIZED (
-    SELECT filename, * FROM read_parquet(getvariable('lake'), schema = MAP {
-        'host': {name: 'host', type: 'VARCHAR', default_value: NULL},
-        'run': {name: 'run', type: 'VARCHAR', default_value: NULL},
-        'source': {name: 'source', type: 'VARCHAR', default_value: NULL},
-        'direction': {name: 'direction', type: 'VARCHAR', default_value: NULL},
-        'window': {name: 'window', type: 'BIGINT', default_value: NULL},
-        'last_window': {name: 'last_window', type: 'BIGINT', default_value: NULL},
-        'start_ns': {name: 'start_ns', type: 'BIGINT', default_value: NULL},
-        'end_ns': {name: 'end_ns', type: 'BIGINT', default_value: NULL},
-        'scheduled_start_ns': {name: 'scheduled_start_ns', type: 'BIGINT', default_value: NULL},
-        'scheduled_end_ns': {name: 'scheduled_end_ns', type: 'BIGINT', default_value: NULL},
-        'complete': {name: 'complete', type: 'BOOLEAN', default_value: NULL},
-        'checksum': {name: 'checksum', type: 'BIGINT', default_value: NULL},
-        'packets': {name: 'packets', type: 'BIGINT', default_value: NULL},
-        'bytes': {name: 'bytes', type: 'BIGINT', default_value: NULL},
-        'ipv4_packets': {name: 'ipv4_packets', type: 'BIGINT', default_value: NULL},
-        'ipv6_packets': {name: 'ipv6_packets', type: 'BIGINT', default_value: NULL},
-        'non_ip': {name: 'non_ip', type: 'BIGINT', default_value: NULL},
-        'truncated': {name: 'truncated', type: 'BIGINT', default_value: NULL},
-        'bad_header': {name: 'bad_header', type: 'BIGINT', default_value: NULL},
-        'dropped': {name: 'dropped', type: 'BIGINT', default_value: NULL},
-        'lost_rows': {name: 'lost_rows', type: 'BIGINT', default_value: NULL},
-        'drops': {
-            name: 'drops', default_value: NULL,
-            type: 'STRUCT(cause VARCHAR, packets BIGINT)[]'
-        },
-        'hash': {name: 'hash', type: 'VARCHAR', default_value: NULL},
-        'registers': {name: 'registers', type: 'BIGINT', default_value: NULL},
-        'distinct': {name: 'distinct', type: 'DOUBLE', default_value: NULL},
-        'distinct_low': {name: 'distinct_low', type: 'DOUBLE', default_value: NULL},
-        'distinct_high': {name: 'distinct_high', type: 'DOUBLE', default_value: NULL},
-        'entropy': {name: 'entropy', type: 'DOUBLE', default_value: NULL},
-        'entropy_low': {name: 'entropy_low', type: 'DOUBLE', default_value: NULL},
-        'entropy_high': {name: 'entropy_high', type: 'DOUBLE', default_value: NULL},
-        'entropy2': {name: 'entropy2', type: 'DOUBLE', default_value: NULL},
-        'entropy2_low': {name: 'entropy2_low', type: 'DOUBLE', default_value: NULL},
-        'entropy2_high': {name: 'entropy2_high', type: 'DOUBLE', default_value: NULL},
-        'frequency_sketch': {name: 'frequency_sketch', type: 'VARCHAR', default_value: NULL},
-        'frequency_rows': {name: 'frequency_rows', type: 'BIGINT', default_value: NULL},
-        'frequency_cells': {name: 'frequency_cells', type: 'BIGINT[]', default_value: NULL},
-        'frequency_full': {name: 'frequency_full', type: 'BIGINT[]', default_value: NULL},
-        'heavy_unit': {name: 'heavy_unit', type: 'VARCHAR', default_value: NULL},
-        'heavy_total': {name: 'heavy_total', type: 'BIGINT', default_value: NULL},
-        'heavy': {
-            name: 'heavy', default_value: NULL,
-            type: 'STRUCT(flow VARCHAR, count BIGINT, inherited BIGINT)[]'
-        },
-        'lengths_full': {name: 'lengths_full', type: 'BIGINT', default_value: NULL},
-        'lengths': {
-            name: 'lengths', default_value: NULL,
-            type: 'STRUCT(low BIGINT, high BIGINT, packets BIGINT, excess BIGINT)[]'
-        },
-        'delay_buckets': {
-            name: 'delay_buckets', default_value: NULL,
-            type: 'STRUCT(kind VARCHAR, samples BIGINT, weight BIGINT, beyond BIGINT)[]'
-        },
-        'reorder': {
-            name: 'reorder', default_value: NULL,
-            type: 'STRUCT(prefix VARCHAR, packets BIGINT, out_of_order BIGINT, '
-                || 'retransmitted BIGINT, gaps BIGINT, flows BIGINT, squares BIGINT)[]'
-        }
-    })
-), counted AS (
-    -- HUGEINT: sums of forged numbers do not fit into others.
-    SELECT *, (ipv4_packets::HUGEINT + ipv6_packets)::DOUBLE AS flow_packets,
-        log2(greatest(ipv4_packets::HUGEINT + ipv6_packets, 1)) + 1e-9 AS most_bits
-    FROM lake
-), broken AS (
-    SELECT filename, host, source, "window", unnest(list_filter([
-        CASE WHEN start_ns < 0 OR end_ns < start_ns OR scheduled_end_ns < scheduled_start_ns
-            OR "window" < 0 OR last_window < "window" THEN 'times and windows in order' END,
-        CASE WHEN least(packets, bytes, ipv4_packets, ipv6_packets, non_ip, truncated, bad_header,
-            lost_rows, dropped) < 0
-            OR greatest(packets, bytes, lost_rows, dropped) > 9007199254740992
-            THEN 'counts from 0 to 2^53' END,
-        CASE WHEN packets != ipv4_packets::HUGEINT + ipv6_packets + non_ip + truncated + bad_header
-            THEN 'packets are those of all kinds' END,
-        CASE WHEN packets = 0 AND bytes > 0 THEN 'no bytes without a packet' END,
-        CASE WHEN list_min(list_transform(drops, lambda it: it.packets)) < 0
-            OR len(list_distinct(list_transform(drops, lambda it: it.cause))) < len(drops)
-            THEN 'each cause of drops once, from 0' END,
-        CASE WHEN NOT (distinct_low >= 0 AND distinct_low <= "distinct"
-            AND "distinct" <= distinct_high AND distinct_high <= 18446744073709551616)
-            THEN 'distinct flows within their interval' END,
-        CASE WHEN hash NOT LIKE 'crc32%'
-            AND "distinct" > flow_packets * exp(8 * 1.04 / sqrt(registers))
-            THEN 'at most as many distinct flows as packets' END,
-        CASE WHEN NOT (entropy_low >= 0 AND entropy_low <= entropy AND entropy <= entropy_high
-            AND entropy_high <= most_bits) THEN 'entropy from 0 to log2(packets)' END,
-        CASE WHEN NOT (entropy2_low >= 0 AND entropy2_low <= entropy2 AND entropy2 <= entropy2_high
-            AND entropy2_high <= most_bits) THEN 'entropy2 from 0 to log2(packets)' END,
-        CASE WHEN frequency_sketch = 'count-min' AND (
-            list_min(frequency_cells) < 0
-            OR list_sum(list_transform(frequency_cells, lambda it: it::HUGEINT))
-                > frequency_rows * flow_packets
-            OR complete AND len(frequency_full) = 0
-                AND list_sum(list_transform(frequency_cells, lambda it: it::HUGEINT))
-                    < frequency_rows * flow_packets
-        ) THEN 'each row of a count-min sketch counts all packets' END,
-        CASE WHEN heavy_total < 0
-            OR heavy_total > CASE heavy_unit WHEN 'bytes' THEN bytes::DOUBLE ELSE flow_packets END
-            OR list_max(list_transform(heavy, lambda it: it.count)) > heavy_total
-            OR list_min(list_transform(heavy, lambda it: it.inherited)) < 0
-            OR len(list_filter(heavy, lambda it: it.inherited > it.count)) > 0
-            OR list_sum(list_transform(heavy, lambda it: it.count::HUGEINT - it.inherited))
-                > heavy_total
-            THEN 'heavy flows have at most all packets' END,
-        CASE WHEN list_min(list_transform(lengths, lambda it: least(it.packets, it.excess))) < 0
-            OR len(list_filter(lengths, lambda it:
-                it.excess::HUGEINT > it.packets::HUGEINT * (it.high - it.low))) > 0
-            OR list_sum(list_transform(lengths, lambda it: it.packets::HUGEINT)) > flow_packets
-            OR complete AND lengths_full = 0 AND flow_packets > 0
-                AND coalesce(
-                    list_sum(list_transform(lengths, lambda it: it.packets::HUGEINT)), 0
-                ) < flow_packets
-            THEN 'lengths of all packets' END,
-        CASE WHEN list_min(list_transform(delay_buckets, lambda it:
-                least(it.samples - 1, it.beyond, it.samples - it.beyond))) < 0
-            OR len(list_filter(delay_buckets, lambda it:
-                it.weight::HUGEINT < it.samples::HUGEINT * 4096)) > 0
-            OR list_sum(list_transform(delay_buckets, lambda it: it.samples::HUGEINT))
-                > 2 * flow_packets * len(list_distinct(
-                    list_transform(delay_buckets, lambda it: it.kind)))
-            THEN 'delays weigh at least 1, and packets give them' END,
-        CASE WHEN list_min(list_transform(reorder, lambda it: least(
-                it.packets, it.out_of_order, it.retransmitted, it.gaps, it.flows, it.squares))) < 0
-            OR len(list_filter(reorder, lambda it: it.packets < it.flows OR it.packets
-                < it.out_of_order::HUGEINT + it.retransmitted + it.gaps
-                OR it.squares > it.out_of_order::HUGEINT * it.out_of_order)) > 0
-            OR list_sum(list_transform(reorder, lambda it: it.packets::HUGEINT)) > flow_packets
-            THEN 'reordered segments are at most all' END
-    ], lambda law: law IS NOT NULL)) AS law
+-- Whether all hold; what is unknown does not.
+CREATE OR REPLACE TEMP MACRO flowgauge_all(laws) AS len([it FOR it IN laws IF it]) = len(laws);
+CREATE OR REPLACE TEMP MACRO flowgauge_sum(numbers) AS
+    coalesce(list_sum([it::DOUBLE FOR it IN numbers]), 0);
+-- Whether numbers are from 0 to `most`, and in order. NaN is the largest.
+CREATE OR REPLACE TEMP MACRO flowgauge_ascending(numbers, most) AS
+    flowgauge_all([it BETWEEN 0 AND most FOR it IN numbers]) AND list_sort(numbers) = numbers;
+CREATE OR REPLACE TEMP MACRO flowgauge_count(numbers) AS
+    flowgauge_all([it BETWEEN 0 AND 9007199254740992 FOR it IN numbers]);
+CREATE OR REPLACE TEMP MACRO flowgauge_unique(list) AS len(list_distinct(list)) = len(list);
+CREATE OR REPLACE TEMP MACRO flowgauge_is_power(number) AS
+    number >= 1 AND pow(2, round(log2(greatest(number, 1)))) = number;
+-- Whether a histogram has a bucket from `low` to below `high`: `least` of the width `tick`, then
+-- half as many in each doubling.
+CREATE OR REPLACE TEMP MACRO flowgauge_is_bucket(low, high, tick, least) AS
+    low >= 0 AND flowgauge_is_power((high::DOUBLE - low) / tick)
+    AND low::DOUBLE % greatest(high::DOUBLE - low, 1) = 0 AND high <= least * (high::DOUBLE - low)
+    AND (high::DOUBLE - low = tick OR 2 * low::DOUBLE >= least * (high::DOUBLE - low));
+-- Whether each row of a sketch counts all packets, or at most those if some are missing. A packet
+-- counts up in count-min, up or down in count-sketch.
+CREATE OR REPLACE TEMP MACRO flowgauge_is_sketch(
+    kind, number, width, cells, missed, packets, is_complete
+) AS CASE
+    WHEN number BETWEEN 1 AND 8 AND width BETWEEN 16 AND 65536
+        AND len(cells) = number::DOUBLE * width
+    THEN flowgauge_all([it BETWEEN 0 AND number * width - 1 FOR it IN missed])
+        AND list_sort(list_distinct(missed)) = missed
+        AND (kind = 'count-sketch' OR kind = 'count-min' AND list_min(cells) >= 0)
+        AND flowgauge_all([
+            changes <= packets AND (
+                len(missed) > 0 OR NOT is_complete
+                OR CASE kind
+                    WHEN 'count-min' THEN packets - changes ELSE (packets - changes) % 2 END = 0
+            )
+            FOR changes IN [
+                flowgauge_sum([abs(it::DOUBLE) FOR it IN cells[nth * width + 1:(nth + 1) * width]])
+                FOR nth IN range(8) IF nth < number
+            ]
+        ])
+    ELSE false END;
+
+WITH counted AS (
+    -- A list that is not there is empty.
+    SELECT * REPLACE (
+            coalesce(drops, []) AS drops, coalesce(heavy, []) AS heavy,
+            coalesce(lengths, []) AS lengths, coalesce("delay", []) AS "delay",
+            coalesce(delay_buckets, []) AS delay_buckets, coalesce(reorder, []) AS reorder,
+            coalesce(entropy_full, []) AS entropy_full,
+            coalesce(entropy2_full, []) AS entropy2_full,
+            coalesce(frequency_full, []) AS frequency_full
+        ), coalesce(last_window, "window") AS last,
+        ipv4_packets::DOUBLE + ipv6_packets AS flow_packets,
+        log2(greatest(flow_packets, 1)) + 1e-9 AS most_bits,
+        -- Eight standard errors.
+        exp(8 * 1.04 / sqrt(greatest(registers, 16))) AS distinct_error,
+        string_split(delay_kinds, ',') AS kinds,
+        -- Weights are below e^8 if delays have any, and raised by up to 16 doublings.
+        CASE WHEN delay_algorithm IN ('fridge', 'multi-fridge') THEN 4096 ELSE 1 END::DOUBLE
+            * CASE WHEN delay_auto THEN 65536 ELSE 1 END AS heaviest,
+        1::BIGINT << 64 - least(greatest(reorder_ipv4_bits, 2), 64) AS ipv4_unit,
+        1::BIGINT << 64 - least(greatest(reorder_ipv6_bits, 2), 64) AS ipv6_unit
+    FROM flowgauge_files
+), checked AS (
+    SELECT filename, host, source, "window", unnest([
+        {law: 'names and a direction', holds: strlen(host) <= 4096 AND strlen(run) <= 4096
+            AND strlen(source) <= 65536 AND direction IN ('ingress', 'egress', 'both')},
+        {law: 'times and windows in order',
+            holds: start_ns BETWEEN 0 AND end_ns AND late_ns >= 0
+                AND scheduled_start_ns BETWEEN 0 AND scheduled_end_ns
+                AND "window" BETWEEN 0 AND last AND last <= 4611686018427387904
+                AND coalesce(silent_windows, 0) BETWEEN 0 AND "window"},
+        {law: 'counts from 0 to 2^53', holds: flowgauge_count([
+            packets, bytes, ipv4_packets, ipv6_packets, non_ip, truncated, bad_header, late,
+            dropped, lost_rows, coalesce(unmatched, 0), coalesce(unmatched_bytes, 0)
+        ])},
+        {law: 'packets are those of all kinds',
+            holds: packets = flow_packets + non_ip + truncated + bad_header},
+        {law: 'no bytes without a packet', holds: (bytes = 0 OR packets > 0)
+            AND (coalesce(unmatched_bytes, 0) = 0 OR unmatched > 0)},
+        {law: 'drops of each cause once',
+            holds: flowgauge_unique([it.cause FOR it IN drops])
+                AND flowgauge_count([it.packets FOR it IN drops])
+                AND dropped = flowgauge_sum([it.packets FOR it IN drops])},
+        {law: 'distinct flows within their interval',
+            holds: CASE WHEN distinct_key IS NULL THEN "distinct" IS NULL
+                ELSE flowgauge_ascending(
+                    [distinct_low, "distinct", distinct_high], 18446744073709551616::DOUBLE
+                ) END},
+        -- Estimators differ by a quarter at most.
+        {law: 'at most as many distinct flows as packets',
+            holds: distinct_key IS NULL
+                OR registers BETWEEN 16 AND 65536 AND flowgauge_is_power(registers)
+                AND (hash LIKE 'crc32%' OR "distinct"
+                    <= flow_packets * distinct_error * greatest(distinct_error, 1.25))
+                AND ("distinct" > 0 OR flow_packets = 0 OR NOT complete)},
+        -- 34242: the most that a packet adds.
+        {law: 'entropy from 0 to log2(packets)',
+            holds: CASE WHEN entropy_key IS NULL THEN entropy IS NULL
+                ELSE flowgauge_ascending([entropy_low, entropy, entropy_high], most_bits)
+                    AND entropy_sum BETWEEN 0 AND 34242 * flow_packets END},
+        {law: 'entropy2 from 0 to log2(packets)',
+            holds: CASE WHEN entropy2_key IS NULL THEN entropy2 IS NULL
+                ELSE flowgauge_ascending([entropy2_low, entropy2, entropy2_high], most_bits)
+                    AND entropy2_sum BETWEEN 0 AND 34242 * flow_packets END},
+        {law: 'the sketch of entropy counts all packets',
+            holds: entropy_key IS NULL OR flowgauge_is_sketch(
+                entropy_sketch, entropy_rows, entropy_columns, entropy_cells, entropy_full,
+                flow_packets, complete
+            )},
+        {law: 'the sketch of entropy2 counts all packets',
+            holds: entropy2_key IS NULL OR flowgauge_is_sketch(
+                entropy2_sketch, entropy2_rows, entropy2_columns, entropy2_cells, entropy2_full,
+                flow_packets, complete
+            )},
+        {law: 'the sketch of frequency counts all packets',
+            holds: frequency_key IS NULL OR flowgauge_is_sketch(
+                frequency_sketch, frequency_rows, frequency_columns, frequency_cells,
+                frequency_full, flow_packets, complete
+            )},
+        {law: 'a filter has a probability',
+            holds: membership_key IS NULL OR membership_false_positive BETWEEN 0 AND 1},
+        {law: 'heavy flows have at most all packets',
+            holds: CASE WHEN heavy_algorithm IS NULL THEN len(heavy) = 0
+                ELSE heavy_packets BETWEEN 0 AND flow_packets AND heavy_total >= 0
+                    AND (heavy_unit = 'bytes' AND heavy_total <= bytes
+                        OR heavy_unit = 'packets' AND heavy_total <= flow_packets)
+                    AND flowgauge_is_power(heavy_slots) AND len(heavy) <= heavy_slots
+                    AND flowgauge_all([
+                        it.inherited BETWEEN 0 AND it.count AND it.count <= heavy_total
+                        FOR it IN heavy
+                    ])
+                    AND list_reverse_sort([it.count FOR it IN heavy]) = [it.count FOR it IN heavy]
+                    AND flowgauge_sum([it.count FOR it IN heavy]) <= 4 * heavy_total::DOUBLE
+                    AND flowgauge_sum([it.count::DOUBLE - it.inherited FOR it IN heavy])
+                        <= heavy_total END},
+        {law: 'lengths of all packets',
+            holds: CASE WHEN lengths_full IS NULL THEN len(lengths) = 0
+                ELSE lengths_full BETWEEN 0 AND 1441792
+                    AND coalesce(length_mean, 0) BETWEEN 0 AND 65535
+                    AND coalesce(length_p50, 0) BETWEEN 0 AND 65535
+                    AND flowgauge_unique([it.low FOR it IN lengths])
+                    AND list_sort([it.low FOR it IN lengths]) = [it.low FOR it IN lengths]
+                    AND flowgauge_count([it.packets FOR it IN lengths])
+                    AND flowgauge_count([it.excess FOR it IN lengths])
+                    AND flowgauge_all([
+                        it.high < 65536 AND flowgauge_is_bucket(it.low, it.high::DOUBLE + 1, 1, 128)
+                        AND it.excess <= it.packets * (it.high::DOUBLE - it.low)
+                        FOR it IN lengths
+                    ])
+                    AND flowgauge_sum([it.packets FOR it IN lengths]) <= flow_packets
+                    AND (flowgauge_sum([it.packets FOR it IN lengths]) = flow_packets
+                        OR lengths_full > 0 OR NOT complete) END},
+        -- A packet is a request and an answer in each direction at most.
+        {law: 'requests of at most all packets',
+            holds: CASE WHEN delay_kinds IS NULL THEN len("delay") = 0
+                ELSE delay_resolution_ns BETWEEN 0 AND 1000000000
+                    AND flowgauge_unique(
+                        [(it.kind, it.leaves != 0, it.group_number) FOR it IN "delay"]
+                    )
+                    AND flowgauge_all([
+                        list_contains(kinds, it.kind) AND it.admit_log2 BETWEEN -1 AND 16
+                        AND it.requests BETWEEN 0 AND 2 * flow_packets * CASE
+                            WHEN delay_auto AND it.kind IN ('tcp-timestamps', 'quic-spin')
+                            THEN 65536 ELSE 1 END
+                        AND flowgauge_all([
+                            number BETWEEN 0 AND 2 * flow_packets
+                            FOR number IN [it.admitted, it.refused, it.backward, it.unsampled]
+                        ])
+                        AND flowgauge_ascending(
+                            [ns FOR ns IN [it.p50_ns, it.p95_ns, it.p99_ns] IF NOT isnan(ns)],
+                            281474976710656
+                        )
+                        FOR it IN "delay"
+                    ]) END},
+        {law: 'delays weigh at least 1, and packets give them',
+            holds: CASE WHEN delay_kinds IS NULL THEN len(delay_buckets) = 0
+                ELSE flowgauge_unique([
+                        (it.kind, it.leaves != 0, it.group_number, it.fridge, it.low_ns)
+                        FOR it IN delay_buckets
+                    ])
+                    AND flowgauge_all([
+                        list_contains(kinds, it.kind) AND flowgauge_is_bucket(
+                            it.low_ns, it.high_ns,
+                            CASE it.kind WHEN 'tcp-duration' THEN 4096 ELSE 64 END, 64
+                        )
+                        AND it.fridge BETWEEN 0
+                            AND CASE delay_algorithm WHEN 'multi-fridge' THEN 3 ELSE 0 END
+                        AND it.samples BETWEEN 1 AND 4294967295
+                        AND it.beyond BETWEEN 0 AND it.samples
+                        AND it.weight BETWEEN 4096 * it.samples::DOUBLE
+                            AND 4096 * it.samples::DOUBLE * heaviest
+                        AND it.squares BETWEEN 256 * it.samples::DOUBLE
+                            AND 256 * it.samples::DOUBLE * heaviest * heaviest
+                        FOR it IN delay_buckets
+                    ])
+                    AND flowgauge_all([
+                        flowgauge_sum([it.samples FOR it IN delay_buckets IF it.kind = wanted])
+                            <= 2 * flow_packets
+                        FOR wanted IN kinds
+                    ]) END},
+        {law: 'reordered segments are at most all',
+            holds: CASE WHEN reorder_algorithm IS NULL THEN len(reorder) = 0
+                ELSE reorder_ipv4_bits BETWEEN 2 AND 64 AND reorder_ipv6_bits BETWEEN 2 AND 64
+                    AND flowgauge_count([reorder_unfollowed, reorder_contended, reorder_crowded])
+                    AND flowgauge_unique([it.bits FOR it IN reorder])
+                    AND len(reorder) <= 16384
+                    AND flowgauge_all([
+                        flowgauge_count([
+                            it.packets, it.out_of_order, it.retransmitted, it.gaps, it.flows,
+                            it.squares
+                        ])
+                        AND it.out_of_order::DOUBLE + it.retransmitted + it.gaps <= it.packets
+                        AND it.flows <= it.packets
+                        AND it.squares <= it.out_of_order::DOUBLE * it.out_of_order
+                        -- The lowest eight bits are the version, the highest ones the prefix.
+                        AND (it.bits - (it.bits & 255))
+                            % CASE it.bits & 255 WHEN 4 THEN ipv4_unit WHEN 6 THEN ipv6_unit END = 0
+                        FOR it IN reorder
+                    ])
+                    AND flowgauge_sum([it.packets FOR it IN reorder]) + reorder_unfollowed
+                        + reorder_contended + reorder_crowded <= flow_packets END}
+    ]) AS it
     FROM counted
+), numbered AS (
+    -- Rows of one run and place whose windows overlap have one number: the frame of the sum ends
+    -- with all rows of a window. Rows of one checksum and other values can be made: all values are
+    -- compared that are read.
+    SELECT *, sum(begins) OVER (
+            PARTITION BY host, run, source, direction ORDER BY "window", last
+        ) AS number
+    FROM (
+        SELECT filename, host, run, source, direction, "window", last,
+            sha256(row(*COLUMNS(* EXCLUDE (filename)))::VARCHAR) AS digest,
+            coalesce("window" > max(last) OVER (
+                PARTITION BY host, run, source, direction ORDER BY "window", last
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ), true)::BIGINT AS begins
+        FROM counted
+    )
 ), conflicts AS (
-    -- A checksum is of all columns. Rows of one checksum and other values can be made, so that a
-    -- number of each measurement is compared too.
-    SELECT string_agg(DISTINCT filename, ' ') AS filename, host, source, "window",
-        'one row of a window' AS law
-    FROM lake
-    GROUP BY host, run, source, direction, "window"
-    HAVING count(DISTINCT (
-        start_ns, end_ns, scheduled_start_ns, checksum, packets, bytes, dropped, "distinct",
-        entropy, heavy_total, lengths, reorder
-    )) > 1
+    SELECT string_agg(DISTINCT filename, ' ' ORDER BY filename) AS filename, host, source,
+        min("window") AS "window", 'one row of a window' AS law
+    FROM numbered
+    GROUP BY host, run, source, direction, number HAVING count(DISTINCT digest) > 1
 )
-SELECT * FROM broken UNION ALL SELECT * FROM conflicts ORDER BY ALL;
+SELECT filename, host, source, "window", it.law AS law FROM checked WHERE it.holds IS NOT TRUE
+UNION ALL SELECT * FROM conflicts ORDER BY ALL;
