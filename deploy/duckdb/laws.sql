@@ -13,7 +13,7 @@
 -- Whether all hold; what is unknown does not.
 CREATE OR REPLACE TEMP MACRO flowgauge_all(laws) AS len([it FOR it IN laws IF it]) = len(laws);
 CREATE OR REPLACE TEMP MACRO flowgauge_sum(numbers) AS
-    coalesce(list_sum([it::DOUBLE FOR it IN numbers]), 0);
+    coalesce(list_sum([coalesce(it::DOUBLE, 'nan') FOR it IN numbers]), 0);
 -- Whether numbers are from 0 to `most`, and in order. NaN is the largest.
 CREATE OR REPLACE TEMP MACRO flowgauge_ascending(numbers, most) AS
     flowgauge_all([it BETWEEN 0 AND most FOR it IN numbers]) AND list_sort(numbers) = numbers;
@@ -170,7 +170,8 @@ WITH counted AS (
                         [(it.kind, it.leaves != 0, it.group_number) FOR it IN "delay"]
                     )
                     AND flowgauge_all([
-                        list_contains(kinds, it.kind) AND it.admit_log2 BETWEEN -1 AND 16
+                        list_contains(kinds, it.kind) AND it.leaves IS NOT NULL
+                        AND it.group_number BETWEEN 0 AND 255 AND it.admit_log2 BETWEEN -1 AND 16
                         AND it.requests BETWEEN 0 AND 2 * flow_packets * CASE
                             WHEN delay_auto AND it.kind IN ('tcp-timestamps', 'quic-spin')
                             THEN 65536 ELSE 1 END
@@ -179,8 +180,10 @@ WITH counted AS (
                             FOR number IN [it.admitted, it.refused, it.backward, it.unsampled]
                         ])
                         AND flowgauge_ascending(
-                            [ns FOR ns IN [it.p50_ns, it.p95_ns, it.p99_ns] IF NOT isnan(ns)],
-                            281474976710656
+                            [
+                                ns FOR ns IN [it.p50_ns, it.p95_ns, it.p99_ns]
+                                IF isnan(ns) IS NOT TRUE
+                            ], 281474976710656
                         )
                         FOR it IN "delay"
                     ]) END},
@@ -191,7 +194,8 @@ WITH counted AS (
                         FOR it IN delay_buckets
                     ])
                     AND flowgauge_all([
-                        list_contains(kinds, it.kind) AND flowgauge_is_bucket(
+                        list_contains(kinds, it.kind) AND it.leaves IS NOT NULL
+                        AND it.group_number BETWEEN 0 AND 255 AND flowgauge_is_bucket(
                             it.low_ns, it.high_ns,
                             CASE it.kind WHEN 'tcp-duration' THEN 4096 ELSE 64 END, 64
                         )
