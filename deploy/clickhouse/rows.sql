@@ -23,30 +23,64 @@ CREATE FUNCTION IF NOT EXISTS flowgauge_sketch AS (key, registers, hash) -> conc
     '_p', toString(toUInt8(log2(ifNull(registers, 1)))), '_', ifNull(hash, '')
 );
 
+-- All rows of all files, without guards. What a file does not have is NULL: laws.sql finds that.
+CREATE VIEW IF NOT EXISTS flowgauge_files AS
+SELECT _path AS filename, date, hour, * FROM file({lake:String}, Parquet, '
+    schema Nullable(Int64), host Nullable(String), run Nullable(String), source Nullable(String),
+    direction Nullable(String), time DateTime64(6, \'UTC\'), window Nullable(Int64),
+    last_window Nullable(Int64), silent_windows Nullable(Int64), start_ns Nullable(Int64),
+    end_ns Nullable(Int64), scheduled_start_ns Nullable(Int64), scheduled_end_ns Nullable(Int64),
+    complete Nullable(Bool), late_ns Nullable(Int64), inner Nullable(Bool),
+    checksum Nullable(Int64), packets Nullable(Int64), bytes Nullable(Int64),
+    ipv4_packets Nullable(Int64), ipv6_packets Nullable(Int64), non_ip Nullable(Int64),
+    truncated Nullable(Int64), bad_header Nullable(Int64), late Nullable(Int64),
+    unmatched Nullable(Int64), unmatched_bytes Nullable(Int64), dropped Nullable(Int64),
+    drops Array(Tuple(cause Nullable(String), packets Nullable(Int64))),
+    lost_rows Nullable(Int64), hash Nullable(String), row_hash Nullable(String),
+    distinct_key Nullable(String), registers Nullable(Int64), distinct Nullable(Float64),
+    distinct_low Nullable(Float64), distinct_high Nullable(Float64), entropy Nullable(Float64),
+    entropy_low Nullable(Float64), entropy_high Nullable(Float64), entropy_sum Nullable(Int64),
+    entropy_key Nullable(String), entropy_sketch Nullable(String), entropy_rows Nullable(Int64),
+    entropy_columns Nullable(Int64), entropy_cells Array(Nullable(Int64)),
+    entropy_full Array(Nullable(Int64)), entropy2 Nullable(Float64),
+    entropy2_low Nullable(Float64), entropy2_high Nullable(Float64),
+    entropy2_sum Nullable(Int64), entropy2_key Nullable(String),
+    entropy2_sketch Nullable(String), entropy2_rows Nullable(Int64),
+    entropy2_columns Nullable(Int64), entropy2_cells Array(Nullable(Int64)),
+    entropy2_full Array(Nullable(Int64)), frequency_key Nullable(String),
+    frequency_sketch Nullable(String), frequency_rows Nullable(Int64),
+    frequency_columns Nullable(Int64), frequency_cells Array(Nullable(Int64)),
+    frequency_full Array(Nullable(Int64)), membership_key Nullable(String),
+    membership_false_positive Nullable(Float64), heavy_key Nullable(String),
+    heavy_unit Nullable(String), heavy_algorithm Nullable(String), heavy_slots Nullable(Int64),
+    heavy_total Nullable(Int64), heavy_packets Nullable(Int64),
+    heavy Array(Tuple(flow Nullable(String), count Nullable(Int64), inherited Nullable(Int64))),
+    length_mean Nullable(Float64), length_p50 Nullable(Float64), lengths_full Nullable(Int64),
+    lengths Array(Tuple(low Nullable(Int64), high Nullable(Int64), packets Nullable(Int64),
+        excess Nullable(Int64))),
+    delay_kinds Nullable(String), delay_algorithm Nullable(String),
+    delay_admit_log2 Nullable(Int64), delay_auto Nullable(Bool),
+    delay_resolution_ns Nullable(Int64),
+    delay Array(Tuple(kind Nullable(String), leaves Nullable(Int64),
+        group_number Nullable(Int64), requests Nullable(Int64), admitted Nullable(Int64),
+        refused Nullable(Int64), backward Nullable(Int64), unsampled Nullable(Int64),
+        admit_log2 Nullable(Int64), p50_ns Nullable(Float64), p95_ns Nullable(Float64),
+        p99_ns Nullable(Float64))),
+    delay_buckets Array(Tuple(kind Nullable(String), leaves Nullable(Int64),
+        group_number Nullable(Int64), fridge Nullable(Int64), low_ns Nullable(Int64),
+        high_ns Nullable(Int64), samples Nullable(Int64), weight Nullable(Int64),
+        squares Nullable(Int64), beyond Nullable(Int64))),
+    reorder_algorithm Nullable(String), reorder_ipv4_bits Nullable(Int64),
+    reorder_ipv6_bits Nullable(Int64), reorder_unfollowed Nullable(Int64),
+    reorder_contended Nullable(Int64), reorder_crowded Nullable(Int64),
+    reorder Array(Tuple(prefix Nullable(String), packets Nullable(Int64),
+        out_of_order Nullable(Int64), retransmitted Nullable(Int64), gaps Nullable(Int64),
+        flows Nullable(Int64), squares Nullable(Int64), bits Nullable(Int64)))');
+
 -- Rows of plain columns.
 CREATE VIEW IF NOT EXISTS flowgauge_rows AS
 WITH selected AS (
-    SELECT * FROM file({lake:String}, Parquet, '
-        schema Nullable(Int64), host String, run String, source String, direction String,
-        time DateTime64(6, \'UTC\'), window Int64, start_ns Int64, end_ns Int64,
-        scheduled_start_ns Int64, scheduled_end_ns Int64, complete Bool, inner Nullable(Bool),
-        packets Int64, bytes Int64, dropped Int64, drops Array(Tuple(cause String, packets Int64)),
-        lost_rows Int64, silent_windows Nullable(Int64), hash Nullable(String), row_hash Nullable(String),
-        distinct_key Nullable(String), registers Nullable(Int64),
-        entropy Nullable(Float64), entropy_low Nullable(Float64), entropy_high Nullable(Float64),
-        entropy_key Nullable(String), entropy_sketch Nullable(String),
-        entropy_rows Nullable(Int64), entropy_columns Nullable(Int64),
-        heavy_key Nullable(String), heavy_unit Nullable(String), heavy_algorithm Nullable(String),
-        heavy_slots Nullable(Int64),
-        heavy Array(Tuple(flow String, count Int64, inherited Int64)),
-        lengths_full Nullable(Int64),
-        lengths Array(Tuple(low Int64, high Int64, packets Int64, excess Int64)),
-        delay_kinds Nullable(String), delay_algorithm Nullable(String),
-        delay_admit_log2 Nullable(Int64), delay_auto Nullable(Bool),
-        delay_buckets Array(Tuple(kind String, high_ns Int64, weight Int64)),
-        reorder_algorithm Nullable(String), reorder_ipv4_bits Nullable(Int64),
-        reorder_ipv6_bits Nullable(Int64),
-        reorder Array(Tuple(prefix String, packets Int64, out_of_order Int64, flows Int64))')
+    SELECT * FROM flowgauge_files(lake = {lake:String})
     WHERE flowgauge_hour(date, hour + 1) > parseDateTimeBestEffort({from:String}, 'UTC')
         AND flowgauge_hour(date, hour) < parseDateTimeBestEffort({to:String}, 'UTC')
         AND scheduled_start_ns >= flowgauge_ns({from:String})

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -150,6 +151,12 @@ class ClickHouse:
             for _, statement in script("clickhouse/rows.sql"):
                 self.session.query(statement)
 
+    def broken(self):
+        *functions, (_, statement) = script("clickhouse/laws.sql")
+        for _, function in functions:
+            self.session.query(function)
+        return self.ask(statement)
+
     def __enter__(self):
         return self
 
@@ -190,6 +197,12 @@ class Duck:
                 if number is None:
                     self.connection.execute(statement)
 
+    def broken(self):
+        *macros, (_, statement) = script("duckdb/laws.sql")
+        for _, macro in macros:
+            self.connection.execute(macro)
+        return self.ask(statement)
+
     def __enter__(self):
         return self
 
@@ -227,7 +240,7 @@ class Spark:
         )
         self.spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-        self.questions = importlib.import_module("questions")
+        self.lake, self.questions = lake, importlib.import_module("questions")
         self.questions.views(self.spark, lake, begin, end, name)
 
     def __enter__(self):
@@ -248,6 +261,9 @@ class Spark:
 
     def answers(self, only=QUESTIONS):
         return {number: self.one(number) for number in only}
+
+    def broken(self):
+        return importlib.import_module("laws").broken(self.spark, self.lake)
 
 
 ENGINES = {
@@ -283,6 +299,253 @@ def statements(text):
                 ),
                 None,
             ), statement
+
+
+def cells(name, column, *values):
+    """Returns a forgery of the first cells of a column in a table."""
+    return lambda row: {
+        name: [
+            {**line, column: value} for line, value in zip(row[name], values)
+        ] + row[name][len(values) :]
+    }
+
+
+def counter(name, index, more):
+    """Returns a forgery of a counter of a sketch."""
+    return lambda row: {
+        name: [cell + more * (nth == index) for nth, cell in enumerate(row[name])]
+    }
+
+
+def first(name, **values):
+    """Returns a forgery of the first line of a table."""
+    return lambda row: {name: [{**row[name][0], **values}, *row[name][1:]]}
+
+
+def shifted(buckets):
+    """A bucket that begins within another one."""
+    wide = max(buckets, key=lambda bucket: bucket["high_ns"] - bucket["low_ns"])
+    ends = {name: wide[name] + 64 for name in ("low_ns", "high_ns")}
+    return {"delay_buckets": [{**wide, **ends}]}
+
+
+def repeated(name):
+    return lambda row: {name: row[name] * 2}
+
+
+def nullable(kind):
+    """Returns a type of Parquet whose lists and lines may have NULL in them."""
+    pyarrow = module("pyarrow")
+    if pyarrow.types.is_list(kind):
+        return pyarrow.list_(nullable(kind.value_type))
+    if pyarrow.types.is_struct(kind):
+        return pyarrow.struct([(field.name, nullable(field.type)) for field in kind])
+    return kind
+
+
+# A length in the place of a bucket of four.
+FAR = {"low": 300, "high": 300}
+HUGE, LEAST, NAN = 1 << 60, -(1 << 63), float("nan")
+ORDER, COUNTS = "times and windows in order", "counts from 0 to 2^53"
+INTERVAL, DISTINCT = (
+    "distinct flows within their interval",
+    "at most as many distinct flows as packets",
+)
+HEAVY, LENGTHS = "heavy flows have at most all packets", "lengths of all packets"
+REQUESTS = "requests of at most all packets"
+DELAYS = "delays weigh at least 1, and packets give them"
+REORDER = "reordered segments are at most all"
+# Forged rows: the law that each breaks, and how.
+FORGED = [
+    ("names and a direction", {"direction": "sideways"}),
+    ("names and a direction", {"direction": None}),
+    ("names and a direction", {"run": "é" * 2049}),
+    ("names and a direction", {"source": "s" * 65537}),
+    (ORDER, {"start_ns": -1}),
+    (ORDER, {"end_ns": 0}),
+    (ORDER, {"late_ns": None}),
+    (ORDER, {"scheduled_start_ns": -1}),
+    (ORDER, {"scheduled_end_ns": 0}),
+    (ORDER, {"window": -1, "last_window": -1, "silent_windows": None}),
+    (ORDER, {"last_window": 2}),
+    (ORDER, {"last_window": (1 << 62) + 1}),
+    (ORDER, {"silent_windows": 4}),
+    (COUNTS, {"late": (1 << 53) + 2}),
+    (COUNTS, {"lost_rows": LEAST}),
+    (COUNTS, {"lost_rows": None}),
+    ("packets are those of all kinds", {"packets": 200}),
+    ("packets are those of all kinds", {"non_ip": 1}),
+    ("drops of each cause once", {"dropped": 5}),
+    (
+        "drops of each cause once",
+        {"dropped": 2, "drops": [{"cause": "full", "packets": packets} for packets in (1, 1)]},
+    ),
+    (
+        "drops of each cause once",
+        {"drops": [{"cause": f"{packets}", "packets": packets} for packets in (-1, 1)]},
+    ),
+    (INTERVAL, {"distinct_low": 1e6}),
+    (INTERVAL, {"distinct_low": -1.0}),
+    (INTERVAL, {"distinct_high": float("inf")}),
+    (INTERVAL, {"distinct_high": NAN}),
+    (INTERVAL, {"distinct_low": None}),
+    (INTERVAL, {"distinct_key": None}),
+    (DISTINCT, {"distinct": 1e9, "distinct_high": 2e9}),
+    (DISTINCT, {"distinct": 0.0, "distinct_low": 0.0}),
+    (DISTINCT, {"registers": 2047}),
+    (DISTINCT, {"registers": 0}),
+    (DISTINCT, {"registers": -(1 << 40)}),
+    *(
+        (f"{name} from 0 to log2(packets)", forgery)
+        for name in ("entropy", "entropy2")
+        for forgery in (
+            {name: NAN},
+            {f"{name}_low": -0.5},
+            {f"{name}_low": 7.0},
+            {f"{name}_high": 64.0},
+            {f"{name}_sum": HUGE},
+            {f"{name}_sum": -1},
+            {name: None},
+            {f"{name}_key": None},
+        )
+    ),
+    *(
+        (f"the sketch of {name} counts all packets", forgery)
+        for name in ("entropy", "entropy2", "frequency")
+        for forgery in (
+            {f"{name}_rows": HUGE, f"{name}_columns": HUGE},
+            {f"{name}_rows": -4},
+            {f"{name}_sketch": "count"},
+            {f"{name}_columns": -1},
+            {f"{name}_columns": 0},
+            {f"{name}_full": [256]},
+            {f"{name}_full": [5, 5]},
+            {f"{name}_cells": [0] * 255},
+            counter(f"{name}_cells", 0, HUGE),
+            counter(f"{name}_cells", 255, LEAST),
+            counter(f"{name}_cells", 70, 1),
+        )
+    ),
+    ("the sketch of frequency counts all packets", {"frequency_cells": [0] * 256}),
+    (
+        "the sketch of frequency counts all packets",
+        lambda row: {"frequency_cells": [-cell for cell in row["frequency_cells"]]},
+    ),
+    ("a filter has a probability", {"membership_false_positive": 1.5}),
+    ("a filter has a probability", {"membership_false_positive": NAN}),
+    (HEAVY, {"heavy_total": HUGE}),
+    (HEAVY, {"heavy_total": 20}),
+    (HEAVY, {"heavy_packets": HUGE}),
+    (HEAVY, {"heavy_unit": "bytes", "heavy_total": HUGE}),
+    (HEAVY, {"heavy_slots": 8}),
+    (HEAVY, {"heavy_slots": 65}),
+    (HEAVY, {"heavy_unit": "flows"}),
+    (HEAVY, {"heavy_algorithm": None}),
+    (HEAVY, cells("heavy", "count", HUGE)),
+    (HEAVY, cells("heavy", "count", 1)),
+    (HEAVY, cells("heavy", "inherited", HUGE)),
+    (HEAVY, cells("heavy", "inherited", -1)),
+    (HEAVY, first("heavy", count=151, inherited=151)),
+    (HEAVY, cells("heavy", "count", 140, 140)),
+    (HEAVY, lambda row: {"heavy": [{**row["heavy"][0], "count": 150, "inherited": 150}] * 5}),
+    (LENGTHS, {"lengths_full": HUGE}),
+    (LENGTHS, {"lengths_full": None}),
+    (LENGTHS, {"lengths": []}),
+    (LENGTHS, {"length_mean": float("inf")}),
+    (LENGTHS, {"length_p50": -1.0}),
+    (LENGTHS, cells("lengths", "packets", HUGE)),
+    (LENGTHS, lambda row: {"complete": False, **cells("lengths", "packets", -5)(row)}),
+    (LENGTHS, lambda row: {"complete": False, **cells("lengths", "packets", 120)(row)}),
+    (LENGTHS, cells("lengths", "packets", 1)),
+    (LENGTHS, cells("lengths", "excess", HUGE)),
+    (LENGTHS, cells("lengths", "excess", 1)),
+    (LENGTHS, cells("lengths", "excess", -1)),
+    (LENGTHS, cells("lengths", "low", -3)),
+    (LENGTHS, cells("lengths", "low", LEAST)),
+    (LENGTHS, cells("lengths", "high", (1 << 63) - 1)),
+    (LENGTHS, first("lengths", low=50, high=53)),
+    (LENGTHS, lambda row: {"lengths": row["lengths"][:1] + [{**row["lengths"][1], **FAR}]}),
+    (LENGTHS, lambda row: {"lengths": row["lengths"][::-1]}),
+    (LENGTHS, lambda row: {"lengths": [{**row["lengths"][0], "packets": 75}] * 2}),
+    (REQUESTS, {"delay_kinds": None, "delay_buckets": []}),
+    (REQUESTS, {"delay_resolution_ns": HUGE}),
+    (REQUESTS, repeated("delay")),
+    (REQUESTS, cells("delay", "kind", "tcp")),
+    (REQUESTS, cells("delay", "group_number", 256)),
+    (REQUESTS, cells("delay", "admit_log2", 40)),
+    (REQUESTS, cells("delay", "requests", 301)),
+    (REQUESTS, cells("delay", "requests", -1)),
+    *(
+        (REQUESTS, cells("delay", name, 301))
+        for name in ("admitted", "refused", "backward", "unsampled")
+    ),
+    (REQUESTS, cells("delay", "p50_ns", float("inf"))),
+    (REQUESTS, lambda row: {"delay": [{**cell, "p99_ns": 0.0} for cell in row["delay"]]}),
+    (DELAYS, {"delay_kinds": None, "delay": []}),
+    (DELAYS, repeated("delay_buckets")),
+    (DELAYS, cells("delay_buckets", "kind", "tcp")),
+    (DELAYS, cells("delay_buckets", "group_number", -1)),
+    (DELAYS, cells("delay_buckets", "fridge", 1)),
+    (DELAYS, cells("delay_buckets", "low_ns", -64)),
+    (DELAYS, cells("delay_buckets", "high_ns", (1 << 63) - 1)),
+    (DELAYS, lambda row: shifted(row["delay_buckets"])),
+    (DELAYS, first("delay_buckets", samples=0, weight=0, squares=0, beyond=0)),
+    (DELAYS, cells("delay_buckets", "samples", LEAST)),
+    (DELAYS, first("delay_buckets", samples=301, weight=1 << 21, squares=1 << 17)),
+    (DELAYS, cells("delay_buckets", "weight", HUGE)),
+    (DELAYS, cells("delay_buckets", "weight", 0)),
+    (DELAYS, cells("delay_buckets", "squares", HUGE)),
+    (DELAYS, cells("delay_buckets", "squares", 0)),
+    (DELAYS, cells("delay_buckets", "beyond", 1 << 20)),
+    (DELAYS, cells("delay_buckets", "beyond", -1)),
+    (REORDER, {"reorder_algorithm": None}),
+    (REORDER, {"reorder_unfollowed": HUGE}),
+    (REORDER, {"reorder_unfollowed": 150}),
+    (REORDER, {"reorder_crowded": -1}),
+    (REORDER, {"reorder_ipv4_bits": HUGE}),
+    (REORDER, {"reorder_ipv4_bits": 8}),
+    (REORDER, {"reorder_ipv6_bits": LEAST}),
+    (REORDER, repeated("reorder")),
+    (REORDER, cells("reorder", "bits", 7)),
+    (REORDER, cells("reorder", "bits", (1 << 62) + 256 + 4)),
+    *(
+        (REORDER, cells("reorder", name, HUGE))
+        for name in ("packets", "out_of_order", "retransmitted", "gaps", "flows", "squares")
+    ),
+    (REORDER, cells("reorder", "retransmitted", 100)),
+    (REORDER, cells("reorder", "packets", 0)),
+    (REORDER, cells("reorder", "gaps", -1)),
+    (REORDER, cells("reorder", "squares", 1)),
+    # NULL where a value has to be: in a column, a list or a line of a table.
+    ("names and a direction", {"run": None}),
+    (ORDER, {"scheduled_start_ns": None}),
+    ("drops of each cause once", {"drops": [{"cause": None, "packets": 0}]}),
+    ("drops of each cause once", {"drops": [{"cause": "full", "packets": None}]}),
+    (DISTINCT, {"registers": None}),
+    ("the sketch of entropy counts all packets", {"entropy_columns": None}),
+    ("the sketch of entropy counts all packets", {"entropy_full": [None]}),
+    ("the sketch of frequency counts all packets", {"frequency_cells": None}),
+    (
+        "the sketch of frequency counts all packets",
+        lambda row: {"frequency_cells": [cell or None for cell in row["frequency_cells"]]},
+    ),
+    (HEAVY, lambda row: {"heavy": [*row["heavy"], None]}),
+    *(
+        (law, cells(name, column, None))
+        for law, name, columns in (
+            (HEAVY, "heavy", ("count", "inherited")),
+            (LENGTHS, "lengths", ("low", "high", "packets", "excess")),
+            (REQUESTS, "delay", ("kind", "leaves", "group_number", "requests", "admitted")),
+            (REQUESTS, "delay", ("refused", "backward", "unsampled", "admit_log2")),
+            (REQUESTS, "delay", ("p50_ns", "p95_ns", "p99_ns")),
+            (DELAYS, "delay_buckets", ("kind", "leaves", "group_number", "fridge", "low_ns")),
+            (DELAYS, "delay_buckets", ("high_ns", "samples", "weight", "squares", "beyond")),
+            (REORDER, "reorder", ("packets", "out_of_order", "retransmitted", "gaps", "flows")),
+            (REORDER, "reorder", ("squares", "bits")),
+        )
+        for column in columns
+    ),
+]
 
 
 class Engines(unittest.TestCase):
@@ -599,6 +862,108 @@ class Engines(unittest.TestCase):
                             asked.answers([number])
                     else:
                         asked.answers([number])
+
+    def assert_broken(self, lake, expected):
+        """All engines list the same rows: name of the file, host, source, window and law."""
+        for engine, start, _ in engines():
+            with start(lake, name=None) if engine == "spark" else start(lake) as asked:
+                rows = [tuple(row.values()) for row in asked.broken()]
+            found = [
+                (" ".join(map(os.path.basename, names.split())), *row)
+                for names, *row in rows
+            ]
+            missed, more = set(expected) - set(found), set(found) - set(expected)
+            self.assertEqual((missed, more, len(found)), (set(), set(), len(expected)), engine)
+
+    @needs("pyarrow")
+    def test_rows_of_all_algorithms_break_no_law(self):
+        lake, all_of_it = f"{self.scratch.name}/honest", f"{EVERYTHING},frequency,membership"
+        talks = "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2"
+        late = "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k"
+        timestamps = "--delay", "tcp-data,tcp-timestamps,quic-spin,tcp-duration"
+        for number, (profile, window, options) in enumerate(
+            [
+                (talks, "100ms", ()),
+                (late, "1s", ()),
+                (talks, "200ms", ("--by", "bytes", "--delay-algorithm", "multi-fridge")),
+                (talks, "200ms", ("--sketch", "entropy=count-min:3x128", *timestamps)),
+                (talks, "200ms", ("--algorithm", "space-saving", "--delay-admit", "auto")),
+                (talks, "200ms", ("--algorithm", "hashpipe", "--delay-algorithm", "expiry")),
+                (late, "300ms", ("--algorithm", "precision", "--reorder-algorithm", "sampling")),
+                (late, "1s", ("--hash", "crc32", "--registers", "16", "--slots", "16")),
+                ("unique,packets=20000,rate=1k", "5s", ("--registers", "65536")),
+            ]
+        ):
+            replay(
+                self.scratch.name,
+                lake,
+                f"host{number}",
+                profile,
+                *("--measure", all_of_it, "--key", "entropy=src+dst", "--filter", "4x4096"),
+                *options,
+                window=window,
+            )
+        # A file that was copied breaks none.
+        copied = pathlib.Path(lake, "date=1970-01-01", "hour=01", "copied.parquet")
+        copied.parent.mkdir()
+        copied.write_bytes(pathlib.Path(files(lake)[0]).read_bytes())
+        self.assert_broken(lake, [])
+
+    @needs("pyarrow")
+    def test_engines_find_rows_that_no_window_can_have_counted(self):
+        lake, parquet, pyarrow = f"{self.scratch.name}/forged", *map(
+            module, ("pyarrow.parquet", "pyarrow")
+        )
+        replay(
+            self.scratch.name,
+            lake,
+            "honest",
+            "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2",
+            *("--measure", f"{EVERYTHING},frequency,membership", "--key", "entropy=src+dst"),
+            *("--sketch", "entropy=count-sketch:4x64", "--sketch", "frequency=count-min:4x64"),
+            *("--filter", "4x4096", "--slots", "64"),
+            window="100ms",
+        )
+        [file] = files(lake)
+        table = parquet.read_table(file, partitioning=None)
+        schema, (first, _, _, honest, *_) = table.schema, table.to_pylist()
+        schema = pyarrow.schema(
+            [(field.name, nullable(field.type)) for field in schema]
+            + [(name, pyarrow.int64()) for name in ("unmatched", "unmatched_bytes")]
+        )
+        rows, expected = [], []
+        for number, (law, forge) in enumerate(FORGED):
+            forged = forge if isinstance(forge, dict) else forge(honest)
+            self.assertTrue(any(honest[name] != value for name, value in forged.items()), law)
+            row = {**honest, "host": f"forged{number}", **forged}
+            rows.append(row)
+            expected.append(("forged.parquet", row["host"], row["source"], row["window"], law))
+        # Bytes of no packets, in rows of no measurement.
+        measured = "distinct|registers|hll|entropy|frequency|membership|heavy|length|delay|reorder"
+        empty = {name: value for name, value in honest.items() if not re.match(measured, name)}
+        empty |= {name: [] for name, value in honest.items() if isinstance(value, list)}
+        empty |= {"packets": 0, "ipv4_packets": 0}
+        rows += [
+            {**empty, "host": "empty"},
+            {**empty, "host": "matched", "bytes": 0, "unmatched": 0, "unmatched_bytes": 100},
+            # Different rows of one window, one of windows that others have, and a copy.
+            {**honest, "bytes": honest["bytes"] + 1},
+            {**honest, "window": 6, "last_window": 8},
+            first,
+        ]
+        forged = os.path.join(os.path.dirname(file), "forged.parquet")
+        parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), forged)
+        both, source = f"forged.parquet {os.path.basename(file)}", honest["source"]
+        expected += [
+            ("forged.parquet", "empty", source, 3, "no bytes without a packet"),
+            ("forged.parquet", "matched", source, 3, "no bytes without a packet"),
+            (both, "honest", source, 3, "one row of a window"),
+            (both, "honest", source, 6, "one row of a window"),
+        ]
+        laws = (HERE.parent / "duckdb" / "laws.sql").read_text(encoding="utf-8")
+        stated = re.findall("law: '([^']+)'", laws)
+        self.assertEqual({law for *_, law in expected}, {*stated, "one row of a window"})
+        self.assert_broken(lake, expected)
 
     @needs("pyarrow")
     def test_only_files_of_wanted_hours_are_opened(self):
