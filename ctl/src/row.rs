@@ -77,6 +77,15 @@ impl Cells {
             Cells::Bytes(cells) => cells.len(),
         }
     }
+
+    fn write(&self, to: &mut impl FnMut(&[u8])) {
+        match self {
+            Cells::Int(cells) => ints(to, cells),
+            Cells::Float(cells) => floats(to, cells),
+            Cells::Text(cells) => blobs(to, cells.iter().map(String::as_bytes)),
+            Cells::Bytes(cells) => blobs(to, cells.iter().map(Vec::as_slice)),
+        }
+    }
 }
 
 /// Row of one window at one place.
@@ -119,6 +128,8 @@ impl Serialize for Cells {
 /// Column of the CRC-32 over the row's other values ([`Row::sum`]). It stays valid when an engine
 /// copies or rewrites the file.
 pub(crate) const CHECKSUM: &str = "checksum";
+/// Column of the host's signature over the row's other values ([`Row::signed_content`]).
+pub(crate) const SIGNATURE: &str = "signature";
 /// Column that repeats the value of another one.
 const REPEATED: &str = "time";
 
@@ -151,15 +162,43 @@ impl Value {
                 columns.sort_by_key(|(name, _)| name);
                 for (name, cells) in columns {
                     blobs(to, std::iter::once(name.as_bytes()));
-                    match cells {
-                        Cells::Int(cells) => ints(to, cells),
-                        Cells::Float(cells) => floats(to, cells),
-                        Cells::Text(cells) => blobs(to, cells.iter().map(String::as_bytes)),
-                        Cells::Bytes(cells) => blobs(to, cells.iter().map(Vec::as_slice)),
-                    }
+                    cells.write(to);
                 }
             }
         }
+    }
+
+    /// Writes the value after its type, and the number of columns and cells of a table. Of two
+    /// different values none begins with the other.
+    fn write_distinct(&self, to: &mut impl FnMut(&[u8])) {
+        match self {
+            Value::Int(_) => to(b"I"),
+            Value::Float(_) => to(b"F"),
+            Value::Bool(_) => to(b"B"),
+            Value::Text(_) => to(b"T"),
+            Value::Bytes(_) => to(b"Y"),
+            Value::Time(_) => to(b"M"),
+            Value::List(_) => to(b"L"),
+            Value::Table(columns) => {
+                to(b"A");
+                to(&(columns.len() as u64).to_le_bytes());
+                let mut columns: Vec<_> = columns.iter().collect();
+                columns.sort_by_key(|(name, _)| name);
+                for (name, cells) in columns {
+                    blobs(to, std::iter::once(name.as_bytes()));
+                    to(match cells {
+                        Cells::Int(_) => b"I",
+                        Cells::Float(_) => b"F",
+                        Cells::Text(_) => b"T",
+                        Cells::Bytes(_) => b"Y",
+                    });
+                    to(&(cells.len() as u64).to_le_bytes());
+                    cells.write(to);
+                }
+                return;
+            }
+        }
+        self.write(to);
     }
 }
 
@@ -226,19 +265,42 @@ impl Row {
         self.columns().find_map(|(column, value)| (column == name).then_some(value))
     }
 
-    /// Writes the columns that are not null, in the order of their names: name, type and value of
-    /// each, numbers with the low byte first. Neither the order of columns nor null columns count,
-    /// since engines change these when they merge files.
-    fn write(&self, to: &mut impl FnMut(&[u8])) {
+    /// Returns the columns that are not null, but these, in the order of their names. Neither the
+    /// order of columns nor null columns count, since engines change these when they merge files.
+    fn sorted_without(&self, unwanted: &[&str]) -> Vec<(&str, &Value)> {
         let mut columns: Vec<_> = self
             .columns()
-            .filter(|(name, value)| ![CHECKSUM, REPEATED].contains(name) && !value.is_nothing())
+            .filter(|(name, value)| !unwanted.contains(name) && !value.is_nothing())
             .collect();
         columns.sort_by_key(|(name, _)| *name);
-        for (name, value) in columns {
+        columns
+    }
+
+    /// Writes the columns that are not null, in the order of their names: name, type and value of
+    /// each, numbers with the low byte first.
+    fn write(&self, to: &mut impl FnMut(&[u8])) {
+        for (name, value) in self.sorted_without(&[CHECKSUM, SIGNATURE, REPEATED]) {
             blobs(to, std::iter::once(name.as_bytes()));
             value.write(to);
         }
+    }
+
+    /// Returns what a signature covers: a prefix that nothing else is signed with, and all columns
+    /// that are not null, with the checksum. Unlike the bytes of the checksum, it differs for any
+    /// two different rows: each part states its type and length. The column that repeats another one
+    /// is not read, and so not signed.
+    pub(crate) fn signed_content(&self) -> Vec<u8> {
+        const PREFIX: &[u8] = b"flowgauge: row of a lake, version 1\0";
+        let columns = self.sorted_without(&[SIGNATURE, REPEATED]);
+        let mut content = Vec::with_capacity(PREFIX.len() + self.size() + 16 * columns.len());
+        content.extend(PREFIX);
+        content.extend((columns.len() as u64).to_le_bytes());
+        let mut to = |bytes: &[u8]| content.extend_from_slice(bytes);
+        for (name, value) in columns {
+            blobs(&mut to, std::iter::once(name.as_bytes()));
+            value.write_distinct(&mut to);
+        }
+        content
     }
 
     /// Returns the CRC-32 of the row's values.
@@ -248,15 +310,18 @@ impl Row {
         i64::from(sum.finalize())
     }
 
-    /// Whether another row has the same values; the order of columns does not matter. Checksums do
-    /// not decide: rows of one checksum are easily made.
+    /// Whether another row has the same values and the same signature; the order of columns does not
+    /// matter. Checksums do not decide: rows of one checksum are easily made.
     pub(crate) fn says_the_same(&self, other: &Row) -> bool {
         let [mine, theirs] = [self, other].map(|row| {
             let mut values = Vec::with_capacity(row.size());
             row.write(&mut |bytes| values.extend_from_slice(bytes));
             values
         });
-        mine == theirs && self.maybe_number(CHECKSUM) == other.maybe_number(CHECKSUM)
+        let signature = |row: &Row| row.bytes(SIGNATURE).ok().map(<[u8]>::to_vec);
+        mine == theirs
+            && self.maybe_number(CHECKSUM) == other.maybe_number(CHECKSUM)
+            && signature(self) == signature(other)
     }
 
     /// Appends the checksum of the current values as the last column.

@@ -5,6 +5,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
+/// Description of rows that were dropped because their host has not signed them.
+pub(crate) const UNTRUSTED: &str = "dropped: not signed with the trusted key of their host";
+
 /// Rows of a union, and what is missing or duplicated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct United {
@@ -18,6 +21,8 @@ pub struct United {
     pub twice: u64,
     /// Number of rows that were dropped because others of their windows have different values.
     pub conflicts: u64,
+    /// Number of rows that were dropped because the host that they name has not signed them.
+    pub untrusted: u64,
     /// Number of windows that were not counted from start to end.
     pub incomplete: u64,
     /// Number of rows of the range that hosts failed to write.
@@ -51,7 +56,8 @@ impl United {
             (number > 0).then(|| vec![format!("{} {rest}", counted(number, singular))])
         };
         let conflicts = "dropped: others of the same windows have different values";
-        let mut lines: Vec<_> = some(self.conflicts, "row", conflicts).into_iter().collect();
+        let mut lines: Vec<_> = some(self.untrusted, "row", UNTRUSTED).into_iter().collect();
+        lines.extend(some(self.conflicts, "row", conflicts));
         lines.push(vec![counted(self.rows, "window"), of]);
         lines.extend(some(self.incomplete, "window", "cut short, or with something missing"));
         lines.extend(some(self.lost_rows, "window", "lost before they could be written"));
@@ -97,6 +103,7 @@ impl Serialize for United {
         optional(&mut line, "partial", (!partial.is_empty()).then_some(partial))?;
         optional(&mut line, "absent", (!self.absent.is_empty()).then_some(&self.absent))?;
         optional(&mut line, "conflicts", (self.conflicts > 0).then_some(self.conflicts))?;
+        optional(&mut line, "untrusted", (self.untrusted > 0).then_some(self.untrusted))?;
         optional(&mut line, "unchecked", (self.unchecked > 0).then_some(self.unchecked))?;
         line.end()
     }

@@ -1,11 +1,16 @@
 //! `flowgauge lake`: what a directory or object store with a lake needs now and then.
 
 use crate::error::CommandFailure;
+use crate::merge::trusted;
+use crate::options::outputs::host;
+use crate::secrets;
 use crate::value;
 use clap::{Args, Subcommand};
 use flowgauge_ctl::lake::compact::{Compaction, CompactionResult};
+use flowgauge_ctl::lake::signature::SigningKey;
 use flowgauge_ctl::output::{escaped, grouped};
-use std::io::{self, Write};
+use flowgauge_dataplane::files::{self, PRIVATE_MODE};
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
 /// Look after a lake
@@ -18,6 +23,7 @@ pub(crate) struct Lake {
 #[derive(Subcommand)]
 enum Command {
     Compact(Compact),
+    Key(Key),
 }
 
 /// Join the files of each hour into few, with the same rows.
@@ -36,19 +42,73 @@ struct Compact {
     /// Only hours that ended before this time
     #[arg(long, value_name = "TIME", value_parser = value::time, default_value = "1h")]
     before: u64,
+
+    /// Join only hours whose rows are all signed by their hosts, with the keys in this file; one host
+    /// a line, as `flowgauge lake key` prints it
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+}
+
+/// Create the private key that signs a host's rows, and print its line for --trust.
+///
+/// Give the file to `run --lake-key` on this host, and keep it there. The line that is printed has
+/// the name of the host and the public key, for the file of `merge --trust`.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  flowgauge lake key /etc/flowgauge/lake.key
+  flowgauge lake key /etc/flowgauge/lake.key --existing --host paris >> trust")]
+struct Key {
+    /// File to create, for its owner only
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Print the line of a key that exists, such as one of openssl genpkey -algorithm ed25519
+    #[arg(long)]
+    existing: bool,
+
+    /// Name of this host in rows, as of run --host [default: FLOWGAUGE_HOST, or the host name]
+    #[arg(long, value_name = "NAME", value_parser = value::host)]
+    host: Option<String>,
+}
+
+impl Key {
+    fn execute(self) -> Result<(), CommandFailure> {
+        let host = host(self.host)?;
+        let key = if self.existing {
+            secrets::signing_key(&self.file)?
+        } else {
+            secrets::protect();
+            let failed = |error: io::Error| {
+                let hint = if error.kind() == ErrorKind::AlreadyExists {
+                    "; --existing prints the line of a key that exists"
+                } else {
+                    ""
+                };
+                let path = self.file.display();
+                CommandFailure::Failed(format!("cannot create {path}: {error}{hint}"))
+            };
+            let (key, pem) = SigningKey::create().map_err(failed)?;
+            let mut file = files::create_new(&self.file, PRIVATE_MODE).map_err(failed)?;
+            file.write_all(pem.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+            key
+        };
+        writeln!(io::stdout(), "{host} {}", key.public()).map_err(CommandFailure::output)
+    }
 }
 
 impl Lake {
     pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         match self.command {
             Command::Compact(compact) => compact.execute(),
+            Command::Key(key) => key.execute(),
         }
     }
 }
 
 impl Compact {
     fn execute(self) -> Result<(), CommandFailure> {
-        let lake = Compaction::open(&self.lake)?;
+        let trust = self.trust.as_deref().map(trusted).transpose()?;
+        let lake = Compaction::open(&self.lake, trust)?;
         let hours = lake.hours(self.before).map_err(|error| {
             CommandFailure::Failed(format!("cannot list {}: {error}", self.lake.display()))
         })?;

@@ -7,6 +7,8 @@ use crate::progress::ProgressWatch;
 #[cfg(feature = "lake")]
 use crate::run_config::{KeySource, LakeOutput};
 use crate::run_config::{Outputs, RunConfig};
+#[cfg(feature = "lake")]
+use crate::secrets;
 use crate::signals::end_with;
 use crate::terminal;
 use crate::writers::{ExpendableSink, FileProblems, PatientStdout, RecordFile};
@@ -283,7 +285,7 @@ fn lake(
     patient: bool,
     problems: &FileProblems,
 ) -> Result<Lake, CommandFailure> {
-    let LakeOutput { directory, store, buffer, longest } = place;
+    let LakeOutput { directory, store, buffer, longest, key } = place;
     let open = |url: &String| {
         Store::open(url).map_err(|error| {
             CommandFailure::Failed(format!("cannot write a lake to {url}: {error}"))
@@ -291,7 +293,8 @@ fn lake(
     };
     let store = store.as_ref().map(open).transpose()?;
     let usual = lake::Settings::new(directory.clone(), identity.clone());
-    let settings = lake::Settings { longest: *longest, buffer: *buffer, patient, ..usual };
+    let key = key.as_deref().map(secrets::signing_key).transpose()?.map(Arc::new);
+    let settings = lake::Settings { longest: *longest, buffer: *buffer, key, patient, ..usual };
     let problems = problems.clone();
     let report = move |problem: String| {
         tracing::warn!("{problem}");

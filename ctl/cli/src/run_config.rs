@@ -273,6 +273,8 @@ pub(crate) struct LakeOutput {
     pub(crate) buffer: u64,
     /// Time that a file covers at most.
     pub(crate) longest: Duration,
+    /// File with the key that signs rows.
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// Address at which the page and metrics are served.

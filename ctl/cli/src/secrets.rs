@@ -1,5 +1,9 @@
-//! Secrets in the memory of this process: keys of hashes and of TLS, and tokens.
+//! Secrets in the memory of this process: keys of hashes, of rows and of TLS, and tokens.
 
+#[cfg(feature = "lake")]
+use crate::error::CommandFailure;
+#[cfg(feature = "lake")]
+use flowgauge_ctl::lake::signature::SigningKey;
 use flowgauge_dataplane::{Error, HashKey};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::path::Path;
@@ -17,6 +21,18 @@ pub(crate) fn protect() {
 pub(crate) fn hash_key(file: &Path) -> Result<HashKey, Error> {
     protect();
     HashKey::read(file)
+}
+
+/// Reads the key that signs the rows of a lake.
+#[cfg(feature = "lake")]
+pub(crate) fn signing_key(file: &Path) -> Result<SigningKey, CommandFailure> {
+    protect();
+    SigningKey::read(file).map_err(|error| {
+        CommandFailure::Failed(format!(
+            "cannot read the key {} that signs rows: {error}",
+            file.display()
+        ))
+    })
 }
 
 #[cfg(test)]

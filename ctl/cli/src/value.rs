@@ -5,6 +5,8 @@ use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
 use flowgauge_ctl::flow::KeyFromText;
 #[cfg(feature = "lake")]
+use flowgauge_ctl::lake::signature::Untrusted;
+#[cfg(feature = "lake")]
 use flowgauge_ctl::lake::union::{By, Conflicts, Selection};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::names::NameSources;
@@ -495,4 +497,9 @@ pub(crate) fn by(text: &str) -> Result<By, String> {
 #[cfg(feature = "lake")]
 pub(crate) fn conflicts(text: &str) -> Result<Conflicts, String> {
     named(text, &Conflicts::ALL, Conflicts::name)
+}
+
+#[cfg(feature = "lake")]
+pub(crate) fn untrusted(text: &str) -> Result<Untrusted, String> {
+    named(text, &Untrusted::ALL, Untrusted::name)
 }

@@ -21,6 +21,7 @@ mod lake;
 mod lake_damage;
 mod lake_forged;
 mod lake_hostile;
+mod lake_signed;
 mod live;
 mod measurements;
 mod names;

@@ -206,15 +206,22 @@ fn prepare(scratch: &Scratch, directory: &Path, steps: &[Step]) {
     if !steps.iter().any(|step| step.line.contains("merge lake")) {
         return;
     }
+    let mut trust = Vec::new();
     for (host, site) in [("paris", 1), ("berlin", 2)] {
+        let key = directory.join(format!("{host}.key"));
+        let line = flowgauge().args(["lake", "key", "--host", host]).arg(&key).output().unwrap();
+        trust.extend(line.stdout);
         let mut command = flowgauge();
         command
             .arg("replay")
             .arg(capture(scratch, site))
-            .args(["--host", host, "--window", "1m", "--align", "--lake"]);
+            .args(["--host", host, "--window", "1m", "--align", "--lake-key"])
+            .arg(&key)
+            .arg("--lake");
         let output = command.arg(directory.join("lake")).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
+    fs::write(directory.join("trust"), trust).unwrap();
 }
 
 /// Runs the commands of those pages whose names are chosen.

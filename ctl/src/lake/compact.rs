@@ -9,6 +9,7 @@
 use super::is_known;
 use super::listing::Listing;
 use super::parquet;
+use super::signature::{Trust, Untrusted, Verification};
 use super::store::{SCHEME, Store};
 use super::union::{LakeFile, MergedFiles, UnionError};
 use crate::row::Row;
@@ -35,6 +36,8 @@ const LARGEST: usize = 32 << 20;
 /// A directory or object store with a lake.
 pub struct Compaction {
     place: LakeTarget,
+    /// Keys that rows must be signed with, if they have to be.
+    trust: Option<Arc<Trust>>,
     /// Keeps others from compacting the same directory.
     _lock: Option<Flock<File>>,
 }
@@ -62,16 +65,16 @@ pub struct Hours {
 }
 
 impl Compaction {
-    /// Opens a lake.
+    /// Opens a lake. With `trust`, hours with rows that their hosts have not signed are not joined.
     ///
     /// # Errors
     /// If it does not exist, is not writable, or another process compacts it.
-    pub fn open(path: &Path) -> Result<Self, UnionError> {
+    pub fn open(path: &Path, trust: Option<Arc<Trust>>) -> Result<Self, UnionError> {
         let url = path.to_string_lossy();
         if url.starts_with(SCHEME) {
             let store = Store::open(&url)
                 .map_err(|source| UnionError::Read { path: path.to_owned(), source })?;
-            return Ok(Compaction { place: LakeTarget::Store(store), _lock: None });
+            return Ok(Compaction { place: LakeTarget::Store(store), trust, _lock: None });
         }
         let failed = |path: PathBuf| |source| UnionError::Read { path, source };
         let root = Directory::open(path).map_err(failed(path.to_owned()))?;
@@ -81,7 +84,7 @@ impl Compaction {
             failed(path.to_owned())(io::Error::other("another process compacts this lake"))
         })?;
         let place = LakeTarget::Directory { root: Arc::new(root), work };
-        Ok(Compaction { place, _lock: Some(lock) })
+        Ok(Compaction { place, trust, _lock: Some(lock) })
     }
 
     /// Returns the hours that ended before a time (nanoseconds since the Unix epoch) and have
@@ -175,7 +178,9 @@ impl Compaction {
             outputs.push(name);
             Ok(())
         };
-        let mut rows = MergedFiles::ordered(sources.iter().cloned())?;
+        let verification =
+            self.trust.clone().map(|trust| Verification { trust, untrusted: Untrusted::Refuse });
+        let mut rows = MergedFiles::ordered(sources.iter().cloned(), verification)?;
         while let Some((row, duplicates)) = rows.next()? {
             twice += duplicates;
             number += 1;
@@ -203,11 +208,12 @@ impl Compaction {
     }
 }
 
-/// Reads the new files back and compares their rows with the old ones.
+/// Reads the new files back and compares their rows with the old ones. Signatures are compared as
+/// well, so they are not verified again.
 fn compare(sources: &[LakeFile], outputs: &[LakeFile]) -> Result<(), UnionError> {
     let (mut sources, mut outputs) = (
-        MergedFiles::ordered(sources.iter().cloned())?,
-        MergedFiles::ordered(outputs.iter().cloned())?,
+        MergedFiles::ordered(sources.iter().cloned(), None)?,
+        MergedFiles::ordered(outputs.iter().cloned(), None)?,
     );
     let next = |files: &mut MergedFiles| Ok::<_, UnionError>(files.next()?.map(|(row, _)| row));
     loop {

@@ -4,9 +4,10 @@
 //! before files are joined ([`super::compact`]), and when a journal is read. Another process may
 //! have written the row, with a valid checksum.
 
+use super::signature;
 use crate::measurement;
 use crate::measurement::laws::{self, MAX_COUNT, RowTotals, count, require};
-use crate::row::{Row, RowDefect};
+use crate::row::{Row, RowDefect, SIGNATURE, Value};
 use flowgauge_dataplane::{LossCause, Losses};
 
 /// Maximum length of a name of a host or run, in bytes.
@@ -55,11 +56,20 @@ pub(super) fn check_header(row: &Row) -> Result<(), RowDefect> {
     })
 }
 
-/// Checks the laws of a row's packets, losses and measurements.
+/// Checks the laws of a row's packets, losses and measurements, and the form of its signature.
 pub(super) fn check_values(row: &Row) -> Result<(), RowDefect> {
     let totals = RowTotals::of(row)?;
     row.number::<u64>("late_ns")?;
     count(row, "lost_rows")?;
+    let is_signature = |value: &Value| match value {
+        Value::Bytes(bytes) => {
+            bytes.as_ref().is_none_or(|bytes| bytes.len() == signature::SIGNATURE_BYTES)
+        }
+        _ => false,
+    };
+    require(row.get(SIGNATURE).is_none_or(is_signature), || {
+        format!("column {SIGNATURE} has no {} bytes", signature::SIGNATURE_BYTES)
+    })?;
     let dropped = losses(row)?.total();
     require(count(row, "dropped")? == dropped, || {
         format!("column dropped does not have the {dropped} packets of column drops")

@@ -7,7 +7,7 @@
 //! writes the files into a directory; `carrier` uploads them into an object store, if there is one.
 //!
 //! # Where to look
-//! `laws` checks rows that other processes wrote. [`union`] selects and merges rows into records again, and [`compact`] joins the small files of
+//! `laws` checks rows that other processes wrote, and [`signature`] which host wrote them. [`union`] selects and merges rows into records again, and [`compact`] joins the small files of
 //! an hour. `parquet` converts between rows and files.
 
 mod carrier;
@@ -18,6 +18,7 @@ mod laws;
 mod listing;
 pub(crate) mod parquet;
 mod shared;
+pub mod signature;
 #[cfg_attr(not(feature = "object-store"), path = "no_store.rs")]
 pub mod store;
 pub mod union;
@@ -101,7 +102,7 @@ fn about() -> [(&'static str, String); 2] {
 }
 
 /// Columns of every row.
-const COLUMNS: [&str; 35] = [
+const COLUMNS: [&str; 36] = [
     "schema",
     "host",
     "run",
@@ -137,6 +138,7 @@ const COLUMNS: [&str; 35] = [
     "hash",
     "row_hash",
     row::CHECKSUM,
+    row::SIGNATURE,
 ];
 
 /// Whether a row can have a column of this name, of its own or of a measurement. Others are not

@@ -1,6 +1,7 @@
 //! State that the threads of a lake share: settings, pending rows and reported problems.
 
 use super::journal::Journal;
+use super::signature::SigningKey;
 use crate::identity::Identity;
 use crate::row::Row;
 use crate::text::storage;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub largest: usize,
     /// Maximum size of pending rows in memory, in bytes.
     pub room: usize,
+    /// Key that signs each row.
+    pub key: Option<Arc<SigningKey>>,
     /// Whether to wait for the disk instead of losing rows: for captures, which can wait as well.
     pub patient: bool,
 }
@@ -54,6 +57,7 @@ impl Settings {
             largest: 32 << 20,
             room: 128 << 20,
             buffer: Self::BUFFER,
+            key: None,
             patient: false,
         }
     }

@@ -222,7 +222,10 @@ impl Writer {
         format!("{}-{}-{number:06}", safe(host), safe(run))
     }
 
-    fn add(&mut self, row: Row) {
+    fn add(&mut self, mut row: Row) {
+        if let Some(key) = &self.shared.settings.key {
+            key.sign(&mut row);
+        }
         let (begin, size) = (begin(&row), row.size());
         let partition = partition(begin);
         let longest = i64::try_from(self.shared.settings.longest.as_micros()).unwrap_or(i64::MAX);

@@ -72,6 +72,14 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
     pub(crate) lake_every: Option<Duration>,
 
+    /// Sign each row of --lake with the private key in this file, for merge --trust; must not be
+    /// world-readable
+    ///
+    /// `flowgauge lake key FILE` creates a key, and prints its public part for the file of --trust.
+    /// Each host needs its own key.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) lake_key: Option<PathBuf>,
+
     /// Serve a live page, Prometheus metrics (/metrics), health (/health) and readiness (/ready) on
     /// this address
     ///
@@ -142,11 +150,23 @@ pub(crate) struct OutputOptions {
     pub(crate) record: Option<PathBuf>,
 }
 
+/// Returns the name of this machine in results: the given one, that of the environment, or the host
+/// name.
+pub(crate) fn host(given: Option<String>) -> Result<String, CommandFailure> {
+    match given.or_else(|| env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty())) {
+        Some(host) => value::host(&host)
+            .map_err(|problem| CommandFailure::Usage(format!("{HOST_VARIABLE}: {problem}"))),
+        None => Ok(rustix::system::uname().nodename().to_string_lossy().into_owned()),
+    }
+}
+
 impl OutputOptions {
     /// Returns a contradiction among the options of the lake, if there is one.
     pub(super) fn lake_problem(&self) -> Option<&'static str> {
         if self.lake_every.is_some() && self.lake.is_none() {
             Some("--lake-every is for --lake; add --lake, or remove --lake-every")
+        } else if self.lake_key.is_some() && self.lake.is_none() {
+            Some("--lake-key is for --lake; add --lake, or remove --lake-key")
         } else if !matches!(self.lake, Some(LakeLocation::Store(_)))
             && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some())
         {
@@ -216,15 +236,7 @@ impl OutputOptions {
     }
 
     pub(super) fn resolve(&self) -> Result<Outputs, CommandFailure> {
-        let host = match self
-            .host
-            .clone()
-            .or_else(|| env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty()))
-        {
-            Some(host) => value::host(&host)
-                .map_err(|problem| CommandFailure::Usage(format!("{HOST_VARIABLE}: {problem}")))?,
-            None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        };
+        let host = host(self.host.clone())?;
         let encryption = self.listen_cert.clone().zip(self.listen_key.clone());
         Ok(Outputs {
             format: Some(self.format.unwrap_or_default()),
@@ -263,6 +275,7 @@ impl OutputOptions {
             store,
             buffer: self.lake_buffer_size.unwrap_or(Settings::BUFFER),
             longest: self.lake_every.unwrap_or(Settings::LONGEST),
+            key: self.lake_key.clone(),
         })
     }
 

@@ -10,7 +10,7 @@ use crate::lake::union::{LakeFile, MergedFiles};
 use crate::measurement::Estimation;
 use crate::measurement::cardinality::image;
 use crate::record::{Record, RecordKind};
-use crate::row::{CHECKSUM, Cells, Value};
+use crate::row::{CHECKSUM, Cells};
 use crate::schedule::Intervals;
 use flowgauge_core::delay::{DelayKind, Kinds};
 use flowgauge_core::measurement::Toggle;
@@ -257,6 +257,11 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("column drops has capture twice", drops(&[("capture", 3), ("capture", 4)], 7)),
         ("column drops has 'gremlins'", drops(&[("gremlins", 3)], 3)),
         ("column dropped", drops(&[("capture", 3)], 0)),
+        (
+            "column signature has",
+            Box::new(|row| row.put(SIGNATURE, Value::Bytes(Some(vec![0; 63])))),
+        ),
+        ("column signature has", Box::new(|row| row.int(SIGNATURE, 64))),
         // Packets and bytes.
         ("those of all kinds", int("packets", 5)),
         ("those of all kinds", int("non_ip", 5)),
@@ -469,7 +474,8 @@ fn a_row_that_breaks_a_law_is_refused_by_unions_compaction_and_journals() {
             Ok(())
         });
         let files = std::iter::once(LakeFile::given(path.clone()));
-        let joined = MergedFiles::ordered(files).and_then(|mut files| files.next().map(|_| ()));
+        let joined =
+            MergedFiles::ordered(files, None).and_then(|mut files| files.next().map(|_| ()));
         let kept = journal::written(&rows, &scratch.0);
         (united, counted, joined, kept)
     };

@@ -18,7 +18,7 @@ mod write;
 pub(crate) use input::{ParquetInput, Spool};
 pub(crate) use write::{write, write_row};
 
-use crate::row::{Cells, Row, Value};
+use crate::row::{Cells, Row, SIGNATURE, Value};
 use check::damaged;
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::errors::Result;
@@ -38,7 +38,7 @@ use std::sync::{Arc, Once};
 
 /// Columns with binary data, and the name prefix of register images. Some engines annotate every
 /// byte array as text, others none.
-const BINARY: [&str; 2] = ["membership", "key"];
+const BINARY: [&str; 3] = ["membership", "key", SIGNATURE];
 const IMAGES: &str = "hll_";
 /// Start of a window, in microseconds. It is not read: another column has it in nanoseconds, and
 /// engines write it in many ways.
@@ -157,6 +157,10 @@ impl Parquet {
         let mut columns = Vec::new();
         for field in fields.iter().filter(|field| is_wanted(field.name())) {
             let name = field.name().to_owned();
+            // A null column would hide the value of another one from readers, but not from sums.
+            if columns.iter().any(|(other, _)| *other == name) {
+                return Err(damaged(format!("it has two columns {name}")));
+            }
             let kind = if name == TIME {
                 Value::Time(0)
             } else {

@@ -20,12 +20,14 @@ pub use selection::{By, Conflicts, Options, Selection, files};
 use crate::identity::{self, SCHEMA};
 use crate::kind::RecordKind;
 use crate::lake::laws;
+use crate::lake::signature::Verification;
 use crate::measurement::laws::{count, count_if_any};
 use crate::measurement::{self, ReportInput, Reports, RowHash, UnionStates};
 use crate::record::FieldCache;
 use crate::record::Record;
 use crate::row::{CHECKSUM, Row, RowDefect, Value};
 use crate::text::counted;
+use crate::united::UNTRUSTED;
 pub use crate::united::United;
 use ::parquet::errors::ParquetError;
 use coverage::{Coverage, Span};
@@ -278,7 +280,7 @@ pub fn unite(
     mut each: impl FnMut(Record) -> io::Result<()>,
 ) -> Result<(), UnionError> {
     let mut common = Common::default();
-    let survey = common.survey(selection)?;
+    let survey = common.survey(selection, options)?;
     common.names.limit(options)?;
     Unions::new(selection, options, &survey)?.run(survey.sources, &mut common, &mut each)
 }
@@ -291,7 +293,7 @@ pub struct Side {
     pub united: United,
 }
 
-/// Merges two selections whose rows could be merged with each other.
+/// Merges the distinct flows of two selections whose rows could be merged with each other.
 ///
 /// # Errors
 /// As [`unite`].
@@ -299,12 +301,13 @@ pub fn sides(
     one: &Selection,
     other: &Selection,
     conflicts: Conflicts,
+    verification: Option<Verification>,
 ) -> Result<[Side; 2], UnionError> {
     let mut common = Common::default();
     let measure = vec![MeasurementKind::Cardinality];
-    let options = Options { measure, conflicts, ..Options::default() };
+    let options = Options { measure, conflicts, verification, ..Options::default() };
     let mut side = |selection: &Selection| {
-        let survey = common.survey(selection)?;
+        let survey = common.survey(selection, &options)?;
         let mut unions = Unions::new(selection, &options, &survey)?;
         unions.collect(survey.sources, &mut common, &mut |_| Ok(()))?;
         let (_, mut group) =
@@ -314,8 +317,9 @@ pub fn sides(
         let cardinality::Settings { mode, key, precision, .. } = group.settings.cardinality;
         let registers =
             (mode != Mode::Off).then(|| (key, group.bank.cardinality.levels(precision).to_vec()));
-        let (crossing, conflicts) = (survey.crossing, unions.conflicts);
-        Ok(Side { registers, united: United { crossing, conflicts, ..group.united } })
+        let (crossing, conflicts, untrusted) =
+            (survey.crossing, unions.conflicts, unions.untrusted);
+        Ok(Side { registers, united: United { crossing, conflicts, untrusted, ..group.united } })
     };
     Ok([side(one)?, side(other)?])
 }
@@ -337,6 +341,8 @@ struct Unions<'a> {
     records: u64,
     /// Number of rows that were dropped because others of their windows have different values.
     conflicts: u64,
+    /// Number of rows that were dropped because their host has not signed them.
+    untrusted: u64,
     /// An empty bank for the next window, for reuse.
     spare: Option<Box<WindowTotals>>,
 }
@@ -356,7 +362,8 @@ impl<'a> Unions<'a> {
                 }
             };
             let described = described(survey.crossing, "across the ends of the range")
-                + &described(survey.left_out, "of other times, hosts or sources");
+                + &described(survey.left_out, "of other times, hosts or sources")
+                + &described(survey.untrusted, UNTRUSTED);
             return Err(UnionError::Nothing(described));
         }
         let now =
@@ -372,6 +379,7 @@ impl<'a> Unions<'a> {
             places: BTreeSet::new(),
             records: 0,
             conflicts: 0,
+            untrusted: survey.untrusted,
             spare: None,
         })
     }
@@ -397,7 +405,9 @@ impl<'a> Unions<'a> {
         done: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> Result<(), UnionError> {
         let measure = &self.options.measure;
-        let rows = Ordered::new(sources, Self::is_wanted(measure), measure.is_empty());
+        let verification = self.options.verification.clone();
+        let rows =
+            Ordered::new(sources, Self::is_wanted(measure), measure.is_empty(), verification);
         let mut rows = UniqueRows::new(rows, self.options.conflicts);
         let (mut bank, mut last): (_, Option<RowHeader>) = (WindowTotals::boxed(), None);
         while let Some((next, duplicates)) = rows.next(self.selection)? {
@@ -447,6 +457,8 @@ impl<'a> Unions<'a> {
             last = Some(about);
         }
         self.conflicts = rows.dropped;
+        // The survey has also seen files without any other row.
+        self.untrusted = self.untrusted.max(rows.untrusted());
         if self.records == 0 && self.groups.is_empty() {
             let rows = counted(self.conflicts, "row");
             return Err(UnionError::Nothing(format!(
@@ -507,6 +519,7 @@ impl<'a> Unions<'a> {
                 // Rows beyond the range belong to no group.
                 group.united.crossing = self.crossing;
                 group.united.conflicts = self.conflicts;
+                group.united.untrusted = self.untrusted;
                 if !is_by_window {
                     group.united.absent = common.absent(&self.options.expect);
                 }
@@ -679,11 +692,11 @@ impl Default for Common {
 
 impl Common {
     /// Surveys all files of a selection, and refuses different hashes.
-    fn survey(&mut self, selection: &Selection) -> Result<Survey, UnionError> {
+    fn survey(&mut self, selection: &Selection, options: &Options) -> Result<Survey, UnionError> {
         let (mut survey, mut filters) = (Survey::default(), BTreeSet::new());
         for found in found(selection)? {
             let mut last = None;
-            survey.add(found, selection, |about, path| {
+            survey.add(found, selection, options.verification.as_ref(), |about, path| {
                 let identity = (about.hash, about.row_hash, about.inner, about.filter.clone());
                 if last.as_ref() != Some(&identity) {
                     last = Some(identity);

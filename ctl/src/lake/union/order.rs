@@ -4,8 +4,10 @@
 use super::selection::{Conflicts, LakeFile, Selection};
 use super::{FleetMember, RowHeader, SelectionRelation, UnionError};
 use crate::lake::parquet::{self, Parquet, Spool};
+use crate::lake::signature::{Untrusted, Verification};
 use crate::lake::{is_known, laws};
 use crate::row::Row;
+use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
@@ -70,16 +72,21 @@ pub(super) struct Survey {
     /// Whether rows extend beyond the start and the end of the range.
     pub(super) is_cut: (bool, bool),
     pub(super) left_out: u64,
+    /// Number of selected rows that their host has not signed, if such rows are dropped.
+    pub(super) untrusted: u64,
 }
 
 impl Survey {
-    /// Surveys a file: which of its rows are selected, and whether they are sorted.
+    /// Surveys a file: which of its rows are selected, and whether they are sorted. If untrusted rows
+    /// are dropped, nothing of them counts, so signatures are verified here as well.
     pub(super) fn add(
         &mut self,
         found: LakeFile,
         selection: &Selection,
+        verification: Option<&Verification>,
         mut each: impl FnMut(&RowHeader, &Path) -> Result<(), UnionError>,
     ) -> Result<(), UnionError> {
+        let dropping = verification.filter(|it| it.untrusted == Untrusted::Drop);
         let file = found.open()?;
         if selection.is_beyond(&file) {
             self.left_out += file.len();
@@ -88,17 +95,27 @@ impl Survey {
         let mut last: Option<RowHeader> = None;
         let (mut first, mut is_sorted): (Option<RowHeader>, bool) = (None, true);
         for (number, row) in (1_u64..).zip(
-            file.rows(|name| HEADER_COLUMNS.contains(&name), false)
-                .map_err(|it| UnionError::file(&found.path, &it))?,
+            file.rows(
+                |name| HEADER_COLUMNS.contains(&name) || (dropping.is_some() && is_known(name)),
+                false,
+            )
+            .map_err(|it| UnionError::file(&found.path, &it))?,
         ) {
             let row = row.map_err(|it| UnionError::file(&found.path, &it))?;
-            let about = RowHeader::parse(&row).map_err(|problem| UnionError::Row {
-                path: found.path.clone(),
-                row: number,
-                problem,
-            })?;
+            let is_dropped = || dropping.is_some_and(|it| it.drops(&row));
+            let about = match RowHeader::parse(&row) {
+                Ok(about) => about,
+                Err(_) if is_dropped() => {
+                    self.untrusted += 1;
+                    continue;
+                }
+                Err(problem) => {
+                    return Err(UnionError::Row { path: found.path.clone(), row: number, problem });
+                }
+            };
             is_sorted &= last.as_ref().is_none_or(|last| last.order(&about).is_le());
             match about.fit(selection) {
+                SelectionRelation::Within if is_dropped() => self.untrusted += 1,
                 SelectionRelation::Within => {
                     each(&about, &found.path)?;
                     if first.as_ref().is_none_or(|first| about.order(first).is_lt()) {
@@ -124,13 +141,16 @@ pub(crate) struct MergedFiles(UniqueRows<fn(&str) -> bool>);
 
 impl MergedFiles {
     /// Opens the files.
-    pub(crate) fn ordered(files: impl Iterator<Item = LakeFile>) -> Result<Self, UnionError> {
+    pub(crate) fn ordered(
+        files: impl Iterator<Item = LakeFile>,
+        verification: Option<Verification>,
+    ) -> Result<Self, UnionError> {
         let mut survey = Survey::default();
         for found in files {
-            survey.add(found, &Selection::default(), |_, _| Ok(()))?;
+            survey.add(found, &Selection::default(), verification.as_ref(), |_, _| Ok(()))?;
         }
         let is_wanted: fn(&str) -> bool = |_| true;
-        let rows = Ordered::new(survey.sources, is_wanted, true);
+        let rows = Ordered::new(survey.sources, is_wanted, true, verification);
         Ok(MergedFiles(UniqueRows::new(rows, Conflicts::Refuse)))
     }
 
@@ -155,6 +175,11 @@ pub(super) struct UniqueRows<F> {
 impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
     pub(super) fn new(rows: Ordered<F>, conflicts: Conflicts) -> Self {
         UniqueRows { rows, next: None, conflicts, windows: SeenWindows::default(), dropped: 0 }
+    }
+
+    /// Returns the number of rows that were dropped because their host has not signed them.
+    pub(super) fn untrusted(&self) -> u64 {
+        self.rows.untrusted.get()
     }
 
     /// Returns the next selected row, and the number of its duplicates.
@@ -236,6 +261,9 @@ pub(super) struct Ordered<F> {
     open: BinaryHeap<Reverse<Next>>,
     is_wanted: Rc<F>,
     is_summed: bool,
+    verification: Option<Rc<Verification>>,
+    /// Number of rows that were dropped because their host has not signed them.
+    untrusted: Rc<Cell<u64>>,
 }
 
 /// Next row of an open file.
@@ -262,10 +290,23 @@ impl Ord for Next {
 }
 
 impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
-    /// Reads the wanted columns. `is_summed` verifies checksums, which takes all columns.
-    pub(super) fn new(mut sources: Vec<SelectedFile>, is_wanted: F, is_summed: bool) -> Self {
+    /// Reads the wanted columns. `is_summed` verifies checksums, which takes all columns, as
+    /// signatures do.
+    pub(super) fn new(
+        mut sources: Vec<SelectedFile>,
+        is_wanted: F,
+        is_summed: bool,
+        verification: Option<Verification>,
+    ) -> Self {
         sources.sort_by(|one, other| other.first.order(&one.first));
-        Ordered { sources, open: BinaryHeap::new(), is_wanted: Rc::new(is_wanted), is_summed }
+        Ordered {
+            sources,
+            open: BinaryHeap::new(),
+            is_wanted: Rc::new(is_wanted),
+            is_summed,
+            verification: verification.map(Rc::new),
+            untrusted: Rc::default(),
+        }
     }
 
     /// Returns the next selected row.
@@ -280,13 +321,36 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
                 self.proceed(rows)?;
                 continue;
             }
-            let Some(Reverse(Next { row, rows })) = self.open.pop() else { return Ok(None) };
+            let Some(Reverse(Next { mut row, rows })) = self.open.pop() else { return Ok(None) };
             self.proceed(rows)?;
-            if let SelectionRelation::Within = row.about.fit(selection) {
-                laws::check_values(&row.row).map_err(|broken| row.defect(&broken))?;
-                return Ok(Some(row));
+            if !matches!(row.about.fit(selection), SelectionRelation::Within) {
+                continue;
             }
+            if !self.is_trusted(&mut row)? {
+                self.untrusted.update(|rows| rows + 1);
+                continue;
+            }
+            laws::check_values(&row.row).map_err(|broken| row.defect(&broken))?;
+            return Ok(Some(row));
         }
+    }
+
+    /// Verifies the signature of a row with all its columns, and removes those that are not wanted.
+    /// Returns whether the row counts.
+    fn is_trusted(&self, row: &mut OrderedRow) -> Result<bool, UnionError> {
+        let Some(verification) = &self.verification else { return Ok(true) };
+        if let Err(problem) = verification.trust.verify(&row.row) {
+            if verification.untrusted == Untrusted::Drop {
+                return Ok(false);
+            }
+            return Err(row.defect(&format!(
+                "{problem}; find out who wrote it, and remove the file, or leave such rows out with merge --untrusted drop"
+            )));
+        }
+        row.row.0.retain(|(name, _)| {
+            HEADER_COLUMNS.contains(&name.as_ref()) || (self.is_wanted)(name.as_ref())
+        });
+        Ok(true)
     }
 
     fn proceed(&mut self, mut rows: Rows) -> Result<(), UnionError> {
@@ -300,13 +364,18 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
         let file = source.found.open()?;
         let size = file.memory();
         let path: Rc<Path> = source.found.path.as_path().into();
-        let is_wanted = Rc::clone(&self.is_wanted);
-        let rows = read(
-            file,
-            Rc::clone(&path),
-            move |name| is_known(name) && (HEADER_COLUMNS.contains(&name) || is_wanted(name)),
-            self.is_summed,
-        )?;
+        let (is_wanted, is_whole) = (Rc::clone(&self.is_wanted), self.verification.is_some());
+        let is_read = move |name: &str| {
+            is_known(name) && (is_whole || HEADER_COLUMNS.contains(&name) || is_wanted(name))
+        };
+        let (verification, untrusted) = (self.verification.clone(), Rc::clone(&self.untrusted));
+        // Of a row that is dropped, the header may be anything.
+        let is_dropped = move |row: &Row| {
+            let is_dropped = verification.as_ref().is_some_and(|it| it.drops(row));
+            untrusted.update(|rows| rows + u64::from(is_dropped));
+            is_dropped
+        };
+        let rows = read(file, Rc::clone(&path), is_read, self.is_summed, is_dropped)?;
         // A reader takes more memory than the rows of a small file.
         if size <= SMALL {
             let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
@@ -320,21 +389,27 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
     }
 }
 
+/// Reads the rows of a file. Those with a defective header are an error, unless they are dropped.
 fn read(
     file: Parquet,
     path: Rc<Path>,
     is_wanted: impl Fn(&str) -> bool + 'static,
     is_summed: bool,
+    is_dropped: impl Fn(&Row) -> bool + 'static,
 ) -> Result<Rows, UnionError> {
     let rows = file.rows(is_wanted, is_summed).map_err(|it| UnionError::file(&path, &it))?;
-    Ok(Box::new((1_u64..).zip(rows).map(move |(number, row)| {
-        let row = row.map_err(|it| UnionError::file(&path, &it))?;
-        let about = RowHeader::parse(&row).map_err(|problem| UnionError::Row {
-            path: path.to_path_buf(),
-            row: number,
-            problem,
-        })?;
-        Ok(OrderedRow { about, row, number, path: Rc::clone(&path) })
+    Ok(Box::new((1_u64..).zip(rows).filter_map(move |(number, row)| {
+        let row = match row {
+            Ok(row) => row,
+            Err(error) => return Some(Err(UnionError::file(&path, &error))),
+        };
+        match RowHeader::parse(&row) {
+            Ok(about) => Some(Ok(OrderedRow { about, row, number, path: Rc::clone(&path) })),
+            Err(_) if is_dropped(&row) => None,
+            Err(problem) => {
+                Some(Err(UnionError::Row { path: path.to_path_buf(), row: number, problem }))
+            }
+        }
     })))
 }
 

@@ -3,6 +3,7 @@
 use super::UnionError;
 use crate::lake::listing::Listing;
 use crate::lake::parquet::{Parquet, ParquetInput};
+use crate::lake::signature::Verification;
 use crate::lake::store::{SCHEME, Store};
 use crate::measurement::Estimation;
 use flowgauge_core::MeasurementKind;
@@ -138,6 +139,8 @@ pub struct Options {
     pub measure: Vec<MeasurementKind>,
     /// Treatment of different rows of one window.
     pub conflicts: Conflicts,
+    /// Verification of signatures, if rows have to be signed.
+    pub verification: Option<Verification>,
     /// Hosts that must have rows.
     pub expect: Vec<String>,
     /// Estimators and the content of reports.

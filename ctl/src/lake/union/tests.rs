@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lake::parquet;
+use crate::lake::signature::{SigningKey, Trust, Untrusted};
 use crate::row::Value;
 
 /// Returns a row without packets and measurements.
@@ -78,4 +79,114 @@ fn a_run_has_each_window_of_a_place_once() {
         let error = united(&rows, By::All).unwrap_err();
         assert!(error.contains("have different rows of window"), "{windows:?}: {error}");
     }
+}
+
+/// Writes each row into a file of its own, and merges them with the trust in some hosts' keys.
+fn verified(
+    rows: &[Row],
+    trust: &Trust,
+    untrusted: Untrusted,
+    by: By,
+) -> Result<Vec<Record>, String> {
+    let name = format!("flowgauge-signed-{}-{}", std::process::id(), by.name());
+    let lake = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&lake).unwrap();
+    for (number, row) in rows.iter().enumerate() {
+        let bytes = parquet::write(std::slice::from_ref(row), &[]).unwrap();
+        std::fs::write(lake.join(format!("{number}.parquet")), bytes).unwrap();
+    }
+    let selection = Selection {
+        paths: vec![lake.clone()],
+        exclude: vec!["excluded".to_owned()],
+        ..Selection::default()
+    };
+    let trust = Arc::new(trust.clone());
+    let verification = Some(Verification { trust, untrusted });
+    let expect = vec!["paris".to_owned(), "berlin".to_owned(), "lab7".to_owned()];
+    let options = Options { by, verification, expect, ..Options::default() };
+    let mut records = Vec::new();
+    let united = unite(&selection, &options, |record| {
+        records.push(record);
+        Ok(())
+    });
+    std::fs::remove_dir_all(&lake).unwrap();
+    united.map(|()| records).map_err(|error| error.to_string())
+}
+
+#[test]
+fn rows_that_their_host_has_not_signed_are_refused_or_dropped() {
+    let (paris, berlin) = (SigningKey::create().unwrap().0, SigningKey::create().unwrap().0);
+    let trust = Trust::of(&[("paris", &paris), ("berlin", &berlin)]);
+    let signed = |host: &str, key: &SigningKey| {
+        let mut row = row(host, "1");
+        row.seal();
+        key.sign(&mut row);
+        row
+    };
+    let honest = [signed("paris", &paris), signed("berlin", &berlin)];
+    let of = |row: Row| [&honest[..], &[row]].concat();
+    let mut changed = signed("paris", &paris);
+    changed.0.retain(|(name, _)| ![CHECKSUM, "late"].contains(&name.as_ref()));
+    changed.int("late", 5);
+    changed.seal();
+    assert!(changed.is_as_summed());
+    let mut unsigned = row("paris", "1");
+    unsigned.seal();
+    let mut other_version = signed("paris", &berlin);
+    other_version.0.retain(|(name, _)| name != "schema");
+    other_version.int("schema", 2);
+    let mut other_hash = row("paris", "2");
+    other_hash.0.retain(|(name, _)| name != "hash");
+    other_hash.text("hash", "tabulated_790900f3_1");
+    let records = verified(&honest, &trust, Untrusted::Refuse, By::All).unwrap();
+    let united = records[0].united.as_ref().unwrap();
+    assert_eq!((united.rows, united.hosts, united.untrusted), (2, 2, 0));
+    assert_eq!(united.absent, ["lab7"]);
+    for (forged, words) in [
+        (signed("paris", &berlin), "paris:eth1: its signature is not one of the trusted key"),
+        (changed, "its signature is not one of the trusted key of host paris"),
+        (unsigned, "it has no signature of host paris"),
+        (signed("lab7", &berlin), "host lab7 is not in the list"),
+        (other_version, "version 2 of the columns"),
+        (other_hash, "hashes differ"),
+    ] {
+        for by in By::ALL {
+            let error = verified(&of(forged.clone()), &trust, Untrusted::Refuse, by).unwrap_err();
+            assert!(error.contains(words) && error.contains("2.parquet"), "{error}");
+            // Nothing of the row counts: neither its hash, nor that its host is there.
+            let records = verified(&of(forged.clone()), &trust, Untrusted::Drop, by).unwrap();
+            let united: Vec<_> = records.iter().map(|it| it.united.as_ref().unwrap()).collect();
+            let sum = |number: fn(&United) -> u64| united.iter().map(|it| number(it)).sum::<u64>();
+            assert_eq!((sum(|it| it.rows), sum(|it| it.untrusted)), (2, 1), "{words}");
+            assert_eq!(united.last().unwrap().absent, ["lab7"], "{words}");
+            assert_eq!(records.iter().map(|it| it.late).sum::<u64>(), 0);
+        }
+    }
+    // Signatures of hosts that are left out do not matter.
+    let excluded = of(row("excluded", "1"));
+    assert_eq!(verified(&excluded, &trust, Untrusted::Refuse, By::All).unwrap().len(), 1);
+    let error = verified(&[row("lab7", "1")], &trust, Untrusted::Drop, By::All).unwrap_err();
+    assert!(error.contains("no windows to merge, 1 window dropped: not signed"), "{error}");
+}
+
+#[test]
+fn other_measurements_are_verified_and_left_out() {
+    let paris = SigningKey::create().unwrap().0;
+    let mut row = row("paris", "1");
+    row.float("length_mean", f64::INFINITY);
+    row.seal();
+    paris.sign(&mut row);
+    let path =
+        std::env::temp_dir().join(format!("flowgauge-measure-{}.parquet", std::process::id()));
+    std::fs::write(&path, parquet::write(&[row], &[]).unwrap()).unwrap();
+    let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
+    let trust = Arc::new(Trust::of(&[("paris", &paris)]));
+    let options = Options {
+        measure: vec![MeasurementKind::Cardinality],
+        verification: Some(Verification { trust, untrusted: Untrusted::Refuse }),
+        ..Options::default()
+    };
+    let united = unite(&selection, &options, |_| Ok(()));
+    std::fs::remove_file(&path).unwrap();
+    united.unwrap();
 }
