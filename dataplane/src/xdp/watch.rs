@@ -44,10 +44,7 @@ impl Hook {
             self.state = ProgramState::Gone;
             self.last_check.looks = 0;
             self.mark_gap();
-            events.push(Event::Warning(format!(
-                "{}: the interface is gone, and the program with it",
-                self.place
-            )));
+            events.push(Event::Warning(self.leave()));
             return;
         };
         self.remember_losses();
@@ -99,6 +96,28 @@ impl Hook {
                 )));
             }
             Err(_) => {}
+        }
+    }
+
+    /// Stops counting at an interface that is not in this network namespace any more, and says what
+    /// became of it. A link stays attached to an interface that moves to another namespace, whose
+    /// packets must not be counted; the kernel removes filters by itself.
+    fn leave(&self) -> String {
+        let place = &self.place;
+        let is_attached = |link: &&ProgramLink| {
+            matches!(link, ProgramLink::Bpf(_))
+                && matches!(link.attachment(), Ok(Attachment { index: Some(_), .. }))
+        };
+        match self.link.as_ref().filter(is_attached).map(ProgramLink::detach) {
+            None => format!("{place}: the interface is gone, and the program with it"),
+            Some(Ok(())) => format!(
+                "{place}: the interface moved to another network namespace; the program was removed from it, and this window may have \
+                 packets from there"
+            ),
+            Some(Err(error)) => format!(
+                "{place}: the interface moved to another network namespace, and the program cannot be removed from it: {error}; end \
+                 flowgauge to remove it"
+            ),
         }
     }
 
