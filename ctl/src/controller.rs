@@ -173,7 +173,9 @@ pub struct Summary {
     pub retries: u64,
     /// Number of windows that raised the alarm.
     pub alarms: u64,
-    /// Warnings of the dataplane.
+    /// What makes the results incomplete: faults of packets that ended by themselves, places that
+    /// were not counted at the end, a last window that could not be closed. A live run that counts
+    /// at its end has recovered from its faults, and its windows have the marks.
     pub warnings: Vec<String>,
     /// Record of the whole run; `None` if nothing was counted.
     pub total: Option<Record>,
@@ -209,6 +211,8 @@ pub struct Controller {
     /// Sums by place, if there are several.
     parts: Vec<Total>,
     ended: bool,
+    /// Faults of the dataplane so far.
+    faults: Vec<String>,
     /// Whether the last window ended so late that others were over.
     stalled: bool,
     /// Packets at the last sample of this window.
@@ -326,6 +330,7 @@ impl Controller {
                 .take(if places > 1 { places } else { 0 })
                 .collect(),
             ended: false,
+            faults: Vec::new(),
             stalled: false,
             last_sample: None,
             crossed: None,
@@ -363,7 +368,10 @@ impl Controller {
             let Some(woken) = self.wait(due, sink)? else { continue };
             match woken {
                 WakeReason::Reached => {}
-                WakeReason::Ended { .. } => break,
+                WakeReason::Ended { .. } => {
+                    self.ended = true;
+                    break;
+                }
                 // In trace time, packets beyond the time reached last were counted.
                 WakeReason::Interrupted => return self.finish(true, sink),
                 WakeReason::Failed => {
@@ -474,7 +482,7 @@ impl Controller {
                     Event::TrafficEnded => self.ended = true,
                     Event::Warning(warning) => {
                         tracing::warn!("{warning}");
-                        self.summary.warnings.push(warning);
+                        self.faults.push(warning);
                     }
                     Event::Notice(notice) => tracing::warn!("{notice}"),
                     Event::Crossed(key) => {
@@ -722,7 +730,6 @@ impl Controller {
                 scheduled: if end.is_none() { self.schedule.slots(over) } else { None },
                 late_ns,
                 clock_step_ns: self.stepped,
-                complete: complete && snapshot.complete && !self.is_short,
                 late: drops.take(LossCause::Late),
                 drops,
                 reports: self.reports(RecordKind::Window, part, snapshot, end_ns)?,
@@ -749,12 +756,18 @@ impl Controller {
                 let received = part.map_or(received, |index| {
                     whole.parts.get(index).and_then(|part| part.received)
                 });
+                let missing = total.ledger.missing();
                 record.ledger = total.ledger.add_window(
                     record.counters.packets(),
                     record.counters.unmatched,
                     record.drops.total(),
                     received,
                 );
+                let is_whole = snapshot.complete
+                    && record.drops.total() == 0
+                    && total.ledger.missing() <= missing;
+                record.complete = complete && is_whole && !self.is_short;
+                total.gap |= !is_whole;
                 total.add(&record, snapshot, self.dataplane.settings());
                 total.losses = losses.clone();
             }
@@ -871,7 +884,7 @@ impl Controller {
             record.interface, record.window
         );
         tracing::warn!("{warning}");
-        self.summary.warnings.push(warning);
+        self.faults.push(warning);
     }
 
     /// Warns once if most frames have one EtherType that is not opened.
@@ -882,7 +895,7 @@ impl Controller {
         if let Some(warning) = unopened::warning(bank) {
             self.warned_of_unopened = true;
             tracing::warn!("{warning}");
-            self.summary.warnings.push(warning);
+            self.faults.push(warning);
         }
     }
 
@@ -923,6 +936,15 @@ impl Controller {
     fn conclude(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         // Events of the last rotation.
         self.handle_events()?;
+        if self.ended {
+            self.summary.warnings.append(&mut self.faults);
+        } else {
+            let programs = self.dataplane.status().programs;
+            let lost = programs.into_iter().filter(|program| !program.attached);
+            self.summary
+                .warnings
+                .extend(lost.map(|program| format!("{}: not counted at the end", program.place)));
+        }
         if self.has_windows() {
             let parts: Vec<Option<Record>> = (0..self.parts.len())
                 .map(|part| self.sum_up(Some(part)))
@@ -954,7 +976,7 @@ impl Controller {
                 kind: RecordKind::Total,
                 start_ns: self.start,
                 at_ns: None,
-                complete: true,
+                complete: snapshot.complete && record.drops.total() + record.late == 0,
                 reports,
                 // The figures of the sample do not apply.
                 drawn: FieldCache::default(),
@@ -975,7 +997,7 @@ impl Controller {
             window: self.first_window + self.schedule.window(),
             start_ns: self.start,
             end_ns: self.clock.now(),
-            complete: !total.gap,
+            complete: !total.gap && total.late == 0,
             counters: total.counters,
             filter: total.filters.as_deref().map(Arc::from),
             packets_before_after: (packets, packets),
@@ -1194,7 +1216,6 @@ impl Total {
         self.add_filter(record.filter.as_ref());
         record.drops.iter().for_each(|(cause, packets)| self.drops.add(cause, packets));
         self.late += record.late;
-        self.gap |= !snapshot.complete;
         if let Some(used) = record.cpu_ns {
             *self.cpu_ns.get_or_insert(0) += used;
         }

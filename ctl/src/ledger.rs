@@ -82,6 +82,12 @@ impl LedgerAccumulator {
         })
     }
 
+    /// Returns the packets that the devices received, and that were neither counted nor lost for a
+    /// known cause. Fewer than zero are none: a device whose counters lag behind reports them later.
+    pub(crate) fn missing(&self) -> i64 {
+        self.ledger.unaccounted.max(0)
+    }
+
     /// Returns the sum, if every window is in it.
     pub(crate) fn total(&self) -> Option<Ledger> {
         Some(self.ledger).filter(|_| !self.partial && self.windows > 0)

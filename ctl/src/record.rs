@@ -39,9 +39,10 @@ pub struct Record {
     pub late_ns: u64,
     /// Step of the clock that ended the window, in nanoseconds; negative if the clock was set back.
     pub clock_step_ns: Option<i64>,
-    /// Whether the window has at least its full length and no part of it was lost; for a total,
-    /// whether nothing was lost. The first window of an
-    /// [aligned](crate::schedule::Intervals::align) schedule is short.
+    /// Whether the window has at least its full length and no packet of it is missing: counting had
+    /// no gap, no packet was [lost for certain](Losses::total), and the devices received
+    /// none that is unaccounted for. For a total, whether no packet is missing, late ones included.
+    /// The first window of an [aligned](crate::schedule::Intervals::align) schedule is short.
     pub complete: bool,
     /// Name of the backend.
     pub backend: &'static str,

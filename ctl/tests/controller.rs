@@ -29,6 +29,8 @@ use flowgauge_dataplane::{
 use flowgauge_testing::chance::{binomial, poisson};
 use flowgauge_traffic::memory;
 use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
 use std::sync::{Arc, Mutex};
@@ -37,7 +39,7 @@ use std::time::Duration;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 const START: u64 = 1_700_000_000 * SECOND + 123_456_789;
-/// Time between packets. In addition, one packet of ten is lost.
+/// Time between packets.
 const PACKET_EVERY: u64 = 100_000;
 /// Sum of all pauses between the calls of one attempt: 10 ms, doubled up to the eighth.
 const ALL_BACK_OFFS: u64 = 2550 * MILLISECOND;
@@ -72,8 +74,10 @@ struct Scripted {
     published: Arc<Mutex<Vec<u64>>>,
     /// Time at which packets stop.
     silent_from: Option<u64>,
+    /// Packets that were lost for a known cause since the start, by time.
+    lost: Box<dyn Fn(u64) -> u64 + Send>,
     /// Packets that the device received and did not account for, by time.
-    unseen: Option<fn(u64) -> u64>,
+    unseen: Option<Box<dyn Fn(u64) -> i64 + Send>>,
     banks: Mutex<Vec<Arc<WindowTotals>>>,
     /// Whether the open window and the next one have a filter.
     is_filtered: [bool; 2],
@@ -103,6 +107,7 @@ impl Scripted {
             left: Vec::new(),
             published: Arc::default(),
             silent_from: None,
+            lost: Box::new(|_| 0),
             unseen: None,
             banks: Mutex::default(),
             is_filtered: [false; 2],
@@ -111,6 +116,11 @@ impl Scripted {
 
     fn failing(self, script: impl FnMut(Call, usize) -> Option<Error> + Send + 'static) -> Self {
         Scripted { script: Box::new(script), ..self }
+    }
+
+    /// Loses one packet for ten that arrive.
+    fn lossy(self) -> Self {
+        Scripted { lost: Box::new(|now| (now - START) / PACKET_EVERY / 10), ..self }
     }
 
     fn arrived(&self) -> u64 {
@@ -210,13 +220,14 @@ impl Dataplane for Scripted {
     fn losses(&mut self) -> Result<Losses, Error> {
         self.call(Call::Losses)?;
         let mut losses = Losses::default();
-        losses.add(LossCause::Capture, self.arrived() / 10);
+        losses.add(LossCause::Capture, (self.lost)(self.clock.now()));
         Ok(losses)
     }
 
     fn received(&mut self) -> Result<Option<CountRange>, Error> {
-        let Some(unseen) = self.unseen else { return Ok(None) };
-        let least = self.closed + self.arrived() / 10 + unseen(self.clock.now());
+        let Some(unseen) = &self.unseen else { return Ok(None) };
+        let now = self.clock.now();
+        let least = (self.closed + (self.lost)(now)).saturating_add_signed(unseen(now));
         Ok(Some(CountRange { least, most: least }))
     }
 }
@@ -352,12 +363,58 @@ fn windows_end_at_exact_multiples_over_100_000_of_them() {
     whole(&kept, START + 100_000 * length);
 }
 
+/// Draws losses, unaccounted packets and devices that report late, and compares the marks of windows
+/// with what is missing in them.
+#[test]
+fn a_window_is_complete_if_no_packet_of_it_is_missing() {
+    const WINDOWS: usize = 50;
+    for seed in 0..20 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut rare = || -> Vec<i64> {
+            (0..WINDOWS).map(|_| random.random_range(0i64..50).max(40) - 40).collect()
+        };
+        let lost = rare();
+        // Packets that the device received and nobody counted, and those that it reports with the
+        // next window, in all windows so far.
+        let unseen: Vec<i64> = rare()
+            .into_iter()
+            .zip(rare())
+            .scan(0, |sum, (unseen, held)| {
+                *sum += unseen;
+                Some(*sum - held)
+            })
+            .collect();
+        let has_ledger = seed % 4 > 0;
+        let window = |now: u64| (((now - START) / SECOND) as usize).min(WINDOWS);
+        let clock = Virtual::at(START);
+        let losses = lost.clone();
+        let unaccounted = unseen.clone();
+        let dataplane = Scripted {
+            lost: Box::new(move |now| losses[..window(now)].iter().sum::<i64>() as u64),
+            unseen: has_ledger.then(|| -> Box<dyn Fn(u64) -> i64 + Send> {
+                Box::new(move |now| window(now).checked_sub(1).map_or(0, |it| unaccounted[it]))
+            }),
+            ..Scripted::new(&clock)
+        };
+        let (summary, kept) = done(dataplane, intervals(SECOND, 0, WINDOWS as u64 * SECOND));
+        let missing = unseen.iter().map(|unseen| if has_ledger { *unseen.max(&0) } else { 0 });
+        let before = std::iter::once(0).chain(missing.clone());
+        let is_whole: Vec<bool> = (lost.iter().zip(missing.zip(before)))
+            .map(|(lost, (missing, before))| *lost == 0 && missing <= before)
+            .collect();
+        let marked: Vec<bool> = kept.windows().iter().map(|window| window.complete).collect();
+        assert_eq!(marked, is_whole, "seed {seed}");
+        assert!(is_whole.contains(&true) && is_whole.contains(&false));
+        assert!(!summary.total.unwrap().complete);
+    }
+}
+
 #[test]
 fn what_is_not_accounted_for_is_told_in_the_window_in_which_it_came() {
     let clock = Virtual::at(START);
     // Seven packets in the fourth second.
-    let unseen = |now: u64| if now > START + 3 * SECOND { 7 } else { 0 };
-    let dataplane = Scripted { unseen: Some(unseen), ..Scripted::new(&clock) };
+    let unseen = |now: u64| i64::from(now > START + 3 * SECOND) * 7;
+    let dataplane = Scripted { unseen: Some(Box::new(unseen)), ..Scripted::new(&clock).lossy() };
     let (summary, kept) = done(dataplane, intervals(SECOND, 0, 6 * SECOND));
     let ledgers: Vec<_> = kept.windows().iter().map(|window| window.ledger.unwrap()).collect();
     assert_eq!(
@@ -839,7 +896,8 @@ fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
 #[test]
 fn drops_are_those_of_the_window() {
     let clock = Virtual::at(START);
-    let (summary, kept) = done(Scripted::new(&clock), intervals(10 * SECOND, SECOND, 45 * SECOND));
+    let (summary, kept) =
+        done(Scripted::new(&clock).lossy(), intervals(10 * SECOND, SECOND, 45 * SECOND));
     // The dataplane counts drops since its start: a tenth of 100,000 packets in each window, and
     // half of that in the last.
     let drops = |record: &Record| record.drops.get(LossCause::Capture);
@@ -862,8 +920,10 @@ fn drops_that_could_not_be_read_are_told_with_the_next_window() {
     let failing = |call, number| {
         (call == Call::Losses && (1..=ATTEMPTS).contains(&number)).then(transient).flatten()
     };
-    let (_, kept) =
-        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 30 * SECOND));
+    let (_, kept) = done(
+        Scripted::new(&clock).lossy().failing(failing),
+        intervals(10 * SECOND, 0, 30 * SECOND),
+    );
     let drops: Vec<u64> =
         kept.windows().iter().map(|window| window.drops.get(LossCause::Capture)).collect();
     assert_eq!(drops, [10_000, 0, 20_000]);
@@ -884,6 +944,15 @@ fn traffic_that_ends_closes_the_window_and_warnings_are_kept() {
     // A live controller polls for events ten times a second.
     let [(10_000_000_000, true), (last, false)] = windows[..] else { panic!("{windows:?}") };
     assert!((4 * SECOND..=4 * SECOND + 100 * MILLISECOND).contains(&last), "{last}");
+}
+
+#[test]
+fn a_live_run_that_recovered_from_a_fault_is_not_incomplete() {
+    let clock = Virtual::at(START);
+    let events = vec![(START + 12 * SECOND, Event::Warning("the cable was loose".to_owned()))];
+    let (summary, _) =
+        done(Scripted { events, ..Scripted::new(&clock) }, intervals(10 * SECOND, 0, 30 * SECOND));
+    assert!(summary.warnings.is_empty());
 }
 
 #[test]
@@ -1440,7 +1509,9 @@ fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
     let clock = Virtual::at(START);
     let intervals = intervals(SECOND, 0, 10 * SECOND);
     let mut plan = plan(intervals);
-    let scripted = Scripted::new(&clock);
+    // A run that is ended from outside reports no warning in its summary.
+    let events = vec![(START + 10 * SECOND, Event::TrafficEnded)];
+    let scripted = Scripted { events, ..Scripted::new(&clock) };
     let frequency = sketch::Settings { mode: kind.into(), ..sketch::Settings::DEFAULT };
     let (settings, flow) =
         (Settings { frequency, ..scripted.settings }, FlowKey::new(&[10, 0, 0, 1]));

@@ -110,6 +110,8 @@ fn run_controller<C: Clock + 'static>(
         None => dataplane,
     };
     let SourceHandle { name, shared, .. } = handle;
+    // Failures of one of several sources are reported with its name.
+    let explains_exit = watch.is_none() && name.is_none();
     let mut sinks = Tee::default();
     let identity = identity(outputs, name.as_deref())?;
     let origin = Origin {
@@ -188,7 +190,7 @@ fn run_controller<C: Clock + 'static>(
     // Dropping flushes what is pending. Failures are in `problems` afterwards.
     drop((sinks, open));
     match outcome {
-        Ok(summary) => conclude(&summary, problems.all()),
+        Ok(summary) => conclude(&summary, problems.all(), explains_exit),
         // A replay whose reader closed the pipe, such as `head`, ends normally. A live run without
         // a reader fails.
         Err(ControlError::Output(error))
@@ -333,7 +335,12 @@ fn uncreated(path: &Path, error: &io::Error) -> CommandFailure {
 }
 
 /// Logs late reads, late windows and late packets, and returns the first warning as a failure.
-fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), CommandFailure> {
+/// `explains_exit`: logs it again, since hours may lie between both.
+fn conclude(
+    summary: &Summary,
+    problems: Vec<String>,
+    explains_exit: bool,
+) -> Result<(), CommandFailure> {
     let Summary {
         late_samples,
         missed_samples,
@@ -381,13 +388,15 @@ fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), CommandFailu
         );
     }
     let warnings: Vec<&String> = summary.warnings.iter().chain(&problems).collect();
-    match warnings.first() {
-        None => Ok(()),
-        Some(first) => Err(CommandFailure::Incomplete(match warnings.len() {
-            1 => (*first).clone(),
-            more => format!("{first} (and {} more)", more - 1),
-        })),
+    let reason = match warnings[..] {
+        [] => return Ok(()),
+        [only] => only.clone(),
+        [first, ref more @ ..] => format!("{first} (and {} more)", more.len()),
+    };
+    if explains_exit {
+        tracing::warn!("exit code 1, because results are incomplete: {reason}");
     }
+    Err(CommandFailure::Incomplete(reason))
 }
 
 #[cfg(test)]

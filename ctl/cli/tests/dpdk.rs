@@ -14,7 +14,7 @@ fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
     let capture = scratch.path("in.pcap").to_str().unwrap().to_owned();
     run(["generate", &format!("unique,packets={PACKETS}"), "--to", &capture]).quiet();
     let port = format!("dpdk:net_pcap0,rx_pcap={capture}");
-    let options = ["--window", "1h", "--sample-every", "10ms", "--format", "json", "--truth"];
+    let options = ["--window", "1h", "--sample-every", "100ms", "--format", "json", "--truth"];
     let mut running =
         Running::start(&[&["run", "--port", &port, "--eal", EAL][..], &options].concat());
     loop {

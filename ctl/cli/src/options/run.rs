@@ -177,7 +177,7 @@ impl Run {
     }
 
     fn names_interface(&self) -> bool {
-        !self.kernel.interface.is_empty() || self.kernel.is_asked()
+        !self.kernel.interface.is_empty() || self.kernel.asked().is_some()
     }
 
     fn source(&self, given: &[GivenOption]) -> Result<Source, CommandFailure> {
@@ -216,13 +216,17 @@ impl Run {
 }
 
 impl Kernel {
-    /// Returns whether an option was given that only applies to an interface.
-    fn is_asked(&self) -> bool {
-        self.xdp_mode.is_some()
-            || self.direction.is_some()
-            || self.adopts()
-            || self.leaves()
-            || self.pins.is_some()
+    /// Returns the first option that was given and only applies to an interface.
+    fn asked(&self) -> Option<&'static str> {
+        [
+            ("--xdp-mode", self.xdp_mode.is_some()),
+            ("--direction", self.direction.is_some()),
+            ("--adopt", self.adopts()),
+            ("--leave", self.leaves()),
+            ("--pins", self.pins.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(option, is_given)| is_given.then_some(option))
     }
 
     fn adopts(&self) -> bool {
@@ -236,7 +240,14 @@ impl Kernel {
     fn source(&self, has_port: bool, options: &Options) -> Result<Interfaces, CommandFailure> {
         let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         if self.interface.is_empty() {
-            return usage("--backend xdp needs a network interface; give it with -i");
+            let option = self.asked().unwrap_or("--backend xdp");
+            return Err(CommandFailure::Usage(if has_port {
+                format!(
+                    "{option} is for -i and not for --port; remove it, or give -i instead of --port"
+                )
+            } else {
+                format!("{option} needs a network interface; give it with -i")
+            }));
         }
         if has_port {
             return usage("-i and --port cannot be combined; remove one of them");
