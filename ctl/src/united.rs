@@ -1,12 +1,66 @@
 //! Provenance of a union: the number of rows and hosts, and what is missing or duplicated.
 
-use crate::text::{counted, lasted, optional};
+use crate::measurement::cardinality::distinct;
+use crate::measurement::cardinality::estimate::Estimate;
+use crate::text::{counted, grouped, lasted, optional};
+use flowgauge_core::KeyKind;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// Description of rows that were dropped because their host has not signed them.
 pub(crate) const UNTRUSTED: &str = "dropped: not signed with the trusted key of their host";
+
+/// Distinct flows of a union with and without each host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeaveOneOut {
+    /// Key that defines a flow.
+    pub key: KeyKind,
+    /// Distinct flows of all hosts.
+    pub all: Estimate,
+    /// Distinct flows of all hosts but this one, for each.
+    pub without: Vec<(String, Estimate)>,
+}
+
+impl LeaveOneOut {
+    /// Returns the host without which the estimate changes most, and the estimate without it.
+    #[must_use]
+    pub fn largest_change(&self) -> Option<(&str, Estimate)> {
+        let change = |(_, without): &&(String, Estimate)| (self.all.value - without.value).abs();
+        // Of equal changes, the first one counts.
+        let largest = self.without.iter().rev().max_by(|a, b| change(a).total_cmp(&change(b)));
+        largest.map(|(host, without)| (host.as_str(), *without))
+    }
+
+    fn phrases(&self) -> Option<Vec<String>> {
+        let (host, Estimate { value, low, high }) = self.largest_change()?;
+        let number = |value: f64| grouped(value.round() as u64);
+        Some(vec![
+            format!(
+                "without {host} {} {} ({} … {})",
+                number(value),
+                distinct(self.key),
+                number(low),
+                number(high)
+            ),
+            format!("largest change of {}", counted(self.without.len() as u64, "host")),
+        ])
+    }
+}
+
+impl Serialize for LeaveOneOut {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let estimate = |it: &Estimate| {
+            BTreeMap::from([("value", it.value), ("low", it.low), ("high", it.high)])
+        };
+        let without: BTreeMap<&str, _> =
+            self.without.iter().map(|(host, it)| (host.as_str(), estimate(it))).collect();
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("largest_change", &self.largest_change().map(|(host, _)| host))?;
+        line.serialize_entry("without", &without)?;
+        line.end()
+    }
+}
 
 /// Rows of a union, and what is missing or duplicated.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +94,8 @@ pub struct United {
     pub absent: Vec<String>,
     /// Number of rows from versions that wrote no checksums.
     pub unchecked: u64,
+    /// Distinct flows without each host, if asked for.
+    pub leave_one_out: Option<LeaveOneOut>,
 }
 
 impl United {
@@ -59,6 +115,7 @@ impl United {
         let mut lines: Vec<_> = some(self.untrusted, "row", UNTRUSTED).into_iter().collect();
         lines.extend(some(self.conflicts, "row", conflicts));
         lines.push(vec![counted(self.rows, "window"), of]);
+        lines.extend(self.leave_one_out.as_ref().and_then(LeaveOneOut::phrases));
         lines.extend(some(self.incomplete, "window", "cut short, or with something missing"));
         lines.extend(some(self.lost_rows, "window", "lost before they could be written"));
         lines.extend(some(self.crossing, "window", "across the ends of the range, left out"));
@@ -105,6 +162,7 @@ impl Serialize for United {
         optional(&mut line, "conflicts", (self.conflicts > 0).then_some(self.conflicts))?;
         optional(&mut line, "untrusted", (self.untrusted > 0).then_some(self.untrusted))?;
         optional(&mut line, "unchecked", (self.unchecked > 0).then_some(self.unchecked))?;
+        optional(&mut line, "leave_one_out", self.leave_one_out.as_ref())?;
         line.end()
     }
 }

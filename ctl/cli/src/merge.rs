@@ -29,6 +29,7 @@ use std::sync::Arc;
 #[command(after_help = "Examples:
   flowgauge merge lake
   flowgauge merge lake --from yesterday --to yesterday --by host
+  flowgauge merge lake --from 1h --leave-one-out
   flowgauge merge lake --from 1h --measure cardinality --exclude lab7 --expect hosts.txt
   flowgauge merge 'lake/date=2026-11-23/hour=1*' --by window --format csv")]
 pub(crate) struct Merge {
@@ -69,7 +70,13 @@ pub(crate) struct Merge {
     #[arg(long, value_name = "WHAT", value_parser = value::by)]
     by: Option<By>,
 
-    /// Maximum number of hosts or sources with --by; each takes up to 1 MB of memory
+    /// Name the host without which the distinct flows change most, and estimate them without it; for
+    /// json without each host
+    #[arg(long, conflicts_with = "by")]
+    leave_one_out: bool,
+
+    /// Maximum number of hosts or sources with --by, each of which takes up to 1 MB of memory, and of
+    /// hosts with --leave-one-out
     #[arg(long, value_name = "N", default_value_t = Options::GROUPS)]
     limit: usize,
 
@@ -120,6 +127,7 @@ impl Merge {
         let expect = self.expect.as_deref().map(expected).transpose()?.unwrap_or_default();
         let options = Options {
             by: self.by.unwrap_or_default(),
+            leave_one_out: self.leave_one_out,
             limit: Some(self.limit),
             measure: self.measure,
             conflicts: self.conflicts,
@@ -136,13 +144,14 @@ impl Merge {
         };
         let mut sink =
             self.format.unwrap_or_default().sink(io::stdout().lock(), look, Origin::default());
-        let mut is_answered = false;
+        let (mut is_answered, mut is_left_out) = (false, false);
         let answering: Vec<&str> =
             ALL.iter().filter(|info| info.answers).map(|info| info.kind.name()).collect();
         // There may be many windows; write each as soon as it is merged.
         let mut buffered = Vec::new();
         union::unite(&selection, &options, |record| {
             is_answered |= record.reports.names().any(|name| answering.contains(&name));
+            is_left_out |= record.united.as_ref().is_some_and(|it| it.leave_one_out.is_some());
             if options.by == By::Window {
                 sink.record(&record)
             } else {
@@ -155,6 +164,11 @@ impl Merge {
             return Err(CommandFailure::Failed(format!(
                 "--query is for {names}, which no row has; count with --measure {names}"
             )));
+        }
+        if options.leave_one_out && !is_left_out {
+            return Err(CommandFailure::Failed(
+                "--leave-one-out is for cardinality, which no row has; count with --measure cardinality".to_owned(),
+            ));
         }
         buffered.iter().try_for_each(|record| sink.record(record)).map_err(CommandFailure::output)
     }

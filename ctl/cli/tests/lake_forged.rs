@@ -90,3 +90,49 @@ fn groups_are_limited() {
     }
     assert_eq!(merge(&scratch, "--by window --limit 1").code, Some(0));
 }
+
+#[test]
+fn the_host_that_changes_a_union_most_is_named() {
+    let scratch = Scratch::new("lake-leave-one-out");
+    for host in ["paris", "lab7"] {
+        replay(&scratch, host, "zipf,flows=100,packets=3000,rate=1k");
+    }
+    replay(&scratch, "berlin", "unique,packets=30000,rate=10k");
+    let read = |options: &str| -> serde_json::Value {
+        let outcome = merge(&scratch, &format!("--format json {options}"));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        serde_json::from_str(&outcome.stdout).unwrap()
+    };
+    let (plain, left_out) = (read(""), read("--leave-one-out"));
+    assert_eq!(plain["united"]["leave_one_out"], serde_json::Value::Null);
+    assert_eq!(plain["cardinality"], left_out["cardinality"]);
+    let of_hosts = &left_out["united"]["leave_one_out"];
+    assert_eq!(of_hosts["largest_change"], "berlin");
+    assert_eq!(of_hosts["without"].as_object().unwrap().len(), 3);
+    for host in ["paris", "lab7", "berlin"] {
+        let others = &read(&format!("--exclude {host}"))["cardinality"];
+        let without = &of_hosts["without"][host];
+        for (one, other) in [("value", "estimate"), ("low", "low"), ("high", "high")] {
+            assert_eq!(without[one], others[other], "{host}: {one}");
+        }
+    }
+    let table = merge(&scratch, "--leave-one-out").stdout;
+    let words = "without berlin 99 distinct sources (97 … 103), largest change of 3 hosts";
+    assert!(table.contains(words), "{table}");
+    let csv = merge(&scratch, "--leave-one-out --format csv").stdout;
+    assert!(csv.contains(",largest_change,without,without_low,without_high\n"), "{csv}");
+    assert!(csv.contains(",berlin,"), "{csv}");
+    for (options, code, words) in [
+        ("--leave-one-out --by host", 2, "cannot be used with '--by"),
+        ("--leave-one-out --limit 2", 1, "3 unions by host, and at most 2"),
+        (
+            "--leave-one-out --measure sizes",
+            1,
+            "which no row has; count with --measure cardinality",
+        ),
+    ] {
+        let outcome = merge(&scratch, options);
+        assert_eq!((outcome.code, &*outcome.stdout), (Some(code), ""), "{options}");
+        assert!(outcome.stderr.contains(words), "{options}: {}", outcome.stderr);
+    }
+}

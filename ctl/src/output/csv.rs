@@ -6,7 +6,7 @@ use crate::field::Fields;
 use crate::identity::{Identity, SCHEMA};
 use crate::record::{Record, RecordKind};
 use crate::row::Value;
-use crate::united::United;
+use crate::united::{LeaveOneOut, United};
 use std::io::{self, Write};
 
 /// Sink with one line per window or sample. `time` is in seconds since the start of the first
@@ -97,7 +97,7 @@ fn fields(record: &Record, origin: u64) -> Fields {
 fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
     let sum =
         |pairs: &[(String, u64)]| pairs.iter().map(|(_, ns)| *ns).fold(0, u64::saturating_add);
-    let columns: [(&'static str, Value); 13] = [
+    let columns: [(&'static str, Value); 14] = [
         ("complete", complete.into()),
         ("rows", united.rows.into()),
         ("hosts", united.hosts.into()),
@@ -111,8 +111,19 @@ fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
         ("absent", united.absent.join(" ").into()),
         ("unchecked", united.unchecked.into()),
         ("conflicts", united.conflicts.into()),
+        ("untrusted", united.untrusted.into()),
     ];
-    for ((name, value), position) in columns.into_iter().zip(210..) {
+    let change = united.leave_one_out.as_ref().and_then(LeaveOneOut::largest_change);
+    let change = change.map(|(host, without)| {
+        [
+            ("largest_change", host.into()),
+            ("without", without.value.into()),
+            ("without_low", without.low.into()),
+            ("without_high", without.high.into()),
+        ]
+    });
+    let columns = columns.into_iter().chain(change.into_iter().flatten());
+    for ((name, value), position) in columns.zip(210..) {
         fields.column(value).csv(position, name);
     }
 }

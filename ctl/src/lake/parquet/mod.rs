@@ -33,6 +33,7 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::{Type, TypePtr};
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{Arc, Once};
 
@@ -154,11 +155,11 @@ impl Parquet {
     ) -> Result<impl Iterator<Item = Result<Row>>> {
         check::pages(self.input.as_ref(), &self.metadata, |name| name != TIME && is_wanted(name))?;
         let fields = self.metadata.file_metadata().schema().get_fields();
-        let mut columns = Vec::new();
+        let (mut columns, mut names) = (Vec::new(), HashSet::new());
         for field in fields.iter().filter(|field| is_wanted(field.name())) {
             let name = field.name().to_owned();
             // A null column would hide the value of another one from readers, but not from sums.
-            if columns.iter().any(|(other, _)| *other == name) {
+            if !names.insert(field.name()) {
                 return Err(damaged(format!("it has two columns {name}")));
             }
             let kind = if name == TIME {

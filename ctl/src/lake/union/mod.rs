@@ -6,9 +6,10 @@
 //!
 //! [`unite`] surveys all files first (`order::Survey`), then merges their rows in one order
 //! (`order::Ordered`) into groups, each of which becomes a record. `selection` finds and opens the
-//! files, and `coverage` computes missing time.
+//! files, `coverage` computes missing time, and `leave_one_out` compares hosts.
 
 mod coverage;
+mod leave_one_out;
 mod order;
 mod selection;
 
@@ -28,7 +29,7 @@ use crate::record::Record;
 use crate::row::{CHECKSUM, Row, RowDefect, Value};
 use crate::text::counted;
 use crate::united::UNTRUSTED;
-pub use crate::united::United;
+pub use crate::united::{LeaveOneOut, United};
 use ::parquet::errors::ParquetError;
 use coverage::{Coverage, Span};
 use flowgauge_core::cardinality::Mode;
@@ -161,6 +162,11 @@ impl UnionError {
             other: other.path.to_path_buf(),
             window: other.about.window_name(),
         }
+    }
+
+    /// Returns the error of a union whose numbers cannot be estimated.
+    fn defect(union: &str, problem: &dyn std::error::Error) -> Self {
+        UnionError::Row { path: PathBuf::from(union), row: 0, problem: problem.to_string() }
     }
 
     pub(crate) fn file(path: &Path, problem: &ParquetError) -> Self {
@@ -343,6 +349,8 @@ struct Unions<'a> {
     conflicts: u64,
     /// Number of rows that were dropped because their host has not signed them.
     untrusted: u64,
+    /// Registers with and without each host, if asked for.
+    leave_one_out: Option<leave_one_out::Registers>,
     /// An empty bank for the next window, for reuse.
     spare: Option<Box<WindowTotals>>,
 }
@@ -380,6 +388,7 @@ impl<'a> Unions<'a> {
             records: 0,
             conflicts: 0,
             untrusted: survey.untrusted,
+            leave_one_out: options.leaves_out_hosts().then(Default::default),
             spare: None,
         })
     }
@@ -439,6 +448,10 @@ impl<'a> Unions<'a> {
             let mut settings = none(cardinality::Settings::default()).with_hash(about.hash.mode);
             group.besides.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
             common.compare(&settings, &about, &row, &path)?;
+            let cardinality::Settings { mode, precision, .. } = settings.cardinality;
+            if let Some(registers) = self.leave_one_out.as_mut().filter(|_| mode != Mode::Off) {
+                registers.add(&about.place.host, bank.cardinality.levels(precision));
+            }
             let lost: u64 = row.number("lost_rows").map_err(misfit)?;
             // If the range has a start, the first row of a run does not show when its lost rows
             // occurred.
@@ -522,6 +535,7 @@ impl<'a> Unions<'a> {
                 group.united.untrusted = self.untrusted;
                 if !is_by_window {
                     group.united.absent = common.absent(&self.options.expect);
+                    group.united.leave_one_out = self.leave_one_out(&group)?;
                 }
             }
             let united = std::mem::take(&mut group.united);
@@ -535,6 +549,15 @@ impl<'a> Unions<'a> {
             done(record).map_err(UnionError::Output)?;
         }
         Ok(())
+    }
+
+    /// Estimates the distinct flows without each host, if asked for.
+    fn leave_one_out(&self, group: &Group) -> Result<Option<LeaveOneOut>, UnionError> {
+        let Some(registers) = &self.leave_one_out else { return Ok(None) };
+        let estimator = self.options.estimation.cardinality.estimator;
+        registers
+            .estimates(group.settings.cardinality.key, estimator)
+            .map_err(|error| UnionError::defect("all", &error))
     }
 
     fn record(
@@ -564,12 +587,7 @@ impl<'a> Unions<'a> {
             now_ns: end,
             span_ns: end.saturating_sub(begin),
         };
-        let damaged = |error: Box<dyn std::error::Error + Send + Sync>| UnionError::Row {
-            path: PathBuf::from(&name),
-            row: 0,
-            problem: error.to_string(),
-        };
-        let reports = Reports::of(&reading).map_err(damaged)?;
+        let reports = Reports::of(&reading).map_err(|error| UnionError::defect(&name, &*error))?;
         let packets = group.counters.packets();
         let is_whole = united.incomplete == 0
             && united.missing.is_empty()
@@ -658,12 +676,13 @@ impl Names {
 
     /// Refuses more groups than the limit, before any row is read in full.
     fn limit(&self, options: &Options) -> Result<(), UnionError> {
-        let groups = match options.by {
+        let by = if options.leaves_out_hosts() { By::Host } else { options.by };
+        let groups = match by {
             By::All | By::Window => return Ok(()),
             By::Host => self.runs.keys().map(|place| &place.host).collect::<BTreeSet<_>>().len(),
             By::Source => self.runs.len(),
         };
-        let (by, limit) = (options.by.name(), options.limit.unwrap_or(Options::GROUPS));
+        let (by, limit) = (by.name(), options.limit.unwrap_or(Options::GROUPS));
         if groups > limit { Err(UnionError::Groups { by, groups, limit }) } else { Ok(()) }
     }
 }

@@ -133,7 +133,10 @@ impl Conflicts {
 pub struct Options {
     /// Grouping of rows.
     pub by: By,
-    /// Maximum number of groups by host or source; [`Options::GROUPS`] if `None`.
+    /// Whether to estimate the distinct flows without each host as well, for a union of all rows.
+    pub leave_one_out: bool,
+    /// Maximum number of groups by host or source, and of hosts to leave out; [`Options::GROUPS`] if
+    /// `None`.
     pub limit: Option<usize>,
     /// Measurements to read; all if empty.
     pub measure: Vec<MeasurementKind>,
@@ -152,6 +155,11 @@ pub struct Options {
 impl Options {
     /// Default maximum number of groups by host or source. A group takes up to 1 MB.
     pub const GROUPS: usize = 1000;
+
+    /// Whether the distinct flows without each host are estimated.
+    pub(super) fn leaves_out_hosts(&self) -> bool {
+        self.leave_one_out && self.by == By::All
+    }
 }
 
 /// A file of a lake, or a downloaded object.
