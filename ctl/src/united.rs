@@ -99,6 +99,26 @@ pub struct United {
 }
 
 impl United {
+    /// Returns the missing time of all places, in nanoseconds, saturated.
+    pub(crate) fn missing_ns(&self) -> u64 {
+        self.missing.iter().map(|(_, ns)| *ns).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the time of all places that two runs counted, in nanoseconds, saturated.
+    pub(crate) fn doubled_ns(&self) -> u64 {
+        self.doubled.iter().map(|(_, ns)| *ns).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the names of sums that reached the largest number, and may be larger.
+    pub(crate) fn saturated(&self) -> Vec<&'static str> {
+        let sums = [
+            ("lost_rows", self.lost_rows),
+            ("missing_ns", self.missing_ns()),
+            ("doubled_ns", self.doubled_ns()),
+        ];
+        sums.into_iter().filter(|(_, sum)| *sum == u64::MAX).map(|(name, _)| name).collect()
+    }
+
     /// Returns the description as lines of text.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
@@ -139,6 +159,13 @@ impl United {
             vec![format!("{name} from {} of {}", counted(*rows, "window"), self.rows)]
         };
         lines.extend(self.partial.iter().map(partial));
+        let saturated = self.saturated();
+        if !saturated.is_empty() {
+            let names = saturated.join(", ");
+            lines.push(vec![format!(
+                "{names}: at least, since sums of rows exceed what a number can hold"
+            )]);
+        }
         lines
     }
 }
@@ -163,6 +190,8 @@ impl Serialize for United {
         optional(&mut line, "untrusted", (self.untrusted > 0).then_some(self.untrusted))?;
         optional(&mut line, "unchecked", (self.unchecked > 0).then_some(self.unchecked))?;
         optional(&mut line, "leave_one_out", self.leave_one_out.as_ref())?;
+        let saturated = self.saturated();
+        optional(&mut line, "saturated", (!saturated.is_empty()).then_some(saturated))?;
         line.end()
     }
 }

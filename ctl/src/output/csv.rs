@@ -95,9 +95,7 @@ fn fields(record: &Record, origin: u64) -> Fields {
 
 /// Adds the columns of a union: its rows, and what is missing or duplicated.
 fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
-    let sum =
-        |pairs: &[(String, u64)]| pairs.iter().map(|(_, ns)| *ns).fold(0, u64::saturating_add);
-    let columns: [(&'static str, Value); 14] = [
+    let columns: [(&'static str, Value); 15] = [
         ("complete", complete.into()),
         ("rows", united.rows.into()),
         ("hosts", united.hosts.into()),
@@ -106,12 +104,13 @@ fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
         ("lost_rows", united.lost_rows.into()),
         ("crossing", united.crossing.into()),
         ("twice", united.twice.into()),
-        ("missing_ns", sum(&united.missing).into()),
-        ("doubled_ns", sum(&united.doubled).into()),
+        ("missing_ns", united.missing_ns().into()),
+        ("doubled_ns", united.doubled_ns().into()),
         ("absent", united.absent.join(" ").into()),
         ("unchecked", united.unchecked.into()),
         ("conflicts", united.conflicts.into()),
         ("untrusted", united.untrusted.into()),
+        ("saturated", united.saturated().join(" ").into()),
     ];
     let change = united.leave_one_out.as_ref().and_then(LeaveOneOut::largest_change);
     let change = change.map(|(host, without)| {

@@ -12,6 +12,7 @@ use crate::measurement::cardinality::image;
 use crate::record::{Record, RecordKind};
 use crate::row::{CHECKSUM, Cells};
 use crate::schedule::Intervals;
+use flowgauge_core::delay::weights::Weight;
 use flowgauge_core::delay::{DelayKind, Kinds};
 use flowgauge_core::measurement::Toggle;
 use flowgauge_core::{
@@ -526,6 +527,37 @@ fn rows_of_all_algorithms_break_no_law() {
                 reorder::Settings { algorithm: reorder::Algorithm::Hybrid, ..settings.reorder };
             check(&counted(Settings { delay, reorder, ..settings })).unwrap();
         }
+    }
+}
+
+#[test]
+fn delays_that_saturate_in_a_union_are_marked() {
+    const SAMPLES: i64 = 3_000_000_000;
+    let mut row = counted(all_measurements(sketch::Mode::CountMin, delay::Algorithm::Fridge));
+    let Weight { weight, square } = Weight::ONE;
+    for (column, of_each) in [("samples", 1), ("weight", weight), ("squares", square)] {
+        ints("delay_buckets", column, move |cells| cells[0] = SAMPLES * i64::from(of_each))(
+            &mut row,
+        );
+    }
+    for column in ["packets", "ipv4_packets"] {
+        int(column, row.maybe_number(column).unwrap() + 2 * SAMPLES)(&mut row);
+    }
+    let mut other = row.clone();
+    text("run", "other")(&mut other);
+    let scratch = Scratch::new("delays");
+    for (rows, is_saturated) in [(vec![row.clone()], false), (vec![row, other], true)] {
+        let path = scratch.0.join("row.parquet");
+        std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
+        let selection = Selection { paths: vec![path], ..Selection::default() };
+        let measure = vec![flowgauge_core::MeasurementKind::Delay];
+        let options = Options { measure, ..Options::default() };
+        unite(&selection, &options, |record| {
+            let delays = record.reports.delay.unwrap();
+            assert_eq!(delays.together().any(|delay| delay.is_saturated), is_saturated);
+            Ok(())
+        })
+        .unwrap();
     }
 }
 

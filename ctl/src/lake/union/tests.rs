@@ -3,6 +3,7 @@
 use super::*;
 use crate::lake::parquet;
 use crate::lake::signature::{SigningKey, Trust, Untrusted};
+use crate::measurement::laws::MAX_COUNT;
 use crate::row::Value;
 
 /// Returns a row without packets and measurements.
@@ -26,19 +27,25 @@ fn row(host: &str, run: &str) -> Row {
     row
 }
 
-fn united(rows: &[Row], by: By) -> Result<u64, String> {
+/// Merges rows of one file, and returns the number of records and the last one.
+fn merged(rows: &[Row], by: By) -> Result<(u64, Option<Record>), String> {
     let name = format!("flowgauge-names-{}-{}.parquet", std::process::id(), by.name());
     let path = std::env::temp_dir().join(name);
     std::fs::write(&path, parquet::write(rows, &[]).unwrap()).unwrap();
     let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
     let options = Options { by, ..Options::default() };
-    let mut records = 0;
-    let united = unite(&selection, &options, |_| {
+    let (mut records, mut last) = (0, None);
+    let united = unite(&selection, &options, |record| {
         records += 1;
+        last = Some(record);
         Ok(())
     });
     std::fs::remove_file(&path).unwrap();
-    united.map(|()| records).map_err(|error| error.to_string())
+    united.map(|()| (records, last)).map_err(|error| error.to_string())
+}
+
+fn united(rows: &[Row], by: By) -> Result<u64, String> {
+    merged(rows, by).map(|(records, _)| records)
 }
 
 #[test]
@@ -78,6 +85,33 @@ fn a_run_has_each_window_of_a_place_once() {
         let rows = [first.clone(), second.clone(), at("1", 30, windows)];
         let error = united(&rows, By::All).unwrap_err();
         assert!(error.contains("have different rows of window"), "{windows:?}: {error}");
+    }
+}
+
+#[test]
+fn sums_that_saturate_are_marked() {
+    let of_run = |run: u64, column: &str, number: u64| {
+        let mut row = row("a", &run.to_string());
+        row.0.retain(|(name, _)| name != column);
+        row.int(column.to_owned(), number);
+        row
+    };
+    let most = i64::MAX as u64;
+    for (rows, column, number) in [
+        (2049, "lost_rows", MAX_COUNT),
+        // Windows of all time, by several runs.
+        (4, "end_ns", most),
+    ] {
+        let name = if column == "end_ns" { "doubled_ns" } else { column };
+        let rows: Vec<Row> = (0..rows).map(|run| of_run(run, column, number)).collect();
+        let united = merged(&rows, By::All).unwrap().1.unwrap().united.unwrap();
+        let json = serde_json::to_value(&united).unwrap();
+        assert_eq!(json["saturated"], serde_json::json!([name]));
+        let words = format!("{name}: at least, since sums of rows exceed what a number can hold");
+        assert!(united.lines().contains(&words), "{:?}", united.lines());
+        // One row less fits.
+        let fits = merged(&rows[..rows.len() - 2], By::All).unwrap().1.unwrap().united.unwrap();
+        assert!(fits.saturated().is_empty(), "{:?}", fits.lines());
     }
 }
 

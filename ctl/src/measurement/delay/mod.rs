@@ -87,6 +87,9 @@ pub struct Delay {
     pub suggested: Option<Suggestion>,
     /// Distribution of the delays; `None` if no answer was seen.
     pub distribution: Option<DelayDistribution>,
+    /// Whether counts of a bucket have reached the largest number, so that further delays are
+    /// missing.
+    pub is_saturated: bool,
 }
 
 impl Delays {
@@ -236,6 +239,9 @@ fn of(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8
     let of_kind = (0..settings.labels()).fold(Counts::default(), |sum, label| {
         sum.plus(&bank.counts(&settings, kind, settings.labelled(label)))
     });
+    let is_saturated = fridges.iter().flat_map(|it| it.histogram.buckets()).any(|bucket| {
+        bucket.samples == u32::MAX || [bucket.weight, bucket.squares].contains(&u64::MAX)
+    });
     let direction = if leaves { Direction::Egress } else { Direction::Ingress };
     let clock = reading.besides.and_then(|besides| besides.delay.clock).unwrap_or(reading.clock);
     Delay {
@@ -254,6 +260,7 @@ fn of(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8
             f64::from(1_u32 << kind.tick_bits()),
             clock.resolution_ns as f64,
         ),
+        is_saturated,
     }
 }
 
@@ -775,6 +782,9 @@ impl Measurement for Delays {
     }
 }
 
+/// Reason why delays are missing in a union of many rows.
+const SATURATED: &str = "counts have reached the largest number, so delays are missing: merge a shorter time or fewer hosts";
+
 /// Advice for a table whose requests are overwritten too soon.
 const CROWDED: &str = "long delays are uncertain: admit fewer requests (--delay-admit) or take more slots (--delay-slots)";
 
@@ -825,6 +835,7 @@ fn phrases(delay: &Delay) -> Vec<String> {
         _ if it.repeated => REPEATED.to_owned(),
         _ => CROWDED.to_owned(),
     }));
+    phrases.extend(delay.is_saturated.then(|| SATURATED.to_owned()));
     let Settings { slots_log2, admit_log2, .. } = delay.settings;
     let other = delay.suggested.filter(|suggested| {
         (suggested.slots_log2, suggested.admit_log2) != (slots_log2, admit_log2)
@@ -925,6 +936,7 @@ impl Delay {
             to.field("underweighted", some(distribution.beyond));
             to.field("crowded", is_crowded.then_some(true));
             to.field("repeated", (is_crowded && distribution.repeated).then_some(true));
+            to.field("saturated", self.is_saturated.then_some(true));
             to.field("raw", by_percentile(&distribution.raw));
             if self.is_corrected() {
                 to.field("answered", distribution.answered);

@@ -132,7 +132,8 @@ impl StoredPrefixes {
     }
 }
 
-/// Counts of prefixes in a union of lake rows, as many as a window has places for. Sums saturate.
+/// Counts of prefixes in a union of lake rows, as many as a window has places for. Sums of segments
+/// are no more than those of packets, which the union limits.
 #[derive(Default)]
 pub(crate) struct PrefixUnion {
     prefixes: BTreeMap<u64, PrefixCounts>,
@@ -141,7 +142,7 @@ pub(crate) struct PrefixUnion {
 }
 
 impl PrefixUnion {
-    fn add(&mut self, stored: &StoredPrefixes) {
+    fn add(&mut self, stored: &StoredPrefixes) -> Result<(), RowDefect> {
         for (sum, others) in self.others.iter_mut().zip(stored.others) {
             *sum = sum.saturating_add(others);
         }
@@ -149,11 +150,18 @@ impl PrefixUnion {
         for counts in &stored.prefixes {
             let number = self.prefixes.len();
             match self.prefixes.entry(counts.prefix) {
-                Entry::Occupied(mut sum) => _ = sum.insert(plus(sum.get(), counts)),
+                Entry::Occupied(mut sum) => {
+                    let both = plus(sum.get(), counts);
+                    require(both.squares < u64::MAX, || {
+                        "more squares of late segments in all than a number can hold".to_owned()
+                    })?;
+                    sum.insert(both);
+                }
                 Entry::Vacant(place) if number < MAX_PREFIXES => _ = place.insert(*counts),
                 Entry::Vacant(_) => *crowded = crowded.saturating_add(counts.packets),
             }
         }
+        Ok(())
     }
 }
 
@@ -356,7 +364,7 @@ impl Measurement for Reordering {
         union: &mut PrefixUnion,
     ) -> Result<(), RowDefect> {
         let Some(stored) = StoredPrefixes::of(row)? else { return Ok(()) };
-        union.add(&stored);
+        union.add(&stored)?;
         settings.reorder = stored.settings;
         Ok(())
     }
