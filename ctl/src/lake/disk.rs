@@ -133,8 +133,11 @@ impl Flusher {
         }
         let aside = format!("{name}.damaged");
         journals.rename(&journal, &left.lock, journals, &aside)?;
+        let broken = left.broken.map_or_else(String::new, |law| {
+            format!(", one with values that no window can have: {law}")
+        });
         (self.shared.problems)(format!(
-            "{directory}: {JOURNALS}/{name}.journal was damaged at {}: {} of it kept, at least {} lost; the file is {} now",
+            "{directory}: {JOURNALS}/{name}.journal was damaged at {}: {} of it kept, at least {} lost{broken}; the file is {} now",
             counted(left.damaged, "place"),
             counted(left.rows.len() as u64, "row"),
             left.damaged,

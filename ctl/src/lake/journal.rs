@@ -7,7 +7,7 @@
 
 use super::parquet::{self, Parquet, ParquetInput};
 use super::{is_known, laws};
-use crate::row::Row;
+use crate::row::{Row, RowDefect};
 use crate::text::storage;
 use ::parquet::file::reader::{ChunkReader, Length};
 use flowgauge_dataplane::files::{Directory, PRIVATE_MODE};
@@ -97,6 +97,8 @@ pub(super) struct AbandonedJournal {
     pub(super) rows: Vec<Row>,
     /// Number of damaged places, each of at least one row, without an incomplete frame at the end.
     pub(super) damaged: u64,
+    /// Law that a row breaks, the first such row.
+    pub(super) broken: Option<RowDefect>,
     /// Whether the file ends within a frame: the row that was being written.
     pub(super) is_cut: bool,
     /// Prevents other processes from taking the journal.
@@ -131,10 +133,14 @@ pub(super) fn left(
     }
     let (mut rows, mut damaged, is_cut) = rows(&ParquetInput::of(file.try_clone()?)?, largest)?;
     // A row that no window can have counted is damage as well.
-    let complete = rows.len();
-    rows.retain(|row| laws::check(row).is_ok());
-    damaged += (complete - rows.len()) as u64;
-    Ok(Some(AbandonedJournal { rows, damaged, is_cut, lock: file }))
+    let mut broken = None;
+    rows.retain(|row| {
+        let Err(law) = laws::check(row) else { return true };
+        damaged += 1;
+        broken.get_or_insert(law);
+        false
+    });
+    Ok(Some(AbandonedJournal { rows, damaged, broken, is_cut, lock: file }))
 }
 
 /// Returns the rows of complete frames, the number of damaged places, and whether the end is within
@@ -210,10 +216,13 @@ fn row(entry: bytes::Bytes) -> Option<Row> {
     Parquet::open(ParquetInput::Memory(entry)).ok()?.rows(is_known, true).ok()?.next()?.ok()
 }
 
-/// Writes rows into a journal in a directory, and returns how many of them are read back, and how
-/// many places are damaged.
+/// Writes rows into a journal in a directory, and returns how many of them are read back, how many
+/// places are damaged, and the law that a row breaks.
 #[cfg(test)]
-pub(super) fn written(rows: &[Row], directory: &std::path::Path) -> (usize, u64) {
+pub(super) fn written(
+    rows: &[Row],
+    directory: &std::path::Path,
+) -> (usize, u64, Option<RowDefect>) {
     const NAME: &str = "row.journal";
     let directory = Arc::new(Directory::open(directory).unwrap());
     let mut journal = Journal::create(&directory, NAME.to_owned()).unwrap();
@@ -221,7 +230,7 @@ pub(super) fn written(rows: &[Row], directory: &std::path::Path) -> (usize, u64)
     drop(journal);
     let left = left(&directory, NAME, usize::MAX >> 8).unwrap().unwrap();
     directory.remove(NAME).unwrap();
-    (left.rows.len(), left.damaged)
+    (left.rows.len(), left.damaged, left.broken)
 }
 
 #[cfg(test)]
