@@ -348,7 +348,11 @@ impl<'w> Table<'w> {
         }
         record.reports.all().for_each(|(_, report)| report.summary(record.part, &mut below));
         self.details(record, &mut below);
-        record.united.iter().flat_map(United::phrases).for_each(|phrases| below.line(&phrases));
+        // Hosts and sources of a lake have any name.
+        record.united.iter().flat_map(United::phrases).for_each(|phrases| {
+            let phrases: Vec<_> = phrases.iter().map(|it| escaped(it).into_owned()).collect();
+            below.line(&phrases);
+        });
         if self.cut && !record.part {
             below.line(&[
                 "* marks an incomplete window: cut short, or packets are missing".to_owned()

@@ -354,6 +354,16 @@ fn names_from_outside_cannot_command_the_terminal() {
 }
 
 #[test]
+fn names_of_a_lake_cannot_command_the_terminal() {
+    let name = "paris\u{1b}[2J\u{202e}\n".to_owned();
+    let united = United { missing: vec![(name, SECOND)], ..United::default() };
+    let union = Record { kind: RecordKind::Union, united: Some(united), ..window(0) };
+    let text = shown(TableStyle::default(), &[union]);
+    assert!(text.contains("paris") && !text.contains(['\u{1b}', '\u{202e}']), "{text}");
+    assert!(text.lines().any(|line| line.contains("paris") && line.contains("missing")), "{text}");
+}
+
+#[test]
 fn a_new_day_has_a_line_of_its_own() {
     let hour = |number: u64| Record { end_ns: START + number * 3_600 * SECOND, ..window(0) };
     let text = shown(
