@@ -23,6 +23,10 @@ impl TimestampClock {
     pub const TRACE: TimestampClock = TimestampClock { name: "trace", resolution_ns: 1 };
     /// The kernel's clock, read for each packet.
     pub const KERNEL: TimestampClock = TimestampClock { name: "kernel", resolution_ns: 1 };
+    /// The system's clock, read by a worker for each batch: packets of a batch have one time, and
+    /// none has the time at which it arrived. Delays that are short beside the time between two
+    /// batches are not to be had from it.
+    pub const WORKER: TimestampClock = TimestampClock { name: "worker", resolution_ns: 1 };
     /// The switch's clock at the ingress port.
     pub const SWITCH: TimestampClock = TimestampClock { name: "switch", resolution_ns: 1 };
 }

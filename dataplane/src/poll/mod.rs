@@ -154,7 +154,7 @@ impl Poll {
         let truth = options.truth.then(|| Arc::new(ExactFlows::new(options.settings, covered_ns)));
         let stop = Arc::new(AtomicBool::new(false));
         let clock =
-            if gate.pace() == Pace::Trace { TimestampClock::TRACE } else { TimestampClock::KERNEL };
+            if gate.pace() == Pace::Trace { TimestampClock::TRACE } else { TimestampClock::WORKER };
         let capabilities = Capabilities {
             clock,
             delay_samples: true,

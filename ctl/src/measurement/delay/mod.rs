@@ -417,9 +417,13 @@ impl<'a> Labels<'a> {
 impl DelayUnionState {
     fn take_clock(&mut self, row: &Row) -> Result<(), RowDefect> {
         let name = row.maybe_text("delay_clock").unwrap_or_default();
-        let known = [TimestampClock::TRACE, TimestampClock::KERNEL, TimestampClock::SWITCH]
-            .into_iter()
-            .find(|clock| clock.name == name);
+        let known = [
+            TimestampClock::TRACE,
+            TimestampClock::KERNEL,
+            TimestampClock::WORKER,
+            TimestampClock::SWITCH,
+        ];
+        let known = known.into_iter().find(|clock| clock.name == name);
         let resolution_ns: u64 = row.number("delay_resolution_ns")?;
         let name = known.map_or("other", |clock| clock.name);
         let clock = match self.clock {
