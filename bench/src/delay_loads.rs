@@ -504,8 +504,8 @@ mod tests {
         }
     }
 
-    /// Keepalives take their slots again after an answer, which is no insertion. By their number they
-    /// would be most of what a table holds.
+    /// Keepalives take their slots again after an answer, which is no insertion. There are so many of
+    /// them that they would fill most of a table.
     #[test]
     fn more_keepalives_than_data_do_no_harm() {
         let load = LOADS.into_iter().find(|load| load.name == "keepalives").unwrap();

@@ -173,9 +173,9 @@ pub struct Summary {
     pub retries: u64,
     /// Number of windows that raised the alarm.
     pub alarms: u64,
-    /// What makes the results incomplete: faults of packets that ended by themselves, places that
-    /// were not counted at the end, a last window that could not be closed. A live run that counts
-    /// at its end has recovered from its faults, and its windows have the marks.
+    /// Reasons why the results are incomplete: faults of a source that ended, places that were not
+    /// counted at the end, a last window that could not be closed. A live run that counts at its
+    /// end has recovered from its faults, and their windows are marked as incomplete.
     pub warnings: Vec<String>,
     /// Record of the whole run; `None` if nothing was counted.
     pub total: Option<Record>,

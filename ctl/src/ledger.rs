@@ -83,7 +83,8 @@ impl LedgerAccumulator {
     }
 
     /// Returns the packets that the devices received, and that were neither counted nor lost for a
-    /// known cause. Fewer than zero are none: a device whose counters lag behind reports them later.
+    /// known cause. A negative balance is zero missing packets: a device whose counters lag behind
+    /// reports them later.
     pub(crate) fn missing(&self) -> i64 {
         self.ledger.unaccounted.max(0)
     }

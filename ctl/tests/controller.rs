@@ -374,8 +374,8 @@ fn a_window_is_complete_if_no_packet_of_it_is_missing() {
             (0..WINDOWS).map(|_| random.random_range(0i64..50).max(40) - 40).collect()
         };
         let lost = rare();
-        // Packets that the device received and nobody counted, and those that it reports with the
-        // next window, in all windows so far.
+        // Packets that the device received and that were not counted, less those that it reports
+        // with the next window, in all windows so far.
         let unseen: Vec<i64> = rare()
             .into_iter()
             .zip(rare())

@@ -23,9 +23,9 @@ impl TimestampClock {
     pub const TRACE: TimestampClock = TimestampClock { name: "trace", resolution_ns: 1 };
     /// The kernel's clock, read for each packet.
     pub const KERNEL: TimestampClock = TimestampClock { name: "kernel", resolution_ns: 1 };
-    /// The system's clock, read by a worker for each batch: packets of a batch have one time, and
-    /// none has the time at which it arrived. Delays that are short beside the time between two
-    /// batches are not to be had from it.
+    /// The system's clock, read by a worker once for a batch. All packets of a batch have this time,
+    /// not the time at which they arrived. It cannot measure delays that are short compared with the
+    /// time between two batches.
     pub const WORKER: TimestampClock = TimestampClock { name: "worker", resolution_ns: 1 };
     /// The switch's clock at the ingress port.
     pub const SWITCH: TimestampClock = TimestampClock { name: "switch", resolution_ns: 1 };

@@ -135,7 +135,7 @@ fn rows_of_a_killed_run_keep_their_signatures() {
     running.signal(nix::sys::signal::Signal::SIGKILL);
     running.child.wait().unwrap();
     assert!(parquet(&lake).is_empty());
-    // The next run has no key, and signs nothing of what it finds.
+    // The next run has no key, and does not sign the rows that it finds.
     let next = ["run", "--port", "memory:zipf,rate=5k", "--window", "200ms", "--duration", "200ms"];
     let mut second = flowgauge();
     second.args(next).args(["--host", "lab7", "--seed", "1", "--lake"]).arg(&lake);

@@ -1,4 +1,4 @@
-//! Signatures of rows: which host wrote a row, whoever can write to the lake.
+//! Signatures of rows, which show that a row was written by the host that it names.
 //!
 //! A host signs the content of each row ([`Row::signed_content`]) with its private key
 //! ([`SigningKey`]), before the row is in a journal or a file. Readers have a list of hosts and

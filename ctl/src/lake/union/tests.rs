@@ -187,7 +187,7 @@ fn rows_that_their_host_has_not_signed_are_refused_or_dropped() {
         for by in By::ALL {
             let error = verified(&of(forged.clone()), &trust, Untrusted::Refuse, by).unwrap_err();
             assert!(error.contains(words) && error.contains("2.parquet"), "{error}");
-            // Nothing of the row counts: neither its hash, nor that its host is there.
+            // The row is ignored: its hash is not compared, and its host counts as absent.
             let records = verified(&of(forged.clone()), &trust, Untrusted::Drop, by).unwrap();
             let united: Vec<_> = records.iter().map(|it| it.united.as_ref().unwrap()).collect();
             let sum = |number: fn(&United) -> u64| united.iter().map(|it| number(it)).sum::<u64>();

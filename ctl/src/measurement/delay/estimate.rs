@@ -132,8 +132,8 @@ impl Miscount {
     /// A request certainly loses no more than the share. Nor does it lose more than the repeated
     /// requests that come to its slot before its answer: as the logarithm of a weight is the
     /// expected number of insertions into a slot, their number is its product with the repeated
-    /// requests per insertion. So keepalives, each of which takes its own slot for a short time, do
-    /// no harm to a table in which weights are small.
+    /// requests per insertion. Each keepalive takes its own slot for a short time. Where weights are
+    /// small, keepalives therefore do not make a table crowded.
     fn is_crowded(&self, mean: f64, heavier: impl Fn(f64) -> f64) -> bool {
         match *self {
             Miscount::Counted { share, deviation, repeated } => {
