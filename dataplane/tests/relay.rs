@@ -12,8 +12,8 @@ use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// Concurrent connections.
 const CONNECTIONS: usize = 8;
@@ -174,12 +174,16 @@ fn count(flows: &mut HashMap<[u8; 12], (u32, u32)>, counted: &mut Counted, frame
     let payload =
         u32::from(u16::from_be_bytes([ip[2], ip[3]])) - header as u32 - u32::from(tcp[12] >> 4) * 4;
     let (fin, syn, rst) = (tcp[13] & 1, tcp[13] & 2, tcp[13] & 4);
+    let flow = [&ip[12..20], &tcp[..4]].concat().try_into().unwrap();
+    if syn != 0 {
+        // A SYN that is sent again also makes the next segment the first of its flow.
+        flows.remove(&flow);
+    }
     if payload == 0 || syn | rst != 0 {
         return;
     }
     let sequence = u32::from_be_bytes(tcp[4..8].try_into().unwrap());
     let end = sequence.wrapping_add(payload).wrapping_add(fin.into());
-    let flow = [&ip[12..20], &tcp[..4]].concat().try_into().unwrap();
     counted.packets += 1;
     let Some((next, missing)) = flows.get_mut(&flow) else {
         flows.insert(flow, (end, 0));
@@ -205,6 +209,8 @@ fn count(flows: &mut HashMap<[u8; 12], (u32, u32)>, counted: &mut Counted, frame
 #[test]
 fn reordering_is_that_of_the_relay() {
     const BYTES: usize = 400_000;
+    const PORT: u16 = 5001;
+    const PORTS: &str = "40000 40007";
     // Every seventh data segment to the near host waits for the three that follow it.
     let mut number = 0_u32;
     let late = move |to_near: bool, frame: &[u8]| {
@@ -218,8 +224,9 @@ fn reordering_is_that_of_the_relay() {
             ..reorder::Settings::DEFAULT
         };
         let mut near = counting(RECEIVER.0, |settings| settings.reorder = hybrid);
-        let listener = far.run(|| TcpListener::bind((SENDER.1, 0)).unwrap());
-        let port = listener.local_addr().unwrap().port();
+        // The same ports in every run: with others, two flows may have the same slot.
+        fs::write("/proc/sys/net/ipv4/ip_local_port_range", PORTS).unwrap();
+        let listener = far.run(|| TcpListener::bind((SENDER.1, PORT)).unwrap());
         let sent = far.start_with(move || {
             let send = |_| {
                 let (mut connection, _) = listener.accept().unwrap();
@@ -230,7 +237,7 @@ fn reordering_is_that_of_the_relay() {
         });
         let receive = || {
             thread::spawn(move || {
-                TcpStream::connect((SENDER.1, port)).unwrap().read_to_end(&mut Vec::new()).unwrap()
+                TcpStream::connect((SENDER.1, PORT)).unwrap().read_to_end(&mut Vec::new()).unwrap()
             })
         };
         let receivers: Vec<_> = (0..CONNECTIONS).map(|_| receive()).collect();
