@@ -293,11 +293,8 @@ impl Controller {
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
         let start = clock.now();
-        let Adopted { since_ns, open_windows, next_window } = adopted.unwrap_or(Adopted {
-            since_ns: start,
-            open_windows: Vec::new(),
-            next_window: 0,
-        });
+        let Adopted { open_windows, next_window } =
+            adopted.unwrap_or(Adopted { open_windows: Vec::new(), next_window: 0 });
         let window = plan.intervals.window.filter(|_| has_windows(dataplane.settings()));
         let intervals = Intervals { window, ..plan.intervals };
         let places = dataplane.capabilities().places.len();
@@ -321,7 +318,7 @@ impl Controller {
             is_rotating: false,
             plan,
             window_start: start,
-            start: since_ns,
+            start: open_windows.first().copied().unwrap_or(start),
             first_window: next_window + open_windows.len() as u64,
             open_windows,
             summary: Summary::default(),

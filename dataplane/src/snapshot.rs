@@ -88,8 +88,6 @@ pub struct Part {
 /// Unfinished windows of an earlier process, taken over by [`install`](crate::Dataplane::install).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
-    /// Start of counting, in nanoseconds since the Unix epoch.
-    pub since_ns: u64,
     /// Start times of the windows not yet published, oldest first, in nanoseconds since the Unix
     /// epoch. Each takes one rotation; the last window stays open until then.
     pub open_windows: Vec<u64>,

@@ -22,6 +22,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Run that prints JSON lines.
 struct Run {
@@ -210,6 +211,39 @@ fn both_directions_and_all_together() {
         let totals: Vec<u64> =
             totals.iter().filter(|record| record["record"] == "total").map(packets).collect();
         assert_eq!(totals, [50, 0, 0, 50, 100]);
+    });
+}
+
+/// Hooks are attached one after the other; packets until the last one is belong to no window. The
+/// sender notes the time of each packet.
+#[test]
+fn nothing_counts_before_the_first_window_begins() {
+    on_veth(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let sender = thread::spawn(move || {
+            let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
+            let mut times = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                times.push(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64);
+                socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap();
+            }
+            times
+        });
+        let mut run = Run::start("-i rx,tx --direction both --window 50ms");
+        let first = run.line();
+        run.end(Signal::SIGINT);
+        stop.store(true, Ordering::Relaxed);
+        let times = sender.join().unwrap();
+        assert_eq!((&first["interface"], &first["direction"]), (&"rx".into(), &"ingress".into()));
+        let time = |name: &str| first[name].as_u64().unwrap();
+        let until = |end: u64| times.partition_point(|time| *time < end) as u64;
+        let (before, sent) =
+            (until(time("start_ns")), until(time("end_ns")) - until(time("start_ns")));
+        let packets = time("packets");
+        println!("{before} packets before the window, {sent} in it, {packets} counted");
+        // This machine may be busy with other things when the run begins.
+        assert!(before > 0 && packets <= sent + before / 4, "{packets} of {sent}, {before} before");
     });
 }
 

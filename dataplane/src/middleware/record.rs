@@ -138,7 +138,7 @@ fn hex<T: LowerHex>(numbers: &[T], digits: usize) -> String {
 }
 
 fn adoption(adopted: &Adopted) -> Value {
-    json!({ "since_ns": adopted.since_ns, "open_windows": adopted.open_windows, "next_window": adopted.next_window })
+    json!({ "open_windows": adopted.open_windows, "next_window": adopted.next_window })
 }
 
 fn losses(losses: &Losses) -> Value {

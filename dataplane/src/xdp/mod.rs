@@ -267,13 +267,23 @@ impl Dataplane for Xdp {
             hooks.push(hook);
             *locked(&self.programs) = programs;
         }
-        // Otherwise the first windows have no ledger.
-        if begun.contains(&true) && grace.wait().is_ok() {
-            hooks
-                .iter_mut()
-                .zip(begun)
-                .filter(|(_, begun)| *begun)
-                .for_each(|(hook, _)| hook.begin_tally());
+        if begun.contains(&true) {
+            let settings = &self.options.settings;
+            // Hooks are attached one after the other: the first window begins at all of them at
+            // once. Adopted counts go on.
+            if !any_adopted {
+                hooks.iter_mut().try_for_each(Hook::begin)?;
+            }
+            wait_for_packets_in_flight(&grace, &self.capabilities.interface)?;
+            for (hook, begun) in hooks.iter_mut().zip(begun) {
+                if !any_adopted {
+                    hook.drain(|_| ());
+                    hook.clear(settings);
+                }
+                if begun {
+                    hook.begin_tally();
+                }
+            }
         }
         let merged = hooks.iter().filter(|hook| self.attach && hook.is_generic());
         let notices = merged.filter_map(|hook: &Hook| {
@@ -301,11 +311,8 @@ impl Dataplane for Xdp {
         }
         running.recover(&self.options.settings)?;
         let oldest = running.hooks.iter().min_by_key(|hook| hook.note.open_windows());
-        let adopted = oldest.map(|hook| Adopted {
-            since_ns: hook.note.since_ns,
-            open_windows: hook.note.open_windows(),
-            next_window,
-        });
+        let adopted =
+            oldest.map(|hook| Adopted { open_windows: hook.note.open_windows(), next_window });
         self.running = Some(running);
         Ok(adopted)
     }
@@ -333,14 +340,7 @@ impl Dataplane for Xdp {
             let (now, filter) = (now_ns(), running.next_filter.as_ref());
             running.hooks.iter_mut().try_for_each(|hook| hook.flip(now, filter))?;
         }
-        running.grace.wait().map_err(|error| Error::Kernel {
-            interface,
-            problem: format!(
-                "cannot wait for packets in flight ({}): {error}",
-                running.grace.wait_of().name()
-            ),
-            source: Some(error),
-        })?;
+        wait_for_packets_in_flight(&running.grace, &interface)?;
         running.phase = Phase::Closed;
         // Before the banks are read: no program counts there any more, and all its samples were
         // sent.
@@ -477,7 +477,10 @@ impl RunningBackend {
     /// Repeats the step at which the earlier process may have been killed; see [`pins`].
     fn recover(&mut self, settings: &Settings) -> Result<(), Error> {
         if self.hooks.iter().all(|hook| hook.note.unpublished == 0) {
-            self.hooks.iter_mut().for_each(|hook| hook.clear(settings));
+            for hook in &mut self.hooks {
+                hook.write_active_bank();
+                hook.clear(settings);
+            }
             return Ok(());
         }
         self.phase = Phase::Flipped;
@@ -504,6 +507,15 @@ impl RunningBackend {
         self.phase = Phase::Ready;
         Ok(())
     }
+}
+
+/// Waits until no packet is in flight to a bank that was active before.
+fn wait_for_packets_in_flight(grace: &GracePeriod, interface: &str) -> Result<(), Error> {
+    grace.wait().map_err(|error| Error::Kernel {
+        interface: interface.to_owned(),
+        problem: format!("cannot wait for packets in flight ({}): {error}", grace.wait_of().name()),
+        source: Some(error),
+    })
 }
 
 /// Returns the number of a counting point's interface in this run.

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 /// Version of the pinned data. Changes whenever `kernel`, `Note` or the programs change in a way
 /// that another version would misread.
-pub(super) const VERSION: u32 = 12;
+pub(super) const VERSION: u32 = 13;
 
 /// Settings of a program and progress of its controller. All bit patterns are valid, and there is
 /// no padding.
@@ -37,8 +37,7 @@ pub(super) struct Note {
     pub(super) active: u32,
     /// Whether the inactive bank contains a window that was not published yet.
     pub(super) unpublished: u64,
-    /// Start of counting, and start of activity of each bank, in nanoseconds since the Unix epoch.
-    pub(super) since_ns: u64,
+    /// Start of activity of each bank, in nanoseconds since the Unix epoch.
     pub(super) opened_ns: [u64; 2],
     /// Number of the first window that was not published yet.
     pub(super) next_window: u64,
@@ -118,7 +117,6 @@ impl Note {
             interface_index,
             active: 0,
             unpublished: 0,
-            since_ns: now_ns,
             opened_ns: [now_ns; 2],
             next_window: 0,
             gaps: 0,
@@ -133,6 +131,12 @@ impl Note {
 
     pub(super) fn set_mode(&mut self, mode: super::Mode) {
         self.attached = mode as u32;
+    }
+
+    /// Makes the other bank active for the first window.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        self.active ^= 1;
+        self.opened_ns = [now_ns; 2];
     }
 
     /// Makes the other bank active, with a filter of this fingerprint.
@@ -151,8 +155,6 @@ impl Note {
         let opened = &mut self.opened_ns;
         opened[active] = opened[active].min(now_ns);
         opened[active ^ 1] = opened[active ^ 1].min(opened[active]);
-        let first = if self.unpublished == 0 { opened[active] } else { opened[active ^ 1] };
-        self.since_ns = self.since_ns.min(first);
         *self != before
     }
 
@@ -364,13 +366,13 @@ mod tests {
         kept.flip(100, 9);
         assert!(!kept.rein_in(100), "nothing is wrong");
         assert!(kept.rein_in(50));
-        assert_eq!((kept.since_ns, kept.open_windows()), (10, vec![10, 50]));
+        assert_eq!(kept.open_windows(), [10, 50]);
         assert!(kept.rein_in(5));
-        assert_eq!((kept.since_ns, kept.open_windows()), (5, vec![5, 5]));
+        assert_eq!(kept.open_windows(), [5, 5]);
         // The clock was set back between two rotations.
         kept.flip(3, 9);
         assert!(kept.rein_in(1_000));
-        assert_eq!((kept.since_ns, kept.open_windows()), (3, vec![3, 3]));
+        assert_eq!(kept.open_windows(), [3, 3]);
         assert_eq!(kept.interface(), "eth0");
     }
 

@@ -11,7 +11,7 @@ use super::note::Note;
 use super::object::{self, NoteArray, PlainData};
 use super::pins::Pins;
 use super::refusal::refused;
-use super::{Mode, Options};
+use super::{Mode, Options, now_ns};
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::interface::device::{self, CountingStage, DeviceCounters};
@@ -194,6 +194,19 @@ impl Hook {
     /// Returns whether its programs apply filters.
     pub(super) fn is_filtered(&self) -> bool {
         self.memory.filters.is_applied()
+    }
+
+    /// Begins the first window: what was counted until now is in the inactive bank, for
+    /// [`clear`](Self::clear), and belongs to no window.
+    pub(super) fn begin(&mut self) -> Result<(), Error> {
+        if self.odometer.is_some() {
+            self.counters_before = self.counters().unwrap_or(self.counters_before);
+            self.passed_before = self.passed().map_or(self.passed_before, |passed| *passed.start());
+        }
+        self.note.begin(now_ns());
+        self.write_note()?;
+        self.write_active_bank();
+        Ok(())
     }
 
     /// Makes the other bank active for packets to come, with this filter.

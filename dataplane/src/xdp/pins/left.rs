@@ -19,7 +19,8 @@ use std::path::Path;
 pub struct AbandonedProgram {
     /// Its counting point.
     pub place: CountingPoint,
-    /// Start of counting, in nanoseconds since the Unix epoch, if readable.
+    /// Start of the first window that was not published, in nanoseconds since the Unix epoch, if
+    /// readable.
     pub since_ns: Option<u64>,
     /// Whether a run can adopt its counts. The counts of a filter without pins are lost.
     pub adoptable: bool,
@@ -40,7 +41,7 @@ pub fn left(root: &Path) -> Result<Vec<AbandonedProgram>, Error> {
             let note = pins.notes().ok().and_then(|notes| notes.get(&0, 0).ok());
             left.push(AbandonedProgram {
                 place: pins.place(),
-                since_ns: note.map(|PlainData(note)| note.since_ns),
+                since_ns: note.and_then(|PlainData(note)| note.open_windows().first().copied()),
                 adoptable: true,
             });
         }
