@@ -79,7 +79,8 @@ impl Options {
 
     /// Returns the program for packets in one piece and, if it exists, the one for packets in
     /// several pieces, in the order of attempts: drivers deliver packets in one piece unless they
-    /// are large, while the generic path would have to copy packets in several pieces.
+    /// are large. In the generic path, pieces would blind every classifier on the interface: the
+    /// kernel copies them, and classifiers then see no Ethernet header (Linux 6.18).
     pub(super) fn programs(&self, mode: Mode, link: Link) -> Vec<&'static str> {
         let plain = self.program(mode, link);
         let pieces = [(object::XDP, object::XDP_FRAGS), (object::XDP_ALL, object::XDP_ALL_FRAGS)]
@@ -87,7 +88,7 @@ impl Options {
             .flat_map(|(plain, pieces)| plain.into_iter().zip(pieces))
             .find(|(whole, _)| *whole == plain);
         let Some((_, pieces)) = pieces else { return vec![plain] };
-        if mode == Mode::Skb { vec![pieces, plain] } else { vec![plain, pieces] }
+        vec![plain, pieces]
     }
 
     /// Returns the program for packets in one piece, on an interface with this link layer.
