@@ -131,7 +131,12 @@ impl RunView {
         self.figures =
             figures.iter().filter_map(|figure| Figure::deserialize(figure).ok()).collect();
         let at = |key: &str| last[key].as_u64().unwrap_or_default();
-        self.seconds = at("end_ns").saturating_sub(at("start_ns")) as f64 / 1e9;
+        let before = std::mem::replace(
+            &mut self.seconds,
+            at("end_ns").saturating_sub(at("start_ns")) as f64 / 1e9,
+        );
+        // The last window of a run, or the one before a change of the clock, says little.
+        let is_stump = self.seconds < before / 2.0;
         (self.window, self.complete) = (window, last["complete"].as_bool().unwrap_or(true));
         let lasts =
             |before: Option<f64>, is: bool| is.then(|| before.unwrap_or(0.0) + self.seconds);
@@ -145,7 +150,7 @@ impl RunView {
             let course = self.courses.entry((figure.name.clone(), figure.label())).or_default();
             push(course, height);
         }
-        for (tile, (value, course)) in TILES.iter().zip(&mut self.tiles) {
+        for (tile, (value, course)) in TILES.iter().zip(&mut self.tiles).filter(|_| !is_stump) {
             *value = tile.value(&self.figures, self.seconds);
             push(course, value.as_ref().map_or(f64::NAN, |it| it.value));
         }

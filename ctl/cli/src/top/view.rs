@@ -21,7 +21,7 @@ const MAX_RANKS: usize = 10;
 /// Width from which the list of all numbers is beside the rankings.
 const WIDE: u16 = 150;
 /// Number of windows from which there is a usual value.
-const MIN_USUAL: usize = 5;
+const MIN_USUAL: usize = 30;
 /// Change against the usual value from which it is marked.
 const ODD_CHANGE: f64 = 0.2;
 
@@ -395,7 +395,10 @@ fn change(tile: &Tile, value: f64, course: &Course, run: &RunView) -> (String, b
     let mut sorted: Vec<f64> = course.iter().copied().filter(|it| it.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let usual = sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default();
-    if sorted.len() < MIN_USUAL || usual <= 0.0 || !value.is_finite() {
+    if sorted.len() < MIN_USUAL {
+        return ("no history yet".to_owned(), false);
+    }
+    if usual <= 0.0 || !value.is_finite() {
         return (String::new(), false);
     }
     let change = (value - usual) / usual;
@@ -657,9 +660,12 @@ mod tests {
         screen_of(view, watched, 100, 24)
     }
 
-    /// Returns a window of a run with every tile; from window 7 on there is an attack.
+    /// First window of the attack.
+    const ATTACK: u64 = 37;
+
+    /// Returns a window of a run with every tile; from [`ATTACK`] on there is an attack.
     fn busy(window: u64) -> Value {
-        let is_attack = window >= 7;
+        let is_attack = window >= ATTACK;
         let packets = if is_attack { 30_000.0 } else { 10_000.0 + 500.0 * (window % 3) as f64 };
         let flow = |name: &str, value: f64, share: &str| json!({ "name": name, "number": { "value": value, "low": value * 0.9, "high": value }, "more": share });
         json!({
@@ -693,7 +699,7 @@ mod tests {
     #[test]
     fn the_first_screen_at_three_sizes() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        (0..8).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
+        (0..=ATTACK).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
         for (width, height) in [(80, 24), (120, 36), (200, 50)] {
             let screen = screen_of(&mut view, &watched, width, height);
             let path =
@@ -710,7 +716,7 @@ mod tests {
     #[test]
     fn rankings_are_sorted_by_size_change_or_name() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        (0..8).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
+        (0..=ATTACK).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
         let mut order = |expected: [&str; 3], key: &str| {
             let screen = screen(&mut view, &watched);
             let places = expected.map(|name| screen.rfind(&format!(" {name} ")).unwrap());
@@ -729,7 +735,8 @@ mod tests {
     #[test]
     fn losses_and_alarms_last_until_they_end() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        (0..9).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
+        (0..=ATTACK + 1)
+            .for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
         let during = screen(&mut view, &watched);
         assert!(
             during.contains("alarm for 4 s") && during.contains("heaviest: 10.0.0.2"),

@@ -2,6 +2,7 @@
 
 const SIDE_BY_SIDE = "\n"; // no name of a source
 const BINS = 60; // of a tile's course
+const HISTORY = 30; // windows that tell what is usual
 const POLL_MS = 500; // between questions whether the run answers
 const ANSWER_MS = 1300; // after which a run without an answer is reported, within two seconds
 
@@ -86,20 +87,21 @@ class Tile {
     const spark = vector("svg", { class: "spark", viewBox: `0 0 ${BINS} 10`, preserveAspectRatio: "none", "aria-hidden": "true" }, this.path);
     this.root = make("a", { class: "tile", href: `#${tile.section}` }, this.title, this.value, this.bounds, spark, this.change);
   }
-  // Returns the columns that the tile shows, and the label of a number.
-  columns({ columns }) {
+  // Returns the keys of the columns that the tile shows, and finds the label of a number.
+  keys({ columns }) {
     if (this.known === columns.size) return this.found;
     const { counts, numbers, ends = "" } = this.tile;
     const keys = [...columns.keys()];
     const first = (numbers || []).map((start) => keys.find((key) => key.startsWith(start) && key.endsWith(ends))).find(Boolean);
     this.found = numbers ? (first ? [first] : []) : keys.filter((key) => counts.includes(key.split("|")[0]));
-    [this.known, this.found] = [columns.size, this.found.map((key) => columns.get(key))];
+    this.known = columns.size;
     this.label = first ? first.split("|")[0].split(" ").slice(1).join(" ") || first.split("|")[1] : "";
     return this.found;
   }
   draw(span) {
-    const { tile: { title, unit, numbers, measured, id } } = this, { source, first, behind, last } = span;
-    const columns = this.columns(source);
+    const { tile: { title, unit, numbers, measured, id } } = this, { source, first, behind } = span;
+    const keys = this.keys(source), columnsOf = (from) => keys.map((key) => from.columns.get(key)).filter(Boolean);
+    const columns = columnsOf(source);
     write(this.title, this.label && id !== "order" ? `${title}, ${this.label}` : title);
     const off = numbers && columns.length === 0;
     const isMeasured = measured && source.measured.has(measured);
@@ -124,12 +126,15 @@ class Tile {
       for (let index = Math.max(first, end - size); index < end; index += 1) {
         const value = values[index - first];
         const weight = numbers ? 1 : source.length(index);
-        if (Number.isFinite(value)) { sum += value * weight; there += weight; }
+        if (Number.isFinite(value) && !span.isStump(index)) { sum += value * weight; there += weight; }
       }
       bins.unshift(there ? sum / there : NaN);
     }
-    const value = values[count - 1];
-    const { value: text, interval } = quantity(value, unit, ...(numbers ? [1, 2].map((part) => columns[0].data[last * columns[0].width + part]) : []));
+    const isAll = view.isWhole && source.whole !== null;
+    const [from, at] = isAll ? [source.whole, 0] : [source, view.isWhole ? span.lastWhole : view.index ?? span.lastWhole];
+    const shown = columnsOf(from), part = (part) => from.value(shown[0], at, part);
+    const value = shown.length === 0 ? NaN : numbers ? part(0) : shown.reduce((sum, it) => sum + from.value(it, at), 0);
+    const { value: text, interval } = quantity(value, unit, ...(numbers && shown.length ? [part(1), part(2)] : []));
     write(this.value, text);
     write(this.bounds, interval);
     const most = Math.max(...bins.filter((it) => !Number.isNaN(it)), Number.MIN_VALUE);
@@ -139,16 +144,16 @@ class Tile {
     });
     if (this.line !== line) this.path.setAttribute("d", this.line = line);
     const sorted = bins.filter((it) => !Number.isNaN(it)).sort((one, other) => one - other);
-    const at = (share) => sorted[Math.floor(share * (sorted.length - 1))];
-    const usual = at(0.5), change = (value - usual) / usual;
-    const isOdd = id === "drops" ? value > 0 : Math.abs(change) > 0.2 && (value < at(0.05) || value > at(0.95));
-    this.change.classList.toggle("odd", isOdd);
+    const usual = sorted[(sorted.length - 1) >> 1], change = (value - usual) / usual;
+    this.change.classList.toggle("odd", id === "drops" && value > 0);
     const percent = Math.abs(change) >= 10 ? `× ${(change + 1).toFixed(0)}` : `${change > 0 ? "+" : "−"}${Math.abs(change * 100).toFixed(0)} %`;
     if (id === "drops") {
       let lost = 0;
       for (let index = first; index < behind; index += 1) lost += values[index - first] * source.length(index);
       write(this.change, lost > 0 ? `${whole(lost)} in all` : "none");
-    } else if (sorted.length < 5 || !(usual > 0)) write(this.change, "");
+    } else if (isAll) write(this.change, "in all");
+    else if (count < HISTORY) write(this.change, "no history yet");
+    else if (!(usual > 0)) write(this.change, "");
     else write(this.change, Math.abs(change) < 0.01 ? "as usual" : `${percent}, usual ${number(usual, unit)}`);
   }
 }
@@ -223,7 +228,9 @@ function findings(span) {
   else if (lost) notes.push(`packets were lost until ${at(lost[1])}`);
   const late = source.sum("late_packets", last);
   if (late > 0) found.push([1, `${whole(late)} packets came too late for their window`]);
-  if (!capture && !source.isComplete(last) && behind - first > 1) found.push([1, "the last window is incomplete"]);
+  if (!capture && !source.isComplete(last) && !span.isStump(last) && behind - first > 1) found.push([1, "the last window is incomplete"]);
+  const cut = span.incomplete;
+  if (cut > 0) notes.push(`${cut} of ${behind - first} windows ${cut === 1 ? "is" : "are"} incomplete`);
   const gap = happened.findLast(([, kind]) => kind === "gap");
   if (gap) notes.push(`windows are missing from ${at(gap[0])}`);
   const silent = (performance.now() - source.arrived) / 1000;
@@ -257,7 +264,7 @@ function judge() {
   const [worst] = found;
   const past = [...sources.values()].reduce((sum, it) => sum + it.count, 0);
   const nothing = capture ? "no packets" : isBehind ? `reading past windows: ${past}` : "no window has ended yet";
-  const fine = `${capture ? "nothing unusual" : "healthy"}${notes.length ? ` now; ${notes.join("; ")}` : ": nothing lost, no window late or incomplete"}`;
+  const fine = `${capture ? "nothing unusual" : "healthy"}${notes.length ? `${capture ? "" : " now"}; ${notes.join("; ")}` : ": nothing lost, no window late or incomplete"}`;
   element("verdict").className = [worst ? ["good", "warn", "bad"][worst[0]] : all.length ? "good" : "", isDead ? "dead" : ""].join(" ").trim();
   document.body.classList.toggle("dead", isDead);
   write(element("line"), capital(worst ? worst[1] : all.length ? fine : nothing));
@@ -538,7 +545,12 @@ function report({ about, totals, windows }) {
   problems = about.problems;
   drawInventory(about.contents);
   for (const event of windows) take(event);
-  for (const event of totals) sourceOf(event).total = event.figures.filter((it) => it.ranking);
+  for (const event of totals) {
+    const source = sourceOf(event);
+    source.total = event.figures.filter((it) => it.ranking);
+    source.whole = new Source(source.name, source.isPart);
+    source.whole.push(event, [...event.figures, ...derived(event)]);
+  }
   list();
   draw();
 }

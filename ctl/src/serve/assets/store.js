@@ -36,7 +36,7 @@ class Column {
 
 class Source {
   constructor(name, isPart) {
-    Object.assign(this, { name, isPart, count: 0, size: 1024, columns: new Map(), rankings: [], total: null, frozen: null, arrived: 0, names: {}, measured: new Set() });
+    Object.assign(this, { name, isPart, count: 0, size: 1024, columns: new Map(), rankings: [], total: null, whole: null, frozen: null, arrived: 0, names: {}, measured: new Set() });
     // Points of charts with those of gaps; what happened, and the state of the last window that was looked at.
     Object.assign(this, { points: { times: [], indexes: [] }, events: { shades: [], happened: [] }, scanned: 0, was: { rules: [] } });
     this.windows = new Column(4, "window", this.size); // start, end, completeness, number
@@ -206,6 +206,20 @@ class Span {
       this.usual = lengths.sort((one, other) => one - other)[lengths.length >> 1];
     }
     return this.usual;
+  }
+  // Whether a window is so short that it says little: the first one, or the last of a run.
+  isStump(index) { return this.source.length(index) < this.usualLength / 2; }
+  // Number of incomplete windows. The first one of a run is always short.
+  get incomplete() {
+    const { source } = this;
+    let count = 0;
+    for (let index = this.first; index < this.behind; index += 1) if (!source.isComplete(index) && (capture || source.window(index) > 0)) count += 1;
+    return count;
+  }
+  get lastWhole() {
+    let index = this.last;
+    while (index > this.first && this.isStump(index)) index -= 1;
+    return index;
   }
   // Factors of counts, which are shown as rates.
   get perSecond() {
