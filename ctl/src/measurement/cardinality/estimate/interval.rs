@@ -24,6 +24,12 @@ impl Estimate {
     /// No flow at all, with certainty.
     pub const ZERO: Self = Self { value: 0.0, low: 0.0, high: 0.0 };
 
+    /// Caps all three numbers at a number of flows that is certainly not exceeded; zero is none.
+    pub(in super::super) fn at_most(self, flows: u64) -> Self {
+        let cap = |number: f64| if flows == 0 { number } else { number.min(flows as f64) };
+        Self { value: cap(self.value), low: cap(self.low), high: cap(self.high) }
+    }
+
     /// Caps all three numbers, and widens the interval to contain the value.
     pub(super) fn ordered(value: f64, low: f64, high: f64) -> Self {
         let value = value.clamp(0.0, CEILING);
