@@ -203,6 +203,15 @@ impl Record {
                 counters.unmatched_bytes as f64,
             );
         }
+        if counters.merged > 0 {
+            figures.count(
+                "merged_packets",
+                "packets in super-packets beyond the first of each",
+                Unit::Things,
+                &[],
+                counters.merged as f64,
+            );
+        }
         for (cause, packets) in self.drops.iter() {
             figures.count(
                 "lost_packets",

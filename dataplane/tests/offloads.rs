@@ -10,7 +10,7 @@ use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::af_xdp;
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
 use flowgauge_dataplane::{
-    CountingPoint, Dataplane, Direction, Event, LossCause, Losses, Poll, Tables, poll,
+    CountRange, CountingPoint, Dataplane, Direction, Event, LossCause, Losses, Poll, Tables, poll,
 };
 use flowgauge_testing::hosts::{self, Host};
 use flowgauge_testing::skip;
@@ -143,11 +143,14 @@ fn send_datagrams(from: &UdpSocket, to: impl ToSocketAddrs) {
     from.send_to(&[7; SEGMENT * SEGMENTS_EACH], to).unwrap();
 }
 
-/// Packets and bytes that arrived and that left.
+/// Packets and bytes that arrived and that left, and what the ledger says of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
     packets: [u64; 2],
     bytes: [u64; 2],
+    all: [u64; 2],
+    merged: [u64; 2],
+    received: [CountRange; 2],
 }
 
 impl Counted {
@@ -156,6 +159,16 @@ impl Counted {
         for (way, part) in snapshot.parts.iter().enumerate() {
             self.packets[way] += part.snapshot.bank.counters.ipv4;
             self.bytes[way] += part.snapshot.bank.counters.bytes;
+            self.all[way] += part.snapshot.bank.counters.packets();
+            self.merged[way] += part.snapshot.bank.counters.merged;
+            self.received[way] = part.received.unwrap();
+        }
+    }
+
+    /// Checks that no packet is unaccounted for, however many super-packets there were.
+    fn balances(&self) {
+        for (CountRange { least, most }, all) in self.received.into_iter().zip(self.all) {
+            assert!((least..=most).contains(&all), "{self:?}");
         }
     }
 }
@@ -218,10 +231,36 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_reported() {
                 } else {
                     assert_eq!(counted.packets[0], sent, "ingress, {mode:?}, {offloads:?}");
                     assert!(!told);
+                    counted.balances();
                 }
                 assert_eq!(xdp.losses().unwrap().total(), 0);
             });
         }
+    }
+}
+
+#[test]
+fn generic_mode_changes_nothing_for_a_classifier() {
+    for (classifier, is_first) in [(Mode::Tcx, true), (Mode::Clsact, false)] {
+        connected(Offloads::On, move |far| {
+            let (first, second) =
+                if is_first { (classifier, Mode::Skb) } else { (Mode::Skb, classifier) };
+            let (first, second) = (xdp(first), xdp(second));
+            let (mut counting, _generic) = if is_first { (first, second) } else { (second, first) };
+            let (connecting, accepted) = transfer(far);
+            let mut counted = Counted::default();
+            for _ in 0..100 {
+                counted.add(&mut counting);
+                if [&connecting, &accepted]
+                    .iter()
+                    .all(|stream| segments(stream).unacknowledged == 0)
+                {
+                    break;
+                }
+            }
+            (0..3).for_each(|_| counted.add(&mut counting));
+            assert_eq!(counted.packets[0], segments(&connecting).sent, "{classifier:?}");
+        });
     }
 }
 
@@ -262,6 +301,14 @@ fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_reported() {
                     assert_eq!(exact, matches!(offloads, Offloads::Off), "{offloads:?}");
                 } else {
                     assert!(exact, "ingress, {mode:?}, {offloads:?}: {counted:?}");
+                    counted.balances();
+                    let merged = match (mode, offloads) {
+                        (Mode::Native, _) | (_, Offloads::Off) => Some(0),
+                        (_, Offloads::On) => Some(DATAGRAMS - SENDS as u64),
+                        (_, Offloads::AsFound) => None,
+                    };
+                    let found = merged.map(|_| counted.merged[0]);
+                    assert_eq!(found, merged, "{mode:?}, {offloads:?}");
                 }
             });
         }

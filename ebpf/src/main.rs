@@ -58,7 +58,9 @@ fn admits<P: Packets>(
         }
     };
     if !is_match {
-        place.counters().leave_out(arrival.packets.number().into(), arrival.wire_length.into());
+        let (packets, counters) = (u64::from(arrival.packets.number()), place.counters());
+        counters.leave_out(packets, arrival.wire_length.into());
+        counters.merged += packets - 1;
     }
     is_match
 }

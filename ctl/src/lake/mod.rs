@@ -40,8 +40,17 @@ use flowgauge_core::Counters;
 fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<Row> {
     let counted = record.counted.as_ref()?;
     let (start, end) = record.scheduled.unwrap_or((record.start_ns, record.end_ns));
-    let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header, unmatched, unmatched_bytes } =
-        record.counters;
+    let Counters {
+        bytes,
+        ipv4,
+        ipv6,
+        non_ip,
+        truncated,
+        bad_header,
+        unmatched,
+        unmatched_bytes,
+        merged,
+    } = record.counters;
     let mut row = Row::default();
     row.int("schema", SCHEMA);
     row.text("host", identity.host.as_ref());
@@ -73,6 +82,9 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
         row.int("unmatched", unmatched);
         row.int("unmatched_bytes", unmatched_bytes);
     }
+    if merged > 0 {
+        row.int("merged", merged);
+    }
     row.int("late", record.late);
     row.int("dropped", record.drops.total());
     let causes = record.drops.iter().map(|(cause, _)| cause.name().to_owned());
@@ -102,7 +114,7 @@ fn about() -> [(&'static str, String); 2] {
 }
 
 /// Columns of every row.
-const COLUMNS: [&str; 36] = [
+const COLUMNS: [&str; 37] = [
     "schema",
     "host",
     "run",
@@ -131,6 +143,7 @@ const COLUMNS: [&str; 36] = [
     "match",
     "unmatched",
     "unmatched_bytes",
+    "merged",
     "late",
     "dropped",
     "drops",

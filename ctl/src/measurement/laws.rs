@@ -38,6 +38,10 @@ impl RowTotals {
         require(unmatched_bytes == 0 || unmatched > 0, || {
             format!("{unmatched_bytes} bytes that do not match, without a packet")
         })?;
+        let merged = count_if_any(row, "merged")?;
+        require(merged == 0 || merged < packets + unmatched, || {
+            format!("{merged} packets beyond the first of super-packets, of {packets}")
+        })?;
         count(row, "late")?;
         Ok(RowTotals { flow_packets, bytes, is_complete: row.flag("complete")? })
     }

@@ -116,6 +116,8 @@ impl Serialize for Line<'_> {
         let Counters { unmatched: packets, unmatched_bytes: bytes, .. } = record.counters;
         let unmatched = record.is_filtered().then_some(Unmatched { packets, bytes });
         optional(&mut line, "unmatched", unmatched)?;
+        let merged = record.counters.merged;
+        optional(&mut line, "merged", (merged > 0).then_some(merged))?;
         let drops: BTreeMap<_, _> =
             record.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect();
         line.serialize_entry("drops", &drops)?;

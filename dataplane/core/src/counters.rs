@@ -23,6 +23,9 @@ pub struct Counters {
     pub unmatched: u64,
     /// Wire bytes of these frames.
     pub unmatched_bytes: u64,
+    /// Packets in super-packets beyond the first of each, matched or not: a device splits a
+    /// super-packet after it was counted, or has merged it before. Devices may count it as one.
+    pub merged: u64,
 }
 
 impl Counters {
@@ -36,6 +39,7 @@ impl Counters {
         bad_header: 0,
         unmatched: 0,
         unmatched_bytes: 0,
+        merged: 0,
     };
 
     /// Returns the number of frames that match, counted or rejected.
@@ -83,5 +87,6 @@ impl Counters {
         self.truncated += other.truncated;
         self.bad_header += other.bad_header;
         self.leave_out(other.unmatched, other.unmatched_bytes);
+        self.merged += other.merged;
     }
 }

@@ -375,6 +375,7 @@ pub trait CountFrames: Memory {
         let wire_length = observation.arrival.wire_length;
         let counters = self.counters();
         counters.bytes += u64::from(wire_length);
+        counters.merged += packets - 1;
         let plain = parse::plain(frame, link, context.headers);
         let packet = match plain {
             Some(packet) => Ok(packet),

@@ -95,6 +95,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
                 "bytes": counters.bytes, "ipv4": counters.ipv4, "ipv6": counters.ipv6,
                 "non_ip": counters.non_ip, "truncated": counters.truncated, "bad_header": counters.bad_header,
                 "unmatched": counters.unmatched, "unmatched_bytes": counters.unmatched_bytes,
+                "merged": counters.merged,
             },
             "hash": hash(&snapshot.hash),
             "registers": registers,

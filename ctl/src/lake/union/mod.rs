@@ -570,7 +570,8 @@ impl<'a> Unions<'a> {
         rows: &RowHash,
     ) -> Result<Record, UnionError> {
         let is_by_window = self.options.by == By::Window;
-        let (begin, end) = if is_by_window { range } else { (group.begin, group.end) };
+        // A window that began late or ended early counted in that time.
+        let (begin, end) = (group.begin, group.end);
         let reading = ReportInput {
             kind: RecordKind::Union,
             is_part: false,
@@ -975,10 +976,9 @@ impl RowHeader {
             By::All => ("all".to_owned(), 0, 0),
             By::Host => (self.place.host.clone(), 0, 0),
             By::Source => (self.place.name(), 0, 0),
-            // Ordered by time: as text, all times have the same number of digits.
             By::Window => {
                 let (begin, end) = self.scheduled;
-                (format!("{begin:020}…{end:020}"), begin, end)
+                ("all".to_owned(), begin, end)
             }
         }
     }
@@ -1009,6 +1009,7 @@ impl Group {
             bad_header: count(row, "bad_header")?,
             unmatched: count_if_any(row, "unmatched")?,
             unmatched_bytes: count_if_any(row, "unmatched_bytes")?,
+            merged: count_if_any(row, "merged")?,
         };
         let late = count(row, "late")?;
         let drops = laws::losses(row)?;
@@ -1017,6 +1018,7 @@ impl Group {
             (self.counters.packets(), counters.packets()),
             (self.counters.unmatched, counters.unmatched),
             (self.counters.unmatched_bytes, counters.unmatched_bytes),
+            (self.counters.merged, counters.merged),
             (self.late, late),
         ];
         let drops_by_cause = drops.iter().map(|(cause, packets)| (self.drops.get(cause), packets));

@@ -81,6 +81,8 @@ pub struct Delay {
     /// Whether the packets are those of one of several sources, so that another one may see the
     /// answers.
     pub is_part: bool,
+    /// Whether data was in super-packets: a delay is that of a super-packet's last segment.
+    pub is_merged: bool,
     /// Requests and their outcomes.
     pub counts: Counts,
     /// Slots and share that fit the traffic, if requested and known.
@@ -252,6 +254,7 @@ fn of(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8
         settings,
         clock,
         is_part: reading.is_part,
+        is_merged: kind == DelayKind::TcpData && reading.bank.counters.merged > 0,
         counts,
         suggested: None,
         distribution: estimate::estimate(
@@ -789,6 +792,9 @@ impl Measurement for Delays {
 /// Reason why delays are missing in a union of many rows.
 const SATURATED: &str = "counts have reached the largest number, so delays are missing: merge a shorter time or fewer hosts";
 
+/// Warning of data that was counted before a device split it, or after one merged it.
+const MERGED: &str = "data came in super-packets, each of which is one request: the delays are those of their last segments, and longer ones of the segments before are not seen";
+
 /// Advice for a table whose requests are overwritten too soon.
 const CROWDED: &str = "long delays are uncertain: admit fewer requests (--delay-admit) or take more slots (--delay-slots)";
 
@@ -840,6 +846,7 @@ fn phrases(delay: &Delay) -> Vec<String> {
         _ => CROWDED.to_owned(),
     }));
     phrases.extend(delay.is_saturated.then(|| SATURATED.to_owned()));
+    phrases.extend(delay.is_merged.then(|| MERGED.to_owned()));
     let Settings { slots_log2, admit_log2, .. } = delay.settings;
     let other = delay.suggested.filter(|suggested| {
         (suggested.slots_log2, suggested.admit_log2) != (slots_log2, admit_log2)
@@ -941,6 +948,7 @@ impl Delay {
             to.field("crowded", is_crowded.then_some(true));
             to.field("repeated", (is_crowded && distribution.repeated).then_some(true));
             to.field("saturated", self.is_saturated.then_some(true));
+            to.field("merged", self.is_merged.then_some(true));
             to.field("raw", by_percentile(&distribution.raw));
             if self.is_corrected() {
                 to.field("answered", distribution.answered);

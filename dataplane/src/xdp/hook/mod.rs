@@ -105,6 +105,8 @@ pub(super) struct Hook {
     /// Packets that pass the interface, and their number when counting was about to begin.
     odometer: Option<Odometer>,
     passed_before: u64,
+    /// Packets of closed windows in super-packets beyond the first of each, since counting began.
+    merged: u64,
     /// Link that keeps the program attached, even if its pin is removed. Declared before the pins,
     /// so that no packet is counted once those are gone.
     pub(super) link: Option<ProgramLink>,
@@ -299,7 +301,9 @@ impl Hook {
     ) -> Snapshot {
         let idle = self.active() ^ 1;
         let complete = self.note.gaps >> idle & 1 == 0;
-        Snapshot { complete, ..Snapshot::of(self.bank(idle, settings, sums), tables.hash) }
+        let bank = self.bank(idle, settings, sums);
+        self.merged += bank.counters.merged;
+        Snapshot { complete, ..Snapshot::of(bank, tables.hash) }
     }
 
     /// Takes the delay samples that have arrived.
@@ -371,10 +375,15 @@ impl Hook {
     }
 
     /// Returns the packets that arrived at the interface up to the last rotation; on egress, the
-    /// packets handed to it.
+    /// packets handed to it. Virtual devices count a super-packet as one, others its packets.
     pub(super) fn received(&mut self) -> Option<CountRange> {
         let passed = self.passed()?;
-        self.odometer.as_mut()?.tally(*passed.end())
+        let tally = self.odometer.as_mut()?.tally(*passed.end());
+        if tally.is_none() {
+            // The tally begins with this rotation.
+            self.merged = 0;
+        }
+        tally.map(|tally| CountRange { most: tally.most + self.merged, ..tally })
     }
 
     /// Starts to count at a recreated interface, in the existing memory.
