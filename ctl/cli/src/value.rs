@@ -30,8 +30,7 @@ const YEAR: Duration = Duration::from_secs(31_557_600);
 
 /// Parses a time such as `500ms`, `10s` or `2m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text.trim())
-        .map_err(|_| "give a time with its unit, such as 500ms, 10s or 2m".to_owned())?;
+    let duration = time_with_unit(text.trim())?;
     if duration < MIN_DURATION {
         return Err("must be at least 1us".to_owned());
     }
@@ -39,6 +38,18 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err(format!("must be at most {MAX_YEARS} years"));
     }
     Ok(duration)
+}
+
+/// Parses numbers with units of time. `M` is refused: [`humantime`] takes it as a month, all other
+/// options as a million, and users mean minutes.
+fn time_with_unit(text: &str) -> Result<Duration, String> {
+    if text.split(|it: char| !it.is_alphabetic()).any(|unit| unit == "M") {
+        return Err("the unit M is ambiguous; use min for minutes or month, as in 1min".to_owned());
+    }
+    humantime::parse_duration(text).map_err(|_| {
+        "give a time with its unit (ns, us, ms, s, min, h, d, w), such as 500ms, 10s or 2m"
+            .to_owned()
+    })
 }
 
 /// Mean time between samples; `None` for `never`.
@@ -445,7 +456,7 @@ fn moment(text: &str, days: i64) -> Result<u64, String> {
     };
     let today = || now.to_zoned(TimeZone::UTC).date();
     let in_utc = |time: DateTime| time.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp());
-    let ago = || now.checked_sub(humantime::parse_duration(text).ok()?).ok();
+    let ago = || now.checked_sub(time_with_unit(text).ok()?).ok();
     let is_day = !text.contains([':', 'T', 't', ' ']);
     let time = match text {
         "now" => Some(now),
