@@ -54,7 +54,8 @@ const PROGRESS_INTERVAL_PACKETS: u64 = 1 << 16;
 /// their true values.
 ///
 /// Packets sent from an interface bypass queueing disciplines and firewalls, and each is sent at
-/// its own time. The last line reports the exact number sent. Sending requires root or CAP_NET_RAW.
+/// its own time. The last line reports the exact number sent; the exit code is 1 if the interface
+/// dropped packets. Sending requires root or CAP_NET_RAW.
 ///
 /// live:IFACE reaches the highest rates of a profile: the kernel generates the packets (Linux 5.18,
 /// root), in bursts of about 20 ms at a limited rate. A veth device accepts them while its peer
@@ -443,7 +444,7 @@ impl Capture {
     }
 }
 
-/// Reports how many packets were sent.
+/// Reports how many packets were sent. Packets that the interface dropped are a failure.
 fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), CommandFailure> {
     let Sent { packets, bytes, cut, left_out, dropped, lasted } = sent;
     let seconds = lasted.as_secs_f64();
@@ -464,8 +465,36 @@ fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), Comman
         }
     }
     writeln!(io::stdout(), "{}", escaped(&line)).map_err(CommandFailure::output)?;
-    match warnings.first() {
-        Some(warning) => Err(CommandFailure::Failed(warning.clone())),
-        None => Ok(()),
+    problem(&sent, interface, warnings)
+        .map_or(Ok(()), |problem| Err(CommandFailure::Failed(problem)))
+}
+
+/// Returns why a transmission is incomplete, if it is.
+fn problem(sent: &Sent, interface: &str, warnings: &[String]) -> Option<String> {
+    let dropped = || {
+        format!(
+            "{interface} dropped {} of {}; send fewer with --rate",
+            grouped(sent.dropped),
+            counted(sent.packets, "packet")
+        )
+    };
+    warnings.first().cloned().or_else(|| (sent.dropped > 0).then(dropped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_the_interface_dropped_are_a_failure() {
+        let sent = Sent { packets: 1_000_000, ..Sent::default() };
+        assert_eq!(problem(&sent, "p1", &[]), None);
+        let sent = Sent { dropped: 997_420, ..sent };
+        assert_eq!(
+            problem(&sent, "p1", &[]).as_deref(),
+            Some("p1 dropped 997,420 of 1,000,000 packets; send fewer with --rate")
+        );
+        let warnings = ["trace.pcap is damaged".to_owned()];
+        assert_eq!(problem(&sent, "p1", &warnings).as_ref(), warnings.first());
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// options as a million, and users mean minutes.
 fn time_with_unit(text: &str) -> Result<Duration, String> {
     if text.split(|it: char| !it.is_alphabetic()).any(|unit| unit == "M") {
-        return Err("the unit M is ambiguous; use min for minutes or month, as in 1min".to_owned());
+        return Err("the unit M is ambiguous; write 1min for minutes, 1month for months".to_owned());
     }
     humantime::parse_duration(text).map_err(|_| {
         "give a time with its unit (ns, us, ms, s, min, h, d, w), such as 500ms, 10s or 2m"

@@ -58,7 +58,8 @@ fn dropped(record: &Value) -> u64 {
 
 /// Returns the packets that a command reports as sent, minus those that the interface dropped.
 fn sent(arguments: &str) -> u64 {
-    let line = run(arguments.split_ascii_whitespace()).quiet();
+    let outcome = run(arguments.split_ascii_whitespace());
+    let line = &outcome.stdout;
     let number = |before: &str, after: &str| -> u64 {
         let rest = line.split_once(before).unwrap_or_else(|| panic!("'{before}' in '{line}'")).1;
         rest.split(after)
@@ -69,7 +70,12 @@ fn sent(arguments: &str) -> u64 {
             .parse()
             .unwrap_or_else(|error| panic!("{error}: {line}"))
     };
-    number("tx: ", " packet") - number("dropped ", ";")
+    let dropped = number("dropped ", ";");
+    let expected = if dropped == 0 { (Some(0), "") } else { (Some(1), "error: tx dropped ") };
+    assert_eq!(outcome.code, expected.0, "{outcome:?}");
+    assert!(outcome.stderr.starts_with(expected.1), "{outcome:?}");
+    assert!(dropped > 0 || outcome.stderr.is_empty(), "{outcome:?}");
+    number("tx: ", " packet") - dropped
 }
 
 #[test]

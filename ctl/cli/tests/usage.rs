@@ -40,7 +40,7 @@ fn options_that_make_no_sense_are_refused_with_advice() {
         ("--window 0s", "at least 1us"),
         ("--window 10", "500ms, 10s or 2m"),
         ("--window -5s", "500ms, 10s or 2m"),
-        ("--window 1M", "use min for minutes or month, as in 1min"),
+        ("--window 1M", "write 1min for minutes"),
         ("--duration 1h30M", "the unit M is ambiguous"),
         ("--window 10S", "its unit (ns, us, ms, s, min, h, d, w)"),
         ("--window 1000000000y", "at most 100 years"),
