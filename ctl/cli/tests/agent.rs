@@ -21,7 +21,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn run(arguments: &[&str]) -> Outcome {
     flowgauge().args(arguments).output().unwrap().into()
@@ -593,6 +593,19 @@ fn one_of_two_interfaces_goes(
         assert_eq!((counted.get("rx"), counted.get("rx9")), (Some(&50), Some(&20)), "{counted:?}");
     };
     on_veth(test);
+}
+
+#[test]
+fn a_pattern_that_matches_nothing_is_waited_for_until_the_run_ends() {
+    let begun = Instant::now();
+    let outcome = run(&["run", "-i", "nosuch*", "--duration", "300ms"]);
+    assert!(begun.elapsed() >= Duration::from_millis(300), "{:?}", begun.elapsed());
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{}", outcome.stderr);
+    let last = outcome.stderr.lines().last();
+    assert_eq!(
+        last,
+        Some("error: no interface matched nosuch* until the end of the run; nothing was counted")
+    );
 }
 
 #[test]

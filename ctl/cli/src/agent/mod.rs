@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval at which the main thread checks for the end of the run and feeds the watchdog.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -328,9 +328,7 @@ impl Agent<'_> {
     /// Starts the configured sources and returns when all have ended.
     fn supervise(mut self, heard: &Receiver<Event>) -> Result<(), CommandFailure> {
         let (patterns, several) = (self.patterns, self.several);
-        // With a duration, the run does not wait for interfaces.
-        let waits =
-            self.configured.iter().all(|asked| asked.config.plan.intervals.duration.is_none());
+        let begun = Instant::now();
         let controller = service::Heartbeat::new();
         // This thread must react to signals too while no source is being counted.
         let _all = several.then(|| signals::end_on_signal(None));
@@ -344,7 +342,7 @@ impl Agent<'_> {
             tracing::warn!("no interface matches the pattern yet; waiting for one");
         }
         let continues = |agent: &Self| {
-            let is_waiting = waits && (patterns || !agent.absent.is_empty());
+            let is_waiting = agent.waits(begun) && (patterns || !agent.absent.is_empty());
             !agent.running.is_empty() || (is_waiting && !signals::is_ending())
         };
         while continues(&self) {
@@ -367,6 +365,14 @@ impl Agent<'_> {
             }
         }
         self.conclude()
+    }
+
+    /// Returns whether a run that began at this time waits for interfaces. With a duration it waits
+    /// only for the first one, and no longer than the duration.
+    fn waits(&self, begun: Instant) -> bool {
+        let durations =
+            self.configured.iter().filter_map(|asked| asked.config.plan.intervals.duration);
+        durations.max().is_none_or(|longest| self.started == 0 && begun.elapsed() < longest)
     }
 
     fn start_wanted(&mut self) -> Result<(), CommandFailure> {
@@ -497,6 +503,17 @@ impl Agent<'_> {
         }
         let names: Vec<&str> = self.failures.iter().map(|(name, _)| name.as_str()).collect();
         match names.len() {
+            0 if self.started == 0 && !signals::is_ending() => {
+                let wanted: Vec<&str> = self
+                    .configured
+                    .iter()
+                    .flat_map(|asked| asked.config.source.needed_interfaces())
+                    .collect();
+                Err(CommandFailure::Failed(format!(
+                    "no interface matched {} until the end of the run; nothing was counted",
+                    wanted.join(", ")
+                )))
+            }
             0 => Ok(()),
             failed if failed < self.started => Err(CommandFailure::Failed(format!(
                 "{failed} of {} sources failed: {}",
