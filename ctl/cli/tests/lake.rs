@@ -118,7 +118,7 @@ fn a_union_of_windows_says_what_their_total_says() {
         for (number, options) in [
             "--delay-algorithm fridge",
             "--delay-algorithm multi-fridge --delay-admit 1/2 --hash crc32 --algorithm space-saving --by bytes --sketch frequency=count-sketch",
-            "--delay-algorithm overwrite --algorithm hashpipe --key five-tuple --registers 64",
+            "--delay-algorithm overwrite --algorithm hashpipe --key five-tuple,frequency=src --registers 64",
             "--delay-algorithm expiry --algorithm precision --key dst --reorder-algorithm sampling --delay-local 10.0.0.0/9",
             "--delay-admit auto --algorithm d-way-rap --filter 2x256 --sketch entropy=count-min",
         ]

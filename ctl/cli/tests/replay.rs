@@ -431,7 +431,7 @@ fn there_are_no_reads_unless_they_are_asked_for() {
 fn the_table_fits_the_width_that_is_asked_for() {
     let scratch = Scratch::new("width");
     let file = trace(&scratch);
-    let everything = "--measure cardinality,entropy,frequency,membership,heavy --key five-tuple,entropy=src+dst --query 10.0.0.7 --truth";
+    let everything = "--measure cardinality,entropy,frequency,membership,heavy --key five-tuple,entropy=src+dst,frequency=src --query 10.0.0.7 --truth";
     for options in ["", "--truth", everything, "--measure none"] {
         for width in [60, 80, 100, 140] {
             let mut command = flowgauge();

@@ -74,6 +74,11 @@ fn options_that_make_no_sense_are_refused_with_advice() {
         ("--measure heavy --by flows", "packets, bytes"),
         ("--measure frequency --query nonsense", "10.0.0.1 > 10.0.0.2"),
         ("--query 10.0.0.1", "--measure frequency or membership"),
+        ("--measure membership", "--measure membership counts the flows of --query"),
+        (
+            "--measure frequency --key five-tuple --query 10.0.0.1",
+            "'10.0.0.1' is no flow by five-tuple, the key of frequency",
+        ),
         ("--top 5", "--measure heavy"),
         ("--key heavy=dst", "--measure heavy"),
         ("--sketch entropy=3x1024", "--measure entropy"),

@@ -20,6 +20,7 @@ use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, parse};
 use flowgauge_ctl::alert::Rule;
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::filter::MatchExpression;
+use flowgauge_ctl::flow::KeyText;
 use flowgauge_ctl::measurement::{Estimation, alarm};
 use flowgauge_ctl::output::Format;
 use flowgauge_ctl::schedule::Intervals;
@@ -244,8 +245,10 @@ impl Options {
             (self.outputs.lake.is_some() && self.staggered.is_some()).then_some(problem)
         });
         let problem = problem.map(str::to_owned).or_else(|| self.outputs.problem());
-        problem
-            .map_or_else(|| self.check_idle(given), |problem| Err(CommandFailure::Usage(problem)))
+        match problem {
+            Some(problem) => Err(CommandFailure::Usage(problem)),
+            None => self.check_idle(given).and_then(|()| self.check_queries()),
+        }
     }
 
     /// Rejects options of measurements that are off: the user probably expects them to be on.
@@ -282,6 +285,51 @@ impl Options {
                 )))
             }
         }
+    }
+
+    /// Rejects queries that no measurement answers, and a run that only answers queries and has
+    /// none, unless its sketches are stored: those can be queried later.
+    fn check_queries(&self) -> Result<(), CommandFailure> {
+        let measurements = self.measurements();
+        let answering: Vec<MeasurementKind> = ALL
+            .iter()
+            .filter(|info| info.answers && measurements.contains(&info.kind))
+            .map(|info| info.kind)
+            .collect();
+        let Some(first) = answering.first() else { return Ok(()) };
+        let names: Vec<&str> = answering.iter().map(|kind| kind.name()).collect();
+        let is_stored = self.outputs.lake.is_some() || self.outputs.sketches == Some(true);
+        if self.query.is_empty()
+            && !is_stored
+            && measurements.iter().all(|kind| answering.contains(kind))
+        {
+            return Err(CommandFailure::Usage(format!(
+                "--measure {} counts the flows of --query, and there is none; add --query FLOW",
+                names.join(",")
+            )));
+        }
+        let is_key =
+            |kind: KeyKind, query: &FlowKey| kind.lengths().contains(&query.as_bytes().len());
+        let is_answered =
+            |query: &FlowKey| answering.iter().any(|kind| is_key(self.key(*kind), query));
+        let Some(query) = self.query.iter().find(|query| !is_answered(query)) else {
+            return Ok(());
+        };
+        let kind = KeyKind::ALL.into_iter().find(|kind| is_key(*kind, query));
+        let (query, key) = (
+            KeyText { kind: kind.unwrap_or(KeyKind::Src), key: query }.to_string(),
+            self.key(*first),
+        );
+        let example = match key {
+            KeyKind::Src | KeyKind::Dst => "10.0.0.1",
+            KeyKind::SrcDst => "10.0.0.1 > 10.0.0.2",
+            KeyKind::FiveTuple => "10.0.0.1:53 > 10.0.0.2:4321 udp",
+        };
+        Err(CommandFailure::Usage(format!(
+            "--query '{query}' is no flow by {}, the key of {}; give one such as '{example}', or another --key",
+            key.name(),
+            first.name()
+        )))
     }
 
     /// Returns whether the alarm is enabled.
