@@ -9,6 +9,7 @@ use crate::alert::Rule;
 use crate::clock::{Clock, WakeReason, nanoseconds};
 use crate::filter::MatchExpression;
 use crate::ledger::LedgerAccumulator;
+use crate::measurement::alarm::judge::{self, Verdict};
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::tune::Tuner;
 use crate::measurement::delay::{DelaySampleRecord, EndIdentifiers};
@@ -173,6 +174,10 @@ pub struct Summary {
     pub retries: u64,
     /// Number of windows that raised the alarm.
     pub alarms: u64,
+    /// Number of windows that the alarm judged.
+    pub judged_windows: u64,
+    /// Number of windows from which the alarm learned what is usual, before it judged any.
+    pub learning_windows: u64,
     /// Reasons why the results are incomplete: faults of a source that ended, places that were not
     /// counted at the end, a last window that could not be closed. A live run that counts at its
     /// end has recovered from its faults, and their windows are marked as incomplete.
@@ -181,6 +186,37 @@ pub struct Summary {
     pub total: Option<Record>,
     /// The same by place, if packets were counted at several.
     pub parts: Vec<Record>,
+}
+
+impl Summary {
+    /// Counts what the alarm did in a window.
+    fn count_alarm(&mut self, alarm: Option<&Alarm>) {
+        let Some(alarm) = alarm else { return };
+        self.alarms += u64::from(alarm.raised());
+        self.judged_windows += u64::from(alarm.verdict.judged());
+        self.learning_windows += u64::from(alarm.verdict == Verdict::Learning);
+    }
+
+    /// Returns why the alarm judged no window, if there were windows and it judged none.
+    #[must_use]
+    pub fn unjudged(&self, alarm: &judge::Options) -> Option<String> {
+        let Summary { windows, judged_windows, learning_windows, .. } = *self;
+        let judge::Options { training, least, .. } = *alarm;
+        if windows == 0 || judged_windows > 0 {
+            return None;
+        }
+        let none = format!("the alarm judged none of {}", counted(windows, "window"));
+        Some(if 2 * learning_windows >= windows {
+            format!(
+                "{none}: {training} are needed to learn what is usual; choose a shorter --window"
+            )
+        } else {
+            format!(
+                "{none}: {training} of at least {least} packets are needed to learn what is usual, and {learning_windows} had as many; \
+                 choose another --window"
+            )
+        })
+    }
 }
 
 /// Main loop of one dataplane.
@@ -737,8 +773,7 @@ impl Controller {
                 let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
                 let is_short = self.is_short || self.stepped.is_some();
                 record.reports.alarm = watch.look(window, is_short, packets, &record.reports);
-                self.summary.alarms +=
-                    u64::from(record.reports.alarm.as_ref().is_some_and(Alarm::raised));
+                self.summary.count_alarm(record.reports.alarm.as_ref());
             }
             if let (None, Some(tuner), Some(delays)) =
                 (part, &mut self.tuner, &record.reports.delay)

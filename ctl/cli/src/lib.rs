@@ -27,6 +27,7 @@
 
 mod agent;
 pub mod bench;
+mod capture_files;
 mod config;
 mod configuration;
 mod count;

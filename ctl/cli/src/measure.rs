@@ -190,7 +190,13 @@ fn run_controller<C: Clock + 'static>(
     // Dropping flushes what is pending. Failures are in `problems` afterwards.
     drop((sinks, open));
     match outcome {
-        Ok(summary) => conclude(&summary, problems.all(), explains_exit),
+        Ok(summary) => {
+            let unjudged = plan.options.alarm.as_ref().and_then(|alarm| summary.unjudged(alarm));
+            if let Some(unjudged) = unjudged {
+                tracing::warn!("{unjudged}");
+            }
+            conclude(&summary, problems.all(), explains_exit)
+        }
         // A replay whose reader closed the pipe, such as `head`, ends normally. A live run without
         // a reader fails.
         Err(ControlError::Output(error))

@@ -1,5 +1,6 @@
 //! `flowgauge replay`: counts captures in the time of their packets.
 
+use crate::capture_files;
 use crate::config::{Configuration, fill};
 use crate::count::count;
 use crate::error::CommandFailure;
@@ -55,7 +56,19 @@ impl Replay {
         }
         let files =
             self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
-        count(&self.options.resolve(Source::Captures(files), &given)?, &SourceHandle::default())
+        let (window, duration) = (self.options.window, self.options.duration);
+        let mut config = self.options.resolve(Source::Captures(files.clone()), &given)?;
+        // The alarm learns from a number of windows. A pipe cannot be read twice.
+        if window.is_none()
+            && config.plan.options.alarm.is_some()
+            && files.iter().all(|file| file.is_file())
+        {
+            let length_ns = capture_files::length_ns(&files, duration)?;
+            if length_ns > 0 {
+                config.plan.intervals.window = Some(capture_files::window_for(length_ns));
+            }
+        }
+        count(&config, &SourceHandle::default())
     }
 }
 

@@ -1,5 +1,6 @@
 //! `flowgauge report`: a page about captures, in one file.
 
+use crate::capture_files;
 use crate::config::{Configuration, GivenOption, fill};
 use crate::error::CommandFailure;
 use crate::measure::workers;
@@ -8,10 +9,10 @@ use crate::options::run::Run;
 use crate::progress::ProgressWatch;
 use crate::replay::matching;
 use crate::run_config::{RunConfig, Source};
-use crate::signals::{end_on_signal, is_ending};
+use crate::signals::end_on_signal;
 use clap::{ArgMatches, Args};
 use flowgauge_ctl::Record;
-use flowgauge_ctl::clock::{Trace, nanoseconds};
+use flowgauge_ctl::clock::Trace;
 use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
 use flowgauge_ctl::inventory::{CapturedFrame, Inventory};
 use flowgauge_ctl::names::Names;
@@ -19,21 +20,12 @@ use flowgauge_ctl::output::{escaped, grouped};
 use flowgauge_ctl::serve::{self, Fact};
 use flowgauge_dataplane::MeasurementKind;
 use flowgauge_dataplane::poll::Pace;
-use flowgauge_dataplane::poll::port::{Capture, Port, PortFrame, Ports, Received, captures};
+use flowgauge_dataplane::poll::port::{Capture, PortFrame, captures};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Maximum number of windows to aim for: a chart shows that many.
-const WINDOWS: u32 = 120;
-/// Familiar lengths of windows, in milliseconds.
-const LENGTHS: [u64; 22] = [
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000,
-    300_000, 600_000, 1_800_000, 3_600_000, 21_600_000, 86_400_000,
-];
-/// Time between questions whether more of a capture was read.
-const IDLE: Duration = Duration::from_millis(1);
 /// Time that DNS has to name the addresses of a page.
 const DNS_PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of the captures, in bytes, for exact counts by default: these take less memory than
@@ -102,7 +94,7 @@ impl Report {
             self.options.clone().filled(size).resolve(Source::Captures(files.clone()), &given)?;
         let mut contents = take_inventory(&files, self.options.duration)?.contents();
         if self.options.window.is_none() {
-            config.plan.intervals.window = Some(window_for(contents.length_ns));
+            config.plan.intervals.window = Some(capture_files::window_for(contents.length_ns));
         }
         let names = Names::open(&config.outputs.names).map_err(CommandFailure::Failed)?;
         let addresses = contents.addresses();
@@ -176,46 +168,16 @@ impl Options {
     }
 }
 
-/// Returns the shortest familiar length of a window that divides a time into at most [`WINDOWS`]
-/// windows, or the longest one if none does.
-fn window_for(length_ns: u64) -> Duration {
-    let fits = |window: &u64| window * 1_000_000 * u64::from(WINDOWS) >= length_ns;
-    let longest = LENGTHS.last().copied().unwrap_or_default();
-    Duration::from_millis(LENGTHS.into_iter().find(fits).unwrap_or(longest))
-}
-
 /// Counts the contents of captures exactly; with `duration` those of their first part.
 fn take_inventory(
     files: &[PathBuf],
     duration: Option<Duration>,
 ) -> Result<Inventory, CommandFailure> {
-    let found = files.iter().map(|file| Capture::open(file)).collect::<Result<_, _>>()?;
-    let Ports { ports, source, interface, .. } = captures(found, 1, Pace::Open)?;
-    let _progress = ProgressWatch::start(source, interface);
     let mut inventory = Inventory::default();
-    let mut end = None;
-    let mut count = |frame: PortFrame<'_>| {
+    capture_files::read(files, duration, |frame| {
         let PortFrame { bytes, wire_length, timestamp, link } = frame;
-        let end = *end.get_or_insert_with(|| {
-            duration.map_or(u64::MAX, |it| timestamp.saturating_add(nanoseconds(it)))
-        });
-        if timestamp < end {
-            inventory.count(&CapturedFrame { bytes, wire_length, timestamp, link });
-        }
-    };
-    for mut port in ports {
-        loop {
-            if is_ending() {
-                let problem = "interrupted; no page was written".to_owned();
-                return Err(CommandFailure::Failed(problem));
-            }
-            match port.receive(&mut count) {
-                Received::Frames => {}
-                Received::Idle => port.wait(IDLE),
-                Received::Ended => break,
-            }
-        }
-    }
+        inventory.count(&CapturedFrame { bytes, wire_length, timestamp, link });
+    })?;
     Ok(inventory)
 }
 
@@ -323,6 +285,18 @@ impl CountResult {
                 },
             ),
         ]);
+        if let Some(alarm) = &config.plan.options.alarm {
+            let Summary { windows, judged_windows, learning_windows, .. } = &self.summary;
+            let judged = || {
+                format!(
+                    "judged {} of {} windows, and learned what is usual from {}",
+                    grouped(*judged_windows),
+                    grouped(*windows),
+                    grouped(*learning_windows)
+                )
+            };
+            facts.push(fact("Alarm", self.summary.unjudged(alarm).unwrap_or_else(judged)));
+        }
         if let Some(text) = &total.filter {
             let unmatched = grouped(total.counters.unmatched);
             let value = format!("{}; {unmatched} packets do not match", escaped(text));

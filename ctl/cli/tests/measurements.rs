@@ -287,6 +287,32 @@ fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
 }
 
 #[test]
+fn an_alarm_without_a_length_of_windows_has_enough_of_them() {
+    let scratch = Scratch::new("attack-length");
+    let file = scratch.path("attack.pcap");
+    let profile = "attack,rate=2k,packets=110k,share=0.2,every=50s,lasting=5s";
+    let generated = run(["generate", profile, "--to", file.to_str().unwrap()]);
+    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
+    let (raised, windows) = watched(&replay(&file, "--alarm --format json"));
+    // 55 s in windows of 500 ms.
+    assert_eq!(windows.len(), 110);
+    assert!(raised.contains(&90), "{raised:?}");
+    let outcome = replay(&file, "--alarm --format json --duration 12s");
+    assert_eq!(watched(&outcome).1.len(), 120, "the length is that of the part that is counted");
+}
+
+#[test]
+fn an_alarm_that_judges_no_window_says_so() {
+    let scratch = Scratch::new("unjudged");
+    let trace: Vec<CapturePacket> = (0..60).flat_map(|number| second(number, 0)).collect();
+    let file = scratch.write("long.pcap", pcap(&trace));
+    let outcome = replay(&file, "--alarm --window 4s --format json");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let expected = "the alarm judged none of 15 windows: 30 are needed to learn what is usual; choose a shorter --window";
+    assert!(outcome.complaint().ends_with(expected), "{}", outcome.stderr);
+}
+
+#[test]
 fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
     let scratch = Scratch::new("few");
     // A packet per second, and then one window with only a flood of 90.

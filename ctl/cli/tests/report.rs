@@ -91,7 +91,13 @@ fn a_page_tells_what_a_replay_tells() {
     assert_eq!(figure(total, "packets")["count"], 20_000.0);
     assert_eq!(data["about"]["problems"], Value::Array(Vec::new()));
     let facts = data["about"]["facts"].to_string();
-    for text in ["ten-seconds.pcap", "20,000, 0 without", "of 100ms", "beside the estimates"] {
+    for text in [
+        "ten-seconds.pcap",
+        "20,000, 0 without",
+        "of 100ms",
+        "beside the estimates",
+        "of 100 windows, and learned what is usual from 30",
+    ] {
         assert!(facts.contains(text), "{text}: {facts}");
     }
     // An existing page is only replaced on request.

@@ -53,7 +53,9 @@ pub(crate) struct Options {
     /// Length of a window [default: 10s]
     ///
     /// Live windows end at multiples of this time by the wall clock, on every machine; the first
-    /// one is shorter. Windows of a capture start with its first packet (see --align).
+    /// one is shorter. Windows of a capture start with its first packet (see --align). With --alarm,
+    /// which learns from 30 windows, a capture is divided into 40 to 120 of them by default; it is
+    /// read twice for that.
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) window: Option<Duration>,
 
