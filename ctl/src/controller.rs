@@ -16,7 +16,7 @@ use crate::measurement::delay::{DelaySampleRecord, EndIdentifiers};
 use crate::measurement::{ClosedBank, Estimation, ReportInput, Reports, RowHash, has_windows};
 use crate::record::FieldCache;
 use crate::record::{Record, RecordKind};
-use crate::schedule::{Action, Intervals, Schedule, ScheduledAction};
+use crate::schedule::{Action, Intervals, Schedule, ScheduledAction, SkippedSamples};
 use crate::text::{counted, stepped};
 use crate::unopened;
 use flowgauge_core::delay::prefixes::PrefixOwner;
@@ -151,11 +151,13 @@ impl Changes {
 pub struct Summary {
     /// Number of windows published.
     pub windows: u64,
-    /// Number of samples published.
+    /// Number of samples, with those that found nothing new: the sum of [`Record::repeats`], and
+    /// samples that the schedule did not ask for.
     pub samples: u64,
     /// Number of samples that started more than a millisecond late.
     pub late_samples: u64,
-    /// Number of samples skipped: the dataplane did not answer, or a backlog built up.
+    /// Number of samples skipped: the dataplane did not answer, a backlog built up, or the process
+    /// was stopped.
     pub missed_samples: u64,
     /// Number of windows that ended late by more than a tenth of their length.
     pub late_windows: u64,
@@ -251,8 +253,10 @@ pub struct Controller {
     faults: Vec<String>,
     /// Whether the last window ended so late that others were over.
     stalled: bool,
-    /// Packets at the last sample of this window.
-    last_sample: Option<u64>,
+    /// Last sample of this window.
+    last_sample: Option<LastSample>,
+    /// Time of the next packet of a trace, and a time since which none came.
+    silence: Option<(u64, u64)>,
     /// Key of an entropy that left its bounds in the open window and was not reported yet.
     crossed: Option<KeyKind>,
     /// Whether the warning of full counters was logged.
@@ -270,6 +274,28 @@ pub struct Controller {
     /// Rules that fire, and rules without a figure that were logged.
     firing: BTreeSet<String>,
     logged_idle: BTreeSet<String>,
+}
+
+/// Last sample that was published in the open window, and those after it.
+struct LastSample {
+    /// Its records: of every place, if there are several, then of all.
+    records: Vec<Record>,
+    /// Time at which the dataplane was last seen in this state, in nanoseconds.
+    taken_ns: u64,
+    /// Later samples that found the same and are not published yet.
+    repeats: Option<Repeats>,
+}
+
+/// Samples in a row that find the same.
+#[derive(Clone, Copy)]
+struct Repeats {
+    number: u64,
+    /// Scheduled time of the first, in nanoseconds.
+    at_ns: u64,
+    /// Lateness of the first, in nanoseconds.
+    late_ns: u64,
+    /// Time of the last, in nanoseconds.
+    last_ns: u64,
 }
 
 /// Sums over all windows.
@@ -366,6 +392,7 @@ impl Controller {
             faults: Vec::new(),
             stalled: false,
             last_sample: None,
+            silence: None,
             crossed: None,
             warned_of_full_counters: false,
             warned_of_unopened: false,
@@ -396,16 +423,18 @@ impl Controller {
     pub fn run(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         self.close_open_windows(sink)?;
         loop {
-            self.skip_silence(sink)?;
+            let skipped = self.skip_silence(sink)?;
             let due = self.schedule.peek();
             let Some(woken) = self.wait(due, sink)? else { continue };
             match woken {
-                WakeReason::Reached => {}
+                WakeReason::Reached => self.count_skipped(skipped),
                 WakeReason::Ended { .. } => {
+                    self.count_skipped(skipped);
                     self.ended = true;
                     break;
                 }
-                // In trace time, packets beyond the time reached last were counted.
+                // In trace time, packets beyond the time reached last were counted. The samples
+                // skipped are after the end.
                 WakeReason::Interrupted => return self.finish(true, sink),
                 WakeReason::Failed => {
                     return Err(ControlError::TrafficFailed { interface: self.interface() });
@@ -421,8 +450,9 @@ impl Controller {
             }
             self.schedule.pop();
             if std::mem::take(&mut self.stalled) {
-                self.schedule
-                    .skip_to(self.window_start.min(self.schedule.stop().unwrap_or(u64::MAX)));
+                let end = self.window_start.min(self.schedule.stop().unwrap_or(u64::MAX));
+                let skipped = self.schedule.skip_to(end);
+                self.summary.missed_samples += skipped.map_or(0, |skipped| skipped.number);
             }
             self.apply_changes(&due)?;
             // Packets that arrive while the last window is closed are beyond the end of the run.
@@ -494,6 +524,7 @@ impl Controller {
         );
         self.summary.clock_steps += 1;
         self.stepped = Some(self.stepped.unwrap_or(0).saturating_add(by));
+        self.publish_repeats(sink)?;
         if self.plan.intervals.window.is_some() && self.has_windows() {
             self.rotate(window, false, None, sink)?;
         }
@@ -534,6 +565,7 @@ impl Controller {
     /// Reports that an entropy left its bounds in the open window, and takes a sample of it.
     fn report_crossing(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let Some(key) = self.crossed.take() else { return Ok(()) };
+        self.publish_repeats(sink)?;
         let at = self.clock.now();
         let mut records = match self.attempt("sample", Dataplane::sample)? {
             Attempt::Done(snapshot, taken) => self.sample(&snapshot, at, 0, taken)?,
@@ -612,25 +644,47 @@ impl Controller {
         Ok(())
     }
 
-    /// Skips samples that would find nothing new, and publishes one record for a long run of empty
-    /// windows before the next packet. Takes bounded time.
-    fn skip_silence(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
-        let Some(next) = self.clock.next_packet() else { return Ok(()) };
-        self.schedule.skip_reads(next);
-        if !self.has_windows() {
-            return Ok(());
+    /// Publishes one record for a long run of empty windows before the next packet of a trace, and
+    /// skips the samples before that packet which would find the same as the last one. Returns
+    /// them; they count once their time has come. Takes bounded time.
+    fn skip_silence(
+        &mut self,
+        sink: &mut dyn Sink,
+    ) -> Result<Option<SkippedSamples>, ControlError> {
+        let Some(next) = self.clock.next_packet() else { return Ok(None) };
+        let now = self.clock.now();
+        let since = match self.silence {
+            Some((packet, since)) if packet == next => since,
+            _ => now,
+        };
+        self.silence = Some((next, since));
+        let until = next.min(self.schedule.stop().unwrap_or(u64::MAX));
+        if self.has_windows() {
+            self.skip_empty_windows(until, sink)?;
         }
-        let next = next.min(self.schedule.stop().unwrap_or(u64::MAX));
-        let empty = self.schedule.windows_until(next);
+        let is_settled = self.has_windows() || now > since.saturating_add(self.round_ns());
+        let is_known = self.last_sample.as_ref().is_some_and(|last| last.taken_ns == now);
+        if !is_settled || !is_known {
+            return Ok(None);
+        }
+        let window_end = self.schedule.slots(0).map_or(u64::MAX, |(_, end)| end);
+        Ok(self.schedule.skip_reads(until.min(window_end)))
+    }
+
+    /// Publishes one record for the empty windows that end up to `until`, if there are many.
+    fn skip_empty_windows(&mut self, until: u64, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let empty = self.schedule.windows_until(until);
         // Only between two windows: an open one is closed at its regular end.
         let between = self.summary.windows > 0 && self.clock.now() == self.window_start;
         if between && empty > EMPTY_WINDOWS {
             let window = self.first_window + self.schedule.window();
-            self.schedule.skip_to(next);
+            let samples = self.schedule.skip_to(until);
             let end_ns = self.schedule.window_start();
             let start_ns = std::mem::replace(&mut self.window_start, end_ns);
             self.clock.closed(end_ns);
             self.summary.silent_windows += empty;
+            let repeats = samples.map_or(0, |samples| samples.number);
+            self.summary.samples += repeats;
             let last_window = Some(window + empty - 1);
             let kind = RecordKind::Silence;
             sink.record(&Record {
@@ -639,9 +693,41 @@ impl Controller {
                 last_window,
                 start_ns,
                 end_ns,
+                repeats,
+                last_ns: samples.map(|samples| samples.last),
                 complete: true,
                 ..self.empty(None)
             })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the time after which staggered registers have expired without packets.
+    fn round_ns(&self) -> u64 {
+        let registers = self.dataplane.settings().cardinality.precision.registers() as u64;
+        self.plan.options.cardinality.slot_ns.saturating_mul(registers.saturating_add(1))
+    }
+
+    /// Counts samples that were skipped since they find the same as the last one.
+    fn count_skipped(&mut self, skipped: Option<SkippedSamples>) {
+        if let (Some(skipped), Some(last)) = (skipped, &mut self.last_sample) {
+            let SkippedSamples { number, first, last: last_ns } = skipped;
+            self.summary.samples += number;
+            last.repeat(Repeats { number, at_ns: first, late_ns: 0, last_ns });
+        }
+    }
+
+    /// Publishes the samples that found the same as the last one, as one record.
+    fn publish_repeats(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let Some(last) = &mut self.last_sample else { return Ok(()) };
+        let Some(repeats) = last.repeats.take() else { return Ok(()) };
+        for record in &mut last.records {
+            record.repeats = repeats.number;
+            record.at_ns = Some(repeats.at_ns);
+            record.late_ns = repeats.late_ns;
+            record.end_ns = repeats.at_ns.saturating_add(repeats.late_ns);
+            record.last_ns = Some(repeats.last_ns);
+            sink.record(record)?;
         }
         Ok(())
     }
@@ -666,17 +752,24 @@ impl Controller {
             );
             return Ok(());
         }
-        let last_sample = self.last_sample.replace(snapshot.packets_after);
-        // Staggered registers change without packets: old ones expire.
-        if self.has_windows() && last_sample == Some(snapshot.packets_after) {
-            return Ok(());
-        }
         // Lateness counts from the call that succeeded: retries delay a sample as well.
         let late_ns = taken.saturating_sub(at);
-        self.summary.late_samples += u64::from(late_ns > nanoseconds(LATE));
-        let records = self.sample(&snapshot, at, late_ns, taken)?;
         self.summary.samples += 1;
+        self.summary.late_samples += u64::from(late_ns > nanoseconds(LATE));
+        // Staggered registers change without packets: old ones expire.
+        let has_windows = self.has_windows();
+        if let Some(last) = self.last_sample.as_mut().filter(|_| has_windows)
+            && last.is_same(&snapshot)
+        {
+            last.taken_ns = taken;
+            last.repeat(Repeats { number: 1, at_ns: at, late_ns, last_ns: taken });
+            return Ok(());
+        }
+        self.publish_repeats(sink)?;
+        let mut records = self.sample(&snapshot, at, late_ns, taken)?;
+        records.iter_mut().for_each(|record| record.repeats = 1);
         records.iter().try_for_each(|record| sink.record(record))?;
+        self.last_sample = Some(LastSample { records, taken_ns: taken, repeats: None });
         Ok(())
     }
 
@@ -732,6 +825,7 @@ impl Controller {
         end: Option<u64>,
         sink: &mut dyn Sink,
     ) -> Result<(), ControlError> {
+        self.publish_repeats(sink)?;
         self.set_next_filter()?;
         self.is_rotating = true;
         let Attempt::Done(snapshot, called) = self.attempt("rotate", Dataplane::rotate)? else {
@@ -944,6 +1038,7 @@ impl Controller {
     ) -> Result<Summary, ControlError> {
         self.handle_events()?;
         self.report_crossing(sink)?;
+        self.publish_repeats(sink)?;
         if !self.has_windows() {
             self.finish_staggered(sink)?;
         } else {
@@ -1129,6 +1224,8 @@ impl Controller {
             scheduled: None,
             at_ns: None,
             late_ns: 0,
+            repeats: 0,
+            last_ns: None,
             clock_step_ns: None,
             complete: false,
             backend: capabilities.backend,
@@ -1223,6 +1320,28 @@ fn unite(sum: &mut Arc<WindowTotals>, bank: &WindowTotals, settings: &Settings) 
     }
     if let Some(sum) = Arc::get_mut(sum) {
         sum.unite(bank, settings);
+    }
+}
+
+impl LastSample {
+    /// Returns whether a later snapshot of the same window shows the same state.
+    fn is_same(&self, snapshot: &Snapshot) -> bool {
+        let now = (snapshot.packets_before, snapshot.packets_after);
+        self.records.last().is_some_and(|whole| {
+            whole.counters == snapshot.bank.counters && whole.packets_before_after == now
+        })
+    }
+
+    /// Adds later samples that found the same.
+    fn repeat(&mut self, further: Repeats) {
+        self.repeats = Some(match self.repeats {
+            None => further,
+            Some(before) => Repeats {
+                number: before.number.saturating_add(further.number),
+                last_ns: further.last_ns,
+                ..before
+            },
+        });
     }
 }
 

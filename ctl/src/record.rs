@@ -37,6 +37,14 @@ pub struct Record {
     pub at_ns: Option<u64>,
     /// Delay of a sample or of a window's end after its scheduled time, in nanoseconds.
     pub late_ns: u64,
+    /// Number of scheduled samples that the record stands for, its weight in averages over time: 1
+    /// for a sample when it is taken. Later ones that find nothing new are repeated by one record
+    /// with their number, after the fact, and a silence has the number of those that fell into it.
+    /// 0 for a sample that the schedule did not ask for, and for other kinds of records.
+    pub repeats: u64,
+    /// Time of the last of these samples, in nanoseconds, if the record was made after the fact;
+    /// `end_ns` of a repeated sample is that of the first of them.
+    pub last_ns: Option<u64>,
     /// Step of the clock that ended the window, in nanoseconds; negative if the clock was set back.
     pub clock_step_ns: Option<i64>,
     /// Whether the window has at least its full length and no packet of it is missing: counting had
@@ -123,6 +131,12 @@ impl Record {
             Some(source) if !self.part || **source == *self.interface => Cow::Borrowed(source),
             Some(source) => Cow::Owned(format!("{source}/{}", self.interface)),
         }
+    }
+
+    /// Returns whether the record repeats an earlier sample, since later ones found nothing new.
+    #[must_use]
+    pub fn is_repeated(&self) -> bool {
+        self.kind == RecordKind::Sample && self.last_ns.is_some()
     }
 
     /// Returns whether packets were left out by a filter expression, or could have been.

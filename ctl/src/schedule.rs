@@ -8,7 +8,7 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Exp1};
+use rand_distr::{Distribution, Exp1, OpenClosed01};
 use std::time::Duration;
 
 use crate::clock::nanoseconds;
@@ -50,8 +50,19 @@ pub struct Intervals {
     pub align: bool,
 }
 
-/// Samples that are skipped one by one before the process restarts.
-const STEPS: u32 = 1000;
+/// Samples that are skipped one by one before the number of the others is drawn.
+const STEPS: u64 = 1000;
+
+/// Samples that were skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SkippedSamples {
+    /// Their number, at least one.
+    pub number: u64,
+    /// Scheduled time of the first, in nanoseconds.
+    pub first: u64,
+    /// Scheduled time of the last, in nanoseconds.
+    pub last: u64,
+}
 
 /// Sequence of scheduled actions. At equal times a sample comes first, then a rotation, then the
 /// end.
@@ -193,28 +204,32 @@ impl Schedule {
         self.stop
     }
 
-    /// Skips the samples up to `time`, in bounded time.
-    pub fn skip_reads(&mut self, time: u64) {
-        let Some(reads) = &mut self.reads else { return };
+    /// Skips the samples up to `time`, in bounded time. Returns those skipped; `None` if there are
+    /// none.
+    pub fn skip_reads(&mut self, time: u64) -> Option<SkippedSamples> {
+        let reads = self.reads.as_mut()?;
+        let first = reads.next;
+        let (mut number, mut last) = (0_u64, first);
         // A short silence, the usual case, leaves the sequence of samples unchanged.
-        for _ in 0..STEPS {
-            if reads.next > time {
-                return;
-            }
+        while number < STEPS && reads.next <= time {
+            last = reads.next;
+            number += 1;
             reads.step();
         }
         if reads.next <= time {
-            // The process has no memory: it may restart here.
-            reads.next = time;
-            reads.step();
+            let (others, last_of_others) = reads.skip(time);
+            number = number.saturating_add(others);
+            last = last_of_others;
         }
+        (number > 0).then_some(SkippedSamples { number, first, last })
     }
 
     /// Skips all actions before the window that contains `time`, or before `time` without windows.
-    pub fn skip_to(&mut self, time: u64) {
+    /// Returns the samples skipped.
+    pub fn skip_to(&mut self, time: u64) -> Option<SkippedSamples> {
         self.window += self.windows_until(time);
         let start = if self.window_ns.is_some() { self.window_start() } else { time };
-        self.skip_reads(start);
+        self.skip_reads(start)
     }
 }
 
@@ -249,6 +264,27 @@ impl Poisson {
     fn step(&mut self) {
         let interval: f64 = Exp1.sample(&mut self.random);
         self.next = self.next.saturating_add((interval * self.mean_ns).round() as u64);
+    }
+
+    /// Skips the next sample and the others up to `time`. Returns their number and the time of the
+    /// last. Draws the number, since a silence may have any length.
+    fn skip(&mut self, time: u64) -> (u64, u64) {
+        let first = self.next;
+        let span_ns = time.saturating_sub(first) as f64;
+        let others: f64 = rand_distr::Poisson::new(span_ns / self.mean_ns)
+            .map_or(0.0, |number| number.sample(&mut self.random));
+        // Samples of a known number are uniform in time, and the last is the largest of them.
+        let last = if others > 0.0 {
+            let uniform: f64 = OpenClosed01.sample(&mut self.random);
+            let after_ns = span_ns * uniform.powf(others.recip());
+            first.saturating_add(after_ns.round() as u64).min(time)
+        } else {
+            first
+        };
+        // The process has no memory: it may restart here.
+        self.next = time;
+        self.step();
+        ((others as u64).saturating_add(1), last)
     }
 }
 
@@ -454,17 +490,53 @@ mod tests {
         let mut schedule = Schedule::new(0, intervals(0, 1000), 3);
         let year = 365 * 86_400 * 1_000_000_000_u64;
         assert_eq!(schedule.windows_until(year), 0);
-        schedule.skip_reads(year);
+        let skipped = schedule.skip_reads(year).unwrap();
         assert!(
             dues(&mut schedule).take(20).all(|due| due.at > year && due.at < year + 60_000_000_000)
         );
+        // One a second: the number varies by the root of 31.5 million.
+        assert!(skipped.number.abs_diff(31_536_000) < 4 * 5616, "{skipped:?}");
+        assert!(skipped.first < 60_000_000_000 && skipped.last <= year, "{skipped:?}");
+        assert!(year - skipped.last < 60_000_000_000, "{skipped:?}");
+        let mut again = Schedule::new(0, intervals(0, 1000), 3);
+        assert_eq!(again.skip_reads(year), Some(skipped), "the seed decides");
+    }
+
+    #[test]
+    fn the_number_of_samples_in_a_long_silence_has_the_distribution_of_the_process() {
+        // A mean of 2,000, of which the first 1,000 are counted one by one.
+        let time = 2_000_000_000_000;
+        let skipped: Vec<SkippedSamples> = (0..1000)
+            .map(|seed| Schedule::new(0, intervals(0, 1000), seed).skip_reads(time).unwrap())
+            .collect();
+        let of = |value: &dyn Fn(&SkippedSamples) -> f64| {
+            let values: Vec<f64> = skipped.iter().map(value).collect();
+            let mean = values.iter().sum::<f64>() / 1000.0;
+            let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+            (mean, squares / 999.0)
+        };
+        // Four standard errors: of the mean, and of a variance, whose relative error is the root
+        // of two thousandths.
+        let (mean, variance) = of(&|it| it.number as f64);
+        assert!((mean - 2000.0).abs() < 4.0 * (2000.0_f64 / 1000.0).sqrt(), "{mean}");
+        assert!((variance / 2000.0 - 1.0).abs() < 4.0 * 0.002_f64.sqrt(), "{variance}");
+        // The time since the last sample is exponential, as that to the next.
+        let (since, _) = of(&|it| (time - it.last) as f64 / 1e9);
+        assert!((since - 1.0).abs() < 4.0 / 1000.0_f64.sqrt(), "{since}");
     }
 
     #[test]
     fn a_short_silence_leaves_the_other_reads_where_they_are() {
         let [mut whole, mut skipping] = [(); 2].map(|()| Schedule::new(0, intervals(0, 1000), 3));
         let minute = 60_000_000_000;
-        skipping.skip_reads(minute);
+        let skipped = skipping.skip_reads(minute).unwrap();
+        let before: Vec<u64> =
+            dues(&mut whole.clone()).map(|due| due.at).take_while(|at| *at <= minute).collect();
+        assert_eq!(
+            (skipped.number, Some(&skipped.first), Some(&skipped.last)),
+            (before.len() as u64, before.first(), before.last())
+        );
+        assert_eq!(skipping.skip_reads(minute), None);
         let rest = dues(&mut whole).filter(|due| due.at > minute).take(50);
         assert!(rest.eq(dues(&mut skipping).take(50)));
     }

@@ -90,6 +90,9 @@ fn fields(record: &Record, origin: u64) -> Fields {
     add(62, "late_ns", record.late_ns.into());
     add(200, "received", record.ledger.map(|ledger| ledger.received).into());
     add(201, "unaccounted", record.ledger.map(|ledger| ledger.unaccounted).into());
+    let is_sampled = matches!(record.kind, RecordKind::Sample | RecordKind::Silence);
+    add(206, "repeats", is_sampled.then_some(record.repeats).into());
+    add(207, "last_ns", record.last_ns.into());
     fields
 }
 

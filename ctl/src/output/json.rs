@@ -88,6 +88,10 @@ impl Serialize for Line<'_> {
             "late_ns",
             (is_window || record.kind == RecordKind::Sample).then_some(record.late_ns),
         )?;
+        if matches!(record.kind, RecordKind::Sample | RecordKind::Silence) {
+            line.serialize_entry("repeats", &record.repeats)?;
+            optional(&mut line, "last_ns", record.last_ns)?;
+        }
         optional(
             &mut line,
             "stalled",

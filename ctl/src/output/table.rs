@@ -374,6 +374,10 @@ impl<'w> Table<'w> {
 
 impl Sink for Table<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
+        // A reader has seen the sample, and that nothing new came.
+        if record.is_repeated() {
+            return Ok(());
+        }
         let mut text = String::new();
         self.origin.get_or_insert(record.start_ns);
         if record.kind.is_sum() {

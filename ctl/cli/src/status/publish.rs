@@ -329,8 +329,10 @@ impl SourceState {
                 (report.last_window, self.window) = (Some(latest), Instant::now());
                 report.figures = serde_json::to_value(record.figures()).unwrap_or_default();
             }
-            RecordKind::Sample => (report.last_sample, self.read) = (Some(latest), Instant::now()),
-            RecordKind::Silence | RecordKind::Total | RecordKind::Union => {}
+            RecordKind::Sample if !record.is_repeated() => {
+                (report.last_sample, self.read) = (Some(latest), Instant::now());
+            }
+            RecordKind::Sample | RecordKind::Silence | RecordKind::Total | RecordKind::Union => {}
         }
     }
 

@@ -603,6 +603,8 @@ impl<'a> Unions<'a> {
             scheduled: Some(range).filter(|_| is_by_window),
             at_ns: None,
             late_ns: 0,
+            repeats: 0,
+            last_ns: None,
             clock_step_ns: None,
             complete: is_whole,
             backend: "lake",

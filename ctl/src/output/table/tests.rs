@@ -33,6 +33,8 @@ fn window(number: u64) -> Record {
         scheduled: None,
         at_ns: None,
         late_ns: 0,
+        repeats: 0,
+        last_ns: None,
         complete: true,
         backend: "poll",
         interface: "eth0".to_owned(),
