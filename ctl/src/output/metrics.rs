@@ -289,7 +289,12 @@ impl Sink for Metrics {
         let labels = || self.source.iter().map(|source| ("source", source.to_string())).collect();
         let mut state = self.state();
         state.reach("windows_total", "windows that were closed", labels(), summary.windows);
-        state.reach("samples_total", "samples of open windows", labels(), summary.samples);
+        state.reach(
+            "samples_total",
+            "samples of open windows, with those that found nothing new",
+            labels(),
+            summary.samples,
+        );
         state.reach("late_samples_total", "samples that were late", labels(), summary.late_samples);
         state.reach(
             "missed_samples_total",

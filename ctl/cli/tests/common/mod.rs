@@ -211,6 +211,12 @@ pub(crate) fn check(record: &Value) {
         kind == "sample" && record["at_ns"].is_u64(),
         "{record}"
     );
+    assert_eq!(record["repeats"].is_u64(), ["sample", "silence"].contains(&kind), "{record}");
+    if record.get("last_ns").is_some() {
+        assert!(number(record, "repeats") > 0, "{record}");
+        let first = if kind == "sample" { "end_ns" } else { "start_ns" };
+        assert!(number(record, first) <= number(record, "last_ns"), "{record}");
+    }
     assert!(record["drops"].as_object().unwrap().values().all(Value::is_u64), "{record}");
     let rejected =
         ["non_ip", "truncated", "bad_header"].map(|cause| number(&record["rejected"], cause));
@@ -251,6 +257,14 @@ pub(crate) fn text<'a>(record: &'a Value, key: &str) -> &'a str {
 /// Returns the records of one kind.
 pub(crate) fn of_kind<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
     records.iter().filter(|record| record["record"] == kind).collect()
+}
+
+/// Returns the samples that do not repeat an earlier one.
+pub(crate) fn new_samples(records: &[Value]) -> Vec<&Value> {
+    of_kind(records, "sample")
+        .into_iter()
+        .filter(|sample| sample.get("last_ns").is_none())
+        .collect()
 }
 
 /// Returns the number of windows that the records cover, after checking that none is missing.
