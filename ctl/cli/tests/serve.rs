@@ -64,6 +64,15 @@ fn metrics_are_those_of_the_windows() {
     assert_eq!((status, body.as_str()), (200, "ready\n"), "{head}");
     let (status, head, body) = served.get("/live");
     assert_eq!((status, body.as_str()), (200, "alive\n"), "{head}");
+    // An only source has the label of its windows.
+    let up: Vec<_> =
+        metrics.iter().filter(|(name, _)| name.starts_with("flowgauge_source_up{")).collect();
+    let [(name, value)] = up[..] else { panic!("{up:?}") };
+    let source = windows[0]["interface"].as_str().unwrap();
+    assert_eq!(
+        (name.as_str(), *value),
+        (&*format!("flowgauge_source_up{{source=\"{source}\"}}"), 1.0)
+    );
     served.end();
 }
 
@@ -84,9 +93,15 @@ fn a_run_is_not_ready_without_one_of_its_sources() {
         assert_eq!(status, 503, "{body}");
     };
     assert_eq!(printed, (503, "bad: failed; see the log\n".to_owned()));
-    // It is alive nevertheless.
+    // A restart would not help the other source: it is alive, and the failure is named.
     let (status, _, body) = served.get("/health");
-    assert_eq!((status, body.as_str()), (200, "well\n"));
+    assert_eq!((status, body.as_str()), (200, "degraded\nbad: failed; see the log\n"));
+    let (_, _, about) = served.get("/about");
+    let about: Value = serde_json::from_str(&about).unwrap();
+    assert_eq!(about["problems"], serde_json::json!(["bad: failed; see the log"]));
+    let metrics = served.metrics();
+    let up = |source: &str| metrics[&format!("flowgauge_source_up{{source=\"{source}\"}}")];
+    assert_eq!((up("good"), up("bad")), (1.0, 0.0));
     let (status, _, body) = served.get("/live");
     assert_eq!((status, body.as_str()), (200, "alive\n"));
     served.running.interrupt();

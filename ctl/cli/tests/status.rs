@@ -322,6 +322,17 @@ fn a_run_that_starts_is_no_healthy_run() {
 }
 
 #[test]
+fn a_failed_source_beside_others_is_printed() {
+    let place = SocketDirectory::new("status-degraded");
+    let answer = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "backend": "poll", "interface": "eth1", "problems": [],
+        "failed": ["bad: failed; see the log"], "stalled": [], "starting": [] }"#;
+    place.answering(7, answer);
+    let expected = "run 7, degraded: poll, eth1, for 0.0 s, flowgauge 0.1.0\n  failed     bad: failed; see the log\n";
+    let printed = place.status(&[]).quiet();
+    assert!(printed.starts_with(expected), "{printed}");
+}
+
+#[test]
 fn a_controller_that_stands_still_does_not_live() {
     let place = SocketDirectory::new("status-stalled");
     place.answering(

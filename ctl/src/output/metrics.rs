@@ -53,9 +53,14 @@ pub(crate) enum SeriesValue {
     Many(RunHistogram),
 }
 
+/// Function that lists the sources of a run by name, and whether each is counted.
+type SourcesUp = Arc<dyn Fn() -> BTreeMap<String, bool> + Send + Sync>;
+
 #[derive(Default)]
 struct State {
     families: BTreeMap<String, Family>,
+    /// `None` until the run serves or exports metrics.
+    sources_up: Option<SourcesUp>,
     /// Sources that count packets at several places, each with its own records.
     places: BTreeSet<Option<Arc<str>>>,
 }
@@ -73,6 +78,15 @@ impl Metrics {
     #[must_use]
     pub fn of_source(&self, source: &Arc<str>) -> Self {
         Metrics { state: Arc::clone(&self.state), source: Some(Arc::clone(source)) }
+    }
+
+    /// Adds `flowgauge_source_up`, which this function knows when metrics are read: a source that
+    /// failed has no records that could set it.
+    pub fn follow_sources(
+        &self,
+        sources_up: impl Fn() -> BTreeMap<String, bool> + Send + Sync + 'static,
+    ) {
+        self.state().sources_up = Some(Arc::new(sources_up));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -102,7 +116,23 @@ impl Metrics {
         let all = state.families.iter().filter(|(_, family)| !family.series.is_empty());
         let mut all: Vec<(String, Family)> =
             all.map(|(name, family)| (name.clone(), family.clone())).collect();
+        let sources_up = state.sources_up.clone();
         drop(state);
+        let series: BTreeMap<SeriesLabels, SeriesValue> = sources_up
+            .map(|sources_up| sources_up())
+            .into_iter()
+            .flatten()
+            .map(|(source, is_up)| {
+                (vec![("source", source)], SeriesValue::One(f64::from(u8::from(is_up))))
+            })
+            .collect();
+        if !series.is_empty() {
+            let help = "whether the source is counted: 0 if it is starting, has failed, is stalled or its interface is gone".to_owned();
+            all.push((
+                "flowgauge_source_up".to_owned(),
+                Family { help, kind: MetricType::GAUGE, series },
+            ));
+        }
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         let series = BTreeMap::from([(version, SeriesValue::One(1.0))]);
         let help = "which flowgauge it is".to_owned();

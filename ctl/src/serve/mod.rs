@@ -76,6 +76,8 @@ pub struct ServedContent {
     pub board: Board,
     /// Problems of the run, one line each, served at `/health`; empty if it is healthy.
     pub problems: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Sources that failed while others continue, one line each, served at `/health` as well.
+    pub failures: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Reasons why sources make no windows at present, one line each, served at `/ready`; empty if
     /// all do.
     pub hindrances: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
@@ -165,7 +167,12 @@ async fn metrics(State(site): State<ServedContent>, headers: HeaderMap) -> Respo
 }
 
 async fn health(State(site): State<ServedContent>) -> Response {
-    unless((site.problems)(), "well\n")
+    let (problems, failures) = ((site.problems)(), (site.failures)());
+    if problems.is_empty() && !failures.is_empty() {
+        // A restart of the run would not help the other sources, which are counted.
+        return format!("degraded\n{}", lines(&failures)).into_response();
+    }
+    unless([problems, failures].concat(), "well\n")
 }
 
 async fn ready(State(site): State<ServedContent>) -> Response {
@@ -181,12 +188,16 @@ fn unless(problems: Vec<String>, fine: &'static str) -> Response {
     if problems.is_empty() {
         return fine.into_response();
     }
-    let lines: String = problems.iter().map(|problem| escaped(problem) + "\n").collect();
-    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, lines(&problems)).into_response()
+}
+
+fn lines(problems: &[String]) -> String {
+    problems.iter().map(|problem| escaped(problem) + "\n").collect()
 }
 
 async fn about(State(site): State<ServedContent>) -> Response {
-    let about = serde_json::json!({ "host": site.host.as_ref(), "version": env!("CARGO_PKG_VERSION"), "problems": (site.problems)() });
+    let problems = [(site.problems)(), (site.failures)()].concat();
+    let about = serde_json::json!({ "host": site.host.as_ref(), "version": env!("CARGO_PKG_VERSION"), "problems": problems });
     let about = about.to_string();
     (content_type("application/json"), escaped_strings(&about).into_owned()).into_response()
 }

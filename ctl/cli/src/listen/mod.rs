@@ -142,6 +142,7 @@ impl Exporters {
         publication: &Publication,
         problems: &FileProblems,
     ) -> Result<RunningExporters, CommandFailure> {
+        self.metrics.follow_sources(publication.sources_up());
         let mut servers = Vec::from_iter(self.serve(outputs, identity, publication)?);
         #[cfg(feature = "grpc")]
         servers.extend(self.serve_grpc(outputs, identity, publication)?);
@@ -165,9 +166,16 @@ impl Exporters {
             (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
         let (problems, not_ready_reasons) =
             (Arc::new(publication.problems()), Arc::new(publication.not_ready_reasons()));
-        let stalls = Arc::new(publication.stalls());
-        let site =
-            ServedContent { metrics, board, problems, hindrances: not_ready_reasons, stalls, host };
+        let (failures, stalls) = (Arc::new(publication.failures()), Arc::new(publication.stalls()));
+        let site = ServedContent {
+            metrics,
+            board,
+            problems,
+            failures,
+            hindrances: not_ready_reasons,
+            stalls,
+            host,
+        };
         let listening = |address| Server::start(address, site.clone(), access.clone());
         let server = match listening(address) {
             // Use any free port if the user did not choose one.

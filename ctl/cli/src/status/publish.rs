@@ -139,6 +139,19 @@ impl Publication {
         move || report().stalled
     }
 
+    /// Returns a function that lists the sources that failed while others continue.
+    pub(crate) fn failures(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
+        let report = self.report();
+        move || report().failed
+    }
+
+    /// Returns a function that lists the sources of the run by name, and whether each is counted
+    /// and healthy.
+    pub(crate) fn sources_up(&self) -> impl Fn() -> BTreeMap<String, bool> + Send + Sync + use<> {
+        let sources = Arc::clone(&self.sources);
+        move || sources.up(Instant::now())
+    }
+
     /// Returns a function that lists why the run is not healthy.
     pub(crate) fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let report = self.report();
@@ -176,6 +189,19 @@ impl Sources {
     /// Returns the current status of the run.
     fn report(&self) -> StatusReport {
         self.report_at(Instant::now())
+    }
+
+    /// Returns the sources by name, and whether each is counted and healthy: those that are not
+    /// are the ones that [`StatusReport::not_ready_reasons`] names.
+    fn up(&self, now: Instant) -> BTreeMap<String, bool> {
+        let expected: Vec<String> = self.expected().keys().cloned().collect();
+        let mut up: BTreeMap<String, bool> =
+            expected.into_iter().map(|name| (name, false)).collect();
+        for state in self.states().iter() {
+            let state = locked(state);
+            up.insert(state.name().to_owned(), state.is_up(now));
+        }
+        up
     }
 
     fn report_at(&self, now: Instant) -> StatusReport {
@@ -354,6 +380,15 @@ impl SourceState {
             last_warning: warning::last(),
             ..self.report.clone()
         }
+    }
+
+    /// Returns its name; that of its interface if it is the only source.
+    fn name(&self) -> &str {
+        self.report.source.as_deref().unwrap_or(&self.report.interface)
+    }
+
+    fn is_up(&self, now: Instant) -> bool {
+        self.has_begun && self.stall(now).is_none() && self.problems(now).is_empty()
     }
 
     /// Returns why its controller makes no progress, if so.
@@ -731,11 +766,18 @@ mod tests {
         locked(&publisher.state).has_begun = true;
         publication.started("one");
         publication.started("two");
+        let up = |one: bool, two: bool| {
+            BTreeMap::from([("one".to_owned(), one), ("two".to_owned(), two)])
+        };
+        let sources_up = publication.sources_up();
         assert_eq!(not_ready_reasons(), ["two: counting has not started"]);
+        assert_eq!(sources_up(), up(true, false));
         assert_eq!(publication.sources.report().starting, not_ready_reasons());
         publication.failed("two");
         assert_eq!(not_ready_reasons(), ["two: failed; see the log"]);
         assert_eq!(publication.problems()(), [""; 0]);
+        assert_eq!(publication.failures()(), not_ready_reasons());
+        assert_eq!(sources_up(), up(true, false));
         publication.absent("two", "eth2");
         assert_eq!(
             not_ready_reasons(),
@@ -748,6 +790,9 @@ mod tests {
         // As for an interface of a pattern that was removed.
         publication.ended("two");
         assert_eq!(not_ready_reasons(), [""; 0]);
+        assert_eq!(sources_up(), BTreeMap::from([("one".to_owned(), true)]));
+        let stalled = locked(&publisher.state).heartbeat + STALL_TIMEOUT * 2;
+        assert_eq!(publication.sources.up(stalled), BTreeMap::from([("one".to_owned(), false)]));
         locked(&publisher.state).has_begun = false;
         assert_eq!(not_ready_reasons(), ["one: counting has not started"]);
     }

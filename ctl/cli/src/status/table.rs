@@ -35,9 +35,10 @@ pub(super) fn kernel(report: &StatusReport) -> Kernel {
 pub(super) fn run(out: &mut impl Write, report: &StatusReport, kernel: &Kernel) -> io::Result<()> {
     let StatusReport { pid, version, backend, interface, .. } = report;
     let age = time(report.at_ns.saturating_sub(report.started_ns));
-    let health = match (&report.problems[..], &report.starting[..]) {
-        ([], []) => "healthy",
-        ([], _) => "starting",
+    let health = match (&report.problems[..], &report.starting[..], &report.failed[..]) {
+        ([], [], []) => "healthy",
+        ([], [], _) => "degraded",
+        ([], _, _) => "starting",
         _ => "NOT healthy",
     };
     let has_source = !(backend.is_empty() && interface.is_empty());
@@ -485,6 +486,14 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
                 "  problem    stalled for 12 s"
             ]
         );
+    }
+
+    #[test]
+    fn a_run_with_a_failed_source_is_degraded() {
+        let failed = vec!["bad: failed; see the log".to_owned()];
+        let text = text(&StatusReport { failed, ..report(Status::default()) }, &NO_KERNEL);
+        let begins = "run 4242, degraded: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  failed     bad: failed; see the log\n";
+        assert!(text.starts_with(begins), "{text}");
     }
 
     #[test]
