@@ -125,5 +125,9 @@ fn labels<S: Serializer>(
 /// Counts that are omitted while they are zero.
 pub(crate) const LEFT_OUT: [&str; 2] = ["lost_packets", "unaccounted_packets"];
 
+/// Title of the count of packets that the ledger cannot explain, and its `sign` labels.
+pub(crate) const UNACCOUNTED: &str = "packets that devices received and nothing accounts for, or that were counted and devices did not report";
+pub(crate) const SIGNS: [&str; 2] = ["missing", "extra"];
+
 /// Title of the count of dropped packets.
 pub(crate) const LOST: &str = "packets lost before they could be counted";

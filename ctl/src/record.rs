@@ -4,7 +4,7 @@ pub use crate::kind::RecordKind;
 
 use crate::alert::{self, Alert, Rule};
 use crate::field::Fields;
-use crate::figure::{Figure, LOST, Unit};
+use crate::figure::{Figure, LOST, SIGNS, UNACCOUNTED, Unit};
 use crate::ledger::Ledger;
 use crate::measurement::{ClosedBank, MeasurementFields, Reports};
 use crate::row::Row;
@@ -243,13 +243,12 @@ impl Record {
                 &[],
                 ledger.received as f64,
             );
-            for (sign, packets) in [("missing", ledger.unaccounted), ("extra", -ledger.unaccounted)]
+            for (sign, packets) in SIGNS.into_iter().zip([ledger.unaccounted, -ledger.unaccounted])
             {
                 if packets > 0 {
-                    let title = "packets that devices received and nothing accounts for, or that were counted and devices did not tell of";
                     figures.count(
                         "unaccounted_packets",
-                        title,
+                        UNACCOUNTED,
                         Unit::Things,
                         &[("sign", sign)],
                         packets as f64,

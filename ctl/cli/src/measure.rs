@@ -151,7 +151,8 @@ fn run_controller<C: Clock + 'static>(
                  --hash-key or --seed"
             );
         }
-        sinks.0.push(Box::new(lake(place, &identity, watch.is_some(), &problems)?));
+        let lake = lake(place, &identity, watch.is_some(), &problems)?;
+        sinks.0.push(Box::new(lake.with_metrics(shared.exporters.metrics(name.as_ref()))));
     }
     if let Some(path) = &outputs.delay_samples {
         sinks.0.push(Box::new(ExpendableSink::new(

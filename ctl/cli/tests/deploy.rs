@@ -73,13 +73,21 @@ fn every_metric_that_is_named_exists() {
         &generated("reorder,rate=2k,packets=200k,prefixes=50,heavy=5"),
         "flowgauge_reordering_prefixes_ratio{",
     ));
+    let lake = scratch.path("lake");
+    known.extend(served(
+        &format!("--port memory:unique,rate=5k --lake {}", lake.display()),
+        "flowgauge_lake_waiting_rows",
+    ));
+    // Only a lake in an object store has files that wait.
+    known.insert("flowgauge_lake_waiting_files".to_owned());
     // A native histogram has the name of its family.
     let families: Vec<String> =
         known.iter().filter_map(|name| name.strip_suffix("_bucket")).map(str::to_owned).collect();
     known.extend(families);
-    // Served only once a device has received packets that nothing accounts for; a switch's model
-    // and captures have none.
-    known.insert("flowgauge_unaccounted_packets_total".to_owned());
+    // Generated traffic and captures come from no device with a ledger.
+    for name in ["flowgauge_unaccounted_packets_total", "flowgauge_received_packets_total"] {
+        known.insert(name.to_owned());
+    }
     for file in ["prometheus/flowgauge.rules.yml", "grafana/flowgauge.json"] {
         let unknown: Vec<String> =
             named(&read(file)).into_iter().filter(|name| !known.contains(name)).collect();
@@ -95,6 +103,7 @@ fn prometheus_takes_the_rules() {
     }
     for arguments in [
         ["check", "rules", "prometheus/flowgauge.rules.yml"],
+        ["test", "rules", "prometheus/flowgauge.rules.test.yml"],
         ["check", "config", "prometheus/prometheus.yml"],
     ] {
         let output = Command::new("promtool")
@@ -102,7 +111,28 @@ fn prometheus_takes_the_rules() {
             .arg(deploy(arguments[2]))
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+/// Each rule is tested with series on which it fires, and with series on which it does not.
+#[test]
+fn every_rule_is_tested_both_ways() {
+    let (rules, tests) =
+        (read("prometheus/flowgauge.rules.yml"), read("prometheus/flowgauge.rules.test.yml"));
+    let (fires, silent) = tests.split_once("- name: no rule fires").unwrap();
+    let alerts: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 10, "{alerts:?}");
+    for alert in alerts {
+        let fired = format!("alertname: {alert}, exp_alerts: [{{");
+        let unfired = format!("{{eval_time: 30m, alertname: {alert}, exp_alerts: []}}");
+        assert!(fires.contains(&fired) && silent.contains(&unfired), "{alert}");
     }
 }
 

@@ -7,6 +7,7 @@ use crate::common::served::{
 use crate::common::{Scratch, flowgauge};
 use flowgauge_ctl::output::proto;
 use flowgauge_testing::skip;
+use flowgauge_testing::wait::until;
 use prost::Message;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -106,6 +107,33 @@ fn a_run_is_not_ready_without_one_of_its_sources() {
     assert_eq!((status, body.as_str()), (200, "alive\n"));
     served.running.interrupt();
     assert_eq!(served.running.child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn rows_that_no_disk_takes_are_in_the_metrics() {
+    let scratch = Scratch::new("lake-behind");
+    let lake = scratch.path("lake");
+    let mut served = Served::start(&format!(
+        "--port memory:unique,rate=5k --lake {} --lake-every 100ms",
+        lake.display()
+    ));
+    served.window();
+    let metrics = loop {
+        let metrics = served.metrics();
+        if metrics.contains_key("flowgauge_lake_waiting_rows") {
+            break metrics;
+        }
+        served.window();
+    };
+    assert_eq!(metrics["flowgauge_lake_lost_rows_total"], 0.0);
+    assert!(!metrics.contains_key("flowgauge_lake_waiting_files"), "there is no store");
+    assert!(metrics.keys().any(|name| name.starts_with("flowgauge_incomplete_windows_total{")));
+    // Neither journals nor files can be created in a directory that is gone.
+    // Removing it fails while a file is created there.
+    until(|| fs::remove_dir_all(lake.join(".journal")).is_ok());
+    while served.metrics()["flowgauge_lake_waiting_rows"] < 3.0 {
+        served.window();
+    }
 }
 
 #[test]

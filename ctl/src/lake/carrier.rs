@@ -6,7 +6,7 @@
 
 use super::listing::Listing;
 use super::parquet::{Parquet, ParquetInput};
-use super::shared::Problems;
+use super::shared::{Backlog, Problems};
 use super::store::{Put, Store};
 use crate::text::{counted, storage};
 use bytes::Bytes;
@@ -33,6 +33,7 @@ pub(super) struct Uploader {
     pub(super) problems: Problems,
     /// Rows of files that were removed for lack of space.
     pub(super) lost: Arc<AtomicU64>,
+    pub(super) backlog: Arc<Backlog>,
     /// Whether the outage of the store was logged.
     pub(super) is_reported: bool,
     /// Entries of the directory that were reported because they are not uploaded.
@@ -131,6 +132,7 @@ impl Uploader {
             names.filter_map(|name| self.buffer.length(&name).ok().map(|size| (name, size)));
         let sizes: Vec<(PathBuf, u64)> = sizes.collect();
         let mut held: u64 = sizes.iter().map(|(_, size)| size).sum();
+        let mut files = sizes.len() as u64;
         for (name, size) in sizes {
             if held <= self.room {
                 break;
@@ -145,6 +147,7 @@ impl Uploader {
             if self.buffer.remove(&name).is_ok() {
                 self.lost.fetch_add(rows, Ordering::Relaxed);
                 held -= size;
+                files -= 1;
                 (self.problems)(format!(
                     "{}: {} of {} given up, since {} holds {}",
                     self.store.url(),
@@ -155,5 +158,7 @@ impl Uploader {
                 ));
             }
         }
+        self.backlog.files.store(files, Ordering::Relaxed);
+        self.backlog.bytes.store(held, Ordering::Relaxed);
     }
 }

@@ -81,6 +81,16 @@ pub(super) struct FileRows {
     pub(super) kept: usize,
 }
 
+/// What waits in a lake's threads, for its metrics.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    /// Rows in memory that are neither in the journal of an open file nor in a complete one.
+    pub(super) rows: AtomicU64,
+    /// Files that wait for a store, and their size.
+    pub(super) files: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
 /// State shared by the writing threads.
 pub(super) struct LakeState {
     pub(super) settings: Settings,
@@ -89,6 +99,7 @@ pub(super) struct LakeState {
     pub(super) journals: Arc<Directory>,
     pub(super) problems: Problems,
     pub(super) lost: Arc<AtomicU64>,
+    pub(super) backlog: Arc<Backlog>,
     /// Whether a failed write was reported since the last successful one.
     pub(super) is_reported: AtomicBool,
     pub(super) pending: Mutex<Pending>,

@@ -12,14 +12,18 @@ use super::carrier::Uploader;
 use super::disk::{Flusher, begin, partition};
 use super::journal::Journal;
 use super::row;
-use super::shared::{FileRows, JOURNALS, LakeState, Pending, Problems, RETRY_INTERVAL, Settings};
+use super::shared::{
+    Backlog, FileRows, JOURNALS, LakeState, Pending, Problems, RETRY_INTERVAL, Settings,
+};
 use super::store::Store;
-use crate::controller::Sink;
+use crate::controller::{Sink, Summary};
 use crate::identity::Identity;
+use crate::output::Metrics;
 use crate::record::{Record, RecordKind};
 use crate::row::Row;
 use crate::text::counted;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::files::Directory;
 use std::collections::HashSet;
 use std::io;
@@ -41,6 +45,8 @@ pub struct Lake {
     identity: Identity,
     patient: bool,
     lost: Arc<AtomicU64>,
+    backlog: Arc<Backlog>,
+    metrics: Option<Metrics>,
     problems: Problems,
     /// First and last of the latest windows without packets, which have no row.
     silence: Option<(u64, u64)>,
@@ -58,7 +64,7 @@ impl Lake {
         let root = Arc::new(Directory::create(&settings.directory)?);
         let journals = Arc::new(root.create_below(JOURNALS)?);
         let (rows, received) = bounded(QUEUE);
-        let lost = Arc::new(AtomicU64::new(0));
+        let (lost, backlog) = (Arc::new(AtomicU64::new(0)), Arc::new(Backlog::default()));
         let (identity, patient) = (settings.identity.clone(), settings.patient);
         let carrier = store.map(|store| Uploader {
             buffer: Arc::clone(&root),
@@ -66,6 +72,7 @@ impl Lake {
             room: settings.buffer,
             problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
+            backlog: Arc::clone(&backlog),
             is_reported: false,
             refused: HashSet::new(),
         });
@@ -77,6 +84,7 @@ impl Lake {
             journals: Arc::clone(&journals),
             problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
+            backlog: Arc::clone(&backlog),
             is_reported: AtomicBool::new(false),
             pending: Mutex::default(),
         });
@@ -107,6 +115,8 @@ impl Lake {
             identity,
             patient,
             lost,
+            backlog,
+            metrics: None,
             problems,
             silence: None,
             places: false,
@@ -115,6 +125,13 @@ impl Lake {
 }
 
 impl Lake {
+    /// Returns this lake with metrics about what waits and what was lost.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
     fn silent_before(&self, record: &Record) -> u64 {
         self.silence
             .filter(|(_, last)| last + 1 == record.window)
@@ -159,6 +176,32 @@ impl Sink for Lake {
         }
         Ok(())
     }
+
+    fn heartbeat(&mut self, _: &dyn Dataplane, _: &Summary) {
+        let Some(metrics) = &self.metrics else { return };
+        // While a disk hangs, rows wait in the queue of the thread that writes the journal.
+        let queued = self.rows.as_ref().map_or(0, |rows| rows.len() as u64);
+        let amount = |amount: &AtomicU64| amount.load(Ordering::Relaxed);
+        let Backlog { rows, files, bytes } = &*self.backlog;
+        metrics.set(
+            "lake_waiting_rows",
+            "rows in memory that are not on disk yet",
+            queued + amount(rows),
+        );
+        metrics.reach("lake_lost_rows_total", "rows that were lost", amount(&self.lost));
+        if self.carrier.is_some() {
+            metrics.set(
+                "lake_waiting_files",
+                "files that wait for the object store",
+                amount(files),
+            );
+            metrics.set(
+                "lake_waiting_bytes",
+                "size of the files that wait for the object store",
+                amount(bytes),
+            );
+        }
+    }
 }
 
 impl Drop for Lake {
@@ -200,6 +243,7 @@ impl Writer {
             }
             self.keep();
             self.make_room();
+            self.count_backlog();
             let lost = self.shared.lost.load(Ordering::Relaxed);
             if lost > std::mem::replace(&mut seen, lost) {
                 let directory = self.shared.directory();
@@ -281,6 +325,12 @@ impl Writer {
             }
             Err(error) => self.shared.report(&open.name, &error),
         }
+    }
+
+    fn count_backlog(&self) {
+        let complete: usize = self.shared.pending().waiting.iter().map(|it| it.rows.len()).sum();
+        let open = self.open.as_ref().map_or(0, |open| open.rows.len() - open.kept);
+        self.shared.backlog.rows.store((complete + open) as u64, Ordering::Relaxed);
     }
 
     /// Completes the open file.

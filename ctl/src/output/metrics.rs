@@ -11,7 +11,7 @@ pub(crate) use distributed::RunHistogram;
 pub use protobuf::proto;
 
 use crate::controller::{Sink, Summary};
-use crate::figure::{Figure, LOST, Shape};
+use crate::figure::{Figure, LOST, SIGNS, Shape, UNACCOUNTED};
 use crate::number::Number;
 use crate::record::{Record, RecordKind};
 use flowgauge_dataplane::{Dataplane, LossCause};
@@ -108,6 +108,23 @@ impl Metrics {
     pub(crate) fn count(&self, name: &str, help: &str, labels: SeriesLabels, more: u64) -> String {
         self.state().add(name.to_owned(), help, labels, more as f64);
         PREFIX.to_owned() + name
+    }
+
+    /// Sets a gauge of the source.
+    #[cfg(feature = "lake")]
+    pub(crate) fn set(&self, name: &str, help: &str, value: u64) {
+        self.state().set(name.to_owned(), help, self.labels(), value as f64);
+    }
+
+    /// Sets a counter of the source to its total since the start of the run.
+    #[cfg(feature = "lake")]
+    pub(crate) fn reach(&self, name: &str, help: &str, value: u64) {
+        self.state().reach(name, help, self.labels(), value);
+    }
+
+    /// Returns the labels of metrics that have no record.
+    fn labels(&self) -> SeriesLabels {
+        self.source.iter().map(|source| ("source", source.to_string())).collect()
     }
 
     /// Returns the current metrics by name.
@@ -291,6 +308,16 @@ impl Sink for Metrics {
                 let labels = [place.clone(), vec![("cause", cause.name().to_owned())]].concat();
                 state.add("lost_packets_total".to_owned(), LOST, labels, 0.0);
             }
+            for sign in SIGNS.iter().filter(|_| record.ledger.is_some()) {
+                let labels = [place.clone(), vec![("sign", (*sign).to_owned())]].concat();
+                state.add("unaccounted_packets_total".to_owned(), UNACCOUNTED, labels, 0.0);
+            }
+            state.add(
+                "incomplete_windows_total".to_owned(),
+                "windows that were cut short, or whose packets were lost or are unaccounted for",
+                place.clone(),
+                f64::from(u8::from(!record.complete)),
+            );
             let seconds = |ns: u64| ns as f64 / 1e9;
             state.set(
                 "window_end_timestamp_seconds".into(),
@@ -316,7 +343,7 @@ impl Sink for Metrics {
     }
 
     fn heartbeat(&mut self, _: &dyn Dataplane, summary: &Summary) {
-        let labels = || self.source.iter().map(|source| ("source", source.to_string())).collect();
+        let labels = || self.labels();
         let mut state = self.state();
         state.reach("windows_total", "windows that were closed", labels(), summary.windows);
         state.reach(

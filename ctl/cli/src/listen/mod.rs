@@ -104,6 +104,11 @@ pub(crate) struct RunningExporters {
 }
 
 impl Exporters {
+    /// Returns the metrics, as a sink of a source. `name` is its name if there are several.
+    pub(crate) fn metrics(&self, name: Option<&Arc<str>>) -> Metrics {
+        name.map_or_else(|| self.metrics.clone(), |name| self.metrics.of_source(name))
+    }
+
     /// Returns the sinks for the records of a source. `name` is its name if there are several
     /// sources; `shown` is the name or interface that clients see.
     pub(crate) fn sinks(
@@ -116,9 +121,7 @@ impl Exporters {
     ) -> Vec<Box<dyn Sink>> {
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
         if outputs.listen.is_some() || outputs.otlp.is_some() {
-            sinks.push(Box::new(
-                name.map_or_else(|| self.metrics.clone(), |name| self.metrics.of_source(name)),
-            ));
+            sinks.push(Box::new(self.metrics(name)));
         }
         if outputs.listen.is_some() {
             sinks.push(Box::new(self.board.naming(names.clone())));
