@@ -2,6 +2,7 @@
 //! an interface.
 
 use crate::error::CommandFailure;
+use crate::new_file::NewFile;
 use crate::progress;
 use crate::signals::end_on_signal;
 use crate::value::{self, Rate};
@@ -20,8 +21,7 @@ use flowgauge_traffic::send::{Sent, Transmission};
 use flowgauge_traffic::{Generator, Profile, ProfileError, memory};
 use indicatif::ProgressBar;
 use std::fmt::Display;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IntoInnerError, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -375,17 +375,49 @@ fn write_reorder(
 /// File or standard output.
 struct Output {
     name: String,
-    inner: BufWriter<Box<dyn Write>>,
+    inner: BufWriter<Stream>,
+}
+
+/// What an output writes to.
+enum Stream {
+    Stdout(StdoutLock<'static>),
+    File(NewFile),
+}
+
+impl Stream {
+    /// Writes what is buffered, and completes the file.
+    fn finish(buffered: BufWriter<Stream>) -> io::Result<()> {
+        match buffered.into_inner().map_err(IntoInnerError::into_error)? {
+            Stream::Stdout(mut stdout) => stdout.flush(),
+            Stream::File(file) => file.finish(),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Stdout(stdout) => stdout.write(bytes),
+            Stream::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Stdout(stdout) => stdout.flush(),
+            Stream::File(file) => file.flush(),
+        }
+    }
 }
 
 impl Output {
     fn create(path: &Path, force: bool) -> Result<Output, CommandFailure> {
         let name = path.display().to_string();
-        let inner: Box<dyn Write> = if name == "-" {
-            Box::new(io::stdout().lock())
+        let inner = if name == "-" {
+            Stream::Stdout(io::stdout().lock())
         } else {
-            let file = if force { File::create(path) } else { File::create_new(path) };
-            Box::new(file.map_err(|error| match error.kind() {
+            let file = NewFile::create(path, force);
+            Stream::File(file.map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => exists(&name),
                 _ => CommandFailure::Failed(format!("cannot create {name}: {error}")),
             })?)
@@ -397,8 +429,9 @@ impl Output {
         writeln!(self.inner, "{line}").map_err(|error| unwritten(&self.name, error))
     }
 
-    fn finish(mut self) -> Result<(), CommandFailure> {
-        self.inner.flush().map_err(|error| unwritten(&self.name, error))
+    fn finish(self) -> Result<(), CommandFailure> {
+        let Output { name, inner } = self;
+        Stream::finish(inner).map_err(|error| unwritten(&name, error))
     }
 }
 
@@ -416,7 +449,7 @@ fn unwritten(name: &str, error: io::Error) -> CommandFailure {
 /// Capture file being written.
 struct Capture {
     name: String,
-    writer: Writer<BufWriter<Box<dyn Write>>>,
+    writer: Writer<BufWriter<Stream>>,
     packets: u64,
     bar: ProgressBar,
 }
@@ -439,8 +472,9 @@ impl Capture {
     }
 
     fn finish(self) -> Result<(), CommandFailure> {
-        self.bar.finish_and_clear();
-        self.writer.finish().map(drop).map_err(|error| unwritten(&self.name, error))
+        let Capture { name, writer, bar, .. } = self;
+        bar.finish_and_clear();
+        writer.finish().and_then(Stream::finish).map_err(|error| unwritten(&name, error))
     }
 }
 

@@ -47,6 +47,7 @@ mod measure;
 #[cfg(feature = "lake")]
 mod merge;
 mod messages;
+mod new_file;
 mod options;
 mod pages;
 mod pem;

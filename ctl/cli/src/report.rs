@@ -4,6 +4,7 @@ use crate::capture_files;
 use crate::config::{Configuration, GivenOption, fill};
 use crate::error::CommandFailure;
 use crate::measure::workers;
+use crate::new_file::NewFile;
 use crate::options::Options;
 use crate::options::run::Run;
 use crate::progress::ProgressWatch;
@@ -21,9 +22,9 @@ use flowgauge_ctl::serve::{self, Fact};
 use flowgauge_dataplane::MeasurementKind;
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{Capture, PortFrame, captures};
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Time that DNS has to name the addresses of a page.
@@ -79,12 +80,15 @@ impl Report {
             .clone()
             .unwrap_or_else(|| PathBuf::from(format!("{}.html", first.to_string_lossy())));
         // Before the work.
-        if !self.force && page.exists() {
-            return Err(CommandFailure::Failed(format!(
-                "{} exists; --force replaces it, --to names another one",
-                page.display()
-            )));
-        }
+        let mut file = NewFile::create(&page, self.force).map_err(|error| {
+            let page = page.display();
+            CommandFailure::Failed(match error.kind() {
+                ErrorKind::AlreadyExists => {
+                    format!("{page} exists; --force replaces it, --to names another one")
+                }
+                _ => format!("cannot create {page}: {error}; name another file with --to"),
+            })
+        })?;
         let size: u64 = files
             .iter()
             .filter_map(|file| fs::metadata(file).ok())
@@ -113,7 +117,8 @@ impl Report {
         let failed = |error: io::Error| {
             CommandFailure::Failed(format!("cannot write {}: {error}", page.display()))
         };
-        write(&page, html.map_err(failed)?.as_bytes(), self.force).map_err(failed)?;
+        let html = html.map_err(failed)?;
+        file.write_all(html.as_bytes()).and_then(|()| file.finish()).map_err(failed)?;
         writeln!(io::stdout(), "report: {}", escaped(&page.display().to_string()))
             .map_err(CommandFailure::output)?;
         match told.problems.first() {
@@ -314,9 +319,4 @@ fn title(files: &[PathBuf]) -> String {
         0 | 1 => first.into_owned(),
         all => format!("{first} and {} more", all - 1),
     }
-}
-
-fn write(path: &Path, page: &[u8], replaces: bool) -> io::Result<()> {
-    let mut file = if replaces { File::create(path)? } else { File::create_new(path)? };
-    file.write_all(page)
 }

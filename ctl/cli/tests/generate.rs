@@ -167,6 +167,66 @@ fn what_cannot_be_written_is_told_in_one_line() {
 }
 
 #[test]
+fn a_full_disk_leaves_no_file_under_its_name() {
+    if !rustix::process::geteuid().is_root() {
+        skip("root, to mount a small file system");
+        return;
+    }
+    let scratch = Scratch::new("generate-full");
+    fs::create_dir(scratch.path("full")).unwrap();
+    // In a mount namespace, so that the mount ends with it.
+    let script = r#"mount -t tmpfs -o size=256k none full || exit 77
+        "$FLOWGAUGE" generate unique,packets=10 --to full/old.pcap || exit 78
+        cp full/old.pcap old.pcap
+        "$FLOWGAUGE" generate unique,packets=100 --to trace.pcap || exit 79
+        head -c 300k /dev/zero > full/filler
+        for command in "generate unique,packets=10k --to full/new.pcap" "generate unique,packets=10k --to full/old.pcap --force" \
+            "generate delay,requests=5k --to /dev/null --force --truth full/truth.csv" "report trace.pcap --to full/page.html"; do
+            "$FLOWGAUGE" $command && exit 80
+        done
+        cmp full/old.pcap old.pcap || exit 81
+        rm full/filler
+        ls -A full"#;
+    let output = std::process::Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .env("FLOWGAUGE", env!("CARGO_BIN_EXE_flowgauge"))
+        .env("FLOWGAUGE_STATUS_DIR", "")
+        .current_dir(scratch.path(""))
+        .output()
+        .unwrap();
+    let [printed, reported] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    assert_eq!((output.status.code(), printed.as_str()), (Some(0), "old.pcap\n"), "{reported}");
+    assert_eq!(reported.matches("No space left on device").count(), 5, "{reported}");
+    for name in ["full/new.pcap", "full/old.pcap", "full/truth.csv", "full/page.html"] {
+        assert!(reported.contains(&format!("error: cannot write {name}: ")), "{name}: {reported}");
+    }
+}
+
+/// A pipe and standard output are written directly, also if a file is behind it.
+#[test]
+fn what_is_no_file_is_not_replaced() {
+    let scratch = Scratch::new("generate-pipe");
+    let (pipe, file) = (scratch.path("pipe"), scratch.path("file"));
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let profile = "unique,packets=100";
+    let expected = flowgauge().args(["generate", profile, "--to", "-"]).output().unwrap().stdout;
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe).unwrap()
+    });
+    run(["generate", profile, "--to", pipe.to_str().unwrap(), "--force"]).quiet();
+    assert!(reader.join().unwrap() == expected && fs::symlink_metadata(&pipe).is_ok());
+    let status = flowgauge()
+        .args(["generate", profile, "--to", "/dev/stdout", "--force"])
+        .stdout(File::create(&file).unwrap())
+        .status()
+        .unwrap();
+    assert!(status.success() && fs::read(&file).unwrap() == expected);
+    assert_eq!(fs::read_dir(scratch.path("")).unwrap().count(), 2);
+}
+
+#[test]
 fn the_truth_of_a_sequence_is_written_beside_it() {
     let scratch = Scratch::new("truth");
     let [capture, truth] =
