@@ -4,12 +4,14 @@ use crate::count::count;
 use crate::error::CommandFailure;
 use crate::handle::SourceHandle;
 use crate::options::Options;
+use crate::options::outputs::OutputOptions;
 use crate::run_config::{Listen, Source};
 use crate::value;
 use clap::Args;
 use flowgauge_ctl::filter::MatchExpression;
 use flowgauge_dataplane::MeasurementKind;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Flows to query: the largest, a smaller one, and one that does not occur.
@@ -31,8 +33,23 @@ const WINDOW: Duration = Duration::from_millis(500);
   flowgauge demo --listen 8080 --duration 5m")]
 pub(crate) struct Demo {
     /// Address or local port of the page [default: 9420, or any free port if it is in use]
+    ///
+    /// An address that other machines can reach requires --listen-cert, --listen-key and
+    /// --listen-token-file.
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen)]
     listen: Option<SocketAddr>,
+
+    /// TLS certificate chain for --listen (PEM)
+    #[arg(long, value_name = "FILE")]
+    listen_cert: Option<PathBuf>,
+
+    /// TLS private key for --listen (PEM); must not be world-readable
+    #[arg(long, value_name = "FILE")]
+    listen_key: Option<PathBuf>,
+
+    /// Require the bearer token in this file (browsers: any user, token as password)
+    #[arg(long, value_name = "FILE")]
+    listen_token_file: Option<PathBuf>,
 
     /// Stop after this time [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true)]
@@ -45,7 +62,17 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn execute(self) -> Result<(), CommandFailure> {
+        let address = self.listen.unwrap_or((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
+        // The options of `run`, so that they are checked as there.
+        let outputs = OutputOptions {
+            listen: Some(address),
+            listen_cert: self.listen_cert,
+            listen_key: self.listen_key,
+            listen_token_file: self.listen_token_file,
+            ..OutputOptions::default()
+        };
         let options = Options {
+            outputs,
             window: Some(WINDOW),
             duration: Some(self.duration.unwrap_or(DEFAULT_DURATION)),
             alarm: Some(true),
@@ -59,7 +86,6 @@ impl Demo {
             ..Options::default().with_measurements(MeasurementKind::ALL.to_vec())
         };
         let mut config = options.resolve(Source::Demo, &[])?;
-        let address = self.listen.unwrap_or((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
         config.outputs.listen = Some(Listen { address, anywhere: self.listen.is_none() });
         config.outputs.format = None;
         count(&config, &SourceHandle::default())

@@ -136,6 +136,50 @@ fn every_rule_is_tested_both_ways() {
     }
 }
 
+/// A release removes its folder first: only one that it made itself.
+#[test]
+fn a_release_removes_no_folder_of_others() {
+    let scratch = common::Scratch::new("release");
+    let tools = scratch.path("tools");
+    fs::create_dir(&tools).unwrap();
+    // Without git and the others the script ends after it has checked the folder.
+    for tool in ["bash", "dirname", "find", "grep", "head", "id", "realpath", "sed", "uname"] {
+        let found = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+            .map(|directory| directory.join(tool))
+            .find(|path| path.is_file());
+        let Some(found) = found else {
+            skip(tool);
+            return;
+        };
+        std::os::unix::fs::symlink(found, tools.join(tool)).unwrap();
+    }
+    let script = deploy("../release/build");
+    let release = |folder: &str| {
+        let output = Command::new(tools.join("bash"))
+            .arg(&script)
+            .arg(scratch.path(folder))
+            .env("PATH", &tools)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for folder in ["theirs", "empty", "made"] {
+        fs::create_dir(scratch.path(folder)).unwrap();
+    }
+    let (theirs, file) = (scratch.write("theirs/thesis", "x"), scratch.write("file", "x"));
+    let made = scratch.write("made/.flowgauge-release", "");
+    let refused = "is not empty, and release/build did not make it";
+    assert!(release("theirs").contains(refused) && fs::exists(theirs).unwrap());
+    assert!(release("file").contains("is no folder") && fs::exists(file).unwrap());
+    for folder in ["absent", "empty", "made"] {
+        let printed = release(folder);
+        assert!(printed.contains("it needs") || printed.contains("it runs on"), "{printed}");
+    }
+    // Nothing is removed before the other checks.
+    assert!(fs::exists(made).unwrap());
+}
+
 #[test]
 fn units_are_hardened() {
     let is_there = Command::new("systemd-analyze").args(["security", "--help"]).output();

@@ -146,6 +146,9 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("generate unique --to out.pcap --eal --no-huge", "--to dpdk:DEVICE");
     refused("tables --registers 3", "power of two");
     refused("tables --hash md5", "crc32, tabulated");
+    refused("demo --listen 0.0.0.0:0", "--listen 0.0.0.0 is reachable by other machines");
+    refused("demo --listen [::]:0 --listen-token-file token", "--listen-cert");
+    refused("demo --listen-cert tls.crt", "--listen-cert and --listen-key must be given together");
     refused("status --format csv", "'--help'");
     refused("doctor --format csv", "'--help'");
     refused("doctor --backend abacus", "'--help'");
