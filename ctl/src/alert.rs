@@ -55,6 +55,18 @@ impl Rule {
         &self.text
     }
 
+    /// Returns the labels that a figure must have.
+    pub(crate) fn labels(&self) -> &[(String, String)] {
+        &self.labels
+    }
+
+    /// Returns whether the rule is about figures of this name and unit. It may have the name of the
+    /// metric, which ends with the unit.
+    pub(crate) fn names(&self, name: &str, unit: Unit) -> bool {
+        name == self.figure
+            || (unit != Unit::Things && self.figure == format!("{name}{}", unit.suffix()))
+    }
+
     /// Evaluates the rule. Of several figures with its name and labels, the one that is closest to
     /// firing counts. Returns `None` without one, unless the figure is a count that is omitted
     /// while it is zero.
@@ -92,11 +104,7 @@ impl Rule {
         let has = |(name, value): &(String, String)| {
             figure.labels.iter().any(|(label, is)| label == name && is == value)
         };
-        // Accepts the metric's name as well, which ends with the unit.
-        let named = figure.name == self.figure
-            || (figure.unit != Unit::Things
-                && self.figure == format!("{}{}", figure.name, figure.unit.suffix()));
-        named && self.labels.iter().all(has)
+        self.names(figure.name, figure.unit) && self.labels.iter().all(has)
     }
 }
 

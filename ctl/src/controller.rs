@@ -5,7 +5,6 @@
 //! and passes the records to a [`Sink`]. Transient failures are retried; [`Summary`] counts what
 //! was late, skipped or repeated.
 
-use crate::alert::Rule;
 use crate::clock::{Clock, WakeReason, nanoseconds};
 use crate::filter::MatchExpression;
 use crate::ledger::LedgerAccumulator;
@@ -271,9 +270,8 @@ pub struct Controller {
     /// Name of the source, if the run has several.
     source: Option<Arc<str>>,
     changes: Changes,
-    /// Rules that fire, and rules without a figure that were logged.
+    /// Rules that fire.
     firing: BTreeSet<String>,
-    logged_idle: BTreeSet<String>,
 }
 
 /// Last sample that was published in the open window, and those after it.
@@ -399,7 +397,6 @@ impl Controller {
             source: None,
             changes: Changes::default(),
             firing: BTreeSet::new(),
-            logged_idle: BTreeSet::new(),
         })
     }
 
@@ -972,15 +969,9 @@ impl Controller {
         (late_ns, self.schedule.windows_until(end).saturating_sub(1))
     }
 
-    /// Logs rules that start or stop firing, and, once, rules without a figure.
+    /// Logs rules that start or stop firing.
     fn log_alerts(&mut self, record: &Record) {
         let (origin, window) = (record.origin(), record.window);
-        let is_judged = |rule: &Rule| record.alerts.iter().any(|alert| alert.rule == rule.text());
-        for rule in self.plan.options.alerts.iter().filter(|rule| !is_judged(rule)) {
-            if self.logged_idle.insert(rule.text().to_owned()) {
-                tracing::warn!("{}", idle_rule(rule, record));
-            }
-        }
         for alert in &record.alerts {
             if alert.firing && self.firing.insert(alert.rule.clone()) {
                 tracing::warn!("{origin}, window {window}: ALERT {alert}");
@@ -1287,17 +1278,6 @@ impl Controller {
     fn interface(&self) -> String {
         self.dataplane.capabilities().interface.clone()
     }
-}
-
-/// Describes a rule without a figure.
-fn idle_rule(rule: &Rule, record: &Record) -> String {
-    let names: BTreeSet<&str> = record.figures().iter().map(|figure| figure.name).collect();
-    let names: Vec<&str> = names.into_iter().collect();
-    format!(
-        "the alert '{}' is about no figure of this run; those are {}",
-        rule.text(),
-        names.join(", ")
-    )
 }
 
 /// Returns the parts of a snapshot with their numbers, if there are any, then the whole snapshot,

@@ -39,6 +39,7 @@ pub mod identity;
 #[cfg(feature = "report")]
 pub mod inventory;
 mod kind;
+pub mod known;
 #[cfg(feature = "lake")]
 pub mod lake;
 mod ledger;

@@ -5,12 +5,13 @@ pub use crate::kind::RecordKind;
 use crate::alert::{self, Alert, Rule};
 use crate::field::Fields;
 use crate::figure::{Figure, LOST, SIGNS, UNACCOUNTED, Unit};
+use crate::known::{KnownFigure, SourceTraits};
 use crate::ledger::Ledger;
 use crate::measurement::{ClosedBank, MeasurementFields, Reports};
 use crate::row::Row;
 use crate::united::United;
 use flowgauge_core::Counters;
-use flowgauge_dataplane::Losses;
+use flowgauge_dataplane::{LossCause, Losses};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
@@ -290,6 +291,33 @@ impl Record {
         draw_alerts(&self.alerts, &mut figures);
         RecordFields { described, figures: figures.figures }
     }
+}
+
+/// Returns the figures of packets and losses that windows can have: those that [`Record::figures`]
+/// has beside those of measurements.
+pub(crate) fn known(source: SourceTraits) -> Vec<KnownFigure> {
+    let things = |name: &'static str| KnownFigure::new(name, Unit::Things);
+    // Late packets have a figure of their own.
+    let causes = LossCause::ALL.into_iter().filter(|cause| *cause != LossCause::Late);
+    let mut known = vec![
+        things("packets").label("family", ["ipv4", "ipv6"]),
+        KnownFigure::new("traffic", Unit::Bytes),
+        things("lost_packets").label("cause", causes.map(LossCause::name)),
+        things("unaccounted_packets").label("sign", ["missing", "extra"]),
+        things("late_packets"),
+        things("rejected_packets").label("reason", ["non-ip", "truncated", "bad-header"]),
+        things("window_complete"),
+    ];
+    if source.is_filtered {
+        known.extend([things("unmatched_packets"), KnownFigure::new("unmatched", Unit::Bytes)]);
+    }
+    if source.has_devices {
+        known.push(things("received_packets"));
+    }
+    if source.has_workers {
+        known.push(KnownFigure::new("worker_cpu", Unit::Seconds));
+    }
+    known
 }
 
 fn draw_alerts(alerts: &[Alert], figures: &mut Fields) {

@@ -58,6 +58,7 @@ impl Replay {
             self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
         let (window, duration) = (self.options.window, self.options.duration);
         let mut config = self.options.resolve(Source::Captures(files.clone()), &given)?;
+        config.check_alerts()?;
         // The alarm learns from a number of windows. A pipe cannot be read twice.
         if window.is_none()
             && config.plan.options.alarm.is_some()

@@ -96,6 +96,7 @@ impl Report {
             .sum();
         let mut config =
             self.options.clone().filled(size).resolve(Source::Captures(files.clone()), &given)?;
+        config.check_alerts()?;
         let mut contents = take_inventory(&files, self.options.duration)?.contents();
         if self.options.window.is_none() {
             config.plan.intervals.window = Some(capture_files::window_for(contents.length_ns));

@@ -40,6 +40,7 @@ fn start(given: &ArgMatches, generates: bool) -> Result<(), CommandFailure> {
         options.truth = Some(true);
     }
     let config = run.resolve(&effective)?;
+    config.check_alerts()?;
     if let Source::Interfaces(Interfaces { names, .. }) = &config.source
         && names.iter().any(|name| is_pattern(name))
     {

@@ -6,8 +6,10 @@ use crate::secrets;
 use crate::value::{CountedDirections, PortSpec};
 use flowgauge_core::Settings;
 use flowgauge_core::cardinality::Mode;
+use flowgauge_ctl::alert::Rule;
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::filter::MatchExpression;
+use flowgauge_ctl::known::{KnownFigures, SourceTraits};
 use flowgauge_ctl::names::NameSources;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
@@ -57,6 +59,28 @@ impl RunConfig {
         RunConfig { plan, ..self.clone() }
     }
 
+    /// Rejects alerts that can never fire.
+    pub(crate) fn check_alerts(&self) -> Result<(), CommandFailure> {
+        let problem = self.plan.options.alerts.iter().find_map(|rule| self.alert_problem(rule));
+        problem.map_or(Ok(()), |problem| Err(CommandFailure::Usage(problem)))
+    }
+
+    /// Returns why an alert can never fire, if no window of this source has its figure.
+    pub(crate) fn alert_problem(&self, rule: &Rule) -> Option<String> {
+        if self.settings.cardinality.mode == Mode::Staggered {
+            return Some(format!(
+                "the alert '{}' judges windows, which --staggered does not have; remove one of them",
+                rule.text()
+            ));
+        }
+        let traits = SourceTraits {
+            is_filtered: self.plan.filter.is_some(),
+            has_devices: self.source.has_devices(),
+            has_workers: self.source.traffic().counter == CountingPart::Workers,
+        };
+        KnownFigures::new(&self.settings, &self.plan.options, traits).problem(rule)
+    }
+
     /// Returns whether the filter can change to that of `other` when a window ends. In the kernel, the
     /// programs of a run that begins without a filter have none. A switch must be known to have the
     /// tables, and to be able to match the new one.
@@ -98,6 +122,15 @@ impl Source {
             Source::Interfaces(interfaces) => interfaces.names.iter().map(String::as_str).collect(),
             Source::Port { port: PortSpec::AfXdp(description), .. } => vec![&description.interface],
             _ => Vec::new(),
+        }
+    }
+
+    /// Returns whether devices report the number of packets that they received.
+    pub(crate) fn has_devices(&self) -> bool {
+        match self {
+            Source::Interfaces(_) | Source::Switch(_) => true,
+            Source::Port { port, .. } => port.is_live(),
+            Source::Captures(_) | Source::Demo => false,
         }
     }
 

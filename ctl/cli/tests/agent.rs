@@ -773,3 +773,41 @@ fn rules_that_make_no_sense_are_refused() {
     assert_eq!(outcome.code, Some(2));
     assert!(outcome.stderr.contains("FIGURE > NUMBER"), "{}", outcome.stderr);
 }
+
+#[test]
+fn alerts_about_figures_that_a_run_does_not_have_are_refused() {
+    let scratch = Scratch::new("agent-alerts");
+    let port = "port = 'memory:unique,packets=10,rate=max'";
+    for (options, rule, advice) in [
+        ("", "distinct_flowz > 1", "did you mean 'distinct_flows'?"),
+        ("", "entropy{key=src} < 3", "those are distinct_flows, full, late_packets, "),
+        ("measure = 'entropy'", "entropy{key=src} < 3", "its labels are key=src-dst"),
+        (
+            "staggered = '10s'",
+            "distinct_flows > 1",
+            "judges windows, which --staggered does not have",
+        ),
+        ("", "received_packets > 1", "is about no figure of this run"),
+        ("", "lost_packets{cause=devise} > 1", "cause=capture, cause=device, "),
+    ] {
+        let config = scratch.write("run.toml", format!("{port}\nalert = '{rule}'\n{options}\n"));
+        for arguments in [["run", "--config", &config], ["config", "check", &config]] {
+            let outcome = run(&arguments);
+            assert_eq!(outcome.code, Some(2), "{rule}: {}", outcome.stderr);
+            assert!(outcome.complaint().contains(advice), "{rule}: {}", outcome.stderr);
+        }
+    }
+    // A rule for all sources is about those that have its figure.
+    let sources = "[[source]]\nname = 'a'\nport = 'memory:unique'\nmeasure = 'entropy'\n[[source]]\nname = 'b'\nport = 'memory:unique'\n";
+    for (rule, code) in [("entropy < 3", 0), ("membership_false_positive > 1", 2)] {
+        let config = scratch.write("run.toml", format!("alert = '{rule}'\n{sources}"));
+        let outcome = run(&["config", "check", &config]);
+        assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
+    }
+    let outcome = run(&["replay", "/does/not/exist.pcap", "--alert", "entropy < 3"]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    let right = "measure = 'entropy'\nkey = 'entropy=src'\nalert = 'entropy{key=src} < 3'\n";
+    let config = scratch.write("run.toml", format!("{port}\n{right}"));
+    let outcome = run(&["config", "check", &config]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+}

@@ -6,6 +6,7 @@ use flowgauge_dataplane::capture::Writer;
 use flowgauge_dataplane::capture::link_type;
 use flowgauge_traffic::{Generator, Profile};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -112,6 +113,50 @@ fn a_page_tells_what_a_replay_tells() {
             .success()
     );
     assert!((2..=3).contains(&self::data(&page)["windows"].as_array().unwrap().len()));
+}
+
+/// Rules are checked before the first window against a list of figures. It must have all of them.
+#[test]
+fn every_figure_of_a_page_can_have_an_alert() {
+    let scratch = Scratch::new("report-alerts");
+    let pcap = scratch.path("talks.pcap");
+    let pcap = pcap.to_str().unwrap();
+    let profile = "delay,shape=conversations,requests=3000,loss=0.05,timestamps";
+    let generated = flowgauge().args(["generate", profile, "--to", pcap]).output().unwrap();
+    assert!(generated.status.success(), "{}", String::from_utf8_lossy(&generated.stderr));
+    let options = [
+        "--query",
+        "10.0.0.1",
+        "--match",
+        "ip",
+        "--measure",
+        "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder",
+        "--alarm",
+    ];
+    let output = report(&scratch, &[&[pcap, "--to", "page.html"][..], &options].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = data(&scratch.path("page.html"));
+    let mut rules = BTreeSet::new();
+    for window in page["windows"].as_array().unwrap() {
+        for figure in window["figures"].as_array().unwrap() {
+            if figure.get("distribution").is_some() {
+                continue;
+            }
+            let labels = figure["labels"].as_object().into_iter().flatten();
+            let labels: Vec<String> =
+                labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap())).collect();
+            let name = figure["name"].as_str().unwrap();
+            rules.insert(format!("{name}{{{}}} > 1G", labels.join(",")));
+        }
+    }
+    assert!(rules.len() > 40, "{rules:?}");
+    let mut command = flowgauge();
+    command.arg("replay").arg(pcap).args(&options);
+    rules.iter().for_each(|rule| {
+        command.args(["--alert", rule]);
+    });
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// U+202E reverses the following text: `exe.fdp` would look like a PDF.

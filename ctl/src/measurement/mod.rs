@@ -29,7 +29,9 @@ pub use sketched::{RowHash, Sketched};
 
 use crate::alert::Rule;
 use crate::field::Fields;
+use crate::figure::Unit;
 use crate::kind::RecordKind;
+use crate::known::KnownFigure;
 use crate::row::{Row, RowDefect};
 use crate::text::IndentedLines;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WindowTotals};
@@ -90,6 +92,22 @@ macro_rules! measurements {
                 $(stringify!($module) => $module::$report::columns(),)*
                 _ => &[],
             }
+        }
+
+        /// Returns the figures that windows can have of the measurements that are on.
+        pub(crate) fn known(settings: &Settings, options: &Estimation) -> Vec<KnownFigure> {
+            let (mut known, mut measured) = (Vec::new(), Vec::new());
+            $(
+                let figures = $module::$report::known(settings, options);
+                if !figures.is_empty() {
+                    measured.push(stringify!($module));
+                    known.extend(figures);
+                }
+            )*
+            if !measured.is_empty() {
+                known.push(KnownFigure::new("full", Unit::Things).label("measurement", measured));
+            }
+            known
         }
 
         impl Reports {
@@ -266,6 +284,12 @@ pub(crate) trait Measurement {
     /// Adds its fields and figures; fields without values if it is off, for the CSV. Some figures
     /// are drawn from the bank, which only windows have.
     fn fields(report: Option<&Self>, counted: Option<&ClosedBank>, to: &mut Fields)
+    where
+        Self: Sized;
+
+    /// Returns the figures of [`fields`](Self::fields) that windows can have, without
+    /// distributions; none if the measurement is off.
+    fn known(settings: &Settings, options: &Estimation) -> Vec<KnownFigure>
     where
         Self: Sized;
 

@@ -199,7 +199,28 @@ fn configured_sources(
             given: configuration.effective(table),
         })
     };
-    tables.into_iter().map(resolve).collect()
+    let configured: Vec<ConfiguredSource> =
+        tables.into_iter().map(resolve).collect::<Result<_, CommandFailure>>()?;
+    check_alerts(&configured)?;
+    Ok(configured)
+}
+
+/// Rejects alerts that can never fire. One that several sources have may be about a figure that
+/// only some of them have.
+fn check_alerts(configured: &[ConfiguredSource]) -> Result<(), CommandFailure> {
+    let alerts = |source: &ConfiguredSource| source.config.plan.options.alerts.clone();
+    for source in configured {
+        for rule in alerts(source) {
+            let Some(problem) = source.config.alert_problem(&rule) else { continue };
+            let mut others = configured.iter().filter(|other| alerts(other).contains(&rule));
+            if others.all(|other| other.config.alert_problem(&rule).is_some()) {
+                let name = source.name.as_ref();
+                let of_source = name.map_or_else(String::new, |name| format!("source {name}: "));
+                return Err(CommandFailure::Usage(format!("{of_source}{problem}")));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Checks a configuration without opening interfaces, captures or switches.

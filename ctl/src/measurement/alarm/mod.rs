@@ -4,8 +4,10 @@
 pub mod judge;
 
 use super::entropy::Entropy;
-use super::{ClosedBank, Damaged, Measurement, Rank, ReportInput, Reports};
+use super::{ClosedBank, Damaged, Estimation, Measurement, Rank, ReportInput, Reports};
 use crate::field::{Fields, object};
+use crate::figure::Unit;
+use crate::known::KnownFigure;
 use crate::text::{IndentedLines, counted};
 use anstyle::AnsiColor;
 use flowgauge_core::KeyKind;
@@ -218,6 +220,11 @@ impl Measurement for Alarm {
         if let Some(raised) = raised {
             to.state("alarm", "alarm: entropies are far off what is usual", &[], raised);
         }
+    }
+
+    fn known(_: &flowgauge_core::Settings, options: &Estimation) -> Vec<KnownFigure> {
+        let known = |_| KnownFigure::new("alarm", Unit::Things);
+        options.alarm.map(known).into_iter().collect()
     }
 
     fn columns() -> &'static [&'static str] {

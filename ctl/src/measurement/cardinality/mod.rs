@@ -4,11 +4,14 @@ pub mod estimate;
 pub mod image;
 
 use super::laws::{self, RowTotals, require};
-use super::{ClosedBank, Damaged, Headline, Measurement, Number, ReportInput, sketched};
+use super::{
+    ClosedBank, Damaged, Estimation, Headline, Measurement, Number, ReportInput, sketched,
+};
 use crate::field::Fields;
 use crate::figure::Unit;
 use crate::identity;
 use crate::kind::RecordKind;
+use crate::known::KnownFigure;
 use crate::row::{Row, RowDefect, Value};
 use crate::text::{IndentedLines, counted, grouped};
 use estimate::{CEILING, Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
@@ -217,6 +220,16 @@ impl Measurement for Cardinality {
 
     fn headline(&self) -> Option<Headline> {
         Some(self.as_headline())
+    }
+
+    fn known(settings: &Settings, _: &Estimation) -> Vec<KnownFigure> {
+        let cardinality::Settings { mode, key, .. } = settings.cardinality;
+        match mode {
+            Mode::Windowed => {
+                vec![KnownFigure::new("distinct_flows", Unit::Things).label("key", [key.name()])]
+            }
+            Mode::Staggered | Mode::Off => Vec::new(),
+        }
     }
 
     fn columns() -> &'static [&'static str] {

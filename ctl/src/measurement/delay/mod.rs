@@ -7,9 +7,10 @@ pub use sample::{DelaySampleRecord, EndIdentifiers};
 pub mod tune;
 
 use super::laws::{self, RowTotals, require};
-use super::{ClosedBank, Damaged, Measurement, Number, ReportInput};
+use super::{ClosedBank, Damaged, Estimation, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, Range, Unit};
+use crate::known::KnownFigure;
 use crate::row::{Cells, Inner, Row, RowDefect, Value, int};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{DelayDistribution, Fridge, Miscount, PERCENTILES, Percentile};
@@ -613,6 +614,36 @@ impl Measurement for Delays {
         for delay in &delays.0 {
             delay.draw(counted, to);
         }
+    }
+
+    fn known(settings: &flowgauge_core::Settings, options: &Estimation) -> Vec<KnownFigure> {
+        let settings = &settings.delay;
+        let mut groups: Vec<String> =
+            options.delay.groups.iter().map(|group| group.to_string()).collect();
+        groups.push(OTHERS.to_owned());
+        groups.retain(|_| settings.groups_log2 > 0);
+        let percentiles = PERCENTILES.map(|(share, _)| percent(share));
+        let figures = |kind: DelayKind| {
+            let has_direction = settings.sides() > 1 && kind != DelayKind::TcpDuration;
+            let directions = Direction::ALL.into_iter().filter(|_| has_direction);
+            let of_kind = |name: &'static str, unit: Unit| {
+                KnownFigure::new(name, unit)
+                    .label("kind", [kind.name()])
+                    .label("to", directions.clone().map(Direction::name))
+                    .label("group", groups.iter().cloned())
+            };
+            let percentile = |name: &'static str| {
+                of_kind(name, Unit::Seconds).label("percentile", percentiles.iter().cloned())
+            };
+            vec![
+                of_kind("delay_requests", Unit::Things),
+                of_kind("delay_answers", Unit::Things),
+                of_kind("delay_unanswered", Unit::Things),
+                percentile("delay"),
+                percentile("delay_uncorrected"),
+            ]
+        };
+        settings.kinds.each().flat_map(figures).collect()
     }
 
     fn columns() -> &'static [&'static str] {

@@ -4,9 +4,10 @@ pub mod estimate;
 
 use super::laws::{self, RowTotals, require};
 use super::sketched::{self, FULL};
-use super::{ClosedBank, Damaged, Measurement, Number, ReportInput, Sketched};
+use super::{ClosedBank, Damaged, Estimation, Measurement, Number, ReportInput, Sketched};
 use crate::field::{Datum, Fields};
 use crate::figure::Unit;
+use crate::known::KnownFigure;
 use crate::row::{Row, RowDefect};
 use crate::text::{self, IndentedLines};
 use estimate::Mixture;
@@ -110,6 +111,12 @@ impl Measurement for Entropies {
             to.number("entropy", title, Unit::Bits, &labels, number);
             to.truth(*truth);
         }
+    }
+
+    fn known(settings: &Settings, _: &Estimation) -> Vec<KnownFigure> {
+        let keys = settings.entropy.iter().filter(|sketch| sketch.is_on());
+        keys.map(|sketch| KnownFigure::new("entropy", Unit::Bits).label("key", [sketch.key.name()]))
+            .collect()
     }
 
     fn columns() -> &'static [&'static str] {

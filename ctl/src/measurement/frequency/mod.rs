@@ -4,10 +4,11 @@ pub mod estimate;
 
 use super::laws::RowTotals;
 use super::sketched::{self, FULL};
-use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput, Sketched};
+use super::{ClosedBank, Damaged, Estimation, Measurement, Number, Rank, ReportInput, Sketched};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{RankingItem, Unit};
 use crate::flow::KeyText;
+use crate::known::KnownFigure;
 use crate::row::{Row, RowDefect};
 use crate::text::{self, IndentedLines, counted, grouped};
 use flowgauge_core::{FlowKey, Settings, WindowTotals};
@@ -77,6 +78,13 @@ impl Measurement for Frequency {
         });
         let title = "packets of the flows that are asked for";
         to.ranking("asked_flows", title, Unit::Things, &[("key", kind.name())], flows);
+    }
+
+    fn known(settings: &Settings, _: &Estimation) -> Vec<KnownFigure> {
+        let sketch = &settings.frequency;
+        let known =
+            || KnownFigure::new("asked_flows", Unit::Things).label("key", [sketch.key.name()]);
+        sketch.is_on().then(known).into_iter().collect()
     }
 
     fn columns() -> &'static [&'static str] {

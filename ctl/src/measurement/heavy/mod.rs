@@ -3,10 +3,11 @@
 pub mod estimate;
 
 use super::laws::{RowTotals, require};
-use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput};
+use super::{ClosedBank, Damaged, Estimation, Measurement, Number, Rank, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, RankingItem};
 use crate::flow::KeyText;
+use crate::known::KnownFigure;
 use crate::row::{Cells, Row, RowDefect, Value, int};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{Flow, Top};
@@ -109,6 +110,14 @@ impl StoredTable {
     }
 }
 
+/// Returns the unit of the figures of heavy flows.
+fn figure_unit(unit: CountUnit) -> figure::Unit {
+    match unit {
+        CountUnit::Packets => figure::Unit::Things,
+        CountUnit::Bytes => figure::Unit::Bytes,
+    }
+}
+
 impl Measurement for Heavy {
     type UnionState = estimate::Union;
 
@@ -150,10 +159,7 @@ impl Measurement for Heavy {
         to.field("absent", it.top.absent);
         to.field("flows", Datum::Array(it.top.flows.iter().map(flow).collect()));
 
-        let unit = match it.unit {
-            CountUnit::Packets => figure::Unit::Things,
-            CountUnit::Bytes => figure::Unit::Bytes,
-        };
+        let unit = figure_unit(it.unit);
         let total = it.top.total.max(1) as f64;
         let flows = it.top.flows.iter().map(|flow| RankingItem {
             name: it.text(flow),
@@ -166,6 +172,16 @@ impl Measurement for Heavy {
         });
         let labels = [("key", it.key.name()), ("by", it.unit.name())];
         to.ranking("heavy_flows", "heaviest flows", unit, &labels, flows);
+    }
+
+    fn known(settings: &flowgauge_core::Settings, _: &Estimation) -> Vec<KnownFigure> {
+        let Settings { algorithm, key, unit, .. } = settings.heavy;
+        let known = || {
+            KnownFigure::new("heavy_flows", figure_unit(unit))
+                .label("key", [key.name()])
+                .label("by", [unit.name()])
+        };
+        (algorithm != Algorithm::Off).then(known).into_iter().collect()
     }
 
     fn columns() -> &'static [&'static str] {

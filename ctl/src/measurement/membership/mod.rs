@@ -3,10 +3,11 @@
 pub mod estimate;
 
 use super::laws::{RowTotals, require};
-use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput, sketched};
+use super::{ClosedBank, Damaged, Estimation, Measurement, Number, Rank, ReportInput, sketched};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{RankingItem, Unit};
 use crate::flow::KeyText;
+use crate::known::KnownFigure;
 use crate::row::{Row, RowDefect, Value};
 use crate::text::{self, IndentedLines};
 use flowgauge_core::membership::Settings;
@@ -94,6 +95,16 @@ impl Measurement for Membership {
         });
         let title = "whether the flows that are asked for were seen";
         to.ranking("seen_flows", title, Unit::Things, &labels, flows);
+    }
+
+    fn known(settings: &flowgauge_core::Settings, _: &Estimation) -> Vec<KnownFigure> {
+        let Settings { on, key, .. } = settings.membership;
+        let figures = [("membership_false_positive", Unit::Ratio), ("seen_flows", Unit::Things)];
+        figures
+            .into_iter()
+            .filter(|_| on)
+            .map(|(name, unit)| KnownFigure::new(name, unit).label("key", [key.name()]))
+            .collect()
     }
 
     fn columns() -> &'static [&'static str] {

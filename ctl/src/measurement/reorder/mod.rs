@@ -3,9 +3,10 @@
 pub mod estimate;
 
 use super::laws::{self, MAX_COUNT, RowTotals, require};
-use super::{ClosedBank, Damaged, Measurement, Number, Rank, ReportInput, UnionStates};
+use super::{ClosedBank, Damaged, Estimation, Measurement, Number, Rank, ReportInput, UnionStates};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{RankingItem, Unit};
+use crate::known::KnownFigure;
 use crate::row::{Cells, Row, RowDefect, Value, int};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::DetectionQuality;
@@ -280,6 +281,17 @@ impl Measurement for Reordering {
         });
         let title = "share of segments out of order";
         to.ranking("reordering_prefixes", title, Unit::Ratio, &[], prefixes);
+    }
+
+    fn known(settings: &flowgauge_core::Settings, _: &Estimation) -> Vec<KnownFigure> {
+        if settings.reorder.algorithm == Algorithm::Off {
+            return Vec::new();
+        }
+        let what = ["all", "out-of-order", "retransmitted"];
+        vec![
+            KnownFigure::new("tcp_segments", Unit::Things).label("what", what),
+            KnownFigure::new("reordering_prefixes", Unit::Ratio),
+        ]
     }
 
     fn columns() -> &'static [&'static str] {

@@ -4,9 +4,10 @@ pub mod estimate;
 
 use super::laws::{self, MAX_COUNT, RowTotals, require};
 use super::sketched::FULL;
-use super::{ClosedBank, Damaged, Measurement, Number, ReportInput};
+use super::{ClosedBank, Damaged, Estimation, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, Unit};
+use crate::known::KnownFigure;
 use crate::row::{Cells, Row, RowDefect, Value, int};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{LengthDistribution, LengthRange, LengthTruth, PERCENT, Quantile};
@@ -181,6 +182,17 @@ impl Measurement for Sizes {
             row("p95", &lengths.by_packets, of_packets, 95),
             row("p50 of bytes", &lengths.by_bytes, of_bytes, 50),
         ]);
+    }
+
+    fn known(settings: &Settings, _: &Estimation) -> Vec<KnownFigure> {
+        if !settings.sizes.on {
+            return Vec::new();
+        }
+        let percentiles = PERCENT.map(|percent| percent.to_string());
+        vec![
+            KnownFigure::new("mean_packet_length", Unit::Bytes),
+            KnownFigure::new("packet_length", Unit::Bytes).label("percentile", percentiles),
+        ]
     }
 
     fn columns() -> &'static [&'static str] {

@@ -1,0 +1,153 @@
+//! Figures that the windows of a run can have.
+//!
+//! They follow from the settings of the run, so that a rule about another figure is refused before
+//! the first window. Each measurement lists its own beside its fields.
+
+use crate::alert::Rule;
+use crate::figure::Unit;
+use crate::measurement::{self, Estimation};
+use crate::nearest::nearest;
+use crate::record;
+use flowgauge_core::Settings;
+use std::collections::BTreeSet;
+
+/// Properties of a source of packets on which the figures of its windows depend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceTraits {
+    /// Whether a filter expression leaves packets out.
+    pub is_filtered: bool,
+    /// Whether devices report the number of packets that they received.
+    pub has_devices: bool,
+    /// Whether workers count, whose CPU time is known.
+    pub has_workers: bool,
+}
+
+/// Figure that windows can have. Distributions are none: no rule can compare them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KnownFigure {
+    name: &'static str,
+    unit: Unit,
+    /// Labels with their values.
+    labels: Vec<(&'static str, Vec<String>)>,
+}
+
+impl KnownFigure {
+    pub(crate) fn new(name: &'static str, unit: Unit) -> Self {
+        KnownFigure { name, unit, labels: Vec::new() }
+    }
+
+    /// Adds a label; one without values is left out.
+    pub(crate) fn label<T: Into<String>>(
+        mut self,
+        name: &'static str,
+        values: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let values: Vec<String> = values.into_iter().map(Into::into).collect();
+        if !values.is_empty() {
+            self.labels.push((name, values));
+        }
+        self
+    }
+
+    fn has(&self, labels: &[(String, String)]) -> bool {
+        labels.iter().all(|(name, value)| {
+            self.labels.iter().any(|(label, values)| label == name && values.contains(value))
+        })
+    }
+}
+
+/// Figures that the windows of a run can have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownFigures(Vec<KnownFigure>);
+
+impl KnownFigures {
+    /// Returns the figures of a run with these settings.
+    #[must_use]
+    pub fn new(settings: &Settings, options: &Estimation, source: SourceTraits) -> Self {
+        let mut known = record::known(source);
+        known.extend(measurement::known(settings, options));
+        KnownFigures(known)
+    }
+
+    /// Returns why a rule can never fire, if it is about none of the figures: which ones there are,
+    /// or which labels they have.
+    #[must_use]
+    pub fn problem(&self, rule: &Rule) -> Option<String> {
+        let named: Vec<&KnownFigure> =
+            self.0.iter().filter(|known| rule.names(known.name, known.unit)).collect();
+        if named.iter().any(|known| known.has(rule.labels())) {
+            return None;
+        }
+        let text = rule.text();
+        let Some(first) = named.first() else {
+            let names: BTreeSet<&str> = self.0.iter().map(|known| known.name).collect();
+            let meant = nearest(rule.figure(), names.iter().copied())
+                .map_or_else(String::new, |name| format!("did you mean '{name}'? "));
+            let names: Vec<&str> = names.into_iter().collect();
+            return Some(format!(
+                "the alert '{text}' is about no figure of this run; {meant}those are {}; --measure, --alarm and --match add others",
+                names.join(", ")
+            ));
+        };
+        let mut labels = BTreeSet::new();
+        for (label, values) in named.iter().flat_map(|known| &known.labels) {
+            labels.extend(values.iter().map(|value| format!("{label}={value}")));
+        }
+        let labels: Vec<String> = labels.into_iter().collect();
+        let advice = if labels.is_empty() {
+            "it has no labels".to_owned()
+        } else {
+            format!("its labels are {}", labels.join(", "))
+        };
+        Some(format!("the alert '{text}' matches no {} of this run; {advice}", first.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowgauge_core::KeyKind;
+    use flowgauge_core::measurement::Toggle;
+
+    fn problem(rule: &str) -> Option<String> {
+        let mut settings = Settings::default();
+        settings.cardinality.key = KeyKind::SrcDst;
+        settings.sizes = Toggle::ON;
+        let known = KnownFigures::new(&settings, &Estimation::default(), SourceTraits::default());
+        known.problem(&rule.parse().unwrap())
+    }
+
+    #[test]
+    fn a_rule_about_a_figure_or_label_that_is_not_there_lists_those_that_are() {
+        for rule in [
+            "distinct_flows > 1M",
+            "distinct_flows{key=src-dst} > 1M",
+            "flowgauge_packets_total{family=ipv6} > 0",
+            "lost_packets{cause=device} > 0",
+            "mean_packet_length > 100",
+            "packet_length_bytes{percentile=50} > 100",
+            "full{measurement=sizes} > 0",
+        ] {
+            assert_eq!(problem(rule), None, "{rule}");
+        }
+        for (rule, part) in [
+            (
+                "distinct_flowz > 1",
+                "did you mean 'distinct_flows'? those are distinct_flows, full,",
+            ),
+            ("entropy{key=src} < 3", "is about no figure of this run; those are distinct_flows"),
+            (
+                "distinct_flows{key=src} > 1",
+                "no distinct_flows of this run; its labels are key=src-dst",
+            ),
+            ("late_packets{cause=device} > 1", "it has no labels"),
+            // A rule cannot compare a distribution.
+            ("packet_lengths > 1", "is about no figure"),
+            ("unmatched_packets > 1", "is about no figure"),
+            ("worker_cpu > 1", "is about no figure"),
+        ] {
+            let problem = problem(rule).unwrap();
+            assert!(problem.contains(part) && problem.contains(rule), "{problem}");
+        }
+    }
+}
