@@ -118,6 +118,23 @@ fn prometheus_takes_the_rules() {
             String::from_utf8_lossy(&output.stderr)
         );
     }
+    // The jobs for other machines and for pods, which are comments.
+    let scratch = common::Scratch::new("prometheus");
+    let config = read("prometheus/prometheus.yml").replace("\n  # ", "\n  ");
+    // Debian's promtool is built without the discovery of Kubernetes.
+    let discovery = "kubernetes_sd_configs:\n      - role: pod\n        namespaces:\n          names: [flowgauge]\n";
+    assert!(
+        config.contains("\n  - job_name: flowgauge-pods\n") && config.contains(discovery),
+        "{config}"
+    );
+    let config = config.replace(discovery, "static_configs: []\n");
+    let path = scratch.write("prometheus.yml", config);
+    scratch.write("flowgauge.rules.yml", read("prometheus/flowgauge.rules.yml"));
+    let output = Command::new("promtool")
+        .args(["check", "config", "--syntax-only", &path])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Each rule is tested with series on which it fires, and with series on which it does not.
@@ -190,16 +207,17 @@ fn units_are_hardened() {
     let scratch = common::Scratch::new("units");
     let unit = read("systemd/flowgauge.service");
     let (_, adopt) = unit_and_drop_in();
+    // Thresholds in tenths. The vendor's driver needs root and the devices of the switch.
     let units = [
-        ("flowgauge.service", unit.clone()),
-        ("flowgauge-adopt.service", unit + &adopt),
-        ("flowgauge-tofino.service", read("tofino/flowgauge-tofino.service")),
+        ("flowgauge.service", unit.clone(), 30),
+        ("flowgauge-adopt.service", unit + &adopt, 30),
+        ("flowgauge-tofino.service", read("tofino/flowgauge-tofino.service"), 30),
+        ("bf-switchd.service", read("tofino/bf-switchd.service"), 45),
     ];
-    for (name, text) in units {
+    for (name, text, threshold) in units {
         let path = scratch.write(name, text);
-        // The unit of the threshold is a tenth.
         let output = Command::new("systemd-analyze")
-            .args(["security", "--offline=true", "--threshold=30", &path])
+            .args(["security", "--offline=true", &format!("--threshold={threshold}"), &path])
             .output()
             .unwrap();
         let printed = String::from_utf8_lossy(&output.stdout).into_owned()
@@ -213,6 +231,34 @@ fn unit_and_drop_in() -> (String, String) {
     let adopt = read("systemd/adopt.conf");
     let at = adopt.find("[Service]").unwrap();
     (read("systemd/flowgauge.service"), adopt[at..].to_owned())
+}
+
+/// Counting many interfaces takes more descriptors than services usually have.
+#[test]
+fn the_unit_has_descriptors_for_many_interfaces() {
+    assert!(read("systemd/flowgauge.service").contains("\nLimitNOFILE=65536\n"));
+}
+
+/// Pods are scraped at the port, with the token and the certificate that the DaemonSet mounts.
+#[test]
+fn pods_are_scraped_where_they_listen() {
+    let (pod, monitor) = (read("kubernetes/daemonset.yaml"), read("kubernetes/podmonitor.yaml"));
+    for line in
+        ["app.kubernetes.io/name: flowgauge", "name: flowgauge-token", "name: flowgauge-tls"]
+    {
+        assert!(monitor.contains(line), "{line}");
+    }
+    for line in [
+        "app.kubernetes.io/name: flowgauge",
+        "secretName: flowgauge-token",
+        "secretName: flowgauge-tls",
+        "- name: https\n              containerPort: 9420",
+    ] {
+        assert!(pod.contains(line), "{line}");
+    }
+    assert!(monitor.contains("- port: https\n") && monitor.contains("scheme: https\n"));
+    // The resource of the Prometheus operator is unknown to a cluster without it.
+    assert!(!read("kubernetes/kustomization.yaml").contains("- podmonitor.yaml"));
 }
 
 /// The unit, the container and the pod name the same capabilities.
