@@ -1,6 +1,7 @@
 //! Lakes in an object store: content after the store was unreachable, answered wrongly, or not at
 //! all.
 
+use crate::common::served::Served;
 use crate::common::{Outcome, Scratch, flowgauge};
 use flowgauge_ctl::lake::union::files;
 use serde_json::Value;
@@ -407,6 +408,33 @@ fn a_store_that_is_away_loses_nothing() {
     let reported = starts(&records(&printed));
     assert_eq!(store.windows(), reported);
     assert_eq!(waiting(&scratch.path("buffer")), Vec::<String>::new());
+}
+
+#[test]
+fn files_that_wait_for_a_store_are_in_the_metrics() {
+    let (scratch, store) = (Scratch::new("store-metrics"), Store::start());
+    store.become_(Mood::Away);
+    let options = format!(
+        "--port memory:unique,rate=5k --lake s3://bucket/lake --lake-every 500ms --lake-buffer {}",
+        scratch.path("buffer").display()
+    );
+    let mut served = Served::of(store.command(), &options);
+    let mut wait_until = |is_behind: bool| {
+        let is_reached = |metrics: &BTreeMap<String, f64>, unit: &str| {
+            let waiting = metrics.get(&format!("flowgauge_lake_waiting_{unit}"));
+            waiting.is_some_and(|waiting| (*waiting > 0.0) == is_behind)
+        };
+        loop {
+            served.window();
+            let metrics = served.metrics();
+            if is_reached(&metrics, "files") && is_reached(&metrics, "bytes") {
+                break;
+            }
+        }
+    };
+    wait_until(true);
+    store.become_(Mood::Well);
+    wait_until(false);
 }
 
 #[test]

@@ -32,9 +32,10 @@ use std::time::{Duration, Instant};
 ///
 /// A run is starting until all its sources are counted (programs are attached, workers poll), and
 /// then healthy unless a line marked 'problem' says why it is not. It is degraded while a source
-/// has failed and others are counted. For each worker, shows how it spends its time, the cost per packet, and how many packets it could count. The cost of programs
-/// in the kernel is shown while the kernel measures it (`sysctl kernel.bpf_stats_enabled=1`). Also
-/// lists programs that a killed run left counting, which `detach` removes.
+/// has failed and others are counted. For each worker, shows how it spends its time, the cost per
+/// packet, and how many packets it could count. The cost of programs in the kernel is shown while
+/// the kernel measures it (`sysctl kernel.bpf_stats_enabled=1`). Also lists programs that a killed
+/// run left counting, which `detach` removes.
 ///
 /// Runs are found in /run/flowgauge (those of root) and $XDG_RUNTIME_DIR/flowgauge, or in
 /// FLOWGAUGE_STATUS_DIR, which must be the same for `run` and `status`; if it is empty, runs are

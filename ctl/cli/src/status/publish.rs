@@ -191,8 +191,8 @@ impl Sources {
         self.report_at(Instant::now())
     }
 
-    /// Returns the sources by name, and whether each is counted and healthy: those that are not
-    /// are the ones that [`StatusReport::not_ready_reasons`] names.
+    /// Returns the sources by name, and whether each is counted and healthy: `false` for those that
+    /// [`StatusReport::not_ready_reasons`] names.
     fn up(&self, now: Instant) -> BTreeMap<String, bool> {
         let expected: Vec<String> = self.expected().keys().cloned().collect();
         let mut up: BTreeMap<String, bool> =

@@ -11,7 +11,7 @@ use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::process::ChildStderr;
+use std::process::{ChildStderr, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +27,11 @@ pub(crate) const ALL: &str = "cardinality,entropy,frequency,membership,heavy,siz
 
 impl Served {
     pub(crate) fn start(options: &str) -> Self {
-        let mut command = flowgauge();
+        Served::of(flowgauge(), options)
+    }
+
+    /// Starts a run with the environment of this command.
+    pub(crate) fn of(mut command: Command, options: &str) -> Self {
         command.args([
             "run", "--window", "100ms", "--format", "json", "--seed", "1", "--listen", "0",
             "--host", "here",
