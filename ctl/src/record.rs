@@ -312,7 +312,7 @@ pub(crate) fn known(source: SourceTraits) -> Vec<KnownFigure> {
         known.extend([things("unmatched_packets"), KnownFigure::new("unmatched", Unit::Bytes)]);
     }
     if source.has_devices {
-        known.push(things("received_packets"));
+        known.extend([things("received_packets"), things("merged_packets")]);
     }
     if source.has_workers {
         known.push(KnownFigure::new("worker_cpu", Unit::Seconds));

@@ -42,57 +42,6 @@ const DEFAULT_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Options of measurements, timing and outputs.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// Read options from a TOML file
-    ///
-    /// Keys are the long option names without dashes, as in window = "1m" or adopt = true.
-    /// Command-line options take precedence; '--adopt=false' switches off what the file switches
-    /// on.
-    #[arg(long, value_name = "FILE", help_heading = "General")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// Length of a window [default: 10s]
-    ///
-    /// Live windows end at multiples of this time by the wall clock, on every machine; the first
-    /// one is shorter. Windows of a capture start with its first packet (see --align). With --alarm,
-    /// which learns from 30 windows, a capture is divided into 40 to 120 of them by default; it is
-    /// read twice for that.
-    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
-    pub(crate) window: Option<Duration>,
-
-    /// Align windows to multiples of their length since 1970 UTC [default: true live, false for
-    /// captures]
-    ///
-    /// Aligned windows of several machines or captures cover the same times. The first window is
-    /// shorter.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Time")]
-    pub(crate) align: Option<bool>,
-
-    /// Mean time between samples of the open window; 'never' for none [default: never; 1s on a
-    /// terminal with windows over 10s, and with --staggered]
-    ///
-    /// Samples show a window while it is open, at random (Poisson) times. A sample is skipped if no
-    /// packet arrived since the one before.
-    #[arg(long, alias = "read-every", value_name = "TIME", value_parser = value::sample_every, allow_hyphen_values = true, help_heading = "Time")]
-    pub(crate) sample_every: Option<SampleEvery>,
-
-    /// Maximum delay of a packet behind others of a capture [default: 100ms]
-    ///
-    /// A packet that is less late is counted in the window of its timestamp, wherever it is in the
-    /// capture. Later ones are counted as late and are in no window. '0s' waits for none.
-    #[arg(long, value_name = "TIME", value_parser = value::lateness, allow_hyphen_values = true, help_heading = "Time")]
-    pub(crate) lateness: Option<Lateness>,
-
-    /// Stop after this time [default: when the traffic ends]
-    ///
-    /// Ctrl-C stops at any time. The open window is closed and printed in both cases.
-    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
-    pub(crate) duration: Option<Duration>,
-
-    /// Count the distinct flows of the last TIME at every sample, without windows (staggered
-    /// HyperLogLog)
-    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
-    pub(crate) staggered: Option<Duration>,
-
     // The help is generated, since it lists all measurements.
     #[arg(long, value_name = "NAMES", value_parser = measure, help_heading = "Measurement", help = measure_help(),
         long_help = format!("{}\n\nSeparate several by commas.", measure_help()))]
@@ -105,14 +54,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "[NAME=]KEY", value_parser = keyed, value_delimiter = ',', help_heading = "Measurement")]
     pub(crate) key: Vec<KeyOption>,
 
-    /// Look into tunnels and count by the innermost network header
-    ///
-    /// Decodes VXLAN, VXLAN-GPE, Geneve, GRE, IP in IP and GTP-U, up to four levels. A packet whose
-    /// tunnel contains no readable IP header counts by the outer header. Only worker threads do
-    /// this; the kernel's program and a switch do not.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
-    pub(crate) inner: Option<bool>,
-
     /// Count only packets that match an expression in the language of tcpdump, such as 'tcp port
     /// 443 and net 10.0.0.0/8'
     ///
@@ -122,6 +63,30 @@ pub(crate) struct Options {
     /// tcpdump differs, and what a switch cannot match.
     #[arg(long = "match", value_name = "EXPRESSION", help_heading = "Measurement")]
     pub(crate) matching: Option<MatchExpression>,
+
+    /// Look into tunnels and count by the innermost network header
+    ///
+    /// Decodes VXLAN, VXLAN-GPE, Geneve, GRE, IP in IP and GTP-U, up to four levels. A packet whose
+    /// tunnel contains no readable IP header counts by the outer header. Only worker threads do
+    /// this; the kernel's program and a switch do not.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
+    pub(crate) inner: Option<bool>,
+
+    #[command(flatten)]
+    pub(crate) measurement_args: MeasurementArgs,
+
+    /// Query the packets (frequency) and the membership of a flow; may be repeated
+    ///
+    /// A flow is '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp', according
+    /// to the measurement's key.
+    #[arg(long, value_name = "FLOW", value_parser = value::query, help_heading = "Measurement")]
+    pub(crate) query: Vec<FlowKey>,
+
+    /// Count exactly as well, and show the exact value next to every estimate
+    ///
+    /// Requires memory for every flow.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
+    pub(crate) truth: Option<bool>,
 
     /// Hash of the keys: keyed (with a secret, for traffic that others may choose), tabulated (the
     /// same in every run), crc32 (as in the thesis; fails on structured addresses) [default: keyed
@@ -134,21 +99,62 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Measurement")]
     pub(crate) hash_key: Option<PathBuf>,
 
-    #[command(flatten)]
-    pub(crate) measurement_args: MeasurementArgs,
+    /// Seed of hash tables and sample times; only sketches with equal seeds can be merged with
+    /// --hash tabulated [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Measurement")]
+    pub(crate) seed: Option<u64>,
 
-    /// Query the packets (frequency) and the membership of a flow; may be repeated
+    /// Length of a window [default: 10s]
     ///
-    /// A flow is '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp', according
-    /// to the measurement's key.
-    #[arg(long, value_name = "FLOW", value_parser = value::query, help_heading = "Measurement")]
-    pub(crate) query: Vec<FlowKey>,
+    /// Live windows end at multiples of this time by the wall clock, on every machine; the first
+    /// one is shorter. Windows of a capture start with its first packet (see --align). With --alarm,
+    /// which learns from 30 windows, a capture is divided into 40 to 120 of them by default; it is
+    /// read twice for that.
+    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
+    pub(crate) window: Option<Duration>,
+
+    /// Stop after this time [default: when the traffic ends]
+    ///
+    /// Ctrl-C stops at any time. The open window is closed and printed in both cases.
+    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
+    pub(crate) duration: Option<Duration>,
+
+    /// Mean time between samples of the open window; 'never' for none [default: never; 1s on a
+    /// terminal with windows over 10s, and with --staggered]
+    ///
+    /// Samples show a window while it is open, at random (Poisson) times. A sample is skipped if no
+    /// packet arrived since the one before.
+    #[arg(long, alias = "read-every", value_name = "TIME", value_parser = value::sample_every, allow_hyphen_values = true, help_heading = "Time")]
+    pub(crate) sample_every: Option<SampleEvery>,
+
+    /// Align windows to multiples of their length since 1970 UTC [default: true live, false for
+    /// captures]
+    ///
+    /// Aligned windows of several machines or captures cover the same times. The first window is
+    /// shorter.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Time")]
+    pub(crate) align: Option<bool>,
+
+    /// Maximum delay of a packet behind others of a capture [default: 100ms]
+    ///
+    /// A packet that is less late is counted in the window of its timestamp, wherever it is in the
+    /// capture. Later ones are counted as late and are in no window. '0s' waits for none.
+    #[arg(long, value_name = "TIME", value_parser = value::lateness, allow_hyphen_values = true, help_heading = "Time")]
+    pub(crate) lateness: Option<Lateness>,
+
+    /// Count the distinct flows of the last TIME at every sample, without windows (staggered
+    /// HyperLogLog)
+    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
+    pub(crate) staggered: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) outputs: OutputOptions,
 
     /// Raise an alarm when traffic looks like a distributed denial-of-service attack
     ///
     /// Watches the entropies of sources and destinations. Enables entropy=src+dst, and heavy
     /// hitters to name the top talkers.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Alerts")]
     pub(crate) alarm: Option<bool>,
 
     /// Alert when a figure is certainly above or below a bound, such as 'distinct_flows > 1M' or
@@ -160,33 +166,27 @@ pub(crate) struct Options {
     #[arg(long, value_name = "RULE", help_heading = "Alerts")]
     pub(crate) alert: Vec<Rule>,
 
-    /// Count exactly as well, and show the exact value next to every estimate
-    ///
-    /// Requires memory for every flow.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
-    pub(crate) truth: Option<bool>,
-
-    /// Seed of hash tables and sample times; only sketches with equal seeds can be merged with
-    /// --hash tabulated [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Measurement")]
-    pub(crate) seed: Option<u64>,
-
     /// Number of worker threads [default: 1; one per receive queue on an AF_XDP port]
-    #[arg(long, value_name = "N", value_parser = value::workers, help_heading = "General")]
+    #[arg(long, value_name = "N", value_parser = value::workers, help_heading = "Workers")]
     pub(crate) workers: Option<usize>,
 
     /// Pin workers to these CPUs in turn, such as 2 or 0,4-7 [default: not pinned]
-    #[arg(long, value_name = "LIST", value_parser = value::cpus, help_heading = "General")]
+    #[arg(long, value_name = "LIST", value_parser = value::cpus, help_heading = "Workers")]
     pub(crate) cpus: Option<Cpus>,
 
     /// Choose how workers wait for packets: poll continuously (busy; uses a whole CPU), sleep until
     /// an interrupt (interrupt), or poll for some microseconds and then sleep (adaptive) [default:
     /// adaptive]
-    #[arg(long, value_name = "MODE", value_parser = value::poll_mode, help_heading = "General")]
+    #[arg(long, value_name = "MODE", value_parser = value::poll_mode, help_heading = "Workers")]
     pub(crate) poll_mode: Option<PollMode>,
 
-    #[command(flatten)]
-    pub(crate) outputs: OutputOptions,
+    /// Read options from a TOML file
+    ///
+    /// Keys are the long option names without dashes, as in window = "1m" or adopt = true.
+    /// Command-line options take precedence; '--adopt=false' switches off what the file switches
+    /// on.
+    #[arg(long, value_name = "FILE", help_heading = "General")]
+    pub(crate) config: Option<PathBuf>,
 }
 fn measure_help() -> String {
     format!("Measurements: {}, none [default: cardinality]", names())

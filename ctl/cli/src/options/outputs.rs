@@ -21,110 +21,13 @@ const HOST_VARIABLE: &str = "FLOWGAUGE_HOST";
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct OutputOptions {
-    /// Also write every delay to this new file, one JSON object per line
-    ///
-    /// Each object has the kind, when the answer arrived, how long it took, how many requests it
-    /// represents, and hashes of its ends. One line per window has the number of delays, and how
-    /// many are missing because they arrived faster than they could be written. A switch supports
-    /// this if its program was compiled with -DFLOWGAUGE_DELAY_SAMPLES=1.
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) delay_samples: Option<PathBuf>,
-
     /// Output format: table, csv, json (one object per line) [default: table]
     #[arg(long, value_name = "FORMAT", value_parser = value::format, help_heading = "Output")]
     pub(crate) format: Option<Format>,
 
-    /// Show times of day in the table as UTC, not local time
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
-    pub(crate) utc: Option<bool>,
-
-    /// Leave out the CSV header, to append to a file that has one
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
-    pub(crate) no_csv_header: Option<bool>,
-
     /// Also write results to new CSV and JSON-lines files in this directory
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
-
-    /// Also write windows with their sketches to Parquet files in this directory or object store,
-    /// for `flowgauge merge`, Spark, ClickHouse and others
-    ///
-    /// Writes one row per window and interface, partitioned by date and hour. A crash loses the
-    /// window being written; rows that cannot be written are buffered, and losses are reported.
-    /// With s3://BUCKET/PATH files are uploaded to an object store when they are complete; the
-    /// environment has its address and credentials (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
-    /// AWS_SECRET_ACCESS_KEY, AWS_REGION).
-    #[arg(long, value_name = "DIR|URL", value_parser = value::lake, help_heading = "Output")]
-    pub(crate) lake: Option<LakeLocation>,
-
-    /// Local buffer for --lake s3://… uploads [default: lake in STATE_DIRECTORY, else
-    /// /var/lib/flowgauge/lake]
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
-    pub(crate) lake_buffer: Option<PathBuf>,
-
-    /// Maximum size of the upload buffer; the oldest files are dropped (with a warning) beyond it
-    /// [default: 1GiB]
-    #[arg(long, value_name = "BYTES", value_parser = value::bytes, help_heading = "Output")]
-    pub(crate) lake_buffer_size: Option<u64>,
-
-    /// Maximum time span of one Parquet file; a file becomes visible when it is complete [default:
-    /// 1h]
-    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
-    pub(crate) lake_every: Option<Duration>,
-
-    /// Sign each row of --lake with the private key in this file, for merge --trust; must not be
-    /// world-readable
-    ///
-    /// `flowgauge lake key FILE` creates a key, and prints its public part for the file of --trust.
-    /// Each host needs its own key.
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) lake_key: Option<PathBuf>,
-
-    /// Serve a live page, Prometheus metrics (/metrics), health (/health) and readiness (/ready) on
-    /// this address
-    ///
-    /// An address and port, such as 127.0.0.1:9420, or a port on localhost. An address that other
-    /// machines can reach requires --listen-cert, --listen-key and --listen-token-file.
-    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
-    pub(crate) listen: Option<SocketAddr>,
-
-    /// Serve windows, samples, configuration and status over gRPC on this address, with reflection
-    /// and health checks
-    ///
-    /// An address and port, such as 127.0.0.1:9421, or a port on localhost. An address that other
-    /// machines can reach requires --listen-cert, --listen-key and --listen-token-file.
-    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
-    pub(crate) grpc: Option<SocketAddr>,
-
-    /// TLS certificate chain for --listen and --grpc (PEM)
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) listen_cert: Option<PathBuf>,
-
-    /// TLS private key for --listen and --grpc (PEM); must not be world-readable
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) listen_key: Option<PathBuf>,
-
-    /// Require the bearer token in this file (browsers: any user, token as password)
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) listen_token_file: Option<PathBuf>,
-
-    /// Send metrics to an OpenTelemetry collector (OTLP over gRPC), such as http://127.0.0.1:4317
-    ///
-    /// Sends the metrics of /metrics. An https:// address requires --otlp-ca.
-    #[arg(long, value_name = "URL", value_parser = value::collector, help_heading = "Output")]
-    pub(crate) otlp: Option<String>,
-
-    /// Export interval of --otlp [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
-    pub(crate) otlp_every: Option<Duration>,
-
-    /// Encrypt the export, and trust collectors with certificates of this authority (PEM)
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) otlp_ca: Option<PathBuf>,
-
-    /// Send the bearer token in this file to the collector
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) otlp_token_file: Option<PathBuf>,
 
     /// Name addresses in the table, on the page and in reports: hosts (/etc/hosts), dns (asked in
     /// the background) and CSV files of prefixes, separated by commas
@@ -136,18 +39,115 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "SOURCES", value_parser = value::names, help_heading = "Output")]
     pub(crate) names: Option<NameSources>,
 
-    /// Name of this machine in results [default: FLOWGAUGE_HOST in the environment, else the host
-    /// name]
-    #[arg(long, value_name = "NAME", value_parser = value::host, help_heading = "Output")]
-    pub(crate) host: Option<String>,
+    /// Show times of day in the table as UTC, not local time
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
+    pub(crate) utc: Option<bool>,
+
+    /// Leave out the CSV header, to append to a file that has one
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
+    pub(crate) no_csv_header: Option<bool>,
+
+    /// Also write every delay to this new file, one JSON object per line
+    ///
+    /// Each object has the kind, when the answer arrived, how long it took, how many requests it
+    /// represents, and hashes of its ends. One line per window has the number of delays, and how
+    /// many are missing because they arrived faster than they could be written. A switch supports
+    /// this if its program was compiled with -DFLOWGAUGE_DELAY_SAMPLES=1.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) delay_samples: Option<PathBuf>,
 
     /// Write registers and sketches to the JSON lines of windows, binary ones in base64
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
     pub(crate) sketches: Option<bool>,
 
+    /// Name of this machine in results [default: FLOWGAUGE_HOST in the environment, else the host
+    /// name]
+    #[arg(long, value_name = "NAME", value_parser = value::host, help_heading = "Output")]
+    pub(crate) host: Option<String>,
+
     /// Record all calls to the dataplane in this file, one JSON object per line, for a bug report
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) record: Option<PathBuf>,
+
+    /// Serve a live page, Prometheus metrics (/metrics), health (/health) and readiness (/ready) on
+    /// this address
+    ///
+    /// An address and port, such as 127.0.0.1:9420, or a port on localhost. An address that other
+    /// machines can reach requires --listen-cert, --listen-key and --listen-token-file.
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Watching")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// TLS certificate chain for --listen and --grpc (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) listen_cert: Option<PathBuf>,
+
+    /// TLS private key for --listen and --grpc (PEM); must not be world-readable
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) listen_key: Option<PathBuf>,
+
+    /// Require the bearer token in this file (browsers: any user, token as password)
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) listen_token_file: Option<PathBuf>,
+
+    /// Serve windows, samples, configuration and status over gRPC on this address, with reflection
+    /// and health checks
+    ///
+    /// An address and port, such as 127.0.0.1:9421, or a port on localhost. An address that other
+    /// machines can reach requires --listen-cert, --listen-key and --listen-token-file.
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Watching")]
+    pub(crate) grpc: Option<SocketAddr>,
+
+    /// Send metrics to an OpenTelemetry collector (OTLP over gRPC), such as http://127.0.0.1:4317
+    ///
+    /// Sends the metrics of /metrics. An https:// address requires --otlp-ca.
+    #[arg(long, value_name = "URL", value_parser = value::collector, help_heading = "Watching")]
+    pub(crate) otlp: Option<String>,
+
+    /// Export interval of --otlp [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Watching")]
+    pub(crate) otlp_every: Option<Duration>,
+
+    /// Encrypt the export, and trust collectors with certificates of this authority (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) otlp_ca: Option<PathBuf>,
+
+    /// Send the bearer token in this file to the collector
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) otlp_token_file: Option<PathBuf>,
+
+    /// Also write windows with their sketches to Parquet files in this directory or object store,
+    /// for `flowgauge merge`, Spark, ClickHouse and others
+    ///
+    /// Writes one row per window and interface, partitioned by date and hour. A crash loses the
+    /// window being written; rows that cannot be written are buffered, and losses are reported.
+    /// With s3://BUCKET/PATH files are uploaded to an object store when they are complete; the
+    /// environment has its address and credentials (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+    /// AWS_SECRET_ACCESS_KEY, AWS_REGION).
+    #[arg(long, value_name = "DIR|URL", value_parser = value::lake, help_heading = "Lake")]
+    pub(crate) lake: Option<LakeLocation>,
+
+    /// Local buffer for --lake s3://… uploads [default: lake in STATE_DIRECTORY, else
+    /// /var/lib/flowgauge/lake]
+    #[arg(long, value_name = "DIR", help_heading = "Lake")]
+    pub(crate) lake_buffer: Option<PathBuf>,
+
+    /// Maximum size of the upload buffer; the oldest files are dropped (with a warning) beyond it
+    /// [default: 1GiB]
+    #[arg(long, value_name = "BYTES", value_parser = value::bytes, help_heading = "Lake")]
+    pub(crate) lake_buffer_size: Option<u64>,
+
+    /// Maximum time span of one Parquet file; a file becomes visible when it is complete [default:
+    /// 1h]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Lake")]
+    pub(crate) lake_every: Option<Duration>,
+
+    /// Sign each row of --lake with the private key in this file, for merge --trust; must not be
+    /// world-readable
+    ///
+    /// `flowgauge lake key FILE` creates a key, and prints its public part for the file of --trust.
+    /// Each host needs its own key.
+    #[arg(long, value_name = "FILE", help_heading = "Lake")]
+    pub(crate) lake_key: Option<PathBuf>,
 }
 
 /// Returns the name of this machine in results: the given one, that of the environment, or the host

@@ -66,10 +66,10 @@ pub(crate) struct Run {
     eal: Option<String>,
 
     #[command(flatten)]
-    switch: Switch,
+    pub(crate) options: Options,
 
     #[command(flatten)]
-    pub(crate) options: Options,
+    switch: Switch,
 }
 
 /// Options of the kernel backend.
