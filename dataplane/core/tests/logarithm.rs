@@ -83,8 +83,42 @@ fn powers_have_the_known_errors() {
     }
 }
 
+/// The paper gives 0.322, 0.585 and 0.807 for the quarters with 3 digits. The authors' program has
+/// the logarithms themselves, rounded to 1/1024.
 #[test]
-fn terms_from_the_seventh_on_add_nothing() {
+fn constants_are_cut_and_those_of_the_authors_are_rounded() {
+    let logarithm = Logarithm::new(2, 3);
+    let ours = [5, 6, 7].map(|x| logarithm.log2(x) - (2 << 10));
+    let rounded = [1.25_f64, 1.5, 1.75].map(|x| (x.log2() * AMPLIFICATION).round() as u32);
+    assert_eq!((ours, rounded), ([329, 599, 826], [330, 599, 827]));
+}
+
+#[test]
+fn the_constant_is_the_first_term() {
+    // 2^0.5 is 1 + 1/2 - 1/8 + 1/16 - ….
+    for (terms, known) in [(2, 1024 + 512), (3, 1024 + 512 - 128)] {
+        assert_eq!(Power::new(PER_WINDOW.clone(), terms).of_2(512), known, "{terms} terms");
+    }
+}
+
+/// Largest error of the powers of figure 6a: 2.53 % with 5 terms, 0.88 % with 6, 1.62 % with 7.
+#[test]
+fn powers_have_the_known_errors_by_terms() {
+    let largest = |terms| {
+        let power = Power::new(PER_WINDOW.clone(), terms);
+        [(3, 39), (5, 26), (7, 22), (9, 19), (11, 17)]
+            .map(|(x, d)| power_error(&power, x, d))
+            .into_iter()
+            .fold(0.0, f64::max)
+    };
+    for (terms, known) in [(2, 4.851), (3, 4.193), (4, 1.684), (5, 2.530), (6, 0.882), (7, 1.624)] {
+        let error = largest(terms);
+        assert!((error - known).abs() <= 0.001, "{terms} terms: {error:.4} %, known {known}");
+    }
+}
+
+#[test]
+fn terms_after_the_seventh_add_nothing() {
     let seven = Power::new(PER_WINDOW.clone(), 7);
     for terms in [8, 9, 10, 21, u32::MAX] {
         let more = Power::new(PER_WINDOW.clone(), terms);

@@ -1,0 +1,82 @@
+use super::*;
+
+/// Checks the largest errors of a figure's selected powers at values of its parameter, in percent.
+/// The known ones are those of a program in another language, in both arithmetics.
+fn assert_largest(findings: &Findings, arithmetic: Arithmetic, name: &str, known: &[(u64, f64)]) {
+    let figure = findings.figure(arithmetic, name).unwrap();
+    for &(value, known) in known {
+        let error = figure.largest(value).unwrap();
+        assert!(
+            (error - known).abs() <= 0.001,
+            "{name} in {}, {value}: {error:.4}, known {known}",
+            arithmetic.name()
+        );
+    }
+}
+
+#[test]
+fn figures_4_to_6_have_the_known_errors() {
+    let findings = run(20_000, &|_, _| {}).unwrap();
+    for (arithmetic, known) in [
+        (Arithmetic::Integers, [0.205, 1.624, 1.342, 0.567, 0.763]),
+        (Arithmetic::Decimals, [0.072, 0.667, 0.788, 0.731, 0.694]),
+    ] {
+        for (curve, known) in ["3^39", "5^26", "7^22", "9^19", "11^17"].into_iter().zip(known) {
+            for (figure, value) in [("4a", 7), ("5a", 3), ("6a", 7)] {
+                let error =
+                    findings.figure(arithmetic, figure).unwrap().error(curve, value).unwrap();
+                assert!(
+                    (error - known).abs() <= 0.001,
+                    "{figure} in {}, {curve}: {error}",
+                    arithmetic.name()
+                );
+            }
+        }
+    }
+    let check = |arithmetic, figure, known: &[(u64, f64)]| {
+        assert_largest(&findings, arithmetic, figure, known);
+    };
+    check(Arithmetic::Decimals, "4a", &[(2, 89.332), (3, 0.788), (7, 0.788), (8, 0.788)]);
+    check(Arithmetic::Decimals, "4b", &[(2, 52.297), (6, 3.245), (7, 0.559)]);
+    check(Arithmetic::Decimals, "5a", &[(1, 60.271), (2, 12.944), (3, 0.788), (4, 0.861)]);
+    check(Arithmetic::Decimals, "5b", &[(1, 13.111), (2, 0.064), (3, 0.559), (5, 0.506)]);
+    check(Arithmetic::Decimals, "6a", &[(2, 6.153), (6, 1.136), (7, 0.788), (10, 0.618)]);
+    check(Arithmetic::Decimals, "6b", &[(3, 0.598), (6, 0.545), (7, 0.559), (10, 0.551)]);
+    check(Arithmetic::Integers, "4a", &[(2, 89.332), (3, 1.624), (8, 1.624)]);
+    check(Arithmetic::Integers, "4b", &[(6, 3.698), (7, 0.977)]);
+    check(Arithmetic::Integers, "5a", &[(2, 14.986), (3, 1.624), (4, 1.817), (5, 2.872)]);
+    check(Arithmetic::Integers, "5b", &[(1, 13.330), (3, 0.977)]);
+    check(Arithmetic::Integers, "6a", &[(2, 4.851), (6, 0.882), (7, 1.624), (10, 1.624)]);
+    check(Arithmetic::Integers, "6b", &[(2, 0.586), (6, 0.928), (7, 0.977), (10, 0.977)]);
+
+    // One digit is too few for random powers on the average, three are enough.
+    for arithmetic in Arithmetic::ALL {
+        let figure = findings.figure(arithmetic, "5a").unwrap();
+        assert!(figure.error(RANDOM, 1).unwrap() > 10.0 && figure.error(RANDOM, 3).unwrap() < 1.0);
+    }
+
+    // The selected powers of three statements exceed 1 % in integers only, and those of one in
+    // both.
+    let deviating = |arithmetic| {
+        let statements = STATEMENTS.iter().filter(|statement| !statement.random);
+        statements
+            .filter(|statement| findings.worst(arithmetic, statement) >= TARGET)
+            .map(|statement| statement.figure)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(deviating(Arithmetic::Integers), ["4a", "5a", "5b", "6a"]);
+    assert_eq!(deviating(Arithmetic::Decimals), ["5b"]);
+
+    let directory = std::env::temp_dir().join(format!("flowgauge-p4exp-{}", std::process::id()));
+    let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
+    for part in ["Figure 6b", "in decimals", "in integers", "ours: constants cut to 1/1024"] {
+        assert!(page.contains(part), "{part} is not on the page");
+    }
+    assert!(!page.contains("NaN"));
+    // A line for each of eleven curves at 7, 5 and 9 values, and the heading.
+    for name in ["decimals.csv", "integers.csv"] {
+        let lines = std::fs::read_to_string(directory.join(name)).unwrap().lines().count();
+        assert_eq!(lines, 1 + 2 * 6 * (7 + 5 + 9), "{name}");
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}
