@@ -91,8 +91,8 @@ pub struct Experiment {
 pub enum Reading {
     /// Registers of the same instant.
     Instant,
-    /// Registers read later, as on the switch of the thesis: it reads the packet counter, then
-    /// register after register (§4.2.4).
+    /// Registers read later. The thesis reads the packet counter, then register after register
+    /// (§4.2.4); that all registers are late by the same time is a simplification.
     Skewed,
 }
 

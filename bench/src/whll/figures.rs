@@ -1,6 +1,6 @@
 //! Plots of the thesis, and some that explain them.
 
-use super::thesis::{CONFIGURATIONS, Configuration, REGISTERS, STANDARD_ERROR};
+use super::thesis::{CONFIGURATIONS, Configuration, EXPECTED_AVERAGE, REGISTERS, STANDARD_ERROR};
 use super::{Findings, Read, Reading, Traffic};
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::statistics;
@@ -170,9 +170,9 @@ pub(super) fn skew_by_cardinality(findings: &Findings, traffic: Traffic) -> Char
         Axis::logarithmic("mean absolute error, %", 0.01, 1_000.0),
     );
     let chart = Chart::new(&title, x, y, HALF).dashed(
-        "2.3 %",
+        &format!("{EXPECTED_AVERAGE:.1} %"),
         Tone::Neutral,
-        [(1.0, STANDARD_ERROR), (most, STANDARD_ERROR)],
+        [(1.0, EXPECTED_AVERAGE), (most, EXPECTED_AVERAGE)],
     );
     findings.readings().iter().fold(chart, |chart, &reading| {
         let tone = if reading == Reading::Skewed { Tone::Second } else { Tone::First };

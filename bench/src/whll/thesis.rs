@@ -56,6 +56,9 @@ pub const TABLE_4_4: [Row; 4] = [
     row(1.69, 1.40, 135, 10_000),
 ];
 
+/// Averages of Table 4.4 over those of Table 4.3 (§4.5.3).
+pub const RATIOS: [f64; 4] = [2.5, 2.0, 1.6, 1.2];
+
 /// Length of an experiment (Table 4.1).
 pub const DURATION: Duration = Duration::from_secs(1320);
 
@@ -68,5 +71,12 @@ pub const TRACE_RATE: f64 = 3_769.0;
 /// Registers of the sketch (Table 4.1).
 pub const REGISTERS: f64 = 2048.0;
 
-/// The theoretical standard error with 2048 registers, in percent (equation 4.3).
+/// The theoretical standard error with 2048 registers, in percent (equation 4.3). The thesis
+/// compares averages and medians of |error| with it.
 pub const STANDARD_ERROR: f64 = 2.3;
+
+/// Mean |error| of normal errors with this standard error: sqrt(2 / π) of it.
+pub const EXPECTED_AVERAGE: f64 = 0.797_885 * STANDARD_ERROR;
+
+/// Median |error| of normal errors with this standard error.
+pub const EXPECTED_MEDIAN: f64 = 0.674_490 * STANDARD_ERROR;
