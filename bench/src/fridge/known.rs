@@ -1,4 +1,4 @@
-//! Reference values of other sources.
+//! Reference values for tests. They are not published, so no report shows them.
 
 use super::{Errors, Method};
 

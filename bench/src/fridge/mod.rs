@@ -3,13 +3,13 @@
 //! share of requests to admit, several fridges, and memory.
 //!
 //! The dissertation's trace of an Internet provider is not public, and of its synthetic ones only
-//! the recipe is available. Its figure is therefore described in words; reference values are those
-//! of a simulation by another program.
+//! the recipe is available. Its figure is therefore described in words.
 //!
 //! [`run`] executes the experiments of `experiment`, [`Findings`] aggregates them, and `page` and
 //! `summary` write the report.
 
 mod experiment;
+#[cfg(test)]
 mod known;
 mod page;
 mod summary;

@@ -3,7 +3,7 @@
 use super::experiment::{METHODS, shares};
 use super::{
     ADMIT_LOG2, ADMITS_LOG2, Errors, Findings, MEMORIES_LOG2, MEMORY_LOG2, Method, REQUESTS,
-    Recipe, Setup, known,
+    Recipe, Setup,
 };
 use crate::report::html::Page;
 use crate::report::svg::{Axis, Chart, Tone};
@@ -18,17 +18,8 @@ fn runs(seeds: u64) -> String {
 }
 
 /// Formats signed percentages and the gap.
-fn cells(errors: Option<Errors>, of: impl Fn(Errors) -> Vec<Cell>) -> Vec<Cell> {
-    errors.map_or_else(|| vec![Cell::default(); 4], of)
-}
-
 fn signed(errors: Errors) -> Vec<Cell> {
     let percentiles = errors.percentiles.iter().map(|error| Cell::new(format!("{error:+.1}")));
-    percentiles.chain([Cell::new(format!("{:.2}", errors.gap))]).collect()
-}
-
-fn unsigned(errors: Errors) -> Vec<Cell> {
-    let percentiles = errors.percentiles.iter().map(|error| Cell::new(format!("{error:.1}")));
     percentiles.chain([Cell::new(format!("{:.2}", errors.gap))]).collect()
 }
 
@@ -64,21 +55,15 @@ pub(super) fn comparison_table(findings: &Findings, recipe: Recipe) -> Table {
         grouped(1 << MEMORY_LOG2),
         runs(findings.seeds)
     );
-    let has_known = recipe == Recipe::LogUniform;
     let mut all = vec![Column::text("", "")];
-    if has_known {
-        all.extend(columns(recipe, "known, |error|").into_iter().map(Column::from_source));
-    }
     all.extend(columns(recipe, "|error| of a run"));
     all.extend(columns(recipe, "all runs together"));
     let mut table = Table::new(caption, all);
     for setup in Setup::COMPARED {
         let mut row = vec![Cell::new(setup.name())];
-        if has_known {
-            row.extend(cells(known::errors(setup.method), unsigned));
-        }
         row.extend(single(findings, recipe, setup));
-        row.extend(cells(findings.combined(recipe, setup), signed));
+        let combined = findings.combined(recipe, setup);
+        row.extend(combined.map_or_else(|| vec![Cell::default(); 4], signed));
         table.row(row);
     }
     table
@@ -251,8 +236,7 @@ pub(super) fn page(findings: &Findings) -> String {
 fn comparison(findings: &Findings, page: &mut Page) {
     page.heading("The fridge next to simple algorithms (figure 2.2)");
     page.paragraph(&format!(
-        "All tables have {} slots. The fridge admits {} of the requests, the others all. Shaded columns are a simulation of the same definitions by \
-         another program, in absolute values. Runs have the same trace and different hashes. All runs together, as in the dissertation, show bias without \
+        "All tables have {} slots. The fridge admits {} of the requests, the others all. Runs have the same trace and different hashes. All runs together, as in the dissertation, show bias without \
          variance.",
         grouped(1 << MEMORY_LOG2),
         share(ADMIT_LOG2)

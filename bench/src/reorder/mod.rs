@@ -1,8 +1,8 @@
 //! Prefixes that reorder packets: flow sampling, and the hybrid that also tracks large flows.
 //!
-//! Both are in chapter 3 of the data-plane performance dissertation, of which only the abstract and
-//! the introduction are available. The algorithms are therefore a reconstruction, the traces are
-//! generated, and the reference is one sentence.
+//! Both are in chapter 3 of the data-plane performance dissertation, which is not at hand: only the
+//! abstract and the introduction describe them. The algorithms are therefore a reconstruction, the
+//! traces are generated, and the reference is one sentence.
 
 mod experiment;
 mod known;

@@ -86,7 +86,7 @@ pub(super) fn claim_table(findings: &Findings) -> Table {
     let mut all = vec![
         Column::text("", ""),
         Column::number("dissertation", "some memory").from_source(),
-        Column::number("target", "at least").from_source(),
+        Column::number("target of this project", "at least"),
     ];
     all.extend(ALGORITHMS.map(|algorithm| Column::number("ours", algorithm.name())));
     let mut table = Table::new(caption, all);
@@ -375,7 +375,7 @@ fn method(findings: &Findings, page: &mut Page) {
         ),
         format!(
             "With fewer than {BETA} segments, more than {:.0} % of them can be fewer than {LEAST_LATE}, and such a prefix could not be found. \
-             The dissertation's bound is in the missing chapter.",
+             The dissertation's bound is in chapter 3, which is not at hand.",
             MUCH * 100.0
         ),
         "The truth is the generator's: exact counts of every prefix. Prefixes found are judged by the sums of the core, without intervals.".to_owned(),

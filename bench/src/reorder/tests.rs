@@ -150,6 +150,7 @@ fn a_report_has_its_tables_plots_and_lines() {
         "small flows",
         "reorder,depth=12",
         "correctly identify 80%",
+        "target of this project",
         "flowgauge reproduce reorder --seeds 1",
     ] {
         assert!(page.contains(part), "{part} is not on the page");

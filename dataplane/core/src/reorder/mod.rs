@@ -1,7 +1,7 @@
 //! Reordering of TCP packets by source prefix: some flows of each prefix are followed, and their
 //! segments count for the prefix.
 //!
-//! The dissertation's chapter 3 is missing; this is a reconstruction. Data segments count: payload,
+//! A reconstruction: the dissertation's chapter 3 is not at hand. Data segments count: payload,
 //! and neither SYN nor RST. For a followed flow, `next` is the highest end of a segment seen, and
 //! `missing` is the number of bytes before it that were not seen. Sequence numbers are compared by
 //! the sign of their difference.
