@@ -2,8 +2,8 @@
 //!
 //! Every figure is computed twice. In decimals: the logarithm's constants are decimal numbers, as
 //! the paper's text has them, and the series is not rounded. In integers: constants and products
-//! are cut to 1/1024, as flowgauge and a switch compute them. So the report tells a deviation of
-//! this arithmetic from a statement that does not hold in the paper's own.
+//! are cut to 1/1024, as flowgauge and a switch compute them. Deviations that this arithmetic
+//! causes are thus distinct from statements that do not hold in decimals either.
 
 mod decimal;
 #[cfg(test)]
