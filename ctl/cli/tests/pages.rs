@@ -11,7 +11,7 @@ use std::{env, fs};
 
 /// Parts of commands that are not run, and what those commands need. The options of such a
 /// `flowgauge` command are checked.
-const NOT_RUN: [(&str, &str); 32] = [
+const NOT_RUN: [(&str, &str); 33] = [
     ("-i eth", "an interface, and root"),
     ("-i 'eth*'", "interfaces, and root"),
     ("flowgauge top", "a terminal"),
@@ -40,6 +40,7 @@ const NOT_RUN: [(&str, &str); 32] = [
     ("curl --cacert", "another machine"),
     ("grpcurl", "grpcurl"),
     ("systemctl", "systemd"),
+    ("/usr/local/bin/flowgauge", "root, and an installation"),
     ("mount -t bpf", "root"),
     ("apt-get install", "root, and a package index"),
     ("tar xzf flowgauge-", "a release"),
