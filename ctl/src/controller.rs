@@ -863,7 +863,9 @@ impl Controller {
             if let (None, Some(watch)) = (part, &mut self.watch) {
                 let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
                 let is_short = self.is_short || self.stepped.is_some();
-                record.reports.alarm = watch.look(window, is_short, packets, &record.reports);
+                let counted = record.counted.as_ref();
+                record.reports.alarm =
+                    watch.look(window, is_short, packets, &record.reports, counted);
                 self.summary.count_alarm(record.reports.alarm.as_ref());
             }
             if let (None, Some(tuner), Some(delays)) =

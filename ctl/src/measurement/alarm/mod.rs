@@ -2,8 +2,10 @@
 //! destinations.
 
 pub mod judge;
+pub mod talkers;
 
 use super::entropy::Entropy;
+use super::heavy;
 use super::{ClosedBank, Damaged, Estimation, Measurement, Rank, ReportInput, Reports};
 use crate::field::{Fields, object};
 use crate::figure::Unit;
@@ -11,19 +13,19 @@ use crate::known::KnownFigure;
 use crate::text::{IndentedLines, counted};
 use anstyle::AnsiColor;
 use flowgauge_core::KeyKind;
+use flowgauge_core::heavy::Algorithm;
 use flowgauge_dataplane::Bounds;
 use judge::{ShiftDetector, UsualEntropy, Verdict};
+use talkers::{Talkers, UsualCounts};
 
 /// Consecutive windows with too few packets after which a warning is logged.
 const MAX_SMALL_WINDOWS: u32 = 10;
-/// Maximum number of flows named in an alarm.
-const MAX_TALKERS: usize = 5;
 
 /// Options of the alarm, if it is on.
 pub type Options = Option<judge::Options>;
 
 /// State of the alarm in a window.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Alarm {
     /// Verdict on this window.
     pub verdict: Verdict,
@@ -31,6 +33,8 @@ pub struct Alarm {
     pub usual: Option<[UsualEntropy; 2]>,
     /// Minimum number of packets for a window to be judged.
     pub least: u64,
+    /// Flows that have more than usual, for a window whose heavy hitters are counted.
+    pub talkers: Option<Talkers>,
 }
 
 impl Alarm {
@@ -45,12 +49,19 @@ impl Alarm {
     pub fn judgement(&self) -> Option<bool> {
         self.verdict.judged().then(|| self.raised())
     }
+
+    /// Describes the flows that have more than usual; `None` if none is known.
+    fn describe_talkers(&self) -> Option<String> {
+        self.talkers.as_ref().and_then(Talkers::describe)
+    }
 }
 
 /// Detector that watches consecutive windows.
 #[derive(Debug)]
 pub(crate) struct Watch {
     judge: ShiftDetector,
+    /// Usual counts of heavy hitters.
+    counts: UsualCounts,
     /// Consecutive windows with too few packets.
     small_windows: u32,
     /// First window of the current attack, and the number of windows with an alarm since.
@@ -61,7 +72,13 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn new(options: judge::Options) -> Self {
-        Watch { judge: ShiftDetector::new(options), small_windows: 0, attack: None, crossed: None }
+        Watch {
+            judge: ShiftDetector::new(options),
+            counts: UsualCounts::new(options.alpha),
+            small_windows: 0,
+            attack: None,
+            crossed: None,
+        }
     }
 
     /// Judges a window, and logs the start and the end of an attack. A truncated window is not
@@ -72,6 +89,7 @@ impl Watch {
         is_short: bool,
         packets: u64,
         reports: &Reports,
+        counted: Option<&ClosedBank>,
     ) -> Option<Alarm> {
         let entropies = &reports.entropy.as_ref()?.0;
         let of = |key| {
@@ -87,7 +105,8 @@ impl Watch {
         } else {
             self.judge.judge(packets, sources, destinations)
         };
-        let alarm = Alarm { verdict, usual, least };
+        let talkers = self.look_at_talkers(verdict, reports, counted);
+        let alarm = Alarm { verdict, usual, least, talkers };
         self.warn_of_small_windows(packets, &alarm);
         let goes_on = self.attack;
         match (alarm.judgement(), &mut self.attack) {
@@ -106,18 +125,30 @@ impl Watch {
         }
         if alarm.raised() && goes_on.is_none() {
             let entropies = describe_entropies(entropies, usual);
-            let talkers: Vec<String> =
-                reports.heavy.iter().flat_map(|heavy| heavy.talkers(MAX_TALKERS)).collect();
-            let talkers = if talkers.is_empty() {
-                String::new()
-            } else {
-                format!("; top talkers: {}", talkers.join(", "))
-            };
+            let talkers =
+                alarm.describe_talkers().map_or_else(String::new, |talkers| format!("; {talkers}"));
             tracing::warn!(
-                "window {window}: this looks like a distributed denial-of-service attack: {entropies}{talkers}"
+                "window {window}: this looks like a distributed denial-of-service attack{talkers}; {entropies}"
             );
         }
         Some(alarm)
+    }
+
+    /// Returns the flows of an attack, or learns from a window from which the averages learned too.
+    fn look_at_talkers(
+        &mut self,
+        verdict: Verdict,
+        reports: &Reports,
+        counted: Option<&ClosedBank>,
+    ) -> Option<Talkers> {
+        let (heavy, counted) = (reports.heavy.as_ref()?, counted?);
+        let mut flows = Vec::new();
+        match verdict {
+            Verdict::Raised => flows = self.counts.risen(counted),
+            Verdict::Learning | Verdict::Quiet => self.counts.learn(counted),
+            Verdict::TooFewPackets | Verdict::Short | Verdict::Crossed => {}
+        }
+        Some(Talkers { key: heavy.key, unit: heavy.unit, flows })
     }
 
     /// Returns the usual ranges of the entropies of sources and of destinations, in bits, from
@@ -155,6 +186,8 @@ impl Watch {
             verdict: Verdict::Crossed,
             usual: self.judge.usual(),
             least: self.judge.options().least,
+            // Counts of a part of a window compare with none.
+            talkers: None,
         }
     }
 
@@ -215,16 +248,35 @@ impl Measurement for Alarm {
         if let Some(both) = report.and_then(|it| it.usual) {
             to.field("usual", usual(both));
         }
+        let talkers = report.and_then(|it| it.talkers.as_ref());
+        if let Some(talkers) = talkers.filter(|talkers| !talkers.flows.is_empty()) {
+            to.field("talkers", talkers.json());
+        }
         let raised = report.and_then(Alarm::judgement);
         to.column(raised).csv(52, "alarm").lake("alarm");
         if let Some(raised) = raised {
             to.state("alarm", "alarm: entropies are far off what is usual", &[], raised);
         }
+        // Without an alarm the ranking is empty, so that metrics forget the flows of an earlier one.
+        if let Some(talkers) = talkers {
+            let labels = [("key", talkers.key.name()), ("by", talkers.unit.name())];
+            let unit = heavy::figure_unit(talkers.unit);
+            let title = "flows that are larger than usual, in an alarm";
+            to.ranking("alarm_flows", title, unit, &labels, talkers.items());
+        }
     }
 
-    fn known(_: &flowgauge_core::Settings, options: &Estimation) -> Vec<KnownFigure> {
-        let known = |_| KnownFigure::new("alarm", Unit::Things);
-        options.alarm.map(known).into_iter().collect()
+    fn known(settings: &flowgauge_core::Settings, options: &Estimation) -> Vec<KnownFigure> {
+        if options.alarm.is_none() {
+            return Vec::new();
+        }
+        let mut known = vec![KnownFigure::new("alarm", Unit::Things)];
+        let flowgauge_core::heavy::Settings { algorithm, key, unit, .. } = settings.heavy;
+        if algorithm != Algorithm::Off {
+            let flows = KnownFigure::new("alarm_flows", heavy::figure_unit(unit));
+            known.push(flows.label("key", [key.name()]).label("by", [unit.name()]));
+        }
+        known
     }
 
     fn columns() -> &'static [&'static str] {
@@ -237,9 +289,11 @@ impl Measurement for Alarm {
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
         if self.raised() {
-            let alarm =
-                "ALARM: the entropies of sources and destinations are far off what is usual";
-            below.styled(AnsiColor::Red.on_default().bold(), &[alarm.to_owned()]);
+            let alarm = match self.describe_talkers() {
+                Some(talkers) => format!("ALARM: possible flood; {talkers}"),
+                None => "ALARM: possible flood; the entropies of sources and destinations are far off what is usual".to_owned(),
+            };
+            below.styled(AnsiColor::Red.on_default().bold(), &[alarm]);
         }
     }
 }

@@ -53,15 +53,6 @@ impl Heavy {
     fn counted(&self, count: u64) -> String {
         counted(count, self.unit.name().trim_end_matches('s'))
     }
-
-    /// Formats the `most` heaviest flows for messages.
-    pub(crate) fn talkers(&self, most: usize) -> impl Iterator<Item = String> {
-        self.top
-            .flows
-            .iter()
-            .take(most)
-            .map(|flow| format!("{} ({})", self.text(flow), self.counted(flow.count)))
-    }
 }
 
 /// Table of a lake row.
@@ -111,7 +102,7 @@ impl StoredTable {
 }
 
 /// Returns the unit of the figures of heavy flows.
-fn figure_unit(unit: CountUnit) -> figure::Unit {
+pub(super) fn figure_unit(unit: CountUnit) -> figure::Unit {
     match unit {
         CountUnit::Packets => figure::Unit::Things,
         CountUnit::Bytes => figure::Unit::Bytes,

@@ -169,7 +169,7 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                     absent: 0,
                 },
             }),
-            alarm: Some(Alarm { verdict: Verdict::Raised, usual: None, least: 100 }),
+            alarm: Some(Alarm { verdict: Verdict::Raised, usual: None, least: 100, talkers: None }),
             ..distinct(key, 92_607_123_456.0, Some(94_114_123_456))
         },
         ..window(0)

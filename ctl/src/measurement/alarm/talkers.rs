@@ -1,0 +1,257 @@
+//! Flows that have more packets or bytes than usual, which name the victim of an attack.
+//!
+//! The largest flows of a window are mostly those that are always large. Here a flow's count is
+//! compared with its usual one: the mean over the windows from which the alarm learned, with the
+//! alarm's weight for new windows. Windows in which a flow was not in the table of heavy hitters
+//! count as zero, so that a new flow usually has none.
+
+use crate::field::{Datum, object};
+use crate::figure::RankingItem;
+use crate::flow::KeyText;
+use crate::measurement::ClosedBank;
+use crate::measurement::heavy::estimate::{self, Flow};
+use crate::number::Number;
+use crate::text::{counted, grouped};
+use flowgauge_core::heavy::{Algorithm, CountUnit};
+use flowgauge_core::{FlowKey, KeyKind};
+use std::collections::BTreeMap;
+
+/// Maximum number of flows with a stored usual count. Beyond it those with the smallest are
+/// forgotten, as if they had never been seen.
+const MAX_FLOWS: usize = 8192;
+/// Maximum number of flows named in an alarm.
+const MAX_TALKERS: usize = 5;
+/// Minimum rise of a named flow, as a share of the largest. Smaller ones are the usual variation.
+const MIN_RISE: f64 = 0.1;
+
+/// Flow that has more than usual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Talker {
+    /// Flow with its count in this window.
+    pub flow: Flow,
+    /// Usual count in a window.
+    pub usual: f64,
+}
+
+/// Flows whose counts rose most in a window, the largest rise first; none in a window without an
+/// alarm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Talkers {
+    /// Key that defines a flow.
+    pub key: KeyKind,
+    /// Unit of the counts.
+    pub unit: CountUnit,
+    /// At most five flows.
+    pub flows: Vec<Talker>,
+}
+
+impl Talkers {
+    fn name(&self, talker: &Talker) -> String {
+        KeyText { kind: self.key, key: &talker.flow.key }.to_string()
+    }
+
+    /// Describes the flows for messages; `None` if there are none.
+    pub(super) fn describe(&self) -> Option<String> {
+        let what = match self.key {
+            KeyKind::Src => "sources that send more than usual",
+            KeyKind::Dst => "destinations that receive more than usual",
+            KeyKind::SrcDst | KeyKind::FiveTuple => "flows that are larger than usual",
+        };
+        let flow = |talker: &Talker| {
+            let count = counted(talker.flow.count, self.unit.name().trim_end_matches('s'));
+            format!("{} ({count}, usually {})", self.name(talker), grouped(rounded(talker.usual)))
+        };
+        let flows: Vec<String> = self.flows.iter().map(flow).collect();
+        (!flows.is_empty()).then(|| format!("{what}: {}", flows.join(", ")))
+    }
+
+    /// Returns the flows as JSON, with the counts before and now.
+    pub(super) fn json(&self) -> Datum {
+        let flow = |talker: &Talker| {
+            object([
+                ("flow", self.name(talker).into()),
+                ("usual", rounded(talker.usual).into()),
+                ("count", talker.flow.count.into()),
+            ])
+        };
+        object([
+            ("key", self.key.name().into()),
+            ("unit", self.unit.name().into()),
+            ("flows", Datum::Array(self.flows.iter().map(flow).collect())),
+        ])
+    }
+
+    /// Returns the flows as items of a ranking.
+    pub(super) fn items(&self) -> impl Iterator<Item = RankingItem> {
+        self.flows.iter().map(|talker| RankingItem {
+            name: self.name(talker),
+            number: Number {
+                value: talker.flow.count as f64,
+                low: talker.flow.low as f64,
+                high: talker.flow.high as f64,
+            },
+            more: format!("usually {}", grouped(rounded(talker.usual))),
+        })
+    }
+}
+
+fn rounded(usual: f64) -> u64 {
+    usual.round() as u64
+}
+
+/// Usual counts of flows in a window.
+#[derive(Debug)]
+pub(super) struct UsualCounts {
+    /// Weight of a new window.
+    alpha: f64,
+    /// Sum of the weights of all windows, below 1 while there are few.
+    weight: f64,
+    /// Weighted sums of the counts.
+    sums: BTreeMap<FlowKey, f64>,
+}
+
+impl UsualCounts {
+    pub(super) fn new(alpha: f64) -> Self {
+        UsualCounts { alpha, weight: 0.0, sums: BTreeMap::new() }
+    }
+
+    /// Learns the counts of a window.
+    pub(super) fn learn(&mut self, counted: &ClosedBank) {
+        self.add(&flows(counted));
+    }
+
+    /// Returns the flows of a window that have more than usual.
+    pub(super) fn risen(&self, counted: &ClosedBank) -> Vec<Talker> {
+        self.rank(&flows(counted))
+    }
+
+    fn add(&mut self, flows: &[Flow]) {
+        self.sums.values_mut().for_each(|sum| *sum *= 1.0 - self.alpha);
+        for flow in flows {
+            *self.sums.entry(flow.key).or_default() += self.alpha * flow.count as f64;
+        }
+        self.weight += self.alpha * (1.0 - self.weight);
+        if self.sums.len() > MAX_FLOWS {
+            let mut sums: Vec<(FlowKey, f64)> =
+                std::mem::take(&mut self.sums).into_iter().collect();
+            sums.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+            sums.truncate(MAX_FLOWS);
+            self.sums = sums.into_iter().collect();
+        }
+    }
+
+    fn usual(&self, key: &FlowKey) -> f64 {
+        match self.sums.get(key) {
+            Some(sum) if self.weight > 0.0 => sum / self.weight,
+            _ => 0.0,
+        }
+    }
+
+    fn rank(&self, flows: &[Flow]) -> Vec<Talker> {
+        let mut risen: Vec<(f64, Talker)> = flows
+            .iter()
+            .map(|flow| {
+                let usual = self.usual(&flow.key);
+                // What a flow inherited from others is no rise of its own.
+                (flow.low as f64 - usual, Talker { flow: *flow, usual })
+            })
+            .filter(|(rise, _)| *rise >= 1.0)
+            .collect();
+        risen.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let least = risen.first().map_or(0.0, |(largest, _)| largest * MIN_RISE);
+        risen
+            .into_iter()
+            .take_while(|(rise, _)| *rise >= least)
+            .take(MAX_TALKERS)
+            .map(|(_, talker)| talker)
+            .collect()
+    }
+}
+
+/// Returns all flows of a window's table.
+fn flows(counted: &ClosedBank) -> Vec<Flow> {
+    let settings = &counted.settings.heavy;
+    if settings.algorithm == Algorithm::Off {
+        return Vec::new();
+    }
+    estimate::top(&counted.bank.heavy, settings, usize::MAX).flows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALPHA: f64 = 0.078_125;
+
+    fn flow(address: u32, count: u64) -> Flow {
+        Flow { key: FlowKey::new(&address.to_be_bytes()), count, low: count, high: count }
+    }
+
+    fn ranked(usual: &UsualCounts, flows: &[Flow]) -> Vec<(u64, u64)> {
+        let talkers = usual.rank(flows).into_iter();
+        talkers.map(|talker| (talker.flow.count, rounded(talker.usual))).collect()
+    }
+
+    #[test]
+    fn flows_are_ranked_by_their_rise_and_not_by_their_size() {
+        let mut usual = UsualCounts::new(ALPHA);
+        (0..30).for_each(|_| usual.add(&[flow(1, 1000), flow(2, 210), flow(3, 10)]));
+        // The first is the largest and hardly varies, the second sends less, the fourth is new.
+        let now = [flow(1, 1002), flow(3, 400), flow(2, 142), flow(4, 200)];
+        assert_eq!(ranked(&usual, &now), [(400, 10), (200, 0)]);
+        let quiet = [flow(1, 990), flow(2, 142), flow(3, 10)];
+        assert!(ranked(&usual, &quiet).is_empty());
+    }
+
+    #[test]
+    fn a_usual_count_is_the_mean_from_the_first_window_on() {
+        let mut usual = UsualCounts::new(ALPHA);
+        let key = FlowKey::new(&1_u32.to_be_bytes());
+        assert_eq!(usual.usual(&key).to_bits(), 0.0_f64.to_bits());
+        usual.add(&[flow(1, 100)]);
+        assert!((usual.usual(&key) - 100.0).abs() < 1e-9);
+        // Windows without the flow count as zero.
+        (0..40).for_each(|_| usual.add(&[flow(2, 5)]));
+        assert!((0.1..5.0).contains(&usual.usual(&key)), "{}", usual.usual(&key));
+    }
+
+    #[test]
+    fn what_a_flow_inherited_is_no_rise() {
+        let usual = UsualCounts::new(ALPHA);
+        let lucky = Flow { low: 1, ..flow(1, 300) };
+        assert_eq!(ranked(&usual, &[lucky, flow(2, 200)]), [(200, 0)]);
+    }
+
+    #[test]
+    fn at_most_five_flows_are_named() {
+        let usual = UsualCounts::new(ALPHA);
+        let now: Vec<Flow> = (0..20).map(|address| flow(address, 50)).collect();
+        assert_eq!(ranked(&usual, &now), [(50, 0); MAX_TALKERS]);
+    }
+
+    #[test]
+    fn the_smallest_usual_counts_are_forgotten() {
+        let mut usual = UsualCounts::new(ALPHA);
+        let all = MAX_FLOWS as u32 + 100;
+        let flows: Vec<Flow> =
+            (0..all).map(|address| flow(address, u64::from(address) + 1)).collect();
+        usual.add(&flows);
+        assert_eq!(usual.sums.len(), MAX_FLOWS);
+        assert_eq!(rounded(usual.usual(&flow(0, 0).key)), 0);
+        assert_eq!(rounded(usual.usual(&flow(all - 1, 0).key)), u64::from(all));
+    }
+
+    #[test]
+    fn flows_are_described_by_what_their_key_means() {
+        let flows = vec![Talker { flow: flow(0xc000_0201, 1400), usual: 12.4 }];
+        let talkers = Talkers { key: KeyKind::Dst, unit: CountUnit::Packets, flows };
+        assert_eq!(
+            talkers.describe().as_deref(),
+            Some(
+                "destinations that receive more than usual: 192.0.2.1 (1,400 packets, usually 12)"
+            )
+        );
+        let none = Talkers { flows: Vec::new(), ..talkers };
+        assert_eq!(none.describe(), None);
+    }
+}
