@@ -7,7 +7,7 @@ use crate::common::{
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
 use flowgauge_dataplane::capture::build::CapturePacket;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,heavy";
@@ -201,13 +201,12 @@ fn second(number: u64, flood: u64) -> impl Iterator<Item = CapturePacket> {
 }
 
 #[test]
-fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
+fn a_flood_raises_the_alarm_in_its_window_and_names_its_victim() {
     let scratch = Scratch::new("flood");
     let trace: Vec<CapturePacket> =
         (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
     let file = scratch.write("flood.pcap", pcap(&trace));
-    let outcome =
-        replay(&file, "--alarm --key heavy=dst --window 1s --sample-every never --format json");
+    let outcome = replay(&file, "--alarm --window 1s --sample-every never --format json");
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let records = parse(&outcome.stdout);
     let raised: Vec<u64> = of_kind(&records, "window")
@@ -221,10 +220,18 @@ fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
         begin.contains("window 50: this looks like a distributed denial-of-service attack"),
         "{begin}"
     );
-    assert!(
-        begin.contains("entropy of src") && begin.contains("top talkers: 192.0.2.1 (400 packets)"),
-        "{begin}"
+    let victim = "destinations that receive more than usual: 192.0.2.1 (400 packets, usually 0); the entropy of src";
+    assert!(begin.contains(victim), "{begin}");
+    let windows = of_kind(&records, "window");
+    let talkers = &windows[50]["alarm"]["talkers"];
+    assert_eq!((&talkers["key"], &talkers["unit"]), (&Value::from("dst"), &Value::from("packets")));
+    assert_eq!(
+        talkers["flows"],
+        json!([{ "flow": "192.0.2.1", "usual": 0, "count": 400 }]),
+        "only the victim has far more than usual"
     );
+    assert!(windows[51]["alarm"].get("talkers").is_none(), "{}", windows[51]);
+    assert_eq!(windows[50]["heavy"]["key"], Value::from("dst"), "the victim is named by default");
     assert!(
         end.ends_with(
             "window 51: entropies are as usual again, after 1 window with an alarm since window 50"
@@ -237,6 +244,24 @@ fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
         usual[0].is_object() && usual[0] == usual[1],
         "an attack does not become usual: {usual:?}"
     );
+}
+
+#[test]
+fn an_explicit_key_names_the_flows_of_an_attack_by_it() {
+    let scratch = Scratch::new("flood-keys");
+    let trace: Vec<CapturePacket> =
+        (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
+    let file = scratch.write("flood.pcap", pcap(&trace));
+    for (key, expected) in [
+        ("--key src", "sources that send more than usual: "),
+        ("--key heavy=src-dst", "flows that are larger than usual: "),
+    ] {
+        let outcome =
+            replay(&file, &format!("--alarm {key} --window 1s --sample-every never --format json"));
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let [begin, _] = warnings(&outcome);
+        assert!(begin.contains(expected), "{key}: {begin}");
+    }
 }
 
 /// Returns the warnings: start and end of an attack.
@@ -277,7 +302,9 @@ fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
     assert!(windows[30..].iter().all(|window| window["alarm"]["judged"] == Value::Bool(true)));
     // There is a warning for one of the five windows, and for the first one after them.
     let [begin, end] = warnings(&outcome);
-    assert!(begin.contains("window 45: ") && begin.contains("top talkers: 10.0.0.2 ("), "{begin}");
+    let victim = "destinations that receive more than usual: 10.0.0.2 (";
+    assert!(begin.contains("window 45: ") && begin.contains(victim), "{begin}");
+    assert!(begin.contains(" packets, usually 0); the entropy of src"), "{begin}");
     assert!(
         end.ends_with(
             "window 50: entropies are as usual again, after 5 windows with an alarm since window 45"

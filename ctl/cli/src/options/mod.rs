@@ -47,7 +47,8 @@ pub(crate) struct Options {
         long_help = format!("{}\n\nSeparate several by commas.", measure_help()))]
     pub(crate) measure: Option<Measurements>,
 
-    /// Key that defines a flow: src, dst, src-dst, five-tuple [default: src; src-dst for entropy]
+    /// Key that defines a flow: src, dst, src-dst, five-tuple [default: src; src-dst for entropy;
+    /// dst for heavy hitters with --alarm, except on a switch]
     ///
     /// Give a key to one measurement as in heavy=five-tuple. Entropy accepts two, as in
     /// entropy=src+dst.
@@ -153,7 +154,7 @@ pub(crate) struct Options {
     /// Raise an alarm when traffic looks like a distributed denial-of-service attack
     ///
     /// Watches the entropies of sources and destinations. Enables entropy=src+dst, and heavy
-    /// hitters to name the top talkers.
+    /// hitters by dst to name the destinations that receive more than usual.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Alerts")]
     pub(crate) alarm: Option<bool>,
 

@@ -64,11 +64,16 @@ impl Number {
 
 impl Figure {
     pub(super) fn percentile(&self) -> Option<&str> {
-        self.labels.get("percentile").map(String::as_str)
+        self.label_value("percentile")
     }
 
     pub(super) fn count(&self) -> Option<f64> {
         if let Shape::Count(count) = self.shape { Some(count) } else { None }
+    }
+
+    /// Returns the value of its label `name`.
+    pub(super) fn label_value(&self, name: &str) -> Option<&str> {
+        self.labels.get(name).map(String::as_str)
     }
 
     /// Returns the label that distinguishes it from other figures of the same name.

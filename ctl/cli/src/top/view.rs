@@ -275,16 +275,13 @@ fn state(run: &RunView, width: usize) -> Vec<Line<'static>> {
     let mut warned: Vec<String> =
         run.starting.iter().map(|starting| format!("starting: {starting}")).collect();
     if let Some(seconds) = run.alarm {
-        let who = run.figures.iter().find_map(|figure| match &figure.shape {
-            Shape::Ranking(ranked) if figure.name == "heavy_flows" => ranked.first(),
-            _ => None,
+        let what = risen(run).unwrap_or_else(|| {
+            let heaviest = first_of(run, "heavy_flows");
+            let heaviest = heaviest.map(|(_, it)| format!("; heaviest: {} {}", it.name, it.more));
+            let heaviest = heaviest.unwrap_or_default();
+            format!("entropies are far outside their usual range{heaviest}")
         });
-        let who = who.map(|it| format!("; heaviest: {} {}", it.name, it.more));
-        let who = who.unwrap_or_default();
-        bad.push(format!(
-            "alarm for {}: entropies are far outside their usual range{who}",
-            elapsed(seconds)
-        ));
+        bad.push(format!("alarm for {}: {what}", elapsed(seconds)));
     }
     if let Some(seconds) = run.lossy {
         bad.push(format!("packets are lost for {}, {} so far", elapsed(seconds), scaled(run.lost)));
@@ -321,6 +318,27 @@ fn state(run: &RunView, width: usize) -> Vec<Line<'static>> {
         lines.push(line(&format!("● {before}"), Style::new().fg(Color::Green)));
     }
     lines
+}
+
+/// Returns a ranking with its first item, if it has one.
+fn first_of<'a>(run: &'a RunView, name: &str) -> Option<(&'a Figure, &'a Ranked)> {
+    run.figures.iter().find_map(|figure| match &figure.shape {
+        Shape::Ranking(ranked) if figure.name == name => Some((figure, ranked.first()?)),
+        _ => None,
+    })
+}
+
+/// Describes an attack by the flow that rose most; `None` if none is known.
+fn risen(run: &RunView) -> Option<String> {
+    let (figure, first) = first_of(run, "alarm_flows")?;
+    let role = match figure.label_value("key") {
+        Some("dst") => "victim",
+        Some("src") => "most from",
+        _ => "most in",
+    };
+    let unit = figure.label_value("by").unwrap_or_default();
+    let count = scaled(first.number.value());
+    Some(format!("possible flood, {role} {} ({count} {unit}, {})", first.name, first.more))
 }
 
 /// Formats a duration for people.
@@ -748,6 +766,19 @@ mod tests {
         watched.take(&[over], Vec::new(), Instant::now());
         let after = screen(&mut view, &watched);
         assert!(after.contains("healthy now; 240 packets were lost before"), "{after}");
+    }
+
+    #[test]
+    fn an_alarm_names_its_victim() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        let mut run = busy(ATTACK);
+        run["figures"].as_array_mut().unwrap().push(json!({
+            "name": "alarm_flows", "title": "flows that are larger than usual, in an alarm", "unit": "things", "labels": { "by": "packets", "key": "dst" },
+            "ranking": [{ "name": "192.0.2.1", "number": { "value": 400.0, "low": 400.0, "high": 400.0 }, "more": "usually 12" }] }));
+        watched.take(&[run], Vec::new(), Instant::now());
+        let text = screen(&mut view, &watched);
+        let expected = "alarm for 2 s: possible flood, victim 192.0.2.1 (400 packets, usually 12)";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use crate::options::Options;
 use crate::run_config::{CountingPart, Traffic};
 use crate::value;
 use clap::Args;
-use flowgauge_core::Settings;
 use flowgauge_core::heavy::{self, Algorithm, CountUnit, MAX_SLOTS};
+use flowgauge_core::{KeyKind, Settings};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_dataplane::MeasurementKind;
 
@@ -42,6 +42,14 @@ fn slots(text: &str) -> Result<u8, String> {
         .ok_or_else(|| format!("give a power of two from 16 to {MAX_SLOTS}"))
 }
 
+/// Returns the key. An attack has many sources, none of them heavy, and one destination. A switch
+/// counts by the key with which its program was compiled, by default the source.
+fn key(options: &Options, traffic: &Traffic) -> KeyKind {
+    let names_victim = options.watches() && traffic.counter != CountingPart::Switch;
+    let usual = if names_victim { KeyKind::Dst } else { KeyKind::Src };
+    options.keys(MeasurementKind::Heavy, usual).first().copied().unwrap_or(usual)
+}
+
 impl Measurement for HeavyArgs {
     const KIND: MeasurementKind = MeasurementKind::Heavy;
 
@@ -53,7 +61,7 @@ impl Measurement for HeavyArgs {
         };
         settings.heavy = heavy::Settings {
             algorithm: self.algorithm.unwrap_or(usual),
-            key: options.key(Self::KIND),
+            key: key(options, traffic),
             unit: self.by.unwrap_or_default(),
             slots_log2: self.slots.unwrap_or(heavy::Settings::DEFAULT.slots_log2),
         };
