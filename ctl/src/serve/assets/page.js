@@ -73,8 +73,8 @@ function draw() {
   for (const it of SECTIONS) drawSection(it);
   const { source, last } = view.spans[0];
   const windows = view.spans.reduce((sum, it) => sum + it.behind - it.first, 0);
-  const ended = `last window ended ${time(view.to, 1)}`;
-  write(element("state"), capture ? `${windows} windows, ${time(view.from)} to ${time(view.to)}` : `${paused === null ? "" : "paused; "}${ended}; ${windows} windows of ${number(source.length(last), "seconds")}`);
+  const ended = `last window ended ${moment(view.to, 1)}`;
+  write(element("state"), capture ? `${windows} windows, ${between(view.from, view.to)}` : `${paused === null ? "" : "paused; "}${ended}; ${windows} windows of ${number(source.length(last), "seconds")}`);
 }
 
 // Tiles.
@@ -215,8 +215,8 @@ function findings(span) {
   const { shades, happened } = span.events;
   const ofKind = (kind) => shades.filter((it) => it[2] === kind);
   const alarm = span.since((index) => source.flag("alarm", index)), alarms = ofKind("alarm");
-  if (capture && alarms.length) found.push([2, `alarm in ${countOf(span, "alarm")} of ${behind - first} windows, first at ${at(alarms[0][0])}`]);
-  else if (alarm !== null) found.push([2, `alarm since ${at(alarm)}`, moved(span)]);
+  if (capture && alarms.length) found.push([2, `possible flood: sources up${victim(span)}; alarm in ${countOf(span, "alarm")} of ${behind - first} windows, first at ${at(alarms[0][0])}`]);
+  else if (alarm !== null) found.push([2, `possible flood since ${at(alarm)}: sources up${victim(span)}`, moved(span)]);
   else if (alarms.length) notes.push(`an alarm ended at ${at(alarms[alarms.length - 1][1])}`);
   for (const [key, column] of source.columns) {
     if (column.data[last] !== 1) continue;
@@ -282,9 +282,23 @@ function countOf({ source, first, behind }, flag) {
   for (let index = first; index < behind; index += 1) if (source.flag(flag, index)) count += 1;
   return count;
 }
-// Returns what moved in an alarm, against the median of windows without one, and the heaviest flows.
+const risenOf = (rankings) => rankings.find(({ name, ranking }) => name === "alarm_flows" && ranking.length > 0);
+// Returns the flow that rose most in an alarm; for a capture, the one that did so in most windows.
+function victim({ source, first, behind, last }) {
+  const windows = [];
+  if (!capture) windows.push(source.rankingsOf(view, last));
+  else for (let index = first; index < behind; index += 1) if (source.flag("alarm", index)) windows.push(source.rankings[index] || []);
+  const risen = windows.map(risenOf).filter(Boolean), counts = new Map();
+  for (const { ranking: [{ name }] } of risen) counts.set(name, (counts.get(name) || 0) + 1);
+  if (risen.length === 0) return "";
+  const [[name]] = [...counts].sort(([, one], [, other]) => other - one);
+  return `, ${{ dst: "victim", src: "most from" }[risen[0].labels.key] || "most in"} ${source.names[name] || name}`;
+}
+// Returns what moved in an alarm: the flows that rose most, and entropies against the median of windows without one.
 function moved({ source, first, last }) {
-  const parts = [];
+  const parts = [], rankings = source.rankingsOf(view, last), risen = risenOf(rankings);
+  const named = (name) => source.names[name] || name;
+  if (risen) parts.push(`above usual by ${risen.labels.key}: ${risen.ranking.slice(0, 3).map(({ name, number: it, more }) => `${named(name)} (${whole(it.value)} ${risen.labels.by}, ${more})`).join(", ")}`);
   for (const [key, column] of source.columns) {
     if (!key.startsWith("entropy|")) continue;
     const before = [];
@@ -293,8 +307,8 @@ function moved({ source, first, last }) {
     const usual = before.length ? `, usually ${number(before[before.length >> 1], "bits")}` : "";
     parts.push(`entropy of ${key.slice(8)} ${number(source.value(column, last), "bits")}${usual}`);
   }
-  const heavy = source.rankingsOf(view, last).find((it) => it.name === "heavy_flows");
-  if (heavy) parts.push(`heaviest ${heavy.labels.key}: ${heavy.ranking.slice(0, 3).map(({ name, more }) => `${name} (${more})`).join(", ")}`);
+  const heavy = rankings.find((it) => it.name === "heavy_flows");
+  if (heavy && !risen) parts.push(`heaviest ${heavy.labels.key}: ${heavy.ranking.slice(0, 3).map(({ name, more }) => `${name} (${more})`).join(", ")}`);
   return parts.join("; ");
 }
 

@@ -8,7 +8,7 @@ const COLOURS = ["#2f6feb", "#d97706", "#0d9488", "#c026d3", "#65a30d", "#dc2626
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [1, 4], [12, 6], [3, 6]];
 // Steps of the axis of time, in seconds.
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
-const MARKS = { start: "S", gap: "G", length: "W", alarm: "A", loss: "L", cut: "C", alert: "!" };
+const MARKS = { start: ["S", "start"], gap: ["G", "gap"], length: ["W", "length"], alarm: ["A", "alarm"], loss: ["L", "loss"], cut: ["C", "incomplete"], alert: ["!", "alert"] };
 
 const inOrder = new Intl.Collator("en", { numeric: true }).compare;
 const panels = new Map(); // panel name -> Panel
@@ -161,6 +161,24 @@ class Panel {
     return high >= 0;
   }
 
+  // Returns the places of round numbers on the axis of ranges, as [place, text].
+  places([low, high]) {
+    const edges = [];
+    for (let at = low; at <= high; at += 1) edges.push(at < this.ranges.length ? this.ranges[at].low : this.ranges[at - 1].high);
+    const finite = edges.filter((it) => it !== null && it < Infinity);
+    const found = [];
+    for (const value of roundNumbers(finite.find((it) => it > 0), finite[finite.length - 1])) {
+      const at = finite.findLastIndex((it) => it <= value), [from, to] = [finite[at], finite[at + 1]];
+      // Ranges ascend by factors: a place within one follows the logarithm.
+      if (at < 0) continue;
+      const within = to === undefined ? 0 : from > 0 ? Math.log(value / from) / Math.log(to / from) : value / to;
+      found.push([low + at + within, tick(value, this.unit)]);
+    }
+    const step = Math.ceil(found.length / 10);
+    if (found.length > 1) return found.filter((_, index) => index % step === 0);
+    return finite.filter((_, index) => index % Math.ceil(finite.length / 6) === 0).map((it) => [low + finite.indexOf(it), number(it, this.unit)]);
+  }
+
   ranked({ source, last }, view) {
     const all = source.rankingsOf(view, last);
     return all.filter((figure) => placed(figure).panel === this.name);
@@ -260,9 +278,9 @@ class Chart {
       if (column.width > 3 && panel.hasTruth(column, span)) line(3, { stroke: ink.ink, width: 1, dash: [1, 2] });
     }
     const scale = { distr: panel.isLogarithmic ? 3 : 1, range: () => this.axis };
-    const powers = () => { const all = []; for (let it = this.axis[0]; it < this.axis[1] * 1.5; it *= 10) all.push(it); return all; };
-    const logarithmic = { splits: powers, values: (_, all) => all.map((it) => (it === null ? "" : number(it, panel.unit).replace(/\.0+(?=\s)/, ""))) };
-    const linear = { values: (_, all) => axisNumbers(all, panel.unit) };
+    // uPlot's filter drops numbers by their digits.
+    const logarithmic = { splits: () => roundNumbers(...this.axis), filter: (_, all) => all, values: (_, all) => all.map((it) => tick(it, panel.unit)) };
+    const linear = { values: (_, all) => axisNumbers(all, panel.unit), ...(panel.unit === "seconds" && { splits: () => roundSteps(this.axis[1]) }) };
     this.build(`${this.labels.join("|")} ${series.length} ${span.behind - span.first < 2}`, { series, scale, axis: panel.isLogarithmic ? logarithmic : linear }, data);
     if (!(this.pointed >= 0)) this.showValues(span.last, false);
   }
@@ -335,9 +353,8 @@ class Chart {
   heat(span, ranges) {
     const { panel } = this;
     Object.assign(this, { span, rows: ranges });
-    const [low, high] = ranges;
-    const splits = () => { const step = Math.ceil((high - low) / 6), all = []; for (let at = low; at <= high; at += step) all.push(at); return all; };
-    const values = (_, all) => all.map((at) => number(at < panel.ranges.length ? panel.ranges[at].low : panel.ranges[at - 1].high, panel.unit));
+    const places = new Map(panel.places(ranges));
+    const splits = () => [...places.keys()], values = (_, all) => all.map((at) => places.get(at) ?? "");
     const options = { series: [{}, { stroke: "transparent", points: { show: false } }], scale: { range: () => this.rows }, axis: { splits, values }, draw: (plot) => this.paint(plot) };
     this.build(ranges.join(), options, [span.points, span.points.map(() => null)]);
     if (!(this.pointed >= 0)) this.showValues(span.last, false);
@@ -407,25 +424,31 @@ class Chart {
   mark() {
     const { ctx, bbox } = this.plot;
     const pixels = devicePixelRatio;
+    const end = bbox.left + bbox.width;
     let written = -Infinity;
     ctx.save();
     ctx.font = `${11 * pixels}px system-ui, sans-serif`;
-    for (const [at, kind] of this.span.events.happened) {
-      const x = Math.round(this.plot.valToPos(at, "x", true));
-      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    const marks = this.span.events.happened.map(([at, kind]) => [Math.round(this.plot.valToPos(at, "x", true)), kind]);
+    const shown = marks.filter(([x]) => x >= bbox.left && x <= end).sort(([one], [other]) => one - other);
+    shown.forEach(([x, kind], index) => {
       ctx.strokeStyle = ctx.fillStyle = kind === "alarm" || kind === "alert" ? ink.alarm : kind === "loss" ? ink.warn : ink.faint;
       ctx.setLineDash([3 * pixels, 3 * pixels]);
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      // Letters on top of each other cannot be read.
-      if (x - written < 14 * pixels) continue;
-      written = x;
-      const isLeft = x > bbox.left + bbox.width - 12 * pixels;
-      ctx.textAlign = isLeft ? "right" : "left";
-      ctx.fillText(MARKS[kind], x + (isLeft ? -2 : 2) * pixels, bbox.top + 10 * pixels);
-    }
+      // Texts on top of each other cannot be read: the word is beside its letter where there is room.
+      const next = index + 1 < shown.length ? shown[index + 1][0] : end;
+      const texts = [MARKS[kind].join(" "), MARKS[kind][0]].map((text) => [text, ctx.measureText(text).width + 4 * pixels]);
+      for (const isLeft of [false, true]) {
+        const found = texts.find(([, width]) => (isLeft ? x - width >= Math.max(written, bbox.left) : x >= written && x + width <= next));
+        if (!found) continue;
+        ctx.textAlign = isLeft ? "right" : "left";
+        ctx.fillText(found[0], x + (isLeft ? -2 : 2) * pixels, bbox.top + 10 * pixels);
+        written = isLeft ? x : x + found[1];
+        break;
+      }
+    });
     ctx.restore();
   }
 

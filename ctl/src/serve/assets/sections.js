@@ -6,7 +6,7 @@ const SECTIONS = [
   ...(capture ? [{ id: "inventory", title: "What is in it", about: "hosts, conversations, servers, ports and protocols, counted exactly", figures: [] }] : []),
   { id: "who", title: "Who", about: "heavy hitters", figures: ["heavy_flows", "asked_flows", "seen_flows", "membership_false_positive"],
     parts: { heavy_flows: ["Heavy hitters", "--measure heavy"], asked_flows: ["Packets of single flows", "--measure frequency --query FLOW"] } },
-  { id: "spread", title: "How spread", about: "distinct flows and entropy", figures: ["distinct_flows", "entropy", "alarm"],
+  { id: "spread", title: "How spread", about: "distinct flows and entropy", figures: ["distinct_flows", "entropy", "alarm", "alarm_flows"],
     parts: { distinct_flows: ["Distinct flows", "--measure cardinality"], entropy: ["Entropy", "--measure entropy"], alarm: ["The alarm", "--alarm"] } },
   { id: "delay", title: "How slow", about: "round-trip times", figures: ["delay", "delay_uncorrected", "delay_seen", "delay_requests", "delay_answers", "delay_unanswered"],
     parts: { delay_requests: ["Round-trip times", "--measure delay"] },
@@ -23,7 +23,7 @@ const SECTIONS = [
 const TITLES = {
   packets: "Packets per second", traffic: "Bits per second", heavy_flows: "Heavy hitters", asked_flows: "Packets of queried flows",
   seen_flows: "Queried flows seen", membership_false_positive: "Bloom filter false-positive rate", distinct_flows: "Distinct flows",
-  entropy: "Entropy", alarm: "Alarm", delay: "Round-trip time", delay_uncorrected: "Round-trip time as seen",
+  entropy: "Entropy", alarm: "Alarm", alarm_flows: "Flows above usual, in an alarm", delay: "Round-trip time", delay_uncorrected: "Round-trip time as seen",
   delay_seen: "Distribution of round-trip times", delay_requests: "Requests per second", delay_answers: "Answers per second",
   delay_unanswered: "Unanswered requests per second", tcp_segments_share: "Out-of-order and retransmitted TCP segments",
   reordering_prefixes: "Prefixes that reorder", tcp_segments: "TCP segments per second", mean_packet_length: "Mean packet length",
@@ -74,7 +74,7 @@ const TILES = [
   { id: "bits", title: "Bits", section: "traffic", counts: ["traffic"], unit: "bits/s" },
   { id: "distinct", title: "Distinct flows", section: "spread", numbers: ["distinct_flows|"], unit: "things" },
   { id: "entropy", title: "Entropy", section: "spread", numbers: ["entropy|"], unit: "bits" },
-  { id: "delay", title: "Round trip p95", section: "delay", numbers: ["delay tcp-data|p95", "delay "], ends: "|p95", measured: "delay_requests", unit: "seconds" },
+  { id: "delay", title: "RTT p95", section: "delay", numbers: ["delay tcp-data|p95", "delay "], ends: "|p95", measured: "delay_requests", unit: "seconds" },
   { id: "order", title: "Out of order", section: "broken", numbers: ["tcp_segments_share|out-of-order"], unit: "ratio" },
   { id: "drops", title: "Drops", section: "ledger", counts: ["lost_packets", "unaccounted_packets"], unit: "things/s" },
 ];

@@ -150,7 +150,7 @@ class Source {
       if (!capture && this.isOtherLength(index - 1)) happened.push([this.start(index - 1), "length", `windows of ${number(this.length(index - 1), "seconds")}, before ${number(this.length(index - 2), "seconds")}`]);
       if (isFirst) happened.push([start, "start", "the run started"]);
       else if (this.isAfterGap(index)) happened.push([this.end(index - 1), "gap", () => `no windows until ${time(start)}`]);
-      if (is.alarm && !was.alarm) happened.push([start, "alarm", "the alarm was raised"]);
+      if (is.alarm && !was.alarm) happened.push([start, "alarm", "possible flood: the alarm was raised"]);
       if (is.lost && !was.lost) happened.push([start, "loss", `packets were lost: ${whole(losses.reduce((sum, { data }) => sum + (data[index] || 0), 0))} in the first window`]);
       if (is.cut && !was.cut && !isFirst && index > 0) happened.push([start, "cut", "the window is incomplete"]);
       for (const rule of is.rules) if (!was.rules.includes(rule)) happened.push([start, "alert", `alert: ${rule}`]);

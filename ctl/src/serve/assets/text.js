@@ -36,10 +36,36 @@ function quantity(value, unit, low = value, high = value) {
 const number = (value, unit) => quantity(value, unit).value;
 const whole = (value) => Math.round(value).toLocaleString("en");
 
+// Returns the round numbers between two positive ones: powers of ten, and between close ones also their doubles and fives.
+function roundNumbers(least, most) {
+  if (!(least > 0 && most < Infinity)) return [];
+  const steps = most / least > 1000 ? [1] : [1, 2, 5], all = [];
+  for (let power = Math.floor(Math.log10(least)); 10 ** power <= most; power += 1) {
+    for (const step of steps) {
+      const it = Number(`${step}e${power}`);
+      if (it >= least * 0.9999 && it <= most * 1.0001) all.push(it);
+    }
+  }
+  return all;
+}
+// Formats a round number of an axis.
+function tick(value, unit) {
+  const text = unit === "seconds" && value >= 0.1 ? `${value}\u00a0s` : number(value, unit);
+  return text.replace(/\.0+(?=\D|$)/, "");
+}
+// Returns about five multiples of 1, 2 or 5 times a power of ten, from zero to the end of an axis.
+function roundSteps(most) {
+  const power = Math.floor(Math.log10(most / 5));
+  const step = [1, 2, 5, 10].map((it) => Number(`${it}e${power}`)).find((it) => it * 5 >= most * 0.9999);
+  const all = [];
+  for (let at = 0; at * step <= most; at += 1) all.push(Number((at * step).toPrecision(12)));
+  return all;
+}
+
 // Formats the numbers of an axis alike.
 function axisNumbers(numbers, unit) {
   const most = Math.max(...numbers.map(Math.abs));
-  const [factor, symbol] = scale(most, unit);
+  const [factor, symbol] = unit === "seconds" && most >= 0.1 ? [1, "s"] : scale(most, unit);
   const step = numbers.length > 1 ? (numbers[1] - numbers[0]) * factor : 1;
   let places = 0;
   while (places < 9 && Math.abs(step * 10 ** places - Math.round(step * 10 ** places)) > 1e-6) places += 1;
@@ -52,8 +78,8 @@ const date = (seconds) => (capture ? uPlot.tzDate(new Date(seconds * 1000), "Etc
 // Creating a format takes longer than using it.
 const formats = new Map();
 // Formats a time, with the parts that the range and the step between times need.
-function time(seconds, step = 0) {
-  const [isFine, isLong] = [times.isFine && step < 1, times.isLong];
+function time(seconds, step = 0, isLong = times.isLong) {
+  const isFine = times.isFine && step < 1;
   const key = `${isFine} ${isLong} ${step >= 60}`;
   if (!formats.has(key)) {
     formats.set(key, new Intl.DateTimeFormat(undefined, {
@@ -64,6 +90,11 @@ function time(seconds, step = 0) {
   return formats.get(key).format(seconds * 1000);
 }
 const times = { isFine: false, isLong: false };
+const days = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric", ...(capture && { timeZone: "UTC" }) });
+const day = (seconds) => days.format(seconds * 1000);
+// Formats a time with its date, and a range of times with the date of both.
+const moment = (seconds, step) => `${day(seconds)}, ${time(seconds, step, false)}`;
+const between = (from, to) => `${moment(from)} to ${day(from) === day(to) ? time(to, 0, false) : moment(to)}`;
 
 function make(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
