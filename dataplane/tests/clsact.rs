@@ -5,8 +5,8 @@ use flowgauge_core::Settings;
 use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, Retention, Xdp, detach, left};
 use flowgauge_dataplane::{Adopted, CountingPoint, Dataplane, Direction, Event, Snapshot, Tables};
 use flowgauge_testing::kernel::Other;
-use flowgauge_testing::on_veth;
 use flowgauge_testing::wait::until;
+use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -105,6 +105,15 @@ fn add_filter(place: &CountingPoint, priority: u16, verdict: u32) {
     let status =
         command.args(["protocol", "all", "bpf", "da", "bytecode", &code]).status().unwrap();
     assert!(status.success());
+}
+
+/// Returns whether a device segments TCP (TSO); `None` without `ethtool`.
+fn segments(device: &str) -> Option<bool> {
+    let output = Command::new("ethtool").args(["-k", device]).output().ok()?;
+    let features = String::from_utf8(output.stdout).ok()?;
+    let state =
+        features.lines().find_map(|line| line.strip_prefix("tcp-segmentation-offload: "))?;
+    Some(state.starts_with("on"))
 }
 
 const OK: u32 = 0;
@@ -386,7 +395,7 @@ fn pins_that_others_removed_are_restored() {
 }
 
 #[test]
-fn a_device_without_native_mode_is_counted_on_the_tcx_hook() {
+fn a_virtual_device_without_native_mode_is_counted_on_the_tcx_hook() {
     on_veth(|| {
         // A MACVLAN device has no native XDP.
         veth::ip("link add link rx name mac0 type macvlan mode bridge").unwrap();
@@ -394,22 +403,55 @@ fn a_device_without_native_mode_is_counted_on_the_tcx_hook() {
         let place = CountingPoint::ingress("mac0");
         let (mut xdp, _) = installed(vec![place], Options { mode: None, ..options() });
         let [notice] = &notices(&mut xdp)[..] else { panic!() };
-        assert_eq!(
-            notice,
-            "mac0 ingress: counting on the TCX hook: the driver macvlan has no native XDP"
-        );
+        assert_eq!(notice, "mac0 ingress: counting on the TCX hook: it is a virtual device");
         let [program] = &xdp.status().programs[..] else { panic!() };
         assert_eq!(program.hook.as_deref(), Some("tcx"));
     });
 }
 
 #[test]
-fn a_device_with_native_mode_is_counted_there() {
+fn a_veth_is_counted_in_the_stack_and_its_peer_keeps_its_offloads() {
     on_veth(|| {
-        let mut xdp = started(vec![ingress(), egress()], Options { mode: None, ..options() });
-        let hooks: Vec<_> =
-            xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect();
-        assert_eq!(hooks, ["native", "tcx"]);
+        let Some(before) = segments(SENDER.0) else { return skip("ethtool") };
+        assert!(before, "nothing to turn off");
+        let places = || vec![ingress(), egress()];
+        let hooks = |xdp: &Xdp| -> Vec<String> {
+            xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect()
+        };
+        let (mut xdp, _) = installed(places(), Options { mode: None, ..options() });
+        let [notice] = &notices(&mut xdp)[..] else { panic!() };
+        assert!(
+            notice.starts_with("rx ingress: counting on the TCX hook: it is a virtual device")
+                && notice.contains("--xdp-mode native"),
+            "{notice}"
+        );
+        assert_eq!(hooks(&xdp), ["tcx", "tcx"]);
+        assert_eq!(segments(SENDER.0), Some(true));
+        send(10);
+        assert_eq!(counted(&window(&mut xdp, 20)), 20);
+        drop(xdp);
+        let native = Options { mode: Some(Mode::Native), ..options() };
+        let mut xdp = started(places(), native);
+        assert_eq!(hooks(&xdp), ["native", "tcx"]);
+        assert_eq!(segments(SENDER.0), Some(false), "XDP sees one packet at a time");
+        send(10);
+        assert_eq!(counted(&window(&mut xdp, 20)), 20);
+    });
+}
+
+/// What a killed run left is adopted by its own hook, whatever would be chosen today.
+#[test]
+fn a_native_program_is_adopted_without_a_mode_and_stays() {
+    on_veth(|| {
+        let native = Options { mode: Some(Mode::Native), ..keep(false, true) };
+        drop(started(vec![ingress()], native));
+        send(10);
+        let (mut xdp, adopted) =
+            installed(vec![ingress()], Options { mode: None, ..keep(true, false) });
+        assert!(adopted.is_some());
+        assert_eq!(xdp.events().unwrap(), []);
+        let [program] = &xdp.status().programs[..] else { panic!() };
+        assert_eq!(program.hook.as_deref(), Some("native"));
         send(10);
         assert_eq!(counted(&window(&mut xdp, 20)), 20);
     });
@@ -432,8 +474,8 @@ fn packets_are_counted_beside_another_xdp_program_if_no_mode_was_given() {
     on_veth(|| {
         let _other = Other::xdp().attach("rx").unwrap();
         let (mut xdp, _) = installed(vec![ingress()], Options { mode: None, ..options() });
-        let [notice] = &notices(&mut xdp)[..] else { panic!() };
-        assert_eq!(notice, "rx ingress: counting on the TCX hook: another XDP program is attached");
+        let [program] = &xdp.status().programs[..] else { panic!() };
+        assert_eq!(program.hook.as_deref(), Some("tcx"));
         send(10);
         assert_eq!(counted(&window(&mut xdp, 10)), 10);
         // An explicit mode is never replaced by another.

@@ -4,7 +4,7 @@
 use flowgauge_core::{Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp};
 use flowgauge_dataplane::poll::{self, Pace};
-use flowgauge_dataplane::xdp::{DeviceCounters, Options, Xdp};
+use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Poll, Tables};
 use flowgauge_testing::on_veth;
 use flowgauge_testing::wait::until;
@@ -31,7 +31,9 @@ fn started(mut dataplane: impl Dataplane) -> impl Dataplane {
 }
 
 fn counting() -> impl Dataplane {
-    started(Xdp::at(vec![CountingPoint::ingress(RECEIVER.0)], Options::new(Settings::default())))
+    // A veth device accepts live frames while its peer runs a native program.
+    let options = Options { mode: Some(Mode::Native), ..Options::new(Settings::default()) };
+    started(Xdp::at(vec![CountingPoint::ingress(RECEIVER.0)], options))
 }
 
 fn generator(profile: &str) -> Generator {

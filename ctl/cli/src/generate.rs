@@ -59,7 +59,7 @@ const PROGRESS_INTERVAL_PACKETS: u64 = 1 << 16;
 ///
 /// live:IFACE reaches the highest rates of a profile: the kernel generates the packets (Linux 5.18,
 /// root), in bursts of about 20 ms at a limited rate. A veth device accepts them while its peer
-/// runs a native XDP program, as with run -i, or merges packets (GRO).
+/// runs a native XDP program, as with run -i IFACE --xdp-mode native, or merges packets (GRO).
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge generate unique --to thesis.pcap

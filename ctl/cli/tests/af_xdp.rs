@@ -108,7 +108,7 @@ fn what_is_sent_is_counted_to_the_packet() {
 #[test]
 fn what_is_sent_as_live_frames_is_counted_to_the_packet() {
     on_veth(|| {
-        for of in ["-i rx", "--port af_xdp:rx"] {
+        for of in ["-i rx --xdp-mode native", "--port af_xdp:rx"] {
             let mut count = Count::start(of);
             let mut expected = 0;
             for generate in [

@@ -2,7 +2,7 @@
 
 use crate::common::{Outcome, Scratch, flowgauge, run, text};
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::{Options, Xdp};
+use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Tables};
 use flowgauge_testing::wait::until;
 use flowgauge_testing::{on_veth, skip};
@@ -597,7 +597,8 @@ fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
 fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
     let body = || {
         let settings = Settings::default();
-        let mut xdp = Xdp::at(vec![CountingPoint::ingress("rx")], Options::new(settings));
+        let options = Options { mode: Some(Mode::Native), ..Options::new(settings) };
+        let mut xdp = Xdp::at(vec![CountingPoint::ingress("rx")], options);
         xdp.install(&Tables::new(&settings, 1)).unwrap();
         // The kernel needs a moment to see that both ends are up.
         until(|| interfaces().matches("state UP").count() == 2);

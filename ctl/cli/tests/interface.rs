@@ -150,10 +150,10 @@ fn datagrams() -> impl FnMut() -> u64 + Send {
 fn killing_the_controller_loses_no_packet() {
     on_veth(|| {
         let template = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
-        // A device drops what its peer cannot receive, as always while no program runs; avoid that
-        // here.
+        // A device drops what its peer cannot receive, as always while no native program runs; avoid
+        // that here.
         let mut sender = None;
-        kill_and_adopt("-i rx", move || {
+        kill_and_adopt("-i rx --xdp-mode native", move || {
             let sender =
                 sender.get_or_insert_with(|| Sender::new(SENDER.0, &template, 1 << 20).unwrap());
             let arrived = || DeviceCounters::read(RECEIVER.0).unwrap().received;
@@ -185,7 +185,7 @@ fn send(packets: u64) {
 #[test]
 fn both_directions_and_all_together() {
     on_veth(|| {
-        let mut run = Run::start("-i rx,tx --direction both --window 20ms");
+        let mut run = Run::start("-i rx,tx --direction both --xdp-mode native --window 20ms");
         let records = |run: &mut Run| -> Vec<Value> { (0..5).map(|_| run.line()).collect() };
         let first = records(&mut run);
         let places: Vec<_> = first
@@ -230,7 +230,7 @@ fn nothing_counts_before_the_first_window_begins() {
             }
             times
         });
-        let mut run = Run::start("-i rx,tx --direction both --window 50ms");
+        let mut run = Run::start("-i rx,tx --direction both --xdp-mode native --window 50ms");
         let first = run.line();
         run.end(Signal::SIGINT);
         stop.store(true, Ordering::Relaxed);
@@ -260,10 +260,12 @@ fn tags_that_a_device_removes_are_warned_of() {
             stderr.read_to_string(&mut complaints).unwrap();
             complaints
         };
-        for seen in ["-i rx --match tcp", "-i rx --xdp-mode tcx --match vlan"] {
+        for seen in ["-i rx --xdp-mode native --match tcp", "-i rx --match vlan"] {
             assert!(!complaints(seen).contains("rx-vlan-offload"), "{seen}");
         }
-        for unseen in ["-i rx --match vlan", "--port af_xdp:rx,from-host --match vlan"] {
+        for unseen in
+            ["-i rx --xdp-mode native --match vlan", "--port af_xdp:rx,from-host --match vlan"]
+        {
             let complaints = complaints(unseen);
             assert!(complaints.contains(": VLAN tags that the device removes"), "{complaints}");
         }
@@ -352,21 +354,25 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
 }
 
 #[test]
-fn an_interface_without_native_mode_is_counted_without_a_question() {
+fn virtual_interfaces_are_counted_in_the_stack_without_a_question() {
     on_veth(|| {
         veth::ip("link add link rx name mac0 type macvlan mode bridge").unwrap();
         veth::ip("link set mac0 up").unwrap();
-        let mut run = Run::start("-i mac0 --window 10ms");
-        let window = run.line();
-        assert_eq!(
-            (window["interface"].as_str(), window["hook"].as_str()),
-            (Some("mac0"), Some("tcx"))
-        );
-        kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
-        let complaint = run.complaints();
-        let line = "mac0 ingress: counting on the TCX hook: the driver macvlan has no native XDP";
-        assert!(complaint.lines().count() == 1 && complaint.contains(line), "{complaint}");
-        run.child.wait().unwrap();
+        for (interface, more) in [("mac0", ""), ("rx", ", whose peer native XDP would slow down")] {
+            let mut run = Run::start(&format!("-i {interface} --window 10ms"));
+            let window = run.line();
+            assert_eq!(
+                (window["interface"].as_str(), window["hook"].as_str()),
+                (Some(interface), Some("tcx"))
+            );
+            kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
+            let complaint = run.complaints();
+            let line = format!(
+                "{interface} ingress: counting on the TCX hook: it is a virtual device{more}"
+            );
+            assert!(complaint.lines().count() == 1 && complaint.contains(&line), "{complaint}");
+            run.child.wait().unwrap();
+        }
     });
 }
 
@@ -485,7 +491,7 @@ fn a_run_whose_interface_is_deleted_ends_with_what_it_counted() {
 #[test]
 fn a_program_of_others_is_left_alone() {
     on_veth(|| {
-        let mut first = Run::start("-i rx --window 10ms");
+        let mut first = Run::start("-i rx --xdp-mode native --window 10ms");
         first.line();
         let output = flowgauge()
             .args(["run", "-i", "rx", "--xdp-mode", "native", "--pins", "/sys/fs/bpf/elsewhere"])
@@ -506,7 +512,7 @@ fn a_program_of_others_is_left_alone() {
 fn an_interface_is_free_as_soon_as_a_run_has_ended() {
     on_veth(|| {
         for _ in 0..extent(4, 20) {
-            let mut run = Run::start("-i rx,tx --window 5ms");
+            let mut run = Run::start("-i rx,tx --xdp-mode native --window 5ms");
             run.line();
             run.end(Signal::SIGTERM);
             assert_eq!(left_behind(), (false, false));
@@ -521,7 +527,7 @@ fn signals_that_come_twice_leave_nothing_behind() {
     on_veth(|| {
         for signal in [Signal::SIGINT, Signal::SIGTERM] {
             for _ in 0..extent(2, 5) {
-                let mut run = Run::start("-i rx --window 5ms");
+                let mut run = Run::start("-i rx --xdp-mode native --window 5ms");
                 run.line();
                 send(7);
                 kill(Pid::from_raw(run.child.id() as i32), signal).unwrap();
@@ -539,7 +545,7 @@ fn signals_that_come_twice_leave_nothing_behind() {
 #[test]
 fn a_run_whose_reader_is_gone_leaves_nothing_behind() {
     on_veth(|| {
-        let mut run = Run::start("-i rx --window 5ms");
+        let mut run = Run::start("-i rx --xdp-mode native --window 5ms");
         run.line();
         let Run { mut child, lines } = run;
         drop(lines);
@@ -558,7 +564,7 @@ fn kernels_without_type_information_and_bpf_file_system_will_do() {
         let none: Option<&str> = None;
         mount(Some("none"), "/sys/kernel/btf", Some("tmpfs"), MsFlags::empty(), none).unwrap();
         umount("/sys/fs/bpf").unwrap();
-        let mut run = Run::start("-i rx --window 10ms");
+        let mut run = Run::start("-i rx --xdp-mode native --window 10ms");
         run.line();
         send(5);
         assert_eq!(run.end(Signal::SIGINT).last().unwrap()["packets"], 5);
@@ -585,7 +591,7 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
         let (none, read_only) =
             (None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY);
         mount(none, "/sys/fs/bpf", none, read_only, none).unwrap();
-        let mut run = Run::start("-i rx --window 10ms");
+        let mut run = Run::start("-i rx --xdp-mode native --window 10ms");
         run.line();
         send(5);
         assert_eq!(run.end(Signal::SIGINT).last().unwrap()["packets"], 5);

@@ -555,7 +555,7 @@ fn who_never_reads_keeps_nobody_waiting() {
 fn programs_are_told_and_so_is_what_a_killed_run_left() {
     let test = || {
         let place = SocketDirectory::new("status-veth");
-        let mut running = place.run(&["-i", RECEIVER.0]);
+        let mut running = place.run(&["-i", RECEIVER.0, "--xdp-mode", "native"]);
         let runs = place.runs(|runs| runs.iter().all(|run| run["programs"].is_array()));
         let program = &runs[0]["programs"][0];
         assert_eq!(

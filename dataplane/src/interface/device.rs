@@ -1,7 +1,7 @@
 //! Properties and counters of an interface.
 
 use super::statistics::{self, Statistics};
-use super::{Interface, queue};
+use super::{Interface, kind, queue};
 use crate::losses::{LossCause, Losses};
 use flowgauge_core::{Filter, Link};
 use nix::net::if_::{if_indextoname, if_nametoindex};
@@ -18,6 +18,12 @@ pub(crate) fn name(index: u32) -> Option<String> {
     // The library returns an empty name instead of an error for an unknown index.
     let name = if_indextoname(index).ok()?.to_string_lossy().into_owned();
     (!name.is_empty()).then_some(name)
+}
+
+/// Returns whether an interface is a virtual device, without hardware queues. One that cannot be
+/// queried is not.
+pub(crate) fn is_virtual(index: u32) -> bool {
+    kind::read(index).unwrap_or(false)
 }
 
 /// Raw IP, without a link header: what user space modems deliver (`ARPHRD_RAWIP`).

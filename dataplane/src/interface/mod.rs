@@ -1,10 +1,11 @@
 //! Network interfaces as the kernel reports them, by netlink, `ioctl` and `/proc`.
 //!
 //! [`device`] combines the rest into names, link types and counters of an interface; `links` waits
-//! for changes; [`netlink`], `ioctl`, `queue` and `statistics` make the single requests.
+//! for changes; [`netlink`], `ioctl`, `kind`, `queue` and `statistics` make the single requests.
 
 pub(crate) mod device;
 mod ioctl;
+mod kind;
 mod links;
 pub mod netlink;
 mod queue;
@@ -12,4 +13,5 @@ mod statistics;
 
 pub use device::{DeviceCounters, link_of, merged};
 pub use ioctl::Interface;
+pub use kind::is_virtual_link;
 pub use links::LinkChanges;

@@ -52,7 +52,9 @@ pub use pins::{AbandonedProgram, DIRECTORY, MOUNT, detach, kept_key, left, suppo
 pub use refusal::not_loaded;
 pub use trial::{Loaded, Trial, trials};
 
-pub use crate::interface::{DeviceCounters, Interface, LinkChanges, link_of, merged};
+pub use crate::interface::{
+    DeviceCounters, Interface, LinkChanges, is_virtual_link, link_of, merged,
+};
 
 use crate::capabilities::Capabilities;
 use crate::delay_samples::DelaySampleQueue;

@@ -12,8 +12,9 @@ use std::path::PathBuf;
 pub struct Options {
     /// Measurements and their parameters.
     pub settings: Settings,
-    /// Hook to count in; `None` for the best that driver and kernel offer. With an XDP mode,
-    /// departing packets are counted on the TCX hook or, on a kernel without it, by a classifier.
+    /// Hook to count in; `None` for the first that works: on hardware native XDP, on virtual
+    /// devices the TCX hook. With an XDP mode, departing packets are counted on the TCX hook or, on
+    /// a kernel without it, by a classifier.
     pub mode: Option<Mode>,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
@@ -71,7 +72,8 @@ impl Options {
         self.mode.filter(|mode| direction == Direction::Ingress || !mode.is_xdp())
     }
 
-    /// Returns the requested hook or, without a request, the first that is tried.
+    /// Returns the requested hook or, without a request, the first that is tried on hardware: for
+    /// programs that run without an interface, and until one is there.
     pub(super) fn usual(&self, direction: Direction) -> Mode {
         let best = if direction == Direction::Ingress { Mode::Native } else { Mode::Tcx };
         self.wanted(direction).unwrap_or(best)

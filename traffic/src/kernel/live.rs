@@ -191,8 +191,8 @@ impl Outlet for LiveSender {
         self.waiting = 0;
         // The kernel does not report this; it is better detected now than after hours.
         if first && self.unaccounted() == self.sent {
-            let problem = "takes no live frames; a veth device takes them while its peer runs XDP natively (`flowgauge run -i`) or \
-                           merges packets (`ethtool -K … gro on`); or send to af_xdp:";
+            let problem = "takes no live frames; a veth device takes them while its peer runs XDP natively (`flowgauge run -i … \
+                           --xdp-mode native`) or merges packets (`ethtool -K … gro on`); or send to af_xdp:";
             return Err(refused(&self.interface, format!("{problem}{}", self.interface)));
         }
         Ok(())

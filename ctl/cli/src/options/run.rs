@@ -93,9 +93,12 @@ struct Kernel {
     /// slower, Linux 6.6), clsact (as tcx, on any kernel), skb (generic, slower), offload (in
     /// hardware) [default: auto]
     ///
-    /// auto uses the first that works of native, tcx (before Linux 6.6 clsact) and skb, and logs it
-    /// if that is not native. Any other mode is used as given, or the run fails. Egress packets are
-    /// counted by tcx or clsact.
+    /// auto uses the first that works: on hardware native, tcx (before Linux 6.6 clsact) and skb; on
+    /// virtual devices (veth, bridge, macvlan, bond, tun) tcx or clsact, native and skb. It logs the
+    /// hook and the reason if that is not native. Any other mode is used as given, or the run fails.
+    /// Egress packets are counted by tcx or clsact.
+    ///
+    /// On veth, native slows the TCP of the peer, because it turns off segmentation offload there.
     ///
     /// If the kernel merges packets (GRO), or a virtual peer sends them unsegmented (TSO), tcx and
     /// clsact count the packets of the wire, and skb the merged ones.

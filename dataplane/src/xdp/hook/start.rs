@@ -3,6 +3,7 @@
 use super::{Hook, LastCheck, Memory, NO_INDEX, ProgramState, arrays, fingerprint, passed};
 use crate::Event;
 use crate::error::Error;
+use crate::interface::Interface;
 use crate::interface::device::{self, CountingStage, DeviceCounters};
 use crate::losses::Losses;
 use crate::place::{CountingPoint, Direction};
@@ -224,6 +225,7 @@ pub(in crate::xdp) fn attached(
     let Choice { link, mode, notice } = choose(place, index, options, |mode| {
         attach(place, index, layer, mode, options, &mut programs, None)
     })?;
+    note.set_mode(mode);
     events.extend(notice);
     Ok(AttachedHook {
         hook: blank(mode, note, None, memory, link, programs),
@@ -237,13 +239,14 @@ pub(in crate::xdp) fn attached(
 struct Choice {
     link: ProgramLink,
     mode: Mode,
-    /// Reason why the best hook was not used.
+    /// Reason why native XDP was not used.
     notice: Option<Event>,
 }
 
 /// Attaches the program to the requested hook; without a request, to the first that accepts it of
 /// native XDP (for arriving packets), TCX or, on kernels without it, a classifier, and generic XDP
-/// (for arriving packets).
+/// (for arriving packets). On virtual devices native XDP follows TCX or the classifier: packets come
+/// there from a network stack, and on veth it turns off segmentation offload at the peer.
 fn choose(
     place: &CountingPoint,
     index: u32,
@@ -255,7 +258,9 @@ fn choose(
         return Ok(Choice { link, mode, notice: None });
     }
     let in_stack = if link::has_tcx(index) { Mode::Tcx } else { Mode::Clsact };
+    let is_virtual = place.direction == Direction::Ingress && device::is_virtual(index);
     let candidates = match place.direction {
+        Direction::Ingress if is_virtual => vec![in_stack, Mode::Native, Mode::Skb],
         Direction::Ingress => vec![Mode::Native, in_stack, Mode::Skb],
         Direction::Egress => vec![in_stack],
     };
@@ -266,6 +271,9 @@ fn choose(
         }
         match attach(mode) {
             Ok(link) => {
+                if is_virtual && mode == in_stack {
+                    reasons.insert(0, reason_of_virtual(&place.interface).to_owned());
+                }
                 let why = reasons.join(", and ");
                 if why.is_empty() {
                     tracing::info!("{place}: counting {}", mode.location());
@@ -283,6 +291,16 @@ fn choose(
     }
     Err(AttachRefusal::Loading(NotLoaded::new("", ProgramError::NotLoaded))
         .into_error(place, in_stack))
+}
+
+/// Returns why native XDP is not tried first on a virtual device.
+fn reason_of_virtual(interface: &str) -> &'static str {
+    let is_veth = Interface::new(interface).is_ok_and(|device| device.driver() == "veth");
+    if is_veth {
+        "it is a virtual device, whose peer native XDP would slow down (--xdp-mode native uses it all the same)"
+    } else {
+        "it is a virtual device"
+    }
 }
 
 fn identity(
