@@ -402,6 +402,26 @@ fn interfaces_are_looked_at_by_name() {
 }
 
 #[test]
+fn devices_without_hardware_are_counted_in_the_stack() {
+    let machine = Machine::new("virtual").with("sys/class/net/br0/operstate", "up");
+    machine.says("interface br0").is("ok", "a virtual device, counted by TCX", "");
+    let CheckResult(card) = machine.says("interface eth1");
+    assert!(!text(&card, "found").contains("virtual"), "{card}");
+    let report = report(&machine.doctor("-i br0 -i eth1 --format json"));
+    let is_virtual: Vec<_> = report["interfaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|interface| (text(interface, "name"), &interface["is_virtual"]))
+        .collect();
+    assert!(
+        is_virtual.contains(&("br0", &true.into()))
+            && is_virtual.contains(&("eth1", &false.into())),
+        "{report}"
+    );
+}
+
+#[test]
 fn cores_and_nodes_are_counted() {
     let machine = Machine::new("cores");
     machine.says("cores").is("ok", "4 cores", "");
@@ -630,8 +650,8 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
         }
         CheckResult(find(&asked, "interface rx")).is(
             "warning",
-            "native mode disables segmentation offload on its peer",
-            "with TCX",
+            "a virtual device, counted by TCX (before Linux 6.6 clsact); native mode disables segmentation offload on its peer",
+            "counts behind it, with TCX",
         );
         // An interface with a program is only a failure if it was requested.
         let all = report_of(&[]);

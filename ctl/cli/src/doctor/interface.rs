@@ -21,6 +21,8 @@ pub(super) struct InterfaceReport {
     pub(super) numa_node: Option<u32>,
     /// Link type (`ARPHRD_…`).
     pub(super) hardware: Option<u16>,
+    /// Whether it has no hardware queues: runs count there in the network stack.
+    pub(super) is_virtual: bool,
     /// XDP features of the driver.
     pub(super) xdp_features: Option<Vec<&'static str>>,
     /// Whether XDP programs in mode skb see merged or unsegmented packets.
@@ -78,6 +80,7 @@ impl From<NetlinkInterface> for InterfaceReport {
             tx_queues: count(link.tx_queues),
             numa_node: None,
             hardware: Some(link.hardware),
+            is_virtual: link.is_virtual,
             xdp_features: None,
             skb_merges: false,
             program: link.program.map(|(place, id)| AttachedProgram { id, mode: mode_name(place) }),
@@ -140,7 +143,8 @@ fn from_netlink(machine: &Machine, links: Vec<NetlinkInterface>) -> Vec<Interfac
 
 /// Returns `None` for entries that are not interfaces, such as `bonding_masters`.
 fn in_files(machine: &Machine, name: String) -> Option<InterfaceReport> {
-    let mut interface = InterfaceReport { name, ..InterfaceReport::default() };
+    let is_virtual = !machine.exists(&format!("sys/class/net/{name}/device"));
+    let mut interface = InterfaceReport { name, is_virtual, ..InterfaceReport::default() };
     interface.complete(machine);
     interface.state.is_some().then_some(interface)
 }

@@ -6,6 +6,7 @@
 use flowgauge_dataplane::netlink::{
     IFINFOMSG, QueryScope, ROUTE, RTM_GETLINK, ask, attribute, attributes, find, word,
 };
+use flowgauge_dataplane::xdp::is_virtual_link;
 use rustix::net::netlink::GENERIC;
 use std::collections::HashMap;
 use std::io;
@@ -45,6 +46,8 @@ pub(super) struct NetlinkInterface {
     pub(super) state: Option<u8>,
     /// Kind of virtual interface.
     pub(super) kind: Option<String>,
+    /// Whether it has no hardware queues.
+    pub(super) is_virtual: bool,
     pub(super) rx_queues: Option<u32>,
     pub(super) tx_queues: Option<u32>,
     /// XDP program attached to the interface: where (1 driver, 2 generic path, 3 hardware, 4
@@ -75,7 +78,8 @@ pub(super) fn xdp_features() -> io::Result<HashMap<u32, u64>> {
 fn link(answer: &[u8]) -> Option<NetlinkInterface> {
     let index = word(answer.get(4..8)?)?;
     let hardware = u16::from_ne_bytes(answer.get(2..4)?.try_into().ok()?);
-    let mut link = NetlinkInterface { index, hardware, ..NetlinkInterface::default() };
+    let is_virtual = is_virtual_link(answer);
+    let mut link = NetlinkInterface { index, hardware, is_virtual, ..NetlinkInterface::default() };
     for (kind, value) in attributes(answer.get(IFINFOMSG..)?) {
         match kind {
             IFLA_IFNAME => link.name = text(value),
@@ -137,6 +141,7 @@ mod tests {
             (9, 65534, "eth1", Some(1500))
         );
         assert_eq!((link.kind.as_deref(), link.program), (Some("veth"), Some((1, 77))));
+        assert!(link.is_virtual);
     }
 
     #[test]

@@ -461,7 +461,11 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
                 "; XDP skb, and native if the driver supports it (reported by Linux 6.3 and later)";
         }
     }
-    let native = interface.has("basic") != Some(false);
+    let has_native = link == Some(Link::Ethernet) && interface.has("basic") != Some(false);
+    if interface.is_virtual && has_native {
+        found += "; a virtual device, counted by TCX (before Linux 6.6 clsact)";
+    }
+    let native = !interface.is_virtual && interface.has("basic") != Some(false);
     if let Some(mtu) = interface.mtu.filter(|mtu| native && *mtu > LARGEST_MTU_IN_A_PAGE) {
         found += &format!("; MTU {mtu}");
     }
@@ -476,7 +480,7 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
         advice.push(format!("`ip link set dev {name} up`; if it is up, it has no carrier"));
     }
     if interface.driver.as_deref() == Some("veth") {
-        found += "; native mode disables segmentation offload on its peer, which slows down TCP (--xdp-mode tcx and clsact do not)";
+        found += "; native mode disables segmentation offload on its peer, which slows down TCP";
     }
     if interface.skb_merges {
         found += "; mode skb counts merged or unsegmented packets (GRO, TSO) as one (tcx and clsact do not)";
@@ -487,9 +491,15 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
         let removal = format!(
             "stop the program that attached it (`bpftool net`), or `ip link set dev {name} xdp off`"
         );
-        let beside = format!(
-            "`flowgauge run -i {name}` counts with TCX instead (before Linux 6.6 clsact), which is slower"
-        );
+        let beside = if interface.is_virtual {
+            format!(
+                "`flowgauge run -i {name}` counts behind it, with TCX (before Linux 6.6 clsact)"
+            )
+        } else {
+            format!(
+                "`flowgauge run -i {name}` counts with TCX instead (before Linux 6.6 clsact), which is slower"
+            )
+        };
         advice.insert(0, format!("only one can be attached: {beside}; or {removal}"));
         status = CheckStatus::Warning;
     }
