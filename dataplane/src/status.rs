@@ -65,7 +65,8 @@ pub struct ProgramStatus {
     /// Counting point.
     #[serde(flatten)]
     pub place: CountingPoint,
-    /// Hook of the interface that it is attached to: `native`, `skb`, `offload`, `tcx` or `clsact`.
+    /// Hook of the interface that it is attached to: `native`, `skb`, `offload`, `tcx` or `clsact`;
+    /// `None` if none was requested and the interface does not exist yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
     /// Kernel ID, as in `bpftool prog`; `None` if the kernel does not report it.

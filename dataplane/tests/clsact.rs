@@ -439,6 +439,16 @@ fn a_veth_is_counted_in_the_stack_and_its_peer_keeps_its_offloads() {
     });
 }
 
+#[test]
+fn the_hook_of_a_missing_interface_is_unknown() {
+    on_veth(|| {
+        let places = vec![ingress(), CountingPoint::ingress("later")];
+        let (xdp, _) = installed(places, Options { mode: None, ..options() });
+        let hooks: Vec<_> = xdp.status().programs.into_iter().map(|program| program.hook).collect();
+        assert_eq!(hooks, [Some("tcx".to_owned()), None]);
+    });
+}
+
 /// What a killed run left is adopted by its own hook, whatever would be chosen today.
 #[test]
 fn a_native_program_is_adopted_without_a_mode_and_stays() {

@@ -415,7 +415,9 @@ impl Dataplane for Xdp {
         let hooks = self.running.iter().flat_map(|running| &running.hooks).filter(|_| self.attach);
         let status = |hook: &Hook| ProgramStatus {
             place: hook.place.clone(),
-            hook: Some(hook.mode.name().to_owned()),
+            // Without a request it is chosen when the interface is there.
+            hook: (!hook.is_absent() || self.options.wanted(hook.place.direction).is_some())
+                .then(|| hook.mode.name().to_owned()),
             program: hook.program,
             attached: hook.state == ProgramState::Counting,
         };
