@@ -131,3 +131,38 @@ pub(crate) const SIGNS: [&str; 2] = ["missing", "extra"];
 
 /// Title of the count of dropped packets.
 pub(crate) const LOST: &str = "packets lost before they could be counted";
+
+/// Figure that windows can have. Distributions are none: no rule can compare them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KnownFigure {
+    pub(crate) name: &'static str,
+    pub(crate) unit: Unit,
+    /// Labels with their values.
+    pub(crate) labels: Vec<(&'static str, Vec<String>)>,
+}
+
+impl KnownFigure {
+    pub(crate) fn new(name: &'static str, unit: Unit) -> Self {
+        KnownFigure { name, unit, labels: Vec::new() }
+    }
+
+    /// Adds a label; one without values is left out.
+    pub(crate) fn label<T: Into<String>>(
+        mut self,
+        name: &'static str,
+        values: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let values: Vec<String> = values.into_iter().map(Into::into).collect();
+        if !values.is_empty() {
+            self.labels.push((name, values));
+        }
+        self
+    }
+
+    /// Returns whether a figure can have these labels.
+    pub(crate) fn has(&self, labels: &[(String, String)]) -> bool {
+        labels.iter().all(|(name, value)| {
+            self.labels.iter().any(|(label, values)| label == name && values.contains(value))
+        })
+    }
+}

@@ -4,57 +4,13 @@
 //! the first window. Each measurement lists its own beside its fields.
 
 use crate::alert::Rule;
-use crate::figure::Unit;
+use crate::figure::KnownFigure;
 use crate::measurement::{self, Estimation};
 use crate::nearest::nearest;
 use crate::record;
+pub use crate::record::SourceTraits;
 use flowgauge_core::Settings;
 use std::collections::BTreeSet;
-
-/// Properties of a source of packets on which the figures of its windows depend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SourceTraits {
-    /// Whether a filter expression leaves packets out.
-    pub is_filtered: bool,
-    /// Whether devices report the number of packets that they received.
-    pub has_devices: bool,
-    /// Whether workers count, whose CPU time is known.
-    pub has_workers: bool,
-}
-
-/// Figure that windows can have. Distributions are none: no rule can compare them.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct KnownFigure {
-    name: &'static str,
-    unit: Unit,
-    /// Labels with their values.
-    labels: Vec<(&'static str, Vec<String>)>,
-}
-
-impl KnownFigure {
-    pub(crate) fn new(name: &'static str, unit: Unit) -> Self {
-        KnownFigure { name, unit, labels: Vec::new() }
-    }
-
-    /// Adds a label; one without values is left out.
-    pub(crate) fn label<T: Into<String>>(
-        mut self,
-        name: &'static str,
-        values: impl IntoIterator<Item = T>,
-    ) -> Self {
-        let values: Vec<String> = values.into_iter().map(Into::into).collect();
-        if !values.is_empty() {
-            self.labels.push((name, values));
-        }
-        self
-    }
-
-    fn has(&self, labels: &[(String, String)]) -> bool {
-        labels.iter().all(|(name, value)| {
-            self.labels.iter().any(|(label, values)| label == name && values.contains(value))
-        })
-    }
-}
 
 /// Figures that the windows of a run can have.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,8 +4,7 @@ pub use crate::kind::RecordKind;
 
 use crate::alert::{self, Alert, Rule};
 use crate::field::Fields;
-use crate::figure::{Figure, LOST, SIGNS, UNACCOUNTED, Unit};
-use crate::known::{KnownFigure, SourceTraits};
+use crate::figure::{Figure, KnownFigure, LOST, SIGNS, UNACCOUNTED, Unit};
 use crate::ledger::Ledger;
 use crate::measurement::{ClosedBank, MeasurementFields, Reports};
 use crate::row::Row;
@@ -291,6 +290,17 @@ impl Record {
         draw_alerts(&self.alerts, &mut figures);
         RecordFields { described, figures: figures.figures }
     }
+}
+
+/// Properties of a source of packets on which the figures of its windows depend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceTraits {
+    /// Whether a filter expression leaves packets out.
+    pub is_filtered: bool,
+    /// Whether devices report the number of packets that they received.
+    pub has_devices: bool,
+    /// Whether workers count, whose CPU time is known.
+    pub has_workers: bool,
 }
 
 /// Returns the figures of packets and losses that windows can have: those that [`Record::figures`]

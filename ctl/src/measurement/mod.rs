@@ -29,9 +29,8 @@ pub use sketched::{RowHash, Sketched};
 
 use crate::alert::Rule;
 use crate::field::Fields;
-use crate::figure::Unit;
+use crate::figure::{KnownFigure, Unit};
 use crate::kind::RecordKind;
-use crate::known::KnownFigure;
 use crate::row::{Row, RowDefect};
 use crate::text::IndentedLines;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WindowTotals};

@@ -8,10 +8,9 @@ use super::{
     ClosedBank, Damaged, Estimation, Headline, Measurement, Number, ReportInput, sketched,
 };
 use crate::field::Fields;
-use crate::figure::Unit;
+use crate::figure::{KnownFigure, Unit};
 use crate::identity;
 use crate::kind::RecordKind;
-use crate::known::KnownFigure;
 use crate::row::{Row, RowDefect, Value};
 use crate::text::{IndentedLines, counted, grouped};
 use estimate::{CEILING, Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
