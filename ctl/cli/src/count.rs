@@ -3,6 +3,7 @@
 use crate::demo_traffic;
 use crate::error::CommandFailure;
 use crate::handle::SourceHandle;
+use crate::interfaces::warn_of_overlaps;
 use crate::measure::{measure, measure_live};
 use crate::pem::{CERTIFICATE, KEY, pem};
 use crate::run_config::{Interfaces, RunConfig, Source, SwitchAccess, SwitchConfig, TlsFiles};
@@ -73,6 +74,10 @@ fn on_interfaces(
     config: &RunConfig,
     handle: &SourceHandle,
 ) -> Result<(), CommandFailure> {
+    // With several sources, the agent knows all that are counted together.
+    if handle.name.is_none() {
+        warn_of_overlaps(&interfaces.names);
+    }
     let places = interfaces.places();
     let pins = kept(interfaces)?;
     let adopted = || {

@@ -6,12 +6,12 @@ use crate::common::served::Served;
 use crate::common::{
     Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text, windows_in_sequence,
 };
-use flowgauge_testing::on_veth;
 use flowgauge_testing::wait::until;
+use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
@@ -519,6 +519,77 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
             "{}",
             outcome.stderr
         );
+    });
+}
+
+/// Starts a run on these interfaces that prints JSON. With classifiers, since the kernel refuses an
+/// XDP program on an interface below one that has one.
+fn on_interfaces(names: &str) -> Running {
+    let options = "--xdp-mode clsact --window 10ms --sample-every never --format json";
+    let mut arguments = vec!["run", "-i", names];
+    arguments.extend(options.split_ascii_whitespace());
+    Running::start(&arguments)
+}
+
+/// Reads a record and returns its source.
+fn source_of_next(running: &mut Running) -> String {
+    let record: Value = serde_json::from_str(&running.line()).unwrap();
+    text(&record, "source").to_owned()
+}
+
+#[test]
+fn a_pattern_leaves_out_a_bridge_whose_ports_it_matches() {
+    on_veth(|| {
+        if let Err(problem) = veth::ip("link add rbr type bridge") {
+            skip(format!("bridges ({problem})"));
+            return;
+        }
+        veth::ip("link set dev rbr addrgenmode none").unwrap();
+        veth::ip("link set dev rx master rbr").unwrap();
+        veth::ip("link set dev rbr up").unwrap();
+        let end = |running: Running| {
+            running.interrupt();
+            let outcome = running.outcome();
+            assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+            outcome
+        };
+        let mut running = on_interfaces("r*");
+        assert_eq!(source_of_next(&mut running), "rx");
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        (0..50).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap(), 18));
+        counted_at(&mut running, "rx", 50);
+        let outcome = end(running);
+        let records = parse(&outcome.stdout);
+        assert!(records.iter().all(|record| record["source"] == "rx"), "{}", outcome.stdout);
+        assert!(
+            outcome.stderr.contains("left out of the pattern")
+                && outcome.stderr.contains("rbr (above rx)"),
+            "{}",
+            outcome.stderr
+        );
+        // Names and a pattern that matches no port ask for it.
+        for names in ["rx,rbr", "r*,rbr"] {
+            let mut running = on_interfaces(names);
+            running.line();
+            let outcome = end(running);
+            assert!(outcome.stderr.contains("twice: rbr (above rx)"), "{}", outcome.stderr);
+        }
+        let mut running = on_interfaces("rb*");
+        assert_eq!(source_of_next(&mut running), "rbr");
+        assert!(!end(running).stderr.contains("above rx"));
+        // A bridge is counted until it has a port.
+        veth::ip("link set dev rx nomaster").unwrap();
+        let mut running = on_interfaces("r*");
+        let mut seen = BTreeSet::new();
+        while seen.len() < 2 {
+            seen.insert(source_of_next(&mut running));
+        }
+        veth::ip("link set dev rx master rbr").unwrap();
+        let mut record = Value::Null;
+        while record["source"] != "rbr" || record["record"] != "total" {
+            record = serde_json::from_str(&running.line()).unwrap();
+        }
+        end(running);
     });
 }
 

@@ -1,7 +1,8 @@
 //! Network interfaces as the kernel reports them, by netlink, `ioctl` and `/proc`.
 //!
 //! [`device`] combines the rest into names, link types and counters of an interface; `links` waits
-//! for changes; [`netlink`], `ioctl`, `kind`, `queue` and `statistics` make the single requests.
+//! for changes; `stack` finds interfaces above others; [`netlink`], `ioctl`, `kind`, `queue` and
+//! `statistics` make the single requests.
 
 pub(crate) mod device;
 mod ioctl;
@@ -9,9 +10,11 @@ mod kind;
 mod links;
 pub mod netlink;
 mod queue;
+mod stack;
 mod statistics;
 
 pub use device::{DeviceCounters, link_of, merged};
 pub use ioctl::Interface;
 pub use kind::is_virtual_link;
 pub use links::LinkChanges;
+pub use stack::Stack;

@@ -53,7 +53,7 @@ pub use refusal::not_loaded;
 pub use trial::{Loaded, Trial, trials};
 
 pub use crate::interface::{
-    DeviceCounters, Interface, LinkChanges, is_virtual_link, link_of, merged,
+    DeviceCounters, Interface, LinkChanges, Stack, is_virtual_link, link_of, merged,
 };
 
 use crate::capabilities::Capabilities;

@@ -22,7 +22,7 @@ use crate::signals;
 use crate::writers::FileProblems;
 use clap::ArgMatches;
 use flowgauge_ctl::output::{Format, escaped};
-use flowgauge_dataplane::xdp::LinkChanges;
+use flowgauge_dataplane::xdp::{LinkChanges, Stack};
 use glob::Pattern;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -73,12 +73,25 @@ struct WantedSource {
     presence: Availability,
 }
 
+impl WantedSource {
+    /// Returns the interfaces that the source counts.
+    fn interfaces(&self) -> Vec<&str> {
+        match &self.matched {
+            Some(interface) => vec![interface.as_str()],
+            None => self.config.source.needed_interfaces(),
+        }
+    }
+}
+
 /// Whether a source can be counted now.
 enum Availability {
     /// The source can be counted. Holds the index of its interface if it starts and ends with one.
     Present(Option<u32>),
     /// None of these comma-separated interfaces exists.
     Absent(String),
+    /// The interface of this index is left out: its packets cross these others as well, and one
+    /// pattern matches all of them.
+    Covered(u32, Vec<String>),
 }
 
 /// Source that is being counted.
@@ -106,6 +119,11 @@ struct Agent<'a> {
     running: BTreeMap<String, RunningSource>,
     /// Sources that wait for their interfaces.
     absent: BTreeSet<String>,
+    /// Sources that were left out since interfaces below theirs are counted, with the index of
+    /// their interface.
+    covered: BTreeSet<(String, u32)>,
+    /// Interfaces above others that were reported.
+    reported_stack: BTreeSet<String>,
     /// Sources that failed or could not be started, with the index of their interface.
     failed: BTreeSet<(String, Option<u32>)>,
     /// Sources whose traffic has ended.
@@ -136,6 +154,8 @@ pub(crate) fn run(
         patterns,
         running: BTreeMap::new(),
         absent: BTreeSet::new(),
+        covered: BTreeSet::new(),
+        reported_stack: BTreeSet::new(),
         failed: BTreeSet::new(),
         done: BTreeSet::new(),
         failures: Vec::new(),
@@ -232,6 +252,7 @@ pub(crate) fn check(configuration: &Configuration) -> Result<(), CommandFailure>
 fn wanted_sources(
     all: &[ConfiguredSource],
     there: &[ListedInterface],
+    stack: &Stack,
 ) -> Result<Vec<WantedSource>, CommandFailure> {
     let mut wanted: Vec<WantedSource> = Vec::new();
     for asked in all {
@@ -251,32 +272,47 @@ fn wanted_sources(
                 None if !needed.is_empty() => Availability::Absent(needed.join(",")),
                 found => Availability::Present(found.map(|interface| interface.number)),
             };
-            wanted.push(source(name.clone().unwrap_or_default(), None, presence));
+            add_source(&mut wanted, source(name.clone().unwrap_or_default(), None, presence), true);
             continue;
         }
         let is_own_name = name.as_ref().is_none_or(|name| *name == asked.interfaces().join(","));
-        for interface in matching(asked.interfaces(), there)? {
+        for (interface, is_covered) in matching(asked.interfaces(), there, stack)? {
             let name = match name {
                 Some(name) if !is_own_name => format!("{name}/{}", interface.name),
                 _ => interface.name.clone(),
             };
-            if !wanted.iter().any(|other| other.name == name) {
-                wanted.push(source(
-                    name,
-                    Some(interface.name),
-                    Availability::Present(Some(interface.number)),
-                ));
-            }
+            let presence = if is_covered {
+                Availability::Covered(interface.number, stack.below(&interface.name))
+            } else {
+                Availability::Present(Some(interface.number))
+            };
+            add_source(&mut wanted, source(name, Some(interface.name), presence), false);
         }
     }
     Ok(wanted)
 }
 
-/// Returns the interfaces that match any of these names or patterns.
+/// Adds a source. One that another pattern leaves out makes room; of other sources that patterns
+/// make with one name, the first stays.
+fn add_source(wanted: &mut Vec<WantedSource>, new: WantedSource, is_named: bool) {
+    let is_new_covered = matches!(new.presence, Availability::Covered(..));
+    match wanted.iter_mut().find(|other| other.name == new.name) {
+        Some(other) if !is_new_covered && matches!(other.presence, Availability::Covered(..)) => {
+            *other = new;
+        }
+        Some(_) if !is_named => {}
+        _ => wanted.push(new),
+    }
+}
+
+/// Returns the interfaces that match any of these names or patterns, and whether each is left out.
+/// A pattern leaves out an interface if it also matches interfaces below that all of its packets
+/// cross: one that matches no other interface asks for this one, and so does a name.
 fn matching(
     patterns: &[String],
     there: &[ListedInterface],
-) -> Result<Vec<ListedInterface>, CommandFailure> {
+    stack: &Stack,
+) -> Result<Vec<(ListedInterface, bool)>, CommandFailure> {
     let parse = |pattern: &String| {
         Pattern::new(pattern).map_err(|error| {
             CommandFailure::Usage(format!(
@@ -286,10 +322,16 @@ fn matching(
         })
     };
     let parsed: Vec<Pattern> = patterns.iter().map(parse).collect::<Result<_, _>>()?;
-    let matches = |name: &String| {
+    let is_match = |name: &String| {
         parsed.iter().any(|pattern| pattern.matches(name)) || patterns.contains(name)
     };
-    Ok(there.iter().filter(|interface| matches(&interface.name)).cloned().collect())
+    let is_covered = |name: &String| {
+        let mut matching = parsed.iter().filter(|pattern| pattern.matches(name));
+        !patterns.contains(name)
+            && matching.all(|pattern| stack.is_covered(name, &|lower: &str| pattern.matches(lower)))
+    };
+    let matches = there.iter().filter(|interface| is_match(&interface.name));
+    Ok(matches.map(|interface| (interface.clone(), is_covered(&interface.name))).collect())
 }
 
 /// Starts a thread that reports changes of interfaces.
@@ -399,6 +441,7 @@ impl Agent<'_> {
     fn start_wanted(&mut self) -> Result<(), CommandFailure> {
         // List once: an interface created between two listings would have no index in the first.
         let there = if self.several { interfaces::all() } else { Vec::new() };
+        let stack = if self.several { interfaces::stack() } else { Stack::default() };
         // Retry a failed source if its interface was replaced.
         let shared = Arc::clone(&self.shared);
         let publication = &shared.publication;
@@ -410,7 +453,9 @@ impl Agent<'_> {
             }
             stays
         });
-        let all = wanted_sources(&self.configured, &there)?;
+        let all = wanted_sources(&self.configured, &there, &stack)?;
+        self.report_stack(&all, &stack);
+        self.covered.retain(|(_, left)| there.iter().any(|interface| interface.number == *left));
         let is_absent = |name: &String| {
             all.iter().any(|it| it.name == *name && matches!(it.presence, Availability::Absent(_)))
         };
@@ -436,7 +481,15 @@ impl Agent<'_> {
                     }
                     continue;
                 }
+                Availability::Covered(number, _) => {
+                    self.covered.insert((wanted.name.clone(), *number));
+                    self.leave_out(&wanted.name);
+                    continue;
+                }
             };
+            if self.is_empty_again(&wanted, interface, &stack) {
+                continue;
+            }
             let tried = (wanted.name.clone(), interface);
             if !self.running.contains_key(&wanted.name)
                 && !self.failed.contains(&tried)
@@ -446,6 +499,48 @@ impl Agent<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Stops a source whose packets are counted below it.
+    fn leave_out(&mut self, name: &str) {
+        match self.running.get_mut(name) {
+            Some(running) if !running.ends => {
+                running.ends = true;
+                running.handle.interrupt.trigger();
+            }
+            Some(_) => {}
+            None => self.shared.publication.ended(name),
+        }
+    }
+
+    /// Returns whether a source was left out and nothing is below its interface any more, as of a
+    /// bridge between two containers. No packet crosses it then, and starting to count there would
+    /// be in vain.
+    fn is_empty_again(&self, wanted: &WantedSource, number: Option<u32>, stack: &Stack) -> bool {
+        let Some((interface, number)) = wanted.matched.as_ref().zip(number) else { return false };
+        self.covered.contains(&(wanted.name.clone(), number)) && stack.below(interface).is_empty()
+    }
+
+    /// Warns of interfaces above counted ones, of each once.
+    fn report_stack(&mut self, all: &[WantedSource], stack: &Stack) {
+        let is_present =
+            |wanted: &&WantedSource| matches!(wanted.presence, Availability::Present(_));
+        let counted: BTreeSet<&str> =
+            all.iter().filter(is_present).flat_map(WantedSource::interfaces).collect();
+        let left_out = all.iter().filter_map(|wanted| match (&wanted.matched, &wanted.presence) {
+            (Some(interface), Availability::Covered(_, below)) => {
+                Some((interface.clone(), below.clone()))
+            }
+            _ => None,
+        });
+        let (mut left_out, mut overlaps) = (left_out.collect::<Vec<_>>(), stack.overlaps(&counted));
+        left_out.retain(|(upper, _)| !self.reported_stack.contains(upper));
+        overlaps.retain(|(upper, _)| !self.reported_stack.contains(upper));
+        if let Some(warning) = interfaces::stack_warning(&left_out, &overlaps) {
+            tracing::warn!("{warning}");
+        }
+        let reported = left_out.into_iter().chain(overlaps).map(|(upper, _)| upper);
+        self.reported_stack.extend(reported);
     }
 
     fn start(
@@ -494,8 +589,11 @@ impl Agent<'_> {
                 if self.several && !ends && !signals::is_ending() {
                     tracing::warn!("source {name} has ended");
                 }
-                // Do not restart the source, unless another interface gets this name.
-                self.done.insert((name.to_owned(), interface));
+                // Do not restart a source that ended by itself, unless another interface gets this
+                // name. One that was stopped starts again when it is wanted again.
+                if !ends {
+                    self.done.insert((name.to_owned(), interface));
+                }
                 self.shared.publication.ended(name);
                 return;
             }

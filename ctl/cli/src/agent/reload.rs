@@ -36,7 +36,8 @@ impl Agent<'_> {
             let problem = "cannot switch between a single source and [[source]] tables on reload; restart the run";
             return Err(CommandFailure::Usage(problem.to_owned()));
         }
-        let all = wanted_sources(&configured, &interfaces::all())?;
+        let (there, stack) = (interfaces::all(), interfaces::stack());
+        let all = wanted_sources(&configured, &there, &stack)?;
         for (name, running) in &mut self.running {
             match all.iter().find(|wanted| wanted.name == *name) {
                 Some(wanted) => running.change(name, wanted),
