@@ -113,7 +113,7 @@ fn run_controller<C: Clock + 'static>(
     // Failures of one of several sources are reported with its name.
     let explains_exit = watch.is_none() && name.is_none();
     let mut sinks = Tee::default();
-    let identity = identity(outputs, name.as_deref())?;
+    let identity = handle.identity(outputs)?;
     let origin = Origin {
         identity: Some(identity.clone()),
         sketches: outputs.sketches,
@@ -187,6 +187,7 @@ fn run_controller<C: Clock + 'static>(
     }
     let controller = Controller::start(dataplane, Plan { hash_key, ..plan.clone() }, clock)?
         .of_source(name.clone());
+    handle.begin();
     let outcome = controller.with(handle.changes.clone()).run(&mut sinks);
     // Dropping flushes what is pending. Failures are in `problems` afterwards.
     drop((sinks, open));

@@ -489,6 +489,11 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
         assert_eq!(text(&first, "source"), "rx");
         send(9, RECEIVER.1);
         counted_at(&mut running, "rx", 50);
+        // A source that begins two seconds after the run is reported.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(2100) {
+            running.line();
+        }
         for round in 0..2 {
             veth::ip("link add rx9 type veth peer name tx9").unwrap();
             for device in ["rx9", "tx9"] {
@@ -519,6 +524,8 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
             "{}",
             outcome.stderr
         );
+        let late = outcome.stderr.lines().find(|line| line.contains("source rx9 began "));
+        assert!(late.is_some_and(|line| line.ends_with(" s after the run")), "{}", outcome.stderr);
     });
 }
 

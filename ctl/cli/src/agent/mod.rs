@@ -4,8 +4,10 @@
 //! change, and returns when all have ended. Each source thread calls [`count`] and reports its end
 //! through a channel. Outputs are shared between sources; records of two sources are never
 //! interleaved. A source that fails is logged with its name, and the others continue. `reload`
-//! applies a configuration that has changed.
+//! applies a configuration that has changed; `grouped` are the messages about sources that come and
+//! go.
 
+mod grouped;
 mod reload;
 
 use crate::config::{Configuration, GivenOption, SourceTable};
@@ -24,6 +26,7 @@ use clap::ArgMatches;
 use flowgauge_ctl::output::{Format, escaped};
 use flowgauge_dataplane::xdp::{LinkChanges, Stack};
 use glob::Pattern;
+use grouped::{GroupedMessages, SourceChange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -33,8 +36,13 @@ use std::time::{Duration, Instant};
 /// Interval at which the main thread checks for the end of the run and feeds the watchdog.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Time after the start of the run from which the start of a source is reported.
+const LATE_BEGIN: Duration = Duration::from_secs(2);
+
 /// Event that the main thread reacts to.
 enum Event {
+    /// The source of this name has begun to count.
+    Began(String),
     /// The source of this name has ended.
     Ended(String, Result<(), CommandFailure>),
     /// The configuration is to be read again.
@@ -130,6 +138,8 @@ struct Agent<'a> {
     done: BTreeSet<(String, Option<u32>)>,
     failures: Vec<(String, CommandFailure)>,
     started: usize,
+    begun: Instant,
+    messages: GroupedMessages,
     events: Sender<Event>,
 }
 
@@ -160,6 +170,8 @@ pub(crate) fn run(
         done: BTreeSet::new(),
         failures: Vec::new(),
         started: 0,
+        begun: Instant::now(),
+        messages: GroupedMessages::default(),
         events,
     };
     agent.check()?;
@@ -357,6 +369,10 @@ fn follow_links(events: Sender<Event>) -> Result<(), CommandFailure> {
     Ok(())
 }
 
+fn log_all(messages: &[String]) {
+    messages.iter().for_each(|message| tracing::warn!("{message}"));
+}
+
 impl Agent<'_> {
     /// Checks that the outputs support several sources.
     fn check(&self) -> Result<(), CommandFailure> {
@@ -391,7 +407,7 @@ impl Agent<'_> {
     /// Starts the configured sources and returns when all have ended.
     fn supervise(mut self, heard: &Receiver<Event>) -> Result<(), CommandFailure> {
         let (patterns, several) = (self.patterns, self.several);
-        let begun = Instant::now();
+        let begun = self.begun;
         let controller = service::Heartbeat::new();
         // This thread must react to signals too while no source is being counted.
         let _all = several.then(|| signals::end_on_signal(None));
@@ -409,7 +425,12 @@ impl Agent<'_> {
             !agent.running.is_empty() || (is_waiting && !signals::is_ending())
         };
         while continues(&self) {
+            log_all(&self.messages.due(Instant::now()));
             match heard.recv_timeout(POLL_INTERVAL) {
+                Ok(Event::Began(name)) => {
+                    self.began(&name);
+                    continue;
+                }
                 Ok(Event::Ended(name, outcome)) => self.ended(&name, outcome),
                 Ok(Event::Reload) => self.reload(),
                 Ok(Event::Links) => {}
@@ -428,6 +449,15 @@ impl Agent<'_> {
             }
         }
         self.conclude()
+    }
+
+    /// Notes that a source has begun to count.
+    fn began(&mut self, name: &str) {
+        let late = self.begun.elapsed();
+        if late >= LATE_BEGIN {
+            let late = format!("{} s", late.as_secs());
+            self.messages.add_with(SourceChange::BeganLate, name, late);
+        }
     }
 
     /// Returns whether a run that began at this time waits for interfaces. With a duration it waits
@@ -554,7 +584,10 @@ impl Agent<'_> {
             interfaces.names = vec![interface];
         }
         let named = self.several.then(|| name.as_str().into());
-        let handle = Arc::new(SourceHandle::awaited(named, Arc::clone(&self.shared)));
+        let (began, label) = (self.events.clone(), name.clone());
+        let has_begun = move || _ = began.send(Event::Began(label.clone()));
+        let handle = SourceHandle::awaited(named, Arc::clone(&self.shared));
+        let handle = Arc::new(if self.several { handle.reporting(has_begun) } else { handle });
         let of_thread = Arc::clone(&handle);
         let notify_end =
             NotifyEndOnDrop { events: self.events.clone(), name: name.clone(), outcome: None };
@@ -587,7 +620,7 @@ impl Agent<'_> {
         let failure = match outcome {
             Ok(()) => {
                 if self.several && !ends && !signals::is_ending() {
-                    tracing::warn!("source {name} has ended");
+                    self.messages.add(SourceChange::Ended, name);
                 }
                 // Do not restart a source that ended by itself, unless another interface gets this
                 // name. One that was stopped starts again when it is wanted again.
@@ -600,7 +633,7 @@ impl Agent<'_> {
             Err(failure) => failure,
         };
         if is_gone {
-            tracing::warn!("{name}: interface removed; counting resumes when it is back");
+            self.messages.add(SourceChange::InterfaceRemoved, name);
             // A source of a pattern is dropped from this set when sources are started next.
             self.absent.insert(name.to_owned());
             return;
@@ -617,6 +650,7 @@ impl Agent<'_> {
     }
 
     fn conclude(mut self) -> Result<(), CommandFailure> {
+        log_all(&self.messages.rest(Instant::now()));
         if !self.several {
             return self.failures.pop().map_or(Ok(()), |(_, failure)| Err(failure));
         }

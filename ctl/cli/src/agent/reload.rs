@@ -1,6 +1,7 @@
 //! Reload of the configuration (SIGHUP). Changes that lose no packet take effect between two
 //! windows; for the others the old values stay, with a warning.
 
+use super::grouped::SourceChange;
 use super::{Agent, Availability, RunningSource, WantedSource, configured_sources, wanted_sources};
 use crate::config::{Configuration, GivenOption};
 use crate::error::CommandFailure;
@@ -38,11 +39,17 @@ impl Agent<'_> {
         }
         let (there, stack) = (interfaces::all(), interfaces::stack());
         let all = wanted_sources(&configured, &there, &stack)?;
+        let before = wanted_sources(&self.configured, &there, &stack)?;
+        let is_there = |number: u32| there.iter().any(|interface| interface.number == number);
         for (name, running) in &mut self.running {
             match all.iter().find(|wanted| wanted.name == *name) {
                 Some(wanted) => running.change(name, wanted),
+                // It matched a pattern, and ends by itself with its interface.
+                None if running.interface.is_some_and(|number| !is_there(number)) => {}
                 None => {
-                    tracing::warn!("source {name} was removed from the configuration; stopping it");
+                    if !running.ends {
+                        self.messages.add(SourceChange::Unconfigured, name);
+                    }
                     running.ends = true;
                     running.handle.interrupt.trigger();
                 }
@@ -57,11 +64,11 @@ impl Agent<'_> {
         let is_new = |wanted: &&WantedSource| {
             matches!(wanted.presence, Availability::Present(_))
                 && !self.running.contains_key(&wanted.name)
+                // Otherwise only its interface is new.
+                && !before.iter().any(|known| known.name == wanted.name)
         };
         let new = all.iter().filter(|wanted| self.several && is_new(wanted));
-        new.for_each(|wanted| {
-            tracing::warn!("source {} was added to the configuration; starting it", wanted.name)
-        });
+        new.for_each(|wanted| self.messages.add(SourceChange::Configured, &wanted.name));
         self.start_wanted()
     }
 }

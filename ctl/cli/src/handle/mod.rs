@@ -5,12 +5,16 @@ mod lines;
 
 pub(crate) use lines::Lines;
 
+use crate::error::CommandFailure;
 use crate::listen::Exporters;
+use crate::measure::identity;
+use crate::run_config::Outputs;
 use crate::service;
 use crate::status::Publication;
 use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::controller::Changes;
-use std::sync::{Arc, Mutex, PoisonError};
+use flowgauge_ctl::identity::Identity;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Outputs that all sources of a run share.
 #[derive(Default)]
@@ -30,6 +34,10 @@ pub(crate) struct SourceHandle {
     pub(crate) changes: Changes,
     /// Heartbeat that the run waits for before it is ready.
     heartbeat: Mutex<Option<service::Heartbeat>>,
+    /// Function that reports that counting has begun, if the run wants to know.
+    has_begun: Option<Box<dyn Fn() + Send + Sync>>,
+    /// Identity of the source's run, once it is needed.
+    identity: OnceLock<Identity>,
 }
 
 impl SourceHandle {
@@ -41,6 +49,27 @@ impl SourceHandle {
             heartbeat: Mutex::new(Some(service::Heartbeat::new())),
             ..SourceHandle::default()
         }
+    }
+
+    /// Sets the function that is called once counting has begun.
+    pub(crate) fn reporting(self, has_begun: impl Fn() + Send + Sync + 'static) -> Self {
+        SourceHandle { has_begun: Some(Box::new(has_begun)), ..self }
+    }
+
+    /// Reports that counting has begun.
+    pub(crate) fn begin(&self) {
+        if let Some(has_begun) = &self.has_begun {
+            has_begun();
+        }
+    }
+
+    /// Returns the identity of the source's run, always the same.
+    pub(crate) fn identity(&self, outputs: &Outputs) -> Result<Identity, CommandFailure> {
+        if let Some(identity) = self.identity.get() {
+            return Ok(identity.clone());
+        }
+        let identity = identity(outputs, self.name.as_deref())?;
+        Ok(self.identity.get_or_init(|| identity).clone())
     }
 
     /// Returns the heartbeat of its controller.

@@ -1,0 +1,155 @@
+//! Messages about sources that come and go, grouped: when many interfaces appear or vanish, the log
+//! gets one line a second for all of them.
+
+use crate::interfaces::first_few;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Minimum time between two lines about the same kind of event.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Change of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SourceChange {
+    /// Its configuration was added by a reload.
+    Configured,
+    /// Its configuration was removed by a reload.
+    Unconfigured,
+    /// It began to count long after the run.
+    BeganLate,
+    /// Its interface was removed.
+    InterfaceRemoved,
+    /// It has ended by itself.
+    Ended,
+}
+
+/// Sources that changed and are not logged yet.
+#[derive(Default)]
+pub(super) struct GroupedMessages(BTreeMap<SourceChange, Group>);
+
+/// Sources with one change.
+#[derive(Default)]
+struct Group {
+    /// Name of each source, and the details that a line about many has of it.
+    sources: Vec<(String, String)>,
+    /// Time of the last line.
+    last: Option<Instant>,
+}
+
+impl GroupedMessages {
+    pub(super) fn add(&mut self, change: SourceChange, name: &str) {
+        self.add_with(change, name, String::new());
+    }
+
+    /// Adds a change with details, such as a time.
+    pub(super) fn add_with(&mut self, change: SourceChange, name: &str, details: String) {
+        self.0.entry(change).or_default().sources.push((name.to_owned(), details));
+    }
+
+    /// Returns the lines that are due, one for each kind of change.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<String> {
+        self.lines(now, LINE_INTERVAL)
+    }
+
+    /// Returns the lines about everything that is not logged yet.
+    pub(super) fn rest(&mut self, now: Instant) -> Vec<String> {
+        self.lines(now, Duration::ZERO)
+    }
+
+    fn lines(&mut self, now: Instant, interval: Duration) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (change, group) in &mut self.0 {
+            let is_due =
+                group.last.is_none_or(|last| now.saturating_duration_since(last) >= interval);
+            if is_due && !group.sources.is_empty() {
+                group.last = Some(now);
+                lines.push(change.line(&std::mem::take(&mut group.sources)));
+            }
+        }
+        lines
+    }
+}
+
+impl SourceChange {
+    /// Returns the message about these sources.
+    fn line(self, sources: &[(String, String)]) -> String {
+        if let [(name, details)] = sources {
+            return match self {
+                SourceChange::Configured => {
+                    format!("source {name} was added to the configuration; starting it")
+                }
+                SourceChange::Unconfigured => {
+                    format!("source {name} was removed from the configuration; stopping it")
+                }
+                SourceChange::BeganLate => {
+                    format!("source {name} began {details} after the run")
+                }
+                SourceChange::InterfaceRemoved => {
+                    format!("{name}: interface removed; counting resumes when it is back")
+                }
+                SourceChange::Ended => format!("source {name} has ended"),
+            };
+        }
+        let number = sources.len();
+        let named = |(name, details): &(String, String)| {
+            if details.is_empty() { name.clone() } else { format!("{name} ({details})") }
+        };
+        let names = first_few(&sources.iter().map(named).collect::<Vec<_>>());
+        match self {
+            SourceChange::Configured => {
+                format!("{number} sources were added to the configuration; starting them: {names}")
+            }
+            SourceChange::Unconfigured => {
+                format!(
+                    "{number} sources were removed from the configuration; stopping them: {names}"
+                )
+            }
+            SourceChange::BeganLate => {
+                format!("{number} sources began long after the run: {names}")
+            }
+            SourceChange::InterfaceRemoved => {
+                format!("{number} interfaces removed; counting resumes when they are back: {names}")
+            }
+            SourceChange::Ended => format!("{number} sources have ended: {names}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_takes_one_line_a_second() {
+        let (mut messages, begun) = (GroupedMessages::default(), Instant::now());
+        let at = |milliseconds| begun + Duration::from_millis(milliseconds);
+        messages.add(SourceChange::InterfaceRemoved, "veth0");
+        assert_eq!(
+            messages.due(at(0)),
+            ["veth0: interface removed; counting resumes when it is back"]
+        );
+        for number in 1..15 {
+            messages.add(SourceChange::InterfaceRemoved, &format!("veth{number}"));
+            assert!(messages.due(at(number * 60)).is_empty(), "{number}");
+        }
+        let line = "14 interfaces removed; counting resumes when they are back: veth1, veth2, veth3, veth4, veth5 and 9 more";
+        assert_eq!(messages.due(at(1000)), [line]);
+        assert!(messages.due(at(5000)).is_empty());
+        // Other changes have lines of their own.
+        messages.add(SourceChange::InterfaceRemoved, "a");
+        messages.add(SourceChange::Ended, "b");
+        assert_eq!(messages.due(at(1500)), ["source b has ended"]);
+        assert_eq!(messages.rest(at(1500)).len(), 1);
+        assert!(messages.rest(at(9000)).is_empty());
+    }
+
+    #[test]
+    fn a_late_begin_has_its_time() {
+        let (mut messages, now) = (GroupedMessages::default(), Instant::now());
+        messages.add_with(SourceChange::BeganLate, "a", "6 s".to_owned());
+        assert_eq!(messages.rest(now), ["source a began 6 s after the run"]);
+        messages.add_with(SourceChange::BeganLate, "a", "6 s".to_owned());
+        messages.add_with(SourceChange::BeganLate, "b", "8 s".to_owned());
+        assert_eq!(messages.rest(now), ["2 sources began long after the run: a (6 s), b (8 s)"]);
+    }
+}
