@@ -14,7 +14,7 @@ use crate::measurement::delay::tune::Tuner;
 use crate::measurement::delay::{DelaySampleRecord, EndIdentifiers};
 use crate::measurement::{ClosedBank, Estimation, ReportInput, Reports, RowHash, has_windows};
 use crate::record::FieldCache;
-use crate::record::{Record, RecordKind};
+use crate::record::{Adoption, Record, RecordKind};
 use crate::schedule::{Action, Intervals, Schedule, ScheduledAction, SkippedSamples};
 use crate::text::{counted, stepped};
 use crate::unopened;
@@ -241,6 +241,10 @@ pub struct Controller {
     start: u64,
     /// Starts of the windows that an earlier process left open.
     open_windows: Vec<u64>,
+    /// Runs that began these windows.
+    open_runs: Vec<Option<String>>,
+    /// Run that began the open window, if it was an earlier one.
+    adopted: Option<Adoption>,
     /// Number of the first window of the schedule.
     first_window: u64,
     summary: Summary,
@@ -353,8 +357,7 @@ impl Controller {
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
         let start = clock.now();
-        let Adopted { open_windows, next_window } =
-            adopted.unwrap_or(Adopted { open_windows: Vec::new(), next_window: 0 });
+        let Adopted { open_windows, runs: open_runs, next_window } = adopted.unwrap_or_default();
         let window = plan.intervals.window.filter(|_| has_windows(dataplane.settings()));
         let intervals = Intervals { window, ..plan.intervals };
         let places = dataplane.capabilities().places.len();
@@ -381,6 +384,8 @@ impl Controller {
             start: open_windows.first().copied().unwrap_or(start),
             first_window: next_window + open_windows.len() as u64,
             open_windows,
+            open_runs,
+            adopted: None,
             summary: Summary::default(),
             total: Total::default(),
             parts: std::iter::repeat_with(Total::default)
@@ -472,10 +477,13 @@ impl Controller {
         let now = self.clock.now();
         let ends = open.iter().skip(1).copied().chain([now]);
         let first = self.first_window - open.len() as u64;
+        let mut runs = std::mem::take(&mut self.open_runs).into_iter();
         for (window, (&start, end)) in (first..).zip(open.iter().zip(ends)) {
             self.window_start = start;
+            self.adopted = Some(Adoption { run: runs.next().flatten().map(Arc::from) });
             self.rotate(window, false, Some(end), sink)?;
         }
+        self.adopted = None;
         Ok(())
     }
 
@@ -854,6 +862,7 @@ impl Controller {
                 scheduled: if end.is_none() { self.schedule.slots(over) } else { None },
                 late_ns,
                 clock_step_ns: self.stepped,
+                adopted: self.adopted.clone(),
                 late: drops.take(LossCause::Late),
                 drops,
                 reports: self.reports(RecordKind::Window, part, snapshot, end_ns)?,
@@ -1220,6 +1229,7 @@ impl Controller {
             repeats: 0,
             last_ns: None,
             clock_step_ns: None,
+            adopted: None,
             complete: false,
             backend: capabilities.backend,
             source: self.source.clone(),

@@ -45,6 +45,8 @@ pub struct Record {
     /// Time of the last of these samples, in nanoseconds, if the record was made after the fact;
     /// `end_ns` of a repeated sample is that of the first of them.
     pub last_ns: Option<u64>,
+    /// Earlier run that began the window, if this one adopted it; `None` for other records.
+    pub adopted: Option<Adoption>,
     /// Step of the clock that ended the window, in nanoseconds; negative if the clock was set back.
     pub clock_step_ns: Option<i64>,
     /// Whether the window has at least its full length and no packet of it is missing: counting had
@@ -94,6 +96,14 @@ pub struct Record {
     pub counted: Option<ClosedBank>,
     /// Fields and figures, computed when an output first needs them.
     pub drawn: FieldCache,
+}
+
+/// Origin of a window whose counts were adopted from an earlier run. That run may have published it
+/// as well, with the same number, if it was killed just then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adoption {
+    /// Identifier of the run that began the window, if it is known.
+    pub run: Option<Arc<str>>,
 }
 
 /// Cache of a record's fields and figures, computed once for all outputs. A clone starts empty,

@@ -1591,7 +1591,8 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
 fn windows_that_an_earlier_process_left_are_published_first() {
     let clock = Virtual::at(START);
     let began = [START - 3 * SECOND, START - SECOND];
-    let adopted = Adopted { open_windows: began.to_vec(), next_window: 57 };
+    let runs = vec![Some("first".to_owned()), None];
+    let adopted = Adopted { open_windows: began.to_vec(), runs, next_window: 57 };
     let dataplane =
         Scripted { adopted: Some(adopted), left: vec![20, 10], ..Scripted::new(&clock) };
     let published = Arc::clone(&dataplane.published);
@@ -1610,6 +1611,11 @@ fn windows_that_an_earlier_process_left_are_published_first() {
     ];
     assert_eq!(told, expected);
     assert_eq!((windows[0].counters.packets(), windows[1].counters.packets()), (20, 10));
+    let adopted = |window: &Record| {
+        window.adopted.as_ref().map(|adoption| adoption.run.as_deref().map(str::to_owned))
+    };
+    let adopted: Vec<_> = windows.iter().map(|window| adopted(window)).collect();
+    assert_eq!(adopted, [Some(Some("first".to_owned())), Some(None), None, None, None]);
     assert_eq!(*published.lock().unwrap(), [57, 58, 59, 60, 61]);
     assert!(kept.samples().iter().all(|sample| (59..62).contains(&sample.window)));
     let total = summary.total.unwrap();

@@ -86,11 +86,13 @@ pub struct Part {
 }
 
 /// Unfinished windows of an earlier process, taken over by [`install`](crate::Dataplane::install).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Adopted {
     /// Start times of the windows not yet published, oldest first, in nanoseconds since the Unix
     /// epoch. Each takes one rotation; the last window stays open until then.
     pub open_windows: Vec<u64>,
+    /// Run that began each of these windows and may have published it already; `None` if unknown.
+    pub runs: Vec<Option<String>>,
     /// Number of the first of these windows.
     pub next_window: u64,
 }

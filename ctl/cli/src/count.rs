@@ -89,6 +89,7 @@ fn on_interfaces(
     let options = xdp::Options {
         mode: interfaces.mode,
         slot_ns: config.slot_ns,
+        run: handle.identity(&config.outputs)?.run.to_string(),
         pins,
         ..xdp::Options::new(config.settings)
     };

@@ -77,6 +77,8 @@ struct Windows {
     packets: BTreeMap<u64, u64>,
     /// Number of the next window, by window.
     next: BTreeMap<u64, u64>,
+    /// Run that began each window.
+    runs: BTreeMap<u64, String>,
 }
 
 impl Windows {
@@ -87,6 +89,14 @@ impl Windows {
             // On a busy machine a window may end when the following ones are over, which are then
             // merged into it.
             self.next.insert(window, line["last_window"].as_u64().unwrap_or(window) + 1);
+            let is_adopted = line["adopted"].as_bool().unwrap_or_default();
+            let run = if is_adopted { &line["counted_by"] } else { &line["run"] };
+            let run = run.as_str().unwrap().to_owned();
+            let first = self.runs.insert(window, run.clone());
+            assert!(
+                first.as_ref().is_none_or(|first| is_adopted && *first == run),
+                "window {window}: {first:?} and {run}"
+            );
             let earlier = self.packets.insert(window, packets);
             assert!(
                 earlier.is_none_or(|earlier| earlier == packets),

@@ -55,6 +55,9 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
     row.int("schema", SCHEMA);
     row.text("host", identity.host.as_ref());
     row.text("run", identity.run.as_ref());
+    if let Some(run) = record.adopted.as_ref().and_then(|adoption| adoption.run.as_deref()) {
+        row.text("counted_by", run);
+    }
     row.text("backend", record.backend);
     row.text("source", record.interface.as_str());
     row.text("direction", record.direction);
@@ -114,10 +117,11 @@ fn about() -> [(&'static str, String); 2] {
 }
 
 /// Columns of every row.
-const COLUMNS: [&str; 37] = [
+const COLUMNS: [&str; 38] = [
     "schema",
     "host",
     "run",
+    "counted_by",
     "backend",
     "source",
     "direction",

@@ -134,6 +134,10 @@ impl Serialize for Line<'_> {
             line.serialize_entry("host", host.as_ref())?;
             line.serialize_entry("run", run.as_ref())?;
         }
+        if let Some(adoption) = &record.adopted {
+            line.serialize_entry("adopted", &true)?;
+            optional(&mut line, "counted_by", adoption.run.as_deref())?;
+        }
         line.serialize_entry("schema", &SCHEMA)?;
         for MeasurementFields { measurement, fields, .. } in
             record.described().iter().filter(|it| it.is_on)

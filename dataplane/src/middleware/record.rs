@@ -139,7 +139,8 @@ fn hex<T: LowerHex>(numbers: &[T], digits: usize) -> String {
 }
 
 fn adoption(adopted: &Adopted) -> Value {
-    json!({ "open_windows": adopted.open_windows, "next_window": adopted.next_window })
+    let Adopted { open_windows, runs, next_window } = adopted;
+    json!({ "open_windows": open_windows, "runs": runs, "next_window": next_window })
 }
 
 fn losses(losses: &Losses) -> Value {

@@ -313,8 +313,11 @@ impl Dataplane for Xdp {
         }
         running.recover(&self.options.settings)?;
         let oldest = running.hooks.iter().min_by_key(|hook| hook.note.open_windows());
-        let adopted =
-            oldest.map(|hook| Adopted { open_windows: hook.note.open_windows(), next_window });
+        let adopted = oldest.map(|hook| Adopted {
+            open_windows: hook.note.open_windows(),
+            runs: hook.note.open_runs(),
+            next_window,
+        });
         self.running = Some(running);
         Ok(adopted)
     }

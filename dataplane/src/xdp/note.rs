@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 /// Version of the pinned data. Changes whenever `kernel`, `Note` or the programs change in a way
 /// that another version would misread.
-pub(super) const VERSION: u32 = 13;
+pub(super) const VERSION: u32 = 14;
 
 /// Settings of a program and progress of its controller. All bit patterns are valid, and there is
 /// no padding.
@@ -45,6 +45,33 @@ pub(super) struct Note {
     pub(super) gaps: u64,
     /// Fingerprint of each bank's filter; zero for none.
     pub(super) filters: [u64; 2],
+    /// Run that began the window of each bank. It may have published the window already.
+    pub(super) runs: [RunName; 2],
+}
+
+/// Bytes of a run's identifier in a note.
+const RUN_BYTES: usize = 64;
+
+/// Identifier of a run, zero-padded; all zero for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct RunName([u8; RUN_BYTES]);
+
+impl RunName {
+    /// Returns the name; none if it is too long, since a part of it may be the name of another run.
+    pub(super) fn new(run: &str) -> Self {
+        let mut bytes = [0; RUN_BYTES];
+        if run.len() <= RUN_BYTES {
+            bytes.iter_mut().zip(run.bytes()).for_each(|(to, from)| *to = from);
+        }
+        RunName(bytes)
+    }
+
+    fn name(self) -> Option<String> {
+        let name = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = std::str::from_utf8(name).ok()?;
+        (!name.is_empty()).then(|| name.to_owned())
+    }
 }
 
 /// Key of 32 bytes; zero for none.
@@ -94,6 +121,8 @@ pub(super) struct CountingIdentity {
     pub(super) attached: super::Mode,
     /// Fingerprint of the filter; zero for none.
     pub(super) filter: u64,
+    /// The run.
+    pub(super) run: RunName,
 }
 
 impl Note {
@@ -121,6 +150,7 @@ impl Note {
             next_window: 0,
             gaps: 0,
             filters: [identity.filter; 2],
+            runs: [identity.run; 2],
         }
     }
 
@@ -139,12 +169,13 @@ impl Note {
         self.opened_ns = [now_ns; 2];
     }
 
-    /// Makes the other bank active, with a filter of this fingerprint.
-    pub(super) fn flip(&mut self, now_ns: u64, filter: u64) {
+    /// Makes the other bank active for a window of this run, with a filter of this fingerprint.
+    pub(super) fn flip(&mut self, now_ns: u64, filter: u64, run: RunName) {
         self.active ^= 1;
         self.unpublished = 1;
         self.opened_ns[self.active as usize & 1] = now_ns;
         self.filters[self.active as usize & 1] = filter;
+        self.runs[self.active as usize & 1] = run;
     }
 
     /// Limits all start times to `now_ns` and to their order, as is needed if the clock was set
@@ -176,6 +207,13 @@ impl Note {
         let active = self.active as usize & 1;
         let closed = (self.unpublished != 0).then_some(self.opened_ns[active ^ 1]);
         closed.into_iter().chain([self.opened_ns[active]]).collect()
+    }
+
+    /// Returns the runs that began the windows not yet published, oldest first.
+    pub(super) fn open_runs(&self) -> Vec<Option<String>> {
+        let active = self.active as usize & 1;
+        let closed = (self.unpublished != 0).then_some(self.runs[active ^ 1]);
+        closed.into_iter().chain([self.runs[active]]).map(RunName::name).collect()
     }
 
     /// Returns the fingerprints of the filters of the windows not yet published.
@@ -306,6 +344,9 @@ pub(super) fn network_namespace() -> u64 {
 mod tests {
     use super::*;
 
+    /// A run whose name does not matter.
+    const RUN: RunName = RunName([0; RUN_BYTES]);
+
     fn note(change: impl FnOnce(&mut CountingIdentity)) -> Note {
         let settings = Settings::default();
         let (secret, attached) = (Secret::new(None), crate::xdp::Mode::Native);
@@ -317,6 +358,7 @@ mod tests {
             boot_ns: 5_000,
             attached,
             filter: 9,
+            run: RunName::new("first"),
         };
         change(&mut identity);
         Note::new(&identity, "eth0", 3, 10)
@@ -363,14 +405,14 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_makes_no_negative_window() {
         let mut kept = note(|_| {});
-        kept.flip(100, 9);
+        kept.flip(100, 9, RUN);
         assert!(!kept.rein_in(100), "nothing is wrong");
         assert!(kept.rein_in(50));
         assert_eq!(kept.open_windows(), [10, 50]);
         assert!(kept.rein_in(5));
         assert_eq!(kept.open_windows(), [5, 5]);
         // The clock was set back between two rotations.
-        kept.flip(3, 9);
+        kept.flip(3, 9, RUN);
         assert!(kept.rein_in(1_000));
         assert_eq!(kept.open_windows(), [3, 3]);
         assert_eq!(kept.interface(), "eth0");
@@ -380,7 +422,7 @@ mod tests {
     fn a_window_of_another_filter_is_not_adopted_unless_it_is_published() {
         let wanted = note(|identity| identity.filter = 5);
         let mut kept = note(|_| {});
-        kept.flip(20, 5);
+        kept.flip(20, 5, RUN);
         assert!(kept.difference(&wanted).is_some());
         kept.unpublished = 0;
         assert_eq!(kept.difference(&wanted), None);
@@ -401,10 +443,29 @@ mod tests {
     fn a_flipped_note_has_two_open_windows() {
         let mut kept = note(|_| {});
         assert_eq!(kept.open_windows(), [10]);
-        kept.flip(20, 9);
+        kept.flip(20, 9, RUN);
         assert_eq!((kept.active, kept.open_windows()), (1, vec![10, 20]));
         kept.unpublished = 0;
-        kept.flip(30, 9);
+        kept.flip(30, 9, RUN);
         assert_eq!((kept.active, kept.open_windows()), (0, vec![20, 30]));
+    }
+
+    #[test]
+    fn each_open_window_has_the_run_that_began_it() {
+        let mut kept = note(|_| {});
+        let named = |runs: &[&str]| runs.iter().map(|run| Some((*run).to_owned())).collect();
+        let expected: Vec<Option<String>> = named(&["first"]);
+        assert_eq!(kept.open_runs(), expected);
+        // Another run adopts the note: its windows begin with the next rotation.
+        kept.flip(20, 9, RunName::new("second"));
+        let expected: Vec<Option<String>> = named(&["first", "second"]);
+        assert_eq!(kept.open_runs(), expected);
+        kept.unpublished = 0;
+        kept.flip(30, 9, RunName::new(&"x".repeat(RUN_BYTES)));
+        kept.unpublished = 0;
+        assert_eq!(kept.open_runs(), [Some("x".repeat(RUN_BYTES))]);
+        kept.flip(40, 9, RunName::new(&"x".repeat(RUN_BYTES + 1)));
+        kept.unpublished = 0;
+        assert_eq!(kept.open_runs(), vec![None::<String>]);
     }
 }

@@ -27,6 +27,9 @@ pub struct Options {
     /// Size of the ring for delay samples of each counting point, in bytes; rounded to a power
     /// of two of pages.
     pub delay_sample_ring: u32,
+    /// Identifier of the run, which the next one gets if it adopts the state of this one; empty for
+    /// none. One of more than 64 bytes is not stored.
+    pub run: String,
 }
 
 /// Action of an ingress program.
@@ -64,6 +67,7 @@ impl Options {
             task: Task::Count,
             wait: None,
             delay_sample_ring: DELAY_SAMPLE_RING,
+            run: String::new(),
         }
     }
 

@@ -347,6 +347,8 @@ struct Unions<'a> {
     records: u64,
     /// Number of rows that were dropped because others of their windows have different values.
     conflicts: u64,
+    /// Number of rows of windows that another run had published as well.
+    republished: u64,
     /// Number of rows that were dropped because their host has not signed them.
     untrusted: u64,
     /// Registers with and without each host, if asked for.
@@ -387,6 +389,7 @@ impl<'a> Unions<'a> {
             places: BTreeSet::new(),
             records: 0,
             conflicts: 0,
+            republished: 0,
             untrusted: survey.untrusted,
             leave_one_out: options.leaves_out_hosts().then(Default::default),
             spare: None,
@@ -469,7 +472,7 @@ impl<'a> Unions<'a> {
             }
             last = Some(about);
         }
-        self.conflicts = rows.dropped;
+        (self.conflicts, self.republished) = (rows.dropped, rows.republished);
         // The survey has also seen files without any other row.
         self.untrusted = self.untrusted.max(rows.untrusted());
         if self.records == 0 && self.groups.is_empty() {
@@ -532,6 +535,7 @@ impl<'a> Unions<'a> {
                 // Rows beyond the range belong to no group.
                 group.united.crossing = self.crossing;
                 group.united.conflicts = self.conflicts;
+                group.united.twice += self.republished;
                 group.united.untrusted = self.untrusted;
                 if !is_by_window {
                     group.united.absent = common.absent(&self.options.expect);
@@ -605,6 +609,7 @@ impl<'a> Unions<'a> {
             late_ns: 0,
             repeats: 0,
             last_ns: None,
+            adopted: None,
             clock_step_ns: None,
             complete: is_whole,
             backend: "lake",
@@ -854,6 +859,8 @@ enum SelectionRelation {
 struct RowHeader {
     place: FleetMember,
     run: String,
+    /// Earlier run that began the window, if `run` adopted it.
+    counted_by: Option<String>,
     /// Numbers of the first and last window in the row.
     windows: (u64, u64),
     /// Number of windows without packets, and without rows, just before it.
@@ -896,6 +903,7 @@ impl RowHeader {
                 direction: text("direction")?,
             },
             run: text("run")?,
+            counted_by: row.maybe_text("counted_by").map(str::to_owned),
             windows: (
                 window,
                 row.maybe_number("last_window").map_or(window, |it| it.max(0).unsigned_abs()),

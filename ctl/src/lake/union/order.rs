@@ -9,7 +9,7 @@ use crate::lake::{is_known, laws};
 use crate::row::Row;
 use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -17,12 +17,13 @@ use std::rc::Rc;
 /// Files whose rows take at most this many bytes of memory are read whole.
 const SMALL: u64 = 4 << 20;
 /// Columns that the survey reads.
-const HEADER_COLUMNS: [&str; 16] = [
+const HEADER_COLUMNS: [&str; 17] = [
     "schema",
     "host",
     "source",
     "direction",
     "run",
+    "counted_by",
     "window",
     "last_window",
     "silent_windows",
@@ -151,7 +152,8 @@ impl MergedFiles {
         }
         let is_wanted: fn(&str) -> bool = |_| true;
         let rows = Ordered::new(survey.sources, is_wanted, true, verification);
-        Ok(MergedFiles(UniqueRows::new(rows, Conflicts::Refuse)))
+        // A compaction loses no row: the other one of a window may be in another hour.
+        Ok(MergedFiles(UniqueRows::new(rows, Conflicts::Refuse).of_all_runs()))
     }
 
     /// Returns the next row, and the number of its duplicates. Different rows of one window are an
@@ -168,13 +170,46 @@ pub(super) struct UniqueRows<F> {
     next: Option<OrderedRow>,
     conflicts: Conflicts,
     windows: SeenWindows,
+    /// Windows that runs adopted: place, run that began it, and number. `None` if all rows of such
+    /// a window are returned.
+    adopted: Option<BTreeSet<(FleetMember, String, u64)>>,
+    /// Number of rows of windows that another run had published as well, and that were dropped.
+    pub(super) republished: u64,
     /// Number of rows that were dropped because others of their windows have different values.
     pub(super) dropped: u64,
 }
 
 impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
     pub(super) fn new(rows: Ordered<F>, conflicts: Conflicts) -> Self {
-        UniqueRows { rows, next: None, conflicts, windows: SeenWindows::default(), dropped: 0 }
+        UniqueRows {
+            rows,
+            next: None,
+            conflicts,
+            windows: SeenWindows::default(),
+            adopted: Some(BTreeSet::new()),
+            republished: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Returns the rows of each run, also where several published one window.
+    fn of_all_runs(self) -> Self {
+        UniqueRows { adopted: None, ..self }
+    }
+
+    /// Returns whether another run has published the same window. A run that is killed just after it
+    /// published a window leaves it to the run that adopts its state.
+    fn is_republished(&mut self, row: &OrderedRow) -> bool {
+        let Some(adopted) = &mut self.adopted else { return false };
+        let RowHeader { place, run, counted_by, windows: (window, _), .. } = &row.about;
+        match counted_by {
+            Some(first) => {
+                let is_new = adopted.insert((place.clone(), first.clone(), *window));
+                !is_new || self.windows.has(place, first, *window)
+            }
+            None if adopted.is_empty() => false,
+            None => adopted.contains(&(place.clone(), run.clone(), *window)),
+        }
     }
 
     /// Returns the number of rows that were dropped because their host has not signed them.
@@ -211,6 +246,10 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
                 self.dropped += 1 + duplicates + conflicts;
                 continue;
             }
+            if self.is_republished(&row) {
+                self.republished += 1 + duplicates;
+                continue;
+            }
             self.windows.add(&row)?;
             return Ok(Some((row, duplicates)));
         }
@@ -227,6 +266,14 @@ type WindowRanges = BTreeMap<u64, (u64, Rc<Path>)>;
 struct SeenWindows(BTreeMap<FleetMember, BTreeMap<String, WindowRanges>>);
 
 impl SeenWindows {
+    /// Returns whether a run has counted a window of a place.
+    fn has(&self, place: &FleetMember, run: &str, window: u64) -> bool {
+        let ranges = self.0.get(place).and_then(|runs| runs.get(run));
+        ranges
+            .and_then(|ranges| ranges.range(..=window).next_back())
+            .is_some_and(|(_, (last, _))| *last >= window)
+    }
+
     /// Adds the windows of a row, unless another row has one of them.
     fn add(&mut self, row: &OrderedRow) -> Result<(), UnionError> {
         let RowHeader { place, run, windows: (first, last), .. } = &row.about;

@@ -89,6 +89,38 @@ fn a_run_has_each_window_of_a_place_once() {
 }
 
 #[test]
+fn a_window_that_two_runs_published_counts_once() {
+    let at = |run: &str, counted_by: Option<&str>, window: u64, time: u64| {
+        let mut row = row("a", run);
+        row.0.retain(|(name, _)| name != "window" && !name.ends_with("_ns"));
+        row.put("counted_by", Value::Text(counted_by.map(str::to_owned)));
+        row.int("window", window);
+        row.int("late_ns", 0);
+        for (column, time) in [("start_ns", time), ("end_ns", time + 10)] {
+            row.int(column, time);
+            row.int(format!("scheduled_{column}"), time);
+        }
+        row
+    };
+    let counts = |rows: &[Row]| {
+        let (_, record) = merged(rows, By::All).unwrap();
+        let united = record.unwrap().united.unwrap();
+        (united.rows, united.twice)
+    };
+    let published = at("1", None, 7, 70);
+    assert_eq!(counts(&[published.clone(), at("2", Some("1"), 8, 80)]), (2, 0));
+    // The first run was killed just after it published the window, the second one as well.
+    let adopted = [at("2", Some("1"), 7, 71), at("3", Some("1"), 7, 72)];
+    assert_eq!(counts(&[published.clone(), adopted[0].clone()]), (1, 1));
+    assert_eq!(counts(&[published, adopted[0].clone(), adopted[1].clone()]), (1, 2));
+    assert_eq!(counts(&adopted), (1, 1));
+    // The clock was set back between them.
+    assert_eq!(counts(&[at("2", Some("1"), 7, 60), at("1", None, 7, 70)]), (1, 1));
+    // A run that adopted nothing counted packets of its own.
+    assert_eq!(counts(&[at("1", None, 7, 70), at("2", None, 7, 71)]), (2, 0));
+}
+
+#[test]
 fn sums_that_saturate_are_marked() {
     let of_run = |run: u64, column: &str, number: u64| {
         let mut row = row("a", &run.to_string());

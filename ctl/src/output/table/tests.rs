@@ -27,6 +27,7 @@ fn window(number: u64) -> Record {
         kind: RecordKind::Window,
         window: number,
         last_window: None,
+        adopted: None,
         clock_step_ns: None,
         start_ns: START + number * SECOND,
         end_ns: START + (number + 1) * SECOND,

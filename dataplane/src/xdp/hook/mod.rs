@@ -7,7 +7,7 @@ pub(super) use start::{AttachedHook, absent, attached, detached};
 use super::attach::array;
 use super::link::ProgramLink;
 use super::mapped::{AdmissionShares, Cores, MappedFilters, SharedMemory};
-use super::note::Note;
+use super::note::{Note, RunName};
 use super::object::{self, NoteArray, PlainData};
 use super::pins::Pins;
 use super::refusal::refused;
@@ -91,6 +91,8 @@ pub(super) struct Hook {
     /// Hook of the interface that the program is attached to.
     pub(super) mode: Mode,
     pub(super) note: Note,
+    /// The run of this process.
+    run: RunName,
     pub(super) state: ProgramState,
     /// Link layer of the interface.
     pub(super) layer: Layer,
@@ -215,7 +217,7 @@ impl Hook {
     pub(super) fn flip(&mut self, now_ns: u64, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
         self.odometer.iter_mut().for_each(|odometer| odometer.rotate(Instant::now(), 0));
         self.memory.filters.set(self.active() ^ 1, filter);
-        self.note.flip(now_ns, fingerprint(filter));
+        self.note.flip(now_ns, fingerprint(filter), self.run);
         self.write_note()?;
         self.write_active_bank();
         Ok(())

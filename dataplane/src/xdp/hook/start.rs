@@ -13,7 +13,7 @@ use crate::xdp::attach::{AttachRefusal, array, attach, cpus, verify};
 use crate::xdp::common::Common;
 use crate::xdp::link::{self, ProgramLink};
 use crate::xdp::mapped::{AdmissionShares, Cores, MappedFilters, SharedMemory};
-use crate::xdp::note::{CountingIdentity, Note, Secret};
+use crate::xdp::note::{CountingIdentity, Note, RunName, Secret};
 use crate::xdp::object::{self, Pinned, PlainData};
 use crate::xdp::pins::{self, AdoptedPins, Pins};
 use crate::xdp::refusal::{NO_INTERFACE, TCX_SINCE, loading, no_tcx, refused, release};
@@ -80,6 +80,7 @@ fn without_interface(
         place: place.clone(),
         mode: options.usual(place.direction),
         note: Note::new(&identity, &place.interface, NO_INDEX, now_ns()),
+        run: identity.run,
         state,
         layer: Layer::Ethernet,
         program: None,
@@ -132,6 +133,7 @@ pub(in crate::xdp) fn attached(
         place: place.clone(),
         mode,
         note,
+        run: identity.run,
         state: ProgramState::Counting,
         layer,
         program: link.attachment().ok().map(|attachment| attachment.program),
@@ -320,6 +322,7 @@ fn identity(
         boot_ns: common.boot_ns(),
         attached,
         filter: fingerprint(tables.filter.as_ref()),
+        run: RunName::new(&options.run),
     }
 }
 
