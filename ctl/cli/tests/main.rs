@@ -6,6 +6,7 @@ mod adversary;
 mod af_xdp;
 mod agent;
 mod common;
+mod csv;
 mod damage;
 mod deploy;
 mod doctor;

@@ -172,7 +172,7 @@ fn tables_and_csv_show_them() {
     for line in lines {
         assert_eq!(line.len(), header.len());
         assert_eq!((line[column("entropy_key")], line[column("heaviest")]), ("src", "10.0.0.1"));
-        assert!((line[column("entropy")].parse::<f64>().unwrap() - counted()).abs() < 1e-9);
+        assert!((line[column("entropy_bits")].parse::<f64>().unwrap() - counted()).abs() < 1e-9);
     }
 }
 

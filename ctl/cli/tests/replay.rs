@@ -115,6 +115,7 @@ fn csv_begins_with_the_columns_of_the_thesis() {
         for key in ["repeats", "last_ns"] {
             assert_eq!(row[column(key)].parse::<u64>().ok(), record[key].as_u64(), "{row:?}");
         }
+        assert_eq!(row[column("complete")].parse::<bool>().ok(), record["complete"].as_bool());
     }
     let appended = replay(&file, "--format csv --truth --sample-every 1s --no-csv-header").quiet();
     assert_eq!(Some(appended.as_str()), text.split_once('\n').map(|(_, rows)| rows));

@@ -39,7 +39,7 @@ impl Sink for Csv<'_> {
         }
         fields.column(SCHEMA).csv(205, "schema");
         if let Some(united) = &record.united {
-            describe_union(united, record.complete, &mut fields);
+            describe_union(united, &mut fields);
         }
         let of_measurements = record.described().iter().flat_map(|it| it.fields.cells());
         let mut cells: Vec<_> = fields.cells().chain(of_measurements).collect();
@@ -93,13 +93,13 @@ fn fields(record: &Record, origin: u64) -> Fields {
     let is_sampled = matches!(record.kind, RecordKind::Sample | RecordKind::Silence);
     add(206, "repeats", is_sampled.then_some(record.repeats).into());
     add(207, "last_ns", record.last_ns.into());
+    add(208, "complete", record.complete.into());
     fields
 }
 
 /// Adds the columns of a union: its rows, and what is missing or duplicated.
-fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
-    let columns: [(&'static str, Value); 15] = [
-        ("complete", complete.into()),
+fn describe_union(united: &United, fields: &mut Fields) {
+    let columns: [(&'static str, Value); 14] = [
         ("rows", united.rows.into()),
         ("hosts", united.hosts.into()),
         ("places", united.places.into()),
@@ -125,7 +125,7 @@ fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
         ]
     });
     let columns = columns.into_iter().chain(change.into_iter().flatten());
-    for ((name, value), position) in columns.zip(210..) {
+    for ((name, value), position) in columns.zip(211..) {
         fields.column(value).csv(position, name);
     }
 }

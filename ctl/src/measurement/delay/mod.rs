@@ -935,15 +935,16 @@ fn by_percentile<T: Copy + Into<Datum>>(values: &[T; PERCENTILES.len()]) -> Datu
 impl Delay {
     fn columns(&self, position: u16, to: &mut Fields) {
         let [p50, _, p95, p99, _] = self.percentiles().map_or([None; 5], |all| all.map(Some));
-        let mut name = format!("delay_{}", self.kind.name());
+        // Query engines and scripts take names without hyphens unquoted.
+        let mut name = format!("delay_{}", self.kind.name().replace('-', "_"));
         if let Some(direction) = self.direction {
             name = format!("{name}_{}", direction.name());
         }
-        to.column(p50.map(|it| it.value)).csv(position, format!("{name}_p50"));
-        to.column(p50.map(|it| it.low)).csv(position + 1, format!("{name}_p50_low"));
-        to.column(p50.and_then(|it| it.high)).csv(position + 2, format!("{name}_p50_high"));
-        to.column(p95.map(|it| it.value)).csv(position + 3, format!("{name}_p95"));
-        to.column(p99.map(|it| it.value)).csv(position + 4, format!("{name}_p99"));
+        to.column(p50.map(|it| it.value)).csv(position, format!("{name}_p50_ns"));
+        to.column(p50.map(|it| it.low)).csv(position + 1, format!("{name}_p50_low_ns"));
+        to.column(p50.and_then(|it| it.high)).csv(position + 2, format!("{name}_p50_high_ns"));
+        to.column(p95.map(|it| it.value)).csv(position + 3, format!("{name}_p95_ns"));
+        to.column(p99.map(|it| it.value)).csv(position + 4, format!("{name}_p99_ns"));
     }
 
     fn json(&self) -> Datum {

@@ -92,10 +92,11 @@ impl Measurement for Entropies {
             let entropy = report.and_then(|Entropies(entropies)| entropies.get(index));
             let estimate = entropy.map(|it| it.estimate);
             to.column(entropy.map(|it| it.sketch.key.name())).csv(position, format!("{name}_key"));
-            to.column(estimate.map(|it| it.bits)).csv(position + 1, name);
-            to.column(estimate.map(|it| it.low)).csv(position + 2, format!("{name}_low"));
-            to.column(estimate.map(|it| it.high)).csv(position + 3, format!("{name}_high"));
-            to.column(entropy.and_then(|it| it.truth)).csv(position + 4, format!("{name}_truth"));
+            to.column(estimate.map(|it| it.bits)).csv(position + 1, format!("{name}_bits"));
+            to.column(estimate.map(|it| it.low)).csv(position + 2, format!("{name}_low_bits"));
+            to.column(estimate.map(|it| it.high)).csv(position + 3, format!("{name}_high_bits"));
+            to.column(entropy.and_then(|it| it.truth))
+                .csv(position + 4, format!("{name}_truth_bits"));
         }
         let Some(Entropies(entropies)) = report else { return };
         let mut by_key: Vec<&Entropy> = entropies.iter().collect();

@@ -132,6 +132,7 @@ impl Measurement for Heavy {
         let heaviest = report.and_then(|it| Some((it, it.top.flows.first()?)));
         to.column(heaviest.map(|(it, flow)| it.text(flow))).csv(50, "heaviest");
         to.column(heaviest.map(|(_, flow)| flow.count)).csv(51, "heaviest_count");
+        to.column(report.map(|it| it.unit.name())).csv(53, "heaviest_unit");
         let Some(it) = report else { return };
         let flow = |flow: &Flow| {
             object([

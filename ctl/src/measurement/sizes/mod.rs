@@ -91,11 +91,12 @@ impl Measurement for Sizes {
     fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let lengths = report.and_then(|it| it.lengths.as_ref());
         let p50 = lengths.map(|it| median(&it.by_packets));
-        to.column(lengths.map(|it| it.mean.value)).csv(70, "length_mean").lake("length_mean");
-        to.column(p50.map(|it| it.value)).csv(71, "length_p50").lake("length_p50");
-        to.column(p50.map(|it| it.low)).csv(72, "length_p50_low");
-        to.column(p50.map(|it| it.high)).csv(73, "length_p50_high");
-        to.column(lengths.map(|it| median(&it.by_bytes).value)).csv(74, "length_p50_of_bytes");
+        to.column(lengths.map(|it| it.mean.value)).csv(70, "length_mean_bytes").lake("length_mean");
+        to.column(p50.map(|it| it.value)).csv(71, "length_p50_bytes").lake("length_p50");
+        to.column(p50.map(|it| it.low)).csv(72, "length_p50_low_bytes");
+        to.column(p50.map(|it| it.high)).csv(73, "length_p50_high_bytes");
+        to.column(lengths.map(|it| median(&it.by_bytes).value))
+            .csv(74, "length_by_bytes_p50_bytes");
         let Some(it) = report else { return };
         to.field("packets", lengths.map_or(0, |it| it.packets));
         to.field("bytes", lengths.map_or(0, |it| it.bytes));

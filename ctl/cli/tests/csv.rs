@@ -1,0 +1,83 @@
+//! Columns of CSV: `docs/outputs.md` has each of them, and no others.
+
+use crate::common::{Outcome, Scratch, flowgauge, run};
+use std::collections::BTreeSet;
+
+/// Page with the columns, and the titles of the section and of the one after it.
+const PAGE: &str = include_str!("../../../docs/outputs.md");
+const SECTION: &str = "\n## CSV\n";
+const NEXT_SECTION: &str = "\n## Causes of loss\n";
+
+/// Everything that adds columns. `KIND` in a column of the page stands for each of [`KINDS`], alone
+/// and with each of [`DIRECTIONS`].
+const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder \
+    --delay tcp-handshake,tcp-data,tcp-duration,tcp-timestamps,dns,icmp,quic-spin \
+    --key entropy=src+dst --alarm --truth --match ip --window 1s --format csv";
+const KINDS: [&str; 7] =
+    ["tcp_handshake", "tcp_data", "tcp_duration", "tcp_timestamps", "dns", "icmp", "quic_spin"];
+const DIRECTIONS: [&str; 3] = ["", "_ingress", "_egress"];
+
+/// Returns the columns in the first cells of the section's tables, with `KIND` as it is.
+fn documented() -> BTreeSet<String> {
+    let section = PAGE.split_once(SECTION).unwrap().1.split_once(NEXT_SECTION).unwrap().0;
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let names = cells.flat_map(|cell| cell.split('`').step_by(2));
+    names.map(str::to_owned).collect()
+}
+
+/// Returns the column of the page that stands for a printed one.
+fn as_documented(printed: &str) -> String {
+    for direction in DIRECTIONS {
+        for kind in KINDS {
+            let beginning = format!("delay_{kind}{direction}_p");
+            if let Some(percentile) = printed.strip_prefix(&beginning) {
+                return format!("delay_KIND_p{percentile}");
+            }
+        }
+    }
+    printed.to_owned()
+}
+
+/// Returns the names in the first line.
+fn header(outcome: &Outcome) -> Vec<String> {
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    outcome.stdout.lines().next().unwrap().split(',').map(str::to_owned).collect()
+}
+
+#[test]
+fn the_page_has_every_column_and_no_other() {
+    let scratch = Scratch::new("csv-columns");
+    let (capture, lake) = (scratch.path("talks.pcap"), scratch.path("lake"));
+    let profile = "delay,shape=conversations,requests=300,timestamps";
+    let generated = Outcome::from(
+        flowgauge().args(["generate", profile, "--to"]).arg(&capture).output().unwrap(),
+    );
+    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
+    let replayed = |more: &[&str]| -> Vec<String> {
+        let mut command = flowgauge();
+        command.arg("replay").arg(&capture).args(EVERYTHING.split_whitespace()).args(more);
+        header(&command.output().unwrap().into())
+    };
+    let lake = lake.to_str().unwrap();
+    let plain = replayed(&["--lake", lake]);
+    let by_direction = replayed(&["--delay-local", "10.0.0.0/8"]);
+    let merged = header(&run(["merge", lake, "--leave-one-out", "--format", "csv"]));
+    let diff = header(&run(["diff", lake, lake, "--format", "csv"]));
+    assert_eq!(diff, ["part", "estimate", "low", "high"]);
+    let tables = header(&run(["tables", "--format", "csv"]));
+    assert_eq!(tables, ["table", "key", "prefix_length", "value"]);
+
+    for columns in [&plain, &by_direction, &merged] {
+        assert_eq!(columns.iter().collect::<BTreeSet<_>>().len(), columns.len(), "{columns:?}");
+        assert!(columns.contains(&"complete".to_owned()), "{columns:?}");
+    }
+    let printed: BTreeSet<&String> = plain.iter().chain(&by_direction).chain(&merged).collect();
+    assert!(printed.iter().any(|name| *name == "delay_dns_egress_p95_ns"), "{printed:?}");
+    for name in &printed {
+        let is_simple =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        assert!(name.bytes().all(is_simple), "{name} needs quotes in a query");
+    }
+    let printed: BTreeSet<String> = printed.into_iter().map(|name| as_documented(name)).collect();
+    assert_eq!(printed, documented());
+}
