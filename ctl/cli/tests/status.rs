@@ -429,7 +429,7 @@ fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
         "{printed}"
     );
     assert!(
-        printed.contains("longer than 1024 KiB") && printed.contains("is the process stopped?"),
+        printed.contains("longer than 4096 KiB") && printed.contains("is the process stopped?"),
         "{printed}"
     );
 }

@@ -5,11 +5,12 @@
 //! of the status socket and for the HTTP and gRPC servers.
 
 use super::directory;
-use super::report::{Flows, Latest, MeasurementStatus, StatusReport, VERSION};
+use super::report::{Flows, Latest, MeasurementStatus, PartStatus, StatusReport, VERSION};
 use super::warning;
 use flowgauge_core::Settings;
 use flowgauge_ctl::clock::nanoseconds;
 use flowgauge_ctl::controller::{Plan, Sink, Summary};
+use flowgauge_ctl::figure::{Figure, Shape};
 use flowgauge_ctl::measurement::{Headline, alarm::Alarm, has_windows};
 use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::serve::drop_capabilities;
@@ -38,6 +39,8 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that a client may take to read the status.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of interfaces and directions in a report, to bound its length.
+const MAX_PARTS: usize = 16;
 /// Maximum number of concurrent clients; others wait.
 const MAX_CLIENTS: usize = 32;
 
@@ -278,9 +281,11 @@ fn merged(sources: Vec<StatusReport>) -> StatusReport {
 
 impl Sink for Publisher {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        // The record of all interfaces together follows.
-        if !record.part {
-            locked(&self.state).record(record);
+        let mut state = locked(&self.state);
+        if record.part {
+            state.part(record)
+        } else {
+            state.record(record)
         }
         Ok(())
     }
@@ -305,6 +310,8 @@ impl Sink for Publisher {
 /// State of a source, with the times of its events.
 struct SourceState {
     report: StatusReport,
+    /// Interfaces and directions of the window whose record of all together follows.
+    parts: Vec<PartStatus>,
     /// Whether packets are counted: programs are attached and workers poll.
     has_begun: bool,
     /// Time of the last heartbeat of its controller, or of the start.
@@ -338,7 +345,29 @@ impl SourceState {
             window_ns: plan.intervals.window.filter(|_| has_windows(settings)).map(nanoseconds),
             ..StatusReport::default()
         };
-        SourceState { report, has_begun: false, heartbeat: now, window: now, read: now }
+        SourceState {
+            report,
+            parts: Vec::new(),
+            has_begun: false,
+            heartbeat: now,
+            window: now,
+            read: now,
+        }
+    }
+
+    /// Stores the record of one interface and direction until that of all together follows.
+    fn part(&mut self, record: &Record) {
+        if record.kind != RecordKind::Window {
+            return;
+        }
+        let is_small = |figure: &&Figure| !matches!(figure.shape, Shape::Distribution(_));
+        let figures: Vec<&Figure> = record.figures().iter().filter(is_small).collect();
+        self.parts.push(PartStatus {
+            interface: record.interface.clone(),
+            direction: record.direction.to_owned(),
+            last_window: Latest::from(record),
+            figures: serde_json::to_value(figures).unwrap_or_default(),
+        });
     }
 
     fn record(&mut self, record: &Record) {
@@ -352,6 +381,7 @@ impl SourceState {
                 if let Some(ledger) = record.ledger {
                     report.ledger = Some(report.ledger.unwrap_or_default().plus(ledger));
                 }
+                report.parts = busiest(std::mem::take(&mut self.parts));
                 (report.last_window, self.window) = (Some(latest), Instant::now());
                 report.figures = serde_json::to_value(record.figures()).unwrap_or_default();
             }
@@ -436,6 +466,18 @@ fn measured(settings: &Settings) -> Vec<MeasurementStatus> {
         key: key.name().to_owned(),
     };
     MeasurementKind::ALL.into_iter().flat_map(keys).map(named).collect()
+}
+
+/// Returns at most [`MAX_PARTS`] of the parts, those with most packets, in their order.
+fn busiest(mut parts: Vec<PartStatus>) -> Vec<PartStatus> {
+    if parts.len() > MAX_PARTS {
+        let mut packets: Vec<u64> = parts.iter().map(|part| part.last_window.packets).collect();
+        packets.sort_unstable_by(|one, other| other.cmp(one));
+        let least = packets.get(MAX_PARTS - 1).copied().unwrap_or_default();
+        parts.retain(|part| part.last_window.packets >= least);
+        parts.truncate(MAX_PARTS);
+    }
+    parts
 }
 
 impl From<&Record> for Latest {
@@ -677,6 +719,7 @@ mod tests {
         };
         let state = Arc::new(Mutex::new(SourceState {
             report,
+            parts: Vec::new(),
             has_begun: false,
             heartbeat: now,
             window: now,
@@ -713,6 +756,32 @@ mod tests {
         drop(publisher);
         assert_eq!(not_ready_reasons(), ["nothing to count"]);
         assert_eq!(publication.stalls()(), [""; 0]);
+    }
+
+    #[test]
+    fn the_busiest_parts_are_reported_in_their_order() {
+        let part = |number: u64| {
+            let last_window = Latest {
+                window: 0,
+                start_ns: 0,
+                end_ns: 1,
+                age_ns: 0,
+                complete: true,
+                packets: number * 7 % 20,
+                bytes: 0,
+                drops: BTreeMap::new(),
+                flows: None,
+                alarm: None,
+            };
+            let (interface, direction) = (format!("eth{number}"), "ingress".to_owned());
+            PartStatus { interface, direction, last_window, figures: serde_json::Value::Null }
+        };
+        let few: Vec<PartStatus> = (0..3).map(part).collect();
+        assert_eq!(busiest(few.clone()), few);
+        let kept = busiest((0..20).map(part).collect());
+        let expected: Vec<PartStatus> =
+            (0..20).map(part).filter(|part| part.last_window.packets >= 4).collect();
+        assert_eq!((kept.len(), kept), (MAX_PARTS, expected));
     }
 
     #[test]

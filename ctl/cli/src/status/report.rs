@@ -60,6 +60,9 @@ pub(super) struct StatusReport {
     pub(super) last_sample: Option<Latest>,
     /// Figures of the last window.
     pub(super) figures: serde_json::Value,
+    /// The last window of the busiest interfaces and directions, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) parts: Vec<PartStatus>,
     pub(super) last_warning: Option<Warning>,
     #[serde(flatten)]
     pub(super) dataplane: Status,
@@ -94,6 +97,16 @@ pub(super) struct Latest {
     pub(super) flows: Option<Flows>,
     /// Whether the alarm was raised; `None` if it is off.
     pub(super) alarm: Option<bool>,
+}
+
+/// Last closed window at one interface in one direction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct PartStatus {
+    pub(super) interface: String,
+    pub(super) direction: String,
+    pub(super) last_window: Latest,
+    /// Figures of the window, without distributions.
+    pub(super) figures: serde_json::Value,
 }
 
 /// Distinct flows with their 95 % interval.
