@@ -12,11 +12,17 @@ use std::time::{Duration, Instant};
 const MAX_COURSE_WINDOWS: usize = 200;
 /// Time for which a run that ended, or no longer answers, is still shown.
 const SILENT_SHOWN: Duration = Duration::from_secs(600);
+/// Time without an answer from which a run counts as ended. A busy machine answers late.
+const ENDED_AFTER: Duration = Duration::from_secs(3);
 
 /// Course of a number: its values in the last windows, NaN where it was not measured.
 pub(super) type Course = VecDeque<f64>;
 
-/// Last status of a run or of one of its sources, with the course of its numbers.
+/// Interface and direction.
+pub(super) type Place = (String, String);
+
+/// Last status of a run, of one of its sources, or of one of its interfaces and directions, with
+/// the course of its numbers.
 #[derive(Default)]
 pub(super) struct RunView {
     pub(super) pid: u64,
@@ -26,6 +32,12 @@ pub(super) struct RunView {
     pub(super) silent: Option<Duration>,
     /// Name of the source, in a run with several.
     pub(super) source: Option<String>,
+    /// Interface and direction, of a part.
+    pub(super) place: Option<Place>,
+    /// The busiest of its interfaces and directions, if there are several.
+    pub(super) parts: Vec<RunView>,
+    /// Number of its interfaces and directions.
+    pub(super) places: usize,
     pub(super) heading: String,
     /// Sources that are not counted yet, one line each.
     pub(super) starting: Vec<String>,
@@ -48,7 +60,7 @@ pub(super) struct RunView {
     pub(super) before: BTreeMap<(String, String), f64>,
 }
 
-/// All runs, ordered by process id; those that no longer answer come last.
+/// All runs, ordered by process id; those that ended come last.
 #[derive(Default)]
 pub(super) struct Runs {
     pub(super) runs: Vec<RunView>,
@@ -84,13 +96,18 @@ impl Runs {
             }
         }
         self.runs.sort_by(|one, other| {
-            let order = |run: &RunView| (run.silent.is_some(), run.pid, run.source.clone());
+            let order = |run: &RunView| (run.has_ended(), run.pid, run.source.clone());
             order(one).cmp(&order(other))
         });
     }
 }
 
 impl RunView {
+    /// Returns whether it has had no status for [`ENDED_AFTER`].
+    pub(super) fn has_ended(&self) -> bool {
+        self.silent.is_some_and(|silent| silent >= ENDED_AFTER)
+    }
+
     /// Updates the view from the status of a run, or of one of the sources of `run`.
     fn take(&mut self, status: &Value, run: Option<&Value>) {
         let text = |key: &str| status[key].as_str().unwrap_or_default();
@@ -108,6 +125,29 @@ impl RunView {
         };
         self.starting = lines("starting").collect();
         self.problems = lines("problems").chain(lines("failed")).collect();
+        self.places = status["places"].as_array().map_or(0, Vec::len);
+        self.take_parts(status);
+        self.take_window(status);
+    }
+
+    /// Updates the views of interfaces and directions.
+    fn take_parts(&mut self, status: &Value) {
+        let mut before = std::mem::take(&mut self.parts);
+        for part in status["parts"].as_array().into_iter().flatten() {
+            let text = |key: &str| part[key].as_str().unwrap_or_default().to_owned();
+            let place = Some((text("interface"), text("direction")));
+            let known = before.iter().position(|part| part.place == place);
+            let mut view = known.map_or_else(
+                || RunView { place, ..RunView::default() },
+                |at| before.swap_remove(at),
+            );
+            view.take_window(part);
+            self.parts.push(view);
+        }
+    }
+
+    /// Updates the numbers, if the last window is another one.
+    fn take_window(&mut self, status: &Value) {
         let last = &status["last_window"];
         self.age = last["age_ns"].as_u64().unwrap_or_default() as f64 / 1e9;
         let window = last["window"].as_u64();
@@ -155,6 +195,12 @@ impl RunView {
             push(course, value.as_ref().map_or(f64::NAN, |it| it.value));
         }
     }
+}
+
+/// Returns the value of a tile by its title.
+pub(super) fn tile_value(run: &RunView, title: &str) -> Option<f64> {
+    let mut tiles = TILES.iter().zip(&run.tiles);
+    tiles.find_map(|(tile, (value, _))| (tile.title == title).then_some(value.as_ref()?.value))
 }
 
 fn push(course: &mut Course, height: f64) {

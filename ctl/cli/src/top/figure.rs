@@ -84,6 +84,17 @@ impl Figure {
         self.labels.iter().map(one).collect::<Vec<_>>().join(" ")
     }
 
+    /// Returns the label without the percentile.
+    pub(super) fn label_of_all_percentiles(&self) -> String {
+        let labels = self.labels.iter().filter(|(name, _)| *name != "percentile");
+        labels.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the key that defines its flows.
+    pub(super) fn key(&self) -> Option<&str> {
+        self.labels.get("key").map(String::as_str)
+    }
+
     /// Returns what distinguishes it from all others.
     pub(super) fn identity(&self) -> String {
         format!("{} {}", self.name, self.label())

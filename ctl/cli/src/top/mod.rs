@@ -1,13 +1,15 @@
 //! `flowgauge top`: shows the runs on this machine on the terminal, as their windows end.
 //!
 //! `figure` has the figures of a status, `drawn` collects the statuses of runs, `tiles` names what
-//! the first screen shows of them, `view` draws them, and `screen` handles keys and time. All of
-//! them need the feature `top`.
+//! the first screen shows of them, `view` draws them, `numbers` lists all of them, and `screen`
+//! handles keys and time. All of them need the feature `top`.
 
 #[cfg(feature = "top")]
 mod drawn;
 #[cfg(feature = "top")]
 mod figure;
+#[cfg(feature = "top")]
+mod numbers;
 #[cfg(feature = "top")]
 mod screen;
 #[cfg(feature = "top")]
@@ -27,9 +29,10 @@ use std::io::{self, IsTerminal};
 ///
 /// Shows whether the run is healthy, or what is wrong and for how long; the main numbers with their
 /// intervals, their course over the last windows and the change against their median; and the
-/// largest flows. Finds runs like `flowgauge status`; they need no option for it. Keys: Tab and
-/// Shift-Tab select a run or source, the arrows and Page Up and Down scroll, s sorts by size, change
-/// or name, r selects a ranking, a lists all numbers, p pauses, q quits.
+/// largest flows. Finds runs like `flowgauge status`; they need no option for it. Keys: ? lists
+/// them, Tab and Shift-Tab select a run or source, i an interface and direction, the arrows and Page
+/// Up and Down scroll, s sorts by size, change or name, r selects a ranking, a lists all numbers, p
+/// pauses, q quits.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge run -i eth1 > /dev/null &

@@ -5,6 +5,7 @@ use super::view::View;
 use crate::error::CommandFailure;
 use crate::status;
 use flowgauge_ctl::names::Names;
+use jiff::Zoned;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use std::io;
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ fn watch(terminal: &mut ratatui::DefaultTerminal, names: Names) -> io::Result<()
             }
             due = Instant::now() + QUERY_INTERVAL;
         }
+        view.set_clock(Zoned::now().strftime("%H:%M:%S").to_string());
         terminal.draw(|frame| view.draw(&watched, frame))?;
         if !event::poll(due.saturating_duration_since(Instant::now()))? {
             continue;
@@ -40,7 +42,8 @@ fn watch(terminal: &mut ratatui::DefaultTerminal, names: Names) -> io::Result<()
         {
             let ends =
                 key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            if ends || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+            let closes_keys = key.code == KeyCode::Esc && view.shows_keys();
+            if ends || (!closes_keys && matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)) {
                 return Ok(());
             }
             view.press(key.code);

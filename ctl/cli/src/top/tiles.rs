@@ -1,4 +1,5 @@
-//! Tiles of the first screen: the numbers that a run is judged by, as on the live page.
+//! Tiles of the first screen: the numbers that a run is judged by, as on the live page; and how
+//! rankings are listed.
 
 use super::figure::{Figure, Shape};
 
@@ -9,6 +10,8 @@ pub(super) struct Tile {
     pub(super) unit: &'static str,
     /// Option that switches its measurement on.
     pub(super) option: &'static str,
+    /// Whether less than usual is no reason to look.
+    pub(super) less_is_fine: bool,
     part: TilePart,
 }
 
@@ -27,40 +30,120 @@ pub(super) const TILES: [Tile; 7] = [
         title: "packets",
         unit: "things/s",
         option: "",
+        less_is_fine: false,
         part: TilePart::Counts(&["packets", "rejected_packets"]),
     },
-    Tile { title: "bits", unit: "bits/s", option: "", part: TilePart::Counts(&["traffic"]) },
+    Tile {
+        title: "bits",
+        unit: "bits/s",
+        option: "",
+        less_is_fine: false,
+        part: TilePart::Counts(&["traffic"]),
+    },
     Tile {
         title: "distinct",
         unit: "things",
         option: "--measure cardinality",
+        less_is_fine: false,
         part: TilePart::Number("distinct_flows"),
     },
     Tile {
         title: "entropy",
         unit: "bits",
         option: "--measure entropy",
+        less_is_fine: false,
         part: TilePart::Number("entropy"),
     },
     Tile {
         title: "p95",
         unit: "seconds",
         option: "--measure delay",
+        less_is_fine: true,
         part: TilePart::Number("delay"),
     },
     Tile {
         title: "out of order",
         unit: "ratio",
         option: "--measure reorder",
+        less_is_fine: true,
         part: TilePart::OutOfOrder,
     },
     Tile {
         title: "drops",
         unit: "things/s",
         option: "",
+        less_is_fine: false,
         part: TilePart::Counts(&["lost_packets", "unaccounted_packets"]),
     },
 ];
+
+/// How a ranking is listed.
+pub(super) struct RankingStyle {
+    /// Name of its figure.
+    name: &'static str,
+    title: &'static str,
+    /// Title of its values; of counts, which are listed per second, empty.
+    values: &'static str,
+    /// Whether entries of zero are listed: those that somebody asked for.
+    pub(super) lists_zero: bool,
+}
+
+const RANKINGS: [RankingStyle; 4] = [
+    RankingStyle { name: "heavy_flows", title: "heaviest flows", values: "", lists_zero: false },
+    RankingStyle { name: "asked_flows", title: "queried flows", values: "", lists_zero: true },
+    RankingStyle {
+        name: "seen_flows",
+        title: "queried flows",
+        values: "seen or not",
+        lists_zero: true,
+    },
+    RankingStyle {
+        name: "reordering_prefixes",
+        title: "prefixes",
+        values: "share of segments out of order",
+        lists_zero: false,
+    },
+];
+
+/// Returns how a ranking is listed; `None` if it is of a newer version.
+pub(super) fn ranking_style(figure: &Figure) -> Option<&'static RankingStyle> {
+    RANKINGS.iter().find(|style| style.name == figure.name)
+}
+
+impl RankingStyle {
+    fn is_counted(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+/// Returns the factor and the unit with which the values of a ranking are listed: counts per
+/// second, bytes in bits.
+pub(super) fn ranking_unit(figure: &Figure, seconds: f64) -> (f64, &str) {
+    let is_rate = ranking_style(figure).is_some_and(RankingStyle::is_counted) && seconds > 0.0;
+    match figure.unit.as_str() {
+        "bytes" if is_rate => (8.0 / seconds, "bits/s"),
+        "things" if is_rate => (1.0 / seconds, "things/s"),
+        unit => (1.0, unit),
+    }
+}
+
+/// Returns the heading of a ranking: `heaviest flows by src, packets per second`.
+pub(super) fn ranking_heading(figure: &Figure, seconds: f64) -> String {
+    let Some(style) = ranking_style(figure) else {
+        return [figure.title.clone(), figure.label()].join(" ").trim_end().to_owned();
+    };
+    let values = match ranking_unit(figure, seconds).1 {
+        "bits/s" => "bits per second",
+        "things/s" => "packets per second",
+        "bytes" if style.is_counted() => "bytes",
+        _ if style.is_counted() => "packets",
+        _ => style.values,
+    };
+    match figure.key() {
+        Some(key) => format!("{} by {key}, {values}", style.title),
+        None => format!("{}, {values}", style.title),
+    }
+}
 
 /// Value of a tile in a window.
 #[derive(Clone, Debug, PartialEq)]

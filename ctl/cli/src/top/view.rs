@@ -1,8 +1,9 @@
 //! Layout of `top`.
 
-use super::drawn::{Course, RunView, Runs};
-use super::figure::{Figure, Number, Range, Ranked, Shape};
-use super::tiles::{TILES, Tile, TileValue};
+use super::drawn::{Course, Place, RunView, Runs, tile_value};
+use super::figure::{Figure, Number, Ranked, Shape};
+use super::numbers::numbers;
+use super::tiles::{TILES, Tile, TileValue, ranking_heading, ranking_style, ranking_unit};
 use flowgauge_ctl::names::Names;
 use flowgauge_ctl::output::scaled;
 use ratatui::Frame;
@@ -14,16 +15,41 @@ use ratatui::widgets::Paragraph;
 
 /// Characters for the heights of a course.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Width of a course in the list of all numbers, in characters.
-const COURSE_WIDTH: usize = 24;
-/// Number of entries of a ranking in the list of all numbers.
-const MAX_RANKS: usize = 10;
+/// Number of interfaces that are listed beside each other's directions.
+const MAX_INTERFACES: usize = 10;
+/// Widths of a tile's parts: title, value, interval and change. The course has the rest.
+const TITLE: usize = 17;
+const VALUE: usize = 12;
+const INTERVAL: usize = 23;
+const CHANGE: usize = 15;
+const MIN_COURSE: usize = 8;
+const MIN_TILE: usize = TITLE + VALUE + INTERVAL + CHANGE + 4 + MIN_COURSE;
+/// Number of columns between two halves of the screen.
+const GAP: usize = 2;
+/// Widths of the bar of a ranking.
+const MIN_BAR: usize = 6;
+const MAX_BAR: usize = 40;
+/// Maximum width of the text of an entry of a ranking.
+const MAX_NOTE: usize = 28;
 /// Width from which the list of all numbers is beside the rankings.
 const WIDE: u16 = 150;
 /// Number of windows from which there is a usual value.
 const MIN_USUAL: usize = 30;
 /// Change against the usual value from which it is marked.
 const ODD_CHANGE: f64 = 0.2;
+
+/// Keys, for the key `?`.
+const KEYS: [(&str, &str); 9] = [
+    ("Tab, →  Shift-Tab, ←", "next, previous run or source; those that ended come last"),
+    ("i", "next interface and direction, then all together"),
+    ("s", "sort rankings by size, change or name"),
+    ("r", "put the next ranking first"),
+    ("a", "all numbers, or rankings; wide screens have both"),
+    ("↑ ↓ Page Up, Down, Home", "scroll"),
+    ("p, space", "pause the screen; the run continues"),
+    ("?, h", "these keys"),
+    ("q, Esc, Ctrl-C", "quit"),
+];
 
 /// Selected run, choices and scroll position.
 #[derive(Default)]
@@ -33,6 +59,18 @@ pub(super) struct View {
     /// Index of the selected run, which keys change.
     at: usize,
     runs: usize,
+    /// Number of runs that have not ended. They come first.
+    live: usize,
+    /// Whether a run that ended was selected with a key.
+    visits_ended: bool,
+    /// Selected interface and direction; `None` for all together.
+    place: Option<Place>,
+    /// Interfaces and directions of the selected run.
+    places: Vec<Place>,
+    /// Whether the keys are in place of the rankings.
+    shows_keys: bool,
+    /// Time of day.
+    clock: String,
     scroll: u16,
     paused: bool,
     order: Order,
@@ -80,13 +118,27 @@ impl View {
         self.paused
     }
 
+    pub(super) fn shows_keys(&self) -> bool {
+        self.shows_keys
+    }
+
+    /// Sets the time of day that the next screen shows.
+    pub(super) fn set_clock(&mut self, clock: String) {
+        self.clock = clock;
+    }
+
     pub(super) fn press(&mut self, key: KeyCode) {
         let step = |view: &mut View, by: usize| {
             if view.runs > 0 {
                 (view.at, view.chosen, view.scroll) = ((view.at + by) % view.runs, None, 0);
+                (view.visits_ended, view.place) = (view.at >= view.live, None);
             }
         };
+        // Any other key closes the keys.
+        let showed_keys = std::mem::take(&mut self.shows_keys);
         match key {
+            KeyCode::Char('?' | 'h') => self.shows_keys = !showed_keys,
+            KeyCode::Char('i') => self.select_next_place(),
             KeyCode::Tab | KeyCode::Right => step(self, 1),
             KeyCode::BackTab | KeyCode::Left => step(self, self.runs.saturating_sub(1)),
             KeyCode::Down => self.scroll = self.scroll.saturating_add(1),
@@ -102,18 +154,42 @@ impl View {
         }
     }
 
+    /// Selects the next interface and direction; after the last one all together.
+    fn select_next_place(&mut self) {
+        let at = self.places.iter().position(|place| Some(place) == self.place.as_ref());
+        self.place = self.places.get(at.map_or(0, |at| at + 1)).cloned();
+        self.scroll = 0;
+    }
+
     pub(super) fn draw(&mut self, watched: &Runs, frame: &mut Frame<'_>) {
         self.runs = watched.runs.len();
+        self.live = watched.runs.iter().filter(|run| !run.has_ended()).count();
         // Runs start and end; keep the selected one.
         let is_chosen = |run: &RunView| Some((run.pid, run.source.clone())) == self.chosen;
         if let Some(at) = watched.runs.iter().position(is_chosen) {
             self.at = at;
         }
         self.at = self.at.min(self.runs.saturating_sub(1));
+        // The selection leaves a run that ends, but not one that was selected after its end.
+        self.visits_ended &= self.at >= self.live;
+        if self.live > 0 && self.at >= self.live && !self.visits_ended {
+            (self.at, self.scroll, self.place) = (0, 0, None);
+        }
         let run = watched.runs.get(self.at);
         self.chosen = run.map(|run| (run.pid, run.source.clone()));
+        let parts = run.map(|run| run.parts.as_slice()).unwrap_or_default();
+        self.places = parts.iter().filter_map(|part| part.place.clone()).collect();
+        let part = parts.iter().find(|part| part.place.is_some() && part.place == self.place);
+        if part.is_none() {
+            self.place = None;
+        }
+        // Numbers are those of the selected part, the state is that of the run.
+        let shown = part.or(run);
         let width = usize::from(frame.area().width);
-        let mut above = run.map(|run| self.above(run, width)).unwrap_or_default();
+        let mut above = match (run, shown) {
+            (Some(run), Some(shown)) => self.above(run, shown, width),
+            _ => Vec::new(),
+        };
         if run.is_none() {
             let advice = "No flowgauge run on this machine. Start one: `flowgauge run -i eth1`, or `flowgauge demo`.";
             above.extend([Line::from("flowgauge top".bold()), Line::from(advice)]);
@@ -126,43 +202,57 @@ impl View {
         ])
         .areas(frame.area());
         frame.render_widget(Paragraph::new(above), top);
-        if let Some(run) = run {
-            self.body(run, frame, body);
+        if self.shows_keys {
+            let line = |(key, action): &(&str, &str)| Line::from(format!("  {key:<26} {action}"));
+            let keys: Vec<Line<'_>> = KEYS.iter().map(line).collect();
+            frame.render_widget(Paragraph::new(keys), body);
+        } else if let (Some(run), Some(shown)) = (run, shown) {
+            self.body(shown, dimmed(run), frame, body);
         }
         let keys = Line::from(self.keys(width)).add_modifier(Modifier::REVERSED);
         frame.render_widget(Paragraph::new(keys), below);
     }
 
-    /// Returns the heading, the state of the run and the tiles.
-    fn above(&self, run: &RunView, width: usize) -> Vec<Line<'static>> {
-        let place = format!("{} of {}", self.at + 1, self.runs);
-        let paused = if self.paused { "PAUSED  " } else { "" };
-        let right = format!("{paused}{}  {place}", window(run));
+    /// Returns the heading, the state of the run and the tiles of the part that is shown.
+    fn above(&self, run: &RunView, shown: &RunView, width: usize) -> Vec<Line<'static>> {
+        let ended = self.runs - self.live.min(self.runs);
+        let place = match (self.runs, ended) {
+            (1, _) => String::new(),
+            (runs, 0) => format!("{} of {runs}", self.at + 1),
+            (runs, ended) => format!("{} of {runs}, {ended} ended", self.at + 1),
+        };
+        let paused = if self.paused { "PAUSED" } else { "" };
+        let right = [paused, window(run).as_str(), place.as_str(), self.clock.as_str()]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join("  ");
         let left = width.saturating_sub(right.chars().count() + 2);
-        let heading = cut(&run.heading, left);
+        let heading = match &shown.place {
+            Some(place) => format!("{} of {}", placed(place), run.heading),
+            None => run.heading.clone(),
+        };
+        let heading = cut(&heading, left);
         let mut lines = vec![Line::from(vec![
             format!("{heading:<left$}").bold(),
             Span::from("  "),
             Span::from(right),
         ])];
         lines.extend(state(run, width));
-        if run.window.is_some() {
-            for (tile, (value, course)) in TILES.iter().zip(&run.tiles) {
-                lines.push(
-                    tile_line(tile, value.as_ref(), course, run, width).patch_style(dimmed(run)),
-                );
-            }
+        if shown.window.is_some() {
+            let tiles = tile_lines(shown, run.alarm.is_some(), width);
+            lines.extend(tiles.into_iter().map(|line| line.patch_style(dimmed(run))));
         }
         lines
     }
 
     /// Draws the rankings, and all numbers if there is room or if they are asked for.
-    fn body(&mut self, run: &RunView, frame: &mut Frame<'_>, area: Rect) {
+    fn body(&mut self, run: &RunView, style: Style, frame: &mut Frame<'_>, area: Rect) {
         let is_wide = area.width >= WIDE;
         let (rankings, all) = if is_wide {
             let [left, _, right] = Layout::horizontal([
                 Constraint::Fill(1),
-                Constraint::Length(2),
+                Constraint::Length(GAP as u16),
                 Constraint::Fill(1),
             ])
             .areas(area);
@@ -175,7 +265,7 @@ impl View {
         let mut scrolled = |lines: Vec<Line<'static>>, area: Rect| {
             let most = (lines.len() as u16).saturating_sub(area.height);
             let scroll = self.scroll.min(most);
-            let lines = Paragraph::new(lines).style(dimmed(run)).scroll((scroll, 0));
+            let lines = Paragraph::new(lines).style(style).scroll((scroll, 0));
             frame.render_widget(lines, area);
             most
         };
@@ -203,7 +293,7 @@ impl View {
             let first = self.ranking % rankings.len();
             rankings.rotate_left(first);
         }
-        let mut lines = Vec::new();
+        let mut lines = place_lines(run, width);
         for (figure, ranked) in rankings {
             if !lines.is_empty() {
                 lines.push(Line::default());
@@ -226,16 +316,18 @@ impl View {
         let order = self.order.name();
         let all = if self.lists_all { "rankings" } else { "all numbers" };
         let keys = [
-            "q quit".to_owned(),
-            format!("p {pause}"),
-            format!("s sort: {order}"),
-            "r ranking".to_owned(),
-            format!("a {all}"),
-            "↑↓ scroll".to_owned(),
-            "Tab next run".to_owned(),
+            Some("q quit".to_owned()),
+            Some("? keys".to_owned()),
+            (self.runs > 1).then(|| "Tab next run".to_owned()),
+            (self.places.len() > 1).then(|| "i next interface".to_owned()),
+            Some(format!("s sort: {order}")),
+            Some("r ranking".to_owned()),
+            (width < usize::from(WIDE)).then(|| format!("a {all}")),
+            Some(format!("p {pause}")),
+            Some("↑↓ scroll".to_owned()),
         ];
         let mut line = String::new();
-        for key in keys {
+        for key in keys.into_iter().flatten() {
             let with = if line.is_empty() { key } else { format!("{line}  {key}") };
             if with.chars().count() > width {
                 break;
@@ -350,48 +442,126 @@ fn elapsed(seconds: f64) -> String {
     }
 }
 
+/// Returns the tiles, in two columns where there is room.
+fn tile_lines(run: &RunView, is_alarm: bool, width: usize) -> Vec<Line<'static>> {
+    let half = width.saturating_sub(GAP) / 2;
+    let has_two = half >= MIN_TILE;
+    let each = if has_two { half } else { width };
+    let tiles = TILES.iter().zip(&run.tiles);
+    let line = |(tile, (value, course)): (&Tile, &(Option<TileValue>, Course))| {
+        tile_line(tile, value.as_ref(), course, run, is_alarm, each)
+    };
+    let mut lines: Vec<Line<'static>> = tiles.map(line).collect();
+    if has_two {
+        let right = lines.split_off(lines.len().div_ceil(2));
+        for (left, right) in lines.iter_mut().zip(right) {
+            left.spans.push(Span::from(" ".repeat(GAP)));
+            left.spans.extend(right.spans);
+        }
+    }
+    lines
+}
+
 /// Returns a tile in one line: title, value, interval, course, change against the usual value.
 fn tile_line(
     tile: &Tile,
     value: Option<&TileValue>,
     course: &Course,
     run: &RunView,
+    is_alarm: bool,
     width: usize,
 ) -> Line<'static> {
-    const TITLE: usize = 17;
-    const VALUE: usize = 12;
-    const INTERVAL: usize = 21;
-    const CHANGE: usize = 15;
     let Some(it) = value else {
+        let has_delays = || run.figures.iter().any(|figure| figure.name == "delay_requests");
         let text = match tile.option {
             "" => "none".to_owned(),
-            option
-                if run.figures.iter().any(|figure| figure.name == "delay_requests")
-                    && tile.title == "p95" =>
-            {
-                let _ = option;
-                "none in this window".to_owned()
-            }
+            _ if tile.title == "p95" && has_delays() => "none in this window".to_owned(),
             option => format!("off; {option}"),
         };
-        let title = tile.title;
-        return Line::from(cut(&format!("{title:<TITLE$} {text}"), width)).dim();
+        let text = cut(&format!("{:<TITLE$} {text}", tile.title), width);
+        return Line::from(format!("{text:<width$}").dim());
     };
     let title = cut(&[tile.title, &it.label.replace("p95", "")].join(" "), TITLE);
-    let interval =
-        if it.low == it.high { String::new() } else { interval(it.low, it.high, tile.unit) };
+    let interval = if it.low == it.high {
+        String::new()
+    } else {
+        format!("({})", interval(it.low, it.high, tile.unit))
+    };
     // Narrow screens have no interval that is longer than its column.
     let interval = if interval.chars().count() > INTERVAL { String::new() } else { interval };
-    let room = width.saturating_sub(TITLE + VALUE + INTERVAL + CHANGE + 4).max(8);
+    let room = width.saturating_sub(TITLE + VALUE + INTERVAL + CHANGE + 4).max(MIN_COURSE);
     let (change, is_odd) = change(tile, it.value, course, run);
-    let change = Span::from(change);
+    let change = Span::from(format!("{change:<CHANGE$}"));
+    // An alarm is about entropies, however small their change is.
+    let is_odd = is_odd || (is_alarm && tile.title == "entropy");
     Line::from(vec![
         Span::from(format!("{title:<TITLE$} ")),
         format!("{:>VALUE$} ", formatted(it.value, tile.unit)).bold(),
         format!("{interval:<INTERVAL$} ").dim(),
-        format!("{:<room$} ", drawn(course, room)).cyan(),
+        // The last window is always at the same place.
+        format!("{:>room$} ", drawn(course, room)).cyan(),
         if is_odd { change.yellow().bold() } else { change.dim() },
     ])
+}
+
+/// Names an interface and direction.
+fn placed((interface, direction): &Place) -> String {
+    let direction = match direction.as_str() {
+        "ingress" => "in",
+        "egress" => "out",
+        other => other,
+    };
+    format!("{interface} {direction}")
+}
+
+/// Returns the interfaces of a run with several interfaces or directions, what comes in beside
+/// what goes out.
+fn place_lines(run: &RunView, width: usize) -> Vec<Line<'static>> {
+    const RATE: usize = 11;
+    /// Width of one direction: packets, a blank, bits.
+    const SIDE: usize = RATE + 1 + RATE;
+    if run.parts.len() < 2 {
+        return Vec::new();
+    }
+    let mut interfaces: Vec<(&str, [Option<&RunView>; 2])> = Vec::new();
+    for part in &run.parts {
+        let Some((interface, direction)) = &part.place else { continue };
+        let at = interfaces.iter().position(|(name, _)| name == interface);
+        let at = at.unwrap_or_else(|| {
+            interfaces.push((interface.as_str(), [None; 2]));
+            interfaces.len() - 1
+        });
+        if let Some((_, [into, out])) = interfaces.get_mut(at) {
+            *(if direction == "egress" { out } else { into }) = Some(part);
+        }
+    }
+    let bits = |sides: &[Option<&RunView>; 2]| -> f64 {
+        sides.iter().flatten().filter_map(|part| tile_value(part, "bits")).sum()
+    };
+    interfaces.sort_by(|(_, one), (_, other)| bits(other).total_cmp(&bits(one)));
+    let longest = interfaces.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    let name = longest.clamp(12, width.saturating_sub(2 * SIDE + 6).max(12));
+    let indented = 4 + name;
+    let heading = format!("{:<indented$}{:>SIDE$}  {:>SIDE$}", "interfaces", "in", "out");
+    let mut lines = vec![Line::from(cut(&heading, width)).add_modifier(Modifier::UNDERLINED)];
+    let side = |part: Option<&RunView>| {
+        let rate = |title: &str, unit: &str| {
+            let value = part.and_then(|part| tile_value(part, title));
+            value.map_or_else(String::new, |value| formatted(value, unit))
+        };
+        format!("{:>RATE$} {:>RATE$}", rate("packets", "things/s"), rate("bits", "bits/s"))
+    };
+    for (interface, [into, out]) in interfaces.iter().take(MAX_INTERFACES) {
+        let interface = cut(interface, name);
+        let line = format!("    {interface:<name$}{}  {}", side(*into), side(*out));
+        lines.push(Line::from(cut(&line, width)));
+    }
+    let hidden = run.places.saturating_sub(run.parts.len());
+    if hidden > 0 {
+        let text = format!("    and {hidden} less busy interfaces and directions");
+        lines.push(Line::from(cut(&text, width)).dim());
+    }
+    lines
 }
 
 /// Formats an interval, with one unit if both ends have the same.
@@ -425,7 +595,8 @@ fn change(tile: &Tile, value: f64, course: &Course, run: &RunView) -> (String, b
         change if change >= 10.0 => format!("× {:.0} usual", change + 1.0),
         change => format!("{:+.0} % usual", change * 100.0),
     };
-    (text, change.abs() > ODD_CHANGE)
+    let is_odd = if tile.less_is_fine { change > ODD_CHANGE } else { change.abs() > ODD_CHANGE };
+    (text, is_odd)
 }
 
 impl View {
@@ -438,56 +609,76 @@ impl View {
         width: usize,
     ) -> Vec<Line<'static>> {
         const SIZE: usize = 11;
-        const BAR: usize = 12;
-        let unit = figure.unit.as_str();
+        /// Rank and the blanks between columns.
+        const FIXED: usize = 4 + SIZE + 4;
+        let (factor, unit) = ranking_unit(figure, run.seconds);
         let change = |it: &Ranked| {
             let before = run.before.get(&(figure.identity(), it.name.clone()));
             it.number.value() - before.copied().unwrap_or_default()
         };
-        let mut rows: Vec<(usize, &Ranked)> = ranked.iter().enumerate().collect();
+        let listed = listed(figure, ranked);
+        let mut rows: Vec<(usize, &Ranked)> = listed.into_iter().enumerate().collect();
         match self.order {
             Order::Size => {}
             Order::Change => rows
                 .sort_by(|(_, one), (_, other)| change(other).abs().total_cmp(&change(one).abs())),
             Order::Name => rows.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name)),
         }
-        let most = ranked.iter().map(|it| it.number.value()).fold(f64::MIN_POSITIVE, f64::max);
+        let heading = cut(&ranking_heading(figure, run.seconds), width);
+        let mut lines = vec![Line::from(heading).add_modifier(Modifier::UNDERLINED)];
+        if rows.is_empty() {
+            lines.push(Line::from("    none in this window").dim());
+        }
+        let most = rows.iter().map(|(_, it)| it.number.value()).fold(f64::MIN_POSITIVE, f64::max);
         let names: Vec<String> = rows
             .iter()
             .map(|(_, it)| self.names.named(&it.name).unwrap_or_else(|| it.name.clone()))
             .collect();
-        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
-        let note = ranked.iter().map(|it| it.more.chars().count()).max().unwrap_or_default();
-        let note = note.clamp(8, 14);
-        let name = longest.clamp(12, width.saturating_sub(SIZE + BAR + note + 8).max(12));
-        let title = format!("{} {}", figure.title, figure.label());
-        let mut lines = vec![Line::from(cut(&title, width)).add_modifier(Modifier::UNDERLINED)];
-        for ((rank, it), shown) in rows.into_iter().zip(names) {
-            let value = it.number.value();
-            let filled = ((value / most) * BAR as f64).ceil().clamp(0.0, BAR as f64) as usize;
-            let shown = cut(&shown, name);
-            let more = cut(&it.more, note);
-            let behind = match self.order {
+        let behind: Vec<String> = rows
+            .iter()
+            .map(|(_, it)| match self.order {
                 Order::Change => {
-                    let change = change(it);
+                    let change = change(it) * factor;
                     let sign = if change < 0.0 { "−" } else { "+" };
                     format!("{sign}{}", formatted(change.abs(), unit))
                 }
-                Order::Size | Order::Name => bounds(&it.number, unit),
-            };
-            let used = 4 + name + 1 + SIZE + 1 + BAR + 1 + note + 1;
-            let behind = cut(&behind, width.saturating_sub(used));
+                Order::Size | Order::Name => bounds(&it.number, factor, unit),
+            })
+            .collect();
+        let longest = |texts: &[String]| {
+            texts.iter().map(|text| text.chars().count()).max().unwrap_or_default()
+        };
+        let note = rows.iter().map(|(_, it)| it.more.chars().count()).max().unwrap_or_default();
+        let note = note.min(MAX_NOTE);
+        // Names come before bounds, and bounds before long bars. A change is what it is sorted by.
+        let needed = if self.order == Order::Change { longest(&behind) } else { 0 };
+        let room = width.saturating_sub(FIXED + note);
+        let name = longest(&names).clamp(12, room.saturating_sub(MIN_BAR + needed).max(12));
+        let left = room.saturating_sub(name);
+        let last = if left >= longest(&behind) + MIN_BAR { longest(&behind) } else { 0 };
+        let bar = left.saturating_sub(last).clamp(MIN_BAR, MAX_BAR);
+        for (((rank, it), shown), behind) in rows.into_iter().zip(names).zip(behind) {
+            let value = it.number.value();
+            let filled = ((value / most) * bar as f64).ceil().clamp(0.0, bar as f64) as usize;
+            let shown = cut(&shown, name);
+            let behind = if last > 0 { behind } else { String::new() };
             lines.push(Line::from(vec![
                 format!("{:>3} ", rank + 1).dim(),
                 Span::from(format!("{shown:<name$} ")),
-                format!("{:>SIZE$} ", formatted(value, unit)).bold(),
-                format!("{:<BAR$} ", "█".repeat(filled)).cyan(),
-                Span::from(format!("{more:<note$} ")),
+                format!("{:>SIZE$} ", formatted(value * factor, unit)).bold(),
+                format!("{:<bar$} ", "█".repeat(filled)).cyan(),
+                Span::from(format!("{:<note$} ", cut(&it.more, note))),
                 behind.dim(),
             ]));
         }
         lines
     }
+}
+
+/// Returns the entries of a ranking that are listed: those with an event, and those asked for.
+pub(super) fn listed<'a>(figure: &Figure, ranked: &'a [Ranked]) -> Vec<&'a Ranked> {
+    let lists_zero = ranking_style(figure).is_none_or(|style| style.lists_zero);
+    ranked.iter().filter(|it| lists_zero || it.number.value() > 0.0).collect()
 }
 
 /// Cuts a text to a width, with an ellipsis.
@@ -499,105 +690,17 @@ fn cut(text: &str, width: usize) -> String {
     if width == 0 { String::new() } else { format!("{kept}…") }
 }
 
-/// Returns every number of a run; with rankings unless they are shown beside.
-fn numbers(run: &RunView, width: usize, with_rankings: bool) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    let mut title = String::new();
-    for figure in &run.figures {
-        let is_ranking = matches!(figure.shape, Shape::Ranking(_));
-        if !is_worth_a_line(figure, run) || (is_ranking && !with_rankings) {
-            continue;
-        }
-        if figure.title != title {
-            title.clone_from(&figure.title);
-            let rate = if matches!(figure.shape, Shape::Count(_)) { " per second" } else { "" };
-            lines.push(Line::from(Span::styled(
-                format!("{title}{rate}"),
-                Style::new().add_modifier(Modifier::UNDERLINED),
-            )));
-        }
-        lines.extend(figure_lines(figure, run, width));
-    }
-    lines
-}
-
-/// Returns whether a figure is listed: counts that stay zero, empty ones and states are not.
-fn is_worth_a_line(figure: &Figure, run: &RunView) -> bool {
-    match &figure.shape {
-        Shape::Count(_) => {
-            let course = run.courses.get(&(figure.name.clone(), figure.label()));
-            course.is_some_and(|course| course.iter().any(|height| *height > 0.0))
-        }
-        Shape::State(_) => false,
-        Shape::Distribution { ranges } => ranges.iter().any(|range| range.count > 0.0),
-        Shape::Ranking(ranked) => !ranked.is_empty(),
-        Shape::Number(_) => true,
-    }
-}
-
-fn figure_lines(figure: &Figure, run: &RunView, width: usize) -> Vec<Line<'static>> {
-    let unit = figure.unit.as_str();
-    let course = run
-        .courses
-        .get(&(figure.name.clone(), figure.label()))
-        .map(|course| drawn(course, COURSE_WIDTH))
-        .unwrap_or_default();
-    match &figure.shape {
-        Shape::Number(number) => vec![Line::from(format!(
-            "  {:<22} {:>12}  {course:<COURSE_WIDTH$}  {}",
-            figure.label(),
-            formatted(number.value(), unit),
-            bounds(number, unit)
-        ))],
-        Shape::Count(_) => {
-            let height = figure.height(run.seconds).unwrap_or_default();
-            vec![Line::from(format!(
-                "  {:<22} {:>12}  {course}",
-                figure.label(),
-                formatted(height, unit)
-            ))]
-        }
-        Shape::State(_) => Vec::new(),
-        Shape::Ranking(ranked) => {
-            let name = width.saturating_sub(50).clamp(16, 60);
-            let line = |it: &Ranked| {
-                let bounds = bounds(&it.number, unit);
-                Line::from(format!(
-                    "  {:<name$} {:>12}  {bounds} {}",
-                    it.name,
-                    formatted(it.number.value(), unit),
-                    it.more
-                ))
-            };
-            ranked.iter().take(MAX_RANKS).map(line).collect()
-        }
-        Shape::Distribution { ranges } => {
-            let most = ranges.iter().map(|range| range.count).fold(f64::MIN_POSITIVE, f64::max);
-            let filled = ranges.iter().filter(|range| range.count > 0.0);
-            let line = |range: &Range| {
-                let bar = "█".repeat(((range.count / most) * COURSE_WIDTH as f64).ceil() as usize);
-                let between =
-                    format!("{} … {}", formatted(range.low, unit), formatted(range.high, unit));
-                Line::from(format!(
-                    "  {between:<22} {:>12}  {bar}",
-                    formatted(range.count, "things")
-                ))
-            };
-            filled.map(line).collect()
-        }
-    }
-}
-
-fn bounds(number: &Number, unit: &str) -> String {
+/// Formats the interval of a number in brackets; empty if the number is exact.
+pub(super) fn bounds(number: &Number, factor: f64, unit: &str) -> String {
     if number.low() == number.high() {
         String::new()
     } else {
-        format!("({})", interval(number.low(), number.high(), unit))
+        format!("({})", interval(number.low() * factor, number.high() * factor, unit))
     }
 }
 
 /// Draws the last heights of a course, relative to zero; a blank where there is none.
-fn drawn(course: &Course, width: usize) -> String {
+pub(super) fn drawn(course: &Course, width: usize) -> String {
     let last = course.iter().skip(course.len().saturating_sub(width));
     let finite = last.clone().copied().filter(|height| height.is_finite());
     let most = finite.fold(f64::MIN_POSITIVE, f64::max);
@@ -609,7 +712,7 @@ fn drawn(course: &Course, width: usize) -> String {
 }
 
 /// Formats a number with its unit.
-fn formatted(value: f64, unit: &str) -> String {
+pub(super) fn formatted(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return if value > 0.0 { "∞" } else { "-∞" }.to_owned();
     }
@@ -747,7 +850,12 @@ mod tests {
         order(["10.0.0.2", "10.0.0.10", "2001:db8::77"], "size");
         view.press(KeyCode::Char('r'));
         let other = screen(&mut view, &watched);
-        assert!(other.find("prefixes that reorder") < other.find("heaviest flows"), "{other}");
+        let headings = [
+            "prefixes, share of segments out of order",
+            "heaviest flows by src, packets per second",
+        ];
+        let places = headings.map(|heading| other.find(heading).unwrap());
+        assert!(places.is_sorted(), "{other}");
     }
 
     #[test]
@@ -809,7 +917,7 @@ mod tests {
         let screen = screen_of(&mut view, &watched, 100, 40);
         let has = |text: &str| assert!(screen.contains(text), "{text}:\n{screen}");
         has("run 7: poll eth1, flowgauge 0.1.0");
-        has("window 2, 2.00 s, 3 s ago  1 of 1\n▲ a window is overdue\n▲ alarm for 6 s");
+        has("window 2, 2.00 s, 3 s ago\n▲ a window is overdue\n▲ alarm for 6 s");
         has("● the last window is incomplete");
         // One character per window, not per status.
         has("  ▂▃█  ");
@@ -829,8 +937,7 @@ mod tests {
             "starting": ["counting has not started"], "failed": ["b: it has failed"] });
         watched.take(&[run.clone()], Vec::new(), Instant::now());
         let starting = screen(&mut view, &watched);
-        let expected =
-            "starting  1 of 1\n▲ b: it has failed\n● starting: counting has not started\n";
+        let expected = "starting\n▲ b: it has failed\n● starting: counting has not started\n";
         assert!(starting.contains(expected), "{starting}");
         run["starting"] = json!([]);
         watched.take(&[run], Vec::new(), Instant::now());
@@ -866,20 +973,135 @@ mod tests {
         assert!(screen(&mut view, &watched).starts_with("run 5"));
         view.press(KeyCode::BackTab);
         assert!(screen(&mut view, &watched).starts_with("run 9"));
-        watched.take(&[run(7)], Vec::new(), at(13));
-        let silent = screen(&mut view, &watched);
-        assert!(silent.starts_with("run 9") && silent.contains("15 s ago  3 of 3"), "{silent}");
-        assert!(silent.contains("▲ the run ended 12 s ago, or no longer answers"), "{silent}");
-        view.press(KeyCode::Tab);
+        watched.take(&[run(5), run(7)], Vec::new(), at(3));
+        let late = screen(&mut view, &watched);
+        assert!(late.starts_with("run 9") && late.contains("3 of 3"), "one late answer: {late}");
+        watched.take(&[run(7)], Vec::new(), at(15));
         let live = screen(&mut view, &watched);
         assert!(live.starts_with("run 7") && !live.contains("no longer"), "{live}");
-        watched.take(&[run(7)], Vec::new(), at(601));
-        assert!(screen(&mut view, &watched).contains("1 of 1"));
+        assert!(live.contains("1 of 3, 2 ended"), "{live}");
+        view.press(KeyCode::BackTab);
+        for _ in 0..2 {
+            let ended = screen(&mut view, &watched);
+            assert!(ended.starts_with("run 9") && ended.contains("3 of 3, 2 ended"), "{ended}");
+            assert!(ended.contains("▲ the run ended 14 s ago, or no longer answers"), "{ended}");
+        }
+        view.press(KeyCode::Tab);
+        assert!(screen(&mut view, &watched).starts_with("run 7"));
+        watched.take(&[run(7)], Vec::new(), at(603));
+        let only = screen(&mut view, &watched);
+        assert!(only.starts_with("run 7") && !only.contains("ended"), "{only}");
         // Scrolling stops at the end.
         view.press(KeyCode::Char('a'));
         (0..99).for_each(|_| view.press(KeyCode::PageDown));
         assert!(screen(&mut view, &watched).contains("ms"));
         view.press(KeyCode::Char('p'));
         assert!(view.is_paused() && screen(&mut view, &watched).contains("resume"));
+    }
+
+    #[test]
+    fn interfaces_and_directions_are_side_by_side_and_one_at_a_time() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        let part = |interface: &str, direction: &str, packets: f64| {
+            let mut part = busy(3);
+            part["interface"] = interface.into();
+            part["direction"] = direction.into();
+            part["figures"][0]["count"] = packets.into();
+            part["figures"][1]["count"] = 0.into();
+            part
+        };
+        let mut run = busy(3);
+        run["parts"] = json!([
+            part("eth1", "ingress", 2000.0),
+            part("eth1", "egress", 4000.0),
+            part("eth2", "ingress", 6000.0)
+        ]);
+        run["places"] = json!([1, 2, 3, 4]);
+        watched.take(&[run], Vec::new(), Instant::now());
+        let all = screen(&mut view, &watched);
+        let line = |screen: &str, start: &str| {
+            let found = screen.lines().find(|line| line.trim_start().starts_with(start));
+            found.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line(&all, "interfaces"), "interfaces in out");
+        assert_eq!(line(&all, "eth1"), "eth1 1.00 k/s 28.0 Mbit/s 2.00 k/s 28.0 Mbit/s");
+        assert_eq!(line(&all, "eth2"), "eth2 3.00 k/s 28.0 Mbit/s");
+        assert!(all.contains("and 1 less busy") && all.contains("i next interface"), "{all}");
+        assert!(all.starts_with("run 7: xdp eth1,"), "{all}");
+        let mut next = || {
+            view.press(KeyCode::Char('i'));
+            screen(&mut view, &watched)
+        };
+        for (heading, packets) in [
+            ("eth1 in of run 7: xdp eth1,", "1.00 k/s"),
+            ("eth1 out of run 7: xdp eth1,", "2.00 k/s"),
+            ("eth2 in of run 7: xdp eth1,", "3.00 k/s"),
+        ] {
+            let shown = next();
+            assert!(shown.starts_with(heading), "{shown}");
+            assert!(line(&shown, "packets").contains(packets), "{shown}");
+            assert_eq!(line(&shown, "interfaces"), "", "{shown}");
+        }
+        assert!(next().starts_with("run 7"));
+    }
+
+    #[test]
+    fn the_clock_and_the_keys_are_shown() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        watched.take(&[busy(3)], Vec::new(), Instant::now());
+        view.set_clock("12:34:56".to_owned());
+        let first = screen_of(&mut view, &watched, 80, 24);
+        assert!(first.lines().next().unwrap().ends_with("  12:34:56"), "{first}");
+        assert!(first.starts_with("run 7: xdp eth1, flowgauge 0.1.0 "), "{first}");
+        for key in ['?', 'h'] {
+            view.press(KeyCode::Char(key));
+            let keys = screen(&mut view, &watched);
+            assert!(view.shows_keys() && keys.contains("next interface and direction"), "{keys}");
+            assert!(!keys.contains("heaviest flows by"), "{keys}");
+            view.press(KeyCode::Esc);
+            assert!(!view.shows_keys());
+        }
+        assert!(screen(&mut view, &watched).contains("heaviest flows by"));
+    }
+
+    #[test]
+    fn entries_without_an_event_are_left_out_unless_they_are_queried() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        let entry = |name: &str, value: f64| json!({ "name": name, "number": { "value": value, "low": 0.0, "high": 0.8 }, "more": "0 of 41 segments" });
+        let ranking = |name: &str, entries: Value| json!({ "name": name, "title": name, "unit": "ratio", "labels": { "key": "src" }, "ranking": entries });
+        let mut run = busy(3);
+        run["figures"] = json!([
+            ranking(
+                "reordering_prefixes",
+                json!([entry("10.0.1.0/24", 0.1), entry("10.0.2.0/24", 0.0)])
+            ),
+            ranking("asked_flows", json!([entry("192.0.2.1", 0.0)])),
+        ]);
+        watched.take(&[run.clone()], Vec::new(), Instant::now());
+        let shown = screen(&mut view, &watched);
+        assert!(shown.contains("10.0.1.0/24") && shown.contains("0 of 41 segments"), "{shown}");
+        assert!(!shown.contains("10.0.2.0/24") && shown.contains("192.0.2.1"), "{shown}");
+        run["figures"] =
+            json!([ranking("reordering_prefixes", json!([entry("10.0.2.0/24", 0.0)]))]);
+        run["last_window"]["window"] = 4.into();
+        watched.take(&[run], Vec::new(), Instant::now());
+        let none = screen(&mut view, &watched);
+        assert!(none.contains("none in this window") && !none.contains("10.0.2"), "{none}");
+    }
+
+    #[test]
+    fn percentiles_of_a_kind_are_one_row() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        watched.take(&[busy(3)], Vec::new(), Instant::now());
+        view.press(KeyCode::Char('a'));
+        let screen = screen_of(&mut view, &watched, 100, 40);
+        assert_eq!(screen.matches("\ndelays\n").count(), 1, "{screen}");
+        let row = |start: &str| {
+            let mut lines = screen.lines().filter(|line| line.trim_start().starts_with(start));
+            lines.next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(row("p50"), "p50 p95", "{screen}");
+        assert_eq!(row("tcp-data"), "tcp-data 1.0 ms 12.3 ms", "{screen}");
+        assert_eq!(row("dns"), "dns 500.0 ms", "{screen}");
     }
 }
