@@ -24,8 +24,9 @@ use std::path::PathBuf;
 /// Check whether this machine can run each backend, and if not, why.
 ///
 /// Each line is one check: 'ok', 'warning' (works with a limitation) or 'no', then what was found
-/// and, below it, what to do. Nothing is changed: interfaces are only read, and the program of the
-/// xdp backend is tested in the kernel without an interface.
+/// and, below it, what to do. The worst comes first; the last line has what was not asked for, such
+/// as DPDK. Nothing is changed: interfaces are only read, and the program of the xdp backend is
+/// tested in the kernel without an interface.
 ///
 /// The exit code is 0 if all requested backends can run, else 1. Requested are those given with
 /// --backend, else xdp and poll; --address adds tofino, and an interface given with -i must be

@@ -169,8 +169,8 @@ fn dpdk(machine: &Machine) -> Check {
         || "libdpdk is not installed".to_owned(),
         |version| format!("libdpdk {version} is installed"),
     );
-    match (offered(NAME), installed) {
-        (true, Some(_)) => Check::ok(NAME, found),
+    let check = match (offered(NAME), installed) {
+        (true, Some(_)) => return Check::ok(NAME, found),
         (true, None) => Check::no(NAME, found, INSTALL),
         (false, Some(_)) => Check::no(NAME, format!("not in this build; {found}"), BUILD),
         (false, None) => Check::no(
@@ -178,7 +178,9 @@ fn dpdk(machine: &Machine) -> Check {
             format!("not in this build; {found}"),
             format!("{INSTALL}, then {BUILD}"),
         ),
-    }
+    };
+    let missing = if offered(NAME) { "not installed" } else { "not in this build" };
+    check.not_asked(format!("DPDK {missing}"))
 }
 
 /// Returns the version that `pkg-config --modversion libdpdk` would print, without that program.
@@ -229,9 +231,9 @@ fn hugepages(machine: &Machine) -> Check {
         reserved.push(all);
     }
     match reserved[..] {
-        [] => {
-            Check::warning("hugepages", "none reserved; only DPDK needs them", RESERVE).optional()
-        }
+        [] => Check::warning("hugepages", "none reserved; only DPDK needs them", RESERVE)
+            .optional()
+            .not_asked("no hugepages reserved (only for DPDK)"),
         _ => Check::ok("hugepages", reserved.join(", ")),
     }
 }

@@ -1,8 +1,12 @@
 //! Results of the checks and how they are printed.
+//!
+//! JSON has every check. The table has what was asked for, worst first: details that are ok are one
+//! line, and things that nobody asked for are one line at the end.
 
 use super::interface::InterfaceReport;
 use flowgauge_ctl::output::escaped;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -35,6 +39,12 @@ pub(super) struct Check {
     required: bool,
     found: String,
     advice: Option<String>,
+    /// Whether it is one of many of its name. Those that are ok are one line of the table.
+    #[serde(skip)]
+    detail: bool,
+    /// Few words about it, if it was not asked for. Unless it is ok, the table has these only.
+    #[serde(skip)]
+    aside: Option<String>,
 }
 
 impl Check {
@@ -44,7 +54,16 @@ impl Check {
         found: impl Into<String>,
         advice: Option<String>,
     ) -> Self {
-        Check { check, subject: None, status, required: true, found: found.into(), advice }
+        Check {
+            check,
+            subject: None,
+            status,
+            required: true,
+            found: found.into(),
+            advice,
+            detail: false,
+            aside: None,
+        }
     }
 
     pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
@@ -80,6 +99,26 @@ impl Check {
     /// Marks a check as optional for the backend.
     pub(super) fn optional(self) -> Self {
         Check { required: false, ..self }
+    }
+
+    /// Marks a check as one of many of its name.
+    pub(super) fn detail(self) -> Self {
+        Check { detail: true, ..self }
+    }
+
+    /// Marks a check of something that was not asked for, with few words about it.
+    pub(super) fn not_asked(self, aside: impl Into<String>) -> Self {
+        Check { aside: Some(aside.into()), ..self }
+    }
+
+    /// Returns the few words about it if these are all that the table has.
+    fn aside(&self) -> Option<&str> {
+        self.aside.as_deref().filter(|_| self.status != CheckStatus::Ok)
+    }
+
+    /// Returns its place in the table: what prevents a run comes first.
+    fn rank(&self) -> Reverse<(bool, CheckStatus)> {
+        Reverse((self.status == CheckStatus::No && self.required, self.status))
     }
 
     pub(super) fn about(self, subject: &str) -> Self {
@@ -156,13 +195,14 @@ impl DoctorReport {
     }
 
     pub(super) fn table(&self, out: &mut impl Write) -> io::Result<()> {
-        let titles = self
-            .backends
-            .iter()
-            .flat_map(|group| &group.checks)
-            .map(|check| check.title().chars().count());
-        let width = titles.max().unwrap_or(0);
-        for (index, group) in self.backends.iter().enumerate() {
+        let mut groups: Vec<(&Group, Vec<Check>)> =
+            self.backends.iter().map(|group| (group, group.listed())).collect();
+        groups.retain(|(_, checks)| !checks.is_empty());
+        // Backends that cannot run come first.
+        groups.sort_by_key(|(group, _)| group.can_run != Some(false));
+        let titles = groups.iter().flat_map(|(_, checks)| checks);
+        let width = titles.map(|check| check.title().chars().count()).max().unwrap_or(0);
+        for (index, (group, checks)) in groups.iter().enumerate() {
             let verdict = match group.can_run {
                 Some(true) => "can run",
                 Some(false) => "cannot run",
@@ -170,7 +210,7 @@ impl DoctorReport {
             };
             let gap = if index == 0 { "" } else { "\n" };
             writeln!(out, "{gap}{}: {verdict}", group.backend)?;
-            for check in &group.checks {
+            for check in checks {
                 writeln!(
                     out,
                     "  {:<7}  {:<width$}  {}",
@@ -183,6 +223,40 @@ impl DoctorReport {
                 }
             }
         }
+        let checks = self.backends.iter().flat_map(|group| &group.checks);
+        let asides: Vec<String> =
+            checks.filter_map(Check::aside).map(|aside| escaped(aside).into_owned()).collect();
+        if !asides.is_empty() {
+            let asides = asides.join(", ");
+            writeln!(out, "\nnot asked for: {asides}; --format json has what to do")?;
+        }
         Ok(())
+    }
+}
+
+impl Group {
+    /// Returns the checks of the table, worst first: without those that were not asked for, and
+    /// with one instead of all details that are ok.
+    fn listed(&self) -> Vec<Check> {
+        let is_fine = |check: &&Check| check.detail && check.status == CheckStatus::Ok;
+        let (fine, all) = (
+            self.checks.iter().filter(is_fine).count(),
+            self.checks.iter().filter(|check| check.detail).count(),
+        );
+        let mut has_summary = false;
+        let mut listed = Vec::new();
+        for check in self.checks.iter().filter(|check| check.aside().is_none()) {
+            if !is_fine(&check) {
+                listed.push(check.clone());
+            } else if !has_summary {
+                has_summary = true;
+                let number =
+                    if fine == all { format!("all {all}") } else { format!("{fine} of {all}") };
+                let found = format!("{number} programs load; --format json has each");
+                listed.push(Check { subject: None, found, ..check.clone() });
+            }
+        }
+        listed.sort_by_key(Check::rank);
+        listed
     }
 }

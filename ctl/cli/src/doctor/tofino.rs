@@ -17,6 +17,7 @@ pub(super) fn how_to_ask() -> Check {
         "give the address of its BFRuntime server with --address HOST:PORT",
     )
     .optional()
+    .not_asked("no switch (--address HOST:PORT)")
 }
 
 pub(super) fn checks(address: &str) -> Vec<Check> {

@@ -75,7 +75,7 @@ fn measurements() -> Vec<Check> {
         Ok(trials) => trials,
         Err(error) => {
             return vec![
-                Check::warning("measurement", error.to_string(), "see the lines above").optional(),
+                Check::warning("measurement", error.to_string(), "see the other lines").optional(),
             ];
         }
     };
@@ -103,7 +103,7 @@ fn measurement(trial: &Trial) -> Check {
             "use -v for the end of the verifier's log",
         ),
     };
-    check.optional().about(&format!("{} {}", trial.hook, trial.counts))
+    check.optional().detail().about(&format!("{} {}", trial.hook, trial.counts))
 }
 
 /// Counts one frame with the real program, in the kernel and without an interface. This shows
@@ -137,7 +137,7 @@ fn program(trial: Result<(), String>) -> Check {
         Err(problem) => {
             tracing::debug!("{problem}");
             let first = problem.lines().next().unwrap_or_default();
-            Check::no("program", first, "see the lines below; RUST_LOG=debug shows more")
+            Check::no("program", first, "see the other lines; RUST_LOG=debug shows more")
         }
     }
 }
@@ -300,14 +300,16 @@ fn bpffs(machine: &Machine) -> Check {
         (kind == "bpf").then_some((place, options))
     };
     let Some((place, options)) = mounts.lines().find_map(bpf) else {
-        return Check::warning("bpffs", "not mounted; not needed for counting", mount);
+        return Check::warning("bpffs", "not mounted; not needed for counting", mount)
+            .not_asked("bpffs not mounted (only for --adopt and --leave)");
     };
     if machine.live
         && let Err(error) = xdp::supported(Path::new(xdp::DIRECTORY))
     {
         let advice =
             "--adopt and --leave require root here, or a unit with deploy/systemd/adopt.conf";
-        return Check::warning("bpffs", format!("{error}; not needed for counting"), advice);
+        return Check::warning("bpffs", format!("{error}; not needed for counting"), advice)
+            .not_asked("bpffs not usable (only for --adopt and --leave)");
     }
     // The kernel does not list its default mode, with which everybody may write.
     let mode = options
@@ -476,7 +478,8 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
             "most drivers reject native mode above an MTU of about {LARGEST_MTU_IN_A_PAGE}; tcx, clsact and skb work with any MTU, and are slower"
         ));
     }
-    if matches!(state, "down" | "lowerlayerdown" | "notpresent") {
+    let is_down = matches!(state, "down" | "lowerlayerdown" | "notpresent");
+    if is_down {
         advice.push(format!("`ip link set dev {name} up`; if it is up, it has no carrier"));
     }
     if interface.driver.as_deref() == Some("veth") {
@@ -507,7 +510,8 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
         advice.push("only Ethernet and IP without a link header are supported".to_owned());
         status = if requested { CheckStatus::No } else { CheckStatus::Warning };
     }
-    Check::with_advice("interface", status, found, &advice).about(name)
+    let check = Check::with_advice("interface", status, found, &advice).about(name);
+    if is_down && !requested { check.not_asked(format!("{name} is {state}")) } else { check }
 }
 
 pub(super) fn no_interface() -> Check {
