@@ -28,7 +28,6 @@ use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
 use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_dataplane::{Dataplane, HashKey};
-use std::env;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal};
@@ -36,9 +35,6 @@ use std::path::Path;
 use std::process;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Variable that sets the run's identifier, for results that can be reproduced.
-const RUN_VARIABLE: &str = "FLOWGAUGE_RUN";
 
 /// Delay from which a late window is worth a warning. On a busy machine short windows are often
 /// late.
@@ -313,25 +309,6 @@ fn lake(
     Lake::start(settings, store, Arc::new(report)).map_err(|error| {
         CommandFailure::Failed(format!("cannot write a lake to {}: {error}", directory.display()))
     })
-}
-
-/// Returns the identity of a run: this machine, and an identifier that no other run has. Each
-/// source has its own.
-pub(crate) fn identity(
-    outputs: &Outputs,
-    source: Option<&str>,
-) -> Result<Identity, CommandFailure> {
-    let run = match env::var(RUN_VARIABLE).ok().filter(|run| !run.is_empty()) {
-        Some(run) => run,
-        None => format!(
-            "{:016x}",
-            getrandom::u64().map_err(|error| CommandFailure::Failed(format!(
-                "cannot get random numbers from the system: {error}"
-            )))?
-        ),
-    };
-    let run = source.map_or(run.clone(), |source| format!("{run}-{source}"));
-    Ok(Identity { host: Arc::clone(&outputs.host), run: run.into() })
 }
 
 fn create(path: &Path) -> Result<File, CommandFailure> {

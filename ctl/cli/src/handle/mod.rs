@@ -1,4 +1,4 @@
-//! SourceHandle of a source's thread: its interrupt, its configuration changes, and the outputs that all
+//! Handle of a source's thread: its interrupt, its configuration changes, and the outputs that all
 //! sources of a run share.
 
 mod lines;
@@ -7,14 +7,17 @@ pub(crate) use lines::Lines;
 
 use crate::error::CommandFailure;
 use crate::listen::Exporters;
-use crate::measure::identity;
 use crate::run_config::Outputs;
 use crate::service;
 use crate::status::Publication;
 use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::controller::Changes;
 use flowgauge_ctl::identity::Identity;
+use std::env;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Variable that sets the run's identifier, for results that can be reproduced.
+const RUN_VARIABLE: &str = "FLOWGAUGE_RUN";
 
 /// Outputs that all sources of a run share.
 #[derive(Default)]
@@ -24,7 +27,7 @@ pub(crate) struct SharedOutputs {
     pub(crate) output: lines::Output,
 }
 
-/// SourceHandle of a source's thread. The default is for a run with one source.
+/// Handle of a source's thread. The default is for a run with one source.
 #[derive(Default)]
 pub(crate) struct SourceHandle {
     /// Its name, if there may be several.
@@ -77,4 +80,20 @@ impl SourceHandle {
         let awaited = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).take();
         awaited.unwrap_or_else(service::Heartbeat::new)
     }
+}
+
+/// Returns the identity of a run: this machine, and an identifier that no other run has. Each
+/// source has its own.
+fn identity(outputs: &Outputs, source: Option<&str>) -> Result<Identity, CommandFailure> {
+    let run = match env::var(RUN_VARIABLE).ok().filter(|run| !run.is_empty()) {
+        Some(run) => run,
+        None => format!(
+            "{:016x}",
+            getrandom::u64().map_err(|error| CommandFailure::Failed(format!(
+                "cannot get random numbers from the system: {error}"
+            )))?
+        ),
+    };
+    let run = source.map_or(run.clone(), |source| format!("{run}-{source}"));
+    Ok(Identity { host: Arc::clone(&outputs.host), run: run.into() })
 }

@@ -1,8 +1,8 @@
 //! `flowgauge top`: shows the runs on this machine on the terminal, as their windows end.
 //!
 //! `figure` has the figures of a status, `drawn` collects the statuses of runs, `tiles` names what
-//! the first screen shows of them, `view` draws them, `numbers` lists all of them, and `screen`
-//! handles keys and time. All of them need the feature `top`.
+//! the first screen shows of them, `view` draws them, `numbers` lists all of them, `text` formats
+//! them, and `screen` handles keys and time. All of them need the feature `top`.
 
 #[cfg(feature = "top")]
 mod drawn;
@@ -12,6 +12,8 @@ mod figure;
 mod numbers;
 #[cfg(feature = "top")]
 mod screen;
+#[cfg(feature = "top")]
+mod text;
 #[cfg(feature = "top")]
 mod tiles;
 #[cfg(feature = "top")]

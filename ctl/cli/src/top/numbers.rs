@@ -2,8 +2,8 @@
 
 use super::drawn::RunView;
 use super::figure::{Figure, Number, Range, Ranked, Shape};
+use super::text::{bounds, drawn, formatted, listed};
 use super::tiles::{ranking_heading, ranking_unit};
-use super::view::{bounds, drawn, formatted, listed};
 use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 
