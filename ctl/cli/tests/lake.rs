@@ -359,7 +359,8 @@ fn windows(lake: &Path) -> BTreeMap<String, Vec<u64>> {
         let run = name.split('-').nth(1).unwrap().to_owned();
         let starts = records
             .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap()["start_ns"].as_u64().unwrap());
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .map(|record| record["scheduled_start_ns"].as_u64().unwrap());
         found.entry(run).or_default().extend(starts);
     }
     found

@@ -88,7 +88,7 @@ impl Watch {
         is_short: bool,
         packets: u64,
         reports: &Reports,
-        counted: Option<&ClosedBank>,
+        closed: Option<&ClosedBank>,
     ) -> Option<Alarm> {
         let entropies = &reports.entropy.as_ref()?.0;
         let of = |key| {
@@ -104,7 +104,7 @@ impl Watch {
         } else {
             self.judge.judge(packets, sources, destinations)
         };
-        let talkers = self.look_at_talkers(verdict, reports, counted);
+        let talkers = self.look_at_talkers(verdict, reports, closed);
         let alarm = Alarm { verdict, usual, least, talkers };
         self.warn_of_small_windows(packets, &alarm);
         let goes_on = self.attack;
