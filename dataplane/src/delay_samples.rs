@@ -13,6 +13,11 @@ pub(crate) struct DelaySampleQueue {
 }
 
 impl DelaySampleQueue {
+    /// Creates an empty queue; the open window is in this bank.
+    pub(crate) fn from_bank(bank: u8) -> Self {
+        DelaySampleQueue { bank, ..DelaySampleQueue::default() }
+    }
+
     /// Adds a sample.
     pub(crate) fn add(&mut self, sample: DelaySample) {
         let window = if sample.bank == self.bank { &mut self.open } else { &mut self.next };

@@ -4,9 +4,9 @@
 use crate::error::CommandFailure;
 use crate::handle::{Lines, SourceHandle};
 use crate::progress::ProgressWatch;
+use crate::run_config::RunConfig;
 #[cfg(feature = "lake")]
 use crate::run_config::{KeySource, LakeOutput};
-use crate::run_config::{Outputs, RunConfig};
 #[cfg(feature = "lake")]
 use crate::secrets;
 use crate::signals::end_with;

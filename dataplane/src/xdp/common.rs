@@ -34,6 +34,8 @@ pub(super) struct Common {
     /// delay between two counting points is affected neither by changes of the wall clock nor by a
     /// thread that was preempted between two readings.
     boot_ns: Cell<u64>,
+    /// Bank of the open window, in which programs that are attached now begin to count.
+    bank: Cell<u32>,
 }
 
 impl Common {
@@ -45,7 +47,18 @@ impl Common {
             let problem = format!("cannot make a BPF file system, through which places share what they know of requests (needs CAP_SYS_ADMIN): {error}");
             Error::Kernel { interface, problem, source: Some(error) }
         })?;
-        Ok(Common { mount, is_prepared: Cell::new(false), boot_ns: Cell::new(boot_ns()) })
+        let (is_prepared, boot_ns) = (Cell::new(false), Cell::new(boot_ns()));
+        Ok(Common { mount, is_prepared, boot_ns, bank: Cell::new(0) })
+    }
+
+    /// Returns the bank of the open window.
+    pub(super) fn bank(&self) -> u32 {
+        self.bank.get()
+    }
+
+    /// Opens a window in the other bank.
+    pub(super) fn flip(&self) {
+        self.bank.set(self.bank.get() ^ 1);
     }
 
     pub(super) fn boot_ns(&self) -> u64 {

@@ -274,6 +274,7 @@ impl Dataplane for Xdp {
             // Hooks are attached one after the other: the first window begins at all of them at
             // once. Adopted counts go on.
             if !any_adopted {
+                common.flip();
                 hooks.iter_mut().try_for_each(Hook::begin)?;
             }
             wait_for_packets_in_flight(&grace, &self.capabilities.interface)?;
@@ -293,6 +294,7 @@ impl Dataplane for Xdp {
         });
         events.extend(notices.map(Event::Notice));
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
+        let delay_samples = DelaySampleQueue::from_bank(common.bank() as u8);
         let mut running = RunningBackend {
             hooks,
             tables: tables.clone(),
@@ -304,7 +306,7 @@ impl Dataplane for Xdp {
             next_window,
             events,
             ended: false,
-            delay_samples: DelaySampleQueue::default(),
+            delay_samples,
         };
         running.warn_of_vlan_tags();
         if !any_adopted {
@@ -342,6 +344,7 @@ impl Dataplane for Xdp {
             running.look(&options);
             running.phase = Phase::Flipped;
             running.tables.filter.clone_from(&running.next_filter);
+            running.common.flip();
             let (now, filter) = (now_ns(), running.next_filter.as_ref());
             running.hooks.iter_mut().try_for_each(|hook| hook.flip(now, filter))?;
         }

@@ -84,7 +84,10 @@ impl SourceHandle {
 
 /// Returns the identity of a run: this machine, and an identifier that no other run has. Each
 /// source has its own.
-fn identity(outputs: &Outputs, source: Option<&str>) -> Result<Identity, CommandFailure> {
+pub(crate) fn identity(
+    outputs: &Outputs,
+    source: Option<&str>,
+) -> Result<Identity, CommandFailure> {
     let run = match env::var(RUN_VARIABLE).ok().filter(|run| !run.is_empty()) {
         Some(run) => run,
         None => format!(

@@ -1,10 +1,10 @@
 //! Layout of `top`.
 
 use super::drawn::{Course, Place, RunView, Runs, tile_value};
-use super::figure::{Figure, Number, Ranked, Shape};
+use super::figure::{Figure, Ranked, Shape};
 use super::numbers::numbers;
 use super::text::{bounds, cut, drawn, formatted, interval, listed};
-use super::tiles::{TILES, Tile, TileValue, ranking_heading, ranking_style, ranking_unit};
+use super::tiles::{TILES, Tile, TileValue, ranking_heading, ranking_unit};
 use flowgauge_ctl::names::Names;
 use flowgauge_ctl::output::scaled;
 use ratatui::Frame;

@@ -132,8 +132,9 @@ struct Memory {
 }
 
 impl Memory {
-    /// Returns the memory with this filter in every bank, before programs run.
-    fn with_filter(mut self, filter: Option<&Arc<Filter>>) -> Self {
+    /// Returns the memory with this bank active and this filter in every bank, before programs run.
+    fn prepared(mut self, bank: u32, filter: Option<&Arc<Filter>>) -> Self {
+        self.cores.set_bank(bank);
         (0..BANKS).for_each(|bank| self.filters.set(bank, filter));
         self
     }

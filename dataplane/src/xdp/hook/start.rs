@@ -75,7 +75,8 @@ fn without_interface(
     let identity = identity(place, options, tables, common);
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
     common.prepare(place, &programs, options, tables)?;
-    let memory = map(place, options, tables, &mut programs)?.with_filter(tables.filter.as_ref());
+    let memory =
+        map(place, options, tables, &mut programs)?.prepared(common.bank(), tables.filter.as_ref());
     let hook = Hook {
         place: place.clone(),
         mode: options.usual(place.direction),
@@ -119,7 +120,8 @@ pub(in crate::xdp) fn attached(
     let passed = passed(interface, place.direction);
     let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
     let identity = identity(place, options, tables, common);
-    let mut note = Note::new(&identity, interface, index, now_ns());
+    let mut note =
+        Note { active: common.bank(), ..Note::new(&identity, interface, index, now_ns()) };
     let mut events = Vec::new();
     if options.pins.as_ref().is_some_and(|keep| pins::forget(&keep.directory, place, index)) {
         events.push(Event::Notice(format!(
@@ -195,8 +197,8 @@ pub(in crate::xdp) fn attached(
             .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
         let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
         common.prepare(place, &programs, options, tables)?;
-        let memory =
-            map(place, options, tables, &mut programs)?.with_filter(tables.filter.as_ref());
+        let memory = map(place, options, tables, &mut programs)?
+            .prepared(common.bank(), tables.filter.as_ref());
         let notes = object::new_note(note)
             .map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
@@ -222,7 +224,8 @@ pub(in crate::xdp) fn attached(
     }
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
     common.prepare(place, &programs, options, tables)?;
-    let memory = map(place, options, tables, &mut programs)?.with_filter(tables.filter.as_ref());
+    let memory =
+        map(place, options, tables, &mut programs)?.prepared(common.bank(), tables.filter.as_ref());
     events.extend(clsact::clean(place, index, None, None));
     let Choice { link, mode, notice } = choose(place, index, options, |mode| {
         attach(place, index, layer, mode, options, &mut programs, None)

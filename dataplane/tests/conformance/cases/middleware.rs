@@ -107,6 +107,7 @@ fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
             "bytes": counters.bytes, "ipv4": counters.ipv4, "ipv6": counters.ipv6,
             "non_ip": counters.non_ip, "truncated": counters.truncated, "bad_header": counters.bad_header,
             "unmatched": counters.unmatched, "unmatched_bytes": counters.unmatched_bytes,
+            "merged": counters.merged,
         },
         "hash": { "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::conformance::backend::SEED },
         "registers": hex(snapshot.bank.cardinality.levels(setup.precision())),
