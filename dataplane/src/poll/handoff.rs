@@ -16,7 +16,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A request: a sequence number above two flags, the bank to count in and whether to copy it.
+/// Request: a sequence number above two flags, the bank to count in and whether to copy it.
 type Request = u64;
 const BANK: Request = 1;
 const COPY: Request = 2;
@@ -36,11 +36,19 @@ struct Shared {
     settings: Settings,
 }
 
-// SAFETY: `state` is the only field that is not `Sync`. The writer touches `persistent` and the bank
-// it replied to last; the reader touches only the other bank, and only between the reply to a flip
-// and the next request to flip (see `Reader::closed` and `Writer::active`). Replies are stored with
-// `Release` and loaded with `Acquire`, requests likewise, so each side sees all that the other
-// wrote before the bank changed hands.
+// SAFETY: `state` is the only field that is not `Sync`, and only the two ends that `handoff`
+// returns access it. Neither can be cloned, and both return references into `state` only for the
+// duration of a `&mut self`.
+// - The writer (`SnapshotWriter::active`) accesses `persistent`, which the reader never does, and
+//   the bank in the flag `BANK` of the request that it took last (`served`).
+// - The reader (`SnapshotReader::closed`) accesses the other bank than the one in its last request
+//   (`requested`), and only once the reply is no earlier than the last flip (`flip`). All requests
+//   from that flip on have the same bank, and the writer takes requests in order, so it counts in
+//   that bank until it takes a request made by the next `request_flip`. That call needs
+//   `&mut self`, so no reference of the reader's is left when it is made. A flip that the writer
+//   skips, because a later request replaced it, changes nothing: `flip` is then the later one.
+// Requests and replies are stored with `Release` and loaded with `Acquire`, so each side sees
+// everything that the other did to a bank before it released the bank.
 unsafe impl Sync for Shared {}
 
 /// Copy of a worker's state for the controller.
@@ -93,8 +101,9 @@ impl SnapshotWriter {
         let state = self.shared.state.get();
         let index = self.bank() % BANKS;
         // SAFETY: the pointer is valid as long as `shared`. There is one writer, and `&mut self`
-        // makes these its only references. The reader holds a reference only to the bank that is
-        // not `self.bank()`: the request `served` gave this one to the writer.
+        // makes these its only references. The reader never has one to `persistent`, and none to
+        // this bank: it released the bank before it made the first request for it, and gets it back
+        // only after the reply to a request for the other bank (see `Sync` for `Shared`).
         let (bank, persistent) = unsafe { (&mut (*state).banks[index], &mut (*state).persistent) };
         let shared_sketches = &*self.shared.shared_sketches;
         Active {
@@ -146,7 +155,7 @@ pub(super) struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// Requests that the worker counts in the other bank from its next batch on.
+    /// Asks the worker to count in the other bank from its next batch on.
     pub(super) fn request_flip(&mut self) {
         let bank = (self.requested & BANK) ^ BANK;
         self.request(bank);
@@ -190,9 +199,10 @@ impl SnapshotReader {
         }
         let state = self.shared.state.get();
         let closed = self.closed_index() % BANKS;
-        // SAFETY: the pointer is valid as long as `shared`. The worker has replied to the last flip
-        // or to a later request, all of which name the same bank, so it uses the other one until
-        // the next flip, for which `&mut self` is needed.
+        // SAFETY: the pointer is valid as long as `shared`. There is one reader, and `&mut self`
+        // makes this its only reference. The worker has replied to the last flip or to a later
+        // request. All of these are for the bank that is not `closed`, so the worker accesses only
+        // that one until the next flip, which needs `&mut self` (see `Sync` for `Shared`).
         unsafe { Some(&mut (*state).banks[closed]) }
     }
 
