@@ -1,5 +1,5 @@
-//! Files, opened so that what others put in their place can neither block this process, nor fill its
-//! memory, nor lead it elsewhere.
+//! Safe access to files that other users may replace: what they put there can neither block this
+//! process, nor fill its memory, nor redirect it to another file.
 //!
 //! [`open`] and [`read`] are for a path that the user gave. It may be a symbolic link, as
 //! Kubernetes mounts secrets, but only a regular file is read: a pipe would block, a device has no
@@ -7,8 +7,8 @@
 //!
 //! [`Directory`] is for names that others may have created: everything below a lake, or in the
 //! directory of `--out` or of status sockets. Names are relative to a descriptor of the directory,
-//! each of their parts is opened by itself (`openat` with `O_NOFOLLOW`), and a link among them is an
-//! error that names it. This holds on every kernel and while others rename directories, without
+//! each of their parts is opened by itself (`openat` with `O_NOFOLLOW`), and a link among them is
+//! an error that names it. This holds on every kernel and while others rename directories, without
 //! `openat2`, which some containers forbid.
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
@@ -173,7 +173,7 @@ impl Directory {
     /// Returns its device and inode.
     ///
     /// # Errors
-    /// If the system cannot tell.
+    /// If the system does not report them.
     pub fn id(&self) -> io::Result<(u64, u64)> {
         let about = rustix::fs::fstat(&self.handle)?;
         Ok((about.st_dev, about.st_ino))
@@ -227,7 +227,7 @@ impl Directory {
         bounded(self.file(name)?, limit)
     }
 
-    /// Opens a regular file for a lock: for reading and writing, as network file systems want it.
+    /// Opens a regular file for a lock: for reading and writing, as network file systems require.
     ///
     /// # Errors
     /// As [`file`](Self::file).
@@ -309,7 +309,7 @@ impl Directory {
         Ok(rustix::fs::renameat(&self.handle, name, &to.handle, new)?)
     }
 
-    /// Whether there is anything under a name: also a link that leads nowhere.
+    /// Returns whether a name exists; a link to nothing exists too.
     ///
     /// # Errors
     /// As [`below`](Self::below).
@@ -413,11 +413,11 @@ impl Directory {
         Ok(Directory { handle, path: self.path.join(part) })
     }
 
-    /// Opens an entry. Links are named; other errors are returned for the caller to judge.
+    /// Opens an entry. The outer error names a symbolic link; the caller interprets the inner one.
     fn opened(&self, part: &OsStr, flags: OFlags) -> io::Result<rustix::io::Result<OwnedFd>> {
         let opened =
             rustix::fs::openat(&self.handle, part, flags | OFlags::NOFOLLOW, Mode::empty());
-        // Of a link the system reports either, and neither says that it is one.
+        // For a symbolic link the system reports either; both have other causes too.
         if let Err(Errno::LOOP | Errno::NOTDIR) = opened
             && let Ok(about) = rustix::fs::statat(&self.handle, part, AtFlags::SYMLINK_NOFOLLOW)
             && FileType::from_raw_mode(about.st_mode).is_symlink()
@@ -450,7 +450,7 @@ impl Directory {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Returns the parts of a relative name, which lead nowhere but down.
+/// Returns the parts of a relative name, none of which leads upwards.
 fn parts(name: &Path) -> io::Result<Vec<&OsStr>> {
     let part = |component| match component {
         Component::Normal(part) => Ok(part),

@@ -7,7 +7,8 @@
 //! same fingerprint with probability 2^-64.
 //!
 //! A secret and its words are each in memory once, however many values share them, and are wiped
-//! when the last of these is dropped. The copies that deriving them leaves on the stack are wiped at once.
+//! when the last of these is dropped. The copies that deriving them leaves on the stack are wiped
+//! at once.
 
 use crate::error::Error;
 use crate::files;
@@ -128,7 +129,7 @@ impl HashKey {
         self.derived(WORDS, |words| Tabulation::from_stream(|| words.next_u64()).into())
     }
 
-    /// Returns what `take` makes of one of the secret's streams.
+    /// Passes one of the secret's streams to `take`, and returns the result.
     fn derived<T>(&self, number: u64, take: impl FnOnce(&mut ChaCha20Rng) -> T) -> T {
         let derived = self.streamed(number, take);
         wipe_stack();

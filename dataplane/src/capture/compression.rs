@@ -15,7 +15,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 /// Maximum window of a compressed stream, in bytes: the default limit of `zstd`, and twice the
 /// window of `xz -9`.
 pub const MOST_WINDOW: u64 = 128 << 20;
-/// Memory of an xz decoder besides its window, in KiB.
+/// Memory of an xz decoder without its window, in KiB.
 const BESIDE_WINDOW_KIB: u32 = 1024;
 /// Bytes of compressed input read at once.
 const INPUT: usize = 1 << 16;

@@ -77,8 +77,8 @@ pub struct CaptureInterface {
     pub link: Link,
     /// Maximum captured bytes of a packet; 0 for no limit.
     pub snaplen: u32,
-    /// Unit of the timestamps in the file; those of a [`Record`](super::PacketRecord) are always
-    /// nanoseconds.
+    /// Unit of the timestamps in the file; those of a [`PacketRecord`](super::PacketRecord) are
+    /// always nanoseconds.
     pub resolution: Resolution,
     /// if_tsoffset: seconds to be added to the timestamps in the file; 0 in pcap.
     pub offset_seconds: i64,

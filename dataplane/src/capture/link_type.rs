@@ -31,15 +31,15 @@ pub const FRELAY: u16 = 107;
 pub const LOOP: u16 = 108;
 /// Linux "cooked" capture v1.
 pub const LINUX_SLL: u16 = 113;
-/// IEEE 802.11 behind a Prism header.
+/// IEEE 802.11 after a Prism header.
 pub const IEEE802_11_PRISM: u16 = 119;
 /// IP over Fibre Channel.
 pub const IP_OVER_FC: u16 = 122;
-/// IEEE 802.11 behind a radiotap header.
+/// IEEE 802.11 after a radiotap header.
 pub const IEEE802_11_RADIOTAP: u16 = 127;
 /// IP over FireWire as Darwin captures it.
 pub const APPLE_IP_OVER_IEEE1394: u16 = 138;
-/// IEEE 802.11 behind an AVS header.
+/// IEEE 802.11 after an AVS header.
 pub const IEEE802_11_AVS: u16 = 163;
 /// PPP as pppd logs it: a direction in place of the address.
 pub const PPP_PPPD: u16 = 166;
@@ -59,7 +59,7 @@ pub const IPV4: u16 = 228;
 pub const IPV6: u16 = 229;
 /// Linux netfilter's log.
 pub const NFLOG: u16 = 239;
-/// Ethernet behind four bytes of Hilscher's netANALYZER.
+/// Ethernet after four bytes of Hilscher's netANALYZER.
 pub const NETANALYZER: u16 = 240;
 /// IP over InfiniBand.
 pub const IPOIB: u16 = 242;
@@ -70,7 +70,7 @@ pub const LINUX_SLL2: u16 = 276;
 const DLT_RAW: [u16; 2] = [14, 12];
 
 /// Returns the link layer of a link type; [`Link::Unsupported`] for all that the parser does not
-/// know. [`open`](super::open) finds the network layer in frames of some of those.
+/// support. [`open`](super::open) finds the network layer in frames of some of those.
 ///
 /// ```
 /// use flowgauge_core::Link;

@@ -13,7 +13,7 @@ pub struct PacketList {
 }
 
 impl PacketList {
-    /// Creates an empty list that uses `memory`, whatever is in it.
+    /// Creates an empty list that reuses `memory`, whose contents are discarded.
     #[must_use]
     pub fn with_memory(mut memory: Vec<u8>) -> Self {
         memory.clear();

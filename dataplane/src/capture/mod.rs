@@ -2,9 +2,9 @@
 //!
 //! # Path of the bytes
 //! Only [`Writer`] and [`decompress`] do I/O. A reader passes its bytes, in pieces of any size, to
-//! a [`Walker`], which returns one [`Step`] at a time: a packet's [`PacketRecord`], something to skip, or
-//! [`Damage`]. So files and pipes share one implementation. It also walks over a [`PacketList`], of
-//! packets that were taken out of captures. Frames of link types that the parser
+//! a [`Walker`], which returns one [`Step`] at a time: a packet's [`PacketRecord`], something to
+//! skip, or [`Damage`]. So files and pipes share one implementation. It also walks over a
+//! [`PacketList`], of packets that were taken out of captures. Frames of link types that the parser
 //! lacks are decoded by [`open`].
 //!
 //! # Where to look

@@ -84,7 +84,7 @@ impl RecordLayout {
     /// every implementation write the number in the byte order of the file, so that a little-endian
     /// file begins with d4.
     pub(super) fn of_magic(magic: [u8; 4]) -> Option<Self> {
-        let of = |magic: u32, big_endian: bool| {
+        let layout = |magic: u32, big_endian: bool| {
             let (header_length, fraction_unit) = match magic {
                 MICROSECONDS => (RECORD_HEADER, 1000),
                 NANOSECONDS => (RECORD_HEADER, 1),
@@ -98,7 +98,7 @@ impl RecordLayout {
                 ..Self::default()
             })
         };
-        of(u32::from_le_bytes(magic), false).or_else(|| of(u32::from_be_bytes(magic), true))
+        layout(u32::from_le_bytes(magic), false).or_else(|| layout(u32::from_be_bytes(magic), true))
     }
 
     /// Returns the most common layout: little-endian, without additions, Ethernet.

@@ -149,8 +149,8 @@ impl DeviceCounters {
         Some(before + queue..=device()? + queue)
     }
 
-    /// Returns the receive losses since `before`; `counted` says whether packets are counted before
-    /// or in the network stack.
+    /// Returns the receive losses since `before`; `counted` is the stage at which packets are
+    /// counted.
     pub(crate) fn losses(&self, before: &DeviceCounters, counted: CountingStage) -> Losses {
         // A counter below its earlier value was reset and counts from zero.
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
@@ -199,8 +199,8 @@ pub fn merged(interface: &str) -> Option<String> {
         .then(|| format!("in mode skb packets that the kernel merges (GRO, LRO) count as one; -i {interface} {instead})"))
 }
 
-/// Returns a warning if XDP programs may not see the VLAN tags that a filter compares: a driver keeps
-/// the tag that its device removes beside the packet, where only the network stack finds it.
+/// Returns a warning if XDP programs may not see the VLAN tags that a filter compares: a tag that
+/// the device removes is stored apart from the packet, where only the network stack finds it.
 pub(crate) fn unseen_vlan_tags(interface: &str, filter: &Filter) -> Option<String> {
     let device = Interface::new(interface).ok()?;
     (filter.compares_vlan() && device.removes_vlan_tags()).then(|| {

@@ -1,7 +1,7 @@
 //! Queries to an interface's driver: queues, counters, and whether it is up.
 #![allow(
     unsafe_code,
-    reason = "these questions are calls of ioctl, which takes pointers; this module makes them"
+    reason = "these queries are calls of ioctl, which takes pointers; this module makes them"
 )]
 
 use rustix::net::{AddressFamily, SocketType, socket};
@@ -97,8 +97,8 @@ impl Interface {
     }
 
     /// # Safety
-    /// The call must do no more than read and write `request` and, if that holds a pointer, what it
-    /// leads to.
+    /// The call must do no more than read and write `request` and, if that holds a pointer, what the
+    /// pointer points to, which must be valid for that.
     unsafe fn ask(&self, call: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
         // SAFETY: guaranteed by the caller. Where the C library declares the number as an int, its
         // bits are the same.
@@ -122,8 +122,8 @@ impl Interface {
     unsafe fn ethtool<T>(&self, answer: &mut T) -> io::Result<()> {
         let mut request = self.request();
         request.ifr_ifru.ifru_data = std::ptr::from_mut(answer).cast();
-        // SAFETY: the kernel reads and writes the structure of the command, which lives until the
-        // call returns.
+        // SAFETY: the kernel reads and writes the structure of the command, which `answer` is, as the
+        // caller guarantees. It lives until the call returns.
         unsafe { self.ask(libc::SIOCETHTOOL as libc::c_ulong, &mut request) }
     }
 
@@ -158,7 +158,7 @@ impl Interface {
     pub(crate) fn statistics(&self) -> io::Result<Vec<(String, u64)>> {
         let there = self.driver_info()?.counters as usize;
         // The number may have grown since: the kernel writes all counters, so the buffer must be
-        // far larger.
+        // much larger.
         if there > MAX_COUNTERS / 4 {
             return Err(io::Error::other(format!("its driver has {there} counters")));
         }

@@ -3,8 +3,7 @@
 //! Keys of packets are buffered; once there are enough, [`Instructions`] of the CPU compute the
 //! registers and levels of all of them. The code that parses frames is the same for all CPUs, and
 //! small enough to stay in registers. Registers take the maximum, so late updates in another order
-//! give the same result, provided that no one reads the bank before its [`BatchWriter`] is
-//! finished.
+//! give the same result, provided that the bank is not read before its [`BatchWriter`] is finished.
 
 use super::lot::KeyColumns;
 use super::port_frame::PortFrame;

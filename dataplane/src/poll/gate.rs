@@ -1,9 +1,9 @@
 //! Barrier that limits how far the traffic may advance.
 //!
-//! A source delivers packets with timestamps below the gate's limit. In trace time the controller
-//! moves the limit: once `advance(t)` returns, every packet before `t` has been counted, so a
-//! replay is reproducible to the bit. In real time the limit follows the clock; an open gate has no
-//! limit.
+//! A source delivers packets with timestamps below the limit. In trace time the controller moves
+//! the limit: once `advance(t)` returns, every packet before `t` has been counted, so a replay is
+//! reproducible to the bit. In real time the limit follows the clock; with [`Pace::Open`] there is
+//! none.
 
 use crate::capture::TimeRange;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -92,7 +92,7 @@ impl Progress {
 }
 
 impl WorkerBarrier {
-    /// Creates a closed gate.
+    /// Creates it with the limit zero, which no packet passes in trace time.
     #[must_use]
     pub fn new(pace: Pace) -> Self {
         WorkerBarrier {
@@ -148,7 +148,7 @@ impl WorkerBarrier {
         let mut progress = self.progress();
         if limit > progress.limit {
             progress.limit = limit;
-            // If the next packet is beyond the new limit too, the source need not be asked again.
+            // If the next packet is beyond the new limit too, the source need not look again.
             progress.blocked = progress.blocked.filter(|&next| next >= limit);
         }
         if progress.blocked.is_none() {
@@ -164,7 +164,7 @@ impl WorkerBarrier {
         }
     }
 
-    /// Returns the time in the trace: the limit or, after the last packet, the time just behind it.
+    /// Returns the time in the trace: the limit or, after the last packet, the time just after it.
     /// `None` unless the pace is [`Pace::Trace`].
     #[must_use]
     pub fn trace_time(&self) -> Option<u64> {

@@ -151,7 +151,7 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
     }
 }
 
-/// Index among the keys.
+/// Destination of one key: an index in the columns.
 struct Entry<'a, const WORDS: usize> {
     columns: &'a mut [KeyWords; WORDS],
     at: usize,

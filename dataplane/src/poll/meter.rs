@@ -182,7 +182,7 @@ impl LoadHistory {
         self.meter.thread.load(Ordering::Relaxed)
     }
 
-    /// Updates the account after a sample; the open bank contains `packets` packets.
+    /// Updates the load after a sample; the open bank contains `packets` packets.
     pub(super) fn sampled(&mut self, packets: u64, worker: &SnapshotReader, now_ns: u64) {
         let (packets, times) = (self.closed + packets, self.meter.times());
         let batches = self.meter.batches.load(Ordering::Relaxed);
@@ -192,7 +192,7 @@ impl LoadHistory {
         );
     }
 
-    /// Updates the account after a rotation that closed a bank with `packets` packets.
+    /// Updates the load after a rotation that closed a bank with `packets` packets.
     pub(super) fn rotated(&mut self, packets: u64, worker: &SnapshotReader, now_ns: u64) {
         self.closed += packets;
         self.sampled(0, worker, now_ns);

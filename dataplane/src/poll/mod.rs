@@ -7,8 +7,8 @@
 //!    [`State`](flowgauge_core::State). Sketches that need much memory are
 //!    [shared](flowgauge_core::Shared) by all workers.
 //! 3. If only distinct flows are measured, packets are counted in batches, with the best
-//!    [`Instructions`] that the CPU has ([`Batch`]). Otherwise they go through [`PacketBuffers`], one
-//!    measurement after the other.
+//!    [`Instructions`] that the CPU has ([`Batch`]). Otherwise they go through [`PacketBuffers`],
+//!    one measurement after the other.
 //!
 //! # Lifecycle of a window
 //! The controller requests a bank switch from every worker and waits for all answers. A batch is
@@ -17,8 +17,8 @@
 //!
 //! # Where to look
 //! `run`: the loop of a worker; `filter`: packets that are not counted; `handoff`: how banks change
-//! hands; `gate`: how far a capture may be read, so that a replay gives the same windows every time;
-//! [`port`]: sources of packets; `meter`: how workers spend their time; `truth`: exact counts.
+//! hands; `gate`: how far a capture may be read, so that a replay gives the same windows every
+//! time; [`port`]: sources of packets; `meter`: how workers spend their time; `truth`: exact counts.
 
 mod batch;
 mod cpu;
@@ -100,7 +100,7 @@ impl Default for Options {
             deadline: Duration::from_secs(5),
             poll_mode: PollMode::default(),
             cpus: Vec::new(),
-            // 2 MiB, enough for ten reads a second.
+            // 2 MiB, enough for ten samples a second.
             delay_sample_capacity: 1 << 16,
         }
     }

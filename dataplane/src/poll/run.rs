@@ -1,7 +1,7 @@
 //! A run-to-completion worker: one thread, one port, one state.
 //!
 //! Loop of a worker: answer the controller's request, if any; receive one batch from the port and
-//! count it; without packets, poll again or wait, as the [mode](PollMode) says.
+//! count it; without packets, poll again or wait, depending on the [mode](PollMode).
 
 use super::PollMode;
 use super::gate::{Pace, WorkerBarrier};

@@ -1,4 +1,4 @@
-//! Exact counts beside registers and sketches, for comparison.
+//! Exact counts, for comparison with registers and sketches.
 
 use flowgauge_core::Zeroed;
 use flowgauge_core::cardinality::Mode;

@@ -32,7 +32,7 @@ pub(super) struct Reading {
     pub(super) raised: Vec<Vec<usize>>,
     /// Number of elements that changed while they were read, and were left out.
     pub(super) changed: usize,
-    /// Number of unmatched packets that the switch could not decide on.
+    /// Number of unmatched packets that the switch could not classify.
     pub(super) undecided: u64,
     /// Inconsistency between the sums of a closed bank and what the switch has derived from them,
     /// if any.

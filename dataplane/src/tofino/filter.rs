@@ -4,8 +4,8 @@
 //! all other frames. Entries name their bank: before a window is closed, the inactive bank gets the
 //! filter of the next one. Only what a rule can compare differs from software: an ingress pipeline
 //! does not know the length of a frame, and the parser does not follow all chains of IPv6 extension
-//! headers. Packets behind such a chain have no known transport header. Those of them whose verdict
-//! depends on it are counted in a class of their own, as a part of the unmatched ones.
+//! headers. The transport header after such a chain is unknown. Packets whose verdict depends on it
+//! are counted in a class of their own, as a part of the unmatched ones.
 
 use super::limits::unmatchable;
 use super::names;
@@ -174,7 +174,7 @@ pub(super) fn check(filter: &Filter, capabilities: &Capabilities) -> Result<(), 
     }
 }
 
-/// Describes packets that the switch could not decide on.
+/// Describes packets that the switch could not classify.
 pub(super) fn undecided(packets: u64) -> String {
     format!(
         "{packets} packets of the window are behind IPv6 extension headers that the switch does not follow, and whether they match depends on \
@@ -240,14 +240,15 @@ impl FilterEntry {
     }
 }
 
-/// Returns a class for each verdict of a list, and for the packets that meet none of its rules.
+/// Returns the class of each rule's packets, and of those that meet no rule.
 fn verdicts<const WORDS: usize>(
     rules: &MatchRules<WORDS>,
     class: u32,
 ) -> impl Iterator<Item = ([u32; WORDS], [u32; WORDS], u32)> {
-    let of = move |is_match: bool| if is_match { class } else { CLASS_UNMATCHED };
-    let each = rules.rules().iter().map(move |rule| (rule.value, rule.mask, of(rule.verdict != 0)));
-    each.chain([([0; WORDS], [0; WORDS], of(rules.otherwise()))])
+    let class_if = move |is_match: bool| if is_match { class } else { CLASS_UNMATCHED };
+    let each =
+        rules.rules().iter().map(move |rule| (rule.value, rule.mask, class_if(rule.verdict != 0)));
+    each.chain([([0; WORDS], [0; WORDS], class_if(rules.otherwise()))])
 }
 
 fn ipv4_entries(filter: &Filter) -> Vec<FilterEntry> {
@@ -287,7 +288,7 @@ fn ipv6_entries(filter: &Filter) -> Vec<FilterEntry> {
 /// Returns the entries for frames without an IP packet: those that carry none, and those that
 /// cannot be read.
 fn other_entries(filter: &Filter) -> Vec<FilterEntry> {
-    let of = |rules, class| {
+    let entries = |rules, class| {
         verdicts(rules, class).map(move |(value, mask, verdict)| {
             let entry = FilterEntry::new(&FRAME_FIELDS, &value, &mask, verdict);
             entry.with(CLASS, class, (1 << CLASS_BITS) - 1, CLASS_BITS)
@@ -295,9 +296,9 @@ fn other_entries(filter: &Filter) -> Vec<FilterEntry> {
     };
     let unreadable = &filter.unreadable;
     let lists = [
-        of(&filter.non_ip, CLASS_NON_IP),
-        of(unreadable, CLASS_TRUNCATED),
-        of(unreadable, CLASS_BAD_HEADER),
+        entries(&filter.non_ip, CLASS_NON_IP),
+        entries(unreadable, CLASS_TRUNCATED),
+        entries(unreadable, CLASS_BAD_HEADER),
     ];
     lists.into_iter().flatten().collect()
 }

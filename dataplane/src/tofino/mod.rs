@@ -24,12 +24,12 @@
 //! `switch`: a switch that counts, its rotations (`rotation`), reconnections (`reconnection`) and
 //! digests (`digests`); `bank` and `contents`: how banks are read, and how match tables are filled
 //! and verified; `session`: one connection, and calls with a deadline; `program`: the switch's
-//! program, by its schema; `statement`: the settings it was compiled with; `table`, `array`, `hash`:
-//! match tables, registers and hashes, the building blocks of measurements; `filter` and `limits`:
-//! expressions, and which of them a switch can match; `entries`: table entries in messages; `ports`:
-//! configuration of ports, and the frames they received; `measurement`: one file per measurement;
-//! `times`: duration of reads; `names`: names in the P4 source. `p4/model` executes the source, so
-//! that tests need no switch.
+//! program, by its schema; `statement`: the settings it was compiled with; `table`, `array`,
+//! `hash`: match tables, registers and hashes, the building blocks of measurements; `filter` and
+//! `limits`: expressions, and which of them a switch can match; `entries`: table entries in
+//! messages; `ports`: configuration of ports, and the frames they received; `measurement`: one file
+//! per measurement; `times`: duration of reads; `names`: names in the P4 source. `p4/model` executes
+//! the source, so that tests need no switch.
 
 mod array;
 mod bank;

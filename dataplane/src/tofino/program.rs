@@ -251,8 +251,8 @@ impl Program {
         bank * names::CLASSES..(bank + 1) * names::CLASSES
     }
 
-    /// Decodes a bank's counters. Returns also the number of unmatched packets that the switch could
-    /// not decide on.
+    /// Decodes a bank's counters. Also returns the number of unmatched packets that the switch could
+    /// not classify.
     pub(super) fn counters(
         &self,
         bank: usize,

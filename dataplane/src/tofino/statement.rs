@@ -64,7 +64,7 @@ impl StatedSettings {
         self.one_of(definition, KeyKind::ALL, |key| key as u32)
     }
 
-    /// Returns a size of a definition, as a power of two below 2^32.
+    /// Returns the size that a definition states, as a power of two below 2^32.
     pub(super) fn bits(&self, definition: &str) -> Result<u8, Failure> {
         let bits = u8::try_from(self.value(definition)?).ok().filter(|bits| *bits < 32);
         bits.ok_or_else(|| self.out_of_range(definition))

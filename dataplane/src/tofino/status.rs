@@ -12,7 +12,7 @@ impl Failure {
         Failure::Program { problem: problem.to_string() }
     }
 
-    /// Returns the failure of an item of the program that is something else than it must be.
+    /// Returns the failure for an item of the program that differs from what is required.
     pub(crate) fn mismatch(item: &str, is: String, must: String) -> Self {
         Failure::program(format!("{item} is {is} and must be {must}"))
     }

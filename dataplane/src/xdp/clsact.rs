@@ -6,8 +6,8 @@
 //! `TCX_NEXT`) passes the packet to the next filter.
 //!
 //! A filter has no `bpf_link`: it stays when its process ends. Its name, which `tc filter show`
-//! prints, therefore contains its owner ([`FilterOwner`]), and whether flowgauge created the queueing
-//! discipline. Filters of a killed process are found by that name; the filter of a
+//! prints, therefore contains its owner ([`FilterOwner`]), and whether flowgauge created the
+//! queueing discipline. Filters of a killed process are found by that name; the filter of a
 //! [pinned](super::pins) program is found by the program's ID.
 
 use super::syscall;

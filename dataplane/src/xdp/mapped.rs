@@ -28,8 +28,8 @@ struct Mapping {
     count: usize,
 }
 
-// SAFETY: the pages belong to the map, not to a thread, and their interpretation is left to the
-// owner.
+// SAFETY: the mapping belongs to the process, not to a thread, and has this one owner. Only the
+// owner of this value interprets its bytes.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -182,7 +182,8 @@ pub(super) fn prepare(map: &MapData, settings: &Settings, tables: &Tables) -> io
         SharedPersistentBank::used(settings).into_iter().zip(layout.shared_persistent)
     {
         let to = mapping.at(0, to as usize, bytes).cast();
-        // SAFETY: as in `Cores::merge`; no program that uses the array runs yet.
+        // SAFETY: parts are within `prepared` and, as `at` has checked, within the element; both
+        // are aligned to words and of integers. No program that uses the array runs yet.
         unsafe { copy_words(from.add(offset / 8), to, bytes / 8) };
     }
     Ok(())
@@ -209,7 +210,8 @@ impl Cores {
     }
 
     /// Makes every CPU count in `bank` from its next packet on. Packets in flight may still be
-    /// counted in the other one until [`Grace::wait`](super::grace::GracePeriod::wait) returns.
+    /// counted in the other one until [`GracePeriod::wait`](super::grace::GracePeriod::wait)
+    /// returns.
     pub(super) fn set_bank(&mut self, bank: u32) {
         for cpu in 0..self.mapping.count {
             let word = self.mapping.at(cpu, offset_of!(Core, bank), size_of::<u32>());
@@ -246,8 +248,8 @@ impl Cores {
             let start = MemoryLayout::bank(bank, self.layout.bank);
             for ((offset, bytes), from) in Bank::used(settings).into_iter().zip(self.layout.own) {
                 let from = self.mapping.at(cpu, start + from as usize, bytes).cast_const();
-                // SAFETY: parts are within a bank and within `self.bank`, aligned to words, and of
-                // integers, valid with any bits.
+                // SAFETY: parts are within an element, as `at` has checked, and within `self.bank`,
+                // aligned to words, and of integers, valid with any bits.
                 unsafe { copy_words(from.cast(), to.add(offset / 8), bytes / 8) };
             }
             sum.merge(&self.bank, settings);
@@ -274,7 +276,8 @@ impl Cores {
                 PersistentBank::used(settings).into_iter().zip(self.layout.persistent)
             {
                 let from = self.mapping.at(cpu, from as usize, bytes).cast_const();
-                // SAFETY: as in `merge`.
+                // SAFETY: parts are within an element, as `at` has checked, and within `one`, aligned to
+                // words, and of integers, valid with any bits.
                 unsafe { copy_words(from.cast(), to.add(offset / 8), bytes / 8) };
             }
             all.merge(&one, settings);

@@ -1,8 +1,8 @@
 //! The XDP backend: programs in the kernel count packets, with the code of `flowgauge-core`.
 //!
 //! # Path of a packet
-//! A program is attached at every counting point ([`CountingPoint`]): XDP for arriving packets, TCX for
-//! departing ones, or another hook that interface and kernel offer ([`Mode`]). It finds the
+//! A program is attached at every [`CountingPoint`]: XDP for arriving packets, TCX for departing
+//! ones, or another hook that interface and kernel offer ([`Mode`]). It finds the
 //! [element](flowgauge_core::kernel) of its CPU in an array and counts there, in the active bank.
 //! Then the packet continues to the network stack. The programs are in `ebpf/`; this crate contains
 //! the built objects.

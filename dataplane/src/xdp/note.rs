@@ -1,4 +1,4 @@
-//! Note beside a pinned program: settings of the program, and progress of its controller.
+//! Note pinned with a program: settings of the program, and progress of its controller.
 
 use super::link;
 use crate::hash_key::HashKey;

@@ -52,7 +52,7 @@ impl Task {
     }
 }
 
-/// Room for 100,000 samples, enough for ten reads a second.
+/// Room for 100,000 delay samples, enough for ten reads of the ring a second.
 const DELAY_SAMPLE_RING: u32 = 1 << 22;
 
 impl Options {

@@ -50,8 +50,8 @@ pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
     describe(error, error.program())
 }
 
-/// Returns the error of a program that counts nothing, such as a sender, if the kernel refuses it or
-/// its maps.
+/// Returns the error of a program that counts nothing, such as a sender, if the kernel refuses it
+/// or its maps.
 #[must_use]
 pub fn not_loaded(interface: &str, error: &(dyn std::error::Error + 'static)) -> Error {
     refused(&CountingPoint::ingress(interface), Problem(describe(error, None), reason(error)))

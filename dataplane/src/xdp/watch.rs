@@ -99,8 +99,8 @@ impl Hook {
         }
     }
 
-    /// Stops counting at an interface that is not in this network namespace any more, and says what
-    /// became of it. A link stays attached to an interface that moves to another namespace, whose
+    /// Stops counting at an interface that is not in this network namespace any more, and describes
+    /// where it is. A link stays attached to an interface that moves to another namespace, whose
     /// packets must not be counted; the kernel removes filters by itself.
     fn leave(&self) -> String {
         let place = &self.place;

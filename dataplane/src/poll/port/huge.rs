@@ -1,6 +1,6 @@
 //! Huge pages for buffers that are read once: zeroing small pages takes longer than reading into
 //! them.
-#![allow(unsafe_code, reason = "says to the kernel how memory is used")]
+#![allow(unsafe_code, reason = "advises the kernel on the use of memory")]
 
 /// Size and alignment of a huge page on most machines, in bytes.
 pub(super) const HUGE_PAGE: usize = 2 << 20;

@@ -89,8 +89,8 @@ pub trait PortSource: Send + Sync {
         Vec::new()
     }
 
-    /// Takes note of the filter of the next windows. [`warnings`](Self::warnings) then report what the
-    /// filter cannot see at this source.
+    /// Sets the filter of the next windows. [`warnings`](Self::warnings) then report what the filter
+    /// cannot see at this source.
     fn filters(&self, filter: &Filter) {
         let _ = filter;
     }

@@ -44,7 +44,7 @@ const MAX_SLOT_BITS: u8 = 16;
 /// Age in ticks at which requests expire, negated: one parameter for each stage and table.
 const AGES: [&str; 4] =
     ["delay.first_age0", "delay.second_age0", "delay.first_age1", "delay.second_age1"];
-/// Hash and admission of the request that a packet is, and of the one that it answers.
+/// Prefixes of the hash and the admission of the request in a packet, and of the one it answers.
 const REQUESTS: [&str; 2] = ["delay.asked", "delay.answered"];
 /// Ternary table from the lower bits of a hash to whether the request is admitted.
 const ADMISSION: &str = "admission";
@@ -348,8 +348,8 @@ impl DesiredState {
         kind: DelayKind,
         settings: &delay::Settings,
     ) -> Admission {
-        let of = |(of, admission): &(DelayKind, Admission)| (*of == kind).then_some(*admission);
-        let set = self.admissions.get(bank).and_then(|bank| bank.iter().find_map(of));
+        let find = |(of, admission): &(DelayKind, Admission)| (*of == kind).then_some(*admission);
+        let set = self.admissions.get(bank).and_then(|bank| bank.iter().find_map(find));
         set.unwrap_or(Admission { kept: settings.admit_log2, counted: settings.admit_log2 })
     }
 }

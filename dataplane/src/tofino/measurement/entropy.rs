@@ -177,9 +177,9 @@ pub(in crate::tofino) fn difference(
     cells: &[BankCells],
 ) -> Option<String> {
     on(settings).find_map(|entropy| {
-        let of = |name: String| arrays.iter().zip(cells).find(|(array, _)| array.table == name).map(|(_, cells)| cells);
-        let part = |part| of(names::by_key(IN_INTEGERS, entropy.key, part));
-        let (made, packets, sums) = (part(RESULT)?, part(PACKETS)?, of(names::of(KIND, entropy.key, SUM))?);
+        let cells_of = |name: String| arrays.iter().zip(cells).find(|(array, _)| array.table == name).map(|(_, cells)| cells);
+        let part = |part| cells_of(names::by_key(IN_INTEGERS, entropy.key, part));
+        let (made, packets, sums) = (part(RESULT)?, part(PACKETS)?, cells_of(names::of(KIND, entropy.key, SUM))?);
         let pipes = made.iter().zip(packets).zip(sums).enumerate();
         pipes.into_iter().find_map(|(pipe, ((made, packets), sums))| {
             let ([made, _], [packets, _], [low, high]) = (made.first()?, packets.first()?, sums.first()?);

@@ -1,8 +1,8 @@
 //! Measurements on a switch, one file each: its names in `p4/flowgauge.p4`, its compiler
 //! definitions, tables and registers, and their interpretation.
 //!
-//! A new measurement needs a file with an [`SwitchMeasurement`], its `mod`, and a line in the list below. No
-//! other code refers to a measurement by name.
+//! A new measurement needs a file with a [`SwitchMeasurement`], its `mod`, and a line in the list
+//! below. No other code refers to a measurement by name.
 
 mod cardinality;
 mod delay;

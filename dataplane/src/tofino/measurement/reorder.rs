@@ -109,10 +109,11 @@ impl SwitchMeasurement for Reorder {
         bank.reorder.crowded += sum(crowded);
         let mut changed = 0;
         for pipe in 0..followed.len() {
-            let of = |cells: &BankCells| cells.get(pipe).cloned().unwrap_or_default();
-            let uppers = of(upper0).into_iter().chain(of(upper1));
-            let lowers = of(lower0).into_iter().chain(of(lower1));
-            let counters = of(followed).into_iter().zip(of(out_of_order)).zip(of(others));
+            let cells_of = |cells: &BankCells| cells.get(pipe).cloned().unwrap_or_default();
+            let uppers = cells_of(upper0).into_iter().chain(cells_of(upper1));
+            let lowers = cells_of(lower0).into_iter().chain(cells_of(lower1));
+            let counters =
+                cells_of(followed).into_iter().zip(cells_of(out_of_order)).zip(cells_of(others));
             for (([upper, _], [lower, _]), ((followed, out_of_order), others)) in
                 uppers.zip(lowers).zip(counters)
             {

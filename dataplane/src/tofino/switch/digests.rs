@@ -29,7 +29,7 @@ impl Switch {
         if !self.learns() {
             return false;
         }
-        // A window that is being closed is evaluated as a whole right after.
+        // A window that is being closed is evaluated as a whole when it is.
         let is_open = |counting: &&Counting| matches!(counting.rotation, Rotation::None);
         let open = self.counting.as_ref().filter(is_open).map(|counting| counting.active);
         let Some(session) = &mut self.session else { return false };

@@ -85,7 +85,7 @@ impl LastCheck {
     }
 }
 
-/// One program at one place.
+/// One program at one counting point.
 pub(super) struct Hook {
     pub(super) place: CountingPoint,
     /// Hook of the interface that the program is attached to.

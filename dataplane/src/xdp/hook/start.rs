@@ -250,8 +250,8 @@ struct Choice {
 
 /// Attaches the program to the requested hook; without a request, to the first that accepts it of
 /// native XDP (for arriving packets), TCX or, on kernels without it, a classifier, and generic XDP
-/// (for arriving packets). On virtual devices native XDP follows TCX or the classifier: packets come
-/// there from a network stack, and on veth it turns off segmentation offload at the peer.
+/// (for arriving packets). On virtual devices native XDP follows TCX or the classifier: their
+/// packets come from a network stack, and on veth it turns off segmentation offload at the peer.
 fn choose(
     place: &CountingPoint,
     index: u32,

@@ -118,7 +118,7 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
             passed: 0,
             device: Losses::default(),
             too_large: 0,
-            told_of_offloads: false,
+            offloads_reported: false,
             unseen_tags: None,
             odometer,
         }),

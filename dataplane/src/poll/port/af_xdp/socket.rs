@@ -144,7 +144,7 @@ struct Pages {
     length: usize,
 }
 
-// SAFETY: pages belong to the process, not to a thread.
+// SAFETY: the mapping belongs to the process, not to a thread, and has this one owner.
 unsafe impl Send for Pages {}
 
 impl Pages {
@@ -162,7 +162,7 @@ impl Pages {
     fn of(socket: &OwnedFd, offset: u64, length: usize) -> rustix::io::Result<Self> {
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: as above.
+        // SAFETY: as for `anonymous`: the kernel chooses the address.
         let start = unsafe { mmap(std::ptr::null_mut(), length, access, flags, socket, offset) }?;
         NonNull::new(start).map(|start| Pages { start, length }).ok_or(Errno::NOMEM)
     }
@@ -195,7 +195,7 @@ struct Ring<T> {
     own: u32,
 }
 
-// SAFETY: the pages it points into belong to it, not to a thread.
+// SAFETY: its pointers lead into `_pages`, which it owns and which are not bound to a thread.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {

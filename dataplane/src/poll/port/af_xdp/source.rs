@@ -1,4 +1,4 @@
-//! State shared by the ports of one interface, and its supervision: queues, losses, received packets.
+//! State shared by the ports of one interface, and supervision: queues, losses, received packets.
 
 use super::description::AfXdp;
 use super::prepared;
@@ -63,7 +63,7 @@ pub(super) struct InterfaceWatch {
     /// Largest number of oversized packets reported so far.
     pub(super) too_large: u64,
     /// Whether the notice on merged packets was issued.
-    pub(super) told_of_offloads: bool,
+    pub(super) offloads_reported: bool,
     /// Warning about VLAN tags that a filter does not see, not yet issued.
     pub(super) unseen_tags: Option<String>,
     /// Packets received by the device.
@@ -299,7 +299,7 @@ impl PortSource for InterfaceState {
             ));
         }
         if self.description.xdp == Mode::Skb
-            && !std::mem::replace(&mut watch.told_of_offloads, true)
+            && !std::mem::replace(&mut watch.offloads_reported, true)
         {
             messages.extend(device::merged(name).map(|merged| format!("{name}: {merged}")));
         }

@@ -4,10 +4,10 @@
 //! - **Input**: [`input`] reads chunks of one capture. [`merge`] makes one input of several: their
 //!   packets by time, in chunks that bring their parser state along.
 //! - **Order**: [`order`] walks over the records of one chunk after the other and returns
-//!   [segments](reorder::ChunkRange), ranges of packets that may be counted: those before the limit of
-//!   the gate. Packets that are not due yet wait in the [reorder buffer](reorder).
-//! - **Port**: workers of a [`port`] take chunks in turn and pass the frames of segments to their
-//!   sink.
+//!   [ranges](reorder::ChunkRange) of packets that may be counted: those before the limit of the
+//!   gate. Packets that are not due yet wait in the [reorder buffer](reorder).
+//! - **Port**: workers of a [`port`] take chunks in turn and pass the frames of these ranges to
+//!   their sink.
 //!
 //! The start of a record is only known once the records before it were parsed, so the quick walk
 //! over record headers passes from chunk to chunk, while the packets are counted in parallel.

@@ -1,8 +1,8 @@
 //! Order of a capture's packets: which of them may be counted now.
 //!
-//! The [walk](RecordWalk) passes over the record headers of one chunk after the other, up to the limit of
-//! the gate. Beyond it, it looks ahead for packets that belong before the limit, as the lateness of
-//! the gate asks, and moves the others to the [reorder buffer](ReorderBuffer).
+//! The [walk](RecordWalk) passes over the record headers of one chunk after the other, up to the
+//! limit of the gate. Beyond it, it looks ahead for packets that belong before the limit, as far as
+//! the lateness of the gate requires, and moves the others to the [reorder buffer](ReorderBuffer).
 
 use super::buffer::CHUNK;
 use super::input::Chunk;

@@ -38,7 +38,7 @@ pub(super) struct ChunkRange {
 }
 
 impl ChunkRange {
-    /// Creates a segment of copies of packets, by time; ties stay in their order.
+    /// Creates a range of copies of packets, by time; ties stay in their order.
     pub(super) fn sorted(mut packets: Vec<(PacketRecord, &[u8])>) -> Self {
         packets.sort_by_key(|(record, _)| record.timestamp);
         let list: PacketList = packets.into_iter().collect();
@@ -112,8 +112,8 @@ impl ChunkRange {
         [due, later]
     }
 
-    /// Copies the packets into a buffer of their own, unless `used`, the bytes that all segments of
-    /// the buffer use, is a large part of it.
+    /// Copies the packets into a buffer of their own, unless `used`, the bytes that all ranges of the
+    /// buffer use, is a large part of it.
     fn compact(&mut self, used: usize) {
         if self.buffer.len() < 4 * used + 4096 {
             return;

@@ -262,7 +262,7 @@ impl Clock {
         for time in latest.filter(|time| *time != 0) {
             let time = u64::from(time) << self.unit_bits;
             now = Some(now.map_or(time, |now| {
-                // Half a cycle ahead or behind.
+                // Half a cycle later or earlier.
                 let unused = u64::BITS - KEPT_BITS - self.unit_bits;
                 let ahead = (time.wrapping_sub(now) << unused).cast_signed() >> unused;
                 now.saturating_add(u64::try_from(ahead).unwrap_or(0))
