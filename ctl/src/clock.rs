@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub enum WakeReason {
     /// The deadline was reached.
     Reached,
-    /// The operator asked for the end of the run.
+    /// The operator requested the end of the run.
     Interrupted,
     /// The trace is over.
     Ended {
@@ -143,7 +143,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Creates a clock at the first packet behind `gate`. Its workers must be running.
+    /// Creates a clock at the first packet that `gate` limits. Its workers must be running.
     #[must_use]
     pub fn new(gate: Arc<WorkerBarrier>) -> Self {
         let next_packet = match gate.advance(0) {

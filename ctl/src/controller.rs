@@ -129,7 +129,8 @@ pub struct Changes(Arc<Mutex<Option<Plan>>>);
 
 impl Changes {
     /// Requests other intervals, another filter and another estimation, replacing a request that
-    /// was not applied yet. Seed, hash key and prefixes were given to the dataplane at the start and do not change.
+    /// was not applied yet. Seed, hash key and prefixes were given to the dataplane at the start
+    /// and do not change.
     pub fn ask(&self, plan: Plan) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
     }
@@ -579,7 +580,7 @@ impl Controller {
         let window = self.first_window + self.schedule.window();
         let mut whole = records.iter_mut().find(|record| !record.part);
         if let Some(watch) = &self.watch {
-            watch.tell_crossing(window, key, whole.as_deref().map(|record| &record.reports));
+            watch.log_crossing(window, key, whole.as_deref().map(|record| &record.reports));
             whole.iter_mut().for_each(|record| record.reports.alarm = Some(watch.crossed()));
         }
         self.summary.samples += u64::from(!records.is_empty());
@@ -746,13 +747,13 @@ impl Controller {
         }
         let Attempt::Done(snapshot, taken) = self.attempt("sample", Dataplane::sample)? else {
             self.summary.missed_samples += 1;
-            tracing::warn!("the read at {at} ns is missing: {} did not answer", self.interface());
+            tracing::warn!("the sample at {at} ns is missing: {} did not answer", self.interface());
             return Ok(());
         };
         if !snapshot.complete {
             self.summary.missed_samples += 1;
             tracing::warn!(
-                "the read at {at} ns is missing: {} lost a part of this window",
+                "the sample at {at} ns is missing: {} lost a part of this window",
                 self.interface()
             );
             return Ok(());
@@ -992,8 +993,8 @@ impl Controller {
         }
     }
 
-    /// Warns once of full counters: a window that is too long for its traffic is hardly the only
-    /// one.
+    /// Warns of full counters, once in a run: a window that is too long for its traffic is hardly
+    /// the only one.
     fn warn_of_full_counters(&mut self, record: &Record) {
         let full: Vec<&str> = record
             .reports
@@ -1005,9 +1006,9 @@ impl Controller {
         if full.is_empty() || std::mem::replace(&mut self.warned_of_full_counters, true) {
             return;
         }
-        let of = full.join(" and ");
+        let names = full.join(" and ");
         let warning = format!(
-            "{}, window {}: counters of {of} are full, since flows have 2 billion packets and more; intervals allow for it; \
+            "{}, window {}: counters of {names} are full, since flows have 2 billion packets and more; intervals allow for it; \
              shorter windows (--window) give exact counts",
             record.interface, record.window
         );
@@ -1179,7 +1180,7 @@ impl Controller {
             bank: &snapshot.bank,
             hash: snapshot.hash,
             truth: snapshot.truth,
-            besides: None,
+            union_states: None,
             snapshot: Some(snapshot).filter(|_| !is_total),
             start_ns: self.start,
             now_ns,
@@ -1305,10 +1306,10 @@ fn views<'a>(
 
 /// Merges a bank into another. A bank that is shared with readers is copied first, on the heap:
 /// banks are larger than stacks.
-fn unite(sum: &mut Arc<WindowTotals>, bank: &WindowTotals, settings: &Settings) {
+fn merge_bank(sum: &mut Arc<WindowTotals>, bank: &WindowTotals, settings: &Settings) {
     if Arc::get_mut(sum).is_none() {
         let held = std::mem::replace(sum, WindowTotals::counted());
-        unite(sum, &held, settings);
+        merge_bank(sum, &held, settings);
     }
     if let Some(sum) = Arc::get_mut(sum) {
         sum.unite(bank, settings);
@@ -1365,7 +1366,7 @@ impl Total {
         let Snapshot { bank, hash, truth, .. } = snapshot;
         match &mut self.merged {
             Some(merged) => {
-                unite(&mut merged.bank, bank, settings);
+                merge_bank(&mut merged.bank, bank, settings);
                 (merged.hash, merged.truth) = (*hash, *truth);
             }
             None => {

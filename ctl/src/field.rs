@@ -1,4 +1,4 @@
-//! Fields of a report: each is named once, beside its value, and every output is made from it.
+//! Fields of a report: each is named once, together with its value, and every output uses it.
 //!
 //! A measurement adds its fields and figures to [`Fields`]. JSON lines take fields by their names,
 //! the CSV and a lake those with a column, and metrics, OTLP, gRPC and the page draw the figures.

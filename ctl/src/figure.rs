@@ -2,7 +2,7 @@
 //! and units.
 //!
 //! Metrics, OTLP, the live page and the terminal view draw figures and know no measurement by name;
-//! each measurement adds its own beside its fields.
+//! each measurement adds its own next to its fields.
 
 use crate::number::Number;
 use serde::Serialize;

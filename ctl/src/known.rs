@@ -1,7 +1,7 @@
 //! Figures that the windows of a run can have.
 //!
 //! They follow from the settings of the run, so that a rule about another figure is refused before
-//! the first window. Each measurement lists its own beside its fields.
+//! the first window. Each measurement lists its own next to its fields.
 
 use crate::alert::Rule;
 use crate::figure::KnownFigure;

@@ -23,8 +23,8 @@ pub struct Ledger {
     pub unmatched: u64,
     /// Packets lost for a known cause.
     pub lost: u64,
-    /// Packets received, but neither counted, unmatched nor known to be lost. Negative if more were counted
-    /// than the devices have reported so far.
+    /// Packets received, but neither counted, unmatched nor known to be lost. Negative if more were
+    /// counted than the devices have reported so far.
     pub unaccounted: i64,
 }
 

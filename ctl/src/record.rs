@@ -313,8 +313,8 @@ pub struct SourceTraits {
     pub has_workers: bool,
 }
 
-/// Returns the figures of packets and losses that windows can have: those that [`Record::figures`]
-/// has beside those of measurements.
+/// Returns the figures of packets and losses that windows can have: those of [`Record::figures`]
+/// that belong to no measurement.
 pub(crate) fn known(source: SourceTraits) -> Vec<KnownFigure> {
     let things = |name: &'static str| KnownFigure::new(name, Unit::Things);
     // Late packets have a figure of their own.

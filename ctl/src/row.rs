@@ -287,8 +287,8 @@ impl Row {
 
     /// Returns what a signature covers: a prefix that nothing else is signed with, and all columns
     /// that are not null, with the checksum. Unlike the bytes of the checksum, it differs for any
-    /// two different rows: each part states its type and length. The column that repeats another one
-    /// is not read, and so not signed.
+    /// two different rows: each part states its type and length. The column that repeats another
+    /// one is not read, and so not signed.
     pub(crate) fn signed_content(&self) -> Vec<u8> {
         const PREFIX: &[u8] = b"flowgauge: row of a lake, version 1\0";
         let columns = self.sorted_without(&[SIGNATURE, REPEATED]);
@@ -310,8 +310,8 @@ impl Row {
         i64::from(sum.finalize())
     }
 
-    /// Whether another row has the same values and the same signature; the order of columns does not
-    /// matter. Checksums do not decide: rows of one checksum are easily made.
+    /// Returns whether another row has the same values and the same signature; the order of columns
+    /// does not matter. Checksums do not decide: different rows with one checksum are easily made.
     pub(crate) fn says_the_same(&self, other: &Row) -> bool {
         let [mine, theirs] = [self, other].map(|row| {
             let mut values = Vec::with_capacity(row.size());

@@ -73,7 +73,7 @@ pub struct United {
     pub places: u64,
     /// Number of duplicate rows; each is counted once.
     pub twice: u64,
-    /// Number of rows that were dropped because others of their windows have different values.
+    /// Number of rows that were dropped because other rows of their windows differ.
     pub conflicts: u64,
     /// Number of rows that were dropped because the host that they name has not signed them.
     pub untrusted: u64,
@@ -94,7 +94,7 @@ pub struct United {
     pub absent: Vec<String>,
     /// Number of rows from versions that wrote no checksums.
     pub unchecked: u64,
-    /// Distinct flows without each host, if asked for.
+    /// Distinct flows without each host, if requested.
     pub leave_one_out: Option<LeaveOneOut>,
 }
 
@@ -127,14 +127,15 @@ impl United {
 
     /// Describes the union: the phrases of each line below it.
     pub(crate) fn phrases(&self) -> Vec<Vec<String>> {
-        let of = format!("of {} of {}", counted(self.places, "place"), counted(self.hosts, "host"));
+        let extent =
+            format!("of {} of {}", counted(self.places, "place"), counted(self.hosts, "host"));
         let some = |number: u64, singular: &str, rest: &str| {
             (number > 0).then(|| vec![format!("{} {rest}", counted(number, singular))])
         };
         let conflicts = "dropped: others of the same windows have different values";
         let mut lines: Vec<_> = some(self.untrusted, "row", UNTRUSTED).into_iter().collect();
         lines.extend(some(self.conflicts, "row", conflicts));
-        lines.push(vec![counted(self.rows, "window"), of]);
+        lines.push(vec![counted(self.rows, "window"), extent]);
         lines.extend(self.leave_one_out.as_ref().and_then(LeaveOneOut::phrases));
         lines.extend(some(self.incomplete, "window", "cut short, or with something missing"));
         lines.extend(some(self.lost_rows, "window", "lost before they could be written"));

@@ -25,15 +25,18 @@ impl MatchExpression {
     pub fn entries(&self) -> [FamilyEntries; 4] {
         let filter = self.filter();
         [
-            of(FrameFamily::V4, &filter.ipv4),
-            of(FrameFamily::V6, &filter.ipv6),
-            of(FrameFamily::NonIp, &filter.non_ip),
-            of(FrameFamily::Unreadable, &filter.unreadable),
+            family_entries(FrameFamily::V4, &filter.ipv4),
+            family_entries(FrameFamily::V6, &filter.ipv6),
+            family_entries(FrameFamily::NonIp, &filter.non_ip),
+            family_entries(FrameFamily::Unreadable, &filter.unreadable),
         ]
     }
 }
 
-fn of<const WORDS: usize>(family: FrameFamily, rules: &MatchRules<WORDS>) -> FamilyEntries {
+fn family_entries<const WORDS: usize>(
+    family: FrameFamily,
+    rules: &MatchRules<WORDS>,
+) -> FamilyEntries {
     let padded = |words: &[u32; WORDS]| -> [u32; IPV6_WORDS] {
         std::array::from_fn(|word| words.get(word).copied().unwrap_or(0))
     };
@@ -86,15 +89,15 @@ fn conditions(family: FrameFamily, value: &[u32; IPV6_WORDS], mask: &[u32; IPV6_
 }
 
 fn network(family: FrameFamily, address: u128, mask: u128) -> String {
-    let (whole, of): (u32, fn(u128) -> IpAddr) = match family {
+    let (whole, to_address): (u32, fn(u128) -> IpAddr) = match family {
         FrameFamily::V4 => (32, |bits| Ipv4Addr::from(bits as u32).into()),
         _ => (128, |bits| Ipv6Addr::from(bits).into()),
     };
     let bits = mask.count_ones();
     let is_prefix = mask == (u128::MAX << (128 - bits.max(1))) >> (128 - whole);
     if is_prefix {
-        format!("{}/{bits}", of(address))
+        format!("{}/{bits}", to_address(address))
     } else {
-        format!("{}/{}", of(address), of(mask))
+        format!("{}/{}", to_address(address), to_address(mask))
     }
 }

@@ -1,9 +1,9 @@
 //! Normal form: one ordered list of value/mask rules for each kind of frame.
 //!
-//! A primitive is a short list, of which the first rule that a packet meets decides. `not` turns
-//! every verdict around. `and` replaces each rule of the first list that matches by the second
-//! list, restricted to the packets of that rule; `or` follows by De Morgan. Since rules can also
-//! say no, `not host 10.0.0.1` takes two rules, where a list that only says yes would take a
+//! A primitive is a short list, of which the first rule that a packet meets decides. `not` inverts
+//! every verdict. `and` replaces each rule of the first list that matches by the second list,
+//! restricted to the packets of that rule; `or` follows by De Morgan. Since rules can also reject
+//! packets, `not host 10.0.0.1` takes two rules, where a list that only accepts would take a
 //! thousand.
 //!
 //! After each step, rules are dropped that no packet reaches or that change nothing. Lists are
@@ -56,9 +56,10 @@ impl fmt::Display for FrameFamily {
 
 /// Translates a tree into a filter.
 pub(super) fn filter(tree: &ExpressionTree) -> Result<Arc<Filter>, FilterError> {
-    let of =
+    let list =
         |family: FrameFamily| RuleList::of(tree, family).ok_or(FilterError::TooComplex { family });
-    let [v4, v6, non_ip] = [of(FrameFamily::V4)?, of(FrameFamily::V6)?, of(FrameFamily::NonIp)?];
+    let [v4, v6, non_ip] =
+        [list(FrameFamily::V4)?, list(FrameFamily::V6)?, list(FrameFamily::NonIp)?];
     if [&v4, &v6, &non_ip].into_iter().all(RuleList::is_never) && !is_of_lengths(tree) {
         return Err(FilterError::MatchesNothing);
     }
@@ -237,7 +238,7 @@ impl RuleList {
                 let others = differs.then_some((segment, true));
                 RuleList { rules: equal.into_iter().chain(others).collect(), otherwise: false }
             }
-            // Of frames without these fields it is not true.
+            // It is not true of frames without these fields.
             Primitive::Protocol(..)
             | Primitive::Network { .. }
             | Primitive::Ports { .. }
@@ -248,15 +249,15 @@ impl RuleList {
     /// Returns the list of a range of lengths: the prefixes in it, or those outside if there are
     /// fewer.
     fn of_lengths(lengths: &RangeInclusive<u16>) -> RuleList {
-        let of = |ranges: &[RangeInclusive<u16>]| {
+        let any_of = |ranges: &[RangeInclusive<u16>]| {
             RuleList::any(ranges.iter().flat_map(prefixes).map(|(value, mask)| {
                 PacketSet::ALL.with(FRAME, LENGTH_MASK & u32::from(mask), value.into())
             }))
         };
         let below = lengths.start().checked_sub(1).map(|last| 0..=last);
         let above = lengths.end().checked_add(1).map(|first| first..=u16::MAX);
-        let inside = of(std::slice::from_ref(lengths));
-        let outside = of(&below.into_iter().chain(above).collect::<Vec<_>>());
+        let inside = any_of(std::slice::from_ref(lengths));
+        let outside = any_of(&below.into_iter().chain(above).collect::<Vec<_>>());
         if outside.rules.len() < inside.rules.len() { outside.not() } else { inside }
     }
 
@@ -357,7 +358,7 @@ impl RuleList {
     }
 
     /// Returns the list over the length alone that matches every frame that this one may match. A
-    /// rule that says no decides only if it looks at nothing else.
+    /// rule that rejects packets decides only if it compares nothing else.
     fn possible(&self) -> RuleList {
         let mut possible = RuleList { otherwise: self.otherwise, ..RuleList::NEVER };
         for (set, verdict) in &self.rules {

@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses what `not` applies to.
+    /// Parses `not` and its operand.
     fn negated(
         &mut self,
         operand: impl Fn(&mut Self) -> Parsed<ExpressionTree>,

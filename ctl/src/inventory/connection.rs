@@ -1,8 +1,9 @@
 //! TCP connections of a capture: handshakes, and data that was sent again, by server.
 //!
 //! Segments are classified by the rules of [`flowgauge_core::reorder`], for every connection and
-//! direction; data is expected from the SYN on, if the capture has it. The time of a handshake is measured where the capture was made: from SYN to SYN/ACK
-//! to the server and back, from there to the acknowledgement to the client and back.
+//! direction; data is expected from the SYN on, if the capture has it. The time of a handshake is
+//! measured where the capture was made: from SYN to SYN/ACK to the server and back, from there to
+//! the acknowledgement to the client and back.
 
 use super::CapturedFrame;
 use super::bounded::{BoundedTable, Volume};
@@ -128,7 +129,7 @@ impl TcpConnections {
             }
         }
         let Some(server) = connection.server else { return };
-        // A server without an entry is counted among those beyond the bound when it comes.
+        // The table counts a server without an entry among those beyond its limit.
         let Some(counts) = self.servers.entry(server, Volume::default()) else { return };
         connection.shake(&fields, source == server, frame.timestamp, counts);
         let [forth, back] = &mut connection.expected;
@@ -237,7 +238,7 @@ fn tcp(frame: &CapturedFrame<'_>, packet: &Packet<'_>) -> Option<TcpFields> {
     let header = frame.bytes.get(packet.offset()..)?;
     let start = match packet {
         Packet::V4(_) => usize::from(header.first()? & 0x0f) * 4,
-        Packet::V6(_) => behind_extensions(header)?,
+        Packet::V6(_) => ipv6_headers_length(header)?,
     };
     let tcp: &[u8; 20] = header.get(start..)?.first_chunk()?;
     let &[_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, data_offset, flags, ..] = tcp;
@@ -256,7 +257,7 @@ fn tcp(frame: &CapturedFrame<'_>, packet: &Packet<'_>) -> Option<TcpFields> {
 }
 
 /// Returns the length of an IPv6 header and its extension headers, before TCP.
-fn behind_extensions(header: &[u8]) -> Option<usize> {
+fn ipv6_headers_length(header: &[u8]) -> Option<usize> {
     let (mut next, mut start) = (*header.get(6)?, 40);
     while next != TCP {
         let length = usize::from(*header.get(start + 1)?);

@@ -97,7 +97,7 @@ pub struct ProtocolRow {
     pub all: Volume,
 }
 
-/// A TCP server. Times are in seconds: least, median, most; `None` if none was measured.
+/// A TCP server. Times are in seconds: minimum, median, maximum; `None` if none was measured.
 #[derive(Debug, Serialize)]
 #[allow(missing_docs, reason = "columns of a table")]
 pub struct ServerRow {
@@ -265,8 +265,8 @@ fn server(&(address, port): &Endpoint, counts: &ServerCounts) -> ServerRow {
     }
 }
 
-/// Returns the least, the median and the largest of times, in seconds. The median of an even number
-/// is the lower of the two in the middle.
+/// Returns the minimum, the median and the maximum of times, in seconds. The median of an even
+/// number is the lower of the two in the middle.
 fn spread(times: &[u64]) -> Option<[f64; 3]> {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

@@ -5,8 +5,8 @@
 //! count, each with the whole frame, as in Wireshark's endpoints and conversations. So the sum over
 //! hosts or conversations may exceed the number of packets.
 //!
-//! Memory is bounded: each [`BoundedTable`] has at most [`MAX_ENTRIES`] entries. What comes for
-//! further ones is counted together, so that nothing is left out silently.
+//! Memory is bounded: each [`BoundedTable`] has at most [`MAX_ENTRIES`] entries. Packets of further
+//! keys are counted together, so that nothing is left out silently.
 //!
 //! `bounded` is the table, `connection` follows TCP connections, and `contents` is the result that
 //! a page shows.

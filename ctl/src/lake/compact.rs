@@ -60,7 +60,7 @@ pub struct CompactionResult {
 pub struct Hours {
     /// Hours with the names of all their files.
     pub ready: Vec<(String, Vec<String>)>,
-    /// Entries of the lake that no lake has, each with what to do.
+    /// Entries that do not belong in a lake, each with the remedy.
     pub problems: Vec<String>,
 }
 

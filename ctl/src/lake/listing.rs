@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Maximum depth of directories. A lake has two.
 const MAX_DEPTH: usize = 16;
 
-/// Files of a lake, and what stands between them.
+/// Files of a lake, and the entries that are not read.
 #[derive(Default)]
 pub(super) struct Listing {
     /// Names of the files, relative to the directory, sorted.

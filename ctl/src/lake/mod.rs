@@ -7,7 +7,8 @@
 //! writes the files into a directory; `carrier` uploads them into an object store, if there is one.
 //!
 //! # Where to look
-//! `laws` checks rows that other processes wrote, and [`signature`] which host wrote them. [`union`] selects and merges rows into records again, and [`compact`] joins the small files of
+//! `laws` checks rows that other processes wrote, and [`signature`] which host wrote them.
+//! [`union`] selects and merges rows into records again, and [`compact`] joins the small files of
 //! an hour. `parquet` converts between rows and files.
 
 mod carrier;

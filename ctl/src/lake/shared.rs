@@ -81,7 +81,7 @@ pub(super) struct FileRows {
     pub(super) kept: usize,
 }
 
-/// What waits in a lake's threads, for its metrics.
+/// Rows and files that wait to be written, for metrics.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     /// Rows in memory that are neither in the journal of an open file nor in a complete one.

@@ -125,7 +125,7 @@ impl Lake {
 }
 
 impl Lake {
-    /// Returns this lake with metrics about what waits and what was lost.
+    /// Returns this lake with metrics of its backlog and its losses.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = Some(metrics);
@@ -341,7 +341,7 @@ impl Writer {
         self.wake_disk();
     }
 
-    /// A thread that is awake already checks once more by itself.
+    /// Wakes the thread that waits for the disk; one that is awake checks once more by itself.
     fn wake_disk(&self) {
         let _ = self.wake.try_send(());
     }

@@ -2,8 +2,8 @@
 //!
 //! A row that breaks a law was forged or written by a defective program, and nothing of it may
 //! count: sums, minima and intervals would be wrong without a mark. Each measurement lists the laws
-//! of its columns in [`Measurement::check`](super::Measurement::check), beside the code that stores
-//! them; this module has the laws of packets and bytes, on which those depend.
+//! of its columns in [`Measurement::check`](super::Measurement::check), next to the code that
+//! stores them; this module has the laws of packets and bytes, on which those depend.
 
 use crate::row::{Row, RowDefect};
 

@@ -1,10 +1,10 @@
 //! Measurements, a folder each: from registers to estimates, and from estimates to output.
 //!
-//! The controller closes a window's bank and makes a `ReportInput` of it; each measurement's report is
-//! built from that (`Measurement::of`), with estimates from the measurement's `estimate` module.
-//! [`Reports`] holds the reports of one record. Outputs ask each report for fields and figures
-//! (JSON, CSV, metrics, page), for lines of the table, and for columns of a lake; `restore` reads
-//! those columns back, to merge rows of several machines.
+//! The controller closes a window's bank and makes a `ReportInput` of it; each measurement's report
+//! is built from that (`Measurement::of`), with estimates from the measurement's `estimate` module.
+//! [`Reports`] holds the reports of one record. Each report returns its fields and figures (JSON,
+//! CSV, metrics, page), lines of the table, and columns of a lake; `restore` reads those columns
+//! back, to merge rows of several machines.
 //!
 //! A new measurement is a folder with a report that implements `Measurement`, its `mod`, and a line
 //! in the list below. Outputs know no measurement by name.
@@ -59,7 +59,7 @@ macro_rules! measurements {
             $(#[doc = $about] pub $module: $module::Options,)*
         }
 
-        /// State of each measurement, beside the bank, in a union of lake rows.
+        /// State of each measurement in a union of lake rows that is not in the bank.
         #[derive(Default)]
         pub(crate) struct UnionStates {
             $(pub(crate) $module: <$module::$report as Measurement>::UnionState,)*
@@ -110,7 +110,7 @@ macro_rules! measurements {
         }
 
         impl Reports {
-            /// Builds the reports of a reading.
+            /// Builds the reports of all measurements that are on.
             pub(crate) fn of(reading: &ReportInput<'_>) -> Result<Self, Damaged> {
                 Ok(Reports { $($module: $module::$report::of(reading)?,)* })
             }
@@ -147,7 +147,7 @@ impl Reports {
         self.all().map(|(name, _)| name)
     }
 
-    /// Returns the number that has columns of its own in a table.
+    /// Returns the first report's number that has columns of its own in a table.
     #[must_use]
     pub fn headline(&self) -> Option<Headline> {
         self.all().find_map(|(_, report)| report.headline())
@@ -172,7 +172,7 @@ pub struct ClosedBank {
 impl fmt::Debug for ClosedBank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Omit the registers, which are many.
-        f.debug_struct("Counted")
+        f.debug_struct("ClosedBank")
             .field("settings", &self.settings)
             .field("hash", &self.hash)
             .finish_non_exhaustive()
@@ -198,10 +198,10 @@ pub(crate) struct ReportInput<'a> {
     /// Hash of the registers.
     pub(crate) hash: HashIdentity,
     pub(crate) truth: Option<Truth>,
-    /// State beside the bank, for a union of windows.
-    pub(crate) besides: Option<&'a UnionStates>,
-    /// State beside the bank, for a window or a sample; `None` for a total, since it cannot be
-    /// merged.
+    /// State that is not in the bank, for a union of windows.
+    pub(crate) union_states: Option<&'a UnionStates>,
+    /// State that is not in the bank, for a window or a sample; `None` for a total, since it cannot
+    /// be merged.
     pub(crate) snapshot: Option<&'a Snapshot>,
     /// Start of counting and the current time, in nanoseconds.
     pub(crate) start_ns: u64,
@@ -270,12 +270,12 @@ pub(crate) enum Rank {
 
 /// Report of a measurement.
 pub(crate) trait Measurement {
-    /// State beside the bank, in a union of lake rows.
+    /// State in a union of lake rows that is not in the bank.
     type UnionState: Default
     where
         Self: Sized;
 
-    /// Builds the report of a reading; `None` if the measurement is off.
+    /// Builds the report; `None` if the measurement is off.
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged>
     where
         Self: Sized;

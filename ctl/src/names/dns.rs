@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
-/// Time that a server has for its answer.
+/// Time limit for a server's answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests at a time.
 const THREADS: usize = 4;
-/// Addresses that wait for their request; those beyond are asked for when they are needed again.
+/// Maximum number of queued addresses; others are requested when they are needed again.
 const MAX_WAITING: usize = 4096;
 /// Maximum number of answers in the cache; it is emptied beyond.
 const MAX_ANSWERS: usize = 1 << 16;
-/// Time for which a name is used, and for which none is asked for again.
+/// Time for which an answer is used: a name, or that there is none.
 const NAME_AGE: Duration = Duration::from_secs(3600);
 const NONE_AGE: Duration = Duration::from_secs(300);
 /// Maximum number of compression pointers in a name.
@@ -235,7 +235,7 @@ fn answered(message: &[u8], id: u16, question: &[u8]) -> Option<Option<String>> 
     Some(None)
 }
 
-/// Returns the offset behind a name.
+/// Returns the offset after a name.
 fn skipped(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match *message.get(at)? {

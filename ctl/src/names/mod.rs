@@ -1,7 +1,7 @@
 //! Names of addresses, for people: from `/etc/hosts`, from DNS and from files of prefixes.
 //!
-//! [`Names::open`] reads the files. [`Names::name`] never waits: an address that DNS was not asked
-//! for yet has no name, and a thread of `dns` asks in the background. `prefixes` reads CSV files.
+//! [`Names::open`] reads the files. [`Names::name`] never waits: an address has no name until DNS
+//! has answered a thread of `dns`, which asks in the background. `prefixes` reads CSV files.
 //!
 //! Names come from outside, so they are escaped and cut here, once for all outputs.
 
@@ -31,7 +31,7 @@ const MAX_NAME: usize = 80;
 pub struct NameSources {
     /// Whether `/etc/hosts` names them.
     pub hosts: bool,
-    /// Whether DNS is asked.
+    /// Whether DNS is queried.
     pub dns: bool,
     /// CSV files of prefixes.
     pub files: Vec<PathBuf>,
@@ -123,7 +123,7 @@ impl Names {
         Some(shown(&name))
     }
 
-    /// Returns a flow as text with names behind its addresses, `10.0.0.1 (web) > 10.0.0.2`, if any
+    /// Returns a flow as text with names after its addresses, `10.0.0.1 (web) > 10.0.0.2`, if any
     /// of them has one.
     #[must_use]
     pub fn named(&self, flow: &str) -> Option<String> {

@@ -7,8 +7,8 @@
 //!
 //! # Where to look
 //! `table` for people with its columns in `layout`, `csv` for calculation, `json` for programs,
-//! `delays` for single delays, and `metrics` for Prometheus. `idle` summarizes windows without
-//! traffic.
+//! `delay_samples` for single delays, and `metrics` for Prometheus. `idle` summarizes windows
+//! without traffic.
 
 mod csv;
 mod delay_samples;
@@ -81,7 +81,7 @@ impl Format {
 /// Origin of records, for formats that programs read.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
-    /// Which process counted; nothing of unions, which name several.
+    /// Identity of the process that counted; `None` for unions, whose rows have several.
     pub identity: Option<Identity>,
     /// Whether JSON lines of windows have registers and sketches.
     pub sketches: bool,

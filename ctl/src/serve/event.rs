@@ -30,7 +30,7 @@ struct Event<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     total: bool,
     figures: &'a [Figure],
-    /// Items of rankings with names behind their addresses, where these have any.
+    /// Items of rankings with names after their addresses, where these have any.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     names: BTreeMap<&'a str, String>,
 }

@@ -13,7 +13,7 @@ use std::io;
 /// Maximum size of the windows in a page, in bytes; browsers draw larger pages too slowly.
 const MAX_WINDOW_BYTES: usize = 48 << 20;
 
-/// Fact about a capture, such as its path, shown beside the windows.
+/// Fact about a capture, such as its path, shown with the windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fact {
     /// Name of the fact.

@@ -1,8 +1,8 @@
 //! Distinct flows of a union without each of its hosts: who raises it, and by how much.
 //!
-//! For each register, the maximum of all hosts is stored with its host, and the maximum of all other
-//! hosts. The registers without a host follow from these, so memory does not depend on the number of
-//! hosts, and time is linear in it.
+//! For each register, the maximum of all hosts is stored with its host, and the maximum of all
+//! other hosts. The registers without a host follow from these, so memory does not depend on the
+//! number of hosts, and time is linear in it.
 
 use super::numbered;
 use crate::measurement::cardinality::estimate::{EstimateError, Estimator, estimate};

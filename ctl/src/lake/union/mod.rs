@@ -53,7 +53,7 @@ const NAMED: usize = 3;
 const MAX_IDENTITIES: usize = 8;
 /// Maximum memory of the names of places and runs, in bytes: some 100,000 of them.
 const MAX_NAMES_BYTES: usize = 32 << 20;
-/// Memory of a place or run beside its name, in bytes.
+/// Memory of a place or run without its name, in bytes.
 const NAME_OVERHEAD_BYTES: usize = 256;
 
 /// Reason why rows cannot be merged.
@@ -236,7 +236,7 @@ type Key = (String, u64, u64);
 struct Group {
     bank: Box<WindowTotals>,
     settings: Settings,
-    besides: UnionStates,
+    union_states: UnionStates,
     counters: Counters,
     /// Filter expression of all rows.
     filter: Option<Arc<str>>,
@@ -254,7 +254,7 @@ impl Group {
         Group {
             bank,
             settings: none(cardinality::Settings::default()),
-            besides: UnionStates::default(),
+            union_states: UnionStates::default(),
             counters: Counters::default(),
             filter: None,
             drops: Losses::default(),
@@ -345,13 +345,13 @@ struct Unions<'a> {
     /// missing.
     places: BTreeSet<FleetMember>,
     records: u64,
-    /// Number of rows that were dropped because others of their windows have different values.
+    /// Number of rows that were dropped because other rows of their windows differ.
     conflicts: u64,
     /// Number of rows of windows that another run had published as well.
     republished: u64,
     /// Number of rows that were dropped because their host has not signed them.
     untrusted: u64,
-    /// Registers with and without each host, if asked for.
+    /// Registers with and without each host, if requested.
     leave_one_out: Option<leave_one_out::Registers>,
     /// An empty bank for the next window, for reuse.
     spare: Option<Box<WindowTotals>>,
@@ -449,7 +449,7 @@ impl<'a> Unions<'a> {
             group.united.twice += duplicates;
             let run = numbered(&mut common.runs, &about.run);
             let mut settings = none(cardinality::Settings::default()).with_hash(about.hash.mode);
-            group.besides.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
+            group.union_states.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
             common.compare(&settings, &about, &row, &path)?;
             let cardinality::Settings { mode, precision, .. } = settings.cardinality;
             if let Some(registers) = self.leave_one_out.as_mut().filter(|_| mode != Mode::Off) {
@@ -555,7 +555,7 @@ impl<'a> Unions<'a> {
         Ok(())
     }
 
-    /// Estimates the distinct flows without each host, if asked for.
+    /// Estimates the distinct flows without each host, if requested.
     fn leave_one_out(&self, group: &Group) -> Result<Option<LeaveOneOut>, UnionError> {
         let Some(registers) = &self.leave_one_out else { return Ok(None) };
         let estimator = self.options.estimation.cardinality.estimator;
@@ -586,7 +586,7 @@ impl<'a> Unions<'a> {
             bank: &group.bank,
             hash: common.hash,
             truth: None,
-            besides: Some(&group.besides),
+            union_states: Some(&group.union_states),
             snapshot: None,
             start_ns: begin,
             now_ns: end,

@@ -78,8 +78,8 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Surveys a file: which of its rows are selected, and whether they are sorted. If untrusted rows
-    /// are dropped, nothing of them counts, so signatures are verified here as well.
+    /// Surveys a file: which of its rows are selected, and whether they are sorted. If untrusted
+    /// rows are dropped, nothing of them counts, so signatures are verified here as well.
     pub(super) fn add(
         &mut self,
         found: LakeFile,
@@ -175,7 +175,7 @@ pub(super) struct UniqueRows<F> {
     adopted: Option<BTreeSet<(FleetMember, String, u64)>>,
     /// Number of rows of windows that another run had published as well, and that were dropped.
     pub(super) republished: u64,
-    /// Number of rows that were dropped because others of their windows have different values.
+    /// Number of rows that were dropped because other rows of their windows differ.
     pub(super) dropped: u64,
 }
 
@@ -197,8 +197,8 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
         UniqueRows { adopted: None, ..self }
     }
 
-    /// Returns whether another run has published the same window. A run that is killed just after it
-    /// published a window leaves it to the run that adopts its state.
+    /// Returns whether another run has published the same window. A run that is killed just after
+    /// it published a window leaves it to the run that adopts its state.
     fn is_republished(&mut self, row: &OrderedRow) -> bool {
         let Some(adopted) = &mut self.adopted else { return false };
         let RowHeader { place, run, counted_by, windows: (window, _), .. } = &row.about;

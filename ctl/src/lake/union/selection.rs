@@ -135,8 +135,8 @@ pub struct Options {
     pub by: By,
     /// Whether to estimate the distinct flows without each host as well, for a union of all rows.
     pub leave_one_out: bool,
-    /// Maximum number of groups by host or source, and of hosts to leave out; [`Options::GROUPS`] if
-    /// `None`.
+    /// Maximum number of groups by host or source, and of hosts to leave out; [`Options::GROUPS`]
+    /// if `None`.
     pub limit: Option<usize>,
     /// Measurements to read; all if empty.
     pub measure: Vec<MeasurementKind>,

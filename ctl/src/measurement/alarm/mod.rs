@@ -91,13 +91,13 @@ impl Watch {
         closed: Option<&ClosedBank>,
     ) -> Option<Alarm> {
         let entropies = &reports.entropy.as_ref()?.0;
-        let of = |key| {
+        let bits_of = |key| {
             entropies
                 .iter()
                 .find(|entropy| entropy.sketch.key == key)
                 .map(|entropy| entropy.estimate.bits)
         };
-        let (sources, destinations) = (of(KeyKind::Src)?, of(KeyKind::Dst)?);
+        let (sources, destinations) = (bits_of(KeyKind::Src)?, bits_of(KeyKind::Dst)?);
         let (usual, least) = (self.judge.usual(), self.judge.options().least);
         let verdict = if is_short {
             Verdict::Short
@@ -153,9 +153,9 @@ impl Watch {
     /// Returns the usual ranges of the entropies of sources and of destinations, in bits, from
     /// `first` packets of a window on.
     pub(crate) fn bounds(&self, first: u64) -> Vec<Bounds> {
-        let of = |(key, (lowest, highest))| Bounds { key, lowest, highest };
+        let to_bounds = |(key, (lowest, highest))| Bounds { key, lowest, highest };
         self.judge.bounds(first).map_or_else(Vec::new, |bounds| {
-            [KeyKind::Src, KeyKind::Dst].into_iter().zip(bounds).map(of).collect()
+            [KeyKind::Src, KeyKind::Dst].into_iter().zip(bounds).map(to_bounds).collect()
         })
     }
 
@@ -168,7 +168,7 @@ impl Watch {
     }
 
     /// Logs an unusual entropy in the open window, with the current entropies if they are known.
-    pub(crate) fn tell_crossing(&self, window: u64, key: KeyKind, reports: Option<&Reports>) {
+    pub(crate) fn log_crossing(&self, window: u64, key: KeyKind, reports: Option<&Reports>) {
         let entropies = reports.and_then(|reports| reports.entropy.as_ref());
         let entropies = entropies.map_or_else(String::new, |reports| {
             format!(": {}", describe_entropies(&reports.0, self.judge.usual()))
@@ -179,13 +179,14 @@ impl Watch {
         );
     }
 
-    /// Returns the state to report in a sample of the open window after that.
+    /// Returns the state to report in a sample that follows
+    /// [`log_crossing`](Self::log_crossing).
     pub(crate) fn crossed(&self) -> Alarm {
         Alarm {
             verdict: Verdict::Crossed,
             usual: self.judge.usual(),
             least: self.judge.options().least,
-            // Counts of a part of a window compare with none.
+            // Usual counts are those of whole windows, which a part of one cannot be compared with.
             talkers: None,
         }
     }
@@ -256,7 +257,7 @@ impl Measurement for Alarm {
         if let Some(raised) = raised {
             to.state("alarm", "alarm: entropies are far off what is usual", &[], raised);
         }
-        // Without an alarm the ranking is empty, so that metrics forget the flows of an earlier one.
+        // Without an alarm the ranking is empty, so that metrics drop the flows of an earlier one.
         if let Some(talkers) = talkers {
             let labels = [("key", talkers.key.name()), ("by", talkers.unit.name())];
             let unit = heavy::figure_unit(talkers.unit);

@@ -67,7 +67,7 @@ impl Cardinality {
         let (settings, estimator) =
             (reading.settings.cardinality, reading.options.cardinality.estimator);
         let levels = reading.bank.cardinality.levels(settings.precision).to_vec();
-        // Each packet has at most one flow. Those that a sample counts are read after its registers.
+        // Each packet has at most one flow. The packets of a sample are read after its registers.
         let read_after = reading.snapshot.map_or(0, |snapshot| snapshot.packets_after);
         let estimate =
             estimate::estimate(&levels, estimator)?.at_most(reading.packets().max(read_after));

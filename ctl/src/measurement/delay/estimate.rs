@@ -14,8 +14,8 @@
 //!
 //! Weights assume that each insertion takes any slot with the same probability, and that nothing
 //! else does. [`Miscount`] bounds the error if requests were repeated: intervals end at the bounds
-//! for the fewest and for the most requests that can have taken a slot, and the marker `crowded`
-//! says where these are too far apart.
+//! for the fewest and for the most requests that can have taken a slot, and `crowded` marks a
+//! distribution whose bounds differ too much.
 
 use crate::number::{Number, Z95};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, Histogram, least};
@@ -42,9 +42,9 @@ const CLASS_ERROR: f64 = 0.5 / (1 << CLASS_BITS) as f64;
 /// one, from which on intervals are too narrow.
 const MISCOUNTED: f64 = 1.0 / 32.0;
 
-/// Logarithm of the weight up to which intervals hold although repeated requests are not counted: the
-/// weight of the first class. Larger ones may account for requests that were not lost, or for too
-/// few of those that were.
+/// Logarithm of the weight up to which intervals hold although repeated requests are not counted:
+/// the weight of the first class. Larger ones may account for requests that were not lost, or for
+/// too few of those that were.
 const UNKNOWN: f64 = 1.0 / (1 << CLASS_BITS) as f64;
 
 /// Reciprocal of the precision of powers of weights, whose last bits depend on the CPU. It is far
@@ -79,8 +79,8 @@ pub struct Fridge<'a> {
 
 /// Requests of a table that were counted wrongly because they were repeated, per insertion.
 ///
-/// An insertion that took no slot raises the weight of all delays for nothing. A slot that was taken
-/// without an insertion lost a request that no weight accounts for.
+/// An insertion that took no slot raises the weight of all delays without reason. A slot that was
+/// taken without an insertion lost a request that no weight accounts for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Miscount {
     /// Count of both.
@@ -132,8 +132,8 @@ impl Miscount {
     /// A request certainly loses no more than the share. Nor does it lose more than the repeated
     /// requests that come to its slot before its answer: as the logarithm of a weight is the
     /// expected number of insertions into a slot, their number is its product with the repeated
-    /// requests per insertion. Each keepalive takes its own slot for a short time. Where weights are
-    /// small, keepalives therefore do not make a table crowded.
+    /// requests per insertion. Each keepalive takes its own slot for a short time. Where weights
+    /// are small, keepalives therefore do not make a table crowded.
     fn is_crowded(&self, mean: f64, heavier: impl Fn(f64) -> f64) -> bool {
         match *self {
             Miscount::Counted { share, deviation, repeated } => {
@@ -146,8 +146,8 @@ impl Miscount {
         }
     }
 
-    /// Returns the fewest and the most requests that can have taken slots, per insertion, for delays
-    /// of this mean weight.
+    /// Returns the minimum and the maximum of requests that can have taken slots, per insertion,
+    /// for delays of this mean weight.
     fn bounds(&self, mean: f64) -> [f64; 2] {
         // As many insertions more as would lose a share of the requests.
         let losing = |share: f64| share / mean.ln().max(CLASS_ERROR);
@@ -303,7 +303,7 @@ fn counted(fridges: &[Fridge<'_>], insertions: f64) -> BucketEstimate {
                 continue;
             };
             let share = precision(number) / sum;
-            let (number, squares) = of(bucket, fridge.admitted);
+            let (number, squares) = weigh(bucket, fridge.admitted);
             // The logarithm of a weight is proportional to the insertions.
             let factor = power(heaviness(bucket), insertions - 1.0);
             let (number, squares) = (number * factor, squares * factor * factor);
@@ -337,7 +337,7 @@ fn heaviness(bucket: &Bucket) -> f64 {
 }
 
 /// Returns the sum of a bucket's weights, and the sum of their squares.
-fn of(bucket: &Bucket, admitted: f64) -> (f64, f64) {
+fn weigh(bucket: &Bucket, admitted: f64) -> (f64, f64) {
     let weight = bucket.weight as f64 / f64::from(1_u32 << WEIGHT_BITS) / admitted;
     let squares = bucket.squares as f64 / f64::from(1_u32 << SQUARE_BITS) / (admitted * admitted);
     (weight, squares)
@@ -348,7 +348,7 @@ fn of(bucket: &Bucket, admitted: f64) -> (f64, f64) {
 fn around(buckets: &[Bucket], admitted: f64) -> Vec<Option<f64>> {
     let mut sums = vec![(0.0, 0.0)];
     for bucket in buckets {
-        let (last, (weight, squares)) = (sums[sums.len() - 1], of(bucket, admitted));
+        let (last, (weight, squares)) = (sums[sums.len() - 1], weigh(bucket, admitted));
         sums.push((last.0 + weight, last.1 + squares));
     }
     let mean = |index: usize| {

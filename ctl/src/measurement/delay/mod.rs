@@ -45,7 +45,7 @@ impl Options {
     }
 }
 
-/// State of a union of lake rows beside the registers.
+/// State of a union of lake rows that is not in the bank.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DelayUnionState {
     /// Names of groups, as in [`Options`].
@@ -206,16 +206,15 @@ fn seen(delay: &Delay, settings: &Settings, counted: &ClosedBank) -> figure::Dis
 
 /// Returns the name of a group, from the options or from the rows of a lake.
 fn name(reading: &ReportInput<'_>, settings: &Settings, group: u8) -> Option<Arc<str>> {
-    match reading.besides {
+    match reading.union_states {
         None => reading.options.delay.group(settings, group),
-        Some(besides) => {
-            Options { groups: besides.delay.groups.clone(), tune: false }.group(settings, group)
-        }
+        Some(union_states) => Options { groups: union_states.delay.groups.clone(), tune: false }
+            .group(settings, group),
     }
 }
 
 /// Builds the report of one group, or of all groups if `group` is `None`.
-fn of(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8>) -> Delay {
+fn build(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8>) -> Delay {
     let (settings, bank) = (reading.settings.delay, &reading.bank.delay);
     let settings = Settings { admit_log2: bank.admit_log2(&settings, kind), ..settings };
     let of_group = |group: u8| Label { leaves, group };
@@ -245,7 +244,10 @@ fn of(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8
         bucket.samples == u32::MAX || [bucket.weight, bucket.squares].contains(&u64::MAX)
     });
     let direction = if leaves { Direction::Egress } else { Direction::Ingress };
-    let clock = reading.besides.and_then(|besides| besides.delay.clock).unwrap_or(reading.clock);
+    let clock = reading
+        .union_states
+        .and_then(|union_states| union_states.delay.clock)
+        .unwrap_or(reading.clock);
     Delay {
         kind,
         direction: (settings.sides() > 1 && kind != DelayKind::TcpDuration).then_some(direction),
@@ -580,12 +582,13 @@ impl Measurement for Delays {
                 .flat_map(|kind| sides(kind).iter().map(move |leaves| (kind, *leaves)))
         };
         let groups = if settings.groups_log2 > 0 { settings.groups() as u8 } else { 0 };
-        let of_groups =
-            |(kind, leaves)| (0..groups).map(move |group| of(reading, kind, leaves, Some(group)));
+        let of_groups = |(kind, leaves)| {
+            (0..groups).map(move |group| build(reading, kind, leaves, Some(group)))
+        };
         let is_seen = |delay: &Delay| {
             delay.counts.requests > 0 || delay.counts.backward > 0 || delay.distribution.is_some()
         };
-        let together = sides().map(|(kind, leaves)| of(reading, kind, leaves, None));
+        let together = sides().map(|(kind, leaves)| build(reading, kind, leaves, None));
         let mut delays =
             Delays(together.chain(sides().flat_map(of_groups).filter(is_seen)).collect());
         if reading.options.delay.tune && settings.algorithm == Algorithm::Fridge && !reading.is_part
@@ -711,7 +714,7 @@ impl Measurement for Delays {
                 format!("column delay.admit_log2 has {share}")
             })?;
             let requests = table.ints("requests")?.get(index).copied().unwrap_or(0);
-            // Requests that only a share of is known are counted as many times as the share says.
+            // Where only a share of the requests is counted, their number is that of all, estimated.
             let most = if is_raised(kind) { most << MAX_ADMIT_BITS } else { most };
             laws::sum("delay.requests", &[requests], most)?;
         }

@@ -56,8 +56,8 @@ impl Measurement for Entropies {
     type UnionState = [Mixture; ENTROPIES];
 
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
-        if let Some(besides) = reading.besides {
-            return Ok(united(reading, &besides.entropy));
+        if let Some(union_states) = reading.union_states {
+            return Ok(united(reading, &union_states.entropy));
         }
         // The sums of windows do not give the sum of their union.
         if reading.snapshot.is_none() {

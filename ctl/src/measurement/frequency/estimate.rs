@@ -77,8 +77,8 @@ fn count_sketch(
     rows: &[RowEstimate],
     packets: u64,
 ) -> Frequency {
-    let median = |of: &dyn Fn(&RowEstimate) -> i64| {
-        let mut values: Vec<i64> = rows.iter().map(of).collect();
+    let median = |value: &dyn Fn(&RowEstimate) -> i64| {
+        let mut values: Vec<i64> = rows.iter().map(value).collect();
         SketchKind::CountSketch.answer(&mut values).max(0) as f64
     };
     let value = median(&|row| row.value);

@@ -115,8 +115,8 @@ impl Measurement for Heavy {
         let settings = &reading.settings.heavy;
         let Settings { algorithm, key, unit, .. } = *settings;
         let most = reading.options.heavy.top;
-        let top = || match reading.besides {
-            Some(besides) => besides.heavy.top(settings, most),
+        let top = || match reading.union_states {
+            Some(union_states) => union_states.heavy.top(settings, most),
             None => estimate::top(&reading.bank.heavy, settings, most),
         };
         Ok((algorithm != Algorithm::Off).then(|| Heavy {

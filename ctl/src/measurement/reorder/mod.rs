@@ -192,13 +192,13 @@ impl Measurement for Reordering {
             truths
                 .and_then(|all| Some(all[all.binary_search_by_key(&prefix, |it| it.prefix).ok()?]))
         };
-        let of = |counts: &PrefixCounts| ReorderingPrefix {
+        let report = |counts: &PrefixCounts| ReorderingPrefix {
             name: Name(&settings, counts.prefix).to_string(),
             counts: *counts,
             rate: estimate::rate(counts),
             truth: truth(counts.prefix),
         };
-        let (counts, others): (Vec<&PrefixCounts>, _) = match reading.besides {
+        let (counts, others): (Vec<&PrefixCounts>, _) = match reading.union_states {
             Some(UnionStates { reorder, .. }) => {
                 (reorder.prefixes.values().collect(), reorder.others)
             }
@@ -206,7 +206,7 @@ impl Measurement for Reordering {
         };
         let number = counts.len();
         let sum = counts.iter().fold(PrefixCounts::default(), |sum, prefix| plus(&sum, prefix));
-        let mut prefixes: Vec<ReorderingPrefix> = counts.into_iter().map(of).collect();
+        let mut prefixes: Vec<ReorderingPrefix> = counts.into_iter().map(report).collect();
         // By certain rate, then by the amount of evidence; the name makes the order deterministic.
         let rank = |it: &ReorderingPrefix| (it.rate.low, it.counts.out_of_order, it.counts.packets);
         prefixes.sort_by(|one, other| {

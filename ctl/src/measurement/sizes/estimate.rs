@@ -19,9 +19,9 @@ pub struct Quantile {
 /// Packets and bytes in a range of lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthRange {
-    /// Least length.
+    /// Minimum length, in bytes.
     pub low: u32,
-    /// Greatest length.
+    /// Maximum length, in bytes.
     pub high: u32,
     /// Number of packets.
     pub packets: u64,
@@ -51,8 +51,8 @@ pub struct LengthDistribution {
 /// Computes the distribution of lengths; `None` if no packet has a length.
 ///
 /// Every bucket except that of packets without a length has exact packets and bytes, so the bucket
-/// of a quantile is known, and bounds it. If counters are full, the only bounds are the least and
-/// the greatest length seen.
+/// of a quantile is known, and bounds it. If counters are full, the only bounds are the minimum and
+/// the maximum length seen.
 #[must_use]
 pub fn estimate(counts: &SizesTotals) -> Option<LengthDistribution> {
     let range = |bucket: usize| {

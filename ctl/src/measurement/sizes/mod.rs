@@ -109,7 +109,7 @@ impl Measurement for Sizes {
             to.field("mean", lengths.mean);
             to.field("by_packets", by_percentile(&lengths.by_packets));
             to.field("by_bytes", by_percentile(&lengths.by_bytes));
-            // Least and greatest length, packets, bytes.
+            // Minimum and maximum length, packets, bytes.
             to.field("buckets", Datum::Array(lengths.buckets.iter().map(bucket).collect()));
             draw(lengths, to);
         }
@@ -299,7 +299,7 @@ fn doublings(buckets: &[LengthRange]) -> Vec<LengthRange> {
     (doubling(first.low)..=doubling(last.low)).map(range).collect()
 }
 
-/// Formats a bar for each range in one line, with the least and the greatest length.
+/// Formats a bar for each range in one line, with the minimum and the maximum length.
 fn line_chart(ranges: &[LengthRange]) -> String {
     let most = ranges.iter().map(|range| range.packets).max().unwrap_or(1).max(1);
     let bar = |range: &LengthRange| {

@@ -121,7 +121,7 @@ fn nothing_seen(registers: &[Register], m: f64) -> Estimate {
 }
 
 /// Returns the estimate if every register is at its last level: open above; the low end is the
-/// least rate that causes this in 2.5 % of all cases if all registers were as old as the oldest.
+/// lowest rate that causes this in 2.5 % of all cases if all registers were as old as the oldest.
 fn saturated(registers: &[Register], m: f64, q: u8) -> Estimate {
     let oldest = registers.iter().fold(0.0_f64, |oldest, register| oldest.max(register.exposure));
     let each = (0.025_f64.ln() / registers.len() as f64).exp();
