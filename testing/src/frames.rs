@@ -318,7 +318,7 @@ fn random_extensions(rng: &mut impl Rng, transport: u8) -> (u8, Vec<u8>) {
 }
 
 /// Returns the EtherType after the first four tags, and the offset of its payload.
-fn behind_tags(frame: &[u8]) -> (Option<u16>, usize) {
+fn after_tags(frame: &[u8]) -> (Option<u16>, usize) {
     let tags = frame.get(12..).unwrap_or_default().chunks(4).take(4);
     let tags = tags
         .take_while(|tag| matches!(tag, [0x81, 0, ..] | [0x88, 0xa8, ..] | [0x91, 0, ..]))
@@ -333,7 +333,7 @@ fn behind_tags(frame: &[u8]) -> (Option<u16>, usize) {
 /// Returns whether a switch finds the network header of this frame, if it has one: core parses more
 /// headers (p4/README.md).
 pub fn opened_by_a_switch(frame: &[u8]) -> bool {
-    let (ethertype, _) = behind_tags(frame);
+    let (ethertype, _) = after_tags(frame);
     ethertype.is_none_or(|ethertype| {
         !encapsulations().iter().any(|(opened, _)| *opened == ethertype || ethertype <= 1500)
     })
@@ -342,7 +342,7 @@ pub fn opened_by_a_switch(frame: &[u8]) -> bool {
 /// Returns whether a switch can parse this frame up to its ports: core follows more and longer IPv6
 /// extension headers than a parser without loops that sees 32 bytes (p4/README.md).
 pub fn within_reach_of_a_switch(frame: &[u8]) -> bool {
-    let (ethertype, network) = behind_tags(frame);
+    let (ethertype, network) = after_tags(frame);
     if !opened_by_a_switch(frame) {
         return false;
     }

@@ -16,8 +16,8 @@ const LINK_DETACH: libc::c_int = 34;
 /// Makes the system call `bpf` with its attributes as 64-bit words, as they are in memory on a
 /// little-endian machine.
 fn bpf(command: libc::c_int, attributes: &[u64]) -> io::Result<i32> {
-    // SAFETY: the kernel reads the attributes, and what the callers below point to, which lives
-    // until it returns.
+    // SAFETY: the kernel reads the attributes, as many bytes as `size_of_val` returns, and what the
+    // pointers among them point to. The callers below keep that alive until the call returns.
     match unsafe {
         libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes))
     } {

@@ -7,8 +7,8 @@
 //! Packets: [`frames`] of every kind, [`definitions`] of what is counted of them, frames of a
 //! [`captured`] file, delay [`samples`]. Networks: [`hosts`] with a wire between them, a [`relay`]
 //! on that wire, programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
-//! nothing, a [`switch`] that counts, one that runs the P4 program in the [`model`], [`faults`] between it and its client.
-//! [`wait`] waits for other processes and the kernel.
+//! nothing, a [`switch`] that counts, one that runs the P4 program in the [`model`], [`faults`]
+//! between it and its client. [`wait`] waits for other processes and the kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 #![allow(missing_docs, reason = "names of frames and of protocol fields")]
 

@@ -132,7 +132,7 @@ impl State {
 
 /// Returns the initial value of an element: counts of flows start at one, everything else at zero.
 fn initial(table: &Table) -> Cell {
-    let of = |name: &str, length: usize| {
+    let initial_bytes = |name: &str, length: usize| {
         let mut bytes = vec![0; length];
         if name.contains(".flows") && name.ends_with(".count") {
             bytes[length - 1] = 1;
@@ -142,7 +142,7 @@ fn initial(table: &Table) -> Cell {
     table
         .data
         .iter()
-        .map(|field| (field.name.clone(), of(&field.name, field.kind.bytes().unwrap())))
+        .map(|field| (field.name.clone(), initial_bytes(&field.name, field.kind.bytes().unwrap())))
         .collect()
 }
 

@@ -1,4 +1,4 @@
-//! A switch that runs flowgauge's P4 program in the model, behind a server on loopback.
+//! A switch that runs flowgauge's P4 program in the model, served on loopback.
 
 use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::Settings;

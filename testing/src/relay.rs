@@ -49,8 +49,8 @@ impl Relayed {
 /// Device of the relay that leads to the far host.
 const BEHIND: &str = "behind";
 
-/// Runs a test with two hosts like [`connected`](crate::hosts::connected), with a relay between them.
-/// Segments are as on the wire.
+/// Runs a test with two hosts like [`connected`](crate::hosts::connected), with a relay between
+/// them. Segments are as on the wire.
 pub fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 'static) {
     on_veth(move || {
         if Command::new("ethtool").arg("--version").output().is_err() {

@@ -14,8 +14,8 @@
 //!
 //! # Where to look
 //! - [`Sources`], [`Attack`] and [`Burst`]: parts of a profile; `option`: values in its text;
-//! - [`HeaderLayout`]: TCP and UDP frames of sequences; `reader`: a parser of them that shares no code
-//!   with it, for tests;
+//! - [`HeaderLayout`]: TCP and UDP frames of sequences; `reader`: a parser of them that shares no
+//!   code with it, for tests;
 //! - [`frame`]: builders of single frames, for tests;
 //! - `kernel`: senders in the kernel (Linux);
 //! - [`send`]: transmission through an interface, at a rate;

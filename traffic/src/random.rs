@@ -27,7 +27,7 @@ impl DistinctAddresses {
     pub(crate) fn at(&self, index: u64) -> u32 {
         let octet = index / UNIQUE_PER_OCTET;
         let permutation = self.of_octet(octet);
-        let host = permutation.of((index % UNIQUE_PER_OCTET) as u32);
+        let host = permutation.apply((index % UNIQUE_PER_OCTET) as u32);
         address(octet, permutation.walk(host))
     }
 
@@ -42,7 +42,7 @@ impl DistinctAddresses {
         let permutation = self.of_octet(octet);
         (host as u32..)
             .zip(&mut *sources)
-            .for_each(|(host, source)| *source = permutation.of(host));
+            .for_each(|(host, source)| *source = permutation.apply(host));
         sources.iter_mut().for_each(|source| *source = permutation.walk(*source));
         sources.iter_mut().for_each(|source| *source = address(octet, *source));
     }
@@ -77,7 +77,7 @@ impl Permutation {
     }
 
     #[inline(always)]
-    fn of(self, value: u32) -> u32 {
+    fn apply(self, value: u32) -> u32 {
         const MASK: u32 = (1 << 24) - 1;
         let mut value = value;
         for key in self.keys {
@@ -96,7 +96,7 @@ impl Permutation {
     fn walk(self, value: u32) -> u32 {
         let mut value = value;
         while u64::from(value) >= UNIQUE_PER_OCTET {
-            value = self.of(value);
+            value = self.apply(value);
         }
         value
     }

@@ -94,8 +94,8 @@ const MAX_STARTS: u32 = 5;
 
 fn run(arguments: &str) -> Result<String, String> {
     let ip = || Command::new("ip").args(arguments.split_ascii_whitespace()).output();
-    // Seen once in some hundreds of runs beside DPDK, for an unknown reason: EFAULT. The program
-    // has not run, so a second attempt is safe.
+    // Seen once in some hundreds of runs together with DPDK, for an unknown reason: EFAULT. The
+    // program has not run, so a second attempt is safe.
     let is_unlucky = |error: &io::Error| error.raw_os_error() == Some(nix::libc::EFAULT);
     let mut output = ip();
     for _ in 1..MAX_STARTS {

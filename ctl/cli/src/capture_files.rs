@@ -18,7 +18,7 @@ const LENGTHS: [u64; 24] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000,
     300_000, 600_000, 1_800_000, 3_600_000, 7_200_000, 21_600_000, 43_200_000, 86_400_000,
 ];
-/// Time between questions whether more of a capture was read.
+/// Interval at which a reader without packets checks whether more of a capture was read.
 const IDLE: Duration = Duration::from_millis(1);
 
 /// Returns the shortest familiar length of a window that divides a time into at most

@@ -3,8 +3,8 @@
 //! All three pass through the parser of the command line. The file is TOML with the long option
 //! names as keys; each `[[source]]` table in it is a source of packets with options that override
 //! those above. Variables named after the options override the file, and the command line overrides
-//! both. [`Configuration::read`] collects the options as [`GivenOption`] with their origin, and [`fill`]
-//! puts the effective ones into an options struct.
+//! both. [`Configuration::read`] collects the options as [`GivenOption`] with their origin, and
+//! [`fill`] puts the effective ones into an options struct.
 
 use crate::error::CommandFailure;
 use clap::error::ContextKind;

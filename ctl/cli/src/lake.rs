@@ -1,4 +1,4 @@
-//! `flowgauge lake`: what a directory or object store with a lake needs now and then.
+//! `flowgauge lake`: maintenance of a lake in a directory or object store.
 
 use crate::error::CommandFailure;
 use crate::merge::trusted;

@@ -319,7 +319,7 @@ fn uncreated(path: &Path, error: &io::Error) -> CommandFailure {
     CommandFailure::Failed(format!("cannot create {}: {error}", path.display()))
 }
 
-/// Logs late reads, late windows and late packets, and returns the first warning as a failure.
+/// Logs late samples, late windows and late packets, and returns the first warning as a failure.
 /// `explains_exit`: logs it again, since hours may lie between both.
 fn conclude(
     summary: &Summary,
@@ -342,7 +342,7 @@ fn conclude(
         );
     }
     if late_samples > 0 {
-        // A busy machine has late reads in every run, and each record has its delay.
+        // A busy machine has late samples in every run, and each record has its delay.
         let samples = summary.samples;
         tracing::info!(
             "{late_samples} of {samples} samples started more than 1 ms late; see late_ns in the JSON output"

@@ -250,13 +250,14 @@ impl Diff {
         let verification = verification(self.trust.as_deref(), self.untrusted)?;
         let (a, b) = (expanded(self.a)?, expanded(self.b)?);
         let [a, b] = union::sides(&a, &b, self.conflicts, verification)?;
-        let of = |name: &str, side: Side| match side.registers {
+        let registers_of = |name: &str, side: Side| match side.registers {
             Some((key, levels)) => Ok((key, levels, side.united)),
             None => Err(CommandFailure::Failed(format!(
                 "{name} has no distinct flows; count with --measure cardinality"
             ))),
         };
-        let ((key, levels_a, sources_a), (_, levels_b, sources_b)) = (of("A", a)?, of("B", b)?);
+        let ((key, levels_a, sources_a), (_, levels_b, sources_b)) =
+            (registers_of("A", a)?, registers_of("B", b)?);
         let JointEstimate { only_a, only_b, both, union, jaccard } = joint(&levels_a, &levels_b)
             .map_err(|error| CommandFailure::Failed(error.to_string()))?;
         let parts = [("only_a", only_a), ("only_b", only_b), ("both", both), ("union", union)];

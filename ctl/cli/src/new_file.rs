@@ -25,7 +25,7 @@ struct Names {
 }
 
 impl NewFile {
-    /// Creates a temporary file beside the one of this path. An existing file is an error unless
+    /// Creates a temporary file next to the one of this path. An existing file is an error unless
     /// it is to be replaced; it stays as it is until the new one is complete.
     pub(crate) fn create(path: &Path, replaces: bool) -> io::Result<Self> {
         if !replaces && fs::symlink_metadata(path).is_ok() {
@@ -150,7 +150,7 @@ mod tests {
         fs::write(directory.join("late"), "other").unwrap();
         assert_eq!(late.finish().unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(directory.join("late")).unwrap(), "other");
-        // A link stays, and the file behind it keeps its mode.
+        // A link stays, and its target keeps its mode.
         fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).unwrap();
         symlink("file", &link).unwrap();
         write(&link, "two", true).unwrap();

@@ -49,7 +49,7 @@ fn print_times(
     times: &ReadTimes,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let width = times.tables.iter().map(|of| of.table.len()).max().unwrap_or_default();
+    let width = times.tables.iter().map(|row| row.table.len()).max().unwrap_or_default();
     writeln!(
         out,
         "{:<width$} {:>9} {:>11} {:>11} {:>11}",
@@ -60,13 +60,13 @@ fn print_times(
         "clear"
     )?;
     for of in &times.tables {
-        let [sync, read] = [of.sync, of.read].map(milliseconds);
-        let clear = of.clear.map_or_else(|| "-".to_owned(), milliseconds);
+        let [sync, read] = [row.sync, row.read].map(milliseconds);
+        let clear = row.clear.map_or_else(|| "-".to_owned(), milliseconds);
         writeln!(
             out,
             "{:<width$} {:>9} {sync:>11} {read:>11} {clear:>11}",
-            escaped(&of.table).to_string(),
-            of.elements
+            escaped(&row.table).to_string(),
+            row.elements
         )?;
     }
     if times.is_staggered() {
@@ -77,7 +77,7 @@ fn print_times(
             "\na sample takes up to {sample}; --sample-every {interval} and longer is possible"
         )?;
         // Packet counters alone make no windows.
-        if times.tables.iter().filter(|of| of.clear.is_some()).count() == 1 {
+        if times.tables.iter().filter(|row| row.clear.is_some()).count() == 1 {
             return Ok(());
         }
     }
@@ -91,19 +91,19 @@ fn print_times(
 
 fn csv_times(times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "table,elements,sync_ns,read_ns,clear_ns")?;
-    times.tables.iter().try_for_each(|of| {
-        let [sync, read] = [of.sync, of.read].map(|time| time.as_nanos());
-        let clear = of.clear.map_or_else(String::new, |time| time.as_nanos().to_string());
-        writeln!(out, "{},{},{sync},{read},{clear}", escaped(&of.table), of.elements)
+    times.tables.iter().try_for_each(|row| {
+        let [sync, read] = [row.sync, row.read].map(|time| time.as_nanos());
+        let clear = row.clear.map_or_else(String::new, |time| time.as_nanos().to_string());
+        writeln!(out, "{},{},{sync},{read},{clear}", escaped(&row.table), row.elements)
     })
 }
 
 fn json_times(switch: &tofino::Options, times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let tables = times.tables.iter().map(|of| {
-        let [sync, read] = [of.sync, of.read].map(nanoseconds);
-        let clear = of.clear.map(nanoseconds);
-        json!({ "table": of.table, "elements": of.elements, "sync_ns": sync, "read_ns": read, "clear_ns": clear })
+    let tables = times.tables.iter().map(|row| {
+        let [sync, read] = [row.sync, row.read].map(nanoseconds);
+        let clear = row.clear.map(nanoseconds);
+        json!({ "table": row.table, "elements": row.elements, "sync_ns": sync, "read_ns": read, "clear_ns": clear })
     });
     let all = json!({
         "address": switch.address,

@@ -240,7 +240,7 @@ impl Sink for BorrowedSink<'_> {
 }
 
 impl CountResult {
-    /// Returns the facts that the page shows beside its charts.
+    /// Returns the facts that the page shows with its charts.
     fn facts(&self, files: &[PathBuf], size: u64, config: &RunConfig) -> Vec<Fact> {
         let fact = |name, value: String| Fact { name, value };
         let names: Vec<String> =

@@ -45,8 +45,8 @@ pub(crate) struct RunConfig {
 }
 
 impl RunConfig {
-    /// Returns this configuration with the intervals, the estimation and, if it can change, the filter
-    /// of `other`: only these can change between two windows without losing a packet.
+    /// Returns this configuration with the intervals, the estimation and, if it can change, the
+    /// filter of `other`: only these can change between two windows without losing a packet.
     pub(crate) fn changed_to(&self, other: &RunConfig) -> RunConfig {
         let plan = Plan {
             intervals: other.plan.intervals,
@@ -81,9 +81,9 @@ impl RunConfig {
         KnownFigures::new(&self.settings, &self.plan.options, traits).problem(rule)
     }
 
-    /// Returns whether the filter can change to that of `other` when a window ends. In the kernel, the
-    /// programs of a run that begins without a filter have none. A switch must be known to have the
-    /// tables, and to be able to match the new one.
+    /// Returns whether the filter can change to that of `other` when a window ends. In the kernel,
+    /// the programs of a run that begins without a filter have none. A switch must be known to have
+    /// the tables, and to be able to match the new one.
     fn changes_filter(&self, other: &RunConfig) -> bool {
         let is_matchable = |new: &MatchExpression| tofino::unmatchable(new.filter()).is_none();
         let can_change = match self.source.traffic().counter {
@@ -139,7 +139,7 @@ impl Source {
         match self {
             Source::Interfaces(Interfaces { directions, .. }) => Traffic {
                 counter: CountingPart::Kernel,
-                tells_direction: *directions == CountedDirections::Both,
+                separates_directions: *directions == CountedDirections::Both,
                 is_chosen: true,
                 ..workers
             },
@@ -165,7 +165,7 @@ pub(crate) enum CountingPart {
 pub(crate) struct Traffic {
     pub(crate) counter: CountingPart,
     /// Whether egress and ingress packets are counted separately.
-    pub(crate) tells_direction: bool,
+    pub(crate) separates_directions: bool,
     /// Whether time is wall-clock time, not the time of a capture.
     pub(crate) is_live: bool,
     /// Whether others choose the traffic, so that the hash needs a key. Files and generators give
@@ -177,7 +177,7 @@ impl Traffic {
     /// Generated traffic, or a capture in real time, which workers count.
     pub(crate) const GENERATED: Traffic = Traffic {
         counter: CountingPart::Workers,
-        tells_direction: false,
+        separates_directions: false,
         is_live: true,
         is_chosen: false,
     };
@@ -192,21 +192,21 @@ pub(crate) struct Interfaces {
     pub(crate) mode: Option<xdp::Mode>,
     /// Programs and counts that outlive this process, if any.
     pub(crate) keep: Option<Retention>,
-    /// Whether the user asked for it, so that it is an error if the kernel cannot do it.
+    /// Whether the user requested it, so that it is an error if the kernel cannot do it.
     pub(crate) must_keep: bool,
 }
 
 impl Interfaces {
     pub(crate) fn places(&self) -> Vec<CountingPoint> {
-        let of = |interface: &String| {
+        let places = |interface: &String| {
             let place = |direction| CountingPoint { interface: interface.clone(), direction };
             self.directions.all().into_iter().map(place).collect::<Vec<_>>()
         };
-        self.names.iter().flat_map(of).collect()
+        self.names.iter().flat_map(places).collect()
     }
 }
 
-/// A switch, and what it is to do beside counting.
+/// A switch, and its configuration other than for counting.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SwitchConfig {
     pub(crate) access: SwitchAccess,
@@ -215,7 +215,7 @@ pub(crate) struct SwitchConfig {
     pub(crate) forward: Vec<(u32, u32)>,
 }
 
-/// The way to a switch.
+/// Access to a switch: its address, and options of the connection.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SwitchAccess {
     pub(crate) address: String,
@@ -289,7 +289,7 @@ pub(crate) struct Outputs {
     pub(crate) host: Arc<str>,
     /// Sources of names of addresses, for people.
     pub(crate) names: NameSources,
-    /// File in which exchanges with the dataplane are recorded.
+    /// File in which calls to the dataplane are recorded.
     pub(crate) exchanges: Option<PathBuf>,
     /// File for individual delays.
     pub(crate) delay_samples: Option<PathBuf>,
@@ -318,7 +318,7 @@ pub(crate) struct Listen {
     pub(crate) anywhere: bool,
 }
 
-/// A certificate, and those that vouch for it, and its key.
+/// A certificate with its chain, and its private key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Encryption {
     pub(crate) certificate: PathBuf,

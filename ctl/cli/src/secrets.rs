@@ -8,9 +8,9 @@ use flowgauge_dataplane::{Error, HashKey};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::path::Path;
 
-/// Excludes the memory of this process from core dumps and from other processes of its user, before
-/// a secret is read. Workers and the kernel's loader have copies of the words derived from a key, so
-/// that excluding the key alone would protect nothing.
+/// Excludes the memory of this process from core dumps and from other processes of its user,
+/// before a secret is read. Workers and the kernel's loader have copies of the words derived from a
+/// key, so that excluding the key alone would protect nothing.
 pub(crate) fn protect() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!("a core dump of this process would contain its keys: {error}");

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes that a pipe with room accepts without blocking (`PIPE_BUF` of Linux).
 const PIECE: usize = 4096;
 /// Interval at which a waiting writer checks whether to stop.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Standard output. Writing waits for a reader that does not read, but not once the run has to end
 /// (see [`signals::is_impatient`]).
@@ -34,7 +34,7 @@ impl Write for PatientStdout {
         let piece = &bytes[..bytes.len().min(PIECE)];
         loop {
             let mut output = [PollFd::new(&self.0, PollFlags::OUT)];
-            match poll(&mut output, Some(&LOOK)) {
+            match poll(&mut output, Some(&CHECK_INTERVAL)) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => match rustix::io::write(self.0.as_fd(), piece) {
                     Ok(written) => return Ok(written),

@@ -155,7 +155,7 @@ fn canonical(
     })
 }
 
-/// Returns a value of `bits` bits with everything behind the first `prefix` bits cleared.
+/// Returns a value of `bits` bits with everything after the first `prefix` bits cleared.
 fn keep_first(value: &[u8], bits: u32, prefix: u32) -> Vec<u8> {
     let behind = bits.saturating_sub(prefix) as usize;
     let mut kept = value.to_vec();

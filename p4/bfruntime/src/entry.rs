@@ -15,7 +15,7 @@ pub enum Match {
         /// Mask.
         mask: Vec<u8>,
     },
-    /// Matches the first bits of this value. The value is zero behind them.
+    /// Matches the first bits of this value. The value is zero after them.
     Lpm {
         /// Value.
         value: Vec<u8>,

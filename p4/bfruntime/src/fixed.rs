@@ -8,7 +8,7 @@ pub const PORT: &str = "$PORT";
 /// Table that maps front-panel names to device port numbers.
 pub const PORT_NAMES: &str = "$PORT_STR_INFO";
 /// Read-only table of the MAC counters of ports, with key [`DEV_PORT`]. The driver returns cached
-/// values unless it is asked to read the hardware (`from_hw`).
+/// values unless a request reads the hardware (`from_hw`).
 pub const PORT_COUNTERS: &str = "$PORT_STAT";
 /// Number of a port within the device.
 pub const DEV_PORT: &str = "$DEV_PORT";

@@ -792,7 +792,7 @@ impl Model {
         self.program.counters.iter().map(info).collect()
     }
 
-    /// Reads a counter element in one pipe, or its sum over all. The chip's driver must be asked to
+    /// Reads a counter element in one pipe, or its sum over all. On a chip, the driver must execute
     /// `Sync` first; the counters of the model are always current.
     ///
     /// # Errors

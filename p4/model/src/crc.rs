@@ -38,7 +38,7 @@ impl Crc {
         Crc { width, reflected, initial, final_xor, table }
     }
 
-    pub(crate) fn of(&self, bytes: &[u8]) -> u64 {
+    pub(crate) fn compute(&self, bytes: &[u8]) -> u64 {
         let entry = |index: u64| self.table[(index & 0xff) as usize];
         let step = |remainder: u64, byte: &u8| {
             if self.reflected {
@@ -64,22 +64,25 @@ mod tests {
     fn check_values_of_common_crcs() {
         let check = b"123456789";
         assert_eq!(
-            Crc::new(32, 0x04c1_1db7, true, u64::from(u32::MAX), u64::from(u32::MAX)).of(check),
+            Crc::new(32, 0x04c1_1db7, true, u64::from(u32::MAX), u64::from(u32::MAX))
+                .compute(check),
             0xcbf4_3926
         );
         assert_eq!(
-            Crc::new(32, 0x04c1_1db7, false, u64::from(u32::MAX), u64::from(u32::MAX)).of(check),
+            Crc::new(32, 0x04c1_1db7, false, u64::from(u32::MAX), u64::from(u32::MAX))
+                .compute(check),
             0xfc89_1918
         );
-        assert_eq!(Crc::new(16, 0x8005, true, 0, 0).of(check), 0xbb3d);
-        assert_eq!(Crc::new(16, 0x1021, false, 0xffff, 0).of(check), 0x29b1);
-        assert_eq!(Crc::new(8, 0x07, false, 0, 0).of(check), 0xf4);
+        assert_eq!(Crc::new(16, 0x8005, true, 0, 0).compute(check), 0xbb3d);
+        assert_eq!(Crc::new(16, 0x1021, false, 0xffff, 0).compute(check), 0x29b1);
+        assert_eq!(Crc::new(8, 0x07, false, 0, 0).compute(check), 0xf4);
         assert_eq!(
-            Crc::new(64, 0x42f0_e1eb_a9ea_3693, false, 0, 0).of(check),
+            Crc::new(64, 0x42f0_e1eb_a9ea_3693, false, 0, 0).compute(check),
             0x6c40_df5f_0b49_7347
         );
         assert_eq!(
-            Crc::new(32, 0x7909_00f3, true, u64::from(u32::MAX), u64::from(u32::MAX)).of(check),
+            Crc::new(32, 0x7909_00f3, true, u64::from(u32::MAX), u64::from(u32::MAX))
+                .compute(check),
             0x76dc_f3a1
         );
     }

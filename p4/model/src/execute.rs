@@ -604,7 +604,7 @@ pub(crate) fn hash_of(
                     offset += width;
                 }
             }
-            u128::from(crc.of(scratch))
+            u128::from(crc.compute(scratch))
         }
         Algorithm::Identity => packed(input),
         Algorithm::Xor(word) => {

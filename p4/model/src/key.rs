@@ -16,7 +16,7 @@ impl KeyBits {
         values.fold(Self::default(), |key, (value, width)| key.with(value, width))
     }
 
-    /// Returns the bits with those of a field of at most 128 bits behind them.
+    /// Returns the bits followed by those of a field of at most 128 bits.
     #[inline]
     pub(crate) fn with(self, value: u128, width: u32) -> Self {
         let mut carry = value;
@@ -27,7 +27,7 @@ impl KeyBits {
         }))
     }
 
-    /// Returns the field of at most 128 bits that has `below` bits behind it, and perhaps other
+    /// Returns the field of at most 128 bits that has `below` bits after it, and perhaps other
     /// fields before it.
     pub(crate) fn from(self, below: u32) -> u128 {
         let (word, shift) = ((below / u128::BITS) as usize, below % u128::BITS);

@@ -2,15 +2,15 @@
 //!
 //! A [`Model`] reads the very source that the chip's compiler gets (the part of P4_16 and of the
 //! Tofino Native Architecture that flowgauge needs; anything else is an error at `file:line`), and
-//! does to frames what that source says. Tables, registers and counters are reached by the names
-//! that the compiler writes into the control plane's schema. So the controller, the tables it
+//! processes frames as that source specifies. Tables, registers and counters are reached by the
+//! names that the compiler writes into the control plane's schema. So the controller, the tables it
 //! computes and the P4 program are tested together, against the code that software dataplanes run,
 //! without a switch and without its development kit.
 //!
 //! It is a test double and not a switch. It refuses what hardware forbids and a program can get
 //! wrong without noticing (a second access to a register array, a loop), but it knows nothing of
-//! stages, memory and timing: only the chip's compiler can say that a program fits. Expressions
-//! mean what P4 says they mean; the chip's stateful ALU is known to compare a difference in a
+//! stages, memory and timing: only the chip's compiler can confirm that a program fits. Expressions
+//! have the values that P4 defines; the chip's stateful ALU is known to compare a difference in a
 //! condition (`a - v > K`) without wrap-around, so programs should compare a sign bit after a plain
 //! subtraction. Egress, multicast, queues, mirror sessions and meters are not modelled.
 //!

@@ -319,7 +319,7 @@ impl Preprocessor<'_> {
             let body = self.substitute(definition, &arguments, token, within)?;
             let deeper: Vec<&str> = within.iter().copied().chain([&*token.text]).collect();
             output.extend(self.expand(&body, &deeper)?);
-            // The name of a macro at the end of an expansion takes the arguments behind it.
+            // The name of a macro at the end of an expansion takes the arguments after it.
             if let Some(rest) = input.get(at..)
                 && rest.first().is_some_and(|next| next.is("("))
                 && output.last().is_some_and(|last| self.takes_arguments(last, within))
@@ -390,7 +390,7 @@ fn active(conditions: &[Condition]) -> bool {
     conditions.last().is_none_or(|condition| condition.active)
 }
 
-/// Returns the arguments in brackets at `at`, and the position behind them.
+/// Returns the arguments in brackets at `at`, and the position after them.
 fn arguments(input: &[Token], at: usize, user: &Token) -> Result<(Vec<Vec<Token>>, usize)> {
     let mut arguments = vec![Vec::new()];
     let mut depth = 0;

@@ -1,4 +1,4 @@
-//! Model behind BFRuntime: the part of a switch's driver.
+//! Model as the target of a BFRuntime server: the part of a switch's driver.
 
 use crate::{
     ActionCall, ControlError, Counted, CounterKind, Fault as Stopped, Model, Output,

@@ -117,7 +117,7 @@ impl Syntax<'_> {
         self.peek().is_some_and(|token| token.is(text))
     }
 
-    fn sees_behind(&self, text: &str) -> bool {
+    fn sees_next(&self, text: &str) -> bool {
         self.tokens.get(self.at + 1).is_some_and(|token| token.is(text))
     }
 
@@ -559,7 +559,7 @@ impl Syntax<'_> {
             let start = self.at;
             self.at += 1;
             let list = self.list(")")?;
-            // An operator behind the bracket belongs to a single value.
+            // An operator after the bracket belongs to a single value.
             if self.sees(":") {
                 return Ok(list);
             }
@@ -694,9 +694,9 @@ impl Syntax<'_> {
         if first.kind != Kind::Name || NO_TYPES.contains(&&*first.text) {
             return false;
         }
-        let behind_is_name =
+        let next_is_name =
             self.tokens.get(self.at + 1).is_some_and(|token| token.kind == Kind::Name);
-        ["bit", "int"].contains(&&*first.text) && self.sees_behind("<") || behind_is_name
+        ["bit", "int"].contains(&&*first.text) && self.sees_next("<") || next_is_name
     }
 
     fn expression(&mut self) -> Result<Expression> {
@@ -717,9 +717,8 @@ impl Syntax<'_> {
     }
 
     fn operator(&mut self, operators: &[(&str, Binary)]) -> Option<Binary> {
-        let shift = self.sees(">")
-            && self.peek().is_some_and(|token| token.joined)
-            && self.sees_behind(">");
+        let shift =
+            self.sees(">") && self.peek().is_some_and(|token| token.joined) && self.sees_next(">");
         let (text, operator) = operators
             .iter()
             .find(|(text, _)| if shift { *text == ">>" } else { self.sees(text) })?;

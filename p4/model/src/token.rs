@@ -11,7 +11,7 @@ pub(crate) enum Kind {
     Symbol,
 }
 
-/// Token. `joined` says that the next one follows without a space, which distinguishes `>>` from
+/// Token. `joined`: whether the next one follows without a space, which distinguishes `>>` from
 /// two closing brackets.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {

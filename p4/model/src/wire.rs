@@ -61,7 +61,7 @@ impl Wire {
         address.sll_protocol = all;
         address.sll_ifindex = index as libc::c_int;
         let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: `address` is as long as said, and only read.
+        // SAFETY: `address` has `length` bytes, and is only read.
         checked(unsafe { libc::bind(wire.descriptor(), (&raw const address).cast(), length) })?;
         Ok(wire)
     }
@@ -77,7 +77,7 @@ impl Wire {
     /// # Errors
     /// The interface was removed.
     pub fn receive(&mut self) -> io::Result<Option<&[u8]>> {
-        // The frame is stored behind room for the tag that the kernel removes.
+        // The frame is stored after room for the tag that the kernel removes.
         let part = &mut self.frame[TAG..];
         let mut vector = libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() };
         // Aligned as control messages must be, and larger than the requested one needs.
@@ -117,7 +117,7 @@ impl Wire {
     /// # Errors
     /// The interface is down or was removed, or the frame is too long for it.
     pub fn send(&self, frame: &[u8]) -> io::Result<bool> {
-        // SAFETY: `frame` is as long as said, and only read.
+        // SAFETY: `frame` has the length that is passed, and is only read.
         let sent = unsafe { libc::send(self.descriptor(), frame.as_ptr().cast(), frame.len(), 0) };
         if sent >= 0 {
             return Ok(true);
@@ -158,7 +158,7 @@ impl Wire {
 
     fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let length = size_of::<T>() as libc::socklen_t;
-        // SAFETY: `value` is as long as said, and only read.
+        // SAFETY: `value` has `length` bytes, and is only read.
         checked(unsafe {
             libc::setsockopt(self.descriptor(), level, option, (&raw const *value).cast(), length)
         })?;
@@ -171,13 +171,13 @@ impl Wire {
 /// # Errors
 /// Errors of the system call.
 pub fn wait(wires: &[Wire], longest: Duration) -> io::Result<()> {
-    let asked =
+    let polled =
         |wire: &Wire| libc::pollfd { fd: wire.descriptor(), events: libc::POLLIN, revents: 0 };
-    let mut asked: Vec<libc::pollfd> = wires.iter().map(asked).collect();
+    let mut polled: Vec<libc::pollfd> = wires.iter().map(polled).collect();
     let milliseconds = libc::c_int::try_from(longest.as_millis()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: `asked` has as many elements as said.
+    // SAFETY: `polled` has as many elements as passed, which live until the call returns.
     let ready = checked(unsafe {
-        libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, milliseconds)
+        libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds)
     });
     match ready {
         Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
@@ -187,24 +187,24 @@ pub fn wait(wires: &[Wire], longest: Duration) -> io::Result<()> {
 
 /// Returns the outermost VLAN tag, which the kernel removes from a frame and reports separately.
 fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
-    // SAFETY: `message` was filled by `recvmsg`, and its control buffer lives as long as the
-    // caller's frame.
+    // SAFETY: `message` was filled by `recvmsg`, and its control buffer lives in the caller until
+    // this function returns.
     let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
     let whole = header.cmsg_len as usize >= offset_of!(Auxiliary, end);
     if header.cmsg_level != libc::SOL_PACKET || header.cmsg_type != libc::PACKET_AUXDATA || !whole {
         return None;
     }
-    // SAFETY: the message is of this type and whole, as just seen; it may be unaligned.
-    let told = unsafe { libc::CMSG_DATA(header).cast::<libc::tpacket_auxdata>().read_unaligned() };
-    if told.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
+    // SAFETY: the message is of this type and whole, as checked above; it may be unaligned.
+    let data = unsafe { libc::CMSG_DATA(header).cast::<libc::tpacket_auxdata>().read_unaligned() };
+    if data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
         return None;
     }
-    let protocol = if told.tp_status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
+    let protocol = if data.tp_status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
         0x8100
     } else {
-        told.tp_vlan_tpid
+        data.tp_vlan_tpid
     };
-    let ([a, b], [c, d]) = (protocol.to_be_bytes(), told.tp_vlan_tci.to_be_bytes());
+    let ([a, b], [c, d]) = (protocol.to_be_bytes(), data.tp_vlan_tci.to_be_bytes());
     Some([a, b, c, d])
 }
 
@@ -212,7 +212,7 @@ fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
 #[repr(C)]
 struct Auxiliary {
     header: libc::cmsghdr,
-    told: libc::tpacket_auxdata,
+    data: libc::tpacket_auxdata,
     end: [u8; 0],
 }
 

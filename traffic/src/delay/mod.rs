@@ -217,8 +217,8 @@ impl DelayProfile {
         held_up
     }
 
-    /// Returns request `index` of any shape except [`Conversations`](DelayShape::Conversations), without
-    /// its frames.
+    /// Returns request `index` of any shape except [`Conversations`](DelayShape::Conversations),
+    /// without its frames.
     #[must_use]
     pub fn request(&self, index: u64) -> RequestTimes {
         let mut random = self.random(index);
@@ -409,8 +409,8 @@ impl DelayTraffic {
 
     /// Returns the next packet: its nanoseconds after the first request was due, and its frame.
     /// Reports a request as soon as the time of its response is known: with the request, except for
-    /// [`RoundTripKind::Duration`] and [`RoundTripKind::Timestamps`], which are reported with the response or at the
-    /// end of the connection.
+    /// [`RoundTripKind::Duration`] and [`RoundTripKind::Timestamps`], which are reported with the
+    /// response or at the end of the connection.
     pub fn advance(&mut self, report: &mut TruthCallback<'_>) -> Option<(u64, &[u8])> {
         let at = match &mut self.source {
             Source::Requests(requests) => {

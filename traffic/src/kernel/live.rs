@@ -26,7 +26,7 @@ const BATCH: usize = PART * PARTS as usize;
 /// Ethernet header with a VLAN tag, in bytes: what the kernel allows beyond the MTU. It drops
 /// longer frames silently.
 const LINK_HEADER: u32 = 18;
-/// Bytes of a frame that fit into a page on every kernel, beside its metadata.
+/// Bytes of a frame that fit into a page with its metadata, on every kernel.
 const MAX_FRAME_BYTES: u32 = 2048;
 /// Maximum time until a device's counters show what it sent, and the interval of checks.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -2,7 +2,7 @@
 //! starts (live frames of BPF_PROG_TEST_RUN).
 //!
 //! [`LiveSender`] sends any packets, [`Sender`] one with varying sources at the highest rate.
-//! [`Conversation`] gives packets to a program that counts, without an interface.
+//! [`Conversation`] passes packets to a program that counts, without an interface.
 
 mod conversation;
 mod live;

@@ -595,7 +595,7 @@ enum Loss {
     /// Before the observer.
     Before,
     /// Between the observer and the client.
-    Behind,
+    After,
 }
 
 impl Loss {
@@ -603,7 +603,7 @@ impl Loss {
         if !random.random_bool(share) {
             return None;
         }
-        Some(if random.random_bool(LOSS_BEFORE_SHARE) { Loss::Before } else { Loss::Behind })
+        Some(if random.random_bool(LOSS_BEFORE_SHARE) { Loss::Before } else { Loss::After })
     }
 }
 

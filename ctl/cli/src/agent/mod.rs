@@ -108,7 +108,7 @@ struct RunningSource {
     given: Vec<GivenOption>,
     /// Index of its interface, if the source starts and ends with one.
     interface: Option<u32>,
-    /// Whether this source was asked to end.
+    /// Whether the end of this source was requested.
     ends: bool,
 }
 
@@ -450,7 +450,7 @@ impl Agent<'_> {
         self.conclude()
     }
 
-    /// Notes that a source has begun to count.
+    /// Registers that a source has begun to count.
     fn began(&mut self, name: &str) {
         let late = self.begun.elapsed();
         if late >= LATE_BEGIN {

@@ -112,7 +112,7 @@ fn feature_names(bits: u64) -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns all interfaces, from netlink if the kernel can be asked and answers, else from /sys.
+/// Returns all interfaces, from netlink if the kernel can be queried and answers, else from /sys.
 pub(super) fn all(machine: &Machine) -> Vec<InterfaceReport> {
     match if machine.live { netlink::links().ok() } else { None } {
         Some(links) => from_netlink(machine, links),

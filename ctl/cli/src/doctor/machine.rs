@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// Machine whose files are below a root directory. Files may be missing or unreadable.
 pub(super) struct Machine {
     root: PathBuf,
-    /// Whether this is the machine of this process, so that its kernel can be asked.
+    /// Whether this is the machine of this process, so that its kernel can be queried.
     pub(super) live: bool,
 }
 

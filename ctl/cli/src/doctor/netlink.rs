@@ -38,7 +38,7 @@ const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct NetlinkInterface {
     pub(super) index: u32,
-    /// NetlinkInterface type (`ARPHRD_…`).
+    /// Link type (`ARPHRD_…`).
     pub(super) hardware: u16,
     pub(super) name: String,
     pub(super) mtu: Option<u32>,

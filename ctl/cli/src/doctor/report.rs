@@ -1,7 +1,7 @@
 //! Results of the checks and how they are printed.
 //!
-//! JSON has every check. The table has what was asked for, worst first: details that are ok are one
-//! line, and things that nobody asked for are one line at the end.
+//! JSON has every check. The table has the requested checks, worst first: details that are ok are
+//! one line, and checks that were not requested are one line at the end.
 
 use super::interface::InterfaceReport;
 use flowgauge_ctl::output::escaped;
@@ -42,7 +42,7 @@ pub(super) struct Check {
     /// Whether it is one of many of its name. Those that are ok are one line of the table.
     #[serde(skip)]
     detail: bool,
-    /// Few words about it, if it was not asked for. Unless it is ok, the table has these only.
+    /// Short text about it, if it was not requested. Unless it is ok, the table has only this text.
     #[serde(skip)]
     aside: Option<String>,
 }
@@ -106,17 +106,17 @@ impl Check {
         Check { detail: true, ..self }
     }
 
-    /// Marks a check of something that was not asked for, with few words about it.
+    /// Marks a check as not requested, with a short text about it.
     pub(super) fn not_asked(self, aside: impl Into<String>) -> Self {
         Check { aside: Some(aside.into()), ..self }
     }
 
-    /// Returns the few words about it if these are all that the table has.
+    /// Returns the short text about it if the table has only this text.
     fn aside(&self) -> Option<&str> {
         self.aside.as_deref().filter(|_| self.status != CheckStatus::Ok)
     }
 
-    /// Returns its place in the table: what prevents a run comes first.
+    /// Returns its rank in the table: what prevents a run comes first.
     fn rank(&self) -> Reverse<(bool, CheckStatus)> {
         Reverse((self.status == CheckStatus::No && self.required, self.status))
     }
@@ -235,7 +235,7 @@ impl DoctorReport {
 }
 
 impl Group {
-    /// Returns the checks of the table, worst first: without those that were not asked for, and
+    /// Returns the checks of the table, worst first: without those that were not requested, and
     /// with one instead of all details that are ok.
     fn listed(&self) -> Vec<Check> {
         let is_fine = |check: &&Check| check.detail && check.status == CheckStatus::Ok;

@@ -429,7 +429,7 @@ fn memlock(machine: &Machine, release: Option<Release>, runs: bool) -> Option<Ch
     })
 }
 
-/// Checks an interface. It must be ready if it was named, as `requested` says.
+/// Checks an interface. `requested`: whether it was named, so that it must be ready.
 pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
     let driver = interface.driver.as_deref().unwrap_or(if interface.is_loopback() {
         "loopback"

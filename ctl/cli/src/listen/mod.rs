@@ -137,7 +137,7 @@ impl Exporters {
         sinks
     }
 
-    /// Starts the servers and the exporter that the outputs ask for.
+    /// Starts the servers and the exporter that the options of outputs enable.
     pub(crate) fn start(
         &self,
         outputs: &Outputs,

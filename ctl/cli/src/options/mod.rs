@@ -383,11 +383,11 @@ impl Options {
 
     /// Returns the keys of a measurement.
     fn keys(&self, measurement: MeasurementKind, usual: KeyKind) -> Vec<KeyKind> {
-        let of = |wanted: Option<MeasurementKind>| {
+        let find = |wanted: Option<MeasurementKind>| {
             self.key.iter().rev().find(|keyed| keyed.measurement == wanted)
         };
-        of(Some(measurement))
-            .or_else(|| of(None))
+        find(Some(measurement))
+            .or_else(|| find(None))
             .map_or_else(|| vec![usual], |keyed| keyed.keys.clone())
     }
 

@@ -191,7 +191,7 @@ impl OutputOptions {
             .then(|| "--no-csv-header is for --format csv; leave it out".to_owned())
     }
 
-    /// Returns why the servers must not listen as asked, if so.
+    /// Returns why the servers must not listen with these options, if so.
     fn listen_problem(&self) -> Option<String> {
         let OutputOptions { listen, grpc, listen_cert, listen_key, listen_token_file, .. } = self;
         let secrets = listen_cert.is_some() || listen_key.is_some() || listen_token_file.is_some();
@@ -217,7 +217,7 @@ impl OutputOptions {
         ))
     }
 
-    /// Returns why metrics cannot be exported as asked, if so.
+    /// Returns why metrics cannot be exported with these options, if so.
     fn otlp_problem(&self) -> Option<String> {
         let OutputOptions { otlp, otlp_every, otlp_ca, otlp_token_file, .. } = self;
         let problem = match otlp {

@@ -161,7 +161,7 @@ impl Answers {
             Ok(run) => self.runs.push((pid, run)),
             // The run has just ended.
             Err(ask::StatusError::Ended) => {}
-            // The socket of an untrusted user says nothing about runs.
+            // The socket of an untrusted user gives no information about runs.
             Err(ask::StatusError::Foreign(doubt)) => self.notes.push(doubt),
             Err(ask::StatusError::Killed) => {
                 let removed = match fs::remove_file(socket) {

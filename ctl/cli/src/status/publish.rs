@@ -1,8 +1,8 @@
 //! Server of a run's status: collects it from the sources and writes it to each client.
 //!
 //! Every source has a [`Publisher`], a sink that updates its [`SourceState`] with each record and
-//! heartbeat. [`Publication`] merges the states of all sources into one [`StatusReport`], for the thread
-//! of the status socket and for the HTTP and gRPC servers.
+//! heartbeat. [`Publication`] merges the states of all sources into one [`StatusReport`], for the
+//! thread of the status socket and for the HTTP and gRPC servers.
 
 use super::directory;
 use super::report::{Flows, Latest, MeasurementStatus, PartStatus, StatusReport, VERSION};

@@ -8,21 +8,21 @@ use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Maximum number of windows in a course.
-const MAX_COURSE_WINDOWS: usize = 200;
+/// Maximum number of windows in a series.
+const MAX_SERIES_WINDOWS: usize = 200;
 /// Time for which a run that ended, or no longer answers, is still shown.
 const SILENT_SHOWN: Duration = Duration::from_secs(600);
 /// Time without an answer from which a run counts as ended. A busy machine answers late.
 const ENDED_AFTER: Duration = Duration::from_secs(3);
 
-/// Course of a number: its values in the last windows, NaN where it was not measured.
-pub(super) type Course = VecDeque<f64>;
+/// Series of a number: its values in the last windows, NaN where it was not measured.
+pub(super) type Series = VecDeque<f64>;
 
 /// Interface and direction.
 pub(super) type Place = (String, String);
 
 /// Last status of a run, of one of its sources, or of one of its interfaces and directions, with
-/// the course of its numbers.
+/// the series of its numbers.
 #[derive(Default)]
 pub(super) struct RunView {
     pub(super) pid: u64,
@@ -54,8 +54,8 @@ pub(super) struct RunView {
     /// Packets lost in the windows that were seen.
     pub(super) lost: f64,
     pub(super) figures: Vec<Figure>,
-    pub(super) courses: BTreeMap<(String, String), Course>,
-    pub(super) tiles: [(Option<TileValue>, Course); TILES.len()],
+    pub(super) series: BTreeMap<(String, String), Series>,
+    pub(super) tiles: [(Option<TileValue>, Series); TILES.len()],
     /// Sizes in the window before, by ranking and name.
     pub(super) before: BTreeMap<(String, String), f64>,
 }
@@ -175,7 +175,7 @@ impl RunView {
             &mut self.seconds,
             at("end_ns").saturating_sub(at("start_ns")) as f64 / 1e9,
         );
-        // The last window of a run, or the one before a change of the clock, says little.
+        // The last window of a run, or the one before a step of the clock, may be too short.
         let is_stump = self.seconds < before / 2.0;
         (self.window, self.complete) = (window, last["complete"].as_bool().unwrap_or(true));
         let lasts =
@@ -187,12 +187,12 @@ impl RunView {
         self.lost += lost;
         for figure in &self.figures {
             let Some(height) = figure.height(self.seconds) else { continue };
-            let course = self.courses.entry((figure.name.clone(), figure.label())).or_default();
-            push(course, height);
+            let series = self.series.entry((figure.name.clone(), figure.label())).or_default();
+            push(series, height);
         }
-        for (tile, (value, course)) in TILES.iter().zip(&mut self.tiles).filter(|_| !is_stump) {
+        for (tile, (value, series)) in TILES.iter().zip(&mut self.tiles).filter(|_| !is_stump) {
             *value = tile.value(&self.figures, self.seconds);
-            push(course, value.as_ref().map_or(f64::NAN, |it| it.value));
+            push(series, value.as_ref().map_or(f64::NAN, |it| it.value));
         }
     }
 }
@@ -203,9 +203,9 @@ pub(super) fn tile_value(run: &RunView, title: &str) -> Option<f64> {
     tiles.find_map(|(tile, (value, _))| (tile.title == title).then_some(value.as_ref()?.value))
 }
 
-fn push(course: &mut Course, height: f64) {
-    course.push_back(height);
-    if course.len() > MAX_COURSE_WINDOWS {
-        course.pop_front();
+fn push(series: &mut Series, height: f64) {
+    series.push_back(height);
+    if series.len() > MAX_SERIES_WINDOWS {
+        series.pop_front();
     }
 }

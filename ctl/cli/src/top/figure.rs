@@ -100,7 +100,7 @@ impl Figure {
         format!("{} {}", self.name, self.label())
     }
 
-    /// Returns its value for the course; counts are per second.
+    /// Returns its value for the series; counts are per second.
     pub(super) fn height(&self, seconds: f64) -> Option<f64> {
         match &self.shape {
             Shape::Number(number) => Some(number.value()),

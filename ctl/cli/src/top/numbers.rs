@@ -7,14 +7,14 @@ use super::tiles::{ranking_heading, ranking_unit};
 use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 
-/// Width of a course, in characters.
-const COURSE_WIDTH: usize = 24;
+/// Width of a series, in characters.
+const SERIES_WIDTH: usize = 24;
 /// Width of a label.
 const LABEL: usize = 22;
 /// Number of entries of a ranking.
 const MAX_RANKS: usize = 10;
 
-/// Returns every number of a run; with rankings unless they are shown beside.
+/// Returns every number of a run; with rankings unless they are shown next to it.
 pub(super) fn numbers(run: &RunView, width: usize, with_rankings: bool) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut title = String::new();
@@ -107,8 +107,8 @@ fn percentile_lines(name: &str, run: &RunView, width: usize) -> Vec<Line<'static
 fn is_worth_a_line(figure: &Figure, run: &RunView) -> bool {
     match &figure.shape {
         Shape::Count(_) => {
-            let course = run.courses.get(&(figure.name.clone(), figure.label()));
-            course.is_some_and(|course| course.iter().any(|height| *height > 0.0))
+            let series = run.series.get(&(figure.name.clone(), figure.label()));
+            series.is_some_and(|series| series.iter().any(|height| *height > 0.0))
         }
         Shape::State(_) => false,
         Shape::Distribution { ranges } => ranges.iter().any(|range| range.count > 0.0),
@@ -119,14 +119,14 @@ fn is_worth_a_line(figure: &Figure, run: &RunView) -> bool {
 
 fn figure_lines(figure: &Figure, run: &RunView, width: usize) -> Vec<Line<'static>> {
     let unit = figure.unit.as_str();
-    let course = run
-        .courses
+    let series = run
+        .series
         .get(&(figure.name.clone(), figure.label()))
-        .map(|course| drawn(course, COURSE_WIDTH))
+        .map(|series| drawn(series, SERIES_WIDTH))
         .unwrap_or_default();
     match &figure.shape {
         Shape::Number(number) => vec![Line::from(format!(
-            "  {:<LABEL$} {:>12}  {course:<COURSE_WIDTH$}  {}",
+            "  {:<LABEL$} {:>12}  {series:<SERIES_WIDTH$}  {}",
             figure.label(),
             formatted(number.value(), unit),
             bounds(number, 1.0, unit)
@@ -134,7 +134,7 @@ fn figure_lines(figure: &Figure, run: &RunView, width: usize) -> Vec<Line<'stati
         Shape::Count(_) => {
             let height = figure.height(run.seconds).unwrap_or_default();
             vec![Line::from(format!(
-                "  {:<LABEL$} {:>12}  {course}",
+                "  {:<LABEL$} {:>12}  {series}",
                 figure.label(),
                 formatted(height, unit)
             ))]
@@ -158,7 +158,7 @@ fn figure_lines(figure: &Figure, run: &RunView, width: usize) -> Vec<Line<'stati
             let most = ranges.iter().map(|range| range.count).fold(f64::MIN_POSITIVE, f64::max);
             let filled = ranges.iter().filter(|range| range.count > 0.0);
             let line = |range: &Range| {
-                let bar = "█".repeat(((range.count / most) * COURSE_WIDTH as f64).ceil() as usize);
+                let bar = "█".repeat(((range.count / most) * SERIES_WIDTH as f64).ceil() as usize);
                 let between =
                     format!("{} … {}", formatted(range.low, unit), formatted(range.high, unit));
                 Line::from(format!(

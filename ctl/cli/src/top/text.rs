@@ -1,11 +1,11 @@
 //! Numbers, intervals and bars as `top` prints them.
 
-use super::drawn::Course;
+use super::drawn::Series;
 use super::figure::{Figure, Number, Ranked};
 use super::tiles::ranking_style;
 use flowgauge_ctl::output::scaled;
 
-/// Characters for the heights of a course.
+/// Characters for the heights of a series.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Formats an interval, with one unit if both ends have the same.
@@ -17,7 +17,7 @@ pub(super) fn interval(low: f64, high: f64, unit: &str) -> String {
     }
 }
 
-/// Returns the entries of a ranking that are listed: those with an event, and those asked for.
+/// Returns the entries of a ranking that are listed: those with an event, and queried ones.
 pub(super) fn listed<'a>(figure: &Figure, ranked: &'a [Ranked]) -> Vec<&'a Ranked> {
     let lists_zero = ranking_style(figure).is_none_or(|style| style.lists_zero);
     ranked.iter().filter(|it| lists_zero || it.number.value() > 0.0).collect()
@@ -41,9 +41,9 @@ pub(super) fn bounds(number: &Number, factor: f64, unit: &str) -> String {
     }
 }
 
-/// Draws the last heights of a course, relative to zero; a blank where there is none.
-pub(super) fn drawn(course: &Course, width: usize) -> String {
-    let last = course.iter().skip(course.len().saturating_sub(width));
+/// Draws the last heights of a series, relative to zero; a blank where there is none.
+pub(super) fn drawn(series: &Series, width: usize) -> String {
+    let last = series.iter().skip(series.len().saturating_sub(width));
     let finite = last.clone().copied().filter(|height| height.is_finite());
     let most = finite.fold(f64::MIN_POSITIVE, f64::max);
     let drawn = |height: &f64| match height {

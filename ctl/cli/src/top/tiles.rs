@@ -1,5 +1,5 @@
-//! Tiles of the first screen: the numbers that a run is judged by, as on the live page; and how
-//! rankings are listed.
+//! Tiles of the first screen: the main numbers of a run, as on the live page; and how rankings are
+//! listed.
 
 use super::figure::{Figure, Shape};
 
@@ -84,7 +84,7 @@ pub(super) struct RankingStyle {
     title: &'static str,
     /// Title of its values; of counts, which are listed per second, empty.
     values: &'static str,
-    /// Whether entries of zero are listed: those that somebody asked for.
+    /// Whether entries of zero are listed: those that were queried.
     pub(super) lists_zero: bool,
 }
 
@@ -183,13 +183,13 @@ impl Tile {
                 Some(TileValue { value, low, high, label: figure.label() })
             }
             TilePart::OutOfOrder => {
-                let of = |what: &str| {
+                let count = |what: &str| {
                     figures
                         .iter()
                         .find(|figure| figure.name == "tcp_segments" && figure.label() == what)
                         .and_then(Figure::count)
                 };
-                let (all, late) = (of("all")?, of("out-of-order").unwrap_or_default());
+                let (all, late) = (count("all")?, count("out-of-order").unwrap_or_default());
                 Some(exactly(if all > 0.0 { late / all } else { 0.0 }))
             }
         }

@@ -1,6 +1,6 @@
 //! Layout of `top`.
 
-use super::drawn::{Course, Place, RunView, Runs, tile_value};
+use super::drawn::{Place, RunView, Runs, Series, tile_value};
 use super::figure::{Figure, Ranked, Shape};
 use super::numbers::numbers;
 use super::text::{bounds, cut, drawn, formatted, interval, listed};
@@ -14,15 +14,15 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-/// Number of interfaces that are listed beside each other's directions.
+/// Maximum number of interfaces that are listed, each with both directions in one line.
 const MAX_INTERFACES: usize = 10;
-/// Widths of a tile's parts: title, value, interval and change. The course has the rest.
+/// Widths of a tile's parts: title, value, interval and change. The series has the rest.
 const TITLE: usize = 17;
 const VALUE: usize = 12;
 const INTERVAL: usize = 23;
 const CHANGE: usize = 15;
-const MIN_COURSE: usize = 8;
-const MIN_TILE: usize = TITLE + VALUE + INTERVAL + CHANGE + 4 + MIN_COURSE;
+const MIN_SERIES: usize = 8;
+const MIN_TILE: usize = TITLE + VALUE + INTERVAL + CHANGE + 4 + MIN_SERIES;
 /// Number of columns between two halves of the screen.
 const GAP: usize = 2;
 /// Widths of the bar of a ranking.
@@ -30,7 +30,7 @@ const MIN_BAR: usize = 6;
 const MAX_BAR: usize = 40;
 /// Maximum width of the text of an entry of a ranking.
 const MAX_NOTE: usize = 28;
-/// Width from which the list of all numbers is beside the rankings.
+/// Width from which the list of all numbers is next to the rankings.
 const WIDE: u16 = 150;
 /// Number of windows from which there is a usual value.
 const MIN_USUAL: usize = 30;
@@ -245,7 +245,7 @@ impl View {
         lines
     }
 
-    /// Draws the rankings, and all numbers if there is room or if they are asked for.
+    /// Draws the rankings, and all numbers if there is room or if a key selected them.
     fn body(&mut self, run: &RunView, style: Style, frame: &mut Frame<'_>, area: Rect) {
         let is_wide = area.width >= WIDE;
         let (rankings, all) = if is_wide {
@@ -447,8 +447,8 @@ fn tile_lines(run: &RunView, is_alarm: bool, width: usize) -> Vec<Line<'static>>
     let has_two = half >= MIN_TILE;
     let each = if has_two { half } else { width };
     let tiles = TILES.iter().zip(&run.tiles);
-    let line = |(tile, (value, course)): (&Tile, &(Option<TileValue>, Course))| {
-        tile_line(tile, value.as_ref(), course, run, is_alarm, each)
+    let line = |(tile, (value, series)): (&Tile, &(Option<TileValue>, Series))| {
+        tile_line(tile, value.as_ref(), series, run, is_alarm, each)
     };
     let mut lines: Vec<Line<'static>> = tiles.map(line).collect();
     if has_two {
@@ -461,11 +461,11 @@ fn tile_lines(run: &RunView, is_alarm: bool, width: usize) -> Vec<Line<'static>>
     lines
 }
 
-/// Returns a tile in one line: title, value, interval, course, change against the usual value.
+/// Returns a tile in one line: title, value, interval, series, change against the usual value.
 fn tile_line(
     tile: &Tile,
     value: Option<&TileValue>,
-    course: &Course,
+    series: &Series,
     run: &RunView,
     is_alarm: bool,
     width: usize,
@@ -488,8 +488,8 @@ fn tile_line(
     };
     // Narrow screens have no interval that is longer than its column.
     let interval = if interval.chars().count() > INTERVAL { String::new() } else { interval };
-    let room = width.saturating_sub(TITLE + VALUE + INTERVAL + CHANGE + 4).max(MIN_COURSE);
-    let (change, is_odd) = change(tile, it.value, course, run);
+    let room = width.saturating_sub(TITLE + VALUE + INTERVAL + CHANGE + 4).max(MIN_SERIES);
+    let (change, is_odd) = change(tile, it.value, series, run);
     let change = Span::from(format!("{change:<CHANGE$}"));
     // An alarm is about entropies, however small their change is.
     let is_odd = is_odd || (is_alarm && tile.title == "entropy");
@@ -498,7 +498,7 @@ fn tile_line(
         format!("{:>VALUE$} ", formatted(it.value, tile.unit)).bold(),
         format!("{interval:<INTERVAL$} ").dim(),
         // The last window is always at the same place.
-        format!("{:>room$} ", drawn(course, room)).cyan(),
+        format!("{:>room$} ", drawn(series, room)).cyan(),
         if is_odd { change.yellow().bold() } else { change.dim() },
     ])
 }
@@ -513,8 +513,8 @@ fn placed((interface, direction): &Place) -> String {
     format!("{interface} {direction}")
 }
 
-/// Returns the interfaces of a run with several interfaces or directions, what comes in beside
-/// what goes out.
+/// Returns the interfaces of a run with several interfaces or directions, with ingress and egress
+/// in one line.
 fn place_lines(run: &RunView, width: usize) -> Vec<Line<'static>> {
     const RATE: usize = 11;
     /// Width of one direction: packets, a blank, bits.
@@ -563,14 +563,14 @@ fn place_lines(run: &RunView, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns the change of a value against the median of its course, and whether it is unusual.
-fn change(tile: &Tile, value: f64, course: &Course, run: &RunView) -> (String, bool) {
+/// Returns the change of a value against the median of its series, and whether it is unusual.
+fn change(tile: &Tile, value: f64, series: &Series, run: &RunView) -> (String, bool) {
     if tile.title == "drops" {
         let all =
             if run.lost > 0.0 { format!("{} in all", scaled(run.lost)) } else { "none".to_owned() };
         return (all, value > 0.0);
     }
-    let mut sorted: Vec<f64> = course.iter().copied().filter(|it| it.is_finite()).collect();
+    let mut sorted: Vec<f64> = series.iter().copied().filter(|it| it.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let usual = sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default();
     if sorted.len() < MIN_USUAL {

@@ -276,24 +276,24 @@ impl SwitchMeasurement for Delay {
         for (count, cells) in
             bank.delay.counts.iter_mut().enumerate().take(delay.kinds.number() * delay.labels())
         {
-            let of = |array: &BankCells| {
+            let total = |array: &BankCells| {
                 array
                     .iter()
                     .filter_map(|pipe| pipe.get(count))
                     .fold(0, |sum: u64, half| sum.wrapping_add(whole(*half)))
             };
             let refused =
-                sums.first().filter(|_| delay.algorithm == Algorithm::Expiry).map_or(0, of);
+                sums.first().filter(|_| delay.algorithm == Algorithm::Expiry).map_or(0, total);
             let inserted = sums.get(SUMS.len()).filter(|_| delay.weighs()).into_iter().flatten();
             let [inserted, miscounted] =
                 inserted.filter_map(|pipe| pipe.get(count)).fold([0_u64; 2], |sums, cell| {
                     [sums[0] + u64::from(cell[0]), sums[1] + u64::from(cell[1])]
                 });
             *cells = Counts {
-                requests: of(requests),
-                admitted: of(admitted),
+                requests: total(requests),
+                admitted: total(admitted),
                 refused,
-                backward: of(backward),
+                backward: total(backward),
                 inserted,
                 miscounted,
                 ..*cells

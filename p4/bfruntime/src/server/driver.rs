@@ -36,7 +36,7 @@ pub enum Pace {
     Noted,
 }
 
-/// Time that a driver was busy, and with what.
+/// Time that a driver was busy, with the operations that took it.
 #[derive(Debug, Default)]
 pub struct Ledger {
     total: AtomicU64,

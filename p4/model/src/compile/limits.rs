@@ -398,7 +398,7 @@ fn reads_any(value: &Value, slots: &HashSet<Slot>) -> bool {
     }
 }
 
-/// Returns the number of consecutive instructions that compute a value, besides the final move. The
+/// Returns the number of consecutive instructions that compute a value, without the final move. The
 /// compiler places conditions.
 fn operations(value: &Value) -> usize {
     match value {
@@ -702,7 +702,7 @@ struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    fn of(&self, value: &Value) -> usize {
+    fn stage_of(&self, value: &Value) -> usize {
         match value {
             Value::Constant(_) => 0,
             Value::Slot(slot) => self.ready.get(slot).copied().unwrap_or(0),
@@ -710,10 +710,12 @@ impl Chain<'_> {
             | Value::Extend { of, .. }
             | Value::Not(of)
             | Value::Complement(of, _)
-            | Value::Negate(of, _) => self.of(of),
-            Value::Binary(_, sides) => self.of(&sides.0).max(self.of(&sides.1)),
-            Value::Predicate(sides) => self.of(&sides.0).max(self.of(&sides.1)),
-            Value::Conditional(of) => self.of(&of.0).max(self.of(&of.1)).max(self.of(&of.2)),
+            | Value::Negate(of, _) => self.stage_of(of),
+            Value::Binary(_, sides) => self.stage_of(&sides.0).max(self.stage_of(&sides.1)),
+            Value::Predicate(sides) => self.stage_of(&sides.0).max(self.stage_of(&sides.1)),
+            Value::Conditional(of) => {
+                self.stage_of(&of.0).max(self.stage_of(&of.1)).max(self.stage_of(&of.2))
+            }
         }
     }
 
@@ -723,15 +725,16 @@ impl Chain<'_> {
         for step in steps {
             match step {
                 Step::Assign(slot, value) => {
-                    let stage = self.of(value).max(from);
+                    let stage = self.stage_of(value).max(from);
                     self.ready.insert(*slot, stage);
                 }
                 Step::AssignSlice { slot, value, .. } => {
-                    let stage = self.of(value).max(from).max(self.of(&Value::Slot(*slot)));
+                    let stage =
+                        self.stage_of(value).max(from).max(self.stage_of(&Value::Slot(*slot)));
                     self.ready.insert(*slot, stage);
                 }
                 Step::If(condition, then, otherwise) => {
-                    let from = from.max(self.of(condition));
+                    let from = from.max(self.stage_of(condition));
                     let before = self.ready.clone();
                     self.steps(then, from);
                     let after = std::mem::replace(&mut self.ready, before);
@@ -746,7 +749,7 @@ impl Chain<'_> {
                     let key = table
                         .key
                         .iter()
-                        .map(|field| self.of(&field.value))
+                        .map(|field| self.stage_of(&field.value))
                         .max()
                         .unwrap_or(0)
                         .max(from);
@@ -771,14 +774,21 @@ impl Chain<'_> {
                 }
                 Step::Execute { action, index } => {
                     let action = &self.compiler.program.register_actions[*action];
-                    let stage =
-                        inputs(&action.steps).iter().map(|value| self.of(value)).max().unwrap_or(0);
-                    let told = self.take(stage.max(self.of(index)).max(from));
-                    self.ready.extend(action.result.map(|result| (result, told)));
+                    let stage = inputs(&action.steps)
+                        .iter()
+                        .map(|value| self.stage_of(value))
+                        .max()
+                        .unwrap_or(0);
+                    let available = self.take(stage.max(self.stage_of(index)).max(from));
+                    self.ready.extend(action.result.map(|result| (result, available)));
                 }
                 Step::Hash { input, to, .. } => {
-                    let stage =
-                        input.iter().map(|(value, _)| self.of(value)).max().unwrap_or(0).max(from);
+                    let stage = input
+                        .iter()
+                        .map(|(value, _)| self.stage_of(value))
+                        .max()
+                        .unwrap_or(0)
+                        .max(from);
                     self.ready.insert(*to, stage);
                 }
                 Step::Count { .. } | Step::Digest { .. } | Step::Resubmit(_) | Step::Emit(_) => {}

@@ -228,7 +228,7 @@ impl Measurement for DelayArgs {
             follows: self.delay_admit == Some(Admit::Auto),
             directions: match self.delay_local.is_empty() {
                 false => delay::Directions::Local,
-                true if traffic.tells_direction => delay::Directions::Apart,
+                true if traffic.separates_directions => delay::Directions::Apart,
                 true => delay::Directions::Together,
             },
             groups_log2: (groups + 1).next_power_of_two().trailing_zeros() as u8,

@@ -1,4 +1,4 @@
-//! Options of frequencies, which has none of its own.
+//! Frequency, which has no options of its own.
 
 use super::Measurement;
 use crate::options::Options;
