@@ -59,7 +59,7 @@ fn print_times(
         "read",
         "clear"
     )?;
-    for of in &times.tables {
+    for row in &times.tables {
         let [sync, read] = [row.sync, row.read].map(milliseconds);
         let clear = row.clear.map_or_else(|| "-".to_owned(), milliseconds);
         writeln!(

@@ -88,12 +88,12 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
             let symbol = rest.chars().next().unwrap_or_default();
             return Err(FilterError::Syntax { column, problem: unexpected(symbol) });
         }
-        let (text, behind) = rest.split_at(length);
+        let (text, after) = rest.split_at(length);
         tokens.push(FilterToken { kind, text, column });
         if kind == TokenKind::End {
             return Ok(tokens);
         }
-        (rest, column) = (behind, column + text.chars().count());
+        (rest, column) = (after, column + text.chars().count());
     }
 }
 

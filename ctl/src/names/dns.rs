@@ -220,9 +220,9 @@ fn answered(message: &[u8], id: u16, question: &[u8]) -> Option<Option<String>> 
     }
     let mut at = header.len() + question.len();
     for _ in 0..u16::from_be_bytes([count_high, count_low]) {
-        let Some(record) = skipped(message, at).and_then(|behind| {
-            let fixed: [u8; 10] = *message.get(behind..)?.first_chunk()?;
-            Some((behind + 10, fixed))
+        let Some(record) = skipped(message, at).and_then(|after| {
+            let fixed: [u8; 10] = *message.get(after..)?.first_chunk()?;
+            Some((after + 10, fixed))
         }) else {
             return Some(None);
         };

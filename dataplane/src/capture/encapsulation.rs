@@ -30,11 +30,11 @@ pub fn open(link_type: u16, frame: &[u8]) -> Option<(Link, &[u8])> {
     let opened = match link_type {
         link_type::PPI => {
             let inner = field(frame, 4).map(u32::from_le_bytes);
-            let behind = field(frame, 2)
+            let after = field(frame, 2)
                 .and_then(|length| frame.get(usize::from(u16::from_le_bytes(length))..));
-            match (inner.map(u16::try_from), behind) {
+            match (inner.map(u16::try_from), after) {
                 (Some(Ok(link_type::PPI) | Err(_)), _) => return None,
-                (Some(Ok(inner)), Some(behind)) => return open(inner, behind),
+                (Some(Ok(inner)), Some(after)) => return open(inner, after),
                 _ => None,
             }
         }
@@ -108,8 +108,8 @@ fn pppoe(frame: &[u8]) -> Option<InnerFrame<'_>> {
 fn mpls(frame: &[u8]) -> Option<InnerFrame<'_>> {
     let mut rest = frame;
     loop {
-        let (label, behind) = rest.split_first_chunk::<4>()?;
-        rest = behind;
+        let (label, after) = rest.split_first_chunk::<4>()?;
+        rest = after;
         if label[2] & 1 == 1 {
             break;
         }
@@ -129,15 +129,15 @@ fn cisco_hdlc(frame: &[u8]) -> Option<InnerFrame<'_>> {
 /// EtherType.
 fn frame_relay(frame: &[u8]) -> Option<InnerFrame<'_>> {
     let address = frame.iter().position(|byte| byte & 1 == 1)? + 1;
-    let behind = frame.get(address..)?;
-    let [control] = field(behind, 0)?;
+    let after = frame.get(address..)?;
+    let [control] = field(after, 0)?;
     // Signalling on circuit 0, and exchange of identifications.
     let is_circuit_0 = matches!(frame, [0 | 2, second, ..] if address == 2 && second & 0xf0 == 0);
     match control {
-        3 => nlpid(behind.get(1..)?),
+        3 => nlpid(after.get(1..)?),
         0xaf => no_packet(frame),
         _ if is_circuit_0 => no_packet(frame),
-        _ => Some((Link::EtherType, behind)),
+        _ => Some((Link::EtherType, after)),
     }
 }
 
@@ -188,7 +188,7 @@ fn radiotap(frame: &[u8]) -> Option<InnerFrame<'_>> {
     const TIMER: u32 = 1;
     const FLAGS: u32 = 2;
     const PADDED: u8 = 0x20;
-    let behind = frame.get(usize::from(u16::from_le_bytes(field(frame, 2)?))..)?;
+    let after = frame.get(usize::from(u16::from_le_bytes(field(frame, 2)?))..)?;
     let present = u32::from_le_bytes(field(frame, 4)?);
     let mut at = 8;
     let mut more = present;
@@ -201,7 +201,7 @@ fn radiotap(frame: &[u8]) -> Option<InnerFrame<'_>> {
     }
     let flags =
         if present & FLAGS == 0 { 0 } else { field(frame, at).map_or(0, |[flags]: [u8; 1]| flags) };
-    ieee_802_11(behind, flags & PADDED != 0)
+    ieee_802_11(after, flags & PADDED != 0)
 }
 
 /// Decodes a Prism header: a message code and the length of the header, in the byte order of the

@@ -215,12 +215,12 @@ impl<'a> Iterator for Plain<'a> {
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let (record, length) = RecordLayout::plain(self.fraction_unit).record(self.bytes)?;
-        let (whole, behind) = self.bytes.split_at_checked(length)?;
+        let (whole, after) = self.bytes.split_at_checked(length)?;
         let frame = whole.get(record.start as usize..)?;
         if !self.range.contains(record.timestamp) {
             return None;
         }
-        self.bytes = behind;
+        self.bytes = after;
         self.taken.add(PacketRun::from(&record));
         Some((record, frame))
     }

@@ -271,12 +271,12 @@ fn ipv6_entries(filter: &Filter) -> Vec<FilterEntry> {
         for word in [PROTOCOL, PORTS] {
             (known_value[word], known_mask[word]) = (0, 0);
         }
-        let looks_behind = u32::from(known_mask != mask);
+        let reads_transport = u32::from(known_mask != mask);
         let entry = FilterEntry::new(&fields, &value, &mask, class);
-        entries.push(entry.with(IS_KNOWN, looks_behind, looks_behind, 1));
+        entries.push(entry.with(IS_KNOWN, reads_transport, reads_transport, 1));
         let is_covered =
             || covered.iter().any(|(value, mask)| covers(value, mask, &known_value, &known_mask));
-        if looks_behind != 0 && !is_covered() {
+        if reads_transport != 0 && !is_covered() {
             let undecided = FilterEntry::new(&fields, &known_value, &known_mask, CLASS_UNDECIDED);
             entries.push(undecided.with(IS_KNOWN, 0, 1, 1));
             covered.push((known_value, known_mask));

@@ -117,8 +117,8 @@ fn with_sum(header: &[u8], sum: u32) -> Option<Vec<u8>> {
         let field = header.get(at..).filter(|field| field.first() == Some(&INTEGER))?;
         at += 2 + field.get(1..)?.iter().position(|byte| byte & 0x80 == 0)?;
     }
-    let (before, behind) = header.split_at(at);
-    let (next, rest) = behind.split_first()?;
+    let (before, after) = header.split_at(at);
+    let (next, rest) = after.split_first()?;
     let mut with = before.to_vec();
     with.push(INTEGER);
     let mut left = (sum << 1) ^ (sum.cast_signed() >> 31).cast_unsigned();

@@ -268,13 +268,13 @@ impl RecordWalk {
         let most = RUN_BYTES.min(reorder::MAX_BYTES.saturating_sub(self.buffered.bytes()) / 2);
         let unread = &chunk.buffer[chunk.position..];
         let unread = &unread[..unread.len().min(most)];
-        let mut behind = self.walker.clone();
+        let mut after = self.walker.clone();
         let PassResult { consumed, run, .. } =
-            behind.pass(unread, TimeRange::new(next, next.saturating_add(lateness)));
+            after.pass(unread, TimeRange::new(next, next.saturating_add(lateness)));
         if run.packets < RUN {
             return false;
         }
-        let walker = std::mem::replace(&mut self.walker, behind);
+        let walker = std::mem::replace(&mut self.walker, after);
         let place = chunk.position..chunk.position + consumed;
         let buffer = Arc::clone(&chunk.buffer);
         self.buffered.push(ChunkRange::walked(buffer, place, walker, run));

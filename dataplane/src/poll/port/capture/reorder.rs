@@ -92,19 +92,19 @@ impl ChunkRange {
 
     /// Splits into the packets before `limit` and the others.
     fn split(self, limit: u64) -> [Self; 2] {
-        let mut behind = self.walker.clone();
+        let mut after = self.walker.clone();
         let PassResult { consumed, run: due, .. } =
-            behind.pass(self.bytes(), TimeRange::new(0, limit));
+            after.pass(self.bytes(), TimeRange::new(0, limit));
         let (middle, end) = (self.place.start + consumed, self.place.end);
         let PassResult { consumed, run: later, .. } =
-            behind.clone().pass(&self.buffer[middle..end], TimeRange::new(limit, u64::MAX));
+            after.clone().pass(&self.buffer[middle..end], TimeRange::new(limit, u64::MAX));
         if middle + consumed < end {
             return ChunkRange::sorted(self.packets().collect()).split(limit);
         }
         let later = ChunkRange {
             buffer: Arc::clone(&self.buffer),
             place: middle..end,
-            walker: behind,
+            walker: after,
             run: later,
             ..self
         };
