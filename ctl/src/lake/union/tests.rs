@@ -5,6 +5,7 @@ use crate::lake::parquet;
 use crate::lake::signature::{SigningKey, Trust, Untrusted};
 use crate::measurement::laws::MAX_COUNT;
 use crate::row::Value;
+use std::sync::atomic::{self, AtomicU64};
 
 /// Returns a row without packets and measurements.
 fn row(host: &str, run: &str) -> Row {
@@ -27,10 +28,16 @@ fn row(host: &str, run: &str) -> Row {
     row
 }
 
+/// Returns a path that no other test has.
+fn unused_path(end: &str) -> PathBuf {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, atomic::Ordering::Relaxed);
+    std::env::temp_dir().join(format!("flowgauge-union-{}-{number}{end}", std::process::id()))
+}
+
 /// Merges rows of one file, and returns the number of records and the last one.
 fn merged(rows: &[Row], by: By) -> Result<(u64, Option<Record>), String> {
-    let name = format!("flowgauge-names-{}-{}.parquet", std::process::id(), by.name());
-    let path = std::env::temp_dir().join(name);
+    let path = unused_path(".parquet");
     std::fs::write(&path, parquet::write(rows, &[]).unwrap()).unwrap();
     let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
     let options = Options { by, ..Options::default() };
@@ -154,8 +161,7 @@ fn verified(
     untrusted: Untrusted,
     by: By,
 ) -> Result<Vec<Record>, String> {
-    let name = format!("flowgauge-signed-{}-{}", std::process::id(), by.name());
-    let lake = std::env::temp_dir().join(name);
+    let lake = unused_path("");
     std::fs::create_dir_all(&lake).unwrap();
     for (number, row) in rows.iter().enumerate() {
         let bytes = parquet::write(std::slice::from_ref(row), &[]).unwrap();
