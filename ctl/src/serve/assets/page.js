@@ -130,7 +130,8 @@ class Tile {
       }
       bins.unshift(there ? sum / there : NaN);
     }
-    const isAll = view.isWhole && source.whole !== null;
+    // Some numbers of windows have no number of all of them.
+    const isAll = view.isWhole && source.whole !== null && columnsOf(source.whole).length > 0;
     const [from, at] = isAll ? [source.whole, 0] : [source, view.isWhole ? span.lastWhole : view.index ?? span.lastWhole];
     const shown = columnsOf(from), part = (part) => from.value(shown[0], at, part);
     const value = shown.length === 0 ? NaN : numbers ? part(0) : shown.reduce((sum, it) => sum + from.value(it, at), 0);
@@ -151,7 +152,7 @@ class Tile {
       let lost = 0;
       for (let index = first; index < behind; index += 1) lost += values[index - first] * source.length(index);
       write(this.change, lost > 0 ? `${whole(lost)} in all` : "none");
-    } else if (isAll) write(this.change, "in all");
+    } else if (view.isWhole) write(this.change, isAll ? "in all" : "in the last window");
     else if (count < HISTORY) write(this.change, "no history yet");
     else if (!(usual > 0)) write(this.change, "");
     else write(this.change, Math.abs(change) < 0.01 ? "as usual" : `${percent}, usual ${number(usual, unit)}`);
