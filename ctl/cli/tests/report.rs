@@ -151,7 +151,7 @@ fn every_figure_of_a_page_can_have_an_alert() {
     }
     assert!(rules.len() > 40, "{rules:?}");
     let mut command = flowgauge();
-    command.arg("replay").arg(pcap).args(&options);
+    command.arg("replay").arg(pcap).args(options);
     rules.iter().for_each(|rule| {
         command.args(["--alert", rule]);
     });
