@@ -238,20 +238,25 @@ impl Findings {
         })
     }
 
-    /// Returns the average of bursty traffic over that of unique sources (§4.5.3), with the hash
-    /// and the estimator of the thesis; `None` if either was not run.
+    /// Returns the average with the hash and the estimator of the thesis; `None` if that was not
+    /// run.
+    #[must_use]
+    pub fn average(
+        &self,
+        traffic: Traffic,
+        configuration: Configuration,
+        reading: Reading,
+    ) -> Option<f64> {
+        let (hash, estimator) = (HashMode::Crc32, Estimator::Flajolet);
+        let case = Case { traffic, hash, configuration, reading, estimator };
+        self.accuracy(&case).map(|accuracy| accuracy.average.mean)
+    }
+
+    /// Returns the average of bursty traffic over that of unique sources (§4.5.3); `None` if either
+    /// was not run.
     #[must_use]
     pub fn ratio(&self, configuration: Configuration, reading: Reading) -> Option<f64> {
-        let average = |traffic| {
-            let case = Case {
-                traffic,
-                hash: HashMode::Crc32,
-                configuration,
-                reading,
-                estimator: Estimator::Flajolet,
-            };
-            self.accuracy(&case).map(|accuracy| accuracy.average.mean)
-        };
+        let average = |traffic| self.average(traffic, configuration, reading);
         Some(average(Traffic::Bursty)? / average(Traffic::Unique)?)
     }
 

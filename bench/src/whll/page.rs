@@ -229,16 +229,9 @@ fn signed(spread: Spread) -> Cell {
 /// Formats the averages of the four rows as a list in a sentence.
 fn averages(findings: &Findings, traffic: Traffic, reading: Reading) -> String {
     let average = |configuration| {
-        let case = Case {
-            traffic,
-            hash: HashMode::Crc32,
-            configuration,
-            reading,
-            estimator: Estimator::Flajolet,
-        };
         findings
-            .accuracy(&case)
-            .map_or_else(String::new, |accuracy| format!("{:.2}", accuracy.average.mean))
+            .average(traffic, configuration, reading)
+            .map_or_else(String::new, |mean| format!("{mean:.2}"))
     };
     CONFIGURATIONS.map(average).join(" / ")
 }

@@ -345,6 +345,10 @@ impl SourceState {
             window_ns: plan.intervals.window.filter(|_| has_windows(settings)).map(nanoseconds),
             ..StatusReport::default()
         };
+        SourceState::of(report, now)
+    }
+
+    fn of(report: StatusReport, now: Instant) -> Self {
         SourceState {
             report,
             parts: Vec::new(),
@@ -717,14 +721,7 @@ mod tests {
             window_ns: Some(1_000_000_000),
             ..StatusReport::default()
         };
-        let state = Arc::new(Mutex::new(SourceState {
-            report,
-            parts: Vec::new(),
-            has_begun: false,
-            heartbeat: now,
-            window: now,
-            read: now,
-        }));
+        let state = Arc::new(Mutex::new(SourceState::of(report, now)));
         publication.sources.states().push(Arc::clone(&state));
         let sources = Arc::clone(&publication.sources);
         (publication, Publisher { state, sources })
