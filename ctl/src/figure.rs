@@ -132,7 +132,7 @@ pub(crate) const SIGNS: [&str; 2] = ["missing", "extra"];
 /// Title of the count of dropped packets.
 pub(crate) const LOST: &str = "packets lost before they could be counted";
 
-/// Figure that windows can have. Distributions are none: no rule can compare them.
+/// Figure that windows can have. Distributions are not listed, since no rule can compare them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KnownFigure {
     pub(crate) name: &'static str,

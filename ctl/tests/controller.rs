@@ -1358,7 +1358,7 @@ fn a_silence_of_a_trace_is_read_once() {
         let summary =
             Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
         let samples = kept.new_samples();
-        // Those of the silence are counted, by a single record.
+        // Samples of the silence are counted by a single record.
         let all = kept.weights(|_| true).0;
         let mean = (year + 99 * SECOND) as f64 / 1e8;
         assert!((all as f64 - mean).abs() < 4.0 * mean.sqrt(), "{all} samples");

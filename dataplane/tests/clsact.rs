@@ -449,7 +449,7 @@ fn the_hook_of_a_missing_interface_is_unknown() {
     });
 }
 
-/// What a killed run left is adopted by its own hook, whatever would be chosen today.
+/// A program of a killed run is adopted at its own hook, even if a new run would choose another.
 #[test]
 fn a_native_program_is_adopted_without_a_mode_and_stays() {
     on_veth(|| {

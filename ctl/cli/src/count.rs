@@ -74,7 +74,7 @@ fn on_interfaces(
     config: &RunConfig,
     handle: &SourceHandle,
 ) -> Result<(), CommandFailure> {
-    // With several sources, the agent knows all that are counted together.
+    // With several sources, the agent warns: it knows the interfaces of all of them.
     if handle.name.is_none() {
         warn_of_overlaps(&interfaces.names);
     }

@@ -378,7 +378,7 @@ struct Output {
     inner: BufWriter<Stream>,
 }
 
-/// What an output writes to.
+/// Destination of an output.
 enum Stream {
     Stdout(StdoutLock<'static>),
     File(NewFile),

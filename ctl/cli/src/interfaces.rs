@@ -53,7 +53,7 @@ pub(crate) fn stack() -> Stack {
 /// Interface and those below it.
 pub(crate) type StackedInterface = (String, Vec<String>);
 
-/// Warns if one of these interfaces, which are counted together, lies above another.
+/// Warns if one of the interfaces of a run is above another, so that sums contain packets twice.
 pub(crate) fn warn_of_overlaps(counted: &[String]) {
     if counted.len() > 1 {
         let counted: BTreeSet<&str> = counted.iter().map(String::as_str).collect();

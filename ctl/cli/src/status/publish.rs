@@ -310,7 +310,7 @@ impl Sink for Publisher {
 /// State of a source, with the times of its events.
 struct SourceState {
     report: StatusReport,
-    /// Interfaces and directions of the window whose record of all together follows.
+    /// Interfaces and directions of the window whose union is recorded next.
     parts: Vec<PartStatus>,
     /// Whether packets are counted: programs are attached and workers poll.
     has_begun: bool,
@@ -359,7 +359,7 @@ impl SourceState {
         }
     }
 
-    /// Stores the record of one interface and direction until that of all together follows.
+    /// Stores the record of one interface and direction until the record of their union follows.
     fn part(&mut self, record: &Record) {
         if record.kind != RecordKind::Window {
             return;

@@ -41,7 +41,7 @@ pub(super) fn bounds(number: &Number, factor: f64, unit: &str) -> String {
     }
 }
 
-/// Draws the last heights of a series, relative to zero; a blank where there is none.
+/// Draws the last heights of a series, relative to zero. A missing height is a blank.
 pub(super) fn drawn(series: &Series, width: usize) -> String {
     let last = series.iter().skip(series.len().saturating_sub(width));
     let finite = last.clone().copied().filter(|height| height.is_finite());

@@ -62,7 +62,7 @@ pub(super) struct View {
     live: usize,
     /// Whether a run that ended was selected with a key.
     visits_ended: bool,
-    /// Selected interface and direction; `None` for all together.
+    /// Selected interface and direction; `None` for the union of all.
     place: Option<Place>,
     /// Interfaces and directions of the selected run.
     places: Vec<Place>,
@@ -153,7 +153,7 @@ impl View {
         }
     }
 
-    /// Selects the next interface and direction; after the last one all together.
+    /// Selects the next interface and direction; after the last one the union of all.
     fn select_next_place(&mut self) {
         let at = self.places.iter().position(|place| Some(place) == self.place.as_ref());
         self.place = self.places.get(at.map_or(0, |at| at + 1)).cloned();

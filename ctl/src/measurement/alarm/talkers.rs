@@ -152,7 +152,7 @@ impl UsualCounts {
             .iter()
             .map(|flow| {
                 let usual = self.usual(&flow.key);
-                // What a flow inherited from others is no rise of its own.
+                // Counts that a flow inherited from others are not a rise of its own.
                 (flow.low as f64 - usual, Talker { flow: *flow, usual })
             })
             .filter(|(rise, _)| *rise >= 1.0)

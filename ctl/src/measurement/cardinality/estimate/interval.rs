@@ -24,7 +24,7 @@ impl Estimate {
     /// No flow at all, with certainty.
     pub const ZERO: Self = Self { value: 0.0, low: 0.0, high: 0.0 };
 
-    /// Caps all three numbers at a number of flows that is certainly not exceeded; zero is none.
+    /// Caps all three numbers at an upper bound on the flows; zero means that there is no bound.
     pub(in super::super) fn at_most(self, flows: u64) -> Self {
         let cap = |number: f64| if flows == 0 { number } else { number.min(flows as f64) };
         Self { value: cap(self.value), low: cap(self.low), high: cap(self.high) }
