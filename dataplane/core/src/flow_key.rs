@@ -1,6 +1,6 @@
 //! Bytes of flow keys, laid out in words.
 
-use zerocopy::FromZeros;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A key in words of four bytes.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,9 @@ const ROOM: usize = 39;
 
 /// Bytes of one flow key. Aligned and without padding, because the verifier allows neither
 /// misaligned writes to a program's stack nor reads of bytes that were not written there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, FromZeros)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, Immutable, IntoBytes,
+)]
 #[repr(C, align(8))]
 pub struct FlowKey {
     bytes: [u8; ROOM],
@@ -65,6 +67,14 @@ impl FlowKey {
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
     }
+
+    /// Returns the first words: of a five-tuple the addresses.
+    #[inline(always)]
+    pub(crate) fn words<const N: usize>(&self) -> [[u8; 4]; N] {
+        const { assert!(4 * N <= ROOM) };
+        let (words, _) = self.bytes.as_chunks();
+        words.first_chunk().copied().unwrap_or([[0; 4]; N])
+    }
 }
 
 impl KeyConsumer for FlowKey {
@@ -72,6 +82,18 @@ impl KeyConsumer for FlowKey {
 
     #[inline(always)]
     fn make<const WORDS: usize>(mut self, key: KeyWordList<WORDS>) -> Self {
+        KeyConsumer::make(&mut self, key);
+        self
+    }
+}
+
+/// Writes a key in place: an eBPF program's stack has no room for copies.
+impl KeyConsumer for &mut FlowKey {
+    type Output = ();
+
+    #[inline(always)]
+    fn make<const WORDS: usize>(self, key: KeyWordList<WORDS>) {
+        *self = FlowKey::EMPTY;
         const { assert!(4 * WORDS <= ROOM.next_multiple_of(4)) };
         for (slot, word) in self.bytes.as_chunks_mut().0.iter_mut().zip(key.words) {
             *slot = word;
@@ -84,6 +106,5 @@ impl KeyConsumer for FlowKey {
             *slot = *last;
         }
         self.length = key.bytes as u8;
-        self
     }
 }

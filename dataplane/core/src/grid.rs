@@ -9,6 +9,9 @@ pub const MAX_CELLS: usize = 1 << 14;
 /// Maximum number of bits of a filter.
 pub const MAX_FILTER_BITS: usize = 1 << 19;
 
+/// Maximum number of cells of a spread sketch, rows padded to a power of two.
+pub const MAX_SPREAD_CELLS: usize = 1 << 12;
+
 /// Rows of equal length, a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(C)]
@@ -20,6 +23,8 @@ pub struct Grid {
 impl Grid {
     /// Four rows of 1024: the default of sketches.
     pub const COUNTERS: Grid = Grid { rows: 4, column_bits: 10 };
+    /// Three rows of 512: the default of spread.
+    pub const CELLS: Grid = Grid { rows: 3, column_bits: 9 };
     /// Four rows of 65,536: the default of filters.
     pub const BITS: Grid = Grid { rows: 4, column_bits: 16 };
 
@@ -36,6 +41,20 @@ impl Grid {
     #[must_use]
     pub const fn of_bits(rows: usize, columns: usize) -> Option<Self> {
         if columns > 1 << 16 { None } else { Self::new(rows, columns, 64, MAX_FILTER_BITS) }
+    }
+
+    /// Returns the shape of a spread sketch, or `None` if it is out of range: `rows` from 1 to
+    /// [`ROWS_PER_BLOCK`], `columns` a power of two from 16, in total at most
+    /// [`MAX_SPREAD_CELLS`] cells, rows padded to a power of two.
+    #[must_use]
+    pub const fn of_cells(rows: usize, columns: usize) -> Option<Self> {
+        if rows > ROWS_PER_BLOCK {
+            return None;
+        }
+        match Self::new(rows, columns, 16, MAX_SPREAD_CELLS) {
+            Some(shape) if shape.padded_cells() <= MAX_SPREAD_CELLS => Some(shape),
+            _ => None,
+        }
     }
 
     const fn new(rows: usize, columns: usize, least: usize, cells: usize) -> Option<Self> {

@@ -89,6 +89,84 @@ impl KeyKind {
         self.lay_out(packet, transport, FlowKey::EMPTY)
     }
 
+    /// Returns the part of a five-tuple that is a key of this kind.
+    #[inline(always)]
+    #[must_use]
+    pub fn within(self, five_tuple: &FlowKey) -> FlowKey {
+        let [bytes_over_ipv4, bytes_over_ipv6] = self.lengths();
+        let [_, longest] = KeyKind::FiveTuple.lengths();
+        let over_ipv6 = five_tuple.as_bytes().len() == longest;
+        let bytes = if over_ipv6 { bytes_over_ipv6 } else { bytes_over_ipv4 };
+        let [w0, w1, w2, w3, w4, w5, w6, w7] = five_tuple.words();
+        let key = FlowKey::EMPTY;
+        match (self, over_ipv6) {
+            (KeyKind::Src, false) => key.make(KeyWordList { words: [w0], bytes, over_ipv6 }),
+            (KeyKind::Dst, false) => key.make(KeyWordList { words: [w1], bytes, over_ipv6 }),
+            (KeyKind::SrcDst, false) => key.make(KeyWordList { words: [w0, w1], bytes, over_ipv6 }),
+            (KeyKind::Src, true) => {
+                key.make(KeyWordList { words: [w0, w1, w2, w3], bytes, over_ipv6 })
+            }
+            (KeyKind::Dst, true) => {
+                key.make(KeyWordList { words: [w4, w5, w6, w7], bytes, over_ipv6 })
+            }
+            (KeyKind::SrcDst, true) => {
+                key.make(KeyWordList { words: [w0, w1, w2, w3, w4, w5, w6, w7], bytes, over_ipv6 })
+            }
+            (KeyKind::FiveTuple, _) => *five_tuple,
+        }
+    }
+
+    /// Lays out the addresses of a packet's key, then its destination port and its protocol.
+    #[inline(always)]
+    pub(crate) fn lay_out_with_port<M: KeyConsumer>(
+        self,
+        packet: &Packet<'_>,
+        Transport { protocol, ports: [_, _, high, low] }: Transport,
+        maker: M,
+    ) -> M::Output {
+        let port = [high, low, protocol, 0];
+        match packet {
+            Packet::V4(ip) => {
+                let over_ipv6 = false;
+                let (source, destination) = (ip.src(), ip.dst());
+                match self {
+                    KeyKind::Src => {
+                        maker.make(KeyWordList { words: [source, port], bytes: 7, over_ipv6 })
+                    }
+                    KeyKind::Dst => {
+                        maker.make(KeyWordList { words: [destination, port], bytes: 7, over_ipv6 })
+                    }
+                    KeyKind::SrcDst | KeyKind::FiveTuple => maker.make(KeyWordList {
+                        words: [source, destination, port],
+                        bytes: 11,
+                        over_ipv6,
+                    }),
+                }
+            }
+            Packet::V6(ip) => {
+                let over_ipv6 = true;
+                let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
+                match self {
+                    KeyKind::Src => maker.make(KeyWordList {
+                        words: [s0, s1, s2, s3, port],
+                        bytes: 19,
+                        over_ipv6,
+                    }),
+                    KeyKind::Dst => maker.make(KeyWordList {
+                        words: [d0, d1, d2, d3, port],
+                        bytes: 19,
+                        over_ipv6,
+                    }),
+                    KeyKind::SrcDst | KeyKind::FiveTuple => maker.make(KeyWordList {
+                        words: [s0, s1, s2, s3, d0, d1, d2, d3, port],
+                        bytes: 35,
+                        over_ipv6,
+                    }),
+                }
+            }
+        }
+    }
+
     /// Lays out a packet's key and passes it to `maker`. Only this function defines the order of
     /// fields. All offsets are compile-time constants, as the verifier requires on a program's
     /// stack.

@@ -73,6 +73,7 @@ pub mod reorder;
 pub mod segment;
 pub mod sizes;
 pub mod sketch;
+pub mod spread;
 pub mod state;
 pub mod tunnel;
 pub mod unopened;
@@ -107,6 +108,7 @@ pub use reorder::Reorder;
 pub use segment::Segment;
 pub use sketch::SketchTotals;
 pub use sketch::{SharedSketch, Sketch, SketchKind};
+pub use spread::{SPREADS, Spread};
 pub use state::{Active, BANKS, Context, CountFrames, Shared, State};
 #[cfg(not(target_arch = "bpf"))]
 pub use zeroed::Zeroed;

@@ -71,6 +71,7 @@ macro_rules! measurements {
             "Packets of any flow." frequency: Frequency($crate::frequency::Settings),
             "Flows seen." membership: Membership($crate::membership::Settings),
             "Flows with the most packets or bytes." heavy: Heavy($crate::heavy::Settings),
+            "Keys with the most distinct others." spread: Spread([$crate::spread::Settings; $crate::spread::SPREADS]),
             "Packet lengths." sizes: Sizes($crate::sizes::Settings),
             "Round-trip delays." delay: Delay($crate::delay::Settings),
             "Reordering by prefix." reorder: Reorder($crate::reorder::Settings),

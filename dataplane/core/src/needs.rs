@@ -27,6 +27,8 @@ impl RequiredFields {
     pub const ENDS: RequiredFields = RequiredFields(1 << 8);
     /// Addresses of both endpoints.
     pub const ADDRESSES: RequiredFields = RequiredFields(1 << 9);
+    /// Signatures of keys with the destination port.
+    pub const PORT_PAIRS: RequiredFields = RequiredFields(1 << 10);
     /// Mask of the bits that distinct flows may need.
     pub const OF_FLOWS: RequiredFields = RequiredFields(0b1_1111 | 1 << FIRST);
 

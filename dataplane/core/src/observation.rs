@@ -48,6 +48,10 @@ pub struct Observation<P = SingleFrame> {
     pub(crate) header_length: u32,
     /// Key of heavy hitters.
     pub(crate) heavy: FlowKey,
+    /// Five-tuple of which spread stores parts, and the signatures of its keys with the destination
+    /// port.
+    pub(crate) spread: FlowKey,
+    pub(crate) port_pairs: (u32, u32),
     /// Conversation fields, and the hashes of both endpoints: source and destination.
     pub(crate) segment: Segment,
     pub(crate) ends: (u32, u32),
@@ -76,6 +80,8 @@ impl<P: Packets> Observation<P> {
             arrival: *arrival,
             header_length: 0,
             heavy: FlowKey::EMPTY,
+            spread: FlowKey::EMPTY,
+            port_pairs: (0, 0),
             segment: Segment::NONE,
             ends: (0, 0),
             addresses: (0, 0),

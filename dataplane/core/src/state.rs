@@ -36,6 +36,7 @@ use crate::parse;
 use crate::reorder::Reorder;
 use crate::segment::{Segment, SegmentProtocol};
 use crate::sketch::FULL;
+use crate::spread::Spread;
 use crate::unopened::CommonEtherType;
 use core::borrow::Borrow;
 use zerocopy::FromZeros;
@@ -108,7 +109,10 @@ impl<S> Context<'_, S> {
         packet: &Packet<'_>,
         segment: &mut Segment,
     ) -> Transport {
-        if !self.needs.has(RequiredFields::SEGMENT.and(RequiredFields::key(KeyKind::FiveTuple))) {
+        let of_transport = RequiredFields::SEGMENT
+            .and(RequiredFields::PORT_PAIRS)
+            .and(RequiredFields::key(KeyKind::FiveTuple));
+        if !self.needs.has(of_transport) {
             return Transport::NONE;
         }
         let (protocol, offset) = locate(frame, packet);
@@ -123,6 +127,21 @@ impl<S> Context<'_, S> {
             );
         }
         transport
+    }
+
+    /// Returns the signature of a packet's key with the destination port.
+    #[inline(always)]
+    pub(crate) fn port_pair<const KEYED: bool>(
+        &self,
+        key: KeyKind,
+        packet: &Packet<'_>,
+        transport: Transport,
+    ) -> u32 {
+        if KEYED {
+            key.lay_out_with_port(packet, transport, self.tabulation.multilinear())
+        } else {
+            key.lay_out_with_port(packet, transport, Crc32::new())
+        }
     }
 
     /// Returns the hashes of both endpoints of a conversation: source and destination.
@@ -175,6 +194,18 @@ impl<P: Packets> Observation<P> {
         }
         if context.needs.has(RequiredFields::measurement(Heavy::INDEX)) {
             self.heavy = context.settings.borrow().heavy.key.extract(packet, transport);
+        }
+        if context.needs.has(RequiredFields::measurement(Spread::INDEX)) {
+            KeyKind::FiveTuple.lay_out(packet, transport, &mut self.spread);
+        }
+        if context.needs.has(RequiredFields::PORT_PAIRS) {
+            let [first, second] = &context.settings.borrow().spread;
+            if first.counts_ports() {
+                self.port_pairs.0 = context.port_pair::<KEYED>(first.by, packet, transport);
+            }
+            if second.counts_ports() {
+                self.port_pairs.1 = context.port_pair::<KEYED>(second.by, packet, transport);
+            }
         }
         if context.needs.has(RequiredFields::measurement(Reorder::INDEX)) {
             self.prefix = context.settings.borrow().reorder.prefix(packet);
