@@ -5,7 +5,7 @@ use crate::place::CountingPoint;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{
-    BANKS, ENTROPIES, HashMode, KeyKind, MeasurementKind, Precision, Settings, cardinality,
+    BANKS, ENTROPIES, HashMode, KeyKind, MeasurementKind, Precision, Settings, cardinality, spread,
 };
 use std::ops::RangeInclusive;
 
@@ -140,6 +140,7 @@ impl Capabilities {
             heavy,
             delay,
             reorder,
+            spread,
             headers,
             ..
         } = settings;
@@ -236,6 +237,9 @@ impl Capabilities {
         }
         if let Some(problem) = delay.problem().filter(|_| MeasurementKind::Delay.is_on(settings)) {
             return refuse("measure delays so".to_owned(), problem.to_owned());
+        }
+        if let Some(problem) = spread::Settings::problem(spread) {
+            return refuse("count distinct others so".to_owned(), problem.to_owned());
         }
         if let Some(problem) =
             reorder.problem().filter(|_| MeasurementKind::Reorder.is_on(settings))

@@ -5,7 +5,8 @@ use crate::place::CountingPoint;
 use crate::tally::CountRange;
 use flowgauge_core::delay::DelaySample;
 use flowgauge_core::reorder::PrefixCounts;
-use flowgauge_core::{ENTROPIES, Exact, HashIdentity, PersistentBank, WindowTotals};
+use flowgauge_core::spread::FanOut;
+use flowgauge_core::{ENTROPIES, Exact, HashIdentity, PersistentBank, SPREADS, WindowTotals};
 use std::sync::Arc;
 
 /// State of a bank at one instant, merged over all cores and counting points.
@@ -33,6 +34,9 @@ pub struct Snapshot {
     pub exact: Option<Arc<Exact>>,
     /// Exact counts of each prefix over all flows; set for a closed window.
     pub prefixes: Option<Arc<[PrefixCounts]>>,
+    /// Exact numbers of distinct others of every key of each sketch of
+    /// [`spread`](flowgauge_core::spread), the most first; set for a closed window.
+    pub fan_outs: Option<Arc<[Vec<FanOut>; SPREADS]>>,
     /// Delay samples that were not [taken](crate::Dataplane::delay_samples) before; set for a
     /// closed window.
     pub delay_samples: Vec<DelaySample>,
@@ -63,6 +67,7 @@ impl Snapshot {
             truth: None,
             exact: None,
             prefixes: None,
+            fan_outs: None,
             delay_samples: Vec::new(),
             complete: true,
             parts: Vec::new(),

@@ -68,12 +68,19 @@ impl FlowKey {
         self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
     }
 
+    /// Returns whether the key of an IPv4 or IPv6 packet is of the latter: the longest one over IPv4
+    /// has 13 bytes.
+    #[inline(always)]
+    pub(crate) fn is_over_ipv6(&self) -> bool {
+        self.length >= 16
+    }
+
     /// Returns the first words: of a five-tuple the addresses.
     #[inline(always)]
     pub(crate) fn words<const N: usize>(&self) -> [[u8; 4]; N] {
         const { assert!(4 * N <= ROOM) };
-        let (words, _) = self.bytes.as_chunks();
-        words.first_chunk().copied().unwrap_or([[0; 4]; N])
+        let (words, _) = self.bytes.as_chunks::<4>();
+        words.first_chunk::<N>().copied().unwrap_or([[0; 4]; N])
     }
 }
 
@@ -82,18 +89,6 @@ impl KeyConsumer for FlowKey {
 
     #[inline(always)]
     fn make<const WORDS: usize>(mut self, key: KeyWordList<WORDS>) -> Self {
-        KeyConsumer::make(&mut self, key);
-        self
-    }
-}
-
-/// Writes a key in place: an eBPF program's stack has no room for copies.
-impl KeyConsumer for &mut FlowKey {
-    type Output = ();
-
-    #[inline(always)]
-    fn make<const WORDS: usize>(self, key: KeyWordList<WORDS>) {
-        *self = FlowKey::EMPTY;
         const { assert!(4 * WORDS <= ROOM.next_multiple_of(4)) };
         for (slot, word) in self.bytes.as_chunks_mut().0.iter_mut().zip(key.words) {
             *slot = word;
@@ -106,5 +101,6 @@ impl KeyConsumer for &mut FlowKey {
             *slot = *last;
         }
         self.length = key.bytes as u8;
+        self
     }
 }

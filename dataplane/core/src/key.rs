@@ -93,26 +93,28 @@ impl KeyKind {
     #[inline(always)]
     #[must_use]
     pub fn within(self, five_tuple: &FlowKey) -> FlowKey {
-        let [bytes_over_ipv4, bytes_over_ipv6] = self.lengths();
-        let [_, longest] = KeyKind::FiveTuple.lengths();
-        let over_ipv6 = five_tuple.as_bytes().len() == longest;
-        let bytes = if over_ipv6 { bytes_over_ipv6 } else { bytes_over_ipv4 };
+        // A copy, so that an eBPF program reads words and not bytes.
+        let (five_tuple, key) = (*five_tuple, FlowKey::EMPTY);
         let [w0, w1, w2, w3, w4, w5, w6, w7] = five_tuple.words();
-        let key = FlowKey::EMPTY;
+        let over_ipv6 = five_tuple.is_over_ipv6();
         match (self, over_ipv6) {
-            (KeyKind::Src, false) => key.make(KeyWordList { words: [w0], bytes, over_ipv6 }),
-            (KeyKind::Dst, false) => key.make(KeyWordList { words: [w1], bytes, over_ipv6 }),
-            (KeyKind::SrcDst, false) => key.make(KeyWordList { words: [w0, w1], bytes, over_ipv6 }),
+            (KeyKind::Src, false) => key.make(KeyWordList { words: [w0], bytes: 4, over_ipv6 }),
+            (KeyKind::Dst, false) => key.make(KeyWordList { words: [w1], bytes: 4, over_ipv6 }),
+            (KeyKind::SrcDst, false) => {
+                key.make(KeyWordList { words: [w0, w1], bytes: 8, over_ipv6 })
+            }
             (KeyKind::Src, true) => {
-                key.make(KeyWordList { words: [w0, w1, w2, w3], bytes, over_ipv6 })
+                key.make(KeyWordList { words: [w0, w1, w2, w3], bytes: 16, over_ipv6 })
             }
             (KeyKind::Dst, true) => {
-                key.make(KeyWordList { words: [w4, w5, w6, w7], bytes, over_ipv6 })
+                key.make(KeyWordList { words: [w4, w5, w6, w7], bytes: 16, over_ipv6 })
             }
-            (KeyKind::SrcDst, true) => {
-                key.make(KeyWordList { words: [w0, w1, w2, w3, w4, w5, w6, w7], bytes, over_ipv6 })
-            }
-            (KeyKind::FiveTuple, _) => *five_tuple,
+            (KeyKind::SrcDst, true) => key.make(KeyWordList {
+                words: [w0, w1, w2, w3, w4, w5, w6, w7],
+                bytes: 32,
+                over_ipv6,
+            }),
+            (KeyKind::FiveTuple, _) => five_tuple,
         }
     }
 
@@ -168,7 +170,7 @@ impl KeyKind {
     }
 
     /// Lays out a packet's key and passes it to `maker`. Only this function defines the order of
-    /// fields. All offsets are compile-time constants, as the verifier requires on a program's
+    /// fields, which [`within`](Self::within) relies on. All offsets are compile-time constants, as the verifier requires on a program's
     /// stack.
     #[inline(always)]
     pub fn lay_out<M: KeyConsumer>(

@@ -196,7 +196,7 @@ impl<P: Packets> Observation<P> {
             self.heavy = context.settings.borrow().heavy.key.extract(packet, transport);
         }
         if context.needs.has(RequiredFields::measurement(Spread::INDEX)) {
-            KeyKind::FiveTuple.lay_out(packet, transport, &mut self.spread);
+            self.spread = KeyKind::FiveTuple.extract(packet, transport);
         }
         if context.needs.has(RequiredFields::PORT_PAIRS) {
             let [first, second] = &context.settings.borrow().spread;

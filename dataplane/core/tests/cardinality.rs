@@ -205,7 +205,8 @@ fn a_cores_state_is_under_sixteen_mebibytes_and_has_no_padding() {
     let sums = flowgauge_core::ENTROPIES * size_of::<flowgauge_core::Entropy>();
     let registers = size_of::<Cardinality>()
         + size_of::<flowgauge_core::Sketch>()
-        + size_of::<flowgauge_core::Membership>();
+        + size_of::<flowgauge_core::Membership>()
+        + size_of::<flowgauge_core::Spread>();
     let tables = size_of::<flowgauge_core::Heavy>()
         + size_of::<flowgauge_core::sizes::Sizes>()
         + size_of::<flowgauge_core::Delay>();

@@ -432,6 +432,7 @@ impl Dataplane for Poll {
             truth.total = exact.total();
             snapshot.exact = exact.take_exact(closed).map(Arc::from);
             snapshot.prefixes = exact.take_prefixes(closed).map(Arc::from);
+            snapshot.fan_outs = exact.take_fan_outs(closed).map(Arc::new);
         }
         self.shared_sketches.banks[closed % BANKS].clear(settings);
         // Workers send all samples of a bank before they leave it.

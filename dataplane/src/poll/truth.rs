@@ -3,8 +3,10 @@
 use flowgauge_core::Zeroed;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::reorder::{ExactReorder, PrefixCounts};
+use flowgauge_core::spread::{ExactSpread, FanOut};
 use flowgauge_core::{
-    BANKS, ENTROPIES, Exact, FlowKey, KeyKind, MeasurementKind, Observation, Settings, sketch,
+    BANKS, ENTROPIES, Exact, FlowKey, KeyKind, MeasurementKind, Observation, SPREADS, Settings,
+    sketch,
 };
 use hashbrown::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +20,8 @@ pub(super) struct ExactFlows {
     counts: Option<Mutex<[Box<Exact>; BANKS]>>,
     /// Exact reordering of all flows, if measured.
     reorder: Option<Mutex<ExactReorder>>,
+    /// Exact others of all keys, if measured.
+    spread: Option<Mutex<ExactSpread>>,
 }
 
 #[derive(Debug)]
@@ -55,7 +59,8 @@ impl ExactFlows {
         let counts =
             Exact::is_on(&settings).then(|| Mutex::new([(); BANKS].map(|()| Exact::boxed())));
         let reorder = MeasurementKind::Reorder.is_on(&settings).then(Mutex::default);
-        ExactFlows { covered_ns, settings, flows: Mutex::new(flows), counts, reorder }
+        let spread = MeasurementKind::Spread.is_on(&settings).then(Mutex::default);
+        ExactFlows { covered_ns, settings, flows: Mutex::new(flows), counts, reorder, spread }
     }
 
     /// Returns the kinds of key to count packets by: those of distinct flows and of entropies.
@@ -98,7 +103,7 @@ impl ExactFlows {
 
     /// Returns whether packets are to be [counted](Self::count_all) as observations.
     pub(super) fn counts(&self) -> bool {
-        self.counts.is_some() || self.reorder.is_some()
+        self.counts.is_some() || self.reorder.is_some() || self.spread.is_some()
     }
 
     /// Adds a batch of observations.
@@ -108,6 +113,9 @@ impl ExactFlows {
         }
         if let Some(mut reorder) = self.locked_reorder() {
             batch.iter().for_each(|packet| reorder.count(bank, packet));
+        }
+        if let Some(mut spread) = self.locked_spread() {
+            batch.iter().for_each(|packet| spread.count(bank, &self.settings.spread, packet));
         }
         batch.clear();
     }
@@ -121,6 +129,15 @@ impl ExactFlows {
     /// Takes the exact counts per prefix of a bank.
     pub(super) fn take_prefixes(&self, bank: usize) -> Option<Vec<PrefixCounts>> {
         Some(self.locked_reorder()?.take(bank))
+    }
+
+    /// Takes the exact others of the keys of a bank.
+    pub(super) fn take_fan_outs(&self, bank: usize) -> Option<[Vec<FanOut>; SPREADS]> {
+        Some(self.locked_spread()?.take(bank))
+    }
+
+    fn locked_spread(&self) -> Option<MutexGuard<'_, ExactSpread>> {
+        Some(self.spread.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn locked_reorder(&self) -> Option<MutexGuard<'_, ExactReorder>> {

@@ -67,10 +67,16 @@ const DEFAULT_REGISTERS: Precision = match Precision::from_registers(64) {
 const LINE_BYTES: usize = size_of::<Candidate>();
 const LINE_BYTES_LOG2: u32 = LINE_BYTES.trailing_zeros();
 
-/// Lines of all sketches: a power of two, so that a mask bounds an index.
-const LINES: usize = (SPREADS * (MAX_REGISTERS / LINE_BYTES + MAX_CELLS)).next_power_of_two();
+/// Maximum bytes of all sketches: one of the largest size, or two that share them.
+pub const MAX_BYTES: usize = 1 << 20;
 
-const _: () = assert!(LINE_BYTES == 64);
+/// Lines of all sketches: a power of two, so that a mask bounds an index.
+const LINES: usize = MAX_BYTES / LINE_BYTES;
+
+const _: () = {
+    assert!(LINE_BYTES == 64 && LINES.is_power_of_two());
+    assert!(MAX_REGISTERS + MAX_CELLS * LINE_BYTES <= MAX_BYTES);
+};
 
 /// What is counted of a key: its distinct others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
@@ -164,6 +170,27 @@ impl Settings {
             (_, OtherKind::FiveTuple) => Some(Pair::Key(KeyKind::FiveTuple)),
             (_, OtherKind::Src | OtherKind::Dst) => None,
         }
+    }
+
+    /// Returns why these sketches cannot measure, and what to do; `None` if they can.
+    #[must_use]
+    pub fn problem(sketches: &[Settings; SPREADS]) -> Option<&'static str> {
+        let on = || sketches.iter().filter(|of_sketch| of_sketch.on);
+        if on().any(|of_sketch| of_sketch.pair().is_none()) {
+            return Some(
+                "a key has at most one such other; count one that the key does not contain",
+            );
+        }
+        if on().any(|of_sketch| of_sketch.shape.rows() > MAX_ROWS) {
+            return Some("a sketch has at most 4 rows");
+        }
+        let is_too_large = |of_sketch: &Settings| {
+            of_sketch.shape.padded_cells() > MAX_CELLS || of_sketch.register_bytes() > MAX_REGISTERS
+        };
+        let lines: usize = on().map(Settings::lines).sum();
+        (on().any(is_too_large) || lines > LINES).then_some(
+            "the sketches are too large; they share 1 MiB, 64 bytes a cell and a byte a register",
+        )
     }
 
     /// Returns whether pairs have a signature of their own, with the destination port.
