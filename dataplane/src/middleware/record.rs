@@ -8,7 +8,7 @@ use crate::{
 use flowgauge_core::delay::{Admission, DelayKind};
 use flowgauge_core::heavy::{Algorithm, Entry};
 use flowgauge_core::sketch::Mode;
-use flowgauge_core::{Filter, HashMode, Settings};
+use flowgauge_core::{Filter, FlowKey, HashMode, SPREADS, Settings};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::fmt::{LowerHex, Write as _};
@@ -49,7 +49,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
 
     fn snapshot(&self, snapshot: &Snapshot) -> Value {
         let counters = &snapshot.bank.counters;
-        let Settings { cardinality, entropy, frequency, membership, heavy, .. } =
+        let Settings { cardinality, entropy, frequency, membership, heavy, spread, .. } =
             self.inner.settings();
         let registers = hex(snapshot.bank.cardinality.levels(cardinality.precision), 2);
         let staggered = snapshot
@@ -80,6 +80,24 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             });
             json!({ "packets": snapshot.bank.heavy.packets(), "total": snapshot.bank.heavy.total(), "slots": slots.collect::<Vec<_>>() })
         });
+        let spreads = (0..SPREADS).filter(|index| spread[*index].on).map(|index| {
+            let sketch = snapshot.bank.spread.sketch(spread, index);
+            // Cells and levels are bits of hashes as well.
+            let registers = shows_signatures.then(|| hex(sketch.all_registers(), 2));
+            let mut candidates: Vec<(FlowKey, u8)> = sketch
+                .candidates()
+                .map(|candidate| (*candidate.key(), candidate.level()))
+                .collect();
+            candidates.sort_unstable();
+            let candidates = candidates.into_iter().map(|(key, level)| {
+                let level = shows_signatures.then_some(level);
+                json!({ "key": hex(key.as_bytes(), 2), "level": level })
+            });
+            json!({
+                "by": spread[index].by.name(), "of": spread[index].of.name(),
+                "registers": registers, "candidates": candidates.collect::<Vec<_>>(),
+            })
+        });
         let mut numbers = serde_json::Map::new();
         snapshot.bank.tell(self.inner.settings(), &mut |measurement, what, values| {
             if let Some(of_measurement) =
@@ -104,6 +122,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             "frequency": frequencies,
             "membership": filter,
             "heavy": table,
+            "spread": spreads.collect::<Vec<_>>(),
             "truth": snapshot.truth.map(|truth| json!({ "window": truth.window, "total": truth.total, "entropy": truth.entropy })),
             "parts": snapshot.parts.iter().map(|part| self.part(part)).collect::<Vec<_>>(),
         });

@@ -51,6 +51,7 @@ macro_rules! cases {
         group! { $backend, sketches: entropy_of_every_key_and_shape, entropies_of_sources_and_destinations,
         frequency_of_every_key_and_shape, membership_of_every_key_and_shape, everything_together, everything_by_a_keyed_hash, what_cannot_be_is_refused }
         group! { $backend, heavy: every_algorithm, every_key }
+        group! { $backend, spread: every_pair_and_shape, what_cannot_be_counted_is_refused }
         group! { $backend, sizes: every_length }
         group! { $backend, delay: every_kind_and_algorithm, delays_in_trace_time, one_by_one }
         group! { $backend, reorder: every_algorithm, slots_in_trace_time }

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 
 /// Returns the 16 bits of each of twelve rows for a key. With a CRC: the SplitMix64 outputs after
 /// the 1024 words of registers, four tables of 256 words for every four rows.
-fn row_hashes(hash: HashMode, seed: u64, key: &[u8]) -> Vec<u16> {
+pub fn row_hashes(hash: HashMode, seed: u64, key: &[u8]) -> Vec<u16> {
     let is_keyed = hash == HashMode::Keyed;
     let signature =
         if is_keyed { multilinear(&keyed().multilinear().words(), key) } else { crc32(key) };

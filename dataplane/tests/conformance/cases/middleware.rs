@@ -116,6 +116,7 @@ fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
         "frequency": null,
         "membership": null,
         "heavy": null,
+        "spread": [],
         "truth": snapshot.truth.map(|truth| serde_json::json!({ "window": truth.window, "total": truth.total, "entropy": [null, null] })),
         "parts": [],
     })

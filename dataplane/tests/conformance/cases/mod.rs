@@ -11,6 +11,7 @@ pub mod rotation;
 pub mod sampling;
 pub mod sizes;
 pub mod sketches;
+pub mod spread;
 pub mod staggered;
 pub mod truth;
 pub mod vectors;
