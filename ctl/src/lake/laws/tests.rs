@@ -507,6 +507,64 @@ fn a_row_that_breaks_a_law_is_refused_by_unions_compaction_and_journals() {
     assert!(believed.is_empty(), "{}", believed.join("\n"));
 }
 
+/// Directory of forged files, in the process that reads them with limited memory.
+const FORGED: &str = "FLOWGAUGE_TEST_FORGED";
+/// Limit of that process's data segment, in KiB.
+const MEMORY_KIB: u64 = 128 << 10;
+
+/// Each list of a few bytes is longer than one of a window. The rows break laws, which are checked
+/// once they are decoded.
+#[test]
+fn rows_of_long_lists_take_little_memory() {
+    const LONG: usize = 130_000;
+    if let Some(scratch) = std::env::var_os(FORGED) {
+        for file in std::fs::read_dir(scratch).unwrap() {
+            let path = file.unwrap().path();
+            let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
+            let error = unite(&selection, &Options::default(), |_| Ok(())).unwrap_err().to_string();
+            assert!(error.contains(path.to_str().unwrap()), "{error}");
+        }
+        return;
+    }
+    let honest = counted(all_measurements(sketch::Mode::CountMin, delay::Algorithm::Fridge));
+    let scratch = Scratch::new("long-lists");
+    let longer = |table: &'static str| repeated(table, LONG / honest.table(table).unwrap().len());
+    let forged: [(&str, usize, Edit); 6] = [
+        ("entropy", 100, list("entropy_full", |full| *full = vec![-1; LONG])),
+        ("frequency", 100, list("frequency_cells", |cells| *cells = vec![0; LONG])),
+        ("heavy", 20, longer("heavy")),
+        ("reorder", 20, longer("reorder")),
+        ("delay", 20, longer("delay_buckets")),
+        ("lengths", 20, longer("lengths")),
+    ];
+    for (name, rows, forge) in forged {
+        let mut row = honest.clone();
+        forge(&mut row);
+        let rows: Vec<Row> = (0..rows)
+            .map(|window| {
+                let mut row = row.clone();
+                for column in ["window", "last_window"] {
+                    *value(&mut row, column) = Value::Int(Some(window as i64));
+                }
+                sealed(row)
+            })
+            .collect();
+        let path = scratch.0.join(format!("{name}.parquet"));
+        std::fs::write(path, parquet::write(&rows, &[]).unwrap()).unwrap();
+    }
+    let name = format!("{}::rows_of_long_lists_take_little_memory", module_path!());
+    let (_, name) = name.split_once("::").unwrap();
+    let outcome = std::process::Command::new("sh")
+        .args(["-c", &format!("ulimit -d {MEMORY_KIB} && exec \"$@\""), "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--test-threads=1"])
+        .env(FORGED, &scratch.0)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&outcome.stdout);
+    assert!(outcome.status.success() && printed.contains("1 passed"), "{outcome:?}");
+}
+
 #[test]
 fn rows_of_all_algorithms_break_no_law() {
     for mode in [sketch::Mode::CountMin, sketch::Mode::CountSketch] {

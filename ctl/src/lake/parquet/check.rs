@@ -1,20 +1,16 @@
 //! Validates a file before the library decodes it: the metadata is intact, pages are within the
 //! file, and the memory needed is proportional to the file's size.
 
-use super::thrift::{self, ThriftField, ThriftValue};
+use super::thrift::{self, ThriftValue};
+use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
+use flowgauge_core::{delay, grid, heavy, reorder};
 use parquet::basic::Compression;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
 use std::io::{self, Read};
 use std::ops::Range;
-
-/// Annotations of byte arrays as text: converted types, and field numbers of logical types.
-const UTF8: i64 = 0;
-const ENUM: i64 = 4;
-const JSON: i64 = 19;
-const LOGICAL_TEXTS: [i16; 3] = [1, 4, 12];
 
 /// Length of the metadata and magic bytes, at the end of a file.
 const TAIL: u64 = 8;
@@ -25,9 +21,16 @@ const LONGEST_FOOTER: u64 = 16 << 20;
 const DEEPEST: usize = 16;
 const MOST_ROWS: i64 = 1 << 26;
 const MOST_PAGES: usize = 1 << 16;
-/// Maximum number of list elements in one row. The largest lists are the 65,536 slots of heavy
-/// hitters and the counters of sketches.
-const MOST_ELEMENTS: i64 = 1 << 17;
+/// Maximum number of leaf columns. Rows of a lake have some 200, and each takes memory while it is
+/// read.
+const MAX_COLUMNS: usize = 1024;
+/// Maximum number of list elements in one row: the buckets of delays, which are the longest list.
+pub(super) const MAX_ELEMENTS: u64 = (delay::MAX_HISTOGRAMS * delay::histogram::BUCKETS) as u64;
+const _: () = assert!(
+    MAX_ELEMENTS >= grid::MAX_CELLS as u64
+        && MAX_ELEMENTS >= heavy::MAX_SLOTS as u64
+        && MAX_ELEMENTS >= reorder::MAX_PREFIXES as u64
+);
 /// Bytes read first for a page header. One without statistics takes some 30 bytes.
 const HEADER: u64 = 256;
 const LONGEST_HEADER: u64 = 1 << 16;
@@ -96,7 +99,7 @@ fn footer_of(file: &[u8]) -> Option<(usize, usize)> {
 
 /// Returns the metadata of a file, after checking its structure, and whether its checksum was
 /// verified.
-pub(super) fn footer(file: &impl ChunkReader) -> Result<(Vec<u8>, bool)> {
+pub(super) fn footer(file: &impl ChunkReader) -> Result<(Bytes, bool)> {
     let length = file.len();
     let end =
         length.checked_sub(TAIL).filter(|end| *end >= 4).ok_or_else(|| damaged("too short"))?;
@@ -124,33 +127,8 @@ pub(super) fn footer(file: &impl ChunkReader) -> Result<(Vec<u8>, bool)> {
     }
     let (metadata, _) = thrift::read(&footer).ok_or_else(|| damaged("damaged metadata"))?;
     structure(&metadata, start)?;
-    Ok((as_bytes(&footer, &metadata), digits.is_some()))
-}
-
-/// Replaces text annotations by BSON of the same length: the library returns BSON as plain bytes,
-/// whereas it refuses texts that are not UTF-8, and some engines annotate every byte array as text.
-fn as_bytes(footer: &[u8], metadata: &ThriftValue) -> Vec<u8> {
-    const BSON: u8 = 20 << 1;
-    const BSON_LOGICAL: u8 = 13 << 4 | 12;
-    let mut footer = footer.to_vec();
-    for element in metadata.list(number::file::SCHEMA) {
-        let converted = element.placed(number::element::CONVERTED);
-        if let Some(ThriftField { at, value: ThriftValue::Int(UTF8 | ENUM | JSON), .. }) = converted
-            && let Some(byte) = footer.get_mut(at + 1)
-        {
-            *byte = BSON;
-        }
-        let logical =
-            element.field(number::element::LOGICAL).and_then(|logical| logical.fields().first());
-        if let Some(at) = logical
-            .filter(|kind| LOGICAL_TEXTS.iter().any(|number| kind.is(*number)))
-            .map(|kind| kind.at)
-            && let Some(byte) = footer.get_mut(at)
-        {
-            *byte = BSON_LOGICAL;
-        }
-    }
-    footer
+    let is_verified = digits.is_some();
+    Ok((footer, is_verified))
 }
 
 /// Field numbers of `parquet.thrift`.
@@ -162,8 +140,6 @@ mod number {
     }
     pub(super) mod element {
         pub(in super::super) const CHILDREN: i16 = 5;
-        pub(in super::super) const CONVERTED: i16 = 6;
-        pub(in super::super) const LOGICAL: i16 = 10;
     }
     pub(super) mod group {
         pub(in super::super) const COLUMNS: i16 = 1;
@@ -202,6 +178,9 @@ fn structure(metadata: &ThriftValue, end: u64) -> Result<()> {
         .ok_or_else(|| damaged("damaged, or columns nested too deeply"))?;
     if elements.next().is_some() {
         return Err(damaged("damaged: columns beyond its schema"));
+    }
+    if leaves > MAX_COLUMNS {
+        return Err(damaged(format!("{leaves} columns; at most {MAX_COLUMNS} are read")));
     }
     let rows = metadata.int(number::file::ROWS).unwrap_or(-1);
     let mut sum = 0_i64;
@@ -242,7 +221,7 @@ fn leaves<'a>(elements: &mut impl Iterator<Item = &'a ThriftValue>, depth: usize
 fn chunk_fits(column: &ThriftValue, rows: i64, end: u64) -> Option<()> {
     let values = column.int(number::column::VALUES)?;
     let is_flat = column.list(number::column::PATH).len() == 1;
-    let most = if is_flat { rows } else { rows.checked_mul(MOST_ELEMENTS)? };
+    let most = if is_flat { rows } else { rows.checked_mul(MAX_ELEMENTS.cast_signed())? };
     (rows..=most).contains(&values).then_some(())?;
     let offset = |number| column.int(number).map(u64::try_from);
     let length = offset(number::column::COMPRESSED)?.ok()?;

@@ -7,10 +7,11 @@
 //! rows are compared with their checksums. The name of a column decides whether a byte array is
 //! text, since engines differ about annotations.
 //!
-//! `write` encodes rows, [`Parquet`] reads them, `thrift` parses metadata for `check`, and
-//! `input` reads the bytes.
+//! `write` encodes rows, [`Parquet`] reads them with `decode`, `thrift` parses metadata for `check`,
+//! and `input` reads the bytes.
 
 mod check;
+mod decode;
 mod input;
 mod thrift;
 mod write;
@@ -20,16 +21,11 @@ pub(crate) use write::{write, write_row};
 
 use crate::row::{Cells, Row, SIGNATURE, Value};
 use check::damaged;
+use decode::RowDecoder;
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::errors::Result;
-use parquet::file::metadata::page_index::RowGroupPageIndex;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
-use parquet::file::properties::ReaderProperties;
-use parquet::file::reader::{FileReader, RowGroupReader};
-use parquet::file::serialized_reader::SerializedRowGroupReader;
 use parquet::file::statistics::Statistics;
-use parquet::record::Field;
-use parquet::record::reader::RowIter;
 use parquet::schema::types::{Type, TypePtr};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -50,41 +46,12 @@ const BEGIN: &str = "scheduled_start_ns";
 const FLAT_VALUE_BYTES: u64 = 96;
 const NESTED_VALUE_BYTES: u64 = 16;
 
-/// Maximum number of rows, and of a column's values in them, that are decoded at once.
-const MAX_BATCH_ROWS: u64 = 1024;
-const MAX_BATCH_VALUES: u64 = 1 << 18;
-
 /// An opened file.
 pub(crate) struct Parquet {
     metadata: ParquetMetaData,
     /// Whether the metadata has a checksum, which was verified.
     is_verified: bool,
     input: Arc<ParquetInput>,
-}
-
-impl FileReader for Parquet {
-    fn metadata(&self) -> &ParquetMetaData {
-        &self.metadata
-    }
-
-    fn num_row_groups(&self) -> usize {
-        self.metadata.num_row_groups()
-    }
-
-    fn get_row_group(&self, index: usize) -> Result<Box<dyn RowGroupReader + '_>> {
-        let properties = Arc::new(ReaderProperties::builder().build());
-        let group = self.metadata.row_group(index);
-        Ok(Box::new(SerializedRowGroupReader::new(
-            Arc::clone(&self.input),
-            group,
-            RowGroupPageIndex::new(index, None),
-            properties,
-        )?))
-    }
-
-    fn get_row_iter(&self, projection: Option<Type>) -> Result<RowIter<'_>> {
-        RowIter::from_file(projection, self)
-    }
 }
 
 impl Parquet {
@@ -117,17 +84,6 @@ impl Parquet {
             column.uncompressed_size().unsigned_abs().max(values)
         };
         columns.map(memory).fold(0, u64::saturating_add)
-    }
-
-    /// Returns the number of rows to decode at once, such that their longest column is short.
-    fn batch(&self) -> usize {
-        let groups = self.metadata.row_groups().iter();
-        let values = groups.flat_map(|group| {
-            let rows = group.num_rows().unsigned_abs().max(1);
-            group.columns().iter().map(move |column| column.num_values().unsigned_abs() / rows)
-        });
-        let longest = values.max().unwrap_or(0).max(1);
-        (MAX_BATCH_VALUES / longest).clamp(1, MAX_BATCH_ROWS) as usize
     }
 
     /// Returns the minimum and maximum of a column, if the metadata was verified: damaged
@@ -171,34 +127,15 @@ impl Parquet {
             };
             columns.push((name, kind));
         }
-        let wanted = fields
-            .iter()
-            .filter(|field| field.name() != TIME && is_wanted(field.name()))
-            .cloned()
-            .collect();
-        let schema = Type::group_type_builder(self.metadata.file_metadata().schema().name())
-            .with_fields(wanted)
-            .build()?;
-        let expected = self.len();
-        let batch = self.batch();
-        let mut rows = caught(|| {
-            RowIter::from_file_into(Box::new(self)).with_batch_size(batch).project(Some(schema))
-        })??;
-        let mut number = 0;
+        let mut decoder = RowDecoder::new(self.input, self.metadata, columns);
+        let mut number = 0_u64;
         let mut next = move || -> Result<Option<Row>> {
-            let Some(row) = caught(|| rows.next())?.transpose()? else {
-                return if number == expected {
-                    Ok(None)
-                } else {
-                    Err(damaged(format!("damaged: {expected} rows, and {number} in its columns")))
-                };
-            };
+            let Some(mut row) = caught(|| decoder.next())?? else { return Ok(None) };
             number += 1;
-            let row = of_fields(row.into_columns(), &columns).map_err(|name| {
-                damaged(format!(
-                    "row {number}: column {name} has values that no column of a lake has"
-                ))
-            })?;
+            let begin = row.maybe_number(BEGIN).unwrap_or(0) / 1000;
+            if let Some((_, Value::Time(time))) = row.0.iter_mut().find(|(name, _)| name == TIME) {
+                *time = begin;
+            }
             if is_summed && !row.is_as_summed() {
                 return Err(damaged(format!("damaged: row {number} differs from its checksum")));
             }
@@ -237,28 +174,6 @@ fn caught<T>(decode: impl FnOnce() -> T) -> Result<T> {
     let decoded = catch_unwind(AssertUnwindSafe(decode));
     DECODES.set(false);
     decoded.map_err(|_| damaged("damaged: it cannot be decoded"))
-}
-
-/// Converts decoded fields to a row. Fails with the name of a column whose value has another type.
-fn of_fields(
-    fields: Vec<(String, Field)>,
-    columns: &[(String, Value)],
-) -> std::result::Result<Row, String> {
-    let mut fields = fields.into_iter().map(|(_, field)| field);
-    let mut row = Row::default();
-    for (name, kind) in columns {
-        let value = if let Value::Time(_) = kind {
-            Some(kind.clone())
-        } else {
-            fields.next().and_then(|field| value(field, kind))
-        };
-        row.put(name.clone(), value.ok_or_else(|| name.clone())?);
-    }
-    let begin = row.maybe_number(BEGIN).unwrap_or(0) / 1000;
-    if let Some((_, Value::Time(time))) = row.0.iter_mut().find(|(name, _)| name == TIME) {
-        *time = begin;
-    }
-    Ok(row)
 }
 
 /// Returns the empty value of a column's type; `None` for types that no lake column has.
@@ -316,70 +231,6 @@ fn no_cells(field: &Type) -> Option<Cells> {
         Value::Text(_) => Cells::Text(Vec::new()),
         Value::Bytes(_) => Cells::Bytes(Vec::new()),
         _ => return None,
-    })
-}
-
-fn integer(field: &Field) -> Option<i64> {
-    match field {
-        Field::Long(number) => Some(*number),
-        Field::Int(number) => Some(i64::from(*number)),
-        _ => None,
-    }
-}
-
-fn real(field: &Field) -> Option<f64> {
-    match field {
-        Field::Double(number) => Some(*number),
-        Field::Float(number) => Some(f64::from(*number)),
-        // In tables unknown numbers are NaN, which some engines write as null.
-        Field::Null => Some(f64::NAN),
-        _ => None,
-    }
-}
-
-fn bytes(field: &Field) -> Option<&[u8]> {
-    if let Field::Bytes(bytes) = field { Some(bytes.data()) } else { None }
-}
-
-fn text(field: &Field) -> Option<String> {
-    bytes(field).and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned)
-}
-
-/// Converts a field to the type of its column.
-fn value(field: Field, kind: &Value) -> Option<Value> {
-    if let Field::Null = field {
-        return Some(kind.clone());
-    }
-    Some(match kind {
-        Value::Int(_) => Value::Int(Some(integer(&field)?)),
-        Value::Float(_) => Value::Float(Some(real(&field)?)),
-        Value::Bool(_) => match field {
-            Field::Bool(flag) => Value::Bool(Some(flag)),
-            _ => return None,
-        },
-        Value::Text(_) => Value::Text(Some(text(&field)?)),
-        Value::Bytes(_) => Value::Bytes(Some(bytes(&field)?.to_vec())),
-        Value::Time(_) => return None,
-        Value::List(_) => {
-            let Field::ListInternal(list) = field else { return None };
-            Value::List(list.elements().iter().map(integer).collect::<Option<_>>()?)
-        }
-        Value::Table(columns) => {
-            let Field::ListInternal(list) = field else { return None };
-            let mut columns = columns.clone();
-            for element in list.elements() {
-                let Field::Group(row) = element else { return None };
-                for ((_, field), (_, cells)) in row.get_column_iter().zip(&mut columns) {
-                    match cells {
-                        Cells::Int(cells) => cells.push(integer(field)?),
-                        Cells::Float(cells) => cells.push(real(field)?),
-                        Cells::Text(cells) => cells.push(text(field)?),
-                        Cells::Bytes(cells) => cells.push(bytes(field)?.to_vec()),
-                    }
-                }
-            }
-            Value::Table(columns)
-        }
     })
 }
 

@@ -14,41 +14,17 @@ pub(super) enum ThriftValue {
     Int(i64),
     /// Elements of a list or set.
     List(Vec<ThriftValue>),
-    /// Fields in the order of the bytes.
-    Struct(Vec<ThriftField>),
+    /// Fields, each with its number, in the order of the bytes.
+    Struct(Vec<(i16, ThriftValue)>),
     /// A string or floating-point number.
     Other,
 }
 
-/// A field of a structure.
-#[derive(Debug)]
-pub(super) struct ThriftField {
-    number: i16,
-    /// Offset of its first byte, which holds its type and its distance from the previous field.
-    pub(super) at: usize,
-    pub(super) value: ThriftValue,
-}
-
-impl ThriftField {
-    pub(super) fn is(&self, number: i16) -> bool {
-        self.number == number
-    }
-}
-
 impl ThriftValue {
-    /// Returns the fields of a structure.
-    pub(super) fn fields(&self) -> &[ThriftField] {
-        if let ThriftValue::Struct(fields) = self { fields } else { &[] }
-    }
-
-    /// Returns a field of a structure, with its offset.
-    pub(super) fn placed(&self, number: i16) -> Option<&ThriftField> {
-        self.fields().iter().find(|field| field.number == number)
-    }
-
     /// Returns the value of a field of a structure.
     pub(super) fn field(&self, number: i16) -> Option<&ThriftValue> {
-        self.placed(number).map(|field| &field.value)
+        let ThriftValue::Struct(fields) = self else { return None };
+        fields.iter().find_map(|(it, value)| (*it == number).then_some(value))
     }
 
     /// Returns the integer of a field.
@@ -132,7 +108,6 @@ impl Reader<'_> {
         let depth = depth.checked_sub(1)?;
         let (mut fields, mut number) = (Vec::with_capacity(8), 0_i16);
         loop {
-            let at = self.at;
             let head = self.byte()?;
             if head == 0 {
                 return Some(ThriftValue::Struct(fields));
@@ -147,7 +122,7 @@ impl Reader<'_> {
                 kind::FALSE => ThriftValue::Int(0),
                 other => self.value(other, depth)?,
             };
-            fields.push(ThriftField { number, at, value });
+            fields.push((number, value));
         }
     }
 
