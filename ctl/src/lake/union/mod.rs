@@ -187,6 +187,11 @@ struct FleetMember {
 }
 
 impl FleetMember {
+    /// Returns the memory of its names, in bytes.
+    fn bytes(&self) -> usize {
+        self.host.len() + self.source.len() + self.direction.len() + NAME_OVERHEAD_BYTES
+    }
+
     fn name(&self) -> String {
         let way = match self.direction.as_str() {
             "ingress" => " in",
@@ -672,8 +677,7 @@ impl Names {
             Some(runs) if runs.contains(run) => return true,
             Some(runs) => _ = runs.insert(run.clone()),
             None => {
-                let FleetMember { host, source, direction } = place;
-                self.bytes += host.len() + source.len() + direction.len() + NAME_OVERHEAD_BYTES;
+                self.bytes += place.bytes();
                 self.runs.insert(place.clone(), BTreeSet::from([run.clone()]));
             }
         }
@@ -960,6 +964,11 @@ impl RowHeader {
             .then_with(|| self.place.cmp(&other.place))
             .then_with(|| self.run.cmp(&other.run))
             .then_with(|| (window, begin).cmp(&(other_window, other_begin)))
+    }
+
+    /// Returns the memory of the names of its place and run, in bytes.
+    fn name_bytes(&self) -> usize {
+        self.place.bytes() + self.run.len() + NAME_OVERHEAD_BYTES
     }
 
     fn window_name(&self) -> String {

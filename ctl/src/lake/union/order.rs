@@ -2,11 +2,11 @@
 //! the rows, not on the files, so that compaction does not change the result of a union.
 
 use super::selection::{Conflicts, LakeFile, Selection};
-use super::{FleetMember, RowHeader, SelectionRelation, UnionError};
+use super::{FleetMember, MAX_NAMES_BYTES, RowHeader, SelectionRelation, UnionError, numbered};
 use crate::lake::parquet::{self, Parquet, Spool};
 use crate::lake::signature::{Untrusted, Verification};
 use crate::lake::{is_known, laws};
-use crate::row::Row;
+use crate::row::{Row, RowDefect};
 use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,7 +15,10 @@ use std::path::Path;
 use std::rc::Rc;
 
 /// Files whose rows take at most this many bytes of memory are read whole.
-const SMALL: u64 = 4 << 20;
+pub(super) const SMALL: u64 = 4 << 20;
+/// Maximum number of rows of a file whose rows are not in order and not read whole. Each takes 56
+/// bytes of memory.
+const MAX_UNORDERED_ROWS: usize = 1 << 19;
 /// Columns that the survey reads.
 const HEADER_COLUMNS: [&str; 17] = [
     "schema",
@@ -460,33 +463,91 @@ fn read(
     })))
 }
 
-/// Sorts rows by way of a temporary file. Only their headers and positions stay in memory.
+/// Position of a row in a temporary file, with what rows are sorted by.
+struct Position {
+    start: u64,
+    place: u32,
+    run: u32,
+    /// Number of the row in its file, from one. Rows of a file are at most 2^26.
+    number: u32,
+    window: u64,
+    begin: u64,
+    offset: u64,
+    length: u64,
+}
+
+/// Sorts rows by way of a temporary file. Only their positions and names stay in memory, both of
+/// which are limited.
 fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
     let failed = |source: io::Error| UnionError::Read {
         path: path.to_path_buf(),
         source: io::Error::other(format!("its rows cannot be sorted on disk: {source}")),
     };
     let mut spool = Spool::new().map_err(failed)?;
-    let mut places = Vec::new();
+    let (mut places, mut runs) = (BTreeMap::new(), BTreeMap::new());
+    let (mut positions, mut bytes_of_names) = (Vec::new(), 0);
     for row in rows {
         let OrderedRow { about, row, number, .. } = row?;
+        if positions.len() == MAX_UNORDERED_ROWS {
+            return Err(UnionError::File {
+                path: path.to_path_buf(),
+                problem: format!(
+                    "its rows are not in order of time, and more than {MAX_UNORDERED_ROWS}, which takes too much memory; write it again in \
+                     order of scheduled_start_ns, host, source, direction and run"
+                ),
+            });
+        }
+        let before = places.len() + runs.len();
+        let place = numbered(&mut places, &about.place);
+        let run = numbered(&mut runs, &about.run);
+        let names = places.len() + runs.len();
+        if names > before {
+            bytes_of_names += about.name_bytes();
+        }
+        if bytes_of_names > MAX_NAMES_BYTES {
+            return Err(UnionError::Names { path: path.to_path_buf(), limit: names });
+        }
         let bytes = parquet::write_row(&row).map_err(|it| UnionError::file(path, &it))?;
-        places.push((about, number, spool.add(&bytes).map_err(failed)?));
+        let (offset, length) = spool.add(&bytes).map_err(failed)?;
+        positions.push(Position {
+            start: about.scheduled.0,
+            place,
+            run,
+            number: number as u32,
+            window: about.windows.0,
+            begin: about.begin,
+            offset,
+            length,
+        });
     }
-    places.sort_by(|(one, ..), (other, ..)| one.order(other));
+    let (places, runs) = (ranks(&places), ranks(&runs));
+    let rank = |ranks: &[u32], number: u32| ranks.get(number as usize).copied();
+    positions.sort_unstable_by_key(|it| {
+        let names = (rank(&places, it.place), rank(&runs, it.run));
+        (it.start, names, it.window, it.begin, it.number)
+    });
     let whole = spool.finish();
     let path = Rc::clone(path);
-    Ok(Box::new(places.into_iter().map(move |(about, number, (start, length))| {
-        let row = Parquet::open(whole.part(start, length))
-            .and_then(|file| file.rows(|_| true, false)?.next().transpose());
-        match row {
-            Ok(Some(row)) => Ok(OrderedRow { about, row, number, path: Rc::clone(&path) }),
-            Ok(None) => Err(UnionError::Row {
-                path: path.to_path_buf(),
-                row: number,
-                problem: "it is gone from the temporary file".to_owned(),
-            }),
-            Err(problem) => Err(UnionError::file(&path, &problem)),
-        }
+    Ok(Box::new(positions.into_iter().map(move |position| {
+        let number = u64::from(position.number);
+        let defect =
+            |problem: RowDefect| UnionError::Row { path: path.to_path_buf(), row: number, problem };
+        let row = Parquet::open(whole.part(position.offset, position.length))
+            .and_then(|file| file.rows(|_| true, false)?.next().transpose())
+            .map_err(|problem| UnionError::file(&path, &problem))?
+            .ok_or_else(|| defect("it is gone from the temporary file".to_owned()))?;
+        let about = RowHeader::parse(&row).map_err(defect)?;
+        Ok(OrderedRow { about, row, number, path: Rc::clone(&path) })
     })))
+}
+
+/// Returns the place of each numbered name in the order of names.
+fn ranks<T>(numbers: &BTreeMap<T, u32>) -> Vec<u32> {
+    let mut ranks = vec![0; numbers.len()];
+    for (number, rank) in numbers.values().zip(0..) {
+        if let Some(place) = ranks.get_mut(*number as usize) {
+            *place = rank;
+        }
+    }
+    ranks
 }

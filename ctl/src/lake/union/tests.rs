@@ -68,6 +68,59 @@ fn names_are_limited() {
     assert!(error.contains("1001 unions by source, and at most 1000"), "{error}");
 }
 
+/// Returns the row of a window of ten nanoseconds.
+fn at(host: &str, window: u64) -> Row {
+    let mut row = row(host, "1");
+    row.0.retain(|(name, _)| name != "window" && !name.ends_with("_ns"));
+    row.int("window", window);
+    row.int("late_ns", 0);
+    for (column, time) in [("start_ns", 10 * window), ("end_ns", 10 * window + 10)] {
+        row.int(column, time);
+        row.int(format!("scheduled_{column}"), time);
+    }
+    row
+}
+
+/// Rows that take more memory than a file that is read whole, in any order.
+#[test]
+fn rows_of_large_files_are_sorted() {
+    let windows = 2000;
+    let hosts = ["a", "b"];
+    // Neighbours in the file are far apart in time, and hosts alternate.
+    let rows: Vec<Row> = (0..2 * windows)
+        .map(|index| (index * 1777) % (2 * windows))
+        .map(|index| at(hosts[index as usize % 2], index / 2))
+        .collect();
+    let path = unused_path(".parquet");
+    std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
+    let found = LakeFile::given(path.clone());
+    assert!(found.open().unwrap().memory() > order::SMALL);
+    let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
+    let options = Options { by: By::Window, ..Options::default() };
+    let mut united = Vec::new();
+    unite(&selection, &options, |record| {
+        united.push((record.start_ns, record.united.map(|it| (it.rows, it.hosts))));
+        Ok(())
+    })
+    .unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let expected: Vec<_> = (0..windows).map(|window| (10 * window, Some((2, 2)))).collect();
+    assert_eq!(united, expected);
+}
+
+#[test]
+fn names_of_rows_that_are_sorted_are_limited() {
+    // Only the first of them is selected.
+    let rows: Vec<Row> = (0..9000).rev().map(|host| row(&format!("{host:04000}"), "1")).collect();
+    let path = unused_path(".parquet");
+    std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
+    let host = Some(format!("{:04000}", 8999));
+    let selection = Selection { paths: vec![path.clone()], host, ..Selection::default() };
+    let error = unite(&selection, &Options::default(), |_| Ok(())).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    assert!(error.contains("names of sources and runs; merge fewer files"), "{error}");
+}
+
 #[test]
 fn a_run_has_each_window_of_a_place_once() {
     let at = |run: &str, time: u64, windows: (u64, u64)| {
