@@ -5,8 +5,9 @@
 -- is the good answer. Laws of registers' images, of filters' bits, and of names of flows and causes
 -- are not here: for those, `flowgauge merge lake > /dev/null`.
 --
--- Numbers are compared as Float64, which is exact up to 2^53, the most that a law allows. Sums of
--- forged ones then overflow nothing. What is unknown does not hold.
+-- Numbers are compared as Float64, which is exact up to 2^53, the most packets that a law allows.
+-- Sums of forged ones then overflow nothing. Sums of 4,096 numbers of bytes are rounded by less than
+-- 1e-12. What is unknown does not hold.
 
 CREATE FUNCTION IF NOT EXISTS flowgauge_sum AS numbers ->
     arraySum(it -> ifNull(toFloat64(it), nan), numbers);
@@ -15,6 +16,8 @@ CREATE FUNCTION IF NOT EXISTS flowgauge_ascending AS (numbers, most) ->
     arrayAll(it -> it BETWEEN 0 AND most, numbers) AND arraySort(numbers) = numbers;
 CREATE FUNCTION IF NOT EXISTS flowgauge_count AS (numbers) ->
     arrayAll(it -> it BETWEEN 0 AND 9007199254740992, numbers);
+CREATE FUNCTION IF NOT EXISTS flowgauge_bytes AS (numbers) ->
+    arrayAll(it -> it BETWEEN 0 AND 288230376151711744, numbers);
 CREATE FUNCTION IF NOT EXISTS flowgauge_unique AS (list) ->
     length(arrayDistinct(list)) = length(list);
 CREATE FUNCTION IF NOT EXISTS flowgauge_is_power AS (number) ->
@@ -71,14 +74,16 @@ WITH counted AS (
                 AND scheduled_start_ns BETWEEN 0 AND scheduled_end_ns
                 AND window BETWEEN 0 AND last AND last <= 4611686018427387904
                 AND coalesce(silent_windows, 0) BETWEEN 0 AND window),
-        ('counts from 0 to 2^53', flowgauge_count([
-            packets, bytes, ipv4_packets, ipv6_packets, non_ip, truncated, bad_header, late,
-            dropped, lost_rows, coalesce(unmatched, 0), coalesce(unmatched_bytes, 0)
-        ])),
+        ('packets from 0 to 2^53, bytes to 2^58', flowgauge_count([
+            packets, ipv4_packets, ipv6_packets, non_ip, truncated, bad_header, late, dropped,
+            lost_rows, coalesce(unmatched, 0), coalesce(merged, 0)
+        ]) AND flowgauge_bytes([bytes, coalesce(unmatched_bytes, 0)])),
         ('packets are those of all kinds',
             packets = flow_packets + non_ip + truncated + bad_header),
         ('no bytes without a packet', (bytes = 0 OR packets > 0)
             AND (coalesce(unmatched_bytes, 0) = 0 OR unmatched > 0)),
+        ('super-packets begin with a packet', coalesce(merged, 0) = 0
+            OR merged < toFloat64(packets) + coalesce(unmatched, 0)),
         ('drops of each cause once',
             flowgauge_unique(drops.cause) AND flowgauge_count(drops.packets)
                 AND dropped = flowgauge_sum(drops.packets)),
@@ -130,14 +135,14 @@ WITH counted AS (
                 AND arrayReverseSort(heavy.count) = heavy.count
                 AND flowgauge_sum(heavy.count) <= 4 * toFloat64(heavy_total)
                 AND flowgauge_sum(arrayMap(it -> toFloat64(it.count) - it.inherited, heavy))
-                    <= heavy_total)),
+                    <= toFloat64(heavy_total) * (1 + 1e-12))),
         ('lengths of all packets',
             if(lengths_full IS NULL, empty(lengths),
                 lengths_full BETWEEN 0 AND 1441792
                 AND coalesce(length_mean, 0) BETWEEN 0 AND 65535
                 AND coalesce(length_p50, 0) BETWEEN 0 AND 65535
                 AND flowgauge_unique(lengths.low) AND arraySort(lengths.low) = lengths.low
-                AND flowgauge_count(lengths.packets) AND flowgauge_count(lengths.excess)
+                AND flowgauge_count(lengths.packets) AND flowgauge_bytes(lengths.excess)
                 AND arrayAll(
                     it -> it.high < 65536
                         AND flowgauge_is_bucket(it.low, toFloat64(it.high) + 1, 1, 128)

@@ -31,7 +31,7 @@ COLUMNS = """
     scheduled_start_ns BIGINT, scheduled_end_ns BIGINT, complete BOOLEAN, late_ns BIGINT,
     inner BOOLEAN, checksum BIGINT, packets BIGINT, bytes BIGINT, ipv4_packets BIGINT,
     ipv6_packets BIGINT, non_ip BIGINT, truncated BIGINT, bad_header BIGINT, late BIGINT,
-    unmatched BIGINT, unmatched_bytes BIGINT, dropped BIGINT,
+    unmatched BIGINT, unmatched_bytes BIGINT, merged BIGINT, dropped BIGINT,
     drops ARRAY<STRUCT<cause: STRING, packets: BIGINT>>, lost_rows BIGINT,
     hash STRING, row_hash STRING, distinct_key STRING, registers BIGINT, distinct DOUBLE,
     distinct_low DOUBLE, distinct_high DOUBLE, entropy DOUBLE, entropy_low DOUBLE,

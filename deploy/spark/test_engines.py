@@ -346,11 +346,12 @@ def nullable(kind):
 # A length in the place of a bucket of four.
 FAR = {"low": 300, "high": 300}
 HUGE, LEAST, NAN = 1 << 60, -(1 << 63), float("nan")
-ORDER, COUNTS = "times and windows in order", "counts from 0 to 2^53"
+ORDER, COUNTS = "times and windows in order", "packets from 0 to 2^53, bytes to 2^58"
 INTERVAL, DISTINCT = (
     "distinct flows within their interval",
     "at most as many distinct flows as packets",
 )
+SUPER = "super-packets begin with a packet"
 HEAVY, LENGTHS = "heavy flows have at most all packets", "lengths of all packets"
 REQUESTS = "requests of at most all packets"
 DELAYS = "delays weigh at least 1, and packets give them"
@@ -371,6 +372,7 @@ FORGED = [
     (ORDER, {"last_window": (1 << 62) + 1}),
     (ORDER, {"silent_windows": 4}),
     (COUNTS, {"late": (1 << 53) + 2}),
+    (COUNTS, {"bytes": (1 << 58) + 1}),
     (COUNTS, {"lost_rows": LEAST}),
     (COUNTS, {"lost_rows": None}),
     ("packets are those of all kinds", {"packets": 200}),
@@ -929,7 +931,7 @@ class Engines(unittest.TestCase):
         schema, (first, _, _, honest, *_) = table.schema, table.to_pylist()
         schema = pyarrow.schema(
             [(field.name, nullable(field.type)) for field in schema]
-            + [(name, pyarrow.int64()) for name in ("unmatched", "unmatched_bytes")]
+            + [(name, pyarrow.int64()) for name in ("unmatched", "unmatched_bytes", "merged")]
         )
         rows, expected = [], []
         for number, (law, forge) in enumerate(FORGED):
@@ -946,6 +948,11 @@ class Engines(unittest.TestCase):
         rows += [
             {**empty, "host": "empty"},
             {**empty, "host": "matched", "bytes": 0, "unmatched": 0, "unmatched_bytes": 100},
+            # Super-packets of more packets than there are, and of all but one.
+            {**empty, "host": "merged", "bytes": 0, "merged": 1},
+            {**honest, "host": "merged less", "merged": -1},
+            {**honest, "host": "merged all", "merged": honest["packets"]},
+            {**honest, "host": "one super-packet", "merged": honest["packets"] - 1},
             # Different rows of one window, one of windows that others have, and a copy.
             {**honest, "bytes": honest["bytes"] + 1},
             {**honest, "window": 6, "last_window": 8},
@@ -957,6 +964,9 @@ class Engines(unittest.TestCase):
         expected += [
             ("forged.parquet", "empty", source, 3, "no bytes without a packet"),
             ("forged.parquet", "matched", source, 3, "no bytes without a packet"),
+            ("forged.parquet", "merged", source, 3, SUPER),
+            ("forged.parquet", "merged less", source, 3, COUNTS),
+            ("forged.parquet", "merged all", source, 3, SUPER),
             (both, "honest", source, 3, "one row of a window"),
             (both, "honest", source, 6, "one row of a window"),
         ]

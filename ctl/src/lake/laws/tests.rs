@@ -272,6 +272,23 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("column bad_header has", int("bad_header", 1 << 54)),
         ("column bytes has", int("bytes", i64::MAX)),
         ("column late has -1", int("late", -1)),
+        ("column bytes has 288230376151711745", int("bytes", (1 << 58) + 1)),
+        ("column merged has -1", Box::new(|row| row.put("merged", Value::Int(Some(-1))))),
+        (
+            "packets beyond the first of super-packets",
+            Box::new(|row| {
+                let packets = row.maybe_number("packets").unwrap();
+                row.put("merged", Value::Int(Some(packets)));
+            }),
+        ),
+        ("column unmatched has", Box::new(|row| row.int("unmatched", 1 << 54))),
+        (
+            "column unmatched_bytes has",
+            Box::new(|row| {
+                row.int("unmatched", 1);
+                row.int("unmatched_bytes", (1 << 58) + 1);
+            }),
+        ),
         (
             "bytes that do not match",
             Box::new(|row| {

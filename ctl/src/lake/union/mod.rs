@@ -22,7 +22,7 @@ use crate::identity::{self, SCHEMA};
 use crate::kind::RecordKind;
 use crate::lake::laws;
 use crate::lake::signature::Verification;
-use crate::measurement::laws::{count, count_if_any};
+use crate::measurement::laws::{byte_count, byte_count_if_any, count, count_if_any};
 use crate::measurement::{self, ReportInput, Reports, RowHash, UnionStates};
 use crate::record::FieldCache;
 use crate::record::Record;
@@ -841,8 +841,10 @@ fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Maximum sum over rows of packets or bytes: such that sums of all kinds and causes fit as well.
-const MAX_SUM: u64 = 1 << 59;
+/// Maximum sum over rows of packets: such that sums of all kinds and causes fit as well.
+const MAX_PACKET_SUM: u64 = 1 << 59;
+/// Maximum sum over rows of bytes: 42 days of 100 links of 100 Gbit/s. Integers of a lake fit.
+const MAX_BYTE_SUM: u64 = 1 << 62;
 
 /// Returns the number of a name, and assigns the next one to a new name.
 fn numbered<T: Ord + Clone>(numbers: &mut BTreeMap<T, u32>, name: &T) -> u32 {
@@ -1020,29 +1022,34 @@ impl Group {
         self.settings.headers.inner = about.inner;
         self.filter.clone_from(&about.filter);
         let counters = Counters {
-            bytes: count(row, "bytes")?,
+            bytes: byte_count(row, "bytes")?,
             ipv4: count(row, "ipv4_packets")?,
             ipv6: count(row, "ipv6_packets")?,
             non_ip: count(row, "non_ip")?,
             truncated: count(row, "truncated")?,
             bad_header: count(row, "bad_header")?,
             unmatched: count_if_any(row, "unmatched")?,
-            unmatched_bytes: count_if_any(row, "unmatched_bytes")?,
+            unmatched_bytes: byte_count_if_any(row, "unmatched_bytes")?,
             merged: count_if_any(row, "merged")?,
         };
         let late = count(row, "late")?;
         let drops = laws::losses(row)?;
-        let sums = [
+        let bytes = [
             (self.counters.bytes, counters.bytes),
+            (self.counters.unmatched_bytes, counters.unmatched_bytes),
+        ];
+        let packets = [
             (self.counters.packets(), counters.packets()),
             (self.counters.unmatched, counters.unmatched),
-            (self.counters.unmatched_bytes, counters.unmatched_bytes),
             (self.counters.merged, counters.merged),
             (self.late, late),
         ];
         let drops_by_cause = drops.iter().map(|(cause, packets)| (self.drops.get(cause), packets));
-        let fits = |(sum, more): (u64, u64)| sum.saturating_add(more) <= MAX_SUM;
-        if !sums.into_iter().chain(drops_by_cause).all(fits) {
+        let mut packets = packets.into_iter().chain(drops_by_cause);
+        let fits = |(sum, more): (u64, u64), most: u64| sum.saturating_add(more) <= most;
+        if !bytes.into_iter().all(|sums| fits(sums, MAX_BYTE_SUM))
+            || !packets.all(|sums| fits(sums, MAX_PACKET_SUM))
+        {
             return Err("more packets or bytes in all than a number can hold".to_owned());
         }
         self.bank.unite(bank, settings);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::lake::parquet;
 use crate::lake::signature::{SigningKey, Trust, Untrusted};
-use crate::measurement::laws::MAX_COUNT;
+use crate::measurement::laws::{MAX_BYTES, MAX_COUNT};
 use crate::row::Value;
 use std::sync::atomic::{self, AtomicU64};
 
@@ -205,6 +205,30 @@ fn sums_that_saturate_are_marked() {
         let fits = merged(&rows[..rows.len() - 2], By::All).unwrap().1.unwrap().united.unwrap();
         assert!(fits.saturated().is_empty(), "{:?}", fits.lines());
     }
+}
+
+#[test]
+fn bytes_of_weeks_at_400_gbit_are_summed() {
+    const WEEK: u64 = 7 * 24 * 3600 * 400_000_000_000 / 8;
+    let of_run = |run: u64, bytes: u64| {
+        let mut row = row("a", &run.to_string());
+        row.0.retain(|(name, _)| !["packets", "ipv4_packets", "bytes"].contains(&name.as_ref()));
+        [("packets", 1), ("ipv4_packets", 1), ("bytes", bytes)]
+            .into_iter()
+            .for_each(|(column, number)| row.int(column, number));
+        row
+    };
+    let sum = |rows: u64, bytes: u64| {
+        let rows: Vec<Row> = (0..rows).map(|run| of_run(run, bytes)).collect();
+        merged(&rows, By::All).map(|(_, record)| record.unwrap().counters.bytes)
+    };
+    assert!(WEEK > MAX_COUNT);
+    assert_eq!(sum(50, WEEK), Ok(50 * WEEK));
+    assert_eq!(sum(16, MAX_BYTES), Ok(1 << 62));
+    let error = sum(17, MAX_BYTES).unwrap_err();
+    assert!(error.contains("more packets or bytes in all than a number can hold"), "{error}");
+    let error = sum(1, MAX_BYTES + 1).unwrap_err();
+    assert!(error.contains("column bytes has 288230376151711745, more than a window"), "{error}");
 }
 
 /// Writes each row into a file of its own, and merges them with the trust in some hosts' keys.

@@ -2,7 +2,7 @@
 
 pub mod estimate;
 
-use super::laws::{self, MAX_COUNT, RowTotals, require};
+use super::laws::{self, MAX_BYTES, MAX_COUNT, RowTotals, require};
 use super::sketched::FULL;
 use super::{ClosedBank, Damaged, Estimation, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
@@ -57,7 +57,7 @@ impl StoredLengths {
             "column lengths.low is not in order".to_owned()
         })?;
         laws::sum("lengths.packets", packets, MAX_COUNT)?;
-        laws::sum("lengths.excess", excess, MAX_COUNT)?;
+        laws::sum("lengths.excess", excess, MAX_BYTES)?;
         let mut buckets = Vec::with_capacity(lows.len());
         for (((low, high), packets), excess) in lows.iter().zip(highs).zip(packets).zip(excess) {
             let index = u32::try_from(*low).ok().map(sizes::bucket).filter(|index| {
