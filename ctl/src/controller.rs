@@ -23,7 +23,7 @@ use flowgauge_core::delay::{self, Admission};
 use flowgauge_core::{Counters, KeyKind, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::{
     Adopted, CountingPoint, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part,
-    Snapshot, Tables,
+    Snapshot, Tables, TimestampClock,
 };
 use std::collections::BTreeSet;
 use std::io;
@@ -1150,13 +1150,18 @@ impl Controller {
         }
     }
 
+    /// Returns the clock of a snapshot's packets.
+    fn clock_of(&self, snapshot: &Snapshot) -> TimestampClock {
+        TimestampClock { gap_ns: snapshot.gap_ns, ..self.dataplane.capabilities().clock }
+    }
+
     fn registers(&self, snapshot: &Snapshot) -> ClosedBank {
         ClosedBank {
             bank: Arc::clone(&snapshot.bank),
             settings: *self.dataplane.settings(),
             hash: snapshot.hash,
             row_hash: self.rows.hash,
-            clock: self.dataplane.capabilities().clock,
+            clock: self.clock_of(snapshot),
         }
     }
 
@@ -1173,7 +1178,7 @@ impl Controller {
         Reports::of(&ReportInput {
             kind,
             is_part: part.is_some(),
-            clock: self.dataplane.capabilities().clock,
+            clock: self.clock_of(snapshot),
             settings: self.dataplane.settings(),
             options: &self.plan.options,
             rows: &self.rows,
@@ -1363,15 +1368,16 @@ impl Total {
         if let Some(used) = record.cpu_ns {
             *self.cpu_ns.get_or_insert(0) += used;
         }
-        let Snapshot { bank, hash, truth, .. } = snapshot;
+        let Snapshot { bank, hash, truth, gap_ns, .. } = snapshot;
         match &mut self.merged {
             Some(merged) => {
                 merge_bank(&mut merged.bank, bank, settings);
                 (merged.hash, merged.truth) = (*hash, *truth);
+                merged.gap_ns = merged.gap_ns.max(*gap_ns);
             }
             None => {
                 let merged = Snapshot::of(Arc::clone(bank), *hash);
-                self.merged = Some(Snapshot { truth: *truth, ..merged });
+                self.merged = Some(Snapshot { truth: *truth, gap_ns: *gap_ns, ..merged });
             }
         }
     }

@@ -16,19 +16,26 @@ pub struct TimestampClock {
     pub name: &'static str,
     /// Resolution, in nanoseconds.
     pub resolution_ns: u64,
+    /// Longest time by which a timestamp may be later than the packet, in nanoseconds, so that a
+    /// delay may be wrong by as much in either direction: the [gap](crate::Snapshot::gap_ns) between
+    /// two polls of a worker. Zero if packets are timestamped as they arrive.
+    pub gap_ns: u64,
 }
 
 impl TimestampClock {
     /// Timestamps of a capture. Their real resolution is known only after reading.
-    pub const TRACE: TimestampClock = TimestampClock { name: "trace", resolution_ns: 1 };
+    pub const TRACE: TimestampClock = TimestampClock::arrival("trace");
     /// The kernel's clock, read for each packet.
-    pub const KERNEL: TimestampClock = TimestampClock { name: "kernel", resolution_ns: 1 };
-    /// The system's clock, read by a worker once for a batch. All packets of a batch have this time,
-    /// not the time at which they arrived. It cannot measure delays that are short compared with the
-    /// time between two batches.
-    pub const WORKER: TimestampClock = TimestampClock { name: "worker", resolution_ns: 1 };
+    pub const KERNEL: TimestampClock = TimestampClock::arrival("kernel");
+    /// The system's clock, read by a worker when it counts a packet, not when the packet arrived.
+    /// Each window has the [gap](Self::gap_ns) by which times may be late.
+    pub const WORKER: TimestampClock = TimestampClock::arrival("worker");
     /// The switch's clock at the ingress port.
-    pub const SWITCH: TimestampClock = TimestampClock { name: "switch", resolution_ns: 1 };
+    pub const SWITCH: TimestampClock = TimestampClock::arrival("switch");
+
+    const fn arrival(name: &'static str) -> Self {
+        TimestampClock { name, resolution_ns: 1, gap_ns: 0 }
+    }
 }
 
 /// Features and limits of a dataplane, which the controller checks before it configures it.

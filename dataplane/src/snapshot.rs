@@ -49,6 +49,10 @@ pub struct Snapshot {
     /// CPU time that the workers used since the previous rotation, in nanoseconds. `None` in
     /// samples, in trace time, and where the kernel or a switch counts.
     pub cpu_ns: Option<u64>,
+    /// Longest time by which the timestamps of this window's delays may be late, in nanoseconds: the
+    /// longest gap between two polls of a worker, in this window or in one in which a request may
+    /// have arrived. Zero without delays, and if packets are timestamped as they arrive.
+    pub gap_ns: u64,
 }
 
 impl Snapshot {
@@ -72,6 +76,7 @@ impl Snapshot {
             complete: true,
             parts: Vec::new(),
             cpu_ns: None,
+            gap_ns: 0,
         }
     }
 }

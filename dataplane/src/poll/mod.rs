@@ -18,12 +18,14 @@
 //! # Where to look
 //! `run`: the loop of a worker; `filter`: packets that are not counted; `handoff`: how banks change
 //! hands; `gate`: how far a capture may be read, so that a replay gives the same windows every
-//! time; [`port`]: sources of packets; `meter`: how workers spend their time; `truth`: exact counts.
+//! time; [`port`]: sources of packets; `meter`: how workers spend their time; `gap`: how late their
+//! timestamps may be; `truth`: exact counts.
 
 mod batch;
 mod cpu;
 mod delay_samples;
 mod filter;
+mod gap;
 mod gate;
 mod handoff;
 mod lot;
@@ -61,6 +63,7 @@ use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::{
     BANKS, Filter, HashIdentity, PersistentBank, Settings, Sharing, WindowTotals,
 };
+use gap::{GapHistory, LongestGaps, longest_delay};
 use handoff::{SnapshotReader, handoff};
 use meter::LoadHistory;
 use port::{Port, PortSource, Ports, Waker, Worker};
@@ -121,6 +124,9 @@ pub struct Poll {
     sums: BankPool,
     /// Time accounting of the workers.
     histories: Vec<LoadHistory>,
+    /// Gaps between polls of the workers, if they timestamp delays; and those of closed windows.
+    gaps: Option<Arc<LongestGaps>>,
+    gap_history: GapHistory,
     /// Sketches shared by all workers.
     shared_sketches: Arc<flowgauge_core::Shared>,
     /// Worker functions, until [`install`](Dataplane::install) starts them.
@@ -164,6 +170,8 @@ impl Poll {
         shared_sketches.persistent.prepare(&options.settings);
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
         let filters = Arc::new(BankFilters::default());
+        let timestamps = gate.pace() != Pace::Trace && options.settings.delay.kinds.any();
+        let gaps = timestamps.then(Arc::<LongestGaps>::default);
         let (mut readers, mut histories, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
@@ -181,10 +189,11 @@ impl Poll {
             let Options { settings, slot_ns, poll_mode, .. } = options;
             let (meter, truth, gate, stop) =
                 (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
-            let filters = Arc::clone(&filters);
+            let (filters, gaps) = (Arc::clone(&filters), gaps.clone());
             bodies.push(Box::new(move |tabulation| {
                 port.work(Worker {
                     meter,
+                    gaps,
                     poll_mode,
                     writer,
                     sharing,
@@ -214,6 +223,8 @@ impl Poll {
             readers,
             sums: BankPool::default(),
             histories,
+            gaps,
+            gap_history: GapHistory::default(),
             shared_sketches,
             bodies,
             workers: Vec::new(),
@@ -301,6 +312,15 @@ impl Poll {
         Ok(())
     }
 
+    /// Returns the gap that matters to the delays of a bank; `gap_ns` is that of its window.
+    fn reaching_gap(&self, gap_ns: u64, bank: &WindowTotals) -> u64 {
+        if self.gaps.is_none() {
+            return 0;
+        }
+        let longest_ns = longest_delay(&self.options.settings.delay, &bank.delay);
+        self.gap_history.reaching(gap_ns, longest_ns)
+    }
+
     /// Creates the snapshot of a bank; `window` is the exact number of flows, `index` that of the
     /// bank.
     fn snapshot(
@@ -382,7 +402,9 @@ impl Dataplane for Poll {
             }
             bank.merge_shared(&self.shared_sketches.banks[active % BANKS], settings);
         });
-        Ok(self.snapshot(hash, bank, active, persistent, truth))
+        let gap_ns = self.gaps.as_ref().map_or(0, |gaps| gaps.open(active));
+        let gap_ns = self.reaching_gap(gap_ns, &bank);
+        Ok(Snapshot { gap_ns, ..self.snapshot(hash, bank, active, persistent, truth) })
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
@@ -425,6 +447,9 @@ impl Dataplane for Poll {
             });
         }
         self.rotating = false;
+        let own_gap_ns = self.gaps.as_ref().map_or(0, |gaps| gaps.take(closed));
+        let gap_ns = self.reaching_gap(own_gap_ns, &bank);
+        self.gap_history.close(now, own_gap_ns);
         let window = self.truth.as_ref().map(|truth| truth.count(closed, None));
         let mut snapshot = self.snapshot(hash, bank, closed, None, window);
         if let (Some(exact), Some(truth)) = (&self.truth, &mut snapshot.truth) {
@@ -442,7 +467,7 @@ impl Dataplane for Poll {
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         // CPU time would make a replay irreproducible.
         let is_reported = cpu::MEASURED && self.gate.pace() != Pace::Trace;
-        Ok(Snapshot { cpu_ns: is_reported.then_some(used), ..snapshot })
+        Ok(Snapshot { cpu_ns: is_reported.then_some(used), gap_ns, ..snapshot })
     }
 
     /// Does nothing: no state outlives this process.

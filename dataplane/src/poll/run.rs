@@ -4,6 +4,7 @@
 //! count it; without packets, poll again or wait, depending on the [mode](PollMode).
 
 use super::PollMode;
+use super::gap::GapMeter;
 use super::gate::{Pace, WorkerBarrier};
 use super::meter::ActivityTimer;
 use super::port::{Port, PortFrame, Received};
@@ -35,6 +36,7 @@ impl Worker {
             self.gate.allow_any_order();
         }
         let mut timer = ActivityTimer::start(Arc::clone(&self.meter));
+        let mut gap = self.gaps.clone().map(GapMeter::start);
         let mut bank = self.writer.bank();
         self.filter = self.filters.of(bank);
         let mut receive = self.receiver();
@@ -49,6 +51,9 @@ impl Worker {
             }
             let received = receive(&mut self, &mut port);
             timer.polled(received);
+            if let Some(gap) = &mut gap {
+                gap.polled(bank, received, port.is_drained());
+            }
             match received {
                 Received::Frames => empty_polls = 0,
                 Received::Idle if self.polls_again::<P>(empty_polls) => {
@@ -56,9 +61,11 @@ impl Worker {
                     std::hint::spin_loop();
                 }
                 Received::Idle if self.gate.pace() != Pace::Trace && !P::SIGNALS => {
-                    timer.asleep(|| port.wait(IDLE_LIVE))
+                    wait(&mut port, IDLE_LIVE, &mut timer, &mut gap);
                 }
-                Received::Idle | Received::Ended => timer.asleep(|| port.wait(IDLE_WOKEN)),
+                Received::Idle | Received::Ended => {
+                    wait(&mut port, IDLE_WOKEN, &mut timer, &mut gap);
+                }
             }
         }
     }
@@ -176,6 +183,22 @@ impl Worker {
         passes.flush(&mut active, &context);
         flush(bank_index, truth, keys, seen);
         received
+    }
+}
+
+/// Waits for frames, at most for `most`.
+fn wait<P: Port>(
+    port: &mut P,
+    most: Duration,
+    timer: &mut ActivityTimer,
+    gap: &mut Option<GapMeter>,
+) {
+    if let Some(gap) = gap {
+        gap.begin_wait();
+    }
+    timer.asleep(|| port.wait(most));
+    if let Some(gap) = gap {
+        gap.waited(P::SIGNALS && port.is_drained(), most);
     }
 }
 

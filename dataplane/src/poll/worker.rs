@@ -3,6 +3,7 @@
 use super::PollMode;
 use super::batch::Batch;
 use super::filter::BankFilters;
+use super::gap::LongestGaps;
 use super::gate::WorkerBarrier;
 use super::handoff::SnapshotWriter;
 use super::meter::LoadMeter;
@@ -16,6 +17,8 @@ use std::sync::atomic::AtomicBool;
 /// A worker that has not started: the state that it shares with the backend, and its buffers.
 pub struct Worker {
     pub(super) meter: Arc<LoadMeter>,
+    /// Present if delays are measured by the worker's clock.
+    pub(super) gaps: Option<Arc<LongestGaps>>,
     pub(super) poll_mode: PollMode,
     pub(super) writer: SnapshotWriter,
     pub(super) sharing: Sharing,

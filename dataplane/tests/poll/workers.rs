@@ -1,13 +1,14 @@
 //! Workers that stall or die, through ports that do so on command.
 
 use crate::poll::capture::frame;
+use flowgauge_core::delay::{DelayKind, Kinds};
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::poll::port::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use flowgauge_dataplane::poll::{Advance, Options, Pace, WorkerBarrier};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Snapshot, Tables};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time that a call waits for a worker that will not answer. That worker is always the first, so
 /// that on a slow machine no other times out before it.
@@ -99,6 +100,10 @@ struct Rig {
 
 impl Rig {
     fn new(workers: usize, pace: Pace, deadline: Duration) -> Self {
+        Rig::measuring(Settings::default(), workers, pace, deadline)
+    }
+
+    fn measuring(settings: Settings, workers: usize, pace: Pace, deadline: Duration) -> Self {
         let gate = Arc::new(WorkerBarrier::new(pace));
         let (orders, ports): (Vec<_>, Vec<_>) = (0..workers)
             .map(|_| {
@@ -112,8 +117,8 @@ impl Rig {
             gate: Arc::clone(&gate),
             interface: "obedient".to_owned(),
         };
-        let mut poll = Poll::new(ports, Options { deadline, ..Options::default() });
-        poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+        let mut poll = Poll::new(ports, Options { settings, deadline, ..Options::default() });
+        poll.install(&Tables::new(&settings, 1)).unwrap();
         Rig { poll, orders, gate }
     }
 
@@ -222,6 +227,38 @@ fn samples_and_rotations_that_time_out_in_turn() {
     assert_eq!(packets(persist(|| rig.poll.sample())), 100);
     assert_eq!(packets(persist(|| rig.poll.rotate())), 17, "the rotation that had timed out");
     assert_eq!(packets(persist(|| rig.poll.rotate())), 100);
+}
+
+/// A packet that came while a worker did not poll is late by as much, and so is the delay from or to
+/// it.
+#[test]
+fn windows_with_delays_have_the_longest_gap_between_two_polls() {
+    let mut delays = Settings::default();
+    delays.delay.kinds = Kinds::NONE.with(DelayKind::Dns);
+    for (settings, pace, is_measured) in [
+        (delays, Pace::Open, true),
+        (delays, Pace::Trace, false),
+        (Settings::default(), Pace::Open, false),
+    ] {
+        let mut rig = Rig::measuring(settings, 2, pace, Duration::from_secs(3600));
+        rig.feed(0, 10);
+        let release = rig.stall(1, 3, 4);
+        let stalled = Instant::now();
+        rig.feed(0, 10);
+        let gap = stalled.elapsed();
+        drop(release);
+        rig.feed(1, 1);
+        let sample = rig.poll.sample().unwrap().gap_ns;
+        let window = rig.poll.rotate().unwrap().gap_ns;
+        // A request may have come in the window before.
+        let next = rig.poll.rotate().unwrap().gap_ns;
+        if is_measured {
+            let least = gap.as_nanos() as u64;
+            assert!(least <= sample && sample <= window && window <= next, "{gap:?} {sample}");
+        } else {
+            assert_eq!([sample, window, next], [0; 3], "{pace:?}");
+        }
+    }
 }
 
 fn assert_died(result: Result<Snapshot, Error>, dead: usize) {

@@ -179,6 +179,9 @@ pub struct DelayDistribution {
     /// Maximum error of a delay, in either direction, if the steps of the clock are longer than a
     /// tick, in nanoseconds; else zero.
     pub step_ns: f64,
+    /// Maximum error of a delay, in either direction, because packets were timestamped late, in
+    /// nanoseconds.
+    pub gap_ns: f64,
     /// Percentiles of the delays seen, in nanoseconds.
     pub raw: [f64; PERCENTILES.len()],
     /// Estimated number of delays, seen or not.
@@ -194,13 +197,15 @@ struct BucketEstimate {
 }
 
 /// Estimates the distribution of delays; `None` if no delay was seen. `tick_ns`: nanoseconds per
-/// tick; `clock_ns`: nanoseconds per step of the clock.
+/// tick; `clock_ns`: nanoseconds per step of the clock; `gap_ns`: nanoseconds by which times may be
+/// late.
 #[must_use]
 pub fn estimate(
     fridges: &[Fridge<'_>],
     miscount: Miscount,
     tick_ns: f64,
     clock_ns: f64,
+    gap_ns: f64,
 ) -> Option<DelayDistribution> {
     let step_ns = if clock_ns > tick_ns { clock_ns } else { 0.0 };
     let all = || fridges.iter().flat_map(|fridge| fridge.histogram.buckets());
@@ -255,12 +260,13 @@ pub fn estimate(
             .rposition(|delays| *delays > 0.0)
             .map_or(0.0, |last| f64::from(least(last + 1)) * tick_ns),
         step_ns,
+        gap_ns,
         raw,
         answered,
         corrected: PERCENTILES.map(|(share, _)| {
             let all = estimates().map(|estimate| percentile(estimate, share, tick_ns));
             let widest = all.reduce(Percentile::or).unwrap_or(Percentile::UNKNOWN);
-            bounded(widest.widened(step_ns))
+            bounded(widest.widened(step_ns).loosened(gap_ns))
         }),
     })
 }
@@ -382,6 +388,13 @@ impl Percentile {
             low: (low - step_ns).max(0.0),
             high: high.map(|high| high + step_ns),
         }
+    }
+
+    /// Widens the interval by an error of each delay: a percentile is wrong by no more.
+    fn loosened(self, error_ns: f64) -> Percentile {
+        let Percentile { value, low, high } = self;
+        let high = high.map(|high| high + error_ns);
+        Percentile { value, low: (low - error_ns).max(0.0), high }
     }
 }
 
@@ -627,9 +640,14 @@ mod tests {
                     let (histogram, truth) =
                         fridge(seed, 300_000, (slots_log2, admit_log2), shape, bursty);
                     let admitted = 1.0 / f64::from(1_u32 << admit_log2);
-                    let told =
-                        estimate(&[Fridge { histogram: &histogram, admitted }], NONE, 1.0, 1.0)
-                            .unwrap();
+                    let told = estimate(
+                        &[Fridge { histogram: &histogram, admitted }],
+                        NONE,
+                        1.0,
+                        1.0,
+                        0.0,
+                    )
+                    .unwrap();
                     for (((share, _), percentile), held) in
                         PERCENTILES.iter().zip(told.corrected).zip(&mut held)
                     {
@@ -657,7 +675,8 @@ mod tests {
         let (histogram, truth) =
             fridge(1, 4000, (16, 0), |random| 100 + random.random_range(0..100), false);
         let told =
-            estimate(&[Fridge { histogram: &histogram, admitted: 1.0 }], NONE, 1.0, 1.0).unwrap();
+            estimate(&[Fridge { histogram: &histogram, admitted: 1.0 }], NONE, 1.0, 1.0, 0.0)
+                .unwrap();
         assert!(
             (told.answered.value / truth.len() as f64 - 1.0).abs() < 0.05,
             "{:?} {}",
@@ -685,14 +704,55 @@ mod tests {
                 (1, 2 << WEIGHT_BITS, 4 << SQUARE_BITS);
         }
         let told =
-            estimate(&[Fridge { histogram: &histogram, admitted: 0.25 }], NONE, 64.0, 1.0).unwrap();
+            estimate(&[Fridge { histogram: &histogram, admitted: 0.25 }], NONE, 64.0, 1.0, 0.0)
+                .unwrap();
         assert_eq!((told.samples, told.answered.value), (3, 24.0));
         let [.., p99, p999] = told.corrected;
         assert_eq!((p99.high, p999.high), (None, None));
         assert!(told.corrected.iter().all(|it| it.low <= it.value));
         assert_eq!(
-            estimate(&[Fridge { histogram: &Histogram::boxed(), admitted: 1.0 }], NONE, 1.0, 1.0),
+            estimate(
+                &[Fridge { histogram: &Histogram::boxed(), admitted: 1.0 }],
+                NONE,
+                1.0,
+                1.0,
+                0.0
+            ),
             None
         );
+    }
+
+    /// Times that are late by up to a gap move each delay by up to the gap, and so any percentile.
+    #[test]
+    fn intervals_hold_the_truth_although_times_are_late() {
+        const GAP: u32 = 300;
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let (mut histogram, mut truth) = (Histogram::boxed(), Vec::new());
+        for _ in 0..20_000 {
+            let delay = GAP + log_uniform(&mut random);
+            let late = |random: &mut ChaCha8Rng| random.random_range(0..=GAP);
+            let seen = delay + late(&mut random) - late(&mut random);
+            let bucket = histogram.bucket_mut(bucket(seen)).unwrap();
+            (bucket.samples, bucket.weight, bucket.squares) = (
+                bucket.samples + 1,
+                bucket.weight + (1 << WEIGHT_BITS),
+                bucket.squares + (1 << SQUARE_BITS),
+            );
+            truth.push(delay);
+        }
+        truth.sort_unstable();
+        let of_gap = |gap| {
+            let fridge = Fridge { histogram: &histogram, admitted: 1.0 };
+            estimate(&[fridge], NONE, 1.0, 1.0, gap).unwrap()
+        };
+        let (none, told) = (of_gap(0.0), of_gap(f64::from(GAP)));
+        for (((share, name), before), it) in
+            PERCENTILES.iter().zip(none.corrected).zip(told.corrected)
+        {
+            let exact = f64::from(truth[(share * truth.len() as f64) as usize]);
+            assert!(it.low <= exact && it.high.is_none_or(|high| exact <= high), "{name}: {it:?}");
+            assert_eq!((it.value, it.low), (before.value, (before.low - 300.0).max(0.0)));
+            assert_eq!(it.high, before.high.map(|high| high + 300.0));
+        }
     }
 }

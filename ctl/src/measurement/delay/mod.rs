@@ -141,9 +141,26 @@ impl Delay {
         self.clock.resolution_ns.max(1 << self.kind.tick_bits())
     }
 
+    /// Returns whether a delay is longer than the time by which timestamps may be late. Shorter ones
+    /// are not given, but for their upper bound.
+    #[must_use]
+    pub fn is_resolved(&self, delay_ns: f64) -> bool {
+        self.clock.gap_ns == 0 || delay_ns > self.clock.gap_ns as f64
+    }
+
+    /// Returns a percentile's value in nanoseconds, if it is [resolved](Self::is_resolved).
+    fn resolved(&self, delay_ns: f64) -> Option<f64> {
+        self.is_resolved(delay_ns).then_some(delay_ns)
+    }
+
+    /// Returns whether any percentile is not [resolved](Self::is_resolved).
+    fn is_unresolved(&self) -> bool {
+        self.percentiles().into_iter().flatten().any(|it| !self.is_resolved(it.value))
+    }
+
     fn percentiles(&self) -> Option<[Percentile; PERCENTILES.len()]> {
         let distribution = self.distribution.as_ref()?;
-        let step = distribution.step_ns;
+        let step = distribution.step_ns + distribution.gap_ns;
         let seen = || {
             distribution.raw.map(|value| Percentile {
                 value,
@@ -264,6 +281,7 @@ fn build(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option
             Miscount::of(&settings, kind, &of_kind),
             f64::from(1_u32 << kind.tick_bits()),
             clock.resolution_ns as f64,
+            clock.gap_ns as f64,
         ),
         is_saturated,
     }
@@ -314,11 +332,11 @@ fn counts(rows: &[LabelRow<'_>], counted: &ClosedBank) -> Vec<(Cow<'static, str>
     };
     let share = |row: &LabelRow<'_>| bank.counted_admit_log2(row.kind).map_or(-1, i64::from);
     let percentile = |nth: usize| {
-        let percentiles = rows.iter().map(|row| row.report.and_then(Delay::percentiles));
-        let value = |all: Option<[Percentile; PERCENTILES.len()]>| {
-            all.and_then(|all| all.get(nth).map(|it| it.value)).unwrap_or(f64::NAN)
+        let value = |row: &LabelRow<'_>| {
+            let report = row.report?;
+            report.resolved(report.percentiles()?.get(nth)?.value)
         };
-        Cells::Float(percentiles.map(value).collect())
+        Cells::Float(rows.iter().map(|row| value(row).unwrap_or(f64::NAN)).collect())
     };
     vec![
         ("kind".into(), Cells::Text(rows.iter().map(|row| row.kind.name().to_owned()).collect())),
@@ -430,12 +448,14 @@ impl DelayUnionState {
         ];
         let known = known.into_iter().find(|clock| clock.name == name);
         let resolution_ns: u64 = row.number("delay_resolution_ns")?;
+        let gap_ns = stored_gap(row)?;
         let name = known.map_or("other", |clock| clock.name);
         let clock = match self.clock {
-            None => TimestampClock { name, resolution_ns },
+            None => TimestampClock { name, resolution_ns, gap_ns },
             Some(clock) => TimestampClock {
                 name: if clock.name == name { name } else { "several" },
                 resolution_ns: clock.resolution_ns.max(resolution_ns),
+                gap_ns: clock.gap_ns.max(gap_ns),
             },
         };
         self.clock = Some(clock);
@@ -458,6 +478,14 @@ impl DelayUnionState {
 const MAX_RESOLUTION_NS: u64 = 1_000_000_000;
 /// Delays have 31 bits, in ticks of up to 4 µs.
 const MAX_DELAY_NS: f64 = (1_u64 << 48) as f64;
+
+/// Returns the time by which timestamps of a lake row may be late, in nanoseconds. Rows of clocks
+/// that are never late have none.
+fn stored_gap(row: &Row) -> Result<u64, RowDefect> {
+    row.maybe_number("delay_gap_ns").map_or(Ok(0), |gap| {
+        u64::try_from(gap).map_err(|_| format!("column delay_gap_ns has {gap}"))
+    })
+}
 
 /// Returns the settings of a lake row; `None` if it has no delays.
 fn stored_settings(row: &Row) -> Result<Option<Settings>, RowDefect> {
@@ -666,6 +694,9 @@ impl Measurement for Delays {
         row.int("delay_prefixes", settings.prefixes.into());
         row.text("delay_clock", counted.clock.name);
         row.int("delay_resolution_ns", counted.clock.resolution_ns);
+        if counted.clock.gap_ns > 0 {
+            row.int("delay_gap_ns", counted.clock.gap_ns);
+        }
         let rows = settings.kinds.each().flat_map(|kind| {
             (0..settings.labels()).map(move |label| (kind, settings.labelled(label)))
         });
@@ -696,6 +727,7 @@ impl Measurement for Delays {
         require(resolution_ns <= MAX_RESOLUTION_NS, || {
             format!("column delay_resolution_ns has {resolution_ns}, more than {MAX_RESOLUTION_NS}")
         })?;
+        stored_gap(row)?;
         // A packet is a request and an answer in each direction at most.
         let most = totals.flow_packets.saturating_mul(2);
         let table = row.table("delay")?;
@@ -810,8 +842,10 @@ impl Measurement for Delays {
         for delay in &self.0 {
             below.line(&phrases(delay));
             let [p50, _, p95, p99, _] = delay.percentiles().map_or([None; 5], |all| all.map(Some));
-            let row =
-                |(name, percentile): (&str, Option<Percentile>)| Some(row(name, &percentile?));
+            let row = |(name, percentile): (&str, Option<Percentile>)| {
+                let percentile = percentile?;
+                Some(row(name, &percentile, delay.is_resolved(percentile.value)))
+            };
             below.rows(
                 &[("p50", p50), ("p95", p95), ("p99", p99)]
                     .into_iter()
@@ -880,6 +914,12 @@ fn phrases(delay: &Delay) -> Vec<String> {
     }));
     phrases.extend(delay.is_saturated.then(|| SATURATED.to_owned()));
     phrases.extend(delay.is_merged.then(|| MERGED.to_owned()));
+    phrases.extend(delay.is_unresolved().then(|| {
+        format!(
+            "packets waited up to {} until a worker looked and timestamped them, so shorter delays are not known: measure them with -i, or let workers poll all the time (--poll-mode busy)",
+            time(delay.clock.gap_ns as f64)
+        )
+    }));
     let Settings { slots_log2, admit_log2, .. } = delay.settings;
     let other = delay.suggested.filter(|suggested| {
         (suggested.slots_log2, suggested.admit_log2) != (slots_log2, admit_log2)
@@ -890,8 +930,15 @@ fn phrases(delay: &Delay) -> Vec<String> {
     phrases
 }
 
-/// Returns the row of a percentile, with its bounds if they differ as printed.
-fn row(name: &str, percentile: &Percentile) -> text::DetailRow {
+/// Returns the row of a percentile, with its bounds if they differ as printed; its upper bound alone
+/// if it is not resolved.
+fn row(name: &str, percentile: &Percentile, is_resolved: bool) -> text::DetailRow {
+    if !is_resolved {
+        let value = percentile
+            .high
+            .map_or_else(|| "unknown".to_owned(), |high| format!("≤ {}", time(high)));
+        return text::DetailRow { name: format!("  {name}"), value, ..text::DetailRow::default() };
+    }
     let interval = match percentile.high {
         Some(high) if time(percentile.low) == time(high) => String::new(),
         Some(high) => format!("({} … {})", time(percentile.low), time(high)),
@@ -922,17 +969,16 @@ fn time(nanoseconds: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-impl From<Percentile> for Datum {
-    fn from(Percentile { value, low, high }: Percentile) -> Self {
-        // An unknown bound is null.
-        let high = high.map_or(Datum::Null, Datum::from);
-        object([("value", value.into()), ("low", low.into()), ("high", high)])
-    }
+/// Returns the JSON of a percentile, with its value or null.
+fn interval(value: Datum, Percentile { low, high, .. }: &Percentile) -> Datum {
+    // An unknown bound is null.
+    let high = high.map_or(Datum::Null, Datum::from);
+    object([("value", value), ("low", (*low).into()), ("high", high)])
 }
 
-fn by_percentile<T: Copy + Into<Datum>>(values: &[T; PERCENTILES.len()]) -> Datum {
+fn by_percentile(values: [Datum; PERCENTILES.len()]) -> Datum {
     let pairs = PERCENTILES.iter().zip(values);
-    Datum::Object(pairs.map(|((_, name), value)| ((*name).into(), (*value).into())).collect())
+    Datum::Object(pairs.map(|((_, name), value)| ((*name).into(), value)).collect())
 }
 
 impl Delay {
@@ -943,11 +989,12 @@ impl Delay {
         if let Some(direction) = self.direction {
             name = format!("{name}_{}", direction.name());
         }
-        to.column(p50.map(|it| it.value)).csv(position, format!("{name}_p50_ns"));
+        let value = |it: Option<Percentile>| it.and_then(|it| self.resolved(it.value));
+        to.column(value(p50)).csv(position, format!("{name}_p50_ns"));
         to.column(p50.map(|it| it.low)).csv(position + 1, format!("{name}_p50_low_ns"));
         to.column(p50.and_then(|it| it.high)).csv(position + 2, format!("{name}_p50_high_ns"));
-        to.column(p95.map(|it| it.value)).csv(position + 3, format!("{name}_p95_ns"));
-        to.column(p99.map(|it| it.value)).csv(position + 4, format!("{name}_p99_ns"));
+        to.column(value(p95)).csv(position + 3, format!("{name}_p95_ns"));
+        to.column(value(p99)).csv(position + 4, format!("{name}_p99_ns"));
     }
 
     fn json(&self) -> Datum {
@@ -976,6 +1023,7 @@ impl Delay {
         to.field("unsampled", some(counts.unsampled));
         to.field("clock", self.clock.name);
         to.field("resolution_ns", self.resolution_ns());
+        to.field("gap_ns", some(self.clock.gap_ns));
         if let Some(distribution) = &self.distribution {
             let is_crowded = self.is_corrected() && distribution.crowded;
             to.field("underweighted", some(distribution.beyond));
@@ -983,10 +1031,13 @@ impl Delay {
             to.field("repeated", (is_crowded && distribution.repeated).then_some(true));
             to.field("saturated", self.is_saturated.then_some(true));
             to.field("merged", self.is_merged.then_some(true));
-            to.field("raw", by_percentile(&distribution.raw));
+            to.field("unresolved", self.is_unresolved().then_some(true));
+            let value = |it: f64| self.resolved(it).map_or(Datum::Null, Datum::from);
+            to.field("raw", by_percentile(distribution.raw.map(value)));
             if self.is_corrected() {
                 to.field("answered", distribution.answered);
-                to.field("corrected", by_percentile(&distribution.corrected));
+                let corrected = distribution.corrected.map(|it| interval(value(it.value), &it));
+                to.field("corrected", by_percentile(corrected));
             }
         }
         to.into()
@@ -1009,6 +1060,9 @@ impl Delay {
         let percentiles =
             self.percentiles().into_iter().flatten().zip(distribution.raw).zip(PERCENTILES);
         for ((percentile, raw), (share, _)) in percentiles {
+            if !self.is_resolved(percentile.value) {
+                continue;
+            }
             let percent = percent(share);
             let labels = [&labels[..], &[("percentile", &percent)]].concat();
             let seconds = |value: f64, low: f64, high: f64| Number {
@@ -1019,7 +1073,7 @@ impl Delay {
             let high = percentile.high.unwrap_or(f64::INFINITY);
             let corrected = seconds(percentile.value, percentile.low, high);
             to.number("delay", "round-trip delay", Unit::Seconds, &labels, corrected);
-            let step = distribution.step_ns;
+            let step = distribution.step_ns + distribution.gap_ns;
             let raw = seconds(raw, (raw - step).max(0.0), raw + step);
             let title = "delays as they were seen";
             to.number("delay_uncorrected", title, Unit::Seconds, &labels, raw);

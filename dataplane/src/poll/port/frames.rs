@@ -101,6 +101,10 @@ impl Port for FramesPort {
         Received::Frames
     }
 
+    fn is_drained(&self) -> bool {
+        self.batches.is_empty()
+    }
+
     // Instantiated by the crate that uses it: other programs, and tests.
     #[inline]
     fn work(self, worker: Worker) {

@@ -54,6 +54,12 @@ pub trait Port: Send + 'static {
         thread::park_timeout(most);
     }
 
+    /// Returns whether the last [`receive`](Self::receive) left no frames behind and nothing but a
+    /// frame, the waker or the time ended the last [`wait`](Self::wait).
+    fn is_drained(&self) -> bool {
+        true
+    }
+
     /// Returns the function that ends a wait from another thread.
     fn waker(&self) -> Option<Waker> {
         None

@@ -22,6 +22,8 @@ pub struct AfXdpPort {
     /// Waits for packets on all sockets, and for the event.
     epoll: OwnedFd,
     event: Arc<OwnedFd>,
+    /// Whether no packets were left in the sockets, and nothing interrupted the last wait.
+    drained: bool,
     /// Whether the interface is gone and all packets received from it are counted.
     finished: bool,
 }
@@ -42,6 +44,7 @@ impl AfXdpPort {
             received,
             epoll,
             event,
+            drained: true,
             finished: false,
         };
         port.admit()?;
@@ -82,10 +85,13 @@ impl Port for AfXdpPort {
     #[inline]
     fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let (mut packets, link) = (0, self.shared.link);
+        self.drained = true;
         for socket in &mut self.sockets {
-            packets += socket.receive(BATCH, |bytes, wire_length| {
+            let found = socket.receive(BATCH, |bytes, wire_length| {
                 sink(PortFrame { bytes, wire_length, timestamp: 0, link });
             });
+            packets += found;
+            self.drained &= found < BATCH;
             socket.wake_receiver();
         }
         if packets > 0 {
@@ -117,11 +123,18 @@ impl Port for AfXdpPort {
         let time =
             Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 8];
-        // An interrupted wait counts as finished.
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&time)) else { return };
+        // An interrupted wait counts as finished: the process was stopped and continued.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&time)) else {
+            self.drained = false;
+            return;
+        };
         if events.iter().any(|event| event.data.u64() == EVENT) {
             let _ = rustix::io::read(&*self.event, &mut [0; 8]);
         }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drained
     }
 
     fn waker(&self) -> Option<Waker> {

@@ -64,7 +64,10 @@ pub fn dpdk_device(device: Device) -> Ports<DpdkPort> {
     let interface = format!("dpdk:{}", bus_name(control.name()));
     let odometer = Mutex::new(Odometer::new(0, 0));
     Ports {
-        ports: receive.into_iter().map(|queue| DpdkPort { queue, empty: 0 }).collect(),
+        ports: receive
+            .into_iter()
+            .map(|queue| DpdkPort { queue, empty: 0, drained: true })
+            .collect(),
         source: Arc::new(Shared { control, seen: Mutex::default(), odometer }),
         gate: Arc::new(WorkerBarrier::new(Pace::Open)),
         interface,
@@ -101,12 +104,15 @@ pub struct DpdkPort {
     queue: ReceiveQueue,
     /// Consecutive polls without packets.
     empty: u32,
+    /// Whether the last poll found fewer packets than it would have taken.
+    drained: bool,
 }
 
 impl Port for DpdkPort {
     #[inline]
     fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
         let mut received = Received::Idle;
+        self.drained = false;
         for _ in 0..BURSTS {
             let count = self.queue.burst(|bytes, wire_length| {
                 sink(PortFrame { bytes, wire_length, timestamp: 0, link: Link::Ethernet })
@@ -116,10 +122,15 @@ impl Port for DpdkPort {
                 received = Received::Frames;
             }
             if count < BURST {
+                self.drained = true;
                 break;
             }
         }
         received
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drained
     }
 
     /// Spins or yields, but never sleeps, whatever the mode: at line rate a queue fills faster than
