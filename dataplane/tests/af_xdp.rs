@@ -10,6 +10,7 @@ use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Xdp};
 use flowgauge_dataplane::{
     CountingPoint, Dataplane, Error, Event, LossCause, Losses, Poll, Tables, xdp,
 };
+use flowgauge_testing::namespace::OtherNamespace;
 use flowgauge_testing::wait::{until, until_some};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::Generator;
@@ -320,14 +321,66 @@ fn an_interface_that_goes_away_ends_the_traffic() {
         ip("link del rx").unwrap();
         // Counted although they are read after the interface is gone.
         install(&mut poll);
-        let mut said = Vec::new();
-        while said.last() != Some(&Event::TrafficEnded) {
-            said.extend(poll.events().unwrap());
-        }
+        let said = until_ended(&mut poll);
         let gone = "rx: the interface is gone, and the program with it".to_owned();
         assert_eq!(said, [Event::Warning(gone), Event::TrafficEnded]);
         assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 100);
         assert_eq!(poll.losses().unwrap().total(), 0);
+    });
+}
+
+/// Polls until the traffic has ended; returns the events.
+fn until_ended(poll: &mut Poll) -> Vec<Event> {
+    let mut said = Vec::new();
+    until(|| {
+        said.extend(poll.events().unwrap());
+        said.last() == Some(&Event::TrafficEnded)
+    });
+    said
+}
+
+#[test]
+fn an_interface_that_moves_to_another_namespace_is_left_and_can_be_counted_again() {
+    for how in ["rx", "rx,xdp=skb"] {
+        on_veth(move || {
+            let mut poll = started(open(how), Options::default());
+            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
+            traffic.send(200);
+            account.settle(&mut poll, &traffic);
+            let other = OtherNamespace::start();
+            other.take("rx");
+            // Both before the move is noticed and after, these cross the other namespace.
+            traffic.send(200);
+            account.said = until_ended(&mut poll);
+            traffic.send(200);
+            let moved = "rx: the interface moved to another network namespace; the program was removed from it";
+            assert!(account.heard(moved), "{how}: {:?}", account.said);
+            assert!(!account.heard("gone"), "{how}: {:?}", account.said);
+            assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 0, "{how}");
+            drop((poll, traffic));
+            other.give_back("rx");
+            nothing_is_left();
+            let mut poll = started(open(how), Options::default());
+            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
+            traffic.send(200);
+            account.settle(&mut poll, &traffic);
+            assert_eq!(account.counted + account.losses.total(), 200, "{how}");
+        });
+    }
+}
+
+#[test]
+fn an_interface_that_gets_another_name_ends_the_traffic() {
+    on_veth(|| {
+        let mut poll = started(open("rx"), Options::default());
+        ip("link set dev rx down").unwrap();
+        ip("link set dev rx name wan0").unwrap();
+        let said = until_ended(&mut poll);
+        let renamed = "rx: the interface is called wan0 now, and is not counted any more; count at af_xdp:wan0";
+        assert!(said.contains(&Event::Warning(renamed.to_owned())), "{said:?}");
+        drop(poll);
+        ip("link set dev wan0 up").unwrap();
+        drop(started(open("wan0"), Options::default()));
     });
 }
 

@@ -9,6 +9,7 @@ use flowgauge_dataplane::{
     Adopted, CountingPoint, Dataplane, Direction, Event, LossCause, Snapshot, Tables,
 };
 use flowgauge_testing::kernel::{self, Other};
+use flowgauge_testing::namespace::OtherNamespace;
 use flowgauge_testing::wait::{until, until_some};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER, ip};
@@ -17,7 +18,7 @@ use std::fs::{self, Permissions};
 use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
@@ -130,54 +131,6 @@ fn a_program_whose_pin_is_removed_counts_on() {
     });
 }
 
-/// Another network namespace, which exists until it is dropped.
-struct OtherNamespace(Child);
-
-impl OtherNamespace {
-    fn new() -> Self {
-        let holder = Command::new("unshare").args(["-n", "sleep", "infinity"]).spawn().unwrap();
-        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
-        let own = namespace("thread-self");
-        until(|| namespace(&holder.id().to_string()).is_some_and(|other| Some(other) != own));
-        OtherNamespace(holder)
-    }
-
-    /// Moves an interface there and sets it up.
-    fn take(&self, interface: &str) {
-        ip(&format!("link set dev {interface} netns {}", self.0.id())).unwrap();
-        self.ip(&format!("link set dev {interface} up"));
-        veth::carrier("tx").unwrap();
-    }
-
-    /// Moves an interface from there to the namespace of this thread.
-    fn give_back(&self, interface: &str) {
-        // A process that stays in the namespace of this thread.
-        let mut here = Command::new("sleep").arg("infinity").spawn().unwrap();
-        self.ip(&format!("link set dev {interface} netns {}", here.id()));
-        here.kill().unwrap();
-        here.wait().unwrap();
-        ip(&format!("link set dev {interface} up")).unwrap();
-        ["rx", "tx"].into_iter().for_each(|device| veth::carrier(device).unwrap());
-    }
-
-    fn ip(&self, arguments: &str) {
-        let process = self.0.id().to_string();
-        let status = Command::new("nsenter")
-            .args(["-n", "-t", &process, "ip"])
-            .args(arguments.split(' '))
-            .status()
-            .unwrap();
-        assert!(status.success(), "ip {arguments}");
-    }
-}
-
-impl Drop for OtherNamespace {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
 #[test]
 fn an_interface_that_moves_to_another_namespace_is_not_counted_there() {
     for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
@@ -187,7 +140,7 @@ fn an_interface_that_moves_to_another_namespace_is_not_counted_there() {
             let mut xdp = started(vec![ingress(), egress()], options);
             send(10);
             assert!(window(&mut xdp, 20).complete);
-            let other = OtherNamespace::new();
+            let other = OtherNamespace::start();
             other.take("rx");
             let events = xdp.events().unwrap();
             assert!(

@@ -6,7 +6,7 @@
 //!
 //! Packets: [`frames`] of every kind, [`definitions`] of what is counted of them, frames of a
 //! [`captured`] file, delay [`samples`]. Networks: [`hosts`] with a wire between them, a [`relay`]
-//! on that wire, programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
+//! on that wire, another [`namespace`], programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
 //! nothing, a [`switch`] that counts, one that runs the P4 program in the [`model`], [`faults`]
 //! between it and its client. [`wait`] waits for other processes and the kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
@@ -23,6 +23,8 @@ pub mod hosts;
 pub mod kernel;
 pub mod memory;
 pub mod model;
+#[cfg(target_os = "linux")]
+pub mod namespace;
 #[cfg(target_os = "linux")]
 pub mod relay;
 pub mod samples;

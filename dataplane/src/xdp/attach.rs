@@ -12,7 +12,6 @@ use crate::interface::Interface;
 use crate::place::CountingPoint;
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
-use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
 use flowgauge_core::{Link as Layer, Settings};
 use std::io;
@@ -251,17 +250,5 @@ fn native_limits(error: &io::Error, place: &CountingPoint, mode: Mode) -> Option
         )),
         libc::ENOTCONN => Some("cannot count in its driver: its peer is gone".to_owned()),
         _ => None,
-    }
-}
-
-/// Mode of aya for an XDP mode.
-impl From<Mode> for XdpMode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            // Other modes are not used for XDP programs.
-            Mode::Native | Mode::Tcx | Mode::Clsact => XdpMode::Driver,
-            Mode::Skb => XdpMode::Skb,
-            Mode::Offload => XdpMode::Hardware,
-        }
     }
 }

@@ -101,6 +101,16 @@ pub(super) enum ProgramLink {
     Classifier(Classifier),
 }
 
+/// Where an interface went that is not in this network namespace any more.
+pub(super) enum Departure {
+    /// It does not exist; the kernel has removed the program.
+    Gone,
+    /// To another network namespace; the program was detached.
+    Moved,
+    /// To another network namespace; the program cannot be detached.
+    Attached(io::Error),
+}
+
 /// State of a link in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
@@ -173,6 +183,18 @@ impl ProgramLink {
         let mut detach = LinkDetach { link };
         // SAFETY: the structure of this command, which has no pointers.
         unsafe { bpf(BPF_LINK_DETACH, &mut detach) }.map(drop)
+    }
+
+    /// Detaches the program from an interface that is not in this network namespace any more, and
+    /// returns where it went. A link stays attached to an interface that moves to another namespace,
+    /// whose packets must not be counted; the kernel removes filters by itself.
+    pub(super) fn leave(&self) -> Departure {
+        match self.attachment() {
+            Ok(Attachment { index: Some(_), .. }) if matches!(self, ProgramLink::Bpf(_)) => {
+                self.detach().map_or_else(Departure::Attached, |()| Departure::Moved)
+            }
+            _ => Departure::Gone,
+        }
     }
 
     /// Returns where it is attached, and the program that runs there.

@@ -3,26 +3,25 @@
 use super::Mode;
 use super::attach::xdp;
 use super::grace::GracePeriod;
+use super::link::{Departure, ProgramLink};
 pub(crate) use super::object::QUEUES;
 use super::object::{self, load_redirect};
 use super::refusal::{NO_INTERFACE, attaching, loading, refused, why_not_loaded};
+use super::watch::{GONE, MOVED, not_removed};
 use crate::error::Error;
 use crate::interface::device;
 use crate::place::CountingPoint;
 use aya::maps::{Map, MapError, PerCpuArray, XskMap};
-use aya::programs::ProgramError;
-use aya::programs::xdp::XdpLink;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Program that redirects the packets of each queue to the queue's socket, and passes packets of
-/// queues without one. It is detached on drop, or when the process ends (before Linux 5.9 only at a
-/// regular end).
+/// queues without one. It is detached on drop, or when the process ends.
 pub(crate) struct Redirect {
     place: CountingPoint,
     programs: aya::Ebpf,
     program: &'static str,
     /// Link that keeps the program attached; `None` if it could not be attached again.
-    link: Option<XdpLink>,
+    link: Option<ProgramLink>,
     sockets: XskMap<aya::maps::MapData>,
     passed: PerCpuArray<aya::maps::MapData, u64>,
 }
@@ -51,9 +50,9 @@ impl Redirect {
         sockets: &[impl AsRawFd],
     ) -> Result<Self, Error> {
         let place = CountingPoint::ingress(interface);
-        if device::index(interface).is_none() {
+        let Some(index) = device::index(interface) else {
             return Err(refused(&place, NO_INTERFACE.to_owned()));
-        }
+        };
         let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
         let mut map: XskMap<_> = take(&mut programs, &place, object::SOCKETS)?;
         let passed = take(&mut programs, &place, object::PASSED)?;
@@ -63,43 +62,47 @@ impl Redirect {
         let name = if pieces { object::REDIRECT_FRAGS } else { object::REDIRECT };
         let program = xdp(&mut programs, name).map_err(|error| refused(&place, loading(&error)))?;
         program.load().map_err(|error| refused(&place, loading(&error)))?;
-        let failed = |error| {
-            refused(
-                &place,
-                attaching(
-                    &error,
-                    mode,
-                    "the port's option xdp=skb works on every interface, but is slower",
-                ),
-            )
-        };
-        let link = program
-            .attach(interface, mode.into())
-            .and_then(|link| program.take_link(link))
-            .map_err(failed)?;
+        let program = program.fd().map_err(|error| refused(&place, loading(&error)))?;
+        let generic = "the port's option xdp=skb works on every interface, but is slower";
+        let link = ProgramLink::xdp(program.as_fd(), index, mode)
+            .map_err(|error| refused(&place, attaching(&error, mode, generic)))?;
         Ok(Redirect { place, programs, program: name, link: Some(link), sockets: map, passed })
     }
 
     /// Installs the program on queues that the interface gained since it was attached, which veth
     /// leaves without a program. Other queues keep it meanwhile.
     pub(crate) fn renew(&mut self) -> Result<(), Error> {
-        let Some(link) = self.link.take() else { return Ok(()) };
-        let program = xdp(&mut self.programs, self.program);
+        let Some(link) = &self.link else { return Ok(()) };
+        let failed =
+            |why: String| refused(&self.place, format!("cannot attach the program again: {why}"));
         // The kernel ignores a replacement by the same program, so a second copy is loaded.
-        let renewed = program.and_then(|program| {
+        let copy = xdp(&mut self.programs, self.program).and_then(|program| {
             program.unload()?;
             program.load()?;
-            let link = program.attach_to_link(link)?;
-            program.take_link(link)
+            program.fd()
         });
-        let failed = |error: ProgramError| {
-            refused(
-                &self.place,
-                format!("cannot attach the program again: {}", why_not_loaded(&error)),
-            )
+        let copy = copy.map_err(|error| failed(why_not_loaded(&error)))?;
+        link.replace(copy.as_fd()).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Detaches the program.
+    pub(crate) fn detach(&mut self) {
+        // Dropping the link detaches the program too, if this fails.
+        self.link.take().iter().for_each(|link| _ = link.detach());
+    }
+
+    /// Detaches the program from an interface that is not in this network namespace any more, and
+    /// describes where it is. The kernel has disconnected the sockets, so that nothing arrives in
+    /// them from there, and a program left behind would drop its packets.
+    pub(crate) fn leave(&mut self) -> String {
+        let what = match self.link.take().map_or(Departure::Gone, |link| link.leave()) {
+            Departure::Gone => GONE.to_owned(),
+            Departure::Moved => {
+                format!("{MOVED}; packets that arrived there until now may have been dropped")
+            }
+            Departure::Attached(error) => not_removed(&error),
         };
-        self.link = Some(renewed.map_err(failed)?);
-        Ok(())
+        format!("{}: {what}", self.place.interface)
     }
 
     /// Redirects the packets of a queue to this socket from now on.

@@ -6,7 +6,7 @@
 
 use super::attach::{AttachRefusal, attach, put, xdp};
 use super::hook::{AttachedHook, Hook, LastCheck, ProgramState};
-use super::link::{Attachment, ProgramLink};
+use super::link::{Attachment, Departure, ProgramLink};
 use super::refusal::{loading, refused};
 use super::{Mode, Options};
 use crate::Event;
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::interface::{Interface, device};
 use crate::place::CountingPoint;
 use aya::programs::ProgramError;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// Checks, about ten a second, between two attempts to attach a program again.
@@ -32,6 +33,19 @@ fn lasted(time: Duration) -> String {
     }
 }
 
+/// Descriptions of an interface that is not in this network namespace any more.
+pub(super) const GONE: &str = "the interface is gone, and the program with it";
+pub(super) const MOVED: &str =
+    "the interface moved to another network namespace; the program was removed from it";
+
+/// Describes an interface that moved, and that the program cannot be removed from.
+pub(super) fn not_removed(error: &io::Error) -> String {
+    format!(
+        "the interface moved to another network namespace, and the program cannot be removed from it: {error}; end flowgauge to \
+         remove it"
+    )
+}
+
 impl Hook {
     /// Checks the program; events are added to `events`.
     pub(super) fn look(&mut self, options: &Options, events: &mut Vec<Event>) {
@@ -44,7 +58,14 @@ impl Hook {
             self.state = ProgramState::Gone;
             self.last_check.looks = 0;
             self.mark_gap();
-            events.push(Event::Warning(self.leave()));
+            let what = match self.link.as_ref().map_or(Departure::Gone, ProgramLink::leave) {
+                Departure::Gone => GONE.to_owned(),
+                Departure::Moved => {
+                    format!("{MOVED}, and this window may have packets from there")
+                }
+                Departure::Attached(error) => not_removed(&error),
+            };
+            events.push(Event::Warning(format!("{}: {what}", self.place)));
             return;
         };
         self.remember_losses();
@@ -96,28 +117,6 @@ impl Hook {
                 )));
             }
             Err(_) => {}
-        }
-    }
-
-    /// Stops counting at an interface that is not in this network namespace any more, and describes
-    /// where it is. A link stays attached to an interface that moves to another namespace, whose
-    /// packets must not be counted; the kernel removes filters by itself.
-    fn leave(&self) -> String {
-        let place = &self.place;
-        let is_attached = |link: &&ProgramLink| {
-            matches!(link, ProgramLink::Bpf(_))
-                && matches!(link.attachment(), Ok(Attachment { index: Some(_), .. }))
-        };
-        match self.link.as_ref().filter(is_attached).map(ProgramLink::detach) {
-            None => format!("{place}: the interface is gone, and the program with it"),
-            Some(Ok(())) => format!(
-                "{place}: the interface moved to another network namespace; the program was removed from it, and this window may have \
-                 packets from there"
-            ),
-            Some(Err(error)) => format!(
-                "{place}: the interface moved to another network namespace, and the program cannot be removed from it: {error}; end \
-                 flowgauge to remove it"
-            ),
         }
     }
 

@@ -224,7 +224,9 @@ impl PortSource for InterfaceState {
         } else {
             CountingStage::InStack
         };
-        let device = DeviceCounters::read(&self.description.interface);
+        // Another interface may have the name of one that is gone.
+        let device = DeviceCounters::read(&self.description.interface)
+            .filter(|_| !self.gone.load(Ordering::Acquire));
         let device = device.map(|counters| counters.losses(&self.counters_before, counted));
         let (lost, too_large) = watch.lost(self.config.pieces);
         let mut found = Losses::default();
@@ -274,8 +276,20 @@ impl PortSource for InterfaceState {
 
     fn warnings(&self) -> Vec<String> {
         let name = &self.description.interface;
-        if device::index(name) != Some(self.index) && !self.gone.swap(true, Ordering::AcqRel) {
-            return vec![format!("{name}: the interface is gone, and the program with it")];
+        if device::index(name) != Some(self.index) && !self.gone.load(Ordering::Acquire) {
+            let mut watch = self.watch();
+            let warning = match device::name(self.index) {
+                Some(renamed) => {
+                    watch.redirect.detach();
+                    format!(
+                        "{name}: the interface is called {renamed} now, and is not counted any more; count at af_xdp:{renamed}"
+                    )
+                }
+                None => watch.redirect.leave(),
+            };
+            // Last: the traffic ends once workers find nothing, and nothing arrives from here on.
+            self.gone.store(true, Ordering::Release);
+            return vec![warning];
         }
         self.watch().unseen_tags.take().into_iter().collect()
     }
