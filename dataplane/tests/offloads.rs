@@ -165,6 +165,20 @@ impl Counted {
         }
     }
 
+    /// Adds windows until both ends of a connection have acknowledged everything, and what was in
+    /// flight then.
+    fn add_all(&mut self, xdp: &mut Xdp, ends: [&TcpStream; 2]) {
+        // A rotation waits for packets in flight, longer than the delay of an acknowledgement after
+        // a few of them.
+        for _ in 0..100 {
+            self.add(xdp);
+            if ends.iter().all(|stream| segments(stream).unacknowledged == 0) {
+                break;
+            }
+        }
+        (0..3).for_each(|_| self.add(xdp));
+    }
+
     /// Checks that no packet is unaccounted for, however many super-packets there were.
     fn balances(&self) {
         for (CountRange { least, most }, all) in self.received.into_iter().zip(self.all) {
@@ -201,18 +215,7 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_reported() {
                 let received = DeviceCounters::read(RECEIVER.0).unwrap().received;
                 let (connecting, accepted) = transfer(far);
                 let mut counted = Counted::default();
-                // A rotation waits for packets in flight, longer than the delay of an
-                // acknowledgement after a few of them.
-                for _ in 0..100 {
-                    counted.add(&mut xdp);
-                    if [&connecting, &accepted]
-                        .iter()
-                        .all(|stream| segments(stream).unacknowledged == 0)
-                    {
-                        break;
-                    }
-                }
-                (0..3).for_each(|_| counted.add(&mut xdp));
+                counted.add_all(&mut xdp, [&connecting, &accepted]);
                 // From this side: what the far end sent arrived, and what it received left.
                 let Segments { sent, received: arrived, .. } = segments(&connecting);
                 let received = DeviceCounters::read(RECEIVER.0).unwrap().received - received;
@@ -249,16 +252,7 @@ fn generic_mode_changes_nothing_for_a_classifier() {
             let (mut counting, _generic) = if is_first { (first, second) } else { (second, first) };
             let (connecting, accepted) = transfer(far);
             let mut counted = Counted::default();
-            for _ in 0..100 {
-                counted.add(&mut counting);
-                if [&connecting, &accepted]
-                    .iter()
-                    .all(|stream| segments(stream).unacknowledged == 0)
-                {
-                    break;
-                }
-            }
-            (0..3).for_each(|_| counted.add(&mut counting));
+            counted.add_all(&mut counting, [&connecting, &accepted]);
             assert_eq!(counted.packets[0], segments(&connecting).sent, "{classifier:?}");
         });
     }
