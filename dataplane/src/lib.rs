@@ -33,6 +33,7 @@ pub mod capture;
 mod delay_samples;
 pub mod error;
 pub mod files;
+mod flow_counts;
 pub mod hash_key;
 #[cfg(target_os = "linux")]
 mod interface;
@@ -66,6 +67,7 @@ pub mod xdp;
 pub use bounds::Bounds;
 pub use capabilities::{Capabilities, TimestampClock};
 pub use error::Error;
+pub use flow_counts::{FlowCounts, FlowTraffic};
 pub use flowgauge_core::MeasurementKind;
 pub use flowgauge_core::delay::DelaySample;
 pub use hash_key::{HashKey, HashWords};

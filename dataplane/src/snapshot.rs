@@ -1,13 +1,19 @@
 //! Results that a dataplane returns to the controller.
 
+use crate::flow_counts::FlowCounts;
 use crate::losses::Losses;
 use crate::place::CountingPoint;
 use crate::tally::CountRange;
-use flowgauge_core::delay::DelaySample;
+use flowgauge_core::delay::{DelaySample, WindowDelays};
 use flowgauge_core::reorder::PrefixCounts;
 use flowgauge_core::spread::FanOut;
-use flowgauge_core::{ENTROPIES, Exact, HashIdentity, PersistentBank, SPREADS, WindowTotals};
+use flowgauge_core::{
+    ENTROPIES, Exact, HashIdentity, KeyKind, PersistentBank, SPREADS, WindowTotals,
+};
 use std::sync::Arc;
+
+/// Number of kinds of keys.
+pub(crate) const KINDS: usize = KeyKind::ALL.len();
 
 /// State of a bank at one instant, merged over all cores and counting points.
 #[derive(Clone)]
@@ -32,7 +38,12 @@ pub struct Snapshot {
     pub truth: Option<Truth>,
     /// Exact counts that need no table of flows; set for a closed window.
     pub exact: Option<Arc<Exact>>,
-    /// Exact counts of each prefix over all flows; set for a closed window.
+    /// Exact counts of each flow by the keys of measurements, in the order of [`KeyKind::ALL`]; set
+    /// for a closed window, unless there are [too many](crate::poll::Options::max_exact).
+    pub flows: [Option<Arc<FlowCounts>>; KINDS],
+    /// Exact delays of all requests; set as `flows`.
+    pub delays: Option<Arc<WindowDelays>>,
+    /// Exact counts of each prefix over all flows; set as `flows`.
     pub prefixes: Option<Arc<[PrefixCounts]>>,
     /// Exact numbers of distinct others of every key of each sketch of
     /// [`spread`](flowgauge_core::spread), the most first; set for a closed window.
@@ -70,6 +81,8 @@ impl Snapshot {
             hash,
             truth: None,
             exact: None,
+            flows: Default::default(),
+            delays: None,
             prefixes: None,
             fan_outs: None,
             delay_samples: Vec::new(),
@@ -78,6 +91,12 @@ impl Snapshot {
             cpu_ns: None,
             gap_ns: 0,
         }
+    }
+
+    /// Returns the exact counts of each flow by a key, if they are known.
+    #[must_use]
+    pub fn flows_by(&self, key: KeyKind) -> Option<&FlowCounts> {
+        self.flows.get(key as usize)?.as_deref()
     }
 }
 
@@ -107,14 +126,15 @@ pub struct Adopted {
     pub next_window: u64,
 }
 
-/// Exact numbers for comparison with registers and sketches. Takes memory for every flow.
+/// Exact numbers for comparison with registers and sketches. A number is `None` if there are
+/// [too many](crate::poll::Options::max_exact) flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Truth {
     /// Distinct flows in this window so far; with staggered registers, in the time they cover.
-    pub window: u64,
+    pub window: Option<u64>,
     /// Distinct flows since the start, up to the last closed window; with staggered registers as
     /// `window`.
-    pub total: u64,
+    pub total: Option<u64>,
     /// Exact entropies of this window so far, in bits, for the measured keys.
     pub entropy: [Option<f64>; ENTROPIES],
 }

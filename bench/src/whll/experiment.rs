@@ -222,7 +222,7 @@ impl Experiment {
             self.wait(&mut clock, due.at)?;
             let record = |snapshot: &Snapshot, window| -> Result<Read, ReproduceError> {
                 let packets = snapshot.bank.counters.packets();
-                let truth = snapshot.truth.map_or(packets, |truth| truth.window);
+                let truth = snapshot.truth.and_then(|truth| truth.window).unwrap_or(packets);
                 let instant = Estimates::new(snapshot, &settings)?;
                 Ok(Read { time_ns: due.at - start, window, truth, instant, skewed: instant })
             };

@@ -94,7 +94,7 @@ pub use grid::Grid;
 pub use hash::{HashIdentity, HashMode, Tabulation};
 pub use heavy::Heavy;
 #[cfg(not(target_arch = "bpf"))]
-pub use host::HostMeasurement;
+pub use host::{HostMeasurement, MAX_EXACT};
 pub use key::KeyKind;
 pub use link::Link;
 pub use list::{Bank, Listed, Memory, PersistentBank, Settings, SharedBank, SharedPersistentBank};

@@ -3,10 +3,12 @@
 use flowgauge_core::delay::histogram::{BUCKETS, bucket, least};
 use flowgauge_core::delay::weights::{CLASSES, SQUARE_BITS, WEIGHT_BITS, weights};
 use flowgauge_core::delay::{
-    Admission, Algorithm, Counts, Delay, DelayKind, Directions, Kinds, Settings as Delays,
+    Admission, Algorithm, Counts, Delay, DelayKind, Directions, ExactDelays, Kinds, LabelDelays,
+    Settings as Delays,
 };
 use flowgauge_core::{
-    Arrival, Context, Link, Settings, Shared, Sharing, State, Tabulation, WindowTotals, Zeroed,
+    Arrival, Context, Link, MAX_EXACT, Observation, Settings, Shared, Sharing, State, Tabulation,
+    WindowTotals, Zeroed, parse,
 };
 use flowgauge_traffic::frame::flag::{ACK, FIN, RST, SYN};
 use flowgauge_traffic::frame::{self, Ip, UDP, udp};
@@ -76,12 +78,13 @@ fn quic(from: End, to: End, spin: bool) -> Vec<u8> {
     frame(false, UDP, from, to, &udp([from.1, to.1], &packet))
 }
 
-/// Observer that counts delays.
+/// Observer that counts delays, and matches all requests beside that.
 struct Counting {
     settings: Delays,
     tabulation: Tabulation,
     state: Box<State>,
     shared: Box<Shared>,
+    exact: ExactDelays,
     bank: usize,
 }
 
@@ -96,6 +99,7 @@ impl Counting {
             tabulation: Tabulation::from_seed(1),
             state: State::boxed(),
             shared,
+            exact: ExactDelays::new(MAX_EXACT),
             bank: 0,
         }
     }
@@ -113,6 +117,18 @@ impl Counting {
         let context = Context::new(settings, &self.tabulation, Sharing::Alone);
         let arrival = Arrival { leaves, ..Arrival::new(bytes.len() as u32, at) };
         self.state.active(&self.shared, self.bank).record(&context, Link::Ethernet, bytes, arrival);
+        if let Ok(packet) = parse::counted(bytes, Link::Ethernet, &settings.headers) {
+            let mut seen = Observation::of(&arrival);
+            seen.note::<false, _>(&context, bytes, &packet);
+            let requests = &self.shared.persistent.delay;
+            self.exact.count(self.bank, &self.settings, requests, &seen);
+        }
+    }
+
+    /// Returns the exact requests and delays of a kind so far.
+    fn exact(&self, kind: DelayKind) -> LabelDelays {
+        let window = self.exact.clone().take(self.bank).unwrap();
+        window.of(&self.settings, kind, false).cloned().unwrap_or_default()
     }
 
     fn delay(&self) -> &Delay {
@@ -138,6 +154,10 @@ impl Counting {
         let ticks =
             delays.iter().map(|ns| bucket((ns >> kind.tick_bits()) as u32)).collect::<Vec<_>>();
         assert_eq!(self.buckets(kind, false), ticks, "{kind:?}");
+        // No request was overwritten.
+        let exact = self.exact(kind);
+        assert_eq!(exact.delays, delays, "{kind:?}");
+        assert_eq!(exact.requests, self.counts(kind).requests, "{kind:?}");
     }
 }
 
@@ -648,4 +668,180 @@ fn a_request_that_comes_back_late_is_an_insertion() {
     all.packet(MS, &repeated(kind, 0, false));
     let counts = all.counts(kind);
     assert_eq!((counts.inserted, counts.miscounted), (1001, 0), "{counts:?}");
+}
+
+/// Request or answer of a random exchange.
+#[derive(Clone, Copy)]
+struct Event {
+    at: u64,
+    port: u16,
+    token: u16,
+    is_answer: bool,
+}
+
+impl Event {
+    fn frame(self, kind: DelayKind) -> Vec<u8> {
+        let Event { port, token, is_answer, .. } = self;
+        let (from, resolver) = ((CLIENT.0, port), (SERVER.0, 53));
+        let number = u32::from(token) * 10;
+        let timestamps = |sent: u32, echoed: u32| {
+            [&[1, 1, 8, 10][..], &sent.to_be_bytes(), &echoed.to_be_bytes()].concat()
+        };
+        let back = Tcp { from: SERVER, to: from, acknowledgement: number + 1, ..TCP };
+        match (kind, is_answer) {
+            (DelayKind::TcpHandshake | DelayKind::TcpDuration, false) => {
+                Tcp { from, flags: SYN, sequence: number, ..TCP }.frame(false)
+            }
+            (DelayKind::TcpHandshake, true) => Tcp { flags: SYN | ACK, ..back }.frame(false),
+            (DelayKind::TcpData, false) => {
+                Tcp { from, sequence: number, payload: 1, ..TCP }.frame(false)
+            }
+            (DelayKind::TcpData, true) => back.frame(false),
+            (DelayKind::TcpDuration, true) => Tcp { flags: FIN | ACK, ..back }.frame(false),
+            (DelayKind::TcpTimestamps, false) => {
+                let options = timestamps(500 + number, 3);
+                Tcp { from, payload: 1, options: &options, ..TCP }.frame(false)
+            }
+            (DelayKind::TcpTimestamps, true) => {
+                let options = timestamps(9, 500 + number);
+                Tcp { options: &options, ..back }.frame(false)
+            }
+            (DelayKind::Dns, false) => dns(from, resolver, token, false),
+            (DelayKind::Dns, true) => dns(resolver, from, token, true),
+            (DelayKind::Icmp, _) => {
+                let host = Ipv4Addr::from_bits(0x0b00_0000 + u32::from(port));
+                let (from, to) = if is_answer { (SERVER.0, host) } else { (host, SERVER.0) };
+                echo(false, from, to, is_answer, token)
+            }
+            (DelayKind::QuicSpin, _) => quic(from, SERVER, token % 2 == 1),
+        }
+    }
+}
+
+/// Returns the requests and the delays of the events from index `first` on, by looking through all
+/// events for each answer.
+fn by_hand(kind: DelayKind, events: &[Event], first: usize) -> LabelDelays {
+    let (mut requests, mut delays) = (0, Vec::new());
+    for (index, event) in events.iter().enumerate().skip(first) {
+        let before = &events[..index];
+        let same = |other: &&Event| other.port == event.port && other.token == event.token;
+        if kind == DelayKind::QuicSpin {
+            // Times at which the bit of this connection changed.
+            let bits: Vec<&Event> =
+                before.iter().chain([event]).filter(|other| other.port == event.port).collect();
+            let edges: Vec<u64> = bits
+                .windows(2)
+                .filter(|pair| pair[0].token % 2 != pair[1].token % 2)
+                .map(|pair| pair[1].at)
+                .collect();
+            if edges.last() == Some(&event.at) {
+                requests += 1;
+                delays.extend(edges.len().checked_sub(2).map(|last| event.at - edges[last]));
+            }
+            continue;
+        }
+        let is_repeated = before.iter().filter(same).any(|other| !other.is_answer);
+        if !event.is_answer {
+            requests += u64::from(kind != DelayKind::TcpTimestamps || !is_repeated);
+            continue;
+        }
+        let asked = |other: &&Event| !other.is_answer;
+        let all: Vec<&Event> = before.iter().filter(same).collect();
+        let answered = all.iter().rposition(|other| other.is_answer);
+        let waiting = &all[answered.map_or(0, |answered| answered + 1)..];
+        let request = match kind {
+            DelayKind::TcpHandshake | DelayKind::TcpData => waiting.first(),
+            // The first segment with a timestamp, unless it was answered.
+            DelayKind::TcpTimestamps => {
+                let first = all.iter().position(asked);
+                let is_answered =
+                    first.is_some_and(|first| all[first..].iter().any(|other| other.is_answer));
+                first.filter(|_| !is_answered).map(|first| &all[first])
+            }
+            _ => waiting.last(),
+        };
+        delays.extend(request.map(|request| event.at - request.at));
+    }
+    delays.sort_unstable();
+    LabelDelays { requests, delays }
+}
+
+/// Requests repeat, tokens are reused, and answers come twice, late, or before their requests.
+#[test]
+fn exact_delays_are_those_of_a_search_through_all_packets() {
+    for kind in DelayKind::ALL {
+        let mut random = 1_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (random >> 33) % below
+        };
+        let (mut counting, mut at) = (Counting::of(kind), 0);
+        let (mut events, mut all) = (Vec::new(), 0);
+        for window in 0..4 {
+            counting.bank = window % 2;
+            let first = events.len();
+            for _ in 0..150 {
+                at += 1 + next(40 * MS);
+                let tokens = if kind == DelayKind::TcpDuration { 1 } else { 4 };
+                let event = Event {
+                    at,
+                    port: 1000 + next(3) as u16,
+                    token: next(tokens) as u16,
+                    is_answer: next(2) == 1 && kind != DelayKind::QuicSpin,
+                };
+                counting.packet(event.at, &event.frame(kind));
+                events.push(event);
+            }
+            let exact = counting.exact.take(counting.bank).unwrap();
+            let exact = exact.of(&counting.settings, kind, false).cloned().unwrap_or_default();
+            assert_eq!(exact, by_hand(kind, &events, first), "{kind:?}, window {window}");
+            all += exact.delays.len();
+        }
+        assert!(all > 50, "{kind:?}: {all} answers");
+    }
+}
+
+#[test]
+fn exact_delays_end_at_a_limit_and_forget_what_is_too_old() {
+    let kind = DelayKind::Icmp;
+    let ask = |icmp: &mut Counting, at, number| {
+        icmp.packet(at, &echo(false, CLIENT.0, SERVER.0, false, number))
+    };
+    let reply = |icmp: &mut Counting, at, number| {
+        icmp.packet(at, &echo(false, SERVER.0, CLIENT.0, true, number))
+    };
+    let limited = || Counting { exact: ExactDelays::new(4), ..Counting::of(kind) };
+
+    // More delays in a window than are stored: the next window counts again.
+    let mut icmp = limited();
+    for number in 0..5 {
+        ask(&mut icmp, 0, number);
+        reply(&mut icmp, MS, number);
+        assert_eq!(icmp.exact.has_ended(), number == 4);
+    }
+    assert_eq!(icmp.exact.take(0), None);
+    ask(&mut icmp, 2 * MS, 5);
+    reply(&mut icmp, 5 * MS, 5);
+    assert_eq!(icmp.exact(kind), LabelDelays { requests: 1, delays: vec![3 * MS] });
+
+    // More requests that wait than are stored: no later answer can be told.
+    let mut icmp = limited();
+    (0..4).for_each(|number| ask(&mut icmp, 0, number));
+    icmp.bank = 1;
+    (4..6).for_each(|number| ask(&mut icmp, MS, number));
+    assert!(icmp.exact.has_ended());
+    assert_eq!((icmp.exact.take(0).is_some(), icmp.exact.take(1)), (true, None));
+    icmp.bank = 0;
+    reply(&mut icmp, 2 * MS, 3);
+    assert_eq!(icmp.exact.take(0), None);
+
+    // 2^31 ticks later a request is no longer one, and gives room.
+    let late = (1 << 37) + MS;
+    let mut icmp = limited();
+    (0..4).for_each(|number| ask(&mut icmp, 0, number));
+    (4..6).for_each(|number| ask(&mut icmp, late, number));
+    reply(&mut icmp, late + MS, 1);
+    reply(&mut icmp, late + 2 * MS, 5);
+    assert!(!icmp.exact.has_ended());
+    assert_eq!(icmp.exact(kind), LabelDelays { requests: 6, delays: vec![2 * MS] });
 }

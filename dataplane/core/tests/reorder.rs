@@ -2,11 +2,12 @@
 
 use flowgauge_core::HostMeasurement;
 use flowgauge_core::reorder::{
-    Algorithm, IDLE_TICKS, MOST_LATE, PrefixCounts, ReorderTotals, SAMPLING_ADMITS_LOG2,
-    Settings as Reordering,
+    Algorithm, ExactReorder, IDLE_TICKS, MOST_LATE, PrefixCounts, ReorderTotals,
+    SAMPLING_ADMITS_LOG2, Settings as Reordering,
 };
 use flowgauge_core::{
-    Arrival, Context, Link, Reorder, Settings, Shared, Sharing, State, Tabulation, Zeroed,
+    Arrival, Context, Link, Observation, Reorder, Settings, Shared, Sharing, State, Tabulation,
+    Zeroed, parse,
 };
 use flowgauge_traffic::frame::flag::{ACK, FIN, RST, SYN};
 use flowgauge_traffic::frame::{Ip, TCP, Tcp};
@@ -418,4 +419,31 @@ fn heavy_prefixes_that_reorder_are_found() {
         hybrid.iter().chain(&sampling).all(|(_, precision)| *precision >= 0.8),
         "{hybrid:?}\n{sampling:?}"
     );
+}
+
+#[test]
+fn exact_prefixes_end_with_more_flows_than_are_followed() {
+    let counting = Counting::new(SAMPLING, 1);
+    let context = Context::new(counting.settings, &counting.tabulation, Sharing::Alone);
+    let mut exact = ExactReorder::new(3);
+    let mut count = |bank, port, segment: u32| {
+        let frame = tcp(1, port, ACK, segment * 100, 100);
+        let packet = parse::counted(&frame[..], Link::Ethernet, &counting.settings.headers);
+        let mut seen = Observation::of(&Arrival::new(frame.len() as u32, 0));
+        seen.note::<false, _>(&context, &frame[..], &packet.unwrap());
+        exact.count(bank, &seen);
+        exact.has_ended()
+    };
+    for port in 1..=3 {
+        for segment in [0, 2, 1] {
+            assert!(!count(0, port, segment));
+        }
+    }
+    // One flow more, in the next window.
+    assert!(count(1, 4, 0) && count(1, 1, 3));
+    let known = exact.take(0).unwrap();
+    let known: Vec<_> =
+        known.iter().map(|it| (it.packets, it.out_of_order, it.gaps, it.flows)).collect();
+    assert_eq!(known, [(9, 3, 3, 3)]);
+    assert_eq!(exact.take(1), None);
 }

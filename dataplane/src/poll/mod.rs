@@ -61,7 +61,7 @@ use filter::BankFilters;
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::{
-    BANKS, Filter, HashIdentity, PersistentBank, Settings, Sharing, WindowTotals,
+    BANKS, Filter, HashIdentity, MAX_EXACT, PersistentBank, Settings, Sharing, WindowTotals,
 };
 use gap::{GapHistory, LongestGaps, longest_delay};
 use handoff::{SnapshotReader, handoff};
@@ -81,8 +81,11 @@ pub struct Options {
     pub settings: Settings,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
-    /// Also count exactly. Takes memory for every flow.
+    /// Also count exactly. Takes memory for every flow and every request, up to
+    /// [`max_exact`](Self::max_exact).
     pub truth: bool,
+    /// Maximum number of flows, requests or delays in each set of exact counts.
+    pub max_exact: usize,
     /// Maximum time for a worker to answer.
     pub deadline: Duration,
     /// Behaviour of a worker without packets.
@@ -100,6 +103,7 @@ impl Default for Options {
             settings: Settings::default(),
             slot_ns: 1_000_000,
             truth: false,
+            max_exact: MAX_EXACT,
             deadline: Duration::from_secs(5),
             poll_mode: PollMode::default(),
             cpus: Vec::new(),
@@ -157,7 +161,13 @@ impl Poll {
             .slot_ns
             .saturating_mul(options.settings.cardinality.precision.registers() as u64)
             / 2;
-        let truth = options.truth.then(|| Arc::new(ExactFlows::new(options.settings, covered_ns)));
+        let shared_sketches = flowgauge_core::Shared::counted();
+        shared_sketches.persistent.prepare(&options.settings);
+        let Options { settings, max_exact, .. } = options;
+        let truth = options.truth.then(|| {
+            let shared = Arc::clone(&shared_sketches);
+            Arc::new(ExactFlows::new(settings, covered_ns, max_exact, shared))
+        });
         let stop = Arc::new(AtomicBool::new(false));
         let clock =
             if gate.pace() == Pace::Trace { TimestampClock::TRACE } else { TimestampClock::WORKER };
@@ -166,8 +176,6 @@ impl Poll {
             delay_samples: true,
             ..Capabilities::of_core("poll", interface, ports.len())
         };
-        let shared_sketches = flowgauge_core::Shared::counted();
-        shared_sketches.persistent.prepare(&options.settings);
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
         let filters = Arc::new(BankFilters::default());
         let timestamps = gate.pace() != Pace::Trace && options.settings.delay.kinds.any();
@@ -321,8 +329,8 @@ impl Poll {
         self.gap_history.reaching(gap_ns, longest_ns)
     }
 
-    /// Creates the snapshot of a bank; `window` is the exact number of flows, `index` that of the
-    /// bank.
+    /// Creates the snapshot of a bank; `window` is the exact number of flows if it is known, `index`
+    /// that of the bank.
     fn snapshot(
         &self,
         hash: HashIdentity,
@@ -331,9 +339,11 @@ impl Poll {
         persistent: Option<Box<PersistentBank>>,
         window: Option<u64>,
     ) -> Snapshot {
-        let total = self.truth.as_ref().map_or(0, |truth| truth.total());
-        let entropy = self.truth.as_ref().map(|truth| truth.entropy(index)).unwrap_or_default();
-        let truth = window.map(|window| Truth { window, total, entropy });
+        let truth = self.truth.as_ref().map(|truth| Truth {
+            window,
+            total: truth.total(),
+            entropy: truth.entropy(index),
+        });
         Snapshot { persistent, truth, ..Snapshot::of(bank, hash) }
     }
 }
@@ -450,12 +460,13 @@ impl Dataplane for Poll {
         let own_gap_ns = self.gaps.as_ref().map_or(0, |gaps| gaps.take(closed));
         let gap_ns = self.reaching_gap(own_gap_ns, &bank);
         self.gap_history.close(now, own_gap_ns);
-        let window = self.truth.as_ref().map(|truth| truth.count(closed, None));
+        let window = self.truth.as_ref().and_then(|truth| truth.count(closed, None));
         let mut snapshot = self.snapshot(hash, bank, closed, None, window);
         if let (Some(exact), Some(truth)) = (&self.truth, &mut snapshot.truth) {
-            exact.close(closed);
+            snapshot.flows = exact.close(closed);
             truth.total = exact.total();
             snapshot.exact = exact.take_exact(closed).map(Arc::from);
+            snapshot.delays = exact.take_delays(closed).map(Arc::new);
             snapshot.prefixes = exact.take_prefixes(closed).map(Arc::from);
             snapshot.fan_outs = exact.take_fan_outs(closed).map(Arc::new);
         }
@@ -497,6 +508,8 @@ impl Dataplane for Poll {
         let mut events: Vec<Event> =
             self.source.warnings().into_iter().map(Event::Warning).collect();
         events.extend(self.source.notices().into_iter().map(Event::Notice));
+        let limits = self.truth.iter().flat_map(|truth| truth.take_messages());
+        events.extend(limits.map(Event::Notice));
         if !self.end_reported && ended {
             self.end_reported = true;
             events.push(Event::TrafficEnded);

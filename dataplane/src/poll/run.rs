@@ -43,7 +43,8 @@ impl Worker {
         let mut empty_polls = 0;
         while !self.stop.load(Ordering::Relaxed) {
             let truth = self.truth.as_deref();
-            self.writer.serve(|bank| truth.map(|truth| truth.count(bank, self.gate.trace_time())));
+            self.writer
+                .serve(|bank| truth.and_then(|truth| truth.count(bank, self.gate.trace_time())));
             if self.writer.bank() != bank {
                 bank = self.writer.bank();
                 self.filter = self.filters.of(bank);
@@ -166,6 +167,7 @@ impl Worker {
                 let key = |kind: KeyKind| PacketKey {
                     kind,
                     key: kind.extract(&packet, transport),
+                    bytes: frame.wire_length,
                     timestamp,
                 };
                 keys.extend(truth.kinds().map(key));

@@ -53,7 +53,7 @@ pub struct Cardinality {
     pub estimate: Estimate,
     /// Name of the estimator.
     pub estimator: &'static str,
-    /// Exact number, if it was counted.
+    /// Exact number, if it was counted and there are not too many.
     pub truth: Option<u64>,
     /// Hash of the registers.
     pub hash: HashIdentity,
@@ -71,7 +71,7 @@ impl Cardinality {
         let read_after = reading.snapshot.map_or(0, |snapshot| snapshot.packets_after);
         let estimate =
             estimate::estimate(&levels, estimator)?.at_most(reading.packets().max(read_after));
-        let truth = reading.truth.map(|truth| {
+        let truth = reading.truth.and_then(|truth| {
             if reading.kind == RecordKind::Total { truth.total } else { truth.window }
         });
         Ok(Cardinality {
@@ -120,7 +120,7 @@ impl Cardinality {
             low: estimate.low * part,
             high: estimate.high * part,
         };
-        let truth = reading.truth.map(|truth| truth.window);
+        let truth = reading.truth.and_then(|truth| truth.window);
         Ok(Some(Cardinality {
             key: settings.key,
             estimate,

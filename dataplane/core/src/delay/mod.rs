@@ -16,8 +16,10 @@
 //! Per packet and kind, `kind` determines the packet's roles. An answer removes its request from
 //! the slots in `table`; its delay is added to a [`histogram`] and, if requested, to the delay
 //! samples ([`sample`]). A request is then stored. [`prefixes`] maps addresses to groups and to our
-//! own side; `host` clears and merges the results.
+//! own side; `host` clears and merges the results; `exact` matches all requests, for comparison.
 
+#[cfg(not(target_arch = "bpf"))]
+mod exact;
 mod exchange;
 pub mod histogram;
 #[cfg(not(target_arch = "bpf"))]
@@ -30,6 +32,8 @@ mod settings;
 mod table;
 pub mod weights;
 
+#[cfg(not(target_arch = "bpf"))]
+pub use exact::{ExactDelays, LabelDelays, WindowDelays};
 pub use kind::{DelayKind, KINDS, Kinds};
 pub use memory::{Counts, Delay};
 pub use sample::{DelaySample, DelaySamples};
