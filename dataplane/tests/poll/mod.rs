@@ -7,4 +7,5 @@ mod generated;
 mod order;
 mod reports;
 mod sources;
+mod truth;
 mod workers;
