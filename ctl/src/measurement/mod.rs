@@ -13,6 +13,7 @@ pub mod alarm;
 pub mod cardinality;
 pub mod delay;
 pub mod entropy;
+mod exact_value;
 pub mod frequency;
 mod headline;
 pub mod heavy;
@@ -24,6 +25,7 @@ mod sketched;
 
 pub use crate::number::Number;
 pub use cardinality::has_windows;
+pub use exact_value::ExactValue;
 pub use headline::Headline;
 pub use sketched::{RowHash, Sketched};
 
@@ -34,7 +36,7 @@ use crate::kind::RecordKind;
 use crate::row::{Row, RowDefect};
 use crate::text::IndentedLines;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WindowTotals};
-use flowgauge_dataplane::{Snapshot, TimestampClock, Truth};
+use flowgauge_dataplane::{FlowCounts, Snapshot, TimestampClock, Truth};
 use laws::RowTotals;
 use std::error::Error;
 use std::fmt;
@@ -210,7 +212,23 @@ pub(crate) struct ReportInput<'a> {
     pub(crate) span_ns: u64,
 }
 
-impl ReportInput<'_> {
+impl<'a> ReportInput<'a> {
+    /// Returns the exact value beside an estimate, of the exact counts of a closed window. Where all
+    /// is counted exactly and these counts are missing, there were too many.
+    pub(crate) fn exact<T>(&self, counts: impl FnOnce(&'a Snapshot) -> Option<T>) -> ExactValue<T> {
+        match self.snapshot.filter(|snapshot| snapshot.truth.is_some()) {
+            Some(snapshot) if self.kind == RecordKind::Window => {
+                counts(snapshot).map_or(ExactValue::TooMany, ExactValue::Known)
+            }
+            _ => ExactValue::NotCounted,
+        }
+    }
+
+    /// Returns the exact counts of each flow by a key.
+    pub(crate) fn exact_flows(&self, key: KeyKind) -> ExactValue<&'a FlowCounts> {
+        self.exact(|snapshot| snapshot.flows_by(key))
+    }
+
     /// Returns the number of packets that have a flow.
     pub(crate) fn packets(&self) -> u64 {
         self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6)

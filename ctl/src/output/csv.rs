@@ -55,8 +55,8 @@ impl Sink for Csv<'_> {
     }
 }
 
-/// Returns the columns of the record itself. Positions 2 to 5, 20 to 29, 40 to 59 and 70 to 199
-/// belong to measurements.
+/// Returns the columns of the record itself. Positions 2 to 5, 20 to 29, 40 to 59, 70 to 199 and
+/// those from 300 on belong to measurements.
 fn fields(record: &Record, origin: u64) -> Fields {
     let mut fields = Fields::default();
     let mut add = |position, name: &'static str, value: Value| {

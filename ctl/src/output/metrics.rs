@@ -233,7 +233,7 @@ impl State {
                 if let Some(truth) = truth {
                     self.set(
                         format!("{name}_truth{unit}"),
-                        &format!("{title}: exact count"),
+                        &format!("{title}: exact value"),
                         labels.clone(),
                         *truth,
                     );

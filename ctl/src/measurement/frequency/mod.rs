@@ -4,13 +4,16 @@ pub mod estimate;
 
 use super::laws::RowTotals;
 use super::sketched::{self, FULL};
-use super::{ClosedBank, Damaged, Estimation, Measurement, Number, Rank, ReportInput, Sketched};
+use super::{
+    ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput, Sketched,
+};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
 use crate::flow::KeyText;
 use crate::row::{Row, RowDefect};
 use crate::text::{self, IndentedLines, counted, grouped};
 use flowgauge_core::{FlowKey, Settings, WindowTotals};
+use flowgauge_dataplane::FlowCounts;
 
 /// No options.
 pub type Options = ();
@@ -22,8 +25,22 @@ pub struct Frequency {
     pub sketch: Sketched,
     /// Flows and their packets.
     pub flows: Vec<(FlowKey, estimate::Frequency)>,
+    /// Exact packets of these flows.
+    pub truth: ExactValue<Vec<u64>>,
     /// Counters of the sketch that are full and count no further.
     pub full_counters: usize,
+}
+
+/// Returns the note of an exact number of packets.
+fn note(truth: &u64) -> String {
+    format!("truth {}", grouped(*truth))
+}
+
+impl Frequency {
+    /// Returns the exact packets of each flow.
+    fn truths(&self) -> impl Iterator<Item = ExactValue<u64>> {
+        self.truth.each(self.flows.len())
+    }
 }
 
 impl Measurement for Frequency {
@@ -43,11 +60,12 @@ impl Measurement for Frequency {
                     reading.packets(),
                 )
             };
-            Frequency {
-                sketch,
-                flows: reading.asked(key, packets),
-                full_counters: cells.full(shape),
-            }
+            let flows = reading.asked(key, packets);
+            let exact = |counts: &FlowCounts| {
+                flows.iter().map(|(flow, _)| counts.of(flow).packets).collect()
+            };
+            let truth = reading.exact_flows(key).map(exact);
+            Frequency { sketch, flows, truth, full_counters: cells.full(shape) }
         }))
     }
 
@@ -55,7 +73,7 @@ impl Measurement for Frequency {
         let Some(it) = report else { return };
         let kind = it.sketch.key;
         let text = |flow: &FlowKey| KeyText { kind, key: flow }.to_string();
-        let flow = |(flow, packets): &(_, estimate::Frequency)| {
+        let flow = |((flow, packets), truth): (&(_, estimate::Frequency), ExactValue<u64>)| {
             object([
                 ("flow", text(flow).into()),
                 ("packets", packets.value.into()),
@@ -63,17 +81,18 @@ impl Measurement for Frequency {
                 ("high", packets.high.into()),
                 ("confidence", packets.confidence.into()),
                 ("saturated", packets.saturated.then_some(true).into()),
+                ("truth", truth.datum(|truth| (*truth).into())),
             ])
         };
         to.field("key", kind.name());
         it.sketch.fields(to);
         to.field("full_counters", it.is_full().then_some(it.full_counters));
-        to.field("flows", Datum::Array(it.flows.iter().map(flow).collect()));
+        to.field("flows", Datum::Array(it.flows.iter().zip(it.truths()).map(flow).collect()));
 
-        let flows = it.flows.iter().map(|(flow, packets)| RankingItem {
+        let flows = it.flows.iter().zip(it.truths()).map(|((flow, packets), truth)| RankingItem {
             name: text(flow),
             number: Number { value: packets.value, low: packets.low, high: packets.high },
-            more: String::new(),
+            more: truth.note(note).unwrap_or_default(),
         });
         let title = "packets of the flows that are asked for";
         to.ranking("asked_flows", title, Unit::Things, &[("key", kind.name())], flows);
@@ -114,7 +133,7 @@ impl Measurement for Frequency {
     }
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
-        let rows = self.flows.iter().map(|(key, packets)| {
+        let rows = self.flows.iter().zip(self.truths()).map(|((key, packets), truth)| {
             let key = KeyText { kind: self.sketch.key, key };
             let [value, low, high] =
                 [packets.value, packets.low, packets.high].map(|packets| packets.round() as u64);
@@ -122,7 +141,10 @@ impl Measurement for Frequency {
                 name: format!("query {key}"),
                 value: counted(value, "packet"),
                 interval: format!("({} … {})", grouped(low), grouped(high)),
-                notes: packets.saturated.then(|| FULL.to_owned()).into_iter().collect(),
+                notes: [packets.saturated.then(|| FULL.to_owned()), truth.note(note)]
+                    .into_iter()
+                    .flatten()
+                    .collect(),
                 ..text::DetailRow::default()
             }
         });

@@ -1,9 +1,12 @@
 //! Heavy hitters: the flows with the most packets or bytes.
 
 pub mod estimate;
+mod truth;
+
+pub use truth::HeavyTruth;
 
 use super::laws::{RowTotals, require};
-use super::{ClosedBank, Damaged, Estimation, Measurement, Number, Rank, ReportInput};
+use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, KnownFigure, RankingItem};
 use crate::flow::KeyText;
@@ -41,11 +44,19 @@ pub struct Heavy {
     pub slots: usize,
     /// Flows with bounds on their counts.
     pub top: Top,
+    /// The same flows beside exact counts of all.
+    pub truth: ExactValue<HeavyTruth>,
 }
 
 impl Heavy {
     fn text(&self, flow: &Flow) -> String {
         KeyText { kind: self.key, key: &flow.key }.to_string()
+    }
+
+    /// Returns the exact count of each flow, if it is known.
+    fn truths(&self) -> impl Iterator<Item = Option<u64>> {
+        let known = self.truth.known().map_or(&[][..], |truth| truth.counts.as_slice());
+        known.iter().copied().map(Some).chain(std::iter::repeat(None)).take(self.top.flows.len())
     }
 
     /// Formats a count with its unit.
@@ -100,6 +111,11 @@ impl StoredTable {
     }
 }
 
+/// Returns the note of an exact count.
+fn note(truth: u64) -> String {
+    format!("truth {}", grouped(truth))
+}
+
 /// Returns the unit of the figures of heavy flows.
 pub(super) fn figure_unit(unit: CountUnit) -> figure::Unit {
     match unit {
@@ -119,12 +135,11 @@ impl Measurement for Heavy {
             Some(union_states) => union_states.heavy.top(settings, most),
             None => estimate::top(&reading.bank.heavy, settings, most),
         };
-        Ok((algorithm != Algorithm::Off).then(|| Heavy {
-            key,
-            unit,
-            algorithm,
-            slots: settings.slots(),
-            top: top(),
+        Ok((algorithm != Algorithm::Off).then(|| {
+            let top = top();
+            let truth = reading.exact_flows(key);
+            let truth = truth.map(|exact| HeavyTruth::of(exact, unit, &top, most));
+            Heavy { key, unit, algorithm, slots: settings.slots(), top, truth }
         }))
     }
 
@@ -133,13 +148,15 @@ impl Measurement for Heavy {
         to.column(heaviest.map(|(it, flow)| it.text(flow))).csv(50, "heaviest");
         to.column(heaviest.map(|(_, flow)| flow.count)).csv(51, "heaviest_count");
         to.column(report.map(|it| it.unit.name())).csv(53, "heaviest_unit");
+        to.column(report.and_then(|it| it.truths().next()?)).csv(59, "heaviest_truth");
         let Some(it) = report else { return };
-        let flow = |flow: &Flow| {
+        let flow = |(flow, truth): (&Flow, Option<u64>)| {
             object([
                 ("flow", it.text(flow).into()),
                 ("count", flow.count.into()),
                 ("low", flow.low.into()),
                 ("high", flow.high.into()),
+                ("truth", truth.into()),
             ])
         };
         to.field("key", it.key.name()).lake("heavy_key");
@@ -148,18 +165,23 @@ impl Measurement for Heavy {
         to.field("slots", it.slots).lake("heavy_slots");
         to.field("total", it.top.total);
         to.field("absent", it.top.absent);
-        to.field("flows", Datum::Array(it.top.flows.iter().map(flow).collect()));
+        to.field("truth", it.truth.datum(HeavyTruth::datum));
+        to.field("flows", Datum::Array(it.top.flows.iter().zip(it.truths()).map(flow).collect()));
 
         let unit = figure_unit(it.unit);
         let total = it.top.total.max(1) as f64;
-        let flows = it.top.flows.iter().map(|flow| RankingItem {
+        let flows = it.top.flows.iter().zip(it.truths()).map(|(flow, truth)| RankingItem {
             name: it.text(flow),
             number: Number {
                 value: flow.count as f64,
                 low: flow.low as f64,
                 high: flow.high as f64,
             },
-            more: format!("{:.2} %", flow.count as f64 / total * 100.0),
+            more: [Some(format!("{:.2} %", flow.count as f64 / total * 100.0)), truth.map(note)]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", "),
         });
         let labels = [("key", it.key.name()), ("by", it.unit.name())];
         to.ranking("heavy_flows", "heaviest flows", unit, &labels, flows);
@@ -262,16 +284,19 @@ impl Measurement for Heavy {
     }
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
-        let rows = self.top.flows.iter().map(|flow| {
+        let rows = self.top.flows.iter().zip(self.truths()).map(|(flow, truth)| {
             let share = flow.count as f64 / self.top.total.max(1) as f64 * 100.0;
             text::DetailRow {
                 name: self.text(flow),
                 value: self.counted(flow.count),
                 share: format!("{share:.1} %"),
                 interval: format!("({} … {})", grouped(flow.low), grouped(flow.high)),
-                ..text::DetailRow::default()
+                notes: truth.map(note).into_iter().collect(),
             }
         });
         below.rows(&rows.collect::<Vec<_>>());
+        if let Some(truth) = self.truth.note(HeavyTruth::text) {
+            below.line(&[truth]);
+        }
     }
 }

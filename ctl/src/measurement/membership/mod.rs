@@ -3,14 +3,17 @@
 pub mod estimate;
 
 use super::laws::{RowTotals, require};
-use super::{ClosedBank, Damaged, Estimation, Measurement, Number, Rank, ReportInput, sketched};
+use super::{
+    ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput, sketched,
+};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
 use crate::flow::KeyText;
 use crate::row::{Row, RowDefect, Value};
-use crate::text::{self, IndentedLines};
+use crate::text::{DetailRow, IndentedLines};
 use flowgauge_core::membership::Settings;
 use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, WindowTotals};
+use flowgauge_dataplane::FlowCounts;
 
 /// No options.
 pub type Options = ();
@@ -28,6 +31,24 @@ pub struct Membership {
     pub false_positive: f64,
     /// Queried flows, and whether they were seen.
     pub flows: Vec<(FlowKey, bool)>,
+    /// Whether they were seen, exactly.
+    pub truth: ExactValue<Vec<bool>>,
+}
+
+impl Membership {
+    /// Returns whether each flow was seen, exactly.
+    fn truths(&self) -> impl Iterator<Item = ExactValue<bool>> {
+        self.truth.each(self.flows.len())
+    }
+}
+
+fn text(seen: bool) -> &'static str {
+    if seen { "seen" } else { "not seen" }
+}
+
+/// Returns the note of the exact answer.
+fn note(truth: &bool) -> String {
+    format!("truth {}", text(*truth))
 }
 
 /// Settings of a filter, and its words with the low byte first.
@@ -56,27 +77,39 @@ impl Measurement for Membership {
         let Settings { on, key, shape } = reading.settings.membership;
         let (rows, filter) = (reading.rows, &reading.bank.membership);
         let seen = |flow: &FlowKey| filter.contains(shape, rows.signature(flow), &rows.tabulation);
-        Ok(on.then(|| Membership {
-            key,
-            shape,
-            hash: rows.hash,
-            false_positive: estimate::false_positive(filter, shape),
-            flows: reading.asked(key, seen),
+        Ok(on.then(|| {
+            let flows = reading.asked(key, seen);
+            let exact = |counts: &FlowCounts| {
+                flows.iter().map(|(flow, _)| counts.of(flow).packets > 0).collect()
+            };
+            let truth = reading.exact_flows(key).map(exact);
+            Membership {
+                key,
+                shape,
+                hash: rows.hash,
+                false_positive: estimate::false_positive(filter, shape),
+                flows,
+                truth,
+            }
         }))
     }
 
     fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let Some(it) = report else { return };
-        let text = |flow: &FlowKey| KeyText { kind: it.key, key: flow }.to_string();
-        let flow = |(flow, seen): &(_, bool)| {
-            object([("flow", text(flow).into()), ("seen", (*seen).into())])
+        let name = |flow: &FlowKey| KeyText { kind: it.key, key: flow }.to_string();
+        let flow = |((flow, seen), truth): (&(_, bool), ExactValue<bool>)| {
+            object([
+                ("flow", name(flow).into()),
+                ("seen", (*seen).into()),
+                ("truth", truth.datum(|truth| (*truth).into())),
+            ])
         };
         to.field("key", it.key.name()).lake("membership_key");
         to.field("rows", it.shape.rows()).lake("membership_rows");
         to.field("bits", it.shape.columns()).lake("membership_bits");
         to.field("hash", sketched::hash(&it.hash));
         to.field("false_positive", it.false_positive).lake("membership_false_positive");
-        to.field("flows", Datum::Array(it.flows.iter().map(flow).collect()));
+        to.field("flows", Datum::Array(it.flows.iter().zip(it.truths()).map(flow).collect()));
 
         let labels = [("key", it.key.name())];
         let exact = |value| Number { value, low: value, high: value };
@@ -87,10 +120,14 @@ impl Measurement for Membership {
             &labels,
             exact(it.false_positive),
         );
-        let flows = it.flows.iter().map(|(flow, seen)| RankingItem {
-            name: text(flow),
+        let flows = it.flows.iter().zip(it.truths()).map(|((flow, seen), truth)| RankingItem {
+            name: name(flow),
             number: exact(f64::from(u8::from(*seen))),
-            more: if *seen { "seen".to_owned() } else { "not seen".to_owned() },
+            more: [Some(text(*seen).to_owned()), truth.note(note)]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", "),
         });
         let title = "whether the flows that are asked for were seen";
         to.ranking("seen_flows", title, Unit::Things, &labels, flows);
@@ -159,11 +196,11 @@ impl Measurement for Membership {
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
         let probability = || format!("false-positive probability {:.2e}", self.false_positive);
-        let rows = self.flows.iter().map(|(key, seen)| text::DetailRow {
+        let rows = self.flows.iter().zip(self.truths()).map(|((key, seen), truth)| DetailRow {
             name: format!("query {}", KeyText { kind: self.key, key }),
-            value: if *seen { "seen" } else { "not seen" }.to_owned(),
-            notes: seen.then(probability).into_iter().collect(),
-            ..text::DetailRow::default()
+            value: text(*seen).to_owned(),
+            notes: [seen.then(probability), truth.note(note)].into_iter().flatten().collect(),
+            ..DetailRow::default()
         });
         below.rows(&rows.collect::<Vec<_>>());
     }

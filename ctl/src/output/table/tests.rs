@@ -6,7 +6,7 @@ use crate::measurement::frequency::{self, Frequency};
 use crate::measurement::heavy::Heavy;
 use crate::measurement::heavy::estimate::{Flow, Top};
 use crate::measurement::membership::Membership;
-use crate::measurement::{Reports, Sketched};
+use crate::measurement::{ExactValue, Reports, Sketched};
 use crate::record::FieldCache;
 use flowgauge_core::Grid;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
@@ -142,6 +142,7 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                         saturated: true,
                     },
                 )],
+                truth: ExactValue::Known(vec![999_999_999_999]),
                 full_counters: 4,
             }),
             membership: Some(Membership {
@@ -150,6 +151,7 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                 hash: hash(),
                 false_positive: 1e-9,
                 flows: vec![(flow, true), (flow, false)],
+                truth: ExactValue::Known(vec![false, false]),
             }),
             heavy: Some(Heavy {
                 key,
@@ -169,6 +171,7 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                     total: packets * 84,
                     absent: 0,
                 },
+                truth: ExactValue::TooMany,
             }),
             alarm: Some(Alarm { verdict: Verdict::Raised, usual: None, least: 100, talkers: None }),
             ..distinct(key, 92_607_123_456.0, Some(94_114_123_456))
