@@ -4,10 +4,12 @@ pub mod estimate;
 mod sample;
 
 pub use sample::{DelaySampleRecord, EndIdentifiers};
+pub use truth::DelayTruth;
+mod truth;
 pub mod tune;
 
 use super::laws::{self, RowTotals, require};
-use super::{ClosedBank, Damaged, Estimation, Measurement, Number, ReportInput};
+use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, KnownFigure, Range, Unit};
 use crate::row::{Cells, Inner, Row, RowDefect, Value, int};
@@ -92,6 +94,8 @@ pub struct Delay {
     /// Whether counts of a bucket have reached the largest number, so that further delays are
     /// missing.
     pub is_saturated: bool,
+    /// Exact requests, answers and percentiles.
+    pub truth: ExactValue<DelayTruth>,
 }
 
 impl Delays {
@@ -156,6 +160,12 @@ impl Delay {
     /// Returns whether any percentile is not [resolved](Self::is_resolved).
     fn is_unresolved(&self) -> bool {
         self.percentiles().into_iter().flatten().any(|it| !self.is_resolved(it.value))
+    }
+
+    /// Returns the exact percentiles in nanoseconds, where they are known.
+    fn truths(&self) -> [Option<u64>; PERCENTILES.len()] {
+        let known = self.truth.known().and_then(|truth| truth.percentiles);
+        known.map_or([None; PERCENTILES.len()], |all| all.map(Some))
     }
 
     fn percentiles(&self) -> Option<[Percentile; PERCENTILES.len()]> {
@@ -284,6 +294,9 @@ fn build(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option
             clock.gap_ns as f64,
         ),
         is_saturated,
+        truth: reading.exact(|snapshot| snapshot.delays.as_deref()).map(|exact| {
+            DelayTruth::of(groups().filter_map(|label| exact.of(&settings, kind, label)))
+        }),
     }
 }
 
@@ -638,7 +651,7 @@ impl Measurement for Delays {
         // Only measured kinds have columns, because those of all kinds would be too many.
         let Some(delays) = report else { return };
         for (delay, index) in delays.together().zip(0..) {
-            delay.columns(100 + 5 * index, to);
+            delay.columns(index, to);
         }
         to.json(Datum::Array(delays.0.iter().map(Delay::json).collect()));
         for delay in &delays.0 {
@@ -841,17 +854,14 @@ impl Measurement for Delays {
     fn lines(&self, below: &mut IndentedLines<'_>) {
         for delay in &self.0 {
             below.line(&phrases(delay));
-            let [p50, _, p95, p99, _] = delay.percentiles().map_or([None; 5], |all| all.map(Some));
-            let row = |(name, percentile): (&str, Option<Percentile>)| {
-                let percentile = percentile?;
-                Some(row(name, &percentile, delay.is_resolved(percentile.value)))
-            };
-            below.rows(
-                &[("p50", p50), ("p95", p95), ("p99", p99)]
-                    .into_iter()
-                    .filter_map(row)
-                    .collect::<Vec<_>>(),
+            let rows =
+                delay.percentiles().into_iter().flatten().zip(delay.truths()).zip(PERCENTILES);
+            let rows = rows.filter(|(_, (_, name))| ["p50", "p95", "p99"].contains(name)).map(
+                |((percentile, truth), (_, name))| {
+                    row(name, &percentile, truth, delay.is_resolved(percentile.value))
+                },
             );
+            below.rows(&rows.collect::<Vec<_>>());
         }
     }
 }
@@ -894,6 +904,13 @@ fn phrases(delay: &Delay) -> Vec<String> {
         };
         phrases.push(format!("{:.0} % {what}", unanswered / delay.requests() * 100.0));
     }
+    let is_any = |truth: &DelayTruth| truth.requests > 0 || truth.answers > 0;
+    let exact = |truth: &DelayTruth| {
+        let (answers, requests) =
+            (counted(truth.answers, "answer"), counted(truth.requests, "request"));
+        format!("truth {answers} to {requests}")
+    };
+    phrases.extend(delay.truth.note(exact).filter(|_| delay.truth.known().is_none_or(is_any)));
     let counts = &delay.counts;
     phrases.extend(
         (counts.refused > 0).then(|| format!("{} found no free slot", grouped(counts.refused))),
@@ -932,7 +949,12 @@ fn phrases(delay: &Delay) -> Vec<String> {
 
 /// Returns the row of a percentile, with its bounds if they differ as printed; its upper bound alone
 /// if it is not resolved.
-fn row(name: &str, percentile: &Percentile, is_resolved: bool) -> text::DetailRow {
+fn row(
+    name: &str,
+    percentile: &Percentile,
+    truth: Option<u64>,
+    is_resolved: bool,
+) -> text::DetailRow {
     if !is_resolved {
         let value = percentile
             .high
@@ -948,6 +970,7 @@ fn row(name: &str, percentile: &Percentile, is_resolved: bool) -> text::DetailRo
         name: format!("  {name}"),
         value: time(percentile.value),
         interval,
+        notes: truth.map(|truth| format!("truth {}", time(truth as f64))).into_iter().collect(),
         ..text::DetailRow::default()
     }
 }
@@ -982,7 +1005,8 @@ fn by_percentile(values: [Datum; PERCENTILES.len()]) -> Datum {
 }
 
 impl Delay {
-    fn columns(&self, position: u16, to: &mut Fields) {
+    fn columns(&self, index: u16, to: &mut Fields) {
+        let position = 100 + 5 * index;
         let [p50, _, p95, p99, _] = self.percentiles().map_or([None; 5], |all| all.map(Some));
         // Query engines and scripts take names without hyphens unquoted.
         let mut name = format!("delay_{}", self.kind.name().replace('-', "_"));
@@ -995,6 +1019,12 @@ impl Delay {
         to.column(p50.and_then(|it| it.high)).csv(position + 2, format!("{name}_p50_high_ns"));
         to.column(value(p95)).csv(position + 3, format!("{name}_p95_ns"));
         to.column(value(p99)).csv(position + 4, format!("{name}_p99_ns"));
+        let [p50, _, p95, p99, _] = self.truths();
+        for ((truth, percent), position) in
+            [(p50, 50), (p95, 95), (p99, 99)].into_iter().zip(300 + 3 * index..)
+        {
+            to.column(truth).csv(position, format!("{name}_p{percent}_truth_ns"));
+        }
     }
 
     fn json(&self) -> Datum {
@@ -1018,6 +1048,7 @@ impl Delay {
         to.field("admitted", counts.admitted);
         to.field("answers", self.answers());
         to.field("unanswered", unanswered.map_or(Datum::Null, Datum::from));
+        to.field("truth", self.truth.datum(DelayTruth::datum));
         to.field("refused", some(counts.refused));
         to.field("backward", some(counts.backward));
         to.field("unsampled", some(counts.unsampled));
@@ -1057,9 +1088,10 @@ impl Delay {
             to.count("delay_unanswered", title, Unit::Things, &labels, unanswered);
         }
         let Some(distribution) = &self.distribution else { return };
-        let percentiles =
-            self.percentiles().into_iter().flatten().zip(distribution.raw).zip(PERCENTILES);
-        for ((percentile, raw), (share, _)) in percentiles {
+        let percentiles = self.percentiles().into_iter().flatten().zip(distribution.raw);
+        for (((percentile, raw), (share, _)), truth) in
+            percentiles.zip(PERCENTILES).zip(self.truths())
+        {
             if !self.is_resolved(percentile.value) {
                 continue;
             }
@@ -1073,6 +1105,7 @@ impl Delay {
             let high = percentile.high.unwrap_or(f64::INFINITY);
             let corrected = seconds(percentile.value, percentile.low, high);
             to.number("delay", "round-trip delay", Unit::Seconds, &labels, corrected);
+            to.truth(truth.map(|truth| truth as f64 / 1e9));
             let step = distribution.step_ns + distribution.gap_ns;
             let raw = seconds(raw, (raw - step).max(0.0), raw + step);
             let title = "delays as they were seen";
