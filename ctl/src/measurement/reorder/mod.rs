@@ -3,7 +3,10 @@
 pub mod estimate;
 
 use super::laws::{self, MAX_COUNT, RowTotals, require};
-use super::{ClosedBank, Damaged, Estimation, Measurement, Number, Rank, ReportInput, UnionStates};
+use super::{
+    ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput,
+    UnionStates,
+};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
 use crate::row::{Cells, Row, RowDefect, Value, int};
@@ -47,8 +50,8 @@ pub struct Reordering {
     pub contended: u64,
     /// Followed segments of prefixes that did not fit into the table.
     pub crowded: u64,
-    /// Quality of detection, if all flows were counted exactly.
-    pub truth: Option<DetectionQuality>,
+    /// Quality of detection, by the exact counts of all flows.
+    pub truth: ExactValue<DetectionQuality>,
 }
 
 /// Prefix that reorders segments.
@@ -186,11 +189,11 @@ impl Measurement for Reordering {
         if settings.algorithm == Algorithm::Off {
             return Ok(None);
         }
-        let truths = reading.snapshot.and_then(|snapshot| snapshot.prefixes.as_deref());
+        let truths = reading.exact(|snapshot| snapshot.prefixes.as_deref());
         // Exact counts are sorted by prefix.
         let truth = |prefix: u64| {
-            truths
-                .and_then(|all| Some(all[all.binary_search_by_key(&prefix, |it| it.prefix).ok()?]))
+            let all = truths.known()?;
+            all.get(all.binary_search_by_key(&prefix, |it| it.prefix).ok()?).copied()
         };
         let report = |counts: &PrefixCounts| ReorderingPrefix {
             name: Name(&settings, counts.prefix).to_string(),
@@ -247,11 +250,11 @@ impl Measurement for Reordering {
         to.field("crowded", Some(it.crowded).filter(|segments| *segments > 0));
         to.column(it.crowded).lake("reorder_crowded");
         to.field("number", it.number);
-        if let Some(DetectionQuality { reordering, found, wrongly }) = it.truth {
+        let quality = |&DetectionQuality { reordering, found, wrongly }: &DetectionQuality| {
             let (reordering, found) = (reordering.into(), found.into());
-            let wrongly = ("wrongly", wrongly.into());
-            to.field("truth", object([("reordering", reordering), ("found", found), wrongly]));
-        }
+            object([("reordering", reordering), ("found", found), ("wrongly", wrongly.into())])
+        };
+        to.field("truth", it.truth.datum(quality));
         to.field(
             "prefixes",
             Datum::Array(it.prefixes.iter().map(ReorderingPrefix::json).collect()),
@@ -261,6 +264,8 @@ impl Measurement for Reordering {
         to.column(worst.map(|it| it.rate.value)).csv(184, "reorder_rate");
         to.column(worst.map(|it| it.rate.low)).csv(185, "reorder_rate_low");
         to.column(worst.map(|it| it.rate.high)).csv(186, "reorder_rate_high");
+        let truth = worst.and_then(|it| it.truth.as_ref().map(estimate::share));
+        to.column(truth).csv(187, "reorder_rate_truth");
 
         let PrefixCounts { packets, out_of_order, retransmitted, .. } = it.sum;
         for (what, packets) in
@@ -273,9 +278,12 @@ impl Measurement for Reordering {
             name: prefix.name.clone(),
             number: prefix.rate,
             more: format!(
-                "{} of {}",
+                "{} of {}{}",
                 grouped(prefix.counts.out_of_order),
-                counted(prefix.counts.packets, "segment")
+                counted(prefix.counts.packets, "segment"),
+                prefix.truth.as_ref().map_or_else(String::new, |truth| {
+                    format!(", truth {:.2} %", estimate::share(truth) * 100.0)
+                })
             ),
         });
         let title = "share of segments out of order";
@@ -410,9 +418,9 @@ impl Measurement for Reordering {
         phrases.extend((self.crowded > 0).then(|| {
             format!("{} of prefixes that found no place", counted(self.crowded, "segment"))
         }));
-        if let Some(DetectionQuality { reordering, found, wrongly }) = self.truth {
-            phrases.push(format!("truth: {found} of {reordering} large ones that reorder were found, {wrongly} wrongly"));
-        }
+        phrases.extend(self.truth.note(|&DetectionQuality { reordering, found, wrongly }| {
+            format!("truth: {found} of {reordering} large ones that reorder were found, {wrongly} wrongly")
+        }));
         below.line(&phrases);
         let rows = self.prefixes.iter().filter(|it| it.counts.out_of_order > 0).map(|it| {
             let share = |share: f64| format!("{:.2}", share * 100.0);
