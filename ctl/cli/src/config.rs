@@ -461,6 +461,14 @@ fn is_list(option: &Arg) -> bool {
     matches!(option.get_action(), ArgAction::Append)
 }
 
+/// Options with one value that consists of several, separated by commas.
+const COMMA_LISTS: [&str; 4] = ["measure", "delay", "names", "cpus"];
+
+/// Returns whether the value of an option is a list separated by commas.
+fn takes_commas(option: &Arg) -> bool {
+    option.get_long().is_some_and(|name| COMMA_LISTS.contains(&name))
+}
+
 /// Returns whether an option needs no value on the command line.
 fn is_switch(option: &Arg) -> bool {
     option.get_num_args().is_some_and(|values| values.min_values() == 0)
@@ -469,7 +477,16 @@ fn is_switch(option: &Arg) -> bool {
 /// Returns a value as written on the command line; numbers need no quotes. `None` if its type does
 /// not fit the option.
 fn texts(option: &Arg, value: &DeValue<'_>) -> Option<Vec<String>> {
+    let word = |text: &DeValue<'_>| match text {
+        DeValue::Integer(number) => Some(number.to_string()),
+        _ => text.as_str().map(str::to_owned),
+    };
     Some(match value {
+        DeValue::Array(texts) if takes_commas(option) => {
+            let words =
+                texts.iter().map(|text| word(text.get_ref())).collect::<Option<Vec<_>>>()?;
+            vec![words.join(",")]
+        }
         DeValue::String(text) if is_list(option) => text.split(',').map(str::to_owned).collect(),
         DeValue::Array(texts) if is_list(option) => texts
             .iter()
@@ -488,7 +505,7 @@ fn texts(option: &Arg, value: &DeValue<'_>) -> Option<Vec<String>> {
 }
 
 fn wanted(option: &Arg) -> &'static str {
-    match (is_switch(option), is_list(option)) {
+    match (is_switch(option), is_list(option) || takes_commas(option)) {
         (true, _) => "must be a boolean: true or false",
         (false, true) => "must be a string or a list of strings",
         (false, false) => "must be a string or a number",
@@ -532,6 +549,29 @@ mod tests {
         );
         let far = problem_of("colour-of-the-sky = 'blue'");
         assert!(far.contains("`flowgauge run --help`") && far.len() < 150, "{far}");
+    }
+
+    #[test]
+    fn what_is_a_list_with_commas_may_be_a_list_of_toml() {
+        for (text, value) in [
+            ("measure = ['cardinality', 'heavy']", "cardinality,heavy"),
+            ("measure = ['all']", "all"),
+            ("delay = ['dns', 'icmp']", "dns,icmp"),
+            ("cpus = [2, 4]", "2,4"),
+            ("names = ['dns']", "dns"),
+            ("interface = ['eth1', 'eth2']", "eth1+eth2"),
+        ] {
+            let (given, _) = parse(text).unwrap();
+            assert_eq!(given[0].texts.join("+"), value, "{text}");
+        }
+        let problem_of = |text: &str| parse(text).unwrap_err().1;
+        assert_eq!(problem_of("window = ['1m']"), "must be a string or a number");
+        assert!(problem_of("measure = ['cardinalty']").contains("did you mean 'cardinality'?"));
+        let known: Vec<String> = Keys::new::<Run>()
+            .iter()
+            .filter_map(|option| Some(option.get_long()?.to_owned()))
+            .collect();
+        assert!(COMMA_LISTS.iter().all(|name| known.iter().any(|known| known == name)));
     }
 
     /// Only the first of several problems is reported.

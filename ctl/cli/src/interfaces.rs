@@ -8,6 +8,9 @@ use std::fs;
 /// Maximum number of names that a message lists.
 const MAX_LISTED: usize = 5;
 
+/// Name that stands for all interfaces, as in tcpdump. An interface of this name goes before it.
+pub(crate) const ANY: &str = "any";
+
 /// Network interface at the time of the listing.
 #[derive(Clone)]
 pub(crate) struct ListedInterface {
@@ -37,9 +40,14 @@ pub(crate) fn names_up() -> Vec<String> {
     all().into_iter().filter(is_up).map(|interface| interface.name).collect()
 }
 
+/// Returns whether an interface has this name.
+pub(crate) fn exists(name: &str) -> bool {
+    all().iter().any(|interface| interface.name == name)
+}
+
 /// Returns whether a name is a pattern. The name of an existing interface is not.
 pub(crate) fn is_pattern(name: &str) -> bool {
-    name.contains(['*', '?', '[']) && !all().iter().any(|interface| interface.name == name)
+    name.contains(['*', '?', '[']) && !exists(name)
 }
 
 /// Returns which interfaces lie above others; none if the kernel does not report it.

@@ -1,8 +1,9 @@
 //! The `flowgauge` command, and the parts of it that `flowgauge-bench` uses: options of `bench` and
 //! `reproduce`, failures and messages.
 //!
-//! [`main`] parses the command line and runs one subcommand; most have a module of their name. A
-//! run goes through these stages:
+//! [`main`] parses the command line and runs one subcommand; most have a module of their name.
+//! `habits` rewrites lines that follow other tools, such as `flowgauge trace.pcap`. A run goes
+//! through these stages:
 //!
 //! 1. `config` collects options from the file, the environment and the command line.
 //! 2. `options` declares them and resolves them to a `run_config::RunConfig`.
@@ -37,6 +38,7 @@ mod detach;
 mod doctor;
 mod error;
 mod generate;
+mod habits;
 mod handle;
 mod help;
 mod interfaces;
@@ -140,8 +142,12 @@ pub fn main() -> ExitCode {
         return failure.report();
     }
     let mut command = help::shortened(Cli::command());
+    let words = match habits::rewritten(&command, env::args_os().collect()) {
+        Ok(words) => words,
+        Err(failure) => return failure.report(),
+    };
     let parsed = command
-        .try_get_matches_from_mut(env::args_os())
+        .try_get_matches_from_mut(words)
         .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,

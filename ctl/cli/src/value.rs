@@ -1,5 +1,6 @@
 //! Parsers of option values.
 
+use crate::interfaces;
 use flowgauge_core::delay::prefixes::Prefix;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
@@ -19,6 +20,7 @@ use flowgauge_traffic::Profile;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -160,6 +162,12 @@ by_name! {
     sketch_kind: SketchKind,
     unit: CountUnit,
     xdp_mode: XdpMode,
+}
+
+/// Parses the name or the pattern of an interface; `any` is all, as in tcpdump.
+pub(crate) fn interface(text: &str) -> Result<String, Infallible> {
+    let is_any = text == interfaces::ANY && !interfaces::exists(text);
+    Ok(if is_any { "*" } else { text }.to_owned())
 }
 
 /// Hook of an interface; `None` for the best available one.

@@ -101,6 +101,52 @@ fn options_that_make_no_sense_are_refused_with_advice() {
     }
 }
 
+/// What people type after other tools prints what the options of this command print.
+#[test]
+fn lines_of_other_tools_are_understood() {
+    let scratch = common::Scratch::new("habits");
+    let [capture, names] = ["x.pcap", "missing"].map(|name| scratch.path(name));
+    let [capture, names] = [capture, names].map(|path| path.to_str().unwrap().to_owned());
+    run(["generate", "unique,packets=300,rate=1k", "--to", &*capture]).quiet();
+    for (typed, meant) in [
+        ("FILE", "replay FILE"),
+        ("-r FILE --json", "replay FILE --format json"),
+        ("replay -r FILE --csv", "replay FILE --format csv"),
+        ("replay FILE udp and net 10.0.0.0/9", "replay FILE --match"),
+        (
+            "replay FILE --measure all --json",
+            "replay FILE --format json --measure cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder",
+        ),
+    ] {
+        let words = |line: &str| -> Vec<String> {
+            line.split_whitespace().map(|word| word.replace("FILE", &capture)).collect()
+        };
+        let mut meant = words(meant);
+        if meant.last().is_some_and(|word| word == "--match") {
+            meant.push("udp and net 10.0.0.0/9".to_owned());
+        }
+        let [found, expected] = [words(typed), meant].map(|words| run(words).quiet());
+        assert_eq!(found, expected, "{typed}");
+    }
+    let counted = run(["replay", &*capture, "tcp", "port", "1", "--json"]).quiet();
+    assert!(counted.contains("\"unmatched\":"), "{counted}");
+    for (typed, answer) in [
+        (format!("run {capture}"), "count the capture with `flowgauge replay"),
+        (format!("replay {capture} tcp prt 443"), "did you mean 'port'?"),
+        (format!("replay {capture} -w {names}"), "flowgauge stores no packets"),
+        (format!("replay {capture} --names host"), "did you mean 'hosts'?"),
+        (format!("replay {capture} --names DSN"), "did you mean 'dns'?"),
+        (format!("replay {capture} --measure cardinalty"), "did you mean 'cardinality'?"),
+        (format!("replay {names}.pcap"), "missing.pcap"),
+        (format!("{names}.pcap"), "missing.pcap"),
+        ("run no-such-interface".to_owned(), "is no interface of this machine"),
+    ] {
+        let outcome = run(typed.split_whitespace());
+        assert!(matches!(outcome.code, Some(1 | 2)), "{typed}: {outcome:?}");
+        assert!(outcome.complaint().contains(answer), "{typed}: {}", outcome.stderr);
+    }
+}
+
 #[test]
 fn benchmarks_that_make_no_sense_are_refused_with_advice() {
     refused("bench frobnicate", "line-rate");

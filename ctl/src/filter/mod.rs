@@ -22,6 +22,7 @@ mod primitive;
 pub use entries::FamilyEntries;
 pub use normal::FrameFamily;
 
+use crate::nearest::nearest;
 use crate::text::{MAX_EXCERPT, excerpt};
 use flowgauge_core::Filter;
 use flowgauge_core::filter::MAX_RULES;
@@ -114,6 +115,12 @@ impl FromStr for MatchExpression {
         let port_ranges = normal::port_ranges(&tree).into();
         Ok(MatchExpression { text: text.trim().into(), filter, port_ranges })
     }
+}
+
+/// Returns whether a word begins an expression, or is a mistyped one that does.
+#[must_use]
+pub fn begins_expression(word: &str) -> bool {
+    nearest(word, names::WORDS).is_some()
 }
 
 impl MatchExpression {

@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str) -> Result<ExpressionTree, FilterError> {
     match parser.peek().kind {
         TokenKind::End => Ok(tree),
         TokenKind::Close => Err(parser.refused("this ')' has no '('")),
-        _ => Err(parser.expected("'and', 'or' or the end")),
+        _ => Err(parser.unexpected_word()),
     }
 }
 
@@ -497,6 +497,14 @@ impl<'a> Parser<'a> {
             _ => format!("'{text}'"),
         };
         FilterError::Syntax { column, problem: format!("expected {what}, found {found}") }
+    }
+
+    /// Returns the error of a word after an expression.
+    fn unexpected_word(&self) -> FilterError {
+        let word = self.peek().text;
+        let near = nearest(word, WORDS).filter(|near| *near != word);
+        let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+        self.refused(&format!("expected 'and', 'or' or the end, found '{word}'{near}"))
     }
 
     /// Returns the error of a word that begins no primitive.

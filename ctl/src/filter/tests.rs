@@ -77,7 +77,10 @@ fn errors_have_a_column_and_what_is_near() {
             "",
             "column 1: expected a primitive, such as 'tcp', 'port 443' or 'net 10.0.0.0/8', found the end",
         ),
-        ("tcp prot 80", "column 5: expected 'and', 'or' or the end, found 'prot'"),
+        (
+            "tcp prot 80",
+            "column 5: expected 'and', 'or' or the end, found 'prot'; did you mean 'proto'?",
+        ),
         ("prot 80", "column 1: 'prot' is not part of the language; did you mean 'proto'?"),
         (
             "arp",

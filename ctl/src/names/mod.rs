@@ -8,6 +8,7 @@
 mod dns;
 mod prefixes;
 
+use crate::nearest::nearest;
 use crate::text::escaped;
 use dns::Resolver;
 use flowgauge_dataplane::files;
@@ -47,7 +48,14 @@ impl FromStr for NameSources {
                 "hosts" => sources.hosts = true,
                 "dns" => sources.dns = true,
                 "" => return Err("write hosts, dns and files, with commas between them".to_owned()),
-                file => sources.files.push(file.into()),
+                file => match nearest(&file.to_lowercase(), ["hosts", "dns"]) {
+                    Some(name) if !Path::new(file).exists() => {
+                        return Err(format!(
+                            "no file is named '{file}'; did you mean '{name}'? write hosts, dns and files, with commas between them"
+                        ));
+                    }
+                    _ => sources.files.push(file.into()),
+                },
             }
         }
         Ok(sources)

@@ -26,7 +26,7 @@ use flowgauge_ctl::output::Format;
 use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::MeasurementKind;
 use flowgauge_dataplane::poll::PollMode;
-use measurement::chosen::{KeyOption, Measurements, keyed, measure, names};
+use measurement::chosen::{EVERY, KeyOption, Measurements, keyed, measure, names};
 use measurement::{ALL, MeasurementArgs};
 use outputs::OutputOptions;
 use std::path::PathBuf;
@@ -190,7 +190,7 @@ pub(crate) struct Options {
     pub(crate) config: Option<PathBuf>,
 }
 fn measure_help() -> String {
-    format!("Measurements: {}, none [default: cardinality]", names())
+    format!("Measurements: {}, {EVERY}, none [default: cardinality]", names())
 }
 
 impl Options {

@@ -79,9 +79,9 @@ struct Kernel {
     /// Count the packets on this network interface, in the kernel (XDP, TCX)
     ///
     /// Several interfaces (repeat the option, or separate them by commas) are counted each and in
-    /// total. Requires root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. Delays and reordering on
+    /// total; 'any' stands for all, as the pattern '*' does. Requires root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. Delays and reordering on
     /// several interfaces or in both directions also require CAP_SYS_ADMIN.
-    #[arg(short, long, value_name = "IFACE", value_delimiter = ',', help_heading = "Traffic")]
+    #[arg(short, long, value_name = "IFACE", value_parser = value::interface, value_delimiter = ',', help_heading = "Traffic")]
     interface: Vec<String>,
 
     /// Direction in which packets cross the interface: ingress, egress, both [default: ingress;

@@ -3,11 +3,15 @@
 use super::ALL;
 use crate::value;
 use flowgauge_core::KeyKind;
+use flowgauge_ctl::nearest::nearest;
 use flowgauge_dataplane::MeasurementKind;
 
 /// Enabled measurements, parsed from a comma-separated list of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Measurements(pub(crate) Vec<MeasurementKind>);
+
+/// Name that stands for all measurements.
+pub(crate) const EVERY: &str = "all";
 
 /// Returns the names of all measurements.
 pub(crate) fn names() -> String {
@@ -17,9 +21,18 @@ pub(crate) fn names() -> String {
 pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
     let mut measurements = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| *name != "none") {
+        if name == EVERY {
+            return Ok(Measurements(ALL.iter().map(|info| info.kind).collect()));
+        }
         let found = ALL.iter().find(|info| info.kind.name() == name);
         let unknown = || {
-            format!("unknown measurement '{name}'; use {}, or none to count packets only", names())
+            let known = ALL.iter().map(|info| info.kind.name());
+            let meant = nearest(name, known)
+                .map_or_else(String::new, |name| format!("did you mean '{name}'? "));
+            format!(
+                "unknown measurement '{name}'; {meant}use {}, {EVERY}, or none to count packets only",
+                names()
+            )
         };
         measurements.push(found.ok_or_else(unknown)?.kind);
     }
