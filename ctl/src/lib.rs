@@ -35,6 +35,7 @@ mod field;
 pub mod figure;
 pub mod filter;
 pub mod flow;
+pub mod history;
 pub mod identity;
 #[cfg(feature = "report")]
 pub mod inventory;

@@ -16,6 +16,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
+use flowgauge_ctl::history::History;
 use flowgauge_ctl::identity::Identity;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::{self, Lake, Store};
@@ -123,12 +124,26 @@ fn run_controller<C: Clock + 'static>(
     if watch.is_none() {
         // Publish first, so that outputs that block can be reported, and so that `status` never
         // finds a run without its source.
-        sinks.0.push(Box::new(shared.publication.publisher(name.as_deref(), &dataplane, plan)));
+        let history = History::default();
+        sinks.0.push(Box::new(history.clone()));
+        sinks.0.push(Box::new(shared.publication.publisher(
+            name.as_deref(),
+            &dataplane,
+            plan,
+            history.clone(),
+        )));
         if name.is_none() {
             shared.publication.start();
         }
         let shown = name.as_deref().unwrap_or(&dataplane.capabilities().interface);
-        sinks.0.extend(shared.exporters.sinks(outputs, name.as_ref(), shown, &origin, &names));
+        sinks.0.extend(shared.exporters.sinks(
+            outputs,
+            name.as_ref(),
+            shown,
+            &origin,
+            &names,
+            &history,
+        ));
         if name.is_none() {
             open =
                 Some(shared.exporters.start(outputs, &identity, &shared.publication, &problems)?);

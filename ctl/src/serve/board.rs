@@ -3,6 +3,7 @@
 use super::event::event;
 use super::kept::RecentItems;
 use crate::controller::Sink;
+use crate::history::History;
 use crate::names::Names;
 use crate::record::{Record, RecordKind};
 use std::io;
@@ -23,21 +24,28 @@ pub struct Board {
     /// address.
     run: u64,
     names: Names,
+    history: History,
 }
 
 impl Default for Board {
     fn default() -> Self {
         let run =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        Board { kept: RecentItems::new(MAX_BYTES, MAX_WINDOWS), run, names: Names::default() }
+        Board {
+            kept: RecentItems::new(MAX_BYTES, MAX_WINDOWS),
+            run,
+            names: Names::default(),
+            history: History::default(),
+        }
     }
 }
 
 impl Board {
-    /// Returns a clone that names the addresses of the windows that it stores.
+    /// Returns a clone that names the addresses of the windows that it stores, and takes what is
+    /// usual from the history of their source.
     #[must_use]
-    pub fn naming(&self, names: Names) -> Self {
-        Board { names, ..self.clone() }
+    pub fn of_source(&self, names: Names, history: History) -> Self {
+        Board { names, history, ..self.clone() }
     }
 
     /// Returns a receiver that is notified of every new window.
@@ -72,9 +80,9 @@ impl Sink for Board {
         if record.kind != RecordKind::Window {
             return Ok(());
         }
-        let Board { kept, names, .. } = self;
+        let Board { kept, names, history, .. } = self;
         kept.push(|id| {
-            let event: Arc<str> = event(id, record, names)?.into();
+            let event: Arc<str> = event(id, record, names, history)?.into();
             let bytes = event.len();
             Ok((event, bytes))
         })

@@ -1,6 +1,7 @@
 //! Events of the live page: one window as JSON.
 
 use crate::figure::{Figure, Shape};
+use crate::history::{FigureInContext, History};
 use crate::names::Names;
 use crate::record::{Record, RecordKind};
 use crate::text::{escaped, escaped_strings};
@@ -29,14 +30,19 @@ struct Event<'a> {
     /// Whether this is the total.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     total: bool,
-    figures: &'a [Figure],
+    figures: Vec<FigureInContext<'a>>,
     /// Items of rankings with names after their addresses, where these have any.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     names: BTreeMap<&'a str, String>,
 }
 
 /// Formats a record as JSON, with its number `id`.
-pub(super) fn event(id: u64, record: &Record, names: &Names) -> serde_json::Result<String> {
+pub(super) fn event(
+    id: u64,
+    record: &Record,
+    names: &Names,
+    history: &History,
+) -> serde_json::Result<String> {
     let event = serde_json::to_string(&Event {
         id,
         // The origin may be a file name, which may also contain line breaks.
@@ -51,7 +57,7 @@ pub(super) fn event(id: u64, record: &Record, names: &Names) -> serde_json::Resu
         complete: record.complete,
         late_ns: record.late_ns,
         total: record.kind == RecordKind::Total,
-        figures: record.figures(),
+        figures: history.figures(record),
         names: named(record.figures(), names),
     })?;
     Ok(escaped_strings(&event).into_owned())

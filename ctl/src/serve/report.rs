@@ -3,6 +3,7 @@
 use super::event::event;
 use super::page::{CHARTS, CHARTS_STYLE, HTML, INVENTORY, SCRIPT, STYLE};
 use crate::controller::Sink;
+use crate::history::History;
 use crate::inventory::Contents;
 use crate::names::Names;
 use crate::record::{Record, RecordKind};
@@ -31,19 +32,23 @@ pub struct ReportPage {
     /// Windows omitted because the page would be too large.
     left_out: u64,
     names: Names,
+    history: History,
 }
 
 impl Sink for ReportPage {
     fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.history.record(record)?;
         let (windows, totals) = (self.windows.len() as u64, self.totals.len() as u64);
         match record.kind {
             RecordKind::Window | RecordKind::Silence if self.bytes < MAX_WINDOW_BYTES => {
-                let event = event(windows, record, &self.names)?;
+                let event = event(windows, record, &self.names, &self.history)?;
                 self.bytes += event.len();
                 self.windows.push(event);
             }
             RecordKind::Window | RecordKind::Silence => self.left_out += 1,
-            RecordKind::Total => self.totals.push(event(totals, record, &self.names)?),
+            RecordKind::Total => {
+                self.totals.push(event(totals, record, &self.names, &self.history)?)
+            }
             RecordKind::Sample | RecordKind::Union => {}
         }
         Ok(())

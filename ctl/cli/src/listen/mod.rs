@@ -16,6 +16,7 @@ use crate::secrets;
 use crate::status::Publication;
 use crate::writers::FileProblems;
 use flowgauge_ctl::controller::Sink;
+use flowgauge_ctl::history::History;
 use flowgauge_ctl::identity::Identity;
 use flowgauge_ctl::names::Names;
 #[cfg(feature = "otlp")]
@@ -110,7 +111,7 @@ impl Exporters {
     }
 
     /// Returns the sinks for the records of a source. `name` is its name if there are several
-    /// sources; `shown` is the name or interface that clients see.
+    /// sources; `shown` is the name or interface that clients see; `history` is recorded before.
     pub(crate) fn sinks(
         &self,
         outputs: &Outputs,
@@ -118,13 +119,14 @@ impl Exporters {
         shown: &str,
         origin: &Origin,
         names: &Names,
+        history: &History,
     ) -> Vec<Box<dyn Sink>> {
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
         if outputs.listen.is_some() || outputs.otlp.is_some() {
             sinks.push(Box::new(self.metrics(name)));
         }
         if outputs.listen.is_some() {
-            sinks.push(Box::new(self.board.naming(names.clone())));
+            sinks.push(Box::new(self.board.of_source(names.clone(), history.clone())));
         }
         #[cfg(feature = "grpc")]
         if outputs.grpc.is_some() {

@@ -10,7 +10,8 @@ use super::warning;
 use flowgauge_core::Settings;
 use flowgauge_ctl::clock::nanoseconds;
 use flowgauge_ctl::controller::{Plan, Sink, Summary};
-use flowgauge_ctl::figure::{Figure, Shape};
+use flowgauge_ctl::figure::Shape;
+use flowgauge_ctl::history::{FigureInContext, History};
 use flowgauge_ctl::measurement::{Headline, alarm::Alarm, has_windows};
 use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::serve::drop_capabilities;
@@ -87,18 +88,19 @@ impl Publication {
     }
 
     /// Publishes a source that is about to start, until the publisher is dropped. The name is
-    /// `None` for an only source.
+    /// `None` for an only source. The history is recorded before.
     pub(crate) fn publisher(
         &self,
         name: Option<&str>,
         dataplane: &dyn Dataplane,
         plan: &Plan,
+        history: History,
     ) -> Publisher {
         let mut state = SourceState::new(dataplane, plan);
         state.report.source = name.map(str::to_owned);
         let state = Arc::new(Mutex::new(state));
         self.sources.states().push(Arc::clone(&state));
-        Publisher { state, sources: Arc::clone(&self.sources) }
+        Publisher { state, sources: Arc::clone(&self.sources), history }
     }
 
     /// Notes that a source of several was started. The run is not ready until it is counted.
@@ -172,6 +174,7 @@ impl Publication {
 pub(crate) struct Publisher {
     state: Arc<Mutex<SourceState>>,
     sources: Arc<Sources>,
+    history: History,
 }
 
 impl Drop for Publisher {
@@ -283,9 +286,9 @@ impl Sink for Publisher {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let mut state = locked(&self.state);
         if record.part {
-            state.part(record)
+            state.part(record, &self.history)
         } else {
-            state.record(record)
+            state.record(record, &self.history)
         }
         Ok(())
     }
@@ -360,12 +363,13 @@ impl SourceState {
     }
 
     /// Stores the record of one interface and direction until the record of their union follows.
-    fn part(&mut self, record: &Record) {
+    fn part(&mut self, record: &Record, history: &History) {
         if record.kind != RecordKind::Window {
             return;
         }
-        let is_small = |figure: &&Figure| !matches!(figure.shape, Shape::Distribution(_));
-        let figures: Vec<&Figure> = record.figures().iter().filter(is_small).collect();
+        let mut figures = history.figures(record);
+        figures
+            .retain(|it: &FigureInContext<'_>| !matches!(it.figure.shape, Shape::Distribution(_)));
         self.parts.push(PartStatus {
             interface: record.interface.clone(),
             direction: record.direction.to_owned(),
@@ -374,7 +378,7 @@ impl SourceState {
         });
     }
 
-    fn record(&mut self, record: &Record) {
+    fn record(&mut self, record: &Record, history: &History) {
         let (latest, report) = (Latest::from(record), &mut self.report);
         match record.kind {
             RecordKind::Window => {
@@ -387,7 +391,7 @@ impl SourceState {
                 }
                 report.parts = busiest(std::mem::take(&mut self.parts));
                 (report.last_window, self.window) = (Some(latest), Instant::now());
-                report.figures = serde_json::to_value(record.figures()).unwrap_or_default();
+                report.figures = serde_json::to_value(history.figures(record)).unwrap_or_default();
             }
             RecordKind::Sample if !record.is_repeated() => {
                 (report.last_sample, self.read) = (Some(latest), Instant::now());
@@ -724,7 +728,7 @@ mod tests {
         let state = Arc::new(Mutex::new(SourceState::of(report, now)));
         publication.sources.states().push(Arc::clone(&state));
         let sources = Arc::clone(&publication.sources);
-        (publication, Publisher { state, sources })
+        (publication, Publisher { state, sources, history: History::default() })
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub(super) struct Figure {
     pub(super) unit: String,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    /// Median over the windows before, of a count per second, once there are enough.
+    pub(super) usual: Option<f64>,
     #[serde(flatten)]
     pub(super) shape: Shape,
 }

@@ -30,7 +30,7 @@ use std::io::{self, IsTerminal};
 /// Watch the runs on this machine on the terminal, as their windows end.
 ///
 /// Shows whether the run is healthy, or what is wrong and for how long; the main numbers with their
-/// intervals, their course over the last windows and the change against their median; and the
+/// intervals, their course over the last windows and the change against what is usual; and the
 /// largest flows. Finds runs like `flowgauge status`; they need no option for it. Keys: ? lists
 /// them, Tab and Shift-Tab select a run or source, i an interface and direction, the arrows and Page
 /// Up and Down scroll, s sorts by size, change or name, r selects a ranking, a lists all numbers, p

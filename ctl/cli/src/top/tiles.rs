@@ -153,22 +153,31 @@ pub(super) struct TileValue {
     pub(super) high: f64,
     /// Label that distinguishes the number from others of its name, such as its key.
     pub(super) label: String,
+    /// Usual value, once the run has enough windows to know it.
+    pub(super) usual: Option<f64>,
 }
 
 impl Tile {
     /// Returns the value in a window of this length; `None` if it is not measured.
     pub(super) fn value(&self, figures: &[Figure], seconds: f64) -> Option<TileValue> {
-        let exactly = |value| TileValue { value, low: value, high: value, label: String::new() };
+        let exactly = |value, usual| TileValue {
+            value,
+            low: value,
+            high: value,
+            label: String::new(),
+            usual,
+        };
         match self.part {
             TilePart::Counts(names) => {
                 let per = if self.unit == "bits/s" { 8.0 } else { 1.0 };
-                let sum = figures
-                    .iter()
-                    .filter(|figure| names.contains(&figure.name.as_str()))
-                    .filter_map(Figure::count)
-                    // A sum of nothing would be -0.
-                    .fold(0.0, |sum, count| sum + count);
-                (seconds > 0.0).then(|| exactly(sum * per / seconds))
+                let summed =
+                    || figures.iter().filter(|figure| names.contains(&figure.name.as_str()));
+                // A sum of nothing would be -0.
+                let sum = summed().filter_map(Figure::count).fold(0.0, |sum, count| sum + count);
+                let usual =
+                    summed().filter_map(|figure| figure.usual).reduce(|sum, usual| sum + usual);
+                let usual = usual.map(|usual| usual * per);
+                (seconds > 0.0).then(|| exactly(sum * per / seconds, usual))
             }
             TilePart::Number(name) => {
                 let is_shown = |figure: &&Figure| {
@@ -180,17 +189,19 @@ impl Tile {
                 let figure = found.first()?;
                 let Shape::Number(number) = &figure.shape else { return None };
                 let (value, low, high) = (number.value(), number.low(), number.high());
-                Some(TileValue { value, low, high, label: figure.label() })
+                Some(TileValue { value, low, high, label: figure.label(), usual: figure.usual })
             }
             TilePart::OutOfOrder => {
-                let count = |what: &str| {
+                let segments = |what: &str| {
                     figures
                         .iter()
                         .find(|figure| figure.name == "tcp_segments" && figure.label() == what)
-                        .and_then(Figure::count)
                 };
-                let (all, late) = (count("all")?, count("out-of-order").unwrap_or_default());
-                Some(exactly(if all > 0.0 { late / all } else { 0.0 }))
+                let (all, late) = (segments("all")?, segments("out-of-order"));
+                let share = |late: f64, all: f64| if all > 0.0 { late / all } else { 0.0 };
+                let usual = late.and_then(|late| Some(share(late.usual?, all.usual?)));
+                let late = late.and_then(Figure::count).unwrap_or_default();
+                Some(exactly(share(late, all.count()?), usual))
             }
         }
     }

@@ -32,8 +32,6 @@ const MAX_BAR: usize = 40;
 const MAX_NOTE: usize = 28;
 /// Width from which the list of all numbers is next to the rankings.
 const WIDE: u16 = 150;
-/// Number of windows from which there is a usual value.
-const MIN_USUAL: usize = 30;
 /// Change against the usual value from which it is marked.
 const ODD_CHANGE: f64 = 0.2;
 
@@ -489,7 +487,7 @@ fn tile_line(
     // Narrow screens have no interval that is longer than its column.
     let interval = if interval.chars().count() > INTERVAL { String::new() } else { interval };
     let room = width.saturating_sub(TITLE + VALUE + INTERVAL + CHANGE + 4).max(MIN_SERIES);
-    let (change, is_odd) = change(tile, it.value, series, run);
+    let (change, is_odd) = change(tile, it, run);
     let change = Span::from(format!("{change:<CHANGE$}"));
     // An alarm is about entropies, however small their change is.
     let is_odd = is_odd || (is_alarm && tile.title == "entropy");
@@ -563,19 +561,18 @@ fn place_lines(run: &RunView, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns the change of a value against the median of its series, and whether it is unusual.
-fn change(tile: &Tile, value: f64, series: &Series, run: &RunView) -> (String, bool) {
+/// Returns the change of a value against what the run says is usual, and whether it is unusual.
+fn change(
+    tile: &Tile,
+    &TileValue { value, usual, .. }: &TileValue,
+    run: &RunView,
+) -> (String, bool) {
     if tile.title == "drops" {
         let all =
             if run.lost > 0.0 { format!("{} in all", scaled(run.lost)) } else { "none".to_owned() };
         return (all, value > 0.0);
     }
-    let mut sorted: Vec<f64> = series.iter().copied().filter(|it| it.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let usual = sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default();
-    if sorted.len() < MIN_USUAL {
-        return ("no history yet".to_owned(), false);
-    }
+    let Some(usual) = usual else { return ("no history yet".to_owned(), false) };
     if usual <= 0.0 || !value.is_finite() {
         return (String::new(), false);
     }
@@ -714,24 +711,26 @@ mod tests {
         let is_attack = window >= ATTACK;
         let packets = if is_attack { 30_000.0 } else { 10_000.0 + 500.0 * (window % 3) as f64 };
         let flow = |name: &str, value: f64, share: &str| json!({ "name": name, "number": { "value": value, "low": value * 0.9, "high": value }, "more": share });
+        // Packets before the attack, per second.
+        let usual = |per: f64| (window >= 30).then_some(5250.0 * per);
         json!({
             "pid": 7, "backend": "xdp", "interface": "eth1", "version": "0.1.0",
             "last_window": { "window": window, "start_ns": window * 2_000_000_000, "end_ns": (window + 1) * 2_000_000_000, "age_ns": 600_000_000_u64, "complete": true,
                 "alarm": is_attack, "drops": { "ring": if is_attack { 120 } else { 0 } } },
             "figures": [
-                { "name": "packets", "title": "IP packets", "unit": "things", "labels": { "family": "ipv4" }, "count": packets },
-                { "name": "packets", "title": "IP packets", "unit": "things", "labels": { "family": "ipv6" }, "count": 500.0 },
-                { "name": "traffic", "title": "bytes of all packets", "unit": "bytes", "count": packets * 700.0 },
+                { "name": "packets", "title": "IP packets", "unit": "things", "labels": { "family": "ipv4" }, "count": packets, "usual": usual(1.0) },
+                { "name": "packets", "title": "IP packets", "unit": "things", "labels": { "family": "ipv6" }, "count": 500.0, "usual": usual(250.0 / 5250.0) },
+                { "name": "traffic", "title": "bytes of all packets", "unit": "bytes", "count": packets * 700.0, "usual": usual(700.0) },
                 { "name": "distinct_flows", "title": "distinct flows", "unit": "things", "labels": { "key": "src" },
-                  "number": { "value": packets / 10.0, "low": packets / 11.0, "high": packets / 9.0 } },
+                  "number": { "value": packets / 10.0, "low": packets / 11.0, "high": packets / 9.0 }, "usual": usual(0.2) },
                 { "name": "entropy", "title": "entropy", "unit": "bits", "labels": { "key": "src" },
-                  "number": { "value": 8.125, "low": 8.0, "high": 8.25 } },
+                  "number": { "value": 8.125, "low": 8.0, "high": 8.25 }, "usual": usual(8.125 / 5250.0) },
                 { "name": "delay", "title": "delays", "unit": "seconds", "labels": { "kind": "dns", "percentile": "95" },
                   "number": { "value": 0.5, "low": 0.4, "high": 0.6 } },
                 { "name": "delay", "title": "delays", "unit": "seconds", "labels": { "kind": "tcp-data", "percentile": "50" },
                   "number": { "value": 0.001, "low": 0.0009, "high": 0.0011 } },
                 { "name": "delay", "title": "delays", "unit": "seconds", "labels": { "kind": "tcp-data", "percentile": "95" },
-                  "number": { "value": 0.0123, "low": 0.011, "high": 0.0135 } },
+                  "number": { "value": 0.0123, "low": 0.011, "high": 0.0135 }, "usual": usual(0.0123 / 5250.0) },
                 { "name": "lost_packets", "title": "lost packets", "unit": "things", "labels": { "cause": "ring" }, "count": if is_attack { 120.0 } else { 0.0 } },
                 { "name": "late_packets", "title": "late packets", "unit": "things", "count": 0.0 },
                 { "name": "heavy_flows", "title": "heaviest flows", "unit": "things", "labels": { "by": "packets", "key": "src" }, "ranking": [

@@ -2,7 +2,6 @@
 
 const SIDE_BY_SIDE = "\n"; // no name of a source
 const BINS = 60; // of a tile's course
-const HISTORY = 30; // windows that tell what is usual
 const POLL_MS = 500; // between questions whether the run answers
 const ANSWER_MS = 1300; // after which a run without an answer is reported, within two seconds
 
@@ -144,8 +143,9 @@ class Tile {
       if (!Number.isNaN(it)) line += `${line === "" || Number.isNaN(bins[at - 1]) ? "M" : "L"}${(((at + 0.5) * BINS) / bins.length).toFixed(1)} ${(9.5 - (it / most) * 9).toFixed(2)}`;
     });
     if (this.line !== line) this.path.setAttribute("d", this.line = line);
-    const sorted = bins.filter((it) => !Number.isNaN(it)).sort((one, other) => one - other);
-    const usual = sorted[(sorted.length - 1) >> 1], change = (value - usual) / usual;
+    // Of several counts the sum, where the run knows it.
+    const usuals = columns.map((it) => it.usual).filter((it) => !Number.isNaN(it));
+    const usual = usuals.length ? usuals.reduce((sum, it) => sum + it) : NaN, change = (value - usual) / usual;
     this.change.classList.toggle("odd", id === "drops" && value > 0);
     const percent = Math.abs(change) >= 10 ? `× ${(change + 1).toFixed(0)}` : `${change > 0 ? "+" : "−"}${Math.abs(change * 100).toFixed(0)} %`;
     if (id === "drops") {
@@ -153,7 +153,7 @@ class Tile {
       for (let index = first; index < behind; index += 1) lost += values[index - first] * source.length(index);
       write(this.change, lost > 0 ? `${whole(lost)} in all` : "none");
     } else if (view.isWhole) write(this.change, isAll ? "in all" : "in the last window");
-    else if (count < HISTORY) write(this.change, "no history yet");
+    else if (Number.isNaN(usual)) write(this.change, capture ? "" : "no history yet");
     else if (!(usual > 0)) write(this.change, "");
     else write(this.change, Math.abs(change) < 0.01 ? "as usual" : `${percent}, usual ${number(usual, unit)}`);
   }

@@ -60,8 +60,8 @@ function derived(event) {
   const segments = event.figures.filter((it) => it.name === "tcp_segments");
   const all = segments.find((it) => it.labels.what === "all");
   if (all) {
-    for (const { labels, count } of segments.filter((it) => it !== all)) {
-      figures.push({ name: "tcp_segments_share", title: "", unit: "ratio", labels, number: exactly(all.count ? count / all.count : 0) });
+    for (const { labels, count, usual } of segments.filter((it) => it !== all)) {
+      figures.push({ name: "tcp_segments_share", title: "", unit: "ratio", labels, number: exactly(all.count ? count / all.count : 0), usual: all.usual > 0 && usual !== undefined ? usual / all.usual : undefined });
     }
   }
   return figures;

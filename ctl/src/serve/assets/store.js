@@ -19,8 +19,8 @@ function firstAfter(times, seconds) {
 // Values of one figure: `width` numbers a window, NaN for none.
 class Column {
   constructor(width, shape, size) {
-    // `seen` is the last window with a value, of counts with one that is not zero.
-    Object.assign(this, { width, shape, factor: 1, isRate: shape === "count", seen: -1, data: new Float64Array(size * width).fill(NaN) });
+    // `seen` is the last window with a value, of counts with one that is not zero; `usual` is what the run says is usual.
+    Object.assign(this, { width, shape, factor: 1, isRate: shape === "count", usual: NaN, seen: -1, data: new Float64Array(size * width).fill(NaN) });
   }
   resize(size) {
     const data = new Float64Array(size * this.width).fill(NaN);
@@ -99,6 +99,7 @@ class Source {
       this.columns.set(key, column);
       this.measured.add(figure.name);
     }
+    column.usual = figure.usual === undefined ? column.usual : figure.usual * column.factor;
     if (numbers.length !== column.width) return;
     column.data.set(numbers, this.count * column.width);
     if (shape === "count" ? numbers[0] > 0 : !Number.isNaN(numbers[0])) column.seen = this.count;
