@@ -58,7 +58,7 @@ impl<T: Copy> ExactValue<Vec<T>> {
     /// Returns the values one by one; as many as there are estimates if none is known.
     pub(crate) fn each(&self, estimates: usize) -> impl Iterator<Item = ExactValue<T>> {
         let known = self.known().map_or(&[][..], Vec::as_slice);
-        let unknown = match self {
+        let unknown: Option<ExactValue<T>> = match self {
             ExactValue::NotCounted => Some(ExactValue::NotCounted),
             ExactValue::TooMany => Some(ExactValue::TooMany),
             ExactValue::Known(_) => None,

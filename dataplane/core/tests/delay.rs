@@ -782,7 +782,12 @@ fn exact_delays_are_those_of_a_search_through_all_packets() {
             let first = events.len();
             for _ in 0..150 {
                 at += 1 + next(40 * MS);
-                let tokens = if kind == DelayKind::TcpDuration { 1 } else { 4 };
+                let tokens = match kind {
+                    DelayKind::TcpDuration => 1,
+                    // A timestamp is answered once.
+                    DelayKind::TcpTimestamps => 40,
+                    _ => 4,
+                };
                 let event = Event {
                     at,
                     port: 1000 + next(3) as u16,

@@ -2,11 +2,11 @@
 
 pub mod estimate;
 mod sample;
+mod truth;
+pub mod tune;
 
 pub use sample::{DelaySampleRecord, EndIdentifiers};
 pub use truth::DelayTruth;
-mod truth;
-pub mod tune;
 
 use super::laws::{self, RowTotals, require};
 use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, ReportInput};

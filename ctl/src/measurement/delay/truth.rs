@@ -34,9 +34,7 @@ impl DelayTruth {
         let percentiles = (number > 0).then(|| PERCENTILES.map(percentile));
         DelayTruth { requests, answers: number as u64, percentiles }
     }
-}
 
-impl DelayTruth {
     /// Returns the field beside the estimates.
     pub(super) fn datum(&self) -> Datum {
         let delays = self.percentiles.as_ref().map(by_percentile);

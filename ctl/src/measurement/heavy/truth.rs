@@ -83,7 +83,8 @@ mod tests {
         });
         let flows = listed.iter().map(|(number, count)| flow(*number, *count)).collect();
         let top = Top { flows, total: 0, absent: 0 };
-        HeavyTruth::of(&traffic.collect(), CountUnit::Packets, &top, most)
+        let exact: FlowCounts = traffic.collect();
+        HeavyTruth::of(&exact, CountUnit::Packets, &top, most)
     }
 
     #[test]
