@@ -37,5 +37,6 @@ mod status;
 #[cfg(feature = "object-store")]
 mod store;
 mod tofino;
+mod truth;
 mod tshark;
 mod usage;
