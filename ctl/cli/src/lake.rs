@@ -1,9 +1,9 @@
 //! `flowgauge lake`: maintenance of a lake in a directory or object store.
 
 use crate::error::CommandFailure;
-use crate::merge::trusted;
 use crate::options::outputs::host;
 use crate::secrets;
+use crate::trust::TrustOptions;
 use crate::value;
 use clap::{Args, Subcommand};
 use flowgauge_ctl::lake::compact::{Compaction, CompactionResult};
@@ -28,7 +28,7 @@ enum Command {
 
 /// Join the files of each hour into few, with the same rows.
 ///
-/// Agents may write meanwhile. If a compaction was killed, the next one joins those hours again. Run
+/// With --trust, an hour with any other row stays as it is. Agents may write meanwhile. If a compaction was killed, the next one joins those hours again. Run
 /// one at a time.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -43,10 +43,8 @@ struct Compact {
     #[arg(long, value_name = "TIME", value_parser = value::time, default_value = "1h")]
     before: u64,
 
-    /// Join only hours whose rows are all signed by their hosts, with the keys in this file; one host
-    /// a line, as `flowgauge lake key` prints it
-    #[arg(long, value_name = "FILE")]
-    trust: Option<PathBuf>,
+    #[command(flatten)]
+    trust: TrustOptions,
 }
 
 /// Create the private key that signs a host's rows, and print its line for --trust.
@@ -107,8 +105,7 @@ impl Lake {
 
 impl Compact {
     fn execute(self) -> Result<(), CommandFailure> {
-        let trust = self.trust.as_deref().map(trusted).transpose()?;
-        let lake = Compaction::open(&self.lake, trust)?;
+        let lake = Compaction::open(&self.lake, self.trust.read()?)?;
         let hours = lake.hours(self.before).map_err(|error| {
             CommandFailure::Failed(format!("cannot list {}: {error}", self.lake.display()))
         })?;

@@ -70,6 +70,8 @@ mod status;
 mod tables;
 mod terminal;
 mod top;
+#[cfg(feature = "lake")]
+mod trust;
 mod value;
 mod writers;
 

@@ -5,10 +5,10 @@ use crate::options::measurement::ALL;
 use crate::replay::matching;
 use crate::secrets;
 use crate::terminal;
+use crate::trust::VerificationOptions;
 use crate::value;
 use clap::Args;
 use flowgauge_core::{FlowKey, MeasurementKind};
-use flowgauge_ctl::lake::signature::{Trust, Untrusted, Verification};
 use flowgauge_ctl::lake::union::{self, By, Conflicts, Options, Selection, Side, UnionError};
 use flowgauge_ctl::measurement::cardinality::distinct;
 use flowgauge_ctl::measurement::cardinality::estimate::joint;
@@ -18,7 +18,6 @@ use flowgauge_ctl::output::{Format, Origin, TableStyle, Times, escaped, grouped}
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Merge windows that `run --lake` and `replay --lake` wrote, across machines, hours and days.
 ///
@@ -84,14 +83,8 @@ pub(crate) struct Merge {
     #[arg(long, value_name = "HOW", value_parser = value::conflicts, default_value = "refuse")]
     conflicts: Conflicts,
 
-    /// Merge only rows that their host has signed with its key in this file; one host a line, as
-    /// `flowgauge lake key` prints it
-    #[arg(long, value_name = "FILE")]
-    trust: Option<PathBuf>,
-
-    /// Rows that their host has not signed: refuse, or drop them
-    #[arg(long, value_name = "HOW", value_parser = value::untrusted, default_value = "refuse", requires = "trust")]
-    untrusted: Untrusted,
+    #[command(flatten)]
+    verification: VerificationOptions,
 
     /// Query the packets (frequency) and the membership of a flow; may be repeated
     #[arg(long, value_name = "FLOW", value_parser = value::query)]
@@ -131,7 +124,7 @@ impl Merge {
             limit: Some(self.limit),
             measure: self.measure,
             conflicts: self.conflicts,
-            verification: verification(self.trust.as_deref(), self.untrusted)?,
+            verification: self.verification.read()?,
             expect,
             estimation,
             key,
@@ -184,22 +177,6 @@ fn expected(path: &Path) -> Result<Vec<String>, CommandFailure> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Reads the list of hosts whose rows are believed.
-pub(crate) fn trusted(path: &Path) -> Result<Arc<Trust>, CommandFailure> {
-    let trust = Trust::read(path).map_err(|error| {
-        CommandFailure::Failed(format!("cannot read --trust {}: {error}", path.display()))
-    })?;
-    Ok(Arc::new(trust))
-}
-
-fn verification(
-    trust: Option<&Path>,
-    untrusted: Untrusted,
-) -> Result<Option<Verification>, CommandFailure> {
-    let trust = trust.map(trusted).transpose()?;
-    Ok(trust.map(|trust| Verification { trust, untrusted }))
-}
-
 /// Compare the distinct flows of two selections: only in the first, only in the second, in both.
 ///
 /// Each side is a file, directory or quoted pattern, followed by comma-separated filters:
@@ -222,14 +199,8 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "HOW", value_parser = value::conflicts, default_value = "refuse")]
     conflicts: Conflicts,
 
-    /// Compare only rows that their host has signed with its key in this file; one host a line, as
-    /// `flowgauge lake key` prints it
-    #[arg(long, value_name = "FILE")]
-    trust: Option<PathBuf>,
-
-    /// Rows that their host has not signed: refuse, or drop them
-    #[arg(long, value_name = "HOW", value_parser = value::untrusted, default_value = "refuse", requires = "trust")]
-    untrusted: Untrusted,
+    #[command(flatten)]
+    verification: VerificationOptions,
 
     /// Output format: table, csv, json [default: table]
     #[arg(long, value_name = "FORMAT", value_parser = value::format)]
@@ -247,7 +218,7 @@ impl Diff {
                 .concat();
             Ok(Selection { paths, ..selection })
         };
-        let verification = verification(self.trust.as_deref(), self.untrusted)?;
+        let verification = self.verification.read()?;
         let (a, b) = (expanded(self.a)?, expanded(self.b)?);
         let [a, b] = union::sides(&a, &b, self.conflicts, verification)?;
         let registers_of = |name: &str, side: Side| match side.registers {
