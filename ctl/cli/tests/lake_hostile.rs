@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Limit of a command's data segment: some 60 MB that any command of a debug build takes, mostly
 /// stacks, and 128 MiB.
@@ -461,6 +462,23 @@ fn records_do_not_go_through_links_and_others_cannot_read_them() {
             );
             forge.assert_untouched(option);
         }
+    }
+    // A name of --out has the time and the process in it, and others can guess both.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    for (target, to) in [("victim", forge.victim()), ("new", forge.outside.join("new"))] {
+        let out = path(&format!("out-{target}"));
+        fs::create_dir(&out).unwrap();
+        let before = format!(
+            "for second in $(seq {now} {}); do ln -s '{}' '{out}'/windows-$second-$$.csv; done; exec",
+            now + 1000,
+            to.display()
+        );
+        let outcome: Outcome =
+            shell(&before).args(["replay", &capture, "--out", &out]).output().unwrap().into();
+        assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+        let words = format!("cannot create {out}/windows-");
+        assert!(outcome.stderr.contains(&words), "{}", outcome.stderr);
+        forge.assert_untouched("--out");
     }
     for umask in ["000", "002", "022", "077"] {
         let of = |name: &str| path(&format!("{name}-{umask}"));
