@@ -8,7 +8,8 @@
 //! [`captured`] file, delay [`samples`]. Networks: [`hosts`] with a wire between them, a [`relay`]
 //! on that wire, another [`namespace`], programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
 //! nothing, a [`switch`] that counts, one that runs the P4 program in the [`model`], [`faults`]
-//! between it and its client. [`wait`] waits for other processes and the kernel.
+//! between it and its client. [`wait`] waits for other processes and the kernel, [`limited`] runs a
+//! test with little memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 #![allow(missing_docs, reason = "names of frames and of protocol fields")]
 
@@ -21,6 +22,7 @@ pub mod frames;
 pub mod hosts;
 #[cfg(target_os = "linux")]
 pub mod kernel;
+pub mod limited;
 pub mod memory;
 pub mod model;
 #[cfg(target_os = "linux")]

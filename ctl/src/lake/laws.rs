@@ -26,9 +26,12 @@ pub(super) fn check(row: &Row) -> Result<(), RowDefect> {
 
 /// Checks the laws of a row's names and times.
 pub(super) fn check_header(row: &Row) -> Result<(), RowDefect> {
-    for (column, most) in
-        [("host", MAX_NAME_BYTES), ("run", MAX_NAME_BYTES), ("source", MAX_SOURCE_BYTES)]
-    {
+    for (column, most) in [
+        ("host", MAX_NAME_BYTES),
+        ("run", MAX_NAME_BYTES),
+        ("counted_by", MAX_NAME_BYTES),
+        ("source", MAX_SOURCE_BYTES),
+    ] {
         let length = row.maybe_text(column).map_or(0, str::len);
         require(length <= most, || format!("column {column} has {length} bytes; at most {most}"))?;
     }

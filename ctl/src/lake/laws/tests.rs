@@ -21,6 +21,7 @@ use flowgauge_core::{
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use flowgauge_dataplane::poll::port::pcap_reader;
 use flowgauge_dataplane::poll::{self, Pace, Poll};
+use flowgauge_testing::limited;
 use flowgauge_traffic::delay::DelayTraffic;
 use std::io::{self, Cursor};
 use std::path::PathBuf;
@@ -236,6 +237,10 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
             Box::new(|row| {
                 *value(row, "run") = Value::Text(Some("x".repeat(5000)));
             }),
+        ),
+        (
+            "column counted_by has 5000 bytes",
+            Box::new(|row| row.text("counted_by", "x".repeat(5000))),
         ),
         (
             "column source has 70000 bytes",
@@ -524,9 +529,7 @@ fn a_row_that_breaks_a_law_is_refused_by_unions_compaction_and_journals() {
     assert!(believed.is_empty(), "{}", believed.join("\n"));
 }
 
-/// Directory of forged files, in the process that reads them with limited memory.
-const FORGED: &str = "FLOWGAUGE_TEST_FORGED";
-/// Limit of that process's data segment, in KiB.
+/// Limit of the data segment of a process that reads forged files, in KiB.
 const MEMORY_KIB: u64 = 128 << 10;
 
 /// Each list of a few bytes is longer than one of a window. The rows break laws, which are checked
@@ -534,8 +537,8 @@ const MEMORY_KIB: u64 = 128 << 10;
 #[test]
 fn rows_of_long_lists_take_little_memory() {
     const LONG: usize = 130_000;
-    if let Some(scratch) = std::env::var_os(FORGED) {
-        for file in std::fs::read_dir(scratch).unwrap() {
+    if let Some(directory) = limited::directory() {
+        for file in std::fs::read_dir(directory).unwrap() {
             let path = file.unwrap().path();
             let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
             let error = unite(&selection, &Options::default(), |_| Ok(())).unwrap_err().to_string();
@@ -569,17 +572,7 @@ fn rows_of_long_lists_take_little_memory() {
         let path = scratch.0.join(format!("{name}.parquet"));
         std::fs::write(path, parquet::write(&rows, &[]).unwrap()).unwrap();
     }
-    let name = format!("{}::rows_of_long_lists_take_little_memory", module_path!());
-    let (_, name) = name.split_once("::").unwrap();
-    let outcome = std::process::Command::new("sh")
-        .args(["-c", &format!("ulimit -d {MEMORY_KIB} && exec \"$@\""), "sh"])
-        .arg(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--test-threads=1"])
-        .env(FORGED, &scratch.0)
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&outcome.stdout);
-    assert!(outcome.status.success() && printed.contains("1 passed"), "{outcome:?}");
+    limited::run(module_path!(), "rows_of_long_lists_take_little_memory", MEMORY_KIB, &scratch.0);
 }
 
 #[test]

@@ -51,8 +51,9 @@ const NAMED: usize = 3;
 
 /// Maximum number of hash identities that an error names.
 const MAX_IDENTITIES: usize = 8;
-/// Maximum memory of the names of places and runs, in bytes: some 100,000 of them.
-const MAX_NAMES_BYTES: usize = 32 << 20;
+/// Maximum memory of the names of places and runs, in bytes: some 40,000 of them. Each is stored up
+/// to four times: in the survey, with windows so far, and in groups.
+const MAX_NAMES_BYTES: usize = 12 << 20;
 /// Memory of a place or run without its name, in bytes.
 const NAME_OVERHEAD_BYTES: usize = 256;
 
@@ -292,7 +293,7 @@ pub fn unite(
 ) -> Result<(), UnionError> {
     let mut common = Common::default();
     let survey = common.survey(selection, options)?;
-    common.names.limit(options)?;
+    common.names.limit_groups(options)?;
     Unions::new(selection, options, &survey)?.run(survey.sources, &mut common, &mut each)
 }
 
@@ -452,7 +453,7 @@ impl<'a> Unions<'a> {
                 .entry(key)
                 .or_insert_with(|| Group::new(spare.take().unwrap_or_else(WindowTotals::boxed)));
             group.united.twice += duplicates;
-            let run = numbered(&mut common.runs, &about.run);
+            let (_, run) = common.names.add(&about.place, &about.run);
             let mut settings = none(cardinality::Settings::default()).with_hash(about.hash.mode);
             group.union_states.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
             common.compare(&settings, &about, &row, &path)?;
@@ -653,46 +654,59 @@ struct Common {
     identities: Identities,
     hash: HashIdentity,
     row_hash: HashIdentity,
-    names: Names,
-    /// Numbers of runs. Rows are many, so they store the number instead of the name.
-    runs: BTreeMap<String, u32>,
+    names: NumberedNames,
     /// Merged settings so far, and the first row with each measurement on.
     settings: Option<Settings>,
     first: BTreeMap<&'static str, FirstRow>,
 }
 
-/// Names of places, and of the runs that counted there.
+/// Numbers of places and runs. Rows are many, so what is stored for each has the numbers instead of
+/// the names.
 #[derive(Default)]
-struct Names {
-    runs: BTreeMap<FleetMember, BTreeSet<String>>,
-    number: usize,
+struct NumberedNames {
+    places: BTreeMap<FleetMember, u32>,
+    runs: BTreeMap<String, u32>,
+    /// Memory of the names.
     bytes: usize,
 }
 
-impl Names {
-    /// Adds the names of a row, unless they take too much memory.
-    fn add(&mut self, about: &RowHeader) -> bool {
-        let RowHeader { place, run, .. } = about;
-        match self.runs.get_mut(place) {
-            Some(runs) if runs.contains(run) => return true,
-            Some(runs) => _ = runs.insert(run.clone()),
-            None => {
-                self.bytes += place.bytes();
-                self.runs.insert(place.clone(), BTreeSet::from([run.clone()]));
-            }
+impl NumberedNames {
+    /// Returns the numbers of a place and a run, and assigns the next ones to new names.
+    fn add(&mut self, place: &FleetMember, run: &str) -> (u32, u32) {
+        let next = self.places.len() as u32;
+        let place = self.places.get(place).copied().unwrap_or_else(|| {
+            self.bytes += place.bytes();
+            *self.places.entry(place.clone()).or_insert(next)
+        });
+        let next = self.runs.len() as u32;
+        let run = self.runs.get(run).copied().unwrap_or_else(|| {
+            self.bytes += run.len() + NAME_OVERHEAD_BYTES;
+            *self.runs.entry(run.to_owned()).or_insert(next)
+        });
+        (place, run)
+    }
+
+    /// Returns the numbers of a place and a run, if both have one.
+    fn find(&self, place: &FleetMember, run: &str) -> Option<(u32, u32)> {
+        Some((*self.places.get(place)?, *self.runs.get(run)?))
+    }
+
+    /// Fails if the names take too much memory with those of a file.
+    fn limit(&self, path: &Path) -> Result<(), UnionError> {
+        if self.bytes <= MAX_NAMES_BYTES {
+            return Ok(());
         }
-        self.number += 1;
-        self.bytes += run.len() + NAME_OVERHEAD_BYTES;
-        self.bytes <= MAX_NAMES_BYTES
+        let limit = self.places.len() + self.runs.len();
+        Err(UnionError::Names { path: path.to_owned(), limit })
     }
 
     /// Refuses more groups than the limit, before any row is read in full.
-    fn limit(&self, options: &Options) -> Result<(), UnionError> {
+    fn limit_groups(&self, options: &Options) -> Result<(), UnionError> {
         let by = if options.leaves_out_hosts() { By::Host } else { options.by };
         let groups = match by {
             By::All | By::Window => return Ok(()),
-            By::Host => self.runs.keys().map(|place| &place.host).collect::<BTreeSet<_>>().len(),
-            By::Source => self.runs.len(),
+            By::Host => self.places.keys().map(|place| &place.host).collect::<BTreeSet<_>>().len(),
+            By::Source => self.places.len(),
         };
         let (by, limit) = (by.name(), options.limit.unwrap_or(Options::GROUPS));
         if groups > limit { Err(UnionError::Groups { by, groups, limit }) } else { Ok(()) }
@@ -713,8 +727,7 @@ impl Default for Common {
             identities: Identities::default(),
             hash,
             row_hash: hash,
-            names: Names::default(),
-            runs: BTreeMap::new(),
+            names: NumberedNames::default(),
             settings: None,
             first: BTreeMap::new(),
         }
@@ -737,10 +750,8 @@ impl Common {
                     self.identities.add(about.identity(), path);
                     (self.hash, self.row_hash) = (about.hash, about.row_hash);
                 }
-                if self.names.add(about) {
-                    return Ok(());
-                }
-                Err(UnionError::Names { path: path.to_owned(), limit: self.names.number })
+                self.names.add(&about.place, &about.run);
+                self.names.limit(path)
             })?;
         }
         if self.identities.0.len() > 1 {
@@ -751,7 +762,7 @@ impl Common {
     }
 
     fn absent(&self, expected: &[String]) -> Vec<String> {
-        let hosts: BTreeSet<&String> = self.names.runs.keys().map(|place| &place.host).collect();
+        let hosts: BTreeSet<&String> = self.names.places.keys().map(|place| &place.host).collect();
         expected.iter().filter(|host| !hosts.contains(host)).cloned().collect()
     }
 
@@ -966,11 +977,6 @@ impl RowHeader {
             .then_with(|| self.place.cmp(&other.place))
             .then_with(|| self.run.cmp(&other.run))
             .then_with(|| (window, begin).cmp(&(other_window, other_begin)))
-    }
-
-    /// Returns the memory of the names of its place and run, in bytes.
-    fn name_bytes(&self) -> usize {
-        self.place.bytes() + self.run.len() + NAME_OVERHEAD_BYTES
     }
 
     fn window_name(&self) -> String {

@@ -2,7 +2,7 @@
 //! the rows, not on the files, so that compaction does not change the result of a union.
 
 use super::selection::{Conflicts, LakeFile, Selection};
-use super::{FleetMember, MAX_NAMES_BYTES, RowHeader, SelectionRelation, UnionError, numbered};
+use super::{FleetMember, NumberedNames, RowHeader, SelectionRelation, UnionError};
 use crate::lake::parquet::{self, Parquet, Spool};
 use crate::lake::signature::{Untrusted, Verification};
 use crate::lake::{is_known, laws};
@@ -173,9 +173,9 @@ pub(super) struct UniqueRows<F> {
     next: Option<OrderedRow>,
     conflicts: Conflicts,
     windows: SeenWindows,
-    /// Windows that runs adopted: place, run that began it, and number. `None` if all rows of such
-    /// a window are returned.
-    adopted: Option<BTreeSet<(FleetMember, String, u64)>>,
+    /// Windows that runs adopted: numbers of the place, of the run that began it, and of the window.
+    /// `None` if all rows of such a window are returned.
+    adopted: Option<BTreeSet<(u32, u32, u64)>>,
     /// Number of rows of windows that another run had published as well, and that were dropped.
     pub(super) republished: u64,
     /// Number of rows that were dropped because other rows of their windows differ.
@@ -202,16 +202,21 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
 
     /// Returns whether another run has published the same window. A run that is killed just after
     /// it published a window leaves it to the run that adopts its state.
-    fn is_republished(&mut self, row: &OrderedRow) -> bool {
-        let Some(adopted) = &mut self.adopted else { return false };
+    fn is_republished(&mut self, row: &OrderedRow) -> Result<bool, UnionError> {
+        let Some(adopted) = &mut self.adopted else { return Ok(false) };
         let RowHeader { place, run, counted_by, windows: (window, _), .. } = &row.about;
+        let names = &mut self.windows.names;
         match counted_by {
             Some(first) => {
-                let is_new = adopted.insert((place.clone(), first.clone(), *window));
-                !is_new || self.windows.has(place, first, *window)
+                let (place_number, first_number) = names.add(place, first);
+                names.limit(&row.path)?;
+                let is_new = adopted.insert((place_number, first_number, *window));
+                Ok(!is_new || self.windows.has(place, first, *window))
             }
-            None if adopted.is_empty() => false,
-            None => adopted.contains(&(place.clone(), run.clone(), *window)),
+            None if adopted.is_empty() => Ok(false),
+            None => Ok(names
+                .find(place, run)
+                .is_some_and(|(place, run)| adopted.contains(&(place, run, *window)))),
         }
     }
 
@@ -249,7 +254,7 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
                 self.dropped += 1 + duplicates + conflicts;
                 continue;
             }
-            if self.is_republished(&row) {
+            if self.is_republished(&row)? {
                 self.republished += 1 + duplicates;
                 continue;
             }
@@ -259,45 +264,39 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
     }
 }
 
-/// Windows that a run counted at one place: the first number of each range, its last one, and the
-/// file.
-type WindowRanges = BTreeMap<u64, (u64, Rc<Path>)>;
-
-/// Windows of all rows so far, by place and run. A run counts each window of a place once, at
-/// whatever time.
+/// Windows of all rows so far. A run counts each window of a place once, at whatever time.
 #[derive(Default)]
-struct SeenWindows(BTreeMap<FleetMember, BTreeMap<String, WindowRanges>>);
+struct SeenWindows {
+    names: NumberedNames,
+    /// Ranges of windows by numbers of place and run and the first window: the last window, and the
+    /// file.
+    ranges: BTreeMap<(u32, u32, u64), (u64, Rc<Path>)>,
+}
 
 impl SeenWindows {
     /// Returns whether a run has counted a window of a place.
     fn has(&self, place: &FleetMember, run: &str, window: u64) -> bool {
-        let ranges = self.0.get(place).and_then(|runs| runs.get(run));
-        ranges
-            .and_then(|ranges| ranges.range(..=window).next_back())
-            .is_some_and(|(_, (last, _))| *last >= window)
+        let Some((place, run)) = self.names.find(place, run) else { return false };
+        let before = self.ranges.range((place, run, 0)..=(place, run, window)).next_back();
+        before.is_some_and(|(_, (last, _))| *last >= window)
     }
 
     /// Adds the windows of a row, unless another row has one of them.
     fn add(&mut self, row: &OrderedRow) -> Result<(), UnionError> {
-        let RowHeader { place, run, windows: (first, last), .. } = &row.about;
-        if !self.0.contains_key(place) {
-            self.0.insert(place.clone(), BTreeMap::new());
-        }
-        let Some(runs) = self.0.get_mut(place) else { return Ok(()) };
-        if !runs.contains_key(run) {
-            runs.insert(run.clone(), BTreeMap::new());
-        }
-        let Some(ranges) = runs.get_mut(run) else { return Ok(()) };
-        if let Some((begin, (end, path))) = ranges.range_mut(..=last).next_back() {
-            if *end >= *first {
+        let (first, last) = row.about.windows;
+        let (place, run) = self.names.add(&row.about.place, &row.about.run);
+        self.names.limit(&row.path)?;
+        let before = self.ranges.range_mut((place, run, 0)..=(place, run, last)).next_back();
+        if let Some(((.., begin), (end, path))) = before {
+            if *end >= first {
                 return Err(UnionError::conflict(path, row));
             }
-            if *begin < *first && *end + 1 == *first && Rc::ptr_eq(path, &row.path) {
-                *end = *last;
+            if *begin < first && *end + 1 == first && Rc::ptr_eq(path, &row.path) {
+                *end = last;
                 return Ok(());
             }
         }
-        ranges.insert(*first, (*last, Rc::clone(&row.path)));
+        self.ranges.insert((place, run, first), (last, Rc::clone(&row.path)));
         Ok(())
     }
 }
@@ -484,8 +483,7 @@ fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
         source: io::Error::other(format!("its rows cannot be sorted on disk: {source}")),
     };
     let mut spool = Spool::new().map_err(failed)?;
-    let (mut places, mut runs) = (BTreeMap::new(), BTreeMap::new());
-    let (mut positions, mut bytes_of_names) = (Vec::new(), 0);
+    let (mut names, mut positions) = (NumberedNames::default(), Vec::new());
     for row in rows {
         let OrderedRow { about, row, number, .. } = row?;
         if positions.len() == MAX_UNORDERED_ROWS {
@@ -497,16 +495,8 @@ fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
                 ),
             });
         }
-        let before = places.len() + runs.len();
-        let place = numbered(&mut places, &about.place);
-        let run = numbered(&mut runs, &about.run);
-        let names = places.len() + runs.len();
-        if names > before {
-            bytes_of_names += about.name_bytes();
-        }
-        if bytes_of_names > MAX_NAMES_BYTES {
-            return Err(UnionError::Names { path: path.to_path_buf(), limit: names });
-        }
+        let (place, run) = names.add(&about.place, &about.run);
+        names.limit(path)?;
         let bytes = parquet::write_row(&row).map_err(|it| UnionError::file(path, &it))?;
         let (offset, length) = spool.add(&bytes).map_err(failed)?;
         positions.push(Position {
@@ -520,7 +510,7 @@ fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
             length,
         });
     }
-    let (places, runs) = (ranks(&places), ranks(&runs));
+    let (places, runs) = (ranks(&names.places), ranks(&names.runs));
     let rank = |ranks: &[u32], number: u32| ranks.get(number as usize).copied();
     positions.sort_unstable_by_key(|it| {
         let names = (rank(&places, it.place), rank(&runs, it.run));

@@ -81,6 +81,59 @@ fn at(host: &str, window: u64) -> Row {
     row
 }
 
+/// Limit of the data segment of a process that reads many rows, in KiB.
+const MEMORY_KIB: u64 = 128 << 10;
+
+/// A group takes memory only once their number is known, and names are limited.
+#[test]
+fn many_hosts_and_rows_take_little_memory() {
+    const FILES: u64 = 5;
+    const ROWS: u64 = 10_000;
+    let Some(directory) = flowgauge_testing::limited::directory() else {
+        let directory = unused_path("");
+        std::fs::create_dir_all(&directory).unwrap();
+        let write = |name: String, rows: &[Row]| {
+            std::fs::write(directory.join(name), parquet::write(rows, &[]).unwrap()).unwrap();
+        };
+        for file in 0..FILES {
+            let hosts = file * ROWS..(file + 1) * ROWS;
+            let rows: Vec<Row> = hosts.map(|host| row(&format!("{host:06}"), "1")).collect();
+            write(format!("hosts-{file}"), &rows);
+        }
+        let copies: Vec<Row> = std::iter::repeat_n(row("a", "1"), 60_000).collect();
+        write("copies".to_owned(), &copies);
+        let test = "many_hosts_and_rows_take_little_memory";
+        flowgauge_testing::limited::run(module_path!(), test, MEMORY_KIB, &directory);
+        std::fs::remove_dir_all(&directory).unwrap();
+        return;
+    };
+    let united = |paths: Vec<PathBuf>, by: By| {
+        let selection = Selection { paths, ..Selection::default() };
+        let (mut rows, mut twice) = (0, 0);
+        let united = unite(&selection, &Options { by, ..Options::default() }, |record| {
+            let united = record.united.unwrap();
+            (rows, twice) = (rows + united.rows, twice + united.twice);
+            Ok(())
+        });
+        united.map(|()| (rows, twice)).map_err(|error| error.to_string())
+    };
+    let hosts = |files: u64| -> Vec<PathBuf> {
+        (0..files).map(|file| directory.join(format!("hosts-{file}"))).collect()
+    };
+    for by in [By::All, By::Window] {
+        assert_eq!(united(hosts(4), by), Ok((4 * ROWS, 0)));
+    }
+    for by in [By::Host, By::Source] {
+        let error = united(hosts(4), by).unwrap_err();
+        assert!(error.contains("40000 unions by") && error.contains("at most 1000"), "{error}");
+    }
+    for by in By::ALL {
+        let error = united(hosts(FILES), by).unwrap_err();
+        assert!(error.contains("names of sources and runs; merge fewer files"), "{error}");
+        assert_eq!(united(vec![directory.join("copies")], by), Ok((1, 59_999)));
+    }
+}
+
 /// Rows that take more memory than a file that is read whole, in any order.
 #[test]
 fn rows_of_large_files_are_sorted() {
