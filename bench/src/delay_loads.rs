@@ -484,6 +484,50 @@ mod tests {
         }
     }
 
+    /// Draws exchanges and other packets, each number with a uniform logarithm.
+    fn drawn(seed: u64) -> Load {
+        const BACKGROUNDS: [(Tokens, bool); 5] = [
+            (Tokens::Constant, false),
+            (Tokens::Alternating, false),
+            (Tokens::Fresh, false),
+            (Tokens::Clock, true),
+            (Tokens::Keepalive, true),
+        ];
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut between = |least: f64, most: f64| {
+            (least * (most / least).powf(random.random_range(0.0..1.0))).round() as u64
+        };
+        let (exchanges, flows) = (between(100.0, 5000.0), between(1.0, 1000.0));
+        let rate = between(100.0, 50_000.0);
+        let (tokens, is_answered) = BACKGROUNDS[random.random_range(0..BACKGROUNDS.len())];
+        // A flow sends again after four times the delay of its answer.
+        let most = if is_answered { SECOND / (4 * BACKGROUND_DELAY) * flows } else { rate };
+        Load::new("drawn", exchanges, (flows as u32, rate.min(most)), tokens, is_answered)
+    }
+
+    #[test]
+    fn intervals_of_drawn_loads_hold_the_truth_or_the_window_is_crowded() {
+        let (seeds, seconds) = extent((2, 1), (20, 2));
+        let mut all = Outcomes::default();
+        for (kind, algorithm) in
+            DelayKind::ALL.into_iter().flat_map(|kind| WEIGHING.map(|algorithm| (kind, algorithm)))
+        {
+            let mut outcomes = Outcomes::default();
+            for seed in 0..seeds {
+                let load = drawn(seed);
+                let trial = LoadTrial { kind, algorithm, load, seconds, seed };
+                let outcome = trial.run().unwrap_or_default();
+                println!("{} {} {load:?}: {outcome:?}", kind.name(), algorithm.name());
+                outcomes.add(&outcome);
+            }
+            check(&outcomes, &format!("{} {}", kind.name(), algorithm.name()));
+            all.merge(&outcomes);
+        }
+        check(&all, "all kinds and algorithms");
+        // Two draws may both be of many packets.
+        assert!(all.crowded < all.trials || seeds < 20, "{all}");
+    }
+
     /// Overwriting and expiring tables have no weights, and the report has no intervals of all
     /// delays.
     #[test]
@@ -492,7 +536,8 @@ mod tests {
             .into_iter()
             .flat_map(|kind| [Algorithm::Overwrite, Algorithm::Expiry].map(|it| (kind, it)))
         {
-            for load in LOADS.into_iter().step_by(extent(4, 1)) {
+            let loads = LOADS.into_iter().step_by(extent(4, 1));
+            for load in loads.chain((0..extent(1, 20)).map(drawn)) {
                 let trial = LoadTrial { kind, algorithm, load, seconds: 1, seed: 0 };
                 let trace = trial.trace();
                 let found = trial.count(&trace.events).unwrap();
