@@ -74,8 +74,8 @@ pub(crate) struct Merge {
     #[arg(long, conflicts_with = "by")]
     leave_one_out: bool,
 
-    /// Maximum number of hosts or sources with --by, each of which takes up to 1 MB of memory, and of
-    /// hosts with --leave-one-out
+    /// Maximum number of hosts or sources with --by, and of hosts with --leave-one-out; all of --by
+    /// take at most 64 MB of memory and 1 MB for each of N
     #[arg(long, value_name = "N", default_value_t = Options::GROUPS)]
     limit: usize,
 

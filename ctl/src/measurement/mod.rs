@@ -74,6 +74,11 @@ macro_rules! measurements {
                 $(<$module::$report as Measurement>::restore(row, settings, bank, &mut self.$module)?;)*
                 Ok(())
             }
+
+            /// Returns the memory of the states beyond their own size, in bytes.
+            pub(crate) fn bytes(&self) -> usize {
+                [$(<$module::$report as Measurement>::union_bytes(&self.$module),)*].into_iter().sum()
+            }
         }
 
         /// Checks the laws of all measurements' columns in a lake row.
@@ -292,6 +297,14 @@ pub(crate) trait Measurement {
     type UnionState: Default
     where
         Self: Sized;
+
+    /// Returns the memory of that state beyond its own size, in bytes.
+    fn union_bytes(_: &Self::UnionState) -> usize
+    where
+        Self: Sized,
+    {
+        0
+    }
 
     /// Builds the report; `None` if the measurement is off.
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged>

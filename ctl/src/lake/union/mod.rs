@@ -27,7 +27,7 @@ use crate::measurement::{self, ReportInput, Reports, RowHash, UnionStates};
 use crate::record::FieldCache;
 use crate::record::Record;
 use crate::row::{CHECKSUM, Row, RowDefect, Value};
-use crate::text::counted;
+use crate::text::{counted, storage};
 use crate::united::UNTRUSTED;
 pub use crate::united::{LeaveOneOut, United};
 use ::parquet::errors::ParquetError;
@@ -54,6 +54,9 @@ const MAX_IDENTITIES: usize = 8;
 /// Maximum memory of the names of places and runs, in bytes: some 40,000 of them. Each is stored up
 /// to four times: in the survey, with windows so far, and in groups.
 const MAX_NAMES_BYTES: usize = 12 << 20;
+/// Memory of all groups by host or source: a constant, plus this for each that is allowed.
+const GROUPS_BYTES: usize = 64 << 20;
+const GROUP_BYTES: usize = 1 << 20;
 /// Memory of a place or run without its name, in bytes.
 const NAME_OVERHEAD_BYTES: usize = 256;
 
@@ -112,8 +115,7 @@ pub enum UnionError {
     },
     /// More groups than the limit.
     #[error(
-        "{groups} unions by {by}, and at most {limit}: choose rows with --host, --source or --exclude, or allow more with --limit, each of which takes \
-         up to 1 MB of memory"
+        "{groups} unions by {by}, and at most {limit}: choose rows with --host, --source or --exclude, or allow more with --limit"
     )]
     Groups {
         /// Column that rows are grouped by.
@@ -122,6 +124,20 @@ pub enum UnionError {
         groups: usize,
         /// Maximum number of groups.
         limit: usize,
+    },
+    /// Groups that take too much memory.
+    #[error(
+        "{groups} unions by {by} take more than {}: choose rows with --host, --source or --exclude, measurements with --measure, or allow 1 MB \
+         more for each of --limit",
+        storage(*most)
+    )]
+    GroupMemory {
+        /// Column that rows are grouped by.
+        by: &'static str,
+        /// Number of groups so far.
+        groups: usize,
+        /// Maximum memory, in bytes.
+        most: u64,
     },
     /// Names that take too much memory.
     #[error(
@@ -272,6 +288,12 @@ impl Group {
             measured: BTreeMap::new(),
         }
     }
+
+    /// Returns the memory of what was measured, in bytes.
+    fn bytes(&self) -> usize {
+        let bank = self.settings.used().iter().map(|used| used.own + used.shared).sum::<usize>();
+        bank + self.union_states.bytes()
+    }
 }
 
 /// Returns settings with all measurements off.
@@ -357,6 +379,8 @@ struct Unions<'a> {
     republished: u64,
     /// Number of rows that were dropped because their host has not signed them.
     untrusted: u64,
+    /// Memory of all groups by host or source.
+    bytes: usize,
     /// Registers with and without each host, if requested.
     leave_one_out: Option<leave_one_out::Registers>,
     /// An empty bank for the next window, for reuse.
@@ -397,6 +421,7 @@ impl<'a> Unions<'a> {
             conflicts: 0,
             republished: 0,
             untrusted: survey.untrusted,
+            bytes: 0,
             leave_one_out: options.leaves_out_hosts().then(Default::default),
             spare: None,
         })
@@ -452,6 +477,7 @@ impl<'a> Unions<'a> {
                 .groups
                 .entry(key)
                 .or_insert_with(|| Group::new(spare.take().unwrap_or_else(WindowTotals::boxed)));
+            let bytes_before = group.bytes();
             group.united.twice += duplicates;
             let (_, run) = common.names.add(&about.place, &about.run);
             let mut settings = none(cardinality::Settings::default()).with_hash(about.hash.mode);
@@ -472,6 +498,8 @@ impl<'a> Unions<'a> {
             let lost_rows = lost.saturating_sub(before);
             group.united.lost_rows = group.united.lost_rows.saturating_add(lost_rows);
             group.add(&row, &about, run, &settings, &bank).map_err(misfit)?;
+            self.bytes = (self.bytes + group.bytes()).saturating_sub(bytes_before);
+            self.limit_memory()?;
             bank.clear(&settings);
             if self.options.by == By::Window {
                 self.places.insert(about.place.clone());
@@ -488,6 +516,18 @@ impl<'a> Unions<'a> {
             )));
         }
         Ok(())
+    }
+
+    /// Refuses groups by host or source that take more memory than is allowed for all of them.
+    fn limit_memory(&self) -> Result<(), UnionError> {
+        let by = self.options.by;
+        let limit = self.options.limit.unwrap_or(Options::GROUPS);
+        let most = limit.saturating_mul(GROUP_BYTES).saturating_add(GROUPS_BYTES);
+        if self.bytes <= most || matches!(by, By::All | By::Window) {
+            return Ok(());
+        }
+        let (groups, most) = (self.groups.len(), most as u64);
+        Err(UnionError::GroupMemory { by: by.name(), groups, most })
     }
 
     fn run(

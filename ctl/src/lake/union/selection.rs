@@ -153,7 +153,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Default maximum number of groups by host or source. A group takes up to 1 MB.
+    /// Default maximum number of groups by host or source. All of them take up to 64 MiB and as many
+    /// MiB as groups are allowed.
     pub const GROUPS: usize = 1000;
 
     /// Whether the distinct flows without each host are estimated.

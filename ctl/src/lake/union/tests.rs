@@ -174,6 +174,54 @@ fn names_of_rows_that_are_sorted_are_limited() {
     assert!(error.contains("names of sources and runs; merge fewer files"), "{error}");
 }
 
+/// Histograms of delays take 6 MB if there are as many as settings allow.
+#[test]
+fn memory_of_groups_is_limited() {
+    let with_delays = |host: u64| {
+        let mut row = row(&host.to_string(), "1");
+        row.text("delay_kinds", "tcp-handshake,tcp-data");
+        row.text("delay_algorithm", "fridge");
+        row.text("delay_clock", "trace");
+        row.put("delay_auto", Value::Bool(Some(false)));
+        for (column, number) in [
+            ("directions", flowgauge_core::delay::Directions::Apart as u64),
+            ("slots_log2", 10),
+            ("admit_log2", 0),
+            ("groups_log2", 6),
+            ("expiry_ns", 1_000_000_000),
+            ("prefixes", 1),
+            ("resolution_ns", 1),
+        ] {
+            row.int(format!("delay_{column}"), number);
+        }
+        for column in ["delay", "delay_buckets"] {
+            row.put(column, Value::List(Vec::new()));
+        }
+        row
+    };
+    let by_host = |hosts: u64, limit: usize| {
+        let rows: Vec<Row> = (0..hosts).map(with_delays).collect();
+        let path = unused_path(".parquet");
+        std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
+        let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
+        let options = Options { by: By::Host, limit: Some(limit), ..Options::default() };
+        let mut groups = 0;
+        let united = unite(&selection, &options, |_| {
+            groups += 1;
+            Ok(())
+        });
+        std::fs::remove_file(&path).unwrap();
+        united.map(|()| groups).map_err(|error| error.to_string())
+    };
+    assert_eq!(by_host(10, 10), Ok(10));
+    assert_eq!(by_host(20, 200), Ok(20));
+    let error = by_host(20, 20).unwrap_err();
+    assert!(
+        error.contains("unions by host take more than") && error.contains("--limit"),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_run_has_each_window_of_a_place_once() {
     let at = |run: &str, time: u64, windows: (u64, u64)| {

@@ -127,6 +127,10 @@ pub(super) fn figure_unit(unit: CountUnit) -> figure::Unit {
 impl Measurement for Heavy {
     type UnionState = estimate::Union;
 
+    fn union_bytes(union: &Self::UnionState) -> usize {
+        union.bytes()
+    }
+
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let settings = &reading.settings.heavy;
         let Settings { algorithm, key, unit, .. } = *settings;

@@ -135,6 +135,9 @@ impl StoredPrefixes {
     }
 }
 
+/// Memory of a prefix in the map of a union, in bytes.
+const PREFIX_BYTES: usize = 96;
+
 /// Counts of prefixes in a union of lake rows, as many as a window has places for. Sums of segments
 /// are no more than those of packets, which the union limits.
 #[derive(Default)]
@@ -183,6 +186,10 @@ fn plus(one: &PrefixCounts, other: &PrefixCounts) -> PrefixCounts {
 
 impl Measurement for Reordering {
     type UnionState = PrefixUnion;
+
+    fn union_bytes(union: &Self::UnionState) -> usize {
+        PREFIX_BYTES * union.prefixes.len()
+    }
 
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let (settings, bank) = (reading.settings.reorder, &reading.bank.reorder);

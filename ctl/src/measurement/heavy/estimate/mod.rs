@@ -112,6 +112,13 @@ pub(crate) struct Union {
 impl Union {
     /// Minimum number of stored flows; beyond twice as many the lighter half is dropped.
     const MIN_FLOWS: usize = 1 << 16;
+    /// Memory of a flow in the map.
+    const FLOW_BYTES: usize = 80;
+
+    /// Returns the memory of the flows, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        Self::FLOW_BYTES * self.flows.len()
+    }
 
     /// Merges a table: its flows and its total.
     pub(crate) fn add(&mut self, entries: &[Entry], total: u64, settings: &Settings) {
