@@ -37,7 +37,7 @@ impl DelayTruth {
 
     /// Returns the field beside the estimates.
     pub(super) fn datum(&self) -> Datum {
-        let delays = self.percentiles.as_ref().map(by_percentile);
+        let delays = self.percentiles.map(|all| by_percentile(all.map(Datum::from)));
         object([
             ("requests", self.requests.into()),
             ("answers", self.answers.into()),
