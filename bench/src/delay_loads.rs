@@ -369,7 +369,7 @@ impl LoadTrial {
         };
         let fridges: Vec<Fridge<'_>> = (0..delay.fridges()).filter_map(fridge).collect();
         let miscount = Miscount::of(&delay, kind, &counts);
-        estimate(&fridges, miscount, f64::from(1_u32 << kind.tick_bits()), 1.0)
+        estimate(&fridges, miscount, f64::from(1_u32 << kind.tick_bits()), 1.0, 0.0)
     }
 }
 
