@@ -284,7 +284,7 @@ def judge(cache, kernel):
     return 1 if bad or not rows else 0
 
 
-MEASUREMENTS = ["cardinality", "entropy", "frequency", "membership", "heavy", "sizes", "reorder", "delay", "six", "everything"]
+MEASUREMENTS = ["cardinality", "entropy", "frequency", "membership", "heavy", "spread", "sizes", "reorder", "delay", "seven", "everything"]
 HOOKS = ["native", "skb", "tcx", "clsact", "egress"]
 
 

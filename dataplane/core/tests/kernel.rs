@@ -4,7 +4,9 @@ use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::kernel::{Core, Head, MemoryLayout, SharedBanks};
 use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::{BANKS, Grid, KeyKind, Precision, Settings, cardinality, membership};
+use flowgauge_core::{
+    BANKS, Grid, KeyKind, Precision, SPREADS, Settings, cardinality, membership, spread,
+};
 
 fn nothing() -> Settings {
     let mut settings = Settings::DEFAULT;
@@ -19,11 +21,13 @@ fn each() -> Vec<Settings> {
         key: KeyKind::Src,
         shape: Grid::COUNTERS,
     };
-    let [mut entropy, mut frequency, mut filter, mut heavy, mut delay, mut all] = [nothing(); 6];
+    let [mut entropy, mut frequency, mut filter, mut heavy, mut spread, mut delay, mut all] =
+        [nothing(); 7];
     entropy.entropy[1] = sketch;
     frequency.frequency = sketch;
     filter.membership = membership::Settings { on: true, ..membership::Settings::DEFAULT };
     heavy.heavy = heavy::Settings { algorithm: Algorithm::DWayRap, ..heavy::Settings::DEFAULT };
+    spread.spread[1] = spread::Settings { on: true, ..spread::Settings::DEFAULT };
     delay.delay = delay::Settings { kinds: Kinds::USUAL, ..delay::Settings::DEFAULT };
     all.cardinality = cardinality::Settings {
         mode: cardinality::Mode::Staggered,
@@ -31,10 +35,11 @@ fn each() -> Vec<Settings> {
     };
     (all.entropy, all.frequency, all.membership, all.heavy) =
         (entropy.entropy, sketch, filter.membership, heavy.heavy);
+    all.spread = [spread.spread[1]; SPREADS];
     all.delay = delay.delay;
     let mut few = Settings::DEFAULT;
     few.cardinality.precision = Precision::MIN;
-    vec![nothing(), Settings::DEFAULT, few, entropy, frequency, filter, heavy, delay, all]
+    vec![nothing(), Settings::DEFAULT, few, entropy, frequency, filter, heavy, spread, delay, all]
 }
 
 #[test]
@@ -43,7 +48,7 @@ fn distinct_flows_alone_take_two_banks_of_registers_and_counters() {
     for cpus in [2, 128] {
         assert_eq!(MemoryLayout::memory(Some(&Settings::DEFAULT), cpus), cpus * core);
     }
-    assert!(core <= 4496, "{core} bytes a CPU");
+    assert!(core <= 4544, "{core} bytes a CPU");
 }
 
 #[test]

@@ -15,4 +15,5 @@ mod parse;
 mod reorder;
 mod sizes;
 mod sketch;
+mod spread;
 mod tunnel;

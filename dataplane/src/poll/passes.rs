@@ -10,7 +10,7 @@ use flowgauge_core::delay::sample::{CAPACITY, PER_PACKET};
 use flowgauge_core::filter::PacketFilter;
 use flowgauge_core::{Active, Arrival, Context, CountFrames, Link, Observation};
 
-/// Packets per pass: 4 KiB of observations.
+/// Packets per pass: 12 KiB of observations.
 const LENGTH: usize = 64;
 
 const _: () = assert!(LENGTH * PER_PACKET <= CAPACITY, "room for the delay samples of a pass");
@@ -100,6 +100,7 @@ mod tests {
     use flowgauge_core::filter::EveryPacket;
     use flowgauge_core::heavy::{self, Algorithm};
     use flowgauge_core::sketch::{self, SketchKind};
+    use flowgauge_core::spread::{self, OtherKind};
     use flowgauge_core::{
         Grid, HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, WindowTotals,
         membership,
@@ -129,6 +130,9 @@ mod tests {
                 slots_log2: 6,
                 ..Default::default()
             };
+            let spread = |by, of| spread::Settings { on: true, by, of, ..Default::default() };
+            settings.spread =
+                [spread(KeyKind::Dst, OtherKind::Src), spread(KeyKind::Src, OtherKind::DstPort)];
             settings
         })
     }
