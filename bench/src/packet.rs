@@ -13,6 +13,7 @@ use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::filter::EveryPacket;
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, SketchKind};
+use flowgauge_core::spread::{self, OtherKind};
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation,
     Zeroed, membership, parse, reorder,
@@ -185,6 +186,14 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
             Settings { heavy: heavy(algorithm), ..nothing() },
         );
     }
+    let spread = |by, of| spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
+    // All frames have one destination, whose cells stay in the nearest cache, and sources of all
+    // cells.
+    let (victims, scans) = (spread(Dst, OtherKind::Src), spread(Src, OtherKind::Dst));
+    let off = spread::Settings::DEFAULT;
+    more("spread by dst of src, 3 x 512 x 64", Settings { spread: [victims, off], ..nothing() });
+    more("spread by src of dst, 3 x 512 x 64", Settings { spread: [scans, off], ..nothing() });
+    more("spread by dst and by src", Settings { spread: [victims, scans], ..nothing() });
     let delay = |admit_log2| delay::Settings {
         kinds: Kinds::USUAL,
         admit_log2,

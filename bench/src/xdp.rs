@@ -14,6 +14,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, SketchKind};
+use flowgauge_core::spread::{self, OtherKind};
 use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership, reorder};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode as Hook, Options, ProgramInjector, Task, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Error, Tables};
@@ -189,6 +190,9 @@ fn programs() -> Vec<Program> {
         admit_log2,
         ..delay::Settings::DEFAULT
     };
+    let spread = |by, of| spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
+    let victims = spread(KeyKind::Dst, OtherKind::Src);
+    let scans = spread(KeyKind::Src, OtherKind::Dst);
     let everything = Settings {
         cardinality: cardinality::Settings::DEFAULT,
         entropy: [of_pairs, sketch::Settings::DEFAULT],
@@ -233,6 +237,12 @@ fn programs() -> Vec<Program> {
             Settings { heavy: heavy(Algorithm::Precision), ..nothing },
             None,
         ),
+        (
+            "spread by dst of src, 3 x 512 x 64",
+            Settings { spread: [victims, spread::Settings::DEFAULT], ..nothing },
+            Some(Limit::AtMost(4.0)),
+        ),
+        ("spread by dst and by src", Settings { spread: [victims, scans], ..nothing }, None),
         ("delay of a SYN", Settings { delay: delay(0), ..nothing }, Some(Limit::AtMost(3.0))),
         ("cardinality, entropy, frequency, membership, d-way-rap", everything, None),
     ];
