@@ -375,6 +375,7 @@ fn what_no_program_measures_is_refused() {
             refused(|settings| settings.heavy.unit = CountUnit::Bytes),
             "it finds the flows with the most packets, not bytes",
         ),
+        (refused(|settings| settings.spread[0].on = true), "there is no P4 that measures spread"),
     ];
     for (message, expected) in cases {
         assert_eq!(message, format!("the program does not fit: {expected}"));

@@ -6,8 +6,9 @@
 //!
 //! - HyperLogLog registers of the pairs that fell into it: key and other, for example destination
 //!   and source. All rows use one hash of the pair, so that a pair raises the same register of each
-//!   of its key's cells to the same rank. The minimum over these cells contains all pairs of the
-//!   key, and of other keys only pairs that have equals in every row. The paper has a bitmap there.
+//!   of its key's cells to the same rank. The minimum over these cells, register by register, is
+//!   never below the key's own ranks, and above them only where other keys exceed them in every
+//!   row. The paper has a multiresolution bitmap instead.
 //! - A [`Candidate`]: the key of the pair with the highest level. Levels are leading zeros of other
 //!   bits of the pair's hash. A key with many others is likely to have the highest level of its
 //!   cells. Of two keys of equal level the one with the greater signature stays.
@@ -225,7 +226,7 @@ impl Settings {
         if self.on { self.register_lines() + self.shape.padded_cells() } else { 0 }
     }
 
-    /// Returns the pair of a packet; `with_port` is the signature of [`Pair::WithPort`].
+    /// Returns key and other of a packet; `with_port` is the signature of [`Pair::WithPort`].
     #[inline(always)]
     fn contact<'a, P: Packets>(&self, packet: &'a Observation<P>, with_port: u32) -> Contact<'a> {
         let pair = match self.pair() {
@@ -479,7 +480,7 @@ impl<'a> SpreadSketch<'a> {
         self.candidates
     }
 
-    /// Returns the registers of a cell; empty if there is no such cell.
+    /// Returns the registers of a cell; empty if the sketch is off.
     #[must_use]
     pub fn registers(&self, row: usize, column: usize) -> &'a [u8] {
         let first = self.settings.cell(row, column) << self.settings.registers.bits();
