@@ -6,8 +6,8 @@ use flowgauge_core::heavy::{self, Algorithm, CountUnit};
 use flowgauge_core::logarithm::{PER_PACKET, SUMS_PER_PACKET};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{
-    Arrival, Context, Counters, KeyKind, Link, Segments, Settings, Shared, Sharing, State,
-    Tabulation, Zeroed, membership,
+    Arrival, Context, Counters, KeyKind, Link, SPREADS, Segments, Settings, Shared, Sharing, State,
+    Tabulation, Zeroed, membership, spread,
 };
 use flowgauge_traffic::frame::{IPV4, Ip, TCP, Tcp, ethernet};
 
@@ -27,6 +27,7 @@ fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, CountUnit)) ->
     settings.frequency = sketch(KeyKind::Dst);
     settings.membership =
         membership::Settings { on: true, key: KeyKind::FiveTuple, ..Default::default() };
+    settings.spread = [spread::Settings { on: true, ..Default::default() }; SPREADS];
     // One slot per flow.
     let (algorithm, unit) = heavy;
     settings.heavy = heavy::Settings { algorithm, unit, key: KeyKind::FiveTuple, slots_log2: 12 };
@@ -84,6 +85,7 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
         );
         assert!(whole.frequency == single.frequency, "{settings:?}");
         assert!(whole.heavy == single.heavy, "{settings:?}");
+        assert!(whole.spread == single.spread, "{settings:?}");
         let sketches = |shared: &Shared| {
             let mut sketches: Vec<sketch::SketchTotals> =
                 (0..2).map(|_| sketch::SketchTotals::new()).collect();
@@ -96,6 +98,8 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
         };
         assert!(sketches(&whole_shared) == sketches(&single_shared), "{settings:?}");
         assert!(whole.counters.non_ip > 0 && whole.entropy[0].sum > 0, "nothing was compared");
+        let candidates = whole.spread.sketch(&settings.spread, 0).candidates().count();
+        assert!(candidates > 0, "nothing was compared");
     }
 }
 
