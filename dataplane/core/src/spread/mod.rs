@@ -226,6 +226,16 @@ impl Settings {
         if self.on { self.register_lines() + self.shape.padded_cells() } else { 0 }
     }
 
+    /// Returns the same settings with a constant size, if it is the usual one, so that all shifts
+    /// are compile-time constants. Not in the kernel: there LLVM would remove the masks by which the
+    /// verifier knows the bounds.
+    #[inline(always)]
+    fn usual(&self) -> Option<Settings> {
+        let Settings { shape, registers, .. } = Settings::DEFAULT;
+        let is_usual = (self.shape, self.registers) == (shape, registers);
+        (is_usual && !cfg!(target_arch = "bpf")).then_some(Settings { shape, registers, ..*self })
+    }
+
     /// Returns key and other of a packet; `with_port` is the signature of [`Pair::WithPort`].
     #[inline(always)]
     fn contact<'a, P: Packets>(&self, packet: &'a Observation<P>, with_port: u32) -> Contact<'a> {
@@ -343,6 +353,20 @@ impl Spread {
     /// Counts a pair of a sketch whose memory starts at line `start`.
     #[inline(always)]
     fn update_at(
+        &mut self,
+        start: usize,
+        settings: &Settings,
+        contact: &Contact<'_>,
+        tabulation: &Tabulation,
+    ) {
+        match settings.usual() {
+            Some(settings) => self.update_cells(start, &settings, contact, tabulation),
+            None => self.update_cells(start, settings, contact, tabulation),
+        }
+    }
+
+    #[inline(always)]
+    fn update_cells(
         &mut self,
         start: usize,
         settings: &Settings,
