@@ -41,6 +41,7 @@ fn raw(descriptor: &OwnedFd) -> u32 {
 
 /// Kinds of programs and hooks.
 const XDP: (u32, u32) = (6, 37);
+const TCX_INGRESS: (u32, u32) = (3, 46);
 const TCX_EGRESS: (u32, u32) = (3, 47);
 
 /// A program that returns the same verdict for every packet.
@@ -58,6 +59,11 @@ impl Other {
     /// Loads a TCX program that accepts every packet finally (TCX_PASS): later programs see none.
     pub fn tcx() -> Self {
         Self::load(TCX_EGRESS, 0)
+    }
+
+    /// Loads a TCX program that drops every packet that arrives (TCX_DROP).
+    pub fn tcx_dropping() -> Self {
+        Self::load(TCX_INGRESS, 2)
     }
 
     fn load((kind, hook): (u32, u32), verdict: u32) -> Self {

@@ -13,6 +13,8 @@ mod doctor;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod encapsulations;
+#[cfg(target_os = "linux")]
+mod faults;
 mod generate;
 mod grpc;
 #[cfg(target_os = "linux")]
