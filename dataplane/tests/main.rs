@@ -5,6 +5,8 @@
 #[cfg(target_os = "linux")]
 mod af_xdp;
 #[cfg(target_os = "linux")]
+mod captured_delays;
+#[cfg(target_os = "linux")]
 mod clsact;
 mod conformance;
 mod delay_samples;
