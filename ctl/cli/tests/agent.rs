@@ -6,6 +6,7 @@ use crate::common::served::Served;
 use crate::common::{
     Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text, windows_in_sequence,
 };
+use flowgauge_testing::namespace::OtherNamespace;
 use flowgauge_testing::wait::until;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
@@ -526,6 +527,52 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
         );
         let late = outcome.stderr.lines().find(|line| line.contains("source rx9 began "));
         assert!(late.is_some_and(|line| line.ends_with(" s after the run")), "{}", outcome.stderr);
+    });
+}
+
+#[test]
+fn a_port_whose_interface_moves_is_counted_again_when_it_is_back() {
+    on_veth(|| {
+        let scratch = Scratch::new("agent-port-moves");
+        let config = scratch.write(
+            "run.toml",
+            "format = 'json'\nwindow = '100ms'\n\n[[source]]\nname = 'port'\nport = 'af_xdp:rx'\n\n[[source]]\nname = \
+             'rest'\nport = 'memory:unique,rate=1k'\n",
+        );
+        let mut running = Running::start(&["run", "--config", &config, "--sample-every", "never"]);
+        let mut reported = BufReader::new(running.child.stderr.take().unwrap());
+        let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
+        let send = || {
+            let sent = |_: &u64| socket.send_to(&[0; 18], (RECEIVER.1, 9)).is_ok();
+            assert_eq!((0..50).filter(sent).count(), 50);
+        };
+        let until_record = |running: &mut Running, record: &str| {
+            let mut line = Value::Null;
+            while line["source"] != "port" || line["record"] != record {
+                line = serde_json::from_str(&running.line()).unwrap();
+            }
+        };
+        until_record(&mut running, "window");
+        send();
+        counted_at(&mut running, "port", 50);
+        let other = OtherNamespace::start();
+        other.take(RECEIVER.0);
+        until_record(&mut running, "total");
+        let (mut said, mut line) = (String::new(), String::new());
+        while !line.contains("port: interface removed; counting resumes when it is back") {
+            line.clear();
+            assert!(reported.read_line(&mut line).unwrap() > 0, "{said}");
+            said += &line;
+        }
+        assert!(said.contains("rx: the interface moved to another network namespace"), "{said}");
+        send();
+        other.give_back(RECEIVER.0);
+        until_record(&mut running, "window");
+        send();
+        counted_at(&mut running, "port", 50);
+        running.interrupt();
+        running.stdout.take().unwrap().read_to_string(&mut String::new()).unwrap();
+        running.child.wait().unwrap();
     });
 }
 
