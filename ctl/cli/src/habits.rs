@@ -225,13 +225,12 @@ fn with_interfaces(
         .filter_map(|index| words.get(index))
         .map(|word| word.text.to_string_lossy().into_owned())
         .collect();
+    let is_filter = (has_source || operands > 0) && is_expression(&rest);
     match rest.first() {
         Some(first) if is_capture(OsStr::new(first)) => Err(CommandFailure::Usage(format!(
             "`flowgauge run` counts live traffic; count the capture with `flowgauge replay {first}`"
         ))),
-        Some(first) if !(has_source || operands > 0) || !is_expression(&rest) => {
-            Err(CommandFailure::Usage(no_interface(first)))
-        }
+        Some(first) if !is_filter => Err(CommandFailure::Usage(no_interface(first))),
         _ => Ok(with_filter(words, 0)),
     }
 }
