@@ -36,11 +36,11 @@ use std::io::{self, Cursor};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const MILLISECOND: u64 = 1_000_000;
-const SECOND: u64 = 1000 * MILLISECOND;
-const START: u64 = 1_700_000_000 * SECOND + 123_456_789;
+pub(super) const MILLISECOND: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1000 * MILLISECOND;
+pub(super) const START: u64 = 1_700_000_000 * SECOND + 123_456_789;
 /// Time between packets.
-const PACKET_EVERY: u64 = 100_000;
+pub(super) const PACKET_EVERY: u64 = 100_000;
 /// Sum of all pauses between the calls of one attempt: 10 ms, doubled up to the eighth.
 const ALL_BACK_OFFS: u64 = 2550 * MILLISECOND;
 /// Calls of one attempt: the first and its eight retries.
@@ -58,19 +58,19 @@ type Script = Box<dyn FnMut(Call, usize) -> Option<Error> + Send>;
 
 /// Dataplane with a steady packet rate on the virtual clock. Calls take a fixed time and fail as
 /// scripted.
-struct Scripted {
-    capabilities: Capabilities,
+pub(super) struct Scripted {
+    pub(super) capabilities: Capabilities,
     settings: Settings,
     clock: Virtual,
     script: Script,
     sample_takes: u64,
-    closed: u64,
+    pub(super) closed: u64,
     made: [usize; 3],
     log: Arc<Mutex<Vec<(Call, u64)>>>,
-    events: Vec<(u64, Event)>,
+    pub(super) events: Vec<(u64, Event)>,
     /// State that an earlier process left, and packets in each of its windows.
-    adopted: Option<Adopted>,
-    left: Vec<u64>,
+    pub(super) adopted: Option<Adopted>,
+    pub(super) left: Vec<u64>,
     published: Arc<Mutex<Vec<u64>>>,
     /// Time at which packets stop.
     silent_from: Option<u64>,
@@ -108,7 +108,7 @@ impl Bursts {
 }
 
 impl Scripted {
-    fn new(clock: &Virtual) -> Self {
+    pub(super) fn new(clock: &Virtual) -> Self {
         // Take the capabilities of another backend, since there is no public constructor.
         let profile = "unique".parse().unwrap();
         let capabilities = Poll::new(memory(profile, 1, Pace::Open), poll::Options::default())
@@ -303,7 +303,7 @@ impl RecordSink {
     }
 }
 
-fn intervals(window: u64, sample_every: u64, duration: u64) -> Intervals {
+pub(super) fn intervals(window: u64, sample_every: u64, duration: u64) -> Intervals {
     let time = |nanoseconds: u64| (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds));
     Intervals {
         window: time(window),
@@ -313,7 +313,7 @@ fn intervals(window: u64, sample_every: u64, duration: u64) -> Intervals {
     }
 }
 
-fn plan(intervals: Intervals) -> Plan {
+pub(super) fn plan(intervals: Intervals) -> Plan {
     let cardinality = Cardinality { estimator: Estimator::Ertl, slot_ns: MILLISECOND };
     Plan {
         intervals,

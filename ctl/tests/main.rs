@@ -5,4 +5,5 @@ mod address_plans;
 mod controller;
 mod delay;
 mod entropy;
+mod rates;
 mod tcpdump;
