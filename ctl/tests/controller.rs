@@ -15,7 +15,7 @@ use flowgauge_ctl::measurement::cardinality::Options as Cardinality;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::measurement::delay::DelaySampleRecord;
 use flowgauge_ctl::measurement::frequency::estimate::Frequency;
-use flowgauge_ctl::output::IdleWindows;
+use flowgauge_ctl::output::{IdleWindows, Metrics};
 use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
@@ -567,6 +567,15 @@ fn a_rule_that_certainly_holds_is_told_in_the_record() {
             told,
             [("packets > 0", true), ("packets < 0", false), ("lost_packets > 1M", false)]
         );
+    }
+    let mut metrics = Metrics::default();
+    kept.0.iter().for_each(|record| metrics.record(record).unwrap());
+    let text = String::from_utf8(metrics.text().unwrap()).unwrap();
+    for (rule, windows) in [("packets > 0", " 3"), ("packets < 0", " 0")] {
+        let rule = format!("rule=\"{rule}\"");
+        let is_counter = |line: &&str| line.starts_with("flowgauge_alerts_total{");
+        let line = text.lines().filter(is_counter).find(|line| line.contains(&rule)).unwrap();
+        assert!(line.ends_with(windows), "{line}");
     }
 }
 

@@ -301,6 +301,11 @@ impl Sink for Metrics {
                 state.draw(figure, &place);
             }
         }
+        for alert in &record.alerts {
+            let labels = [place.clone(), vec![("rule", alert.rule.clone())]].concat();
+            let firing = f64::from(u8::from(alert.firing));
+            state.add("alerts_total".into(), "windows in which a rule fired", labels, firing);
+        }
         if !is_sum {
             // Counters start at zero, since a rate needs two values: the first packets of a new
             // counter would not be visible.
