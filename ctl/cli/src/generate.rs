@@ -55,10 +55,11 @@ const PROGRESS_INTERVAL_PACKETS: u64 = 1 << 16;
 ///
 /// Packets sent from an interface bypass queueing disciplines and firewalls, and each is sent at
 /// its own time. The last line reports the exact number sent; the exit code is 1 if the interface
-/// dropped packets. Sending requires root or CAP_NET_RAW.
+/// dropped packets. af_xdp:IFACE requires root, or CAP_NET_RAW; live:IFACE requires root, or
+/// CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
 ///
-/// live:IFACE reaches the highest rates of a profile: the kernel generates the packets (Linux 5.18,
-/// root), in bursts of about 20 ms at a limited rate. A veth device accepts them while its peer
+/// live:IFACE reaches the highest rates of a profile: the kernel generates the packets (Linux
+/// 5.18), in bursts of about 20 ms at a limited rate. A veth device accepts them while its peer
 /// runs a native XDP program, as with run -i IFACE --xdp-mode native, or merges packets (GRO).
 #[derive(Args)]
 #[command(after_help = "Examples:
