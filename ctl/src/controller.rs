@@ -555,6 +555,7 @@ impl Controller {
                         self.faults.push(warning);
                     }
                     Event::Notice(notice) => tracing::warn!("{notice}"),
+                    Event::Choice(choice) => tracing::info!("{choice}"),
                     Event::Crossed(key) => {
                         let window = self.first_window + self.schedule.window();
                         if self.watch.as_mut().is_some_and(|watch| watch.cross(window)) {

@@ -227,6 +227,8 @@ pub enum Event {
     Warning(String),
     /// Information for the operator; no packets are missing. One line.
     Notice(String),
+    /// Default that the dataplane chose, and why; nothing is lost by it. One line, for those who ask.
+    Choice(String),
     /// The entropy by this key left its [usual range](Dataplane::watch) in the open window.
     Crossed(KeyKind),
 }

@@ -68,11 +68,14 @@ fn warning(xdp: &mut Xdp) -> String {
     warning.clone()
 }
 
-/// Returns the notices at the start of a run.
+/// Returns the notices and choices at the start of a run.
 fn notices(xdp: &mut Xdp) -> Vec<String> {
     let events = xdp.events().unwrap().into_iter();
     events
-        .map(|event| if let Event::Notice(notice) = event { notice } else { panic!("{event:?}") })
+        .map(|event| match event {
+            Event::Notice(text) | Event::Choice(text) => text,
+            other => panic!("{other:?}"),
+        })
         .collect()
 }
 

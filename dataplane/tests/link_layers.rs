@@ -154,7 +154,7 @@ fn a_tun_device_is_counted_on_the_tcx_hook_if_no_mode_was_given() {
         let mut xdp = Xdp::at(vec![CountingPoint::ingress("tun0")], Options::new(settings));
         xdp.install(&Tables::new(&settings, 1)).unwrap();
         let notice = "tun0 ingress: counting on the TCX hook: it is a virtual device";
-        assert_eq!(xdp.events().unwrap(), [Event::Notice(notice.to_owned())]);
+        assert_eq!(xdp.events().unwrap(), [Event::Choice(notice.to_owned())]);
         write_packets(&file);
         assert_eq!(collect(&mut xdp, 21), EXPECTED);
     });

@@ -95,7 +95,7 @@ struct Kernel {
     ///
     /// auto uses the first that works: on hardware native, tcx (before Linux 6.6 clsact) and skb; on
     /// virtual devices (veth, bridge, macvlan, bond, tun) tcx or clsact, native and skb. It logs the
-    /// hook and the reason if that is not native. Any other mode is used as given, or the run fails.
+    /// hook and the reason if that is not the first (with -v always). Any other mode is used as given, or the run fails.
     /// Egress packets are counted by tcx or clsact.
     ///
     /// On veth, native slows the TCP of the peer, because it turns off segmentation offload there.

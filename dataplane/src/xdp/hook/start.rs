@@ -276,7 +276,8 @@ fn choose(
         }
         match attach(mode) {
             Ok(link) => {
-                if is_virtual && mode == in_stack {
+                let is_default = is_virtual && mode == in_stack;
+                if is_default {
                     reasons.insert(0, reason_of_virtual(&place.interface).to_owned());
                 }
                 let why = reasons.join(", and ");
@@ -284,7 +285,9 @@ fn choose(
                     tracing::info!("{place}: counting {}", mode.location());
                 }
                 let notice = (!why.is_empty()).then(|| {
-                    Event::Notice(format!("{place}: counting {}: {why}", mode.location()))
+                    let text = format!("{place}: counting {}: {why}", mode.location());
+                    // Patterns match many virtual devices, and nothing is lost there.
+                    if is_default { Event::Choice(text) } else { Event::Notice(text) }
                 });
                 return Ok(Choice { link, mode, notice });
             }
