@@ -32,6 +32,7 @@ mod otlp;
 mod outputs;
 mod pages;
 mod programs;
+mod rates;
 mod replay;
 mod report;
 mod serve;
