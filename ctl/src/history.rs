@@ -6,7 +6,8 @@
 //!
 //! For each interface and direction it stores the values of the last [`MAX_WINDOWS`] windows as
 //! `f32`: at most [`MAX_SERIES`] figures, which take 115,200 bytes; usually about 15, which take
-//! 54,000. A run that adopts the counts of another one begins without a history.
+//! 54,000. `top` begins with the last of them. A run that adopts the counts of another one begins
+//! without a history.
 
 use crate::controller::Sink;
 use crate::figure::{Figure, Shape};
@@ -53,9 +54,11 @@ pub struct FigureInContext<'a> {
 pub struct History(Arc<Mutex<BTreeMap<Place, PlaceHistory>>>);
 
 /// Name of an interface or source, and direction.
-type Place = (String, &'static str);
+pub type Place = (String, &'static str);
 
-fn place(record: &Record) -> Place {
+/// Returns the place of a record.
+#[must_use]
+pub fn place(record: &Record) -> Place {
     (record.origin().into_owned(), record.direction)
 }
 
@@ -77,6 +80,20 @@ impl History {
             .map(|figure| FigureInContext { figure, usual: usual_of(figure) })
             .collect()
     }
+
+    /// Returns the values of the main figures in at most `most` of the last windows, of counts per
+    /// second, by name and labels; `None` where a window has none.
+    #[must_use]
+    pub fn series(&self, place: &Place, most: usize) -> BTreeMap<String, Vec<Option<f32>>> {
+        let places = self.places();
+        let Some(history) = places.get(place) else { return BTreeMap::new() };
+        let last = |series: &StoredSeries| -> Vec<Option<f32>> {
+            let before = series.values.len().saturating_sub(most);
+            let values = series.values.iter().skip(before);
+            values.map(|value| Some(*value).filter(|value| value.is_finite())).collect()
+        };
+        history.series.iter().map(|(key, series)| (key.clone(), last(series))).collect()
+    }
 }
 
 impl Sink for History {
@@ -96,8 +113,8 @@ impl Sink for History {
 struct PlaceHistory {
     /// Length of the window before, in nanoseconds.
     length_ns: u64,
-    /// Number of windows whose values are stored.
-    windows: usize,
+    /// Whether each of the stored windows is without an alarm.
+    is_usual: VecDeque<bool>,
     series: BTreeMap<String, StoredSeries>,
     /// Usual values before the last window.
     usual: BTreeMap<String, f64>,
@@ -107,24 +124,30 @@ struct PlaceHistory {
 struct StoredSeries {
     /// Whether a window without a value counts as zero.
     is_count: bool,
+    /// Values of the stored windows; NaN where there is none.
     values: VecDeque<f32>,
 }
 
 impl PlaceHistory {
-    /// Computes what was usual before a window, and adds its values. Those of a window with an
-    /// alarm are not usual, and those of a stump, the last window of a run or the one before a step
-    /// of the clock, say little.
+    /// Computes what was usual before a window, and adds its values. Windows with an alarm are not
+    /// usual, and the values of a stump, the last window of a run or the one before a step of the
+    /// clock, say little.
     fn add(&mut self, figures: &[Figure], length_ns: u64, is_raised: bool) {
-        self.usual = self
-            .series
-            .iter()
-            .filter(|(_, series)| series.values.len() >= MIN_WINDOWS)
-            .map(|(key, series)| (key.clone(), median(&series.values)))
-            .collect();
+        for (key, series) in &self.series {
+            let values = series.values.iter().zip(&self.is_usual);
+            let values = values.filter(|(value, is_usual)| **is_usual && value.is_finite());
+            let values: Vec<f32> = values.map(|(value, _)| *value).collect();
+            // What was usual remains so in an attack that is longer than the history.
+            if values.len() >= MIN_WINDOWS {
+                self.usual.insert(key.clone(), median(values));
+            }
+        }
         let before_ns = std::mem::replace(&mut self.length_ns, length_ns);
-        if is_raised || length_ns == 0 || length_ns < before_ns / 2 {
+        if length_ns == 0 || length_ns < before_ns / 2 {
             return;
         }
+        let windows = self.is_usual.len();
+        push(&mut self.is_usual, !is_raised);
         let seconds = length_ns as f64 / 1e9;
         let mut values: BTreeMap<String, (bool, f64)> = BTreeMap::new();
         for figure in figures {
@@ -138,33 +161,28 @@ impl PlaceHistory {
             }
         }
         for (key, series) in &mut self.series {
-            let value = values.remove(key).map(|(_, value)| value);
-            if let Some(value) = value.or(series.is_count.then_some(0.0)) {
-                series.push(value);
-            }
+            let none = if series.is_count { 0.0 } else { f64::NAN };
+            let value = values.remove(key).map_or(none, |(_, value)| value);
+            push(&mut series.values, value as f32);
         }
         for (key, (is_count, value)) in values {
             if self.series.len() == MAX_SERIES {
                 break;
             }
             // A count that is new was zero.
-            let zeros = if is_count { self.windows } else { 0 };
-            let mut series =
-                StoredSeries { is_count, values: VecDeque::from(vec![0.0_f32; zeros]) };
-            series.push(value);
-            self.series.insert(key, series);
+            let before = if is_count { 0.0 } else { f32::NAN };
+            let mut stored = VecDeque::from(vec![before; windows]);
+            push(&mut stored, value as f32);
+            self.series.insert(key, StoredSeries { is_count, values: stored });
         }
-        self.windows = (self.windows + 1).min(MAX_WINDOWS);
     }
 }
 
-impl StoredSeries {
-    fn push(&mut self, value: f64) {
-        if self.values.len() == MAX_WINDOWS {
-            self.values.pop_front();
-        }
-        self.values.push_back(value as f32);
+fn push<T>(stored: &mut VecDeque<T>, value: T) {
+    if stored.len() == MAX_WINDOWS {
+        stored.pop_front();
     }
+    stored.push_back(value);
 }
 
 /// Returns the name and labels of a figure whose values are stored.
@@ -178,8 +196,7 @@ fn key(figure: &Figure) -> Option<String> {
 }
 
 /// Returns the median, the lower one of two; zero without values.
-fn median(values: &VecDeque<f32>) -> f64 {
-    let mut sorted: Vec<f32> = values.iter().copied().collect();
+fn median(mut sorted: Vec<f32>) -> f64 {
     sorted.sort_unstable_by(f32::total_cmp);
     sorted.get(sorted.len().saturating_sub(1) / 2).copied().map_or(0.0, f64::from)
 }
@@ -222,7 +239,7 @@ mod tests {
         (0..2 * MIN_WINDOWS).for_each(|_| history.add(&window(9000.0, 9.0), 2 * SECOND, true));
         history.add(&window(1.0, 9.0), SECOND / 100, false);
         history.add(&window(201.0, 5.0), 2 * SECOND, false);
-        assert_eq!((&history.usual, history.windows), (&usual, MIN_WINDOWS + 1));
+        assert_eq!((&history.usual, history.is_usual.len()), (&usual, 3 * MIN_WINDOWS + 2));
     }
 
     #[test]

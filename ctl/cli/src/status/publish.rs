@@ -11,7 +11,7 @@ use flowgauge_core::Settings;
 use flowgauge_ctl::clock::nanoseconds;
 use flowgauge_ctl::controller::{Plan, Sink, Summary};
 use flowgauge_ctl::figure::Shape;
-use flowgauge_ctl::history::{FigureInContext, History};
+use flowgauge_ctl::history::{FigureInContext, History, Place, place};
 use flowgauge_ctl::measurement::{Headline, alarm::Alarm, has_windows};
 use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::serve::drop_capabilities;
@@ -42,6 +42,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of interfaces and directions in a report, to bound its length.
 const MAX_PARTS: usize = 16;
+/// Maximum number of windows in the series of a report, and of sources whose reports have any.
+const MAX_SERIES_WINDOWS: usize = 200;
+const MAX_SERIES_SOURCES: usize = 16;
 /// Maximum number of concurrent clients; others wait.
 const MAX_CLIENTS: usize = 32;
 
@@ -98,9 +101,10 @@ impl Publication {
     ) -> Publisher {
         let mut state = SourceState::new(dataplane, plan);
         state.report.source = name.map(str::to_owned);
+        state.history = history;
         let state = Arc::new(Mutex::new(state));
         self.sources.states().push(Arc::clone(&state));
-        Publisher { state, sources: Arc::clone(&self.sources), history }
+        Publisher { state, sources: Arc::clone(&self.sources) }
     }
 
     /// Notes that a source of several was started. The run is not ready until it is counted.
@@ -174,7 +178,6 @@ impl Publication {
 pub(crate) struct Publisher {
     state: Arc<Mutex<SourceState>>,
     sources: Arc<Sources>,
-    history: History,
 }
 
 impl Drop for Publisher {
@@ -217,6 +220,9 @@ impl Sources {
             && only.source.is_none()
         {
             return sources.remove(0);
+        }
+        if sources.len() > MAX_SERIES_SOURCES {
+            sources.iter_mut().for_each(|source| source.series.clear());
         }
         let known: BTreeSet<String> =
             sources.iter().filter_map(|report| report.source.clone()).collect();
@@ -286,9 +292,9 @@ impl Sink for Publisher {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let mut state = locked(&self.state);
         if record.part {
-            state.part(record, &self.history)
+            state.part(record)
         } else {
-            state.record(record, &self.history)
+            state.record(record)
         }
         Ok(())
     }
@@ -313,6 +319,9 @@ impl Sink for Publisher {
 /// State of a source, with the times of its events.
 struct SourceState {
     report: StatusReport,
+    history: History,
+    /// Place of the last window.
+    place: Option<Place>,
     /// Interfaces and directions of the window whose union is recorded next.
     parts: Vec<PartStatus>,
     /// Whether packets are counted: programs are attached and workers poll.
@@ -354,6 +363,8 @@ impl SourceState {
     fn of(report: StatusReport, now: Instant) -> Self {
         SourceState {
             report,
+            history: History::default(),
+            place: None,
             parts: Vec::new(),
             has_begun: false,
             heartbeat: now,
@@ -363,11 +374,11 @@ impl SourceState {
     }
 
     /// Stores the record of one interface and direction until the record of their union follows.
-    fn part(&mut self, record: &Record, history: &History) {
+    fn part(&mut self, record: &Record) {
         if record.kind != RecordKind::Window {
             return;
         }
-        let mut figures = history.figures(record);
+        let mut figures = self.history.figures(record);
         figures
             .retain(|it: &FigureInContext<'_>| !matches!(it.figure.shape, Shape::Distribution(_)));
         self.parts.push(PartStatus {
@@ -378,7 +389,7 @@ impl SourceState {
         });
     }
 
-    fn record(&mut self, record: &Record, history: &History) {
+    fn record(&mut self, record: &Record) {
         let (latest, report) = (Latest::from(record), &mut self.report);
         match record.kind {
             RecordKind::Window => {
@@ -391,7 +402,9 @@ impl SourceState {
                 }
                 report.parts = busiest(std::mem::take(&mut self.parts));
                 (report.last_window, self.window) = (Some(latest), Instant::now());
-                report.figures = serde_json::to_value(history.figures(record)).unwrap_or_default();
+                report.figures =
+                    serde_json::to_value(self.history.figures(record)).unwrap_or_default();
+                self.place = Some(place(record));
             }
             RecordKind::Sample if !record.is_repeated() => {
                 (report.last_sample, self.read) = (Some(latest), Instant::now());
@@ -416,6 +429,11 @@ impl SourceState {
             last_window: aged(&self.report.last_window, self.window),
             last_sample: aged(&self.report.last_sample, self.read),
             last_warning: warning::last(),
+            series: self
+                .place
+                .as_ref()
+                .map(|place| self.history.series(place, MAX_SERIES_WINDOWS))
+                .unwrap_or_default(),
             ..self.report.clone()
         }
     }
@@ -728,7 +746,7 @@ mod tests {
         let state = Arc::new(Mutex::new(SourceState::of(report, now)));
         publication.sources.states().push(Arc::clone(&state));
         let sources = Arc::clone(&publication.sources);
-        (publication, Publisher { state, sources, history: History::default() })
+        (publication, Publisher { state, sources })
     }
 
     #[test]

@@ -60,6 +60,9 @@ pub(super) struct StatusReport {
     pub(super) last_sample: Option<Latest>,
     /// Figures of the last window.
     pub(super) figures: serde_json::Value,
+    /// Values of the main figures in the last windows, by name and labels; of counts per second.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) series: BTreeMap<String, Vec<Option<f32>>>,
     /// The last window of the busiest interfaces and directions, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) parts: Vec<PartStatus>,

@@ -154,6 +154,11 @@ impl RunView {
         if window == self.window {
             return;
         }
+        if self.window.is_none() {
+            for (tile, (_, series)) in TILES.iter().zip(&mut self.tiles) {
+                series.extend(tile.before(&status["series"]));
+            }
+        }
         self.before = self
             .figures
             .iter()

@@ -2,6 +2,8 @@
 //! listed.
 
 use super::figure::{Figure, Shape};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Content of a tile.
 pub(super) struct Tile {
@@ -158,6 +160,46 @@ pub(super) struct TileValue {
 }
 
 impl Tile {
+    /// Returns the values in the windows before the last one, as far as the run reports them.
+    pub(super) fn before(&self, series: &Value) -> Vec<f64> {
+        let series: BTreeMap<&str, Vec<f64>> = series
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, values)| {
+                let values = values.as_array().into_iter().flatten();
+                let values = values.map(|value| value.as_f64().unwrap_or(f64::NAN));
+                (key.as_str(), values.collect())
+            })
+            .collect();
+        let name_of = |key: &str| key.split(' ').next().unwrap_or_default().to_owned();
+        let mut values: Vec<f64> = match self.part {
+            TilePart::Counts(names) => {
+                let per = if self.unit == "bits/s" { 8.0 } else { 1.0 };
+                let summed = series.iter().filter(|(key, _)| names.contains(&&*name_of(key)));
+                summed.fold(Vec::new(), |mut sums: Vec<f64>, (_, values)| {
+                    sums.resize(sums.len().max(values.len()), 0.0);
+                    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value * per);
+                    sums
+                })
+            }
+            TilePart::Number(name) => {
+                let mut found: Vec<&str> =
+                    series.keys().copied().filter(|key| name_of(key) == name).collect();
+                found.sort_by_key(|key| !key.contains("tcp-data"));
+                let values = found.first().and_then(|key| series.get(key));
+                values.cloned().unwrap_or_default()
+            }
+            TilePart::OutOfOrder => {
+                let stored = |what: &str| series.get(what).into_iter().flatten().copied();
+                let pairs = stored("tcp_segments all").zip(stored("tcp_segments out-of-order"));
+                pairs.map(|(all, late)| if all > 0.0 { late / all } else { 0.0 }).collect()
+            }
+        };
+        values.pop();
+        values
+    }
+
     /// Returns the value in a window of this length; `None` if it is not measured.
     pub(super) fn value(&self, figures: &[Figure], seconds: f64) -> Option<TileValue> {
         let exactly = |value, usual| TileValue {

@@ -759,6 +759,34 @@ mod tests {
     }
 
     #[test]
+    fn a_screen_that_begins_in_an_attack_shows_what_was_before() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        let mut status = busy(ATTACK);
+        // The last value is that of this window.
+        status["series"] = json!({
+            "packets ipv4": [5000.0, 5250.0, 15_000.0], "packets ipv6": [250.0, 250.0, 250.0],
+            "entropy src": [null, 8.125, 8.125], "delay dns 95": [0.5, 0.5, 0.5],
+            "delay tcp-data 95": [0.01, 0.02, 0.0123],
+            "tcp_segments all": [100.0, 0.0, 1.0], "tcp_segments out-of-order": [5.0, 0.0, 1.0],
+        });
+        watched.take(&[status], Vec::new(), Instant::now());
+        let series = |title: &str| -> Vec<f64> {
+            let index = TILES.iter().position(|tile| tile.title == title).unwrap();
+            watched.runs[0].tiles[index].1.iter().copied().collect()
+        };
+        assert_eq!(series("packets"), [5250.0, 5500.0, 15_250.0]);
+        assert_eq!(series("p95"), [0.01, 0.02, 0.0123]);
+        assert_eq!(series("out of order")[..2], [0.05, 0.0]);
+        assert!(series("entropy")[0].is_nan() && series("distinct").len() == 1);
+        let screen = screen(&mut view, &watched);
+        let line = screen.lines().find(|line| line.starts_with("packets")).unwrap();
+        assert!(line.contains("+177 % usual"), "{screen}");
+        // A run without enough windows does not know what is usual.
+        watched.take(&[busy(3)], Vec::new(), Instant::now());
+        assert!(screen_of(&mut view, &watched, 100, 24).contains("no history yet"));
+    }
+
+    #[test]
     fn rankings_are_sorted_by_size_change_or_name() {
         let (mut watched, mut view) = (Runs::default(), View::default());
         (0..=ATTACK).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
