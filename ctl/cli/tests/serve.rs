@@ -271,6 +271,28 @@ fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
     served.end();
 }
 
+/// A page that is opened late has what was usual before each window, from the thirty-first on.
+#[test]
+fn events_have_what_was_usual_once_the_run_knows_it() {
+    let served = Served::start("--port memory:unique,rate=20k");
+    let usual = |event: &Value| -> Option<f64> {
+        let figures = event["figures"].as_array().unwrap();
+        let packets = figures.iter().find(|figure| figure["name"] == "packets").unwrap();
+        packets["usual"].as_f64()
+    };
+    // Windows that are too short, after late ones on a busy machine, are not stored.
+    let mut until = 40;
+    let known = loop {
+        let events = served.events(None, until);
+        if let Some(first) = events.iter().position(|(_, event)| usual(event).is_some()) {
+            break (first, usual(&events[first].1));
+        }
+        until += 20;
+    };
+    assert!(known.0 >= 30 && known.1.is_some_and(|rate| rate > 0.0), "{known:?}");
+    served.end();
+}
+
 #[test]
 fn events_are_all_windows_and_go_on_where_a_reader_stopped() {
     let served = Served::start("--port memory:zipf,rate=5k");
