@@ -10,7 +10,7 @@ const NEXT_SECTION: &str = "\n## Causes of loss\n";
 
 /// Everything that adds columns. `KIND` in a column of the page stands for each of [`KINDS`], alone
 /// and with each of [`DIRECTIONS`].
-const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder \
+const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder \
     --delay tcp-handshake,tcp-data,tcp-duration,tcp-timestamps,dns,icmp,quic-spin \
     --key entropy=src+dst --alarm --truth --match ip --window 1s --format csv";
 const KINDS: [&str; 7] =

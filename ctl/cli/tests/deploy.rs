@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// All measurements, on traffic with data for every metric.
-const EVERYTHING: &str = "--port memory:zipf,rate=50k --measure cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder --alarm \
+const EVERYTHING: &str = "--port memory:zipf,rate=50k --measure cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder --alarm \
                           --query 10.0.0.1 --truth --alert packets>1G";
 
 fn deploy(path: &str) -> PathBuf {

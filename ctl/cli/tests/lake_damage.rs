@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-const ALL: &str = "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder";
+const ALL: &str = "cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder";
 
 fn run(command: &mut Command) -> Outcome {
     let output = command.output().unwrap();

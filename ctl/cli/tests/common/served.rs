@@ -23,7 +23,8 @@ pub(crate) struct Served {
 }
 
 /// All measurements, so that every part of the output is covered.
-pub(crate) const ALL: &str = "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder";
+pub(crate) const ALL: &str =
+    "cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder";
 
 impl Served {
     pub(crate) fn start(options: &str) -> Self {
