@@ -16,20 +16,37 @@ const MAX_STEPS: u32 = 64;
 pub(super) fn maximum_likelihood(histogram: &LevelHistogram) -> f64 {
     let m = histogram.m();
     let last = histogram.last();
+    let count = |level| histogram.count(level);
+    let below: f64 = (0..last).map(|k| count(k) * weight(k)).sum();
+    m * most_likely_rate(last, count, below, EPSILON / m.sqrt())
+}
+
+/// Returns the most likely rate t, flows per register, of registers up to level `last`; infinite if
+/// nothing limits it.
+///
+/// `count` is the number of registers at each level from 1 on. `below` is the sum of 2^-k over all
+/// registers at a level k below the last one, also over those of which it is only known that they
+/// are at most at level k. `tolerance` is relative.
+pub(in crate::measurement) fn most_likely_rate(
+    last: u8,
+    count: impl Fn(u8) -> f64,
+    below: f64,
+    tolerance: f64,
+) -> f64 {
     let q = last - 1;
-    let below: f64 = (0..=q).map(|k| histogram.count(k) * weight(k)).sum();
-    let above: f64 = (1..=q).map(|k| histogram.count(k) * weight(k)).sum::<f64>()
-        + histogram.count(last) * weight(q);
+    let occupied: f64 = (1..=last).map(&count).sum();
+    if occupied == 0.0 {
+        return 0.0;
+    }
     if below == 0.0 {
         return f64::INFINITY;
     }
-    let occupied = f64::from(histogram.occupied());
-    let tolerance = EPSILON / m.sqrt();
+    let above: f64 = (1..=q).map(|k| count(k) * weight(k)).sum::<f64>() + count(last) * weight(q);
     let mut t = lower_bound(occupied, below, above);
     let mut step = t;
     let mut before = 0.0;
     for _ in 0..MAX_STEPS {
-        let value = t * below + helper_sum(histogram, t);
+        let value = t * below + helper_sum(last, &count, t);
         if value <= before || value >= occupied {
             break;
         }
@@ -40,7 +57,7 @@ pub(super) fn maximum_likelihood(histogram: &LevelHistogram) -> f64 {
             break;
         }
     }
-    m * t
+    t
 }
 
 /// Returns a lower bound of the root by Jensen's inequality (Ertl 2017, section 4.2): `below` and
@@ -53,15 +70,14 @@ pub(super) fn lower_bound(occupied: f64, below: f64, above: f64) -> f64 {
 /// Returns sum(C_k h(t 2^-min(k, q))). Ertl's recursion for h has a division in every step that
 /// depends on the previous one; with exp(-x) of every level available the divisions are
 /// independent.
-fn helper_sum(histogram: &LevelHistogram, t: f64) -> f64 {
-    let last = histogram.last();
+fn helper_sum(last: u8, count: impl Fn(u8) -> f64, t: f64) -> f64 {
     let q = last - 1;
     let mut sum = 0.0;
     for_each_level(t, q, |k, x, e, u| {
         let count = match k {
             0 => 0.0,
-            k if k == q => histogram.count(q) + histogram.count(last),
-            k => histogram.count(k),
+            k if k == q => count(q) + count(last),
+            k => count(k),
         };
         sum += count * (1.0 - x * e / u);
     });

@@ -26,6 +26,7 @@ pub use flajolet::flajolet_large_range;
 pub use histogram::LevelHistogram;
 pub use interval::{CEILING, Estimate};
 pub use joint::{JointEstimate, joint};
+pub(in crate::measurement) use mle::most_likely_rate;
 pub use staggered::{StaggeredEstimator, staggered};
 
 /// Estimator of the number of distinct flows from the levels of a sketch.
