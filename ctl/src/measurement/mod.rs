@@ -22,6 +22,7 @@ pub mod membership;
 pub mod reorder;
 pub mod sizes;
 mod sketched;
+pub mod spread;
 
 pub use crate::number::Number;
 pub use cardinality::has_windows;
@@ -142,6 +143,7 @@ measurements! {
     "Packets of the flows that are asked for." frequency: Frequency;
     "Whether the flows that are asked for were seen." membership: Membership;
     "The flows with the most packets or bytes." heavy: Heavy;
+    "The keys with the most distinct others." spread: Spreads;
     "How long packets are." sizes: Sizes;
     "How long answers take." delay: Delays;
     "Which prefixes reorder packets." reorder: Reordering;

@@ -167,9 +167,16 @@ pub enum UnionError {
     /// A record could not be written.
     #[error("cannot write: {0}")]
     Output(#[source] io::Error),
-    /// A query for a flow needs the secret of the rows' hash.
-    #[error("a query for a flow needs the secret of the hash, {0}: give it with --hash-key")]
-    Secret(String),
+    /// Queries for flows and the cells of spread need the secret of the rows' hash.
+    #[error("{what} needs the secret of the hash, {hash}: {advice}")]
+    Secret {
+        /// Which part of the merge.
+        what: &'static str,
+        /// Identity of the hash.
+        hash: String,
+        /// Options that help.
+        advice: &'static str,
+    },
 }
 
 impl UnionError {
@@ -680,12 +687,28 @@ impl<'a> Unions<'a> {
         })
     }
 
-    /// Returns the row hashes of sketches. The secret of a keyed hash is needed only for queries.
+    /// Returns the row hashes of sketches. The secret of a keyed hash is needed only for queries
+    /// and for spread, whose keys have cells.
     fn rows(&self, common: &Common) -> Result<RowHash, UnionError> {
-        let asks = !self.options.estimation.queries.is_empty();
-        RowHash::of(common.row_hash, self.options.key.as_ref()).or_else(|hash| {
-            if asks { Err(UnionError::Secret(identity::name(&hash.hash))) } else { Ok(hash) }
-        })
+        let has_spread = common
+            .settings
+            .as_ref()
+            .is_some_and(|settings| MeasurementKind::Spread.is_on(settings));
+        let use_of_secret = if !self.options.estimation.queries.is_empty() {
+            Some(("a query for a flow", "give it with --hash-key"))
+        } else if has_spread {
+            Some(("spread", "give it with --hash-key, or leave spread out with --measure"))
+        } else {
+            None
+        };
+        RowHash::of(common.row_hash, self.options.key.as_ref()).or_else(
+            |hash| match use_of_secret {
+                None => Ok(hash),
+                Some((what, advice)) => {
+                    Err(UnionError::Secret { what, hash: identity::name(&hash.hash), advice })
+                }
+            },
+        )
     }
 }
 
@@ -861,8 +884,9 @@ impl Common {
 
 /// Returns the columns with a measurement's settings.
 fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
-    const ENDS: [&str; 16] = [
+    const ENDS: [&str; 17] = [
         "key",
+        "of",
         "unit",
         "algorithm",
         "slots",

@@ -1,0 +1,506 @@
+//! Spread: the keys with the most distinct others, such as the destinations that the most sources
+//! contact.
+
+pub mod estimate;
+
+use super::laws::{self, RowTotals, require};
+use super::sketched::{self, RowHash};
+use super::{ClosedBank, Damaged, Estimation, Measurement, Rank, ReportInput};
+use crate::field::{Datum, Fields, object};
+use crate::figure::{KnownFigure, RankingItem, Unit};
+use crate::flow::KeyText;
+use crate::kind::RecordKind;
+use crate::row::{Cells, Row, RowDefect, Value};
+use crate::text::{self, IndentedLines, counted, grouped};
+use estimate::{PlacedKey, Spreader, Top};
+use flowgauge_core::spread::{Candidate, FanOut, OtherKind, Settings};
+use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, SPREADS, WindowTotals};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Options of the report.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Maximum number of keys to list.
+    pub top: usize,
+}
+
+impl Default for Options {
+    /// Lists ten keys.
+    fn default() -> Self {
+        Options { top: 10 }
+    }
+}
+
+/// Keys with the most distinct others, for each sketch that is on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spreads(pub Vec<Spread>);
+
+/// Keys of one sketch with the most distinct others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spread {
+    /// Keys, others and size of the sketch.
+    pub settings: Settings,
+    /// Hash of the sketch.
+    pub hash: HashIdentity,
+    /// All keys that can be told from the noise.
+    pub top: Top,
+    /// Number of keys to list.
+    pub shown: usize,
+    /// Exact numbers, if others were counted exactly.
+    pub truth: Option<Truth>,
+}
+
+/// Exact numbers of others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Truth {
+    /// Those of the listed keys, in their order.
+    pub keys: Vec<u64>,
+    /// The largest of another key.
+    pub rest: u64,
+}
+
+/// Prefixes of column names, by sketch.
+const PREFIXES: [&str; SPREADS] = ["spread", "spread2"];
+/// Positions of the first CSV column, by sketch.
+const POSITIONS: [u16; SPREADS] = [80, 88];
+/// Greatest level of a candidate.
+const MAX_LEVEL: u8 = 31;
+
+/// Returns the singular of a key's name.
+#[must_use]
+pub(super) fn key_name(key: KeyKind) -> &'static str {
+    match key {
+        KeyKind::Src => "source",
+        KeyKind::Dst => "destination",
+        KeyKind::SrcDst => "pair of hosts",
+        KeyKind::FiveTuple => "five-tuple",
+    }
+}
+
+/// Returns the singular of an other's name.
+#[must_use]
+pub(super) fn other_name(other: OtherKind) -> &'static str {
+    match other {
+        OtherKind::Src => "source",
+        OtherKind::Dst => "destination",
+        OtherKind::DstPort => "destination port",
+        OtherKind::FiveTuple => "five-tuple",
+    }
+}
+
+impl Spread {
+    /// Returns the keys to list.
+    fn listed(&self) -> impl Iterator<Item = &Spreader> {
+        self.top.keys.iter().take(self.shown)
+    }
+
+    /// Returns the keys to list with their exact numbers, if these are known.
+    fn listed_with_truth(&self) -> impl Iterator<Item = (&Spreader, Option<u64>)> {
+        let truths = self.truth.iter().flat_map(|truth| &truth.keys).copied().map(Some);
+        self.listed().zip(truths.chain(std::iter::repeat(None)))
+    }
+
+    fn text(&self, key: &FlowKey) -> String {
+        KeyText { kind: self.settings.by, key }.to_string()
+    }
+
+    fn rest(&self) -> f64 {
+        self.top.rest_beyond(self.shown)
+    }
+
+    fn json(&self) -> Datum {
+        let Settings { by, of, registers, shape, .. } = self.settings;
+        let flow = |(spreader, truth): (&Spreader, Option<u64>)| {
+            object([
+                ("flow", self.text(&spreader.key).into()),
+                ("others", spreader.others.value.into()),
+                ("low", spreader.others.low.into()),
+                ("high", spreader.others.high.into()),
+                ("truth", truth.into()),
+            ])
+        };
+        object([
+            ("key", by.name().into()),
+            ("of", of.name().into()),
+            ("rows", shape.rows().into()),
+            ("columns", shape.columns().into()),
+            ("registers", registers.registers().into()),
+            ("hash", sketched::hash(&self.hash)),
+            ("rest", self.rest().into()),
+            ("rest_truth", self.truth.as_ref().map(|truth| truth.rest).into()),
+            ("flows", Datum::Array(self.listed_with_truth().map(flow).collect())),
+        ])
+    }
+}
+
+impl Truth {
+    /// Returns the exact numbers of the first keys, from those of all.
+    fn of(all: &[FanOut], top: &Top, shown: usize) -> Self {
+        let numbers: BTreeMap<&FlowKey, u64> =
+            all.iter().map(|fan_out| (&fan_out.key, fan_out.others)).collect();
+        let listed = || top.keys.iter().take(shown).map(|spreader| &spreader.key);
+        let keys = listed().map(|key| numbers.get(key).copied().unwrap_or(0)).collect();
+        let listed: BTreeSet<&FlowKey> = listed().collect();
+        let other = all.iter().find(|fan_out| !listed.contains(&fan_out.key));
+        Truth { keys, rest: other.map_or(0, |fan_out| fan_out.others) }
+    }
+}
+
+/// Candidates of merged rows of a sketch. A lake does not store their cells, which depend on the
+/// secret of the hash.
+#[derive(Debug, Default)]
+pub(crate) struct UnionCandidates {
+    /// Greatest estimate of each key in a row; 0 if it was not listed there.
+    keys: BTreeMap<FlowKey, u64>,
+    /// Greatest level of each cell.
+    levels: Vec<u8>,
+    /// Whether keys were dropped.
+    is_cut: bool,
+}
+
+impl UnionCandidates {
+    /// Minimum number of stored keys; beyond twice as many those with smaller estimates are
+    /// dropped.
+    const MIN_KEYS: usize = 1 << 16;
+
+    fn add(&mut self, keys: &[(FlowKey, u64)], levels: &[u8]) {
+        for (key, others) in keys {
+            let greatest = self.keys.entry(*key).or_default();
+            *greatest = (*greatest).max(*others);
+        }
+        if self.levels.len() < levels.len() {
+            self.levels.resize(levels.len(), 0);
+        }
+        for (greatest, level) in self.levels.iter_mut().zip(levels) {
+            *greatest = (*greatest).max(*level);
+        }
+        if self.keys.len() > 2 * Self::MIN_KEYS {
+            let mut keys: Vec<(FlowKey, u64)> =
+                std::mem::take(&mut self.keys).into_iter().collect();
+            keys.sort_by(|(_, one), (_, other)| other.cmp(one));
+            keys.truncate(Self::MIN_KEYS);
+            self.keys = keys.into_iter().collect();
+            self.is_cut = true;
+        }
+    }
+
+    fn placed(&self, rows: &RowHash, shape: Grid) -> Vec<PlacedKey> {
+        let candidate =
+            |key: &FlowKey| Candidate::new(1, rows.signature(key), *key, &rows.tabulation);
+        self.keys.keys().map(|key| PlacedKey::of(&candidate(key), shape)).collect()
+    }
+}
+
+/// Sketch of a lake row.
+struct StoredSpread<'a> {
+    settings: Settings,
+    registers: &'a [u8],
+    /// Level of each cell's candidate, row by row.
+    levels: &'a [u8],
+    keys: Vec<(FlowKey, u64)>,
+}
+
+impl<'a> StoredSpread<'a> {
+    /// Returns the sketch of a row; `None` if it has none of this name.
+    fn of(name: &str, row: &'a Row) -> Result<Option<Self>, RowDefect> {
+        let Some(by) = row.named(&format!("{name}_key"), &KeyKind::ALL, KeyKind::name)? else {
+            return Ok(None);
+        };
+        let column = format!("{name}_of");
+        let of = row
+            .named(&column, &OtherKind::ALL, OtherKind::name)?
+            .ok_or_else(|| format!("column {column} is missing"))?;
+        let [rows, columns, registers] = ["rows", "columns", "registers"]
+            .map(|size| row.number::<usize>(&format!("{name}_{size}")));
+        let (rows, columns, registers) = (rows?, columns?, registers?);
+        let settings = Settings { on: true, by, of, ..Settings::DEFAULT }
+            .sized(rows, columns, registers)
+            .filter(|settings| settings.pair().is_some())
+            .ok_or_else(|| {
+                format!(
+                    "no {name} counts {} by {} in {rows} rows of {columns} cells of {registers}",
+                    of.name(),
+                    by.name()
+                )
+            })?;
+        let cells = row.bytes(&format!("{name}_cells"))?;
+        let levels = row.bytes(&format!("{name}_levels"))?;
+        for (column, bytes, number) in
+            [("cells", cells, rows * columns * registers), ("levels", levels, rows * columns)]
+        {
+            require(bytes.len() == number, || {
+                format!("column {name}_{column} has {} bytes, and not {number}", bytes.len())
+            })?;
+        }
+        let table = row.table(name)?;
+        let (blobs, others) = (table.blobs("key")?, table.floats("others")?);
+        let mut keys = Vec::with_capacity(blobs.len());
+        for (bytes, others) in blobs.iter().zip(others) {
+            require(by.lengths().contains(&bytes.len()), || {
+                format!("column {name}.key has {} bytes, which is no {}", bytes.len(), by.name())
+            })?;
+            // One that was not listed has no estimate: NaN, which is 0 here.
+            keys.push((FlowKey::new(bytes), *others as u64));
+        }
+        Ok(Some(StoredSpread { settings, registers: cells, levels, keys }))
+    }
+
+    /// Checks the laws of registers and candidates.
+    fn check(&self, name: &str, totals: &RowTotals) -> Result<(), RowDefect> {
+        let Settings { registers, shape, .. } = self.settings;
+        let packets = totals.flow_packets;
+        let greatest = self.registers.iter().max().copied().unwrap_or(0);
+        require(greatest <= registers.max_level(), || {
+            format!("column {name}_cells has level {greatest}, over {}", registers.max_level())
+        })?;
+        let greatest = self.levels.iter().max().copied().unwrap_or(0);
+        require(greatest <= MAX_LEVEL, || {
+            format!("column {name}_levels has level {greatest}, over {MAX_LEVEL}")
+        })?;
+        let cells = self.registers.chunks(registers.registers());
+        for (cell, level) in cells.zip(self.levels) {
+            require(cell.iter().any(|register| *register > 0) == (*level > 0), || {
+                format!("column {name}_cells has a cell without registers or without a candidate")
+            })?;
+        }
+        // A packet sets at most one register in each row.
+        for row in self.registers.chunks(shape.columns() * registers.registers()) {
+            let occupied = row.iter().filter(|register| **register > 0).count() as u64;
+            require(occupied <= packets, || {
+                format!(
+                    "column {name}_cells has a row of {occupied} registers that are set, and the window has {packets} packets"
+                )
+            })?;
+            require(occupied > 0 || packets == 0 || !totals.is_complete, || {
+                format!(
+                    "column {name}_cells has an empty row, and the window has {packets} packets"
+                )
+            })?;
+        }
+        // A cell with pairs has one candidate, and a key one cell in each row.
+        let occupied = |cells: &[u8]| cells.iter().filter(|level| **level > 0).count();
+        let least = self.levels.chunks(shape.columns()).map(occupied).max().unwrap_or(0);
+        let (number, most) = (self.keys.len(), occupied(self.levels));
+        require((least..=most).contains(&number), || {
+            format!("column {name} has {number} keys, and its cells {least} to {most}")
+        })?;
+        let different: BTreeSet<&FlowKey> = self.keys.iter().map(|(key, _)| key).collect();
+        require(different.len() == number, || format!("column {name} has a key twice"))
+    }
+}
+
+/// Checks the estimates of a row's keys: those that were listed come first.
+fn check_estimates(name: &str, row: &Row, packets: u64) -> Result<(), RowDefect> {
+    let table = row.table(name)?;
+    let (others, lows, highs) =
+        (table.floats("others")?, table.floats("low")?, table.floats("high")?);
+    let listed = others.iter().take_while(|others| !others.is_nan()).count();
+    for ((others, low), high) in others.iter().zip(lows).zip(highs).take(listed) {
+        laws::ascending(&format!("{name}.others"), &[*low, *others, *high], packets as f64)?;
+    }
+    let (first, rest) = others.split_at(listed);
+    require(first.is_sorted_by(|one, next| one >= next), || {
+        format!("column {name} does not have the key with the most others first")
+    })?;
+    require(rest.iter().all(|others| others.is_nan()), || {
+        format!("column {name} has estimates after a key without one")
+    })?;
+    let column = format!("{name}_rest");
+    laws::ascending(&column, &[row.real(&column)?], packets as f64)
+}
+
+impl Measurement for Spreads {
+    type UnionState = [UnionCandidates; SPREADS];
+
+    fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
+        let settings = &reading.settings.spread;
+        let shown = reading.options.spread.top;
+        // Each packet has at most one other. The packets of a sample are read after its registers.
+        let read_after = match reading.kind {
+            RecordKind::Sample => reading.snapshot.map_or(0, |snapshot| snapshot.packets_after),
+            _ => 0,
+        };
+        let packets = reading.packets().max(read_after);
+        let mut spreads = Vec::new();
+        for (index, of_sketch) in settings.iter().enumerate().filter(|(_, it)| it.on) {
+            let sketch = reading.bank.spread.sketch(settings, index);
+            let union = reading.union_states.and_then(|states| states.spread.get(index));
+            let top = match union {
+                Some(union) => {
+                    let candidates = union.placed(reading.rows, of_sketch.shape);
+                    let top = estimate::top(&sketch, candidates, &union.levels, packets)?;
+                    let rest = if union.is_cut { packets as f64 } else { top.rest };
+                    Top { rest, ..top }
+                }
+                None => {
+                    let (candidates, levels) =
+                        (estimate::candidates(&sketch), estimate::levels(&sketch));
+                    estimate::top(&sketch, candidates, &levels, packets)?
+                }
+            };
+            let exact = reading.snapshot.and_then(|snapshot| snapshot.fan_outs.as_ref());
+            let exact = exact.and_then(|fan_outs| fan_outs.get(index));
+            let truth = exact.map(|all| Truth::of(all, &top, shown));
+            let hash = reading.rows.hash;
+            spreads.push(Spread { settings: *of_sketch, hash, top, shown, truth });
+        }
+        Ok((!spreads.is_empty()).then_some(Spreads(spreads)))
+    }
+
+    fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
+        // The CSV has columns for both, even if they are off.
+        for (index, (name, position)) in PREFIXES.into_iter().zip(POSITIONS).enumerate() {
+            let spread = report.and_then(|Spreads(spreads)| spreads.get(index));
+            let settings = spread.map(|it| it.settings);
+            let first = spread.and_then(|it| Some((it, it.listed_with_truth().next()?)));
+            let others = first.map(|(_, (spreader, _))| spreader.others);
+            to.column(settings.map(|it| it.by.name())).csv(position, format!("{name}_key"));
+            to.column(settings.map(|it| it.of.name())).csv(position + 1, format!("{name}_of"));
+            to.column(first.map(|(it, (spreader, _))| it.text(&spreader.key)))
+                .csv(position + 2, format!("{name}_flow"));
+            to.column(others.map(|it| it.value)).csv(position + 3, format!("{name}_others"));
+            to.column(others.map(|it| it.low)).csv(position + 4, format!("{name}_others_low"));
+            to.column(others.map(|it| it.high)).csv(position + 5, format!("{name}_others_high"));
+            to.column(first.and_then(|(_, (_, truth))| truth))
+                .csv(position + 6, format!("{name}_others_truth"));
+            to.column(spread.map(Spread::rest)).csv(position + 7, format!("{name}_rest"));
+        }
+        let Some(Spreads(spreads)) = report else { return };
+        to.json(Datum::Array(spreads.iter().map(Spread::json).collect()));
+        for spread in spreads {
+            let Settings { by, of, .. } = spread.settings;
+            let labels = [("key", by.name()), ("of", of.name())];
+            let items = spread.listed().map(|spreader| RankingItem {
+                name: spread.text(&spreader.key),
+                number: spreader.others,
+                more: String::new(),
+            });
+            let title = "keys with the most distinct others";
+            to.ranking("fan_out", title, Unit::Things, &labels, items);
+        }
+    }
+
+    fn known(settings: &flowgauge_core::Settings, _: &Estimation) -> Vec<KnownFigure> {
+        let on = settings.spread.iter().filter(|of_sketch| of_sketch.on);
+        on.map(|of_sketch| {
+            KnownFigure::new("fan_out", Unit::Things)
+                .label("key", [of_sketch.by.name()])
+                .label("of", [of_sketch.of.name()])
+        })
+        .collect()
+    }
+
+    fn columns() -> &'static [&'static str] {
+        &["spread"]
+    }
+
+    fn store(&self, counted: &ClosedBank, row: &mut Row) {
+        // In the order of the settings; those that are off have no report.
+        let mut spreads = self.0.iter();
+        let settings = &counted.settings.spread;
+        for (index, name) in PREFIXES.into_iter().enumerate() {
+            let Some(of_sketch) = settings.get(index).filter(|of_sketch| of_sketch.on) else {
+                continue;
+            };
+            let Some(spread) = spreads.next() else { return };
+            let sketch = counted.bank.spread.sketch(settings, index);
+            let Settings { by, of, registers, shape, .. } = *of_sketch;
+            row.text(format!("{name}_key"), by.name());
+            row.text(format!("{name}_of"), of.name());
+            row.int(format!("{name}_rows"), shape.rows() as u64);
+            row.int(format!("{name}_columns"), shape.columns() as u64);
+            row.int(format!("{name}_registers"), registers.registers() as u64);
+            row.float(format!("{name}_rest"), spread.top.rest);
+            let cells = (0..shape.rows()).flat_map(|line| {
+                (0..shape.columns()).flat_map(move |column| sketch.registers(line, column))
+            });
+            row.put(format!("{name}_cells"), Value::Bytes(Some(cells.copied().collect())));
+            row.put(format!("{name}_levels"), Value::Bytes(Some(estimate::levels(&sketch))));
+            // Store nothing that depends on a key's hash, such as its cells: enough of them reveal
+            // the secret of the hash.
+            let listed: BTreeSet<&FlowKey> = spread.top.keys.iter().map(|it| &it.key).collect();
+            let mut others: Vec<FlowKey> = sketch.candidates().map(|it| *it.key()).collect();
+            others.retain(|key| !listed.contains(key));
+            others.sort_unstable();
+            let keys: Vec<&FlowKey> =
+                spread.top.keys.iter().map(|it| &it.key).chain(&others).collect();
+            let floats = |value: fn(&Spreader) -> f64| {
+                let listed = spread.top.keys.iter().map(value);
+                Cells::Float(listed.chain(others.iter().map(|_| f64::NAN)).collect())
+            };
+            let columns = vec![
+                ("flow".into(), Cells::Text(keys.iter().map(|key| spread.text(key)).collect())),
+                (
+                    "key".into(),
+                    Cells::Bytes(keys.iter().map(|key| key.as_bytes().to_vec()).collect()),
+                ),
+                ("others".into(), floats(|it| it.others.value)),
+                ("low".into(), floats(|it| it.others.low)),
+                ("high".into(), floats(|it| it.others.high)),
+            ];
+            row.put(name, Value::Table(columns));
+        }
+    }
+
+    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
+        for name in PREFIXES {
+            if let Some(stored) = StoredSpread::of(name, row)? {
+                stored.check(name, totals)?;
+                check_estimates(name, row, totals.flow_packets)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(
+        row: &Row,
+        settings: &mut flowgauge_core::Settings,
+        bank: &mut WindowTotals,
+        beside: &mut Self::UnionState,
+    ) -> Result<(), RowDefect> {
+        for (index, (name, union)) in PREFIXES.into_iter().zip(beside).enumerate() {
+            let Some(stored) = StoredSpread::of(name, row)? else { continue };
+            if let Some(of_sketch) = settings.spread.get_mut(index) {
+                *of_sketch = stored.settings;
+            }
+            let (registers, _) = bank.spread.sketch_mut(&settings.spread, index);
+            registers.iter_mut().zip(stored.registers).for_each(|(to, from)| *to = *from);
+            union.add(&stored.keys, stored.levels);
+        }
+        Ok(())
+    }
+
+    fn rank(&self) -> Rank {
+        Rank::Top
+    }
+
+    fn lines(&self, below: &mut IndentedLines<'_>) {
+        for spread in &self.0 {
+            let (key, other) = (key_name(spread.settings.by), other_name(spread.settings.of));
+            let rows = spread.listed_with_truth().map(|(spreader, truth)| {
+                let others = spreader.others;
+                text::DetailRow {
+                    name: spread.text(&spreader.key),
+                    value: counted(others.value.round() as u64, other),
+                    interval: format!("({} … {})", rounded(others.low), rounded(others.high)),
+                    notes: truth
+                        .map(|truth| format!("truth {}", grouped(truth)))
+                        .into_iter()
+                        .collect(),
+                    ..text::DetailRow::default()
+                }
+            });
+            below.rows(&rows.collect::<Vec<_>>());
+            let rest = counted(spread.rest().round() as u64, other);
+            let mut phrases = vec![format!("no other {key} has more than {rest}")];
+            phrases.extend(
+                spread.truth.as_ref().map(|truth| format!("truth {}", grouped(truth.rest))),
+            );
+            below.line(&phrases);
+        }
+    }
+}
+
+fn rounded(others: f64) -> String {
+    grouped(others.round() as u64)
+}
