@@ -13,7 +13,7 @@ use flowgauge_ctl::lake::union::{self, By, Conflicts, Options, Selection, Side, 
 use flowgauge_ctl::measurement::cardinality::distinct;
 use flowgauge_ctl::measurement::cardinality::estimate::joint;
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimate, JointEstimate};
-use flowgauge_ctl::measurement::{Estimation, heavy, reorder};
+use flowgauge_ctl::measurement::{Estimation, heavy, reorder, spread};
 use flowgauge_ctl::output::{Format, Origin, TableStyle, Times, escaped, grouped};
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use std::io::{self, Write};
@@ -90,11 +90,11 @@ pub(crate) struct Merge {
     #[arg(long, value_name = "FLOW", value_parser = value::query)]
     query: Vec<FlowKey>,
 
-    /// Key of --hash keyed, required by --query
+    /// Key of --hash keyed, required by --query and to merge spread
     #[arg(long, value_name = "FILE")]
     hash_key: Option<PathBuf>,
 
-    /// Number of heavy hitters and prefixes to show
+    /// Number of heavy hitters, keys of spread and prefixes to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 
@@ -114,6 +114,7 @@ impl Merge {
             queries: self.query,
             heavy: heavy::Options { top: self.top },
             reorder: reorder::Options { top: self.top },
+            spread: spread::Options { top: self.top },
             ..Estimation::default()
         };
         let is_asked = !estimation.queries.is_empty();

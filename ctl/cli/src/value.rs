@@ -3,6 +3,7 @@
 use crate::interfaces;
 use flowgauge_core::delay::prefixes::Prefix;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
+use flowgauge_core::spread::OtherKind;
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
 use flowgauge_ctl::flow::KeyFromText;
 #[cfg(feature = "lake")]
@@ -158,6 +159,7 @@ by_name! {
     hash: HashMode,
     key_kind: KeyKind,
     measurement: MeasurementKind,
+    other_kind: OtherKind,
     poll_mode: PollMode,
     sketch_kind: SketchKind,
     unit: CountUnit,

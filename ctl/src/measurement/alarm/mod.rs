@@ -7,15 +7,15 @@ pub mod talkers;
 use super::entropy::Entropy;
 use super::heavy;
 use super::{ClosedBank, Damaged, Estimation, Measurement, Rank, ReportInput, Reports};
-use crate::field::{Fields, object};
+use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, Unit};
 use crate::text::{IndentedLines, counted};
 use anstyle::AnsiColor;
-use flowgauge_core::KeyKind;
 use flowgauge_core::heavy::Algorithm;
+use flowgauge_core::{KeyKind, SPREADS};
 use flowgauge_dataplane::Bounds;
 use judge::{ShiftDetector, UsualEntropy, Verdict};
-use talkers::{Talkers, UsualCounts};
+use talkers::{CountedThings, Talkers, UsualCounts};
 
 /// Consecutive windows with too few packets after which a warning is logged.
 const MAX_SMALL_WINDOWS: u32 = 10;
@@ -34,6 +34,8 @@ pub struct Alarm {
     pub least: u64,
     /// Flows that have more than usual, for a window whose heavy hitters are counted.
     pub talkers: Option<Talkers>,
+    /// Keys that have more distinct others than usual, for each sketch of spread.
+    pub spreaders: Vec<Talkers>,
 }
 
 impl Alarm {
@@ -51,7 +53,9 @@ impl Alarm {
 
     /// Describes the flows that have more than usual; `None` if none is known.
     fn describe_talkers(&self) -> Option<String> {
-        self.talkers.as_ref().and_then(Talkers::describe)
+        let all = self.talkers.iter().chain(&self.spreaders);
+        let described: Vec<String> = all.filter_map(Talkers::describe).collect();
+        (!described.is_empty()).then(|| described.join("; "))
     }
 }
 
@@ -61,6 +65,8 @@ pub(crate) struct Watch {
     judge: ShiftDetector,
     /// Usual counts of heavy hitters.
     counts: UsualCounts,
+    /// Usual numbers of distinct others, for each sketch of spread.
+    others: [UsualCounts; SPREADS],
     /// Consecutive windows with too few packets.
     small_windows: u32,
     /// First window of the current attack, and the number of windows with an alarm since.
@@ -74,6 +80,7 @@ impl Watch {
         Watch {
             judge: ShiftDetector::new(options),
             counts: UsualCounts::new(options.alpha),
+            others: std::array::from_fn(|_| UsualCounts::new(options.alpha)),
             small_windows: 0,
             attack: None,
             crossed: None,
@@ -105,7 +112,8 @@ impl Watch {
             self.judge.judge(packets, sources, destinations)
         };
         let talkers = self.look_at_talkers(verdict, reports, closed);
-        let alarm = Alarm { verdict, usual, least, talkers };
+        let spreaders = self.look_at_spreaders(verdict, reports);
+        let alarm = Alarm { verdict, usual, least, talkers, spreaders };
         self.warn_of_small_windows(packets, &alarm);
         let goes_on = self.attack;
         match (alarm.judgement(), &mut self.attack) {
@@ -147,7 +155,24 @@ impl Watch {
             Verdict::Learning | Verdict::Quiet => self.counts.learn(counted),
             Verdict::TooFewPackets | Verdict::Short | Verdict::Crossed => {}
         }
-        Some(Talkers { key: heavy.key, unit: heavy.unit, flows })
+        Some(Talkers { key: heavy.key, things: CountedThings::Traffic(heavy.unit), flows })
+    }
+
+    /// As [`look_at_talkers`](Self::look_at_talkers), for the keys of each sketch of spread.
+    fn look_at_spreaders(&mut self, verdict: Verdict, reports: &Reports) -> Vec<Talkers> {
+        let spreads = reports.spread.iter().flat_map(|spreads| &spreads.0);
+        let spreaders = spreads.zip(&mut self.others).map(|(spread, usual)| {
+            let all = talkers::spreaders(spread);
+            let mut flows = Vec::new();
+            match verdict {
+                Verdict::Raised => flows = usual.rank(&all),
+                Verdict::Learning | Verdict::Quiet => usual.add(&all),
+                Verdict::TooFewPackets | Verdict::Short | Verdict::Crossed => {}
+            }
+            let things = CountedThings::Others(spread.settings.of);
+            Talkers { key: spread.settings.by, things, flows }
+        });
+        spreaders.collect()
     }
 
     /// Returns the usual ranges of the entropies of sources and of destinations, in bits, from
@@ -188,6 +213,7 @@ impl Watch {
             least: self.judge.options().least,
             // Usual counts are those of whole windows, which a part of one cannot be compared with.
             talkers: None,
+            spreaders: Vec::new(),
         }
     }
 
@@ -257,12 +283,27 @@ impl Measurement for Alarm {
         if let Some(raised) = raised {
             to.state("alarm", "alarm: entropies are far off what is usual", &[], raised);
         }
-        // Without an alarm the ranking is empty, so that metrics drop the flows of an earlier one.
-        if let Some(talkers) = talkers {
-            let labels = [("key", talkers.key.name()), ("by", talkers.unit.name())];
-            let unit = heavy::figure_unit(talkers.unit);
-            let title = "flows that are larger than usual, in an alarm";
-            to.ranking("alarm_flows", title, unit, &labels, talkers.items());
+        let spreaders = || report.iter().flat_map(|it| &it.spreaders);
+        let risen: Vec<_> =
+            spreaders().filter(|it| !it.flows.is_empty()).map(Talkers::json).collect();
+        if !risen.is_empty() {
+            to.field("spreaders", Datum::Array(risen));
+        }
+        // Without an alarm the rankings are empty, so that metrics drop the flows of an earlier one.
+        for talkers in talkers.into_iter().chain(spreaders()) {
+            match talkers.things {
+                CountedThings::Traffic(by) => {
+                    let labels = [("key", talkers.key.name()), ("by", by.name())];
+                    let title = "flows that are larger than usual, in an alarm";
+                    let unit = heavy::figure_unit(by);
+                    to.ranking("alarm_flows", title, unit, &labels, talkers.items());
+                }
+                CountedThings::Others(of) => {
+                    let labels = [("key", talkers.key.name()), ("of", of.name())];
+                    let title = "keys with more distinct others than usual, in an alarm";
+                    to.ranking("alarm_fan_out", title, Unit::Things, &labels, talkers.items());
+                }
+            }
         }
     }
 
@@ -276,6 +317,11 @@ impl Measurement for Alarm {
             let flows = KnownFigure::new("alarm_flows", heavy::figure_unit(unit));
             known.push(flows.label("key", [key.name()]).label("by", [unit.name()]));
         }
+        known.extend(settings.spread.iter().filter(|of_sketch| of_sketch.on).map(|of_sketch| {
+            KnownFigure::new("alarm_fan_out", Unit::Things)
+                .label("key", [of_sketch.by.name()])
+                .label("of", [of_sketch.of.name()])
+        }));
         known
     }
 

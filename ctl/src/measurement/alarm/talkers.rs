@@ -1,4 +1,5 @@
-//! Flows that have more packets or bytes than usual, which name the victim of an attack.
+//! Flows that have more packets, bytes or distinct others than usual, which name the victim of an
+//! attack.
 //!
 //! The largest flows of a window are mostly those that are always large. Here a flow's count is
 //! compared with its usual one: the mean over the windows from which the alarm learned, with the
@@ -10,9 +11,11 @@ use crate::figure::RankingItem;
 use crate::flow::KeyText;
 use crate::measurement::ClosedBank;
 use crate::measurement::heavy::estimate::{self, Flow};
+use crate::measurement::spread::{self, Spread};
 use crate::number::Number;
 use crate::text::{counted, grouped};
 use flowgauge_core::heavy::{Algorithm, CountUnit};
+use flowgauge_core::spread::OtherKind;
 use flowgauge_core::{FlowKey, KeyKind};
 use std::collections::BTreeMap;
 
@@ -33,6 +36,24 @@ pub struct Talker {
     pub usual: f64,
 }
 
+/// Things that are counted of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountedThings {
+    /// Packets or bytes, by heavy hitters.
+    Traffic(CountUnit),
+    /// Distinct others, by spread.
+    Others(OtherKind),
+}
+
+impl CountedThings {
+    fn counted(self, count: u64) -> String {
+        match self {
+            CountedThings::Traffic(unit) => counted(count, unit.name().trim_end_matches('s')),
+            CountedThings::Others(other) => counted(count, spread::other_name(other)),
+        }
+    }
+}
+
 /// Flows whose counts rose most in a window, the largest rise first; none in a window without an
 /// alarm.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +61,7 @@ pub struct Talkers {
     /// Key that defines a flow.
     pub key: KeyKind,
     /// Unit of the counts.
-    pub unit: CountUnit,
+    pub things: CountedThings,
     /// At most five flows.
     pub flows: Vec<Talker>,
 }
@@ -52,13 +73,28 @@ impl Talkers {
 
     /// Describes the flows for messages; `None` if there are none.
     pub(super) fn describe(&self) -> Option<String> {
-        let what = match self.key {
-            KeyKind::Src => "sources that send more than usual",
-            KeyKind::Dst => "destinations that receive more than usual",
-            KeyKind::SrcDst | KeyKind::FiveTuple => "flows that are larger than usual",
+        let what = match (self.things, self.key) {
+            (CountedThings::Traffic(_), KeyKind::Src) => {
+                "sources that send more than usual".to_owned()
+            }
+            (CountedThings::Traffic(_), KeyKind::Dst) => {
+                "destinations that receive more than usual".to_owned()
+            }
+            (CountedThings::Traffic(_), KeyKind::SrcDst | KeyKind::FiveTuple) => {
+                "flows that are larger than usual".to_owned()
+            }
+            (CountedThings::Others(other), key) => {
+                let keys = match key {
+                    KeyKind::Src => "sources",
+                    KeyKind::Dst => "destinations",
+                    KeyKind::SrcDst => "pairs of hosts",
+                    KeyKind::FiveTuple => "five-tuples",
+                };
+                format!("{keys} with more {}s than usual", spread::other_name(other))
+            }
         };
         let flow = |talker: &Talker| {
-            let count = counted(talker.flow.count, self.unit.name().trim_end_matches('s'));
+            let count = self.things.counted(talker.flow.count);
             format!("{} ({count}, usually {})", self.name(talker), grouped(rounded(talker.usual)))
         };
         let flows: Vec<String> = self.flows.iter().map(flow).collect();
@@ -74,9 +110,13 @@ impl Talkers {
                 ("count", talker.flow.count.into()),
             ])
         };
+        let (name, things) = match self.things {
+            CountedThings::Traffic(unit) => ("unit", unit.name()),
+            CountedThings::Others(other) => ("of", other.name()),
+        };
         object([
             ("key", self.key.name().into()),
-            ("unit", self.unit.name().into()),
+            (name, things.into()),
             ("flows", Datum::Array(self.flows.iter().map(flow).collect())),
         ])
     }
@@ -125,7 +165,8 @@ impl UsualCounts {
         self.rank(&flows(counted))
     }
 
-    fn add(&mut self, flows: &[Flow]) {
+    /// Learns the counts of a window's flows.
+    pub(super) fn add(&mut self, flows: &[Flow]) {
         self.sums.values_mut().for_each(|sum| *sum *= 1.0 - self.alpha);
         for flow in flows {
             *self.sums.entry(flow.key).or_default() += self.alpha * flow.count as f64;
@@ -147,7 +188,8 @@ impl UsualCounts {
         }
     }
 
-    fn rank(&self, flows: &[Flow]) -> Vec<Talker> {
+    /// Returns those of a window's flows that have more than usual.
+    pub(super) fn rank(&self, flows: &[Flow]) -> Vec<Talker> {
         let mut risen: Vec<(f64, Talker)> = flows
             .iter()
             .map(|flow| {
@@ -175,6 +217,17 @@ fn flows(counted: &ClosedBank) -> Vec<Flow> {
         return Vec::new();
     }
     estimate::top(&counted.bank.heavy, settings, usize::MAX).flows
+}
+
+/// Returns the keys of a sketch that can be told from its noise, with whole numbers of others.
+pub(super) fn spreaders(spread: &Spread) -> Vec<Flow> {
+    let flow = |key: &spread::estimate::Spreader| Flow {
+        key: key.key,
+        count: key.others.value.round() as u64,
+        low: key.others.low.floor() as u64,
+        high: key.others.high.ceil() as u64,
+    };
+    spread.top.keys.iter().map(flow).collect()
 }
 
 #[cfg(test)]
@@ -244,14 +297,22 @@ mod tests {
     #[test]
     fn flows_are_described_by_what_their_key_means() {
         let flows = vec![Talker { flow: flow(0xc000_0201, 1400), usual: 12.4 }];
-        let talkers = Talkers { key: KeyKind::Dst, unit: CountUnit::Packets, flows };
+        let things = CountedThings::Traffic(CountUnit::Packets);
+        let talkers = Talkers { key: KeyKind::Dst, things, flows };
         assert_eq!(
             talkers.describe().as_deref(),
             Some(
                 "destinations that receive more than usual: 192.0.2.1 (1,400 packets, usually 12)"
             )
         );
-        let none = Talkers { flows: Vec::new(), ..talkers };
+        let contacted = Talkers { things: CountedThings::Others(OtherKind::Src), ..talkers };
+        assert_eq!(
+            contacted.describe().as_deref(),
+            Some(
+                "destinations with more sources than usual: 192.0.2.1 (1,400 sources, usually 12)"
+            )
+        );
+        let none = Talkers { flows: Vec::new(), ..contacted };
         assert_eq!(none.describe(), None);
     }
 }

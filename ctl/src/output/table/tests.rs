@@ -173,7 +173,13 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                 },
                 truth: ExactValue::TooMany,
             }),
-            alarm: Some(Alarm { verdict: Verdict::Raised, usual: None, least: 100, talkers: None }),
+            alarm: Some(Alarm {
+                verdict: Verdict::Raised,
+                usual: None,
+                least: 100,
+                talkers: None,
+                spreaders: Vec::new(),
+            }),
             ..distinct(key, 92_607_123_456.0, Some(94_114_123_456))
         },
         ..window(0)

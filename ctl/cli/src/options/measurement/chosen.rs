@@ -56,6 +56,9 @@ pub(crate) fn keyed(text: &str) -> Result<KeyOption, String> {
     let keys =
         keys.split('+').map(|name| value::key_kind(name.trim())).collect::<Result<Vec<_>, _>>()?;
     let most = ALL.iter().find(|info| Some(info.kind) == measurement).map_or(1, |info| info.keys);
+    if measurement == Some(MeasurementKind::Spread) {
+        return Err("spread has its own: give --spread by=KEY,of=OTHERS".to_owned());
+    }
     if let (0, Some(measurement)) = (most, measurement) {
         return Err(format!("{} has no key: it counts packets, not flows", measurement.name()));
     }

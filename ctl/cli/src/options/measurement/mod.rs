@@ -17,6 +17,7 @@ pub(crate) mod membership;
 pub(crate) mod reorder;
 pub(crate) mod sizes;
 pub(crate) mod sketch;
+pub(crate) mod spread;
 
 use crate::config::GivenOption;
 use crate::options::{Options, first_given};
@@ -80,6 +81,7 @@ measurements! {
     frequency: FrequencyArgs,
     membership: MembershipArgs,
     heavy: HeavyArgs,
+    spread: SpreadArgs,
     sizes: SizesArgs,
     delay: DelayArgs,
     reorder: ReorderArgs,
