@@ -90,8 +90,14 @@ pub(super) struct RankingStyle {
     pub(super) lists_zero: bool,
 }
 
-const RANKINGS: [RankingStyle; 4] = [
+const RANKINGS: [RankingStyle; 5] = [
     RankingStyle { name: "heavy_flows", title: "heaviest flows", values: "", lists_zero: false },
+    RankingStyle {
+        name: "fan_out",
+        title: "most distinct others",
+        values: "distinct",
+        lists_zero: false,
+    },
     RankingStyle { name: "asked_flows", title: "queried flows", values: "", lists_zero: true },
     RankingStyle {
         name: "seen_flows",
@@ -141,9 +147,10 @@ pub(super) fn ranking_heading(figure: &Figure, seconds: f64) -> String {
         _ if style.is_counted() => "packets",
         _ => style.values,
     };
-    match figure.key() {
-        Some(key) => format!("{} by {key}, {values}", style.title),
-        None => format!("{}, {values}", style.title),
+    match (figure.key(), figure.label_value("of")) {
+        (Some(key), Some(others)) => format!("{} by {key}, {values} {others}", style.title),
+        (Some(key), None) => format!("{} by {key}, {values}", style.title),
+        (None, _) => format!("{}, {values}", style.title),
     }
 }
 

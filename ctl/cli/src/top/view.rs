@@ -419,13 +419,17 @@ fn first_of<'a>(run: &'a RunView, name: &str) -> Option<(&'a Figure, &'a Ranked)
 
 /// Describes an attack by the flow that rose most; `None` if none is known.
 fn risen(run: &RunView) -> Option<String> {
-    let (figure, first) = first_of(run, "alarm_flows")?;
+    let (figure, first) =
+        first_of(run, "alarm_flows").or_else(|| first_of(run, "alarm_fan_out"))?;
     let role = match figure.label_value("key") {
         Some("dst") => "victim",
         Some("src") => "most from",
         _ => "most in",
     };
-    let unit = figure.label_value("by").unwrap_or_default();
+    let unit = match (figure.label_value("by"), figure.label_value("of")) {
+        (Some(unit), _) => unit.to_owned(),
+        (None, others) => format!("distinct {}", others.unwrap_or("others")),
+    };
     let count = scaled(first.number.value());
     Some(format!("possible flood, {role} {} ({count} {unit}, {})", first.name, first.more))
 }

@@ -283,7 +283,9 @@ function countOf({ source, first, behind }, flag) {
   for (let index = first; index < behind; index += 1) if (source.flag(flag, index)) count += 1;
   return count;
 }
-const risenOf = (rankings) => rankings.find(({ name, ranking }) => name === "alarm_flows" && ranking.length > 0);
+// Flows that rose in an alarm: by packets first, then by distinct others.
+const allRisen = (rankings) => ["alarm_flows", "alarm_fan_out"].flatMap((risen) => rankings.filter(({ name, ranking }) => name === risen && ranking.length > 0));
+const risenOf = (rankings) => allRisen(rankings)[0];
 // Returns the flow that rose most in an alarm; for a capture, the one that did so in most windows.
 function victim({ source, first, behind, last }) {
   const windows = [];
@@ -299,7 +301,10 @@ function victim({ source, first, behind, last }) {
 function moved({ source, first, last }) {
   const parts = [], rankings = source.rankingsOf(view, last), risen = risenOf(rankings);
   const named = (name) => source.names[name] || name;
-  if (risen) parts.push(`above usual by ${risen.labels.key}: ${risen.ranking.slice(0, 3).map(({ name, number: it, more }) => `${named(name)} (${whole(it.value)} ${risen.labels.by}, ${more})`).join(", ")}`);
+  for (const { labels: { key, by, of }, ranking } of allRisen(rankings)) {
+    const largest = ranking.slice(0, 3).map(({ name, number: it, more }) => `${named(name)} (${whole(it.value)} ${by || `distinct ${of}`}, ${more})`);
+    parts.push(`above usual by ${key}: ${largest.join(", ")}`);
+  }
   for (const [key, column] of source.columns) {
     if (!key.startsWith("entropy|")) continue;
     const before = [];

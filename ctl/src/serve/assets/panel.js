@@ -466,8 +466,8 @@ class Chart {
         const cells = [...(isFlag ? [] : [value, interval || "exact"]), ...(hasMore ? [more || ""] : [])];
         return row(String(index + 1), make("td", { class: "name", title: span.source.names[name] || name }, span.source.names[name] || name, isFlag ? "" : bar), ...cells);
       });
-      const { key, by } = figure.labels || {};
-      const head = ["rank", key || "which", ...(isFlag ? [] : [by || (figure.unit === "ratio" ? "share" : "packets"), "bounds"]), ...(hasMore ? [figure.name === "heavy_flows" ? "share" : "note"] : [])];
+      const { key, by, of } = figure.labels || {};
+      const head = ["rank", key || "which", ...(isFlag ? [] : [by || (of && `distinct ${of}`) || (figure.unit === "ratio" ? "share" : "packets"), "bounds"]), ...(hasMore ? [figure.name === "heavy_flows" ? "share" : "note"] : [])];
       return table(head, rows);
     });
     this.body.replaceChildren(...(figures.some((it) => it.ranking.length) ? tables : ["none"]));

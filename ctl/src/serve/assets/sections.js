@@ -6,6 +6,8 @@ const SECTIONS = [
   ...(capture ? [{ id: "inventory", title: "What is in it", about: "hosts, conversations, servers, ports and protocols, counted exactly", figures: [] }] : []),
   { id: "who", title: "Who", about: "heavy hitters", figures: ["heavy_flows", "asked_flows", "seen_flows", "membership_false_positive"],
     parts: { heavy_flows: ["Heavy hitters", "--measure heavy"], asked_flows: ["Packets of single flows", "--measure frequency --query FLOW"] } },
+  { id: "contacts", title: "Contacts", about: "who is contacted by most, and who contacts most", figures: ["fan_out", "alarm_fan_out"],
+    parts: { fan_out: ["Keys with the most distinct others", "--measure spread"] } },
   { id: "spread", title: "How spread", about: "distinct flows and entropy", figures: ["distinct_flows", "entropy", "alarm", "alarm_flows"],
     parts: { distinct_flows: ["Distinct flows", "--measure cardinality"], entropy: ["Entropy", "--measure entropy"], alarm: ["The alarm", "--alarm"] } },
   { id: "delay", title: "How slow", about: "round-trip times", figures: ["delay", "delay_uncorrected", "delay_seen", "delay_requests", "delay_answers", "delay_unanswered"],
@@ -23,7 +25,8 @@ const SECTIONS = [
 const TITLES = {
   packets: "Packets per second", traffic: "Bits per second", heavy_flows: "Heavy hitters", asked_flows: "Packets of queried flows",
   seen_flows: "Queried flows seen", membership_false_positive: "Bloom filter false-positive rate", distinct_flows: "Distinct flows",
-  entropy: "Entropy", alarm: "Alarm", alarm_flows: "Flows above usual, in an alarm", delay: "Round-trip time", delay_uncorrected: "Round-trip time as seen",
+  entropy: "Entropy", alarm: "Alarm", alarm_flows: "Flows above usual, in an alarm",
+  fan_out: "Most distinct others", alarm_fan_out: "Distinct others above usual, in an alarm", delay: "Round-trip time", delay_uncorrected: "Round-trip time as seen",
   delay_seen: "Distribution of round-trip times", delay_requests: "Requests per second", delay_answers: "Answers per second",
   delay_unanswered: "Unanswered requests per second", tcp_segments_share: "Out-of-order and retransmitted TCP segments",
   reordering_prefixes: "Prefixes that reorder", tcp_segments: "TCP segments per second", mean_packet_length: "Mean packet length",
