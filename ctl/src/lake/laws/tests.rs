@@ -17,6 +17,7 @@ use flowgauge_core::delay::{DelayKind, Kinds};
 use flowgauge_core::measurement::Toggle;
 use flowgauge_core::{
     Grid, HashMode, KeyKind, Settings, cardinality, delay, heavy, membership, reorder, sketch,
+    spread,
 };
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use flowgauge_dataplane::poll::port::pcap_reader;
@@ -63,6 +64,14 @@ fn all_measurements(mode: sketch::Mode, algorithm: delay::Algorithm) -> Settings
             slots_log2: 6,
             ..heavy::Settings::DEFAULT
         },
+        spread: [
+            (KeyKind::Dst, spread::OtherKind::Src),
+            (KeyKind::Src, spread::OtherKind::DstPort),
+        ]
+        .map(|(by, of)| {
+            let on = spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
+            on.sized(3, 128, 16).unwrap()
+        }),
         sizes: Toggle::ON,
         delay: delay::Settings {
             kinds: Kinds::NONE.with(DelayKind::TcpData).with(DelayKind::TcpTimestamps),
@@ -405,6 +414,65 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
                 keys[0] = vec![1, 2, 3];
             }),
         ),
+        // Keys with the most others.
+        ("column spread_of has", text("spread_of", "ports")),
+        ("no spread counts dst by dst", text("spread_of", "dst")),
+        ("no spread2 counts", int("spread2_rows", 5)),
+        ("no spread counts", int("spread_columns", 100)),
+        ("no spread counts", int("spread_registers", 512)),
+        ("column spread_cells has 6143 bytes", bytes("spread_cells", |cells| _ = cells.pop())),
+        ("column spread2_levels has", bytes("spread2_levels", |levels| levels.push(1))),
+        ("column spread_cells has level 30", bytes("spread_cells", |cells| cells[0] = 30)),
+        ("column spread_levels has level 32", bytes("spread_levels", |levels| levels[0] = 32)),
+        (
+            "without registers or without a candidate",
+            bytes("spread_levels", |levels| {
+                *levels.iter_mut().find(|level| **level > 0).unwrap() = 0;
+            }),
+        ),
+        (
+            "registers that are set",
+            both(
+                bytes("spread_cells", |cells| cells.fill(1)),
+                bytes("spread_levels", |levels| levels.fill(1)),
+            ),
+        ),
+        (
+            "has an empty row",
+            both(
+                bytes("spread_cells", |cells| cells.fill(0)),
+                bytes("spread_levels", |levels| levels.fill(0)),
+            ),
+        ),
+        ("keys, and its cells", repeated("spread", 500)),
+        (
+            "column spread has a key of 3 bytes",
+            Box::new(|row| {
+                let Cells::Bytes(keys) = cells(row, "spread", "key") else { panic!() };
+                keys[0] = vec![1, 2, 3];
+            }),
+        ),
+        (
+            "column spread has a key twice",
+            Box::new(|row| {
+                let Cells::Bytes(keys) = cells(row, "spread", "key") else { panic!() };
+                keys[0] = keys[1].clone();
+            }),
+        ),
+        ("column spread.others", floats("spread", "others", f64::NAN)),
+        ("column spread.others", floats("spread", "low", -1.0)),
+        ("column spread2.others", floats("spread2", "high", 1e12)),
+        (
+            "the key with the most others first",
+            Box::new(|row| {
+                for column in ["others", "low", "high"] {
+                    let Cells::Float(cells) = cells(row, "spread", column) else { panic!() };
+                    cells.reverse();
+                }
+            }),
+        ),
+        ("column spread_rest", float("spread_rest", f64::INFINITY)),
+        ("column spread_rest", float("spread_rest", -1.0)),
         // Lengths.
         ("column lengths.packets has", ints("lengths", "packets", |cells| cells[0] = i64::MAX)),
         ("column lengths.packets has -5", ints("lengths", "packets", |cells| cells[0] = -5)),

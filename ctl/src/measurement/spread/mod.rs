@@ -232,15 +232,21 @@ impl<'a> StoredSpread<'a> {
                 format!("column {name}_{column} has {} bytes, and not {number}", bytes.len())
             })?;
         }
-        let table = row.table(name)?;
-        let (blobs, others) = (table.blobs("key")?, table.floats("others")?);
-        let mut keys = Vec::with_capacity(blobs.len());
-        for (bytes, others) in blobs.iter().zip(others) {
+        let (table, column) = (row.table(name)?, format!("{name}_candidates"));
+        let listed = table.blobs("key")?.iter().zip(table.floats("others")?.iter().copied());
+        let others = row.table(&column)?.blobs("key")?;
+        // Without an estimate, 0.
+        let all = listed.chain(others.iter().zip(std::iter::repeat(0.0)));
+        let mut keys = Vec::with_capacity(others.len());
+        for (bytes, others) in all {
             require(by.lengths().contains(&bytes.len()), || {
-                format!("column {name}.key has {} bytes, which is no {}", bytes.len(), by.name())
+                format!(
+                    "column {name} has a key of {} bytes, which is no {}",
+                    bytes.len(),
+                    by.name()
+                )
             })?;
-            // One that was not listed has no estimate: NaN, which is 0 here.
-            keys.push((FlowKey::new(bytes), *others as u64));
+            keys.push((FlowKey::new(bytes), others as u64));
         }
         Ok(Some(StoredSpread { settings, registers: cells, levels, keys }))
     }
@@ -289,24 +295,19 @@ impl<'a> StoredSpread<'a> {
     }
 }
 
-/// Checks the estimates of a row's keys: those that were listed come first.
+/// Checks the estimates of a row's keys.
 fn check_estimates(name: &str, row: &Row, packets: u64) -> Result<(), RowDefect> {
-    let table = row.table(name)?;
+    let (table, most) = (row.table(name)?, packets as f64);
     let (others, lows, highs) =
         (table.floats("others")?, table.floats("low")?, table.floats("high")?);
-    let listed = others.iter().take_while(|others| !others.is_nan()).count();
-    for ((others, low), high) in others.iter().zip(lows).zip(highs).take(listed) {
-        laws::ascending(&format!("{name}.others"), &[*low, *others, *high], packets as f64)?;
+    for ((others, low), high) in others.iter().zip(lows).zip(highs) {
+        laws::ascending(&format!("{name}.others"), &[*low, *others, *high], most)?;
     }
-    let (first, rest) = others.split_at(listed);
-    require(first.is_sorted_by(|one, next| one >= next), || {
+    require(others.is_sorted_by(|one, next| one >= next), || {
         format!("column {name} does not have the key with the most others first")
     })?;
-    require(rest.iter().all(|others| others.is_nan()), || {
-        format!("column {name} has estimates after a key without one")
-    })?;
     let column = format!("{name}_rest");
-    laws::ascending(&column, &[row.real(&column)?], packets as f64)
+    laws::ascending(&column, &[row.real(&column)?], most)
 }
 
 impl Measurement for Spreads {
@@ -418,27 +419,26 @@ impl Measurement for Spreads {
             row.put(format!("{name}_levels"), Value::Bytes(Some(estimate::levels(&sketch))));
             // Store nothing that depends on a key's hash, such as its cells: enough of them reveal
             // the secret of the hash.
-            let listed: BTreeSet<&FlowKey> = spread.top.keys.iter().map(|it| &it.key).collect();
-            let mut others: Vec<FlowKey> = sketch.candidates().map(|it| *it.key()).collect();
-            others.retain(|key| !listed.contains(key));
-            others.sort_unstable();
-            let keys: Vec<&FlowKey> =
-                spread.top.keys.iter().map(|it| &it.key).chain(&others).collect();
-            let floats = |value: fn(&Spreader) -> f64| {
-                let listed = spread.top.keys.iter().map(value);
-                Cells::Float(listed.chain(others.iter().map(|_| f64::NAN)).collect())
-            };
+            let keys = &spread.top.keys;
+            let bytes = |key: &FlowKey| key.as_bytes().to_vec();
+            let floats =
+                |value: fn(&Spreader) -> f64| Cells::Float(keys.iter().map(value).collect());
             let columns = vec![
-                ("flow".into(), Cells::Text(keys.iter().map(|key| spread.text(key)).collect())),
-                (
-                    "key".into(),
-                    Cells::Bytes(keys.iter().map(|key| key.as_bytes().to_vec()).collect()),
-                ),
+                ("flow".into(), Cells::Text(keys.iter().map(|it| spread.text(&it.key)).collect())),
+                ("key".into(), Cells::Bytes(keys.iter().map(|it| bytes(&it.key)).collect())),
                 ("others".into(), floats(|it| it.others.value)),
                 ("low".into(), floats(|it| it.others.low)),
                 ("high".into(), floats(|it| it.others.high)),
             ];
             row.put(name, Value::Table(columns));
+            let listed: BTreeSet<&FlowKey> = keys.iter().map(|it| &it.key).collect();
+            let candidates = sketch.candidates().map(Candidate::key);
+            let mut candidates: Vec<&FlowKey> =
+                candidates.filter(|key| !listed.contains(key)).collect();
+            candidates.sort_unstable();
+            let candidates = Cells::Bytes(candidates.into_iter().map(bytes).collect());
+            let columns = vec![("key".into(), candidates)];
+            row.put(format!("{name}_candidates"), Value::Table(columns));
         }
     }
 
