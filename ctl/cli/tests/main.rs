@@ -36,6 +36,7 @@ mod rates;
 mod replay;
 mod report;
 mod serve;
+mod spread;
 mod status;
 #[cfg(feature = "object-store")]
 mod store;

@@ -1,0 +1,226 @@
+//! Keys with the most distinct others: floods, scans, merges, and what the alarm makes of them.
+
+use crate::common::{
+    SECOND, START, Scratch, flowgauge, frames, of_kind, pcap, records, run, text, total,
+};
+use flowgauge_dataplane::capture::build::CapturePacket;
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+
+/// 192.0.2.1 and 192.0.2.7.
+const VICTIM: u32 = 0xc000_0201;
+const SCANNER: u32 = 0xc000_0207;
+/// Others of the scanner and of the victim.
+const MANY: u32 = 3000;
+
+/// Returns a UDP packet to a port, at a microsecond.
+fn packet(micros: u64, source: u32, destination: u32, port: u16) -> CapturePacket {
+    let mut udp = frames::udp(&[0; 4]);
+    udp[2..4].copy_from_slice(&port.to_be_bytes());
+    let mut ip = frames::ipv4(source.to_be_bytes(), 17, &udp);
+    ip[16..20].copy_from_slice(&destination.to_be_bytes());
+    CapturePacket::new(START + micros * 1000, frames::ethernet(&[], 0x0800, &ip))
+}
+
+fn random(number: u32) -> u32 {
+    let number = number.wrapping_mul(0x9e37_79b1);
+    (number ^ number >> 15).wrapping_mul(0x85eb_ca6b)
+}
+
+/// Returns 20,000 packets among 400 sources and 400 destinations.
+fn background(micros: u64) -> impl Iterator<Item = CapturePacket> {
+    (0..20_000_u32).map(move |index| {
+        let mixed = random(index) >> 8;
+        let (source, destination) = (0x0a00_0000 + mixed % 400, 0x0b00_0000 + mixed / 400 % 400);
+        packet(micros + u64::from(index), source, destination, 53)
+    })
+}
+
+/// Returns packets of a scan of a network, two to each address.
+fn scan(micros: u64) -> impl Iterator<Item = CapturePacket> {
+    (0..2 * MANY).map(move |index| {
+        packet(micros + u64::from(index), SCANNER, 0xc612_0000 + index % MANY, 22)
+    })
+}
+
+/// Returns packets of a flood from random sources.
+fn flood(micros: u64) -> impl Iterator<Item = CapturePacket> {
+    (0..MANY).map(move |index| packet(micros + u64::from(index), random(index), VICTIM, 80))
+}
+
+/// Returns packets to all ports of a host up to [`MANY`].
+fn port_scan(micros: u64) -> impl Iterator<Item = CapturePacket> {
+    (0..MANY).map(move |index| packet(micros + u64::from(index), SCANNER, VICTIM, index as u16))
+}
+
+/// Checks the first flow of a sketch, its exact number, and that this is inside the interval.
+fn assert_first(spread: &Value, flow: &str, truth: u32) {
+    let first = &spread["flows"][0];
+    assert_eq!((text(first, "flow"), &first["truth"]), (flow, &Value::from(truth)), "{spread}");
+    let bound = |name: &str| first[name].as_f64().unwrap();
+    let (low, others, high) = (bound("low"), bound("others"), bound("high"));
+    let truth = f64::from(truth);
+    assert!(low <= others && others <= high && low <= truth && truth <= high, "{spread}");
+    let rest = (spread["rest"].as_f64().unwrap(), spread["rest_truth"].as_f64().unwrap());
+    assert!(rest.1 <= rest.0, "{spread}");
+}
+
+#[test]
+fn scanner_and_victim_come_first_with_the_exact_number_inside_the_interval() {
+    let scratch = Scratch::new("spread");
+    let (scan, flood) = (scan(30_000), flood(40_000));
+    let trace: Vec<CapturePacket> = background(0).chain(scan).chain(flood).collect();
+    let file = scratch.write("both.pcap", pcap(&trace));
+    let records = records(
+        &file,
+        "--measure spread --spread by=dst,of=src --spread by=src,of=dst --truth --window 1h",
+    );
+    let windows = of_kind(&records, "window");
+    let [victims, scanners] = windows[0]["spread"].as_array().unwrap().as_slice() else {
+        panic!("{}", windows[0])
+    };
+    assert_eq!((&victims["key"], &victims["of"]), (&Value::from("dst"), &Value::from("src")));
+    assert_eq!((&scanners["key"], &scanners["of"]), (&Value::from("src"), &Value::from("dst")));
+    assert_first(victims, "192.0.2.1", MANY);
+    assert_first(scanners, "192.0.2.7", MANY);
+    // A total has the registers of all windows, and no exact numbers.
+    let of_total = &total(&records)["spread"][0];
+    assert_eq!(of_total["flows"][0]["others"], victims["flows"][0]["others"]);
+    assert!(of_total["flows"][0].get("truth").is_none(), "{of_total}");
+}
+
+#[test]
+fn ports_are_counted_with_their_protocol() {
+    let scratch = Scratch::new("spread-ports");
+    let trace: Vec<CapturePacket> = background(0).chain(port_scan(30_000)).collect();
+    let file = scratch.write("ports.pcap", pcap(&trace));
+    let records = records(
+        &file,
+        "--measure spread --spread by=src-dst,of=dst-port --spread by=src,of=dst-port --spread-registers 128 --truth --window 1h",
+    );
+    let spread = &of_kind(&records, "window")[0]["spread"];
+    assert_first(&spread[0], "192.0.2.7 > 192.0.2.1", MANY);
+    assert_first(&spread[1], "192.0.2.7", MANY);
+    assert_eq!(spread[1]["registers"], 128);
+}
+
+#[test]
+fn the_table_and_the_csv_have_the_first_keys() {
+    let scratch = Scratch::new("spread-table");
+    let trace: Vec<CapturePacket> = background(0).chain(flood(30_000)).collect();
+    let file = scratch.write("flood.pcap", pcap(&trace));
+    let replay = |options: &str| {
+        let options = format!("--measure spread --spread-top 1 --window 1h {options}");
+        let arguments = ["replay", &file].into_iter().chain(options.split_whitespace());
+        run(arguments).quiet()
+    };
+    let table = replay("");
+    let line = table.lines().find(|line| line.contains("192.0.2.1 ")).unwrap();
+    assert!(line.contains(" sources  ("), "{line}");
+    assert!(table.contains("    no other destination has more than "), "{table}");
+    assert!(!table.contains("    11.0.0."), "{table}");
+    let csv = replay("--format csv");
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let cell = |name: &str| lines[1][lines[0].iter().position(|column| *column == name).unwrap()];
+    assert_eq!(
+        ["spread_key", "spread_of", "spread_flow", "spread2_key"].map(cell),
+        ["dst", "src", "192.0.2.1", ""]
+    );
+    assert!(cell("spread_others_low").parse::<f64>().unwrap() > 1000.0);
+}
+
+#[test]
+fn machines_that_saw_parts_say_together_what_one_says_that_saw_all() {
+    let scratch = Scratch::new("spread-merge");
+    let all: Vec<CapturePacket> = background(0).chain(scan(30_000)).chain(flood(40_000)).collect();
+    // Every second packet, and both ends, so that all windows have the same ends.
+    let half = |odd: usize| -> Vec<CapturePacket> {
+        let is_in = |index: usize| index % 2 == odd || index == 0 || index + 1 == all.len();
+        let packets = all.iter().enumerate().filter(|(index, _)| is_in(*index));
+        packets.map(|(_, packet)| packet.clone()).collect()
+    };
+    let measure =
+        "--measure spread --spread by=dst,of=src --spread by=src,of=dst --window 1s --align";
+    let key = scratch.write("key", "ab".repeat(32));
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    for (name, hash) in [("tabulated", String::new()), ("keyed", format!("--hash-key {key}"))] {
+        let lake = scratch.path(name);
+        let replay = |host: &str, packets: &[CapturePacket]| {
+            let file = scratch.write(&format!("{name}-{host}.pcap"), pcap(packets));
+            let outcome = flowgauge()
+                .env("FLOWGAUGE_RUN", format!("run-of-{host}"))
+                .args(["replay", &file, "--host", host, "--format", "json", "--lake"])
+                .arg(&lake)
+                .args(format!("{measure} {hash}").split_whitespace())
+                .output()
+                .unwrap();
+            assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
+        };
+        let merge = |options: &str| {
+            let arguments = ["merge", lake.to_str().unwrap(), "--format", "json"];
+            run(arguments.into_iter().chain(options.split_whitespace()))
+        };
+        let of_hosts = |hosts: &str| -> Value {
+            let merged = merge(&format!("{hosts} {hash}"));
+            assert_eq!(merged.code, Some(0), "{}", merged.stderr);
+            serde_json::from_str(merged.stdout.lines().next().unwrap()).unwrap()
+        };
+        for (host, packets) in [("a", half(0)), ("b", half(1)), ("all", all.clone())] {
+            replay(host, &packets);
+        }
+        let (parts, whole) = (of_hosts("--exclude all"), of_hosts("--host all"));
+        for (sketch, flow) in [(0_usize, "192.0.2.1"), (1, "192.0.2.7")] {
+            let [first, of_whole] = [&parts, &whole].map(|it| &it["spread"][sketch]["flows"][0]);
+            assert_eq!(text(first, "flow"), flow, "{parts}");
+            assert_eq!(first, of_whole, "{name}");
+        }
+        if name == "keyed" {
+            let refused = merge("");
+            let problem = refused.complaint();
+            assert!(problem.contains("spread needs the secret of the hash, "), "{problem}");
+            assert!(
+                problem.contains("--hash-key, or leave spread out with --measure"),
+                "{problem}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_alarm_names_victims_by_their_sources() {
+    let scratch = Scratch::new("spread-alarm");
+    // Fifty sources send to fifty destinations; in second 50 each of 400 others sends one packet.
+    let second = |number: u64| {
+        let usual = (0..1000).map(move |index| {
+            let mixed = (number * 1000 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            let (source, destination) =
+                (0x0a00_0000 + (mixed % 50) as u32, 0x0b00_0000 + (mixed / 50 % 50) as u32);
+            packet(number * 1_000_000 + index * 500, source, destination, 53)
+        });
+        let flood = (0..if number == 50 { 400 } else { 0 }).map(move |index| {
+            let source = ((number * 10_000 + index) as u32).wrapping_mul(0x9e37_79b1);
+            packet(number * 1_000_000 + 600_000 + index * 100, source, VICTIM, 80)
+        });
+        usual.chain(flood)
+    };
+    let trace: Vec<CapturePacket> = (0..60).flat_map(second).collect();
+    let file = scratch.write("flood.pcap", pcap(&trace));
+    let options = "--alarm --measure spread --window 1s --sample-every never --format json";
+    let outcome = run(["replay", &file].into_iter().chain(options.split_whitespace()));
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let records: Vec<Value> =
+        outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let windows = of_kind(&records, "window");
+    let raised: Vec<&&Value> =
+        windows.iter().filter(|window| window["alarm"]["raised"] == Value::Bool(true)).collect();
+    let [window] = raised.as_slice() else { panic!("{} alarms", raised.len()) };
+    assert_eq!(window["start_ns"].as_u64(), Some(START + 50 * SECOND));
+    let [spreaders] = window["alarm"]["spreaders"].as_array().unwrap().as_slice() else {
+        panic!("{window}")
+    };
+    assert_eq!((&spreaders["key"], &spreaders["of"]), (&Value::from("dst"), &Value::from("src")));
+    let first = &spreaders["flows"][0];
+    assert_eq!((&first["flow"], &first["usual"]), (&Value::from("192.0.2.1"), &Value::from(0)));
+    let sources = "; destinations with more sources than usual: 192.0.2.1 (";
+    assert!(outcome.stderr.contains(sources), "{}", outcome.stderr);
+}
