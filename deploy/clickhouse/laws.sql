@@ -52,6 +52,15 @@ CREATE FUNCTION IF NOT EXISTS flowgauge_is_sketch AS (
         )
     );
 
+-- Whether keys with the most others are those of a sketch, and none has more than packets.
+CREATE FUNCTION IF NOT EXISTS flowgauge_is_spread AS (
+    number, width, size, rest, keys, packets
+) -> number BETWEEN 1 AND 4 AND width BETWEEN 16 AND 4096 AND flowgauge_is_power(width)
+    AND size BETWEEN 16 AND 256 AND flowgauge_is_power(size)
+    AND rest BETWEEN 0 AND packets AND length(keys) <= number * width
+    AND arrayAll(it -> flowgauge_ascending([it.low, it.others, it.high], packets), keys)
+    AND arrayReverseSort(arrayMap(it -> it.others, keys)) = arrayMap(it -> it.others, keys);
+
 WITH counted AS (
     SELECT *, coalesce(last_window, window) AS last,
         toFloat64(ipv4_packets) + ipv6_packets AS flow_packets,
@@ -136,6 +145,15 @@ WITH counted AS (
                 AND flowgauge_sum(heavy.count) <= 4 * toFloat64(heavy_total)
                 AND flowgauge_sum(arrayMap(it -> toFloat64(it.count) - it.inherited, heavy))
                     <= toFloat64(heavy_total) * (1 + 1e-12))),
+        ('keys of spread have at most as many others as packets',
+            if(spread_key IS NULL, empty(spread), flowgauge_is_spread(
+                spread_rows, spread_columns, spread_registers, spread_rest, spread, flow_packets
+            ))),
+        ('keys of spread2 have at most as many others as packets',
+            if(spread2_key IS NULL, empty(spread2), flowgauge_is_spread(
+                spread2_rows, spread2_columns, spread2_registers, spread2_rest, spread2,
+                flow_packets
+            ))),
         ('lengths of all packets',
             if(lengths_full IS NULL, empty(lengths),
                 lengths_full BETWEEN 0 AND 1441792

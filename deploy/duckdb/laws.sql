@@ -54,10 +54,19 @@ CREATE OR REPLACE TEMP MACRO flowgauge_is_sketch(
         ])
     ELSE false END;
 
+-- Whether keys with the most others are those of a sketch, and none has more than packets.
+CREATE OR REPLACE TEMP MACRO flowgauge_is_spread(number, width, size, rest, keys, packets) AS
+    number BETWEEN 1 AND 4 AND width BETWEEN 16 AND 4096 AND flowgauge_is_power(width)
+    AND size BETWEEN 16 AND 256 AND flowgauge_is_power(size)
+    AND rest BETWEEN 0 AND packets AND len(keys) <= number * width
+    AND flowgauge_all([flowgauge_ascending([it.low, it.others, it.high], packets) FOR it IN keys])
+    AND list_reverse_sort([it.others FOR it IN keys]) = [it.others FOR it IN keys];
+
 WITH counted AS (
     -- A list that is not there is empty.
     SELECT * REPLACE (
             coalesce(drops, []) AS drops, coalesce(heavy, []) AS heavy,
+            coalesce(spread, []) AS spread, coalesce(spread2, []) AS spread2,
             coalesce(lengths, []) AS lengths, coalesce("delay", []) AS "delay",
             coalesce(delay_buckets, []) AS delay_buckets, coalesce(reorder, []) AS reorder,
             coalesce(entropy_full, []) AS entropy_full,
@@ -150,6 +159,17 @@ WITH counted AS (
                     AND flowgauge_sum([it.count FOR it IN heavy]) <= 4 * heavy_total::DOUBLE
                     AND flowgauge_sum([it.count::DOUBLE - it.inherited FOR it IN heavy])
                         <= heavy_total * (1 + 1e-12::DOUBLE) END},
+        {law: 'keys of spread have at most as many others as packets',
+            holds: CASE WHEN spread_key IS NULL THEN len(spread) = 0
+                ELSE flowgauge_is_spread(
+                    spread_rows, spread_columns, spread_registers, spread_rest, spread, flow_packets
+                ) END},
+        {law: 'keys of spread2 have at most as many others as packets',
+            holds: CASE WHEN spread2_key IS NULL THEN len(spread2) = 0
+                ELSE flowgauge_is_spread(
+                    spread2_rows, spread2_columns, spread2_registers, spread2_rest, spread2,
+                    flow_packets
+                ) END},
         {law: 'lengths of all packets',
             holds: CASE WHEN lengths_full IS NULL THEN len(lengths) = 0
                 ELSE lengths_full BETWEEN 0 AND 1441792

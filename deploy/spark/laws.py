@@ -88,6 +88,21 @@ def is_entropy(name):
             AND {name}_sum BETWEEN 0 AND 34242 * flow_packets END"""
 
 
+def is_spread(name):
+    """Whether keys with the most others are those of a sketch, and none has more than packets."""
+    rows, columns, registers = f"{name}_rows", f"{name}_columns", f"{name}_registers"
+    return f"""CASE WHEN {name}_key IS NULL THEN size({name}) = 0
+        ELSE {rows} BETWEEN 1 AND 4
+            AND {columns} BETWEEN 16 AND 4096 AND {is_power(columns)}
+            AND {registers} BETWEEN 16 AND 256 AND {is_power(registers)}
+            AND {name}_rest BETWEEN 0 AND flow_packets AND size({name}) <= {rows} * {columns}
+            AND forall(
+                {name}, it -> {ascending("array(it.low, it.others, it.high)", "flow_packets")}
+            )
+            AND sort_array({name}.others, false) = {name}.others
+        END"""
+
+
 LAWS = {
     "names and a direction": """octet_length(host) <= 4096 AND octet_length(run) <= 4096
         AND octet_length(source) <= 65536 AND direction IN ('ingress', 'egress', 'both')""",
@@ -141,6 +156,8 @@ LAWS = {
             AND {total("transform(heavy, it -> double(it.count) - it.inherited)")}
                 <= double(heavy_total) * (1 + 1e-12D)
         END""",
+    "keys of spread have at most as many others as packets": is_spread("spread"),
+    "keys of spread2 have at most as many others as packets": is_spread("spread2"),
     "lengths of all packets": f"""CASE
         WHEN lengths_full IS NULL THEN size(lengths) = 0
         ELSE lengths_full BETWEEN 0 AND 1441792
@@ -221,7 +238,7 @@ LAWS = {
         END""",
 }
 LISTS = [
-    *("drops", "heavy", "lengths", "delay", "delay_buckets", "reorder"),
+    *("drops", "heavy", "spread", "spread2", "lengths", "delay", "delay_buckets", "reorder"),
     *("entropy_full", "entropy2_full", "frequency_full"),
 ]
 PLACE = "PARTITION BY host, run, source, direction ORDER BY window, last"

@@ -128,8 +128,8 @@ QUESTIONS = ["1", "2", "3", "4", "5", "6", "7", "8", "9a", "9b", "9c", "10"]
 # Those that DuckDB answers.
 PLAIN = QUESTIONS[4:]
 # What measures everything that questions are about, and all of it but distinct flows.
-EVERYTHING = "cardinality,entropy,heavy,sizes,delay,reorder"
-NO_DISTINCT = "entropy,heavy,sizes,delay,reorder"
+EVERYTHING = "cardinality,entropy,heavy,spread,sizes,delay,reorder"
+NO_DISTINCT = "entropy,heavy,spread,sizes,delay,reorder"
 SITE, SINCE = "a", "1970-01-01 00:00:30"
 
 
@@ -322,6 +322,11 @@ def first(name, **values):
     return lambda row: {name: [{**row[name][0], **values}, *row[name][1:]]}
 
 
+def spread(name):
+    """Returns the law of a sketch's keys."""
+    return f"keys of {name} have at most as many others as packets"
+
+
 def shifted(buckets):
     """A bucket that begins within another one."""
     wide = max(buckets, key=lambda bucket: bucket["high_ns"] - bucket["low_ns"])
@@ -450,6 +455,24 @@ FORGED = [
     (HEAVY, first("heavy", count=151, inherited=151)),
     (HEAVY, cells("heavy", "count", 140, 140)),
     (HEAVY, lambda row: {"heavy": [{**row["heavy"][0], "count": 150, "inherited": 150}] * 5}),
+    *(
+        (spread(name), forgery)
+        for name in ("spread", "spread2")
+        for forgery in (
+            {f"{name}_rows": 0},
+            {f"{name}_rows": HUGE},
+            {f"{name}_columns": 100},
+            {f"{name}_registers": 512},
+            {f"{name}_rest": -1.0},
+            {f"{name}_rest": 1e12},
+            {f"{name}_rest": NAN},
+            {f"{name}_key": None},
+            cells(name, "others", 1e12),
+            cells(name, "others", NAN),
+            cells(name, "low", -1.0),
+            cells(name, "high", 0.0),
+        )
+    ),
     (LENGTHS, {"lengths_full": HUGE}),
     (LENGTHS, {"lengths_full": None}),
     (LENGTHS, {"lengths": []}),
@@ -532,10 +555,14 @@ FORGED = [
         lambda row: {"frequency_cells": [cell or None for cell in row["frequency_cells"]]},
     ),
     (HEAVY, lambda row: {"heavy": [*row["heavy"], None]}),
+    (spread("spread"), {"spread_columns": None}),
+    (spread("spread"), {"spread_rest": None}),
+    (spread("spread"), lambda row: {"spread": [*row["spread"], None]}),
     *(
         (law, cells(name, column, None))
         for law, name, columns in (
             (HEAVY, "heavy", ("count", "inherited")),
+            (spread("spread"), "spread", ("others", "low", "high")),
             (LENGTHS, "lengths", ("low", "high", "packets", "excess")),
             (REQUESTS, "delay", ("kind", "leaves", "group_number", "requests", "admitted")),
             (REQUESTS, "delay", ("refused", "backward", "unsampled", "admit_log2")),
@@ -924,6 +951,7 @@ class Engines(unittest.TestCase):
             *("--measure", f"{EVERYTHING},frequency,membership", "--key", "entropy=src+dst"),
             *("--sketch", "entropy=count-sketch:4x64", "--sketch", "frequency=count-min:4x64"),
             *("--filter", "4x4096", "--slots", "64"),
+            *("--spread", "by=dst,of=src", "--spread", "by=src,of=dst"),
             window="100ms",
         )
         [file] = files(lake)
@@ -941,7 +969,9 @@ class Engines(unittest.TestCase):
             rows.append(row)
             expected.append(("forged.parquet", row["host"], row["source"], row["window"], law))
         # Bytes of no packets, in rows of no measurement.
-        measured = "distinct|registers|hll|entropy|frequency|membership|heavy|length|delay|reorder"
+        measured = (
+            "distinct|registers|hll|entropy|frequency|membership|heavy|spread|length|delay|reorder"
+        )
         empty = {name: value for name, value in honest.items() if not re.match(measured, name)}
         empty |= {name: [] for name, value in honest.items() if isinstance(value, list)}
         empty |= {"packets": 0, "ipv4_packets": 0}
@@ -1224,7 +1254,7 @@ class Engines(unittest.TestCase):
 
     @needs("pyarrow", "duckdb", "polars", "chdb")
     def test_files_that_engines_wrote_say_the_same(self):
-        measures = "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder"
+        measures = "cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder"
         with tempfile.TemporaryDirectory() as directory:
             lake, profile = pathlib.Path(directory, "lake"), "zipf,flows=3000,packets=20000,rate=1k"
             replay(directory, lake, "a", profile, "--measure", measures, "--filter", "4x4096", window="5s")
