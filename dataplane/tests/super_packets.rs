@@ -6,8 +6,8 @@ use flowgauge_core::heavy::{self, Algorithm, CountUnit};
 use flowgauge_core::sizes::{self, Sizes, SizesTotals};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{
-    Arrival, Bank, Context, Counters, KeyKind, Link, Settings, Shared, Sharing, SketchTotals,
-    State, Zeroed,
+    Arrival, Bank, Context, Counters, Heavy, KeyKind, Link, Settings, Shared, Sharing,
+    SketchTotals, State, Zeroed,
 };
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
@@ -102,7 +102,9 @@ fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Setting
     if let Some(kind) = settings.frequency.mode.sketch() {
         frequency.merge(&bank.frequency, kind, settings.frequency.shape);
     }
-    assert!(snapshot.bank.frequency == *frequency && snapshot.bank.heavy == bank.heavy);
+    let mut heavy = Box::new(Heavy::new());
+    heavy.merge(&bank.heavy, &settings.heavy);
+    assert!(snapshot.bank.frequency == *frequency && snapshot.bank.heavy == *heavy);
     assert!(snapshot.bank.cardinality == bank.cardinality);
     let mut sizes = SizesTotals::boxed();
     Sizes::merge_core(&mut sizes, &bank.sizes, &settings.sizes);

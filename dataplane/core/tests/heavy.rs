@@ -298,6 +298,11 @@ proptest! {
         });
         prop_assert_eq!(ours, theirs);
         prop_assert_eq!((merged.packets(), merged.total()), (table.packets(), table.total()));
+        // PRECISION and HashPipe may copy a flow to another stage.
+        if !matches!(algorithm, Algorithm::HashPipe | Algorithm::Precision) {
+            let least = (merged.least(&settings), merged.least_elsewhere());
+            prop_assert_eq!(least, (table.least(&settings), 0));
+        }
     }
 
     #[test]
@@ -356,6 +361,29 @@ proptest! {
         let mut kept: Vec<u64> = merged.entries(&settings).map(|entry| entry.count).collect();
         kept.sort_unstable_by(|a, b| b.cmp(a));
         prop_assert_eq!(kept, sums);
+    }
+
+    #[test]
+    fn the_least_count_is_what_a_new_flow_replaces_and_adds_up(
+        algorithm in prop::sample::select(&[Algorithm::Rap, Algorithm::SpaceSaving, Algorithm::DWayRap]),
+        unit in unit(), cores in prop::collection::vec(packets(300), 1..4),
+    ) {
+        let settings = settings(algorithm, unit, 4);
+        let (mut merged, mut sum, mut lone) = (Small::new(), 0, u64::MAX);
+        for packets in cores.iter().filter(|packets| !packets.is_empty()) {
+            let mut table = Small::new();
+            count(&mut table, &settings, packets);
+            let counts: Vec<u64> = table.slot_entries(&settings).map(|entry| entry.count).collect();
+            let ways = if algorithm == Algorithm::DWayRap { 8 } else { 16 };
+            let smallest = counts.chunks(ways).map(|set| set.iter().min().unwrap());
+            let least = *smallest.max().unwrap();
+            prop_assert_eq!((table.least(&settings), table.least_elsewhere()), (least, 0));
+            merged.merge(&table, &settings);
+            (sum, lone) = (sum + least, lone.min(least));
+        }
+        // What merging discards comes on top.
+        prop_assert!(merged.least(&settings) >= sum);
+        prop_assert!(merged.least_elsewhere() >= sum.saturating_sub(lone));
     }
 
     #[test]

@@ -81,13 +81,17 @@ impl<const N: usize> HeavyTable<N> {
     }
 
     /// Stores a flow of another table in a free slot, or replaces the smallest count if the flow's
-    /// is larger.
-    pub(super) fn place_any_slot(&mut self, settings: &Settings, entry: &Entry) {
+    /// is larger. Returns the count that was discarded, the flow's or the other; zero for none.
+    pub(super) fn place_any_slot(&mut self, settings: &Settings, entry: &Entry) -> u64 {
         if self.has_free_slot(settings) {
             self.take_slot(settings, entry);
-        } else if entry.count > self.count(self.ranking.slot_at(0)) {
+            return 0;
+        }
+        let smallest = self.count(self.ranking.slot_at(0));
+        if entry.count > smallest {
             self.replace_smallest(settings, entry);
         }
+        smallest.min(entry.count)
     }
 
     /// Restores the heap after counts were changed at any place.

@@ -154,11 +154,40 @@ impl<const N: usize> HeavyTable<N> {
     }
 
     /// Stores a flow of another table in the smallest of its slots, if the flow's count is larger.
-    pub(super) fn place_few_slots(&mut self, settings: &Settings, entry: &Entry) {
-        let smallest =
-            Self::few_slots(settings, entry.signature).min_by_key(|&slot| self.count(slot));
-        if let Some(slot) = smallest.filter(|&slot| self.count(slot) < entry.count) {
+    /// Returns the count that was discarded, the flow's or the other; zero for none.
+    pub(super) fn place_few_slots(&mut self, settings: &Settings, entry: &Entry) -> u64 {
+        let slots = Self::few_slots(settings, entry.signature);
+        let smallest = slots.map(|slot| (self.count(slot), slot)).min();
+        let Some((count, slot)) = smallest else { return 0 };
+        if count < entry.count {
             self.set_slot(slot, entry);
+        }
+        count.min(entry.count)
+    }
+
+    /// Returns [`least`](Self::least) of a table that was not merged.
+    pub(super) fn least_of_few_slots(&self, settings: &Settings) -> u64 {
+        let slots = Self::slots(settings);
+        match settings.algorithm {
+            Algorithm::DWayRap => {
+                let sets = (0..slots).step_by(1 << WAYS_LOG2);
+                sets.map(|first| self.smallest_in_set(first).1).max().unwrap_or(0)
+            }
+            Algorithm::Precision => {
+                let stage = slots >> PRECISION_STAGES_LOG2;
+                let with = |count: u64, first: usize| {
+                    let slots = first..(first + stage);
+                    slots.filter(|&slot| self.count(slot) >= count).count() as u64
+                };
+                // The slots of a flow are independent in the two stages.
+                let pairs = (stage as u64) * (stage as u64);
+                let is_met = |count: u64| (with(count, 0) * with(count, stage)) << 6 >= pairs;
+                // Counts of as many bits are replaced with the same probability.
+                let count =
+                    (0..u64::BITS).rev().map(|bit| 1_u64 << bit).find(|count| is_met(*count));
+                count.map_or(0, |count| count | (count - 1))
+            }
+            Algorithm::Off | Algorithm::Rap | Algorithm::SpaceSaving | Algorithm::HashPipe => 0,
         }
     }
 }

@@ -205,6 +205,9 @@ pub struct HeavyTable<const N: usize> {
     packets: u32,
     /// Number of slots taken so far, for algorithms that take any slot.
     taken: u32,
+    /// [`least`](Self::least) of merged tables; zero if none were merged.
+    least: u64,
+    least_elsewhere: u64,
     /// Count of each slot; zero if the slot is free.
     counts: [u64; N],
     inherited: [u64; N],
@@ -226,6 +229,8 @@ impl<const N: usize> HeavyTable<N> {
             total: 0,
             packets: 0,
             taken: 0,
+            least: 0,
+            least_elsewhere: 0,
             counts: [0; N],
             inherited: [0; N],
             signatures: [0; N],
@@ -313,6 +318,32 @@ impl<const N: usize> HeavyTable<N> {
         self.packets
     }
 
+    /// Returns the largest of the counts that a new flow may have to replace: a flow without a slot
+    /// has missed about as many packets or bytes. Zero if each flow finds a free slot. For merged
+    /// tables it is the sum over them, since a flow can have missed packets in each, and of the
+    /// counts that merging discarded.
+    ///
+    /// PRECISION's largest count would be that of two heavy flows: it is the one that a flow meets
+    /// with a probability of 1/64, rounded up to the inverse probability of admission less one.
+    /// HashPipe has no such count, and the result is zero.
+    #[must_use]
+    pub fn least(&self, settings: &Settings) -> u64 {
+        if self.least > 0 {
+            self.least
+        } else if settings.algorithm.takes_any_slot() {
+            self.smallest_if_full(settings)
+        } else {
+            self.least_of_few_slots(settings)
+        }
+    }
+
+    /// Returns the part of [`least`](Self::least) that is due to other tables than those that a
+    /// flow in this table certainly had a slot in: zero if no tables were merged.
+    #[must_use]
+    pub const fn least_elsewhere(&self) -> u64 {
+        self.least_elsewhere
+    }
+
     /// Returns the flows of the table with their counts, in no particular order, each once.
     pub fn entries<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = Entry> + 'a {
         (0..Self::slots(settings)).filter_map(move |slot| self.whole_entry(settings, slot))
@@ -353,6 +384,14 @@ impl<const N: usize> HeavyTable<N> {
         if settings.algorithm == Algorithm::Off {
             return;
         }
+        let (least, others_least) = (self.least(settings), other.least(settings));
+        // A flow that only one table contains may have missed packets in the other.
+        let elsewhere = [(&*self, others_least), (other, least)].into_iter();
+        let elsewhere = elsewhere
+            .filter(|(table, _)| table.total > 0)
+            .map(|(table, missed)| table.least_elsewhere.saturating_add(missed))
+            .max()
+            .unwrap_or(0);
         self.packets = self.packets.wrapping_add(other.packets);
         self.total = self.total.wrapping_add(other.total);
         // With SpaceSaving, a flow that only one table contains may have had packets in the other,
@@ -386,23 +425,27 @@ impl<const N: usize> HeavyTable<N> {
         if settings.algorithm.takes_any_slot() {
             self.restore_heap();
         }
+        let mut discarded = 0;
         for (slot, _) in (0..Self::slots(settings)).zip(&placed).filter(|(_, placed)| !**placed) {
             let mut entry = other.entry(slot);
             entry.count += mine;
             entry.inherited += mine;
-            if settings.algorithm.takes_any_slot() {
-                self.place_any_slot(settings, &entry);
+            let count = if settings.algorithm.takes_any_slot() {
+                self.place_any_slot(settings, &entry)
             } else {
-                self.place_few_slots(settings, &entry);
-            }
+                self.place_few_slots(settings, &entry)
+            };
+            discarded = discarded.max(count);
         }
+        self.least = least.saturating_add(others_least).saturating_add(discarded);
+        self.least_elsewhere = elsewhere.saturating_add(discarded);
     }
 
     /// Clears the table.
     pub fn clear(&mut self, settings: &Settings) {
         let slots = Self::slots(settings);
         self.set_totals(0, 0);
-        self.taken = 0;
+        (self.taken, self.least, self.least_elsewhere) = (0, 0, 0);
         self.counts.iter_mut().take(slots).for_each(|count| *count = 0);
         self.inherited.iter_mut().take(slots).for_each(|inherited| *inherited = 0);
         self.signatures.iter_mut().take(slots).for_each(|signature| *signature = 0);
