@@ -180,7 +180,10 @@ fn programs() -> Vec<Program> {
     ));
     let sketch =
         |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Grid::COUNTERS };
-    let entropy = |settings: [sketch::Settings; 2]| Settings { entropy: settings, ..nothing };
+    let entropy = |settings: [sketch::Settings; 2]| {
+        let nothing = nothing;
+        Settings { entropy: settings, ..nothing }
+    };
     let (count_sketch, count_min) = (SketchKind::CountSketch, SketchKind::CountMin);
     let of_pairs = sketch(count_sketch, KeyKind::SrcDst);
     let filter = membership::Settings { on: true, ..membership::Settings::DEFAULT };

@@ -1745,7 +1745,7 @@ fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
     let mut kept = RecordSink::default();
     let summary = Controller::start(dataplane, plan, || clock).unwrap().run(&mut kept).unwrap();
     let total = summary.total.unwrap().reports.frequency.unwrap();
-    (total.flows[0].1, summary.warnings)
+    (total.flows[0].1.unwrap(), summary.warnings)
 }
 
 #[test]

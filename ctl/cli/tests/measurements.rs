@@ -121,6 +121,35 @@ fn every_measurement_is_in_the_json_with_bounds() {
 }
 
 #[test]
+fn a_flow_that_the_filter_has_not_seen_has_no_packets() {
+    let scratch = Scratch::new("not-seen");
+    let file = skewed(&scratch);
+    // A hundred flows share sixteen counters, so that the sketch alone finds packets of any flow.
+    let options = "--sketch frequency=count-min:1x16 --query 10.0.0.1 --query 10.0.0.250 --key src";
+    let asked = |measure: &str| {
+        let records = records(&file, &format!("--measure {measure} {options}"));
+        total(&records)["frequency"]["flows"].as_array().unwrap().clone()
+    };
+    let alone = asked("frequency");
+    assert!(alone[1]["packets"].as_f64().unwrap() > 0.0, "{alone:?}");
+    let both = asked("frequency,membership");
+    assert_eq!(both[0], alone[0]);
+    let nothing = json!({
+        "flow": "10.0.0.250", "seen": false, "packets": 0.0, "low": 0.0, "high": 0.0, "confidence": 1.0
+    });
+    assert_eq!(both[1], nothing);
+    // The filter knows other flows.
+    let other_key = asked("frequency,membership --key membership=dst");
+    assert_eq!(other_key, alone);
+
+    let table = replay(&file, &format!("--measure frequency,membership {options}")).quiet();
+    let not_seen = |line: &str| line.contains("query 10.0.0.250") && line.contains("not seen");
+    // Both measurements say so, in each row.
+    let lines = table.lines().filter(|line| line.contains("query 10.0.0.250")).count();
+    assert!(lines > 1 && table.lines().filter(|line| not_seen(line)).count() == lines, "{table}");
+}
+
+#[test]
 fn what_is_off_has_no_key() {
     let scratch = Scratch::new("off");
     let records = records(skewed(&scratch), "");

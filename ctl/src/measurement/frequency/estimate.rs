@@ -23,6 +23,12 @@ pub struct Frequency {
     pub saturated: bool,
 }
 
+impl Frequency {
+    /// Packets of a flow that certainly has none.
+    pub const NONE: Frequency =
+        Frequency { value: 0.0, low: 0.0, high: 0.0, confidence: 1.0, saturated: false };
+}
+
 /// Estimates the packets of the flow with this CRC, from a sketch of `packets` packets.
 ///
 /// Count-Min never underestimates, and overestimates by more than `e N / columns` of N packets with

@@ -15,6 +15,9 @@ use crate::text::{self, IndentedLines, counted, grouped};
 use flowgauge_core::{FlowKey, Settings, WindowTotals};
 use flowgauge_dataplane::FlowCounts;
 
+/// Value of a flow that the membership filter has not seen.
+const NOT_SEEN: &str = "not seen";
+
 /// No options.
 pub type Options = ();
 
@@ -23,8 +26,9 @@ pub type Options = ();
 pub struct Frequency {
     /// Sketch that the counts came from.
     pub sketch: Sketched,
-    /// Flows and their packets.
-    pub flows: Vec<(FlowKey, estimate::Frequency)>,
+    /// Flows and their packets; `None` for a flow that the membership filter has not seen, which has
+    /// none.
+    pub flows: Vec<(FlowKey, Option<estimate::Frequency>)>,
     /// Exact packets of these flows.
     pub truth: ExactValue<Vec<u64>>,
     /// Counters of the sketch that are full and count no further.
@@ -48,17 +52,17 @@ impl Measurement for Frequency {
 
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let (rows, cells) = (reading.rows, &reading.bank.frequency);
+        let (filter, filtered) = (&reading.bank.membership, reading.settings.membership);
         Ok(Sketched::new(&reading.settings.frequency, rows).map(|sketch| {
             let Sketched { key, kind, shape, .. } = sketch;
             let packets = |flow: &FlowKey| {
-                estimate::estimate(
-                    cells,
-                    kind,
-                    shape,
-                    rows.signature(flow),
-                    &rows.tabulation,
-                    reading.packets(),
-                )
+                let (crc, tabulation) = (rows.signature(flow), &rows.tabulation);
+                // The filter never misses a flow.
+                let is_seen = !(filtered.on && filtered.key == key)
+                    || filter.contains(filtered.shape, crc, tabulation);
+                is_seen.then(|| {
+                    estimate::estimate(cells, kind, shape, crc, tabulation, reading.packets())
+                })
             };
             let flows = reading.asked(key, packets);
             let exact = |counts: &FlowCounts| {
@@ -73,9 +77,12 @@ impl Measurement for Frequency {
         let Some(it) = report else { return };
         let kind = it.sketch.key;
         let text = |flow: &FlowKey| KeyText { kind, key: flow }.to_string();
-        let flow = |((flow, packets), truth): (&(_, estimate::Frequency), ExactValue<u64>)| {
+        type Asked = (FlowKey, Option<estimate::Frequency>);
+        let flow = |((flow, seen), truth): (&Asked, ExactValue<u64>)| {
+            let packets = seen.unwrap_or(estimate::Frequency::NONE);
             object([
                 ("flow", text(flow).into()),
+                ("seen", seen.is_none().then_some(false).into()),
                 ("packets", packets.value.into()),
                 ("low", packets.low.into()),
                 ("high", packets.high.into()),
@@ -89,10 +96,14 @@ impl Measurement for Frequency {
         to.field("full_counters", it.is_full().then_some(it.full_counters));
         to.field("flows", Datum::Array(it.flows.iter().zip(it.truths()).map(flow).collect()));
 
-        let flows = it.flows.iter().zip(it.truths()).map(|((flow, packets), truth)| RankingItem {
-            name: text(flow),
-            number: Number { value: packets.value, low: packets.low, high: packets.high },
-            more: truth.note(note).unwrap_or_default(),
+        let flows = it.flows.iter().zip(it.truths()).map(|((flow, seen), truth)| {
+            let packets = seen.unwrap_or(estimate::Frequency::NONE);
+            let not_seen = seen.is_none().then(|| NOT_SEEN.to_owned());
+            RankingItem {
+                name: text(flow),
+                number: Number { value: packets.value, low: packets.low, high: packets.high },
+                more: not_seen.or_else(|| truth.note(note)).unwrap_or_default(),
+            }
         });
         let title = "packets of the flows that are asked for";
         to.ranking("asked_flows", title, Unit::Things, &[("key", kind.name())], flows);
@@ -135,6 +146,14 @@ impl Measurement for Frequency {
     fn lines(&self, below: &mut IndentedLines<'_>) {
         let rows = self.flows.iter().zip(self.truths()).map(|((key, packets), truth)| {
             let key = KeyText { kind: self.sketch.key, key };
+            let Some(packets) = packets else {
+                return text::DetailRow {
+                    name: format!("query {key}"),
+                    value: NOT_SEEN.to_owned(),
+                    notes: truth.note(note).into_iter().collect(),
+                    ..text::DetailRow::default()
+                };
+            };
             let [value, low, high] =
                 [packets.value, packets.low, packets.high].map(|packets| packets.round() as u64);
             text::DetailRow {

@@ -134,13 +134,13 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                 sketch,
                 flows: vec![(
                     flow,
-                    frequency::estimate::Frequency {
+                    Some(frequency::estimate::Frequency {
                         value: 1e12,
                         low: 9e11,
                         high: 1.1e12,
                         confidence: 0.95,
                         saturated: true,
-                    },
+                    }),
                 )],
                 truth: ExactValue::Known(vec![999_999_999_999]),
                 full_counters: 4,
