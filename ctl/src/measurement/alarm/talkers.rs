@@ -128,7 +128,7 @@ impl Talkers {
             number: Number {
                 value: talker.flow.count as f64,
                 low: talker.flow.low as f64,
-                high: talker.flow.high as f64,
+                high: talker.flow.likely_high.unwrap_or(talker.flow.high) as f64,
             },
             more: format!("usually {}", grouped(rounded(talker.usual))),
         })
@@ -237,7 +237,8 @@ mod tests {
     const ALPHA: f64 = 0.078_125;
 
     fn flow(address: u32, count: u64) -> Flow {
-        Flow { key: FlowKey::new(&address.to_be_bytes()), count, low: count, high: count }
+        let (key, likely_high) = (FlowKey::new(&address.to_be_bytes()), Some(count));
+        Flow { key, count, low: count, high: count, likely_high, stands_out: true }
     }
 
     fn ranked(usual: &UsualCounts, flows: &[Flow]) -> Vec<(u64, u64)> {

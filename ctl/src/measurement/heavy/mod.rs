@@ -12,10 +12,13 @@ use crate::figure::{self, KnownFigure, RankingItem};
 use crate::flow::KeyText;
 use crate::row::{Cells, Row, RowDefect, Value, int};
 use crate::text::{self, IndentedLines, counted, grouped};
-use estimate::{Flow, Top};
+use estimate::{Flow, StoredCounts, Top};
 use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, Settings};
 use flowgauge_core::{FlowKey, KeyKind, WindowTotals};
 use std::cmp::Reverse;
+
+/// Mark of a flow that does not stand out.
+const UNSURE: &str = "may not be among the heaviest";
 
 /// Options of the report.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +62,23 @@ impl Heavy {
         known.iter().copied().map(Some).chain(std::iter::repeat(None)).take(self.top.flows.len())
     }
 
+    /// Returns a flow's share of all packets or bytes, in percent.
+    fn share(&self, flow: &Flow) -> f64 {
+        flow.count as f64 / self.top.total.max(1) as f64 * 100.0
+    }
+
+    /// Returns the sentence on what other flows can have at most; `None` if there are no others.
+    fn rest(&self) -> Option<String> {
+        let stands_out = self.top.flows.iter().any(|flow| flow.stands_out);
+        let (which, most) = if stands_out {
+            ("no other flow", self.top.rest)
+        } else {
+            ("no flow", self.top.heaviest())
+        };
+        let sure = if estimate::admits_by_chance(self.algorithm) { " (95 %)" } else { "" };
+        (self.top.rest > 0).then(|| format!("{which} is heavier than {}{sure}", self.counted(most)))
+    }
+
     /// Formats a count with its unit.
     fn counted(&self, count: u64) -> String {
         counted(count, self.unit.name().trim_end_matches('s'))
@@ -69,6 +89,8 @@ impl Heavy {
 struct StoredTable {
     settings: Settings,
     total: u64,
+    least: u64,
+    least_elsewhere: u64,
     entries: Vec<Entry>,
 }
 
@@ -107,13 +129,26 @@ impl StoredTable {
                 inherited: u64::try_from(*inherited).unwrap_or(u64::MAX),
             });
         }
-        Ok(Some(StoredTable { settings, total: row.number("heavy_total")?, entries }))
+        let total: u64 = row.number("heavy_total")?;
+        // Rows of version 0.1 do not have them. A packet raises one count, if any, so the least
+        // counts of all merged tables add up to no more than the share of a slot.
+        let least = |column: &str| match row.maybe_number(column) {
+            Some(_) => row.number(column),
+            None => Ok(total / settings.slots() as u64),
+        };
+        let (least, least_elsewhere) = (least("heavy_least")?, least("heavy_least_elsewhere")?);
+        Ok(Some(StoredTable { settings, total, least, least_elsewhere, entries }))
     }
 }
 
 /// Returns the note of an exact count.
 fn note(truth: u64) -> String {
     format!("truth {}", grouped(truth))
+}
+
+/// Returns the 95 % interval of a flow; without an upper end if there is none.
+fn interval(flow: &Flow) -> Datum {
+    object([("low", flow.low.into()), ("high", flow.likely_high.into())])
 }
 
 /// Returns the unit of the figures of heavy flows.
@@ -152,6 +187,10 @@ impl Measurement for Heavy {
         to.column(heaviest.map(|(it, flow)| it.text(flow))).csv(50, "heaviest");
         to.column(heaviest.map(|(_, flow)| flow.count)).csv(51, "heaviest_count");
         to.column(report.map(|it| it.unit.name())).csv(53, "heaviest_unit");
+        to.column(heaviest.map(|(_, flow)| flow.low)).csv(54, "heaviest_low");
+        to.column(heaviest.and_then(|(_, flow)| flow.likely_high)).csv(55, "heaviest_high");
+        to.column(heaviest.map(|(_, flow)| flow.stands_out)).csv(56, "heaviest_stands_out");
+        to.column(report.map(|it| it.top.rest)).csv(57, "heavy_rest");
         to.column(report.and_then(|it| it.truths().next()?)).csv(59, "heaviest_truth");
         let Some(it) = report else { return };
         let flow = |(flow, truth): (&Flow, Option<u64>)| {
@@ -160,6 +199,8 @@ impl Measurement for Heavy {
                 ("count", flow.count.into()),
                 ("low", flow.low.into()),
                 ("high", flow.high.into()),
+                ("interval", interval(flow)),
+                ("stands_out", flow.stands_out.into()),
                 ("truth", truth.into()),
             ])
         };
@@ -169,36 +210,52 @@ impl Measurement for Heavy {
         to.field("slots", it.slots).lake("heavy_slots");
         to.field("total", it.top.total);
         to.field("absent", it.top.absent);
+        to.field("rest", it.top.rest);
+        let confidence = if estimate::admits_by_chance(it.algorithm) { 0.95 } else { 1.0 };
+        to.field("confidence", confidence);
         to.field("truth", it.truth.datum(HeavyTruth::datum));
         to.field("flows", Datum::Array(it.top.flows.iter().zip(it.truths()).map(flow).collect()));
 
         let unit = figure_unit(it.unit);
-        let total = it.top.total.max(1) as f64;
         let flows = it.top.flows.iter().zip(it.truths()).map(|(flow, truth)| RankingItem {
             name: it.text(flow),
             number: Number {
                 value: flow.count as f64,
                 low: flow.low as f64,
-                high: flow.high as f64,
+                high: flow.likely_high.unwrap_or(flow.high) as f64,
             },
-            more: [Some(format!("{:.2} %", flow.count as f64 / total * 100.0)), truth.map(note)]
-                .into_iter()
-                .flatten()
-                .collect::<Vec<_>>()
-                .join(", "),
+            more: [
+                Some(format!("{:.2} %", it.share(flow))),
+                (!flow.stands_out).then(|| "unsure".to_owned()),
+                truth.map(note),
+            ]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(", "),
         });
         let labels = [("key", it.key.name()), ("by", it.unit.name())];
         to.ranking("heavy_flows", "heaviest flows", unit, &labels, flows);
+        let rest = it.top.rest as f64;
+        let rest = Number { value: rest, low: rest, high: rest };
+        to.number(
+            "heavy_rest",
+            "upper bound of the flows that are not listed",
+            unit,
+            &labels,
+            rest,
+        );
     }
 
     fn known(settings: &flowgauge_core::Settings, _: &Estimation) -> Vec<KnownFigure> {
         let Settings { algorithm, key, unit, .. } = settings.heavy;
-        let known = || {
-            KnownFigure::new("heavy_flows", figure_unit(unit))
+        let known = |name| {
+            KnownFigure::new(name, figure_unit(unit))
                 .label("key", [key.name()])
                 .label("by", [unit.name()])
         };
-        (algorithm != Algorithm::Off).then(known).into_iter().collect()
+        let figures = ["heavy_flows", "heavy_rest"].into_iter();
+        figures.filter(|_| algorithm != Algorithm::Off).map(known).collect()
     }
 
     fn columns() -> &'static [&'static str] {
@@ -209,6 +266,8 @@ impl Measurement for Heavy {
         let (table, settings) = (&counted.bank.heavy, &counted.settings.heavy);
         row.int("heavy_total", table.total());
         row.int("heavy_packets", table.packets().into());
+        row.int("heavy_least", table.least(settings));
+        row.int("heavy_least_elsewhere", table.least_elsewhere());
         // Store nothing that depends on a flow's hash: enough signatures, or parts of them such as
         // slot numbers, reveal the secret of the hash.
         let mut taken: Vec<Entry> = table.entries(settings).collect();
@@ -230,7 +289,7 @@ impl Measurement for Heavy {
     }
 
     fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
-        let Some(StoredTable { settings, total, entries }) = StoredTable::of(row)? else {
+        let Some(StoredTable { settings, total, entries, .. }) = StoredTable::of(row)? else {
             return Ok(());
         };
         let unit = settings.unit.name();
@@ -278,7 +337,9 @@ impl Measurement for Heavy {
         union: &mut Self::UnionState,
     ) -> Result<(), RowDefect> {
         let Some(table) = StoredTable::of(row)? else { return Ok(()) };
-        union.add(&table.entries, table.total, &table.settings);
+        let StoredTable { total, least, least_elsewhere, .. } = table;
+        let counts = StoredCounts { entries: &table.entries, total, least, least_elsewhere };
+        union.add(&counts, &table.settings);
         settings.heavy = table.settings;
         Ok(())
     }
@@ -289,16 +350,25 @@ impl Measurement for Heavy {
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
         let rows = self.top.flows.iter().zip(self.truths()).map(|(flow, truth)| {
-            let share = flow.count as f64 / self.top.total.max(1) as f64 * 100.0;
+            let low = grouped(flow.low);
             text::DetailRow {
                 name: self.text(flow),
                 value: self.counted(flow.count),
-                share: format!("{share:.1} %"),
-                interval: format!("({} … {})", grouped(flow.low), grouped(flow.high)),
-                notes: truth.map(note).into_iter().collect(),
+                share: format!("{:.1} %", self.share(flow)),
+                interval: match flow.likely_high {
+                    Some(high) => format!("({low} … {})", grouped(high)),
+                    None => format!("({low} or more)"),
+                },
+                notes: [(!flow.stands_out).then(|| UNSURE.to_owned()), truth.map(note)]
+                    .into_iter()
+                    .flatten()
+                    .collect(),
             }
         });
         below.rows(&rows.collect::<Vec<_>>());
+        if let Some(rest) = self.rest() {
+            below.line(&[rest]);
+        }
         if let Some(truth) = self.truth.note(HeavyTruth::text) {
             below.line(&[truth]);
         }

@@ -164,12 +164,15 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                             key: flow,
                             count: packets * 84,
                             low: packets * 83,
-                            high: packets * 85
+                            high: packets * 85,
+                            likely_high: Some(packets * 84 + 1),
+                            stands_out: false,
                         };
                         3
                     ],
                     total: packets * 84,
                     absent: 0,
+                    rest: packets * 84,
                 },
                 truth: ExactValue::TooMany,
             }),

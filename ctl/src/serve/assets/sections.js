@@ -4,7 +4,7 @@
 const SECTIONS = [
   { id: "traffic", title: "Traffic", about: "packets and bits", figures: ["packets", "traffic"] },
   ...(capture ? [{ id: "inventory", title: "What is in it", about: "hosts, conversations, servers, ports and protocols, counted exactly", figures: [] }] : []),
-  { id: "who", title: "Who", about: "heavy hitters", figures: ["heavy_flows", "asked_flows", "seen_flows", "membership_false_positive"],
+  { id: "who", title: "Who", about: "heavy hitters", figures: ["heavy_flows", "heavy_rest", "asked_flows", "seen_flows", "membership_false_positive"],
     parts: { heavy_flows: ["Heavy hitters", "--measure heavy"], asked_flows: ["Packets of single flows", "--measure frequency --query FLOW"] } },
   { id: "contacts", title: "Contacts", about: "who is contacted by most, and who contacts most", figures: ["fan_out", "alarm_fan_out"],
     parts: { fan_out: ["Keys with the most distinct others", "--measure spread"] } },
@@ -23,7 +23,8 @@ const SECTIONS = [
 ];
 
 const TITLES = {
-  packets: "Packets per second", traffic: "Bits per second", heavy_flows: "Heavy hitters", asked_flows: "Packets of queried flows",
+  packets: "Packets per second", traffic: "Bits per second", heavy_flows: "Heavy hitters", heavy_rest: "Upper bound of flows that are not listed",
+  asked_flows: "Packets of queried flows",
   seen_flows: "Queried flows seen", membership_false_positive: "Bloom filter false-positive rate", distinct_flows: "Distinct flows",
   entropy: "Entropy", alarm: "Alarm", alarm_flows: "Flows above usual, in an alarm",
   fan_out: "Most distinct others", alarm_fan_out: "Distinct others above usual, in an alarm", delay: "Round-trip time", delay_uncorrected: "Round-trip time as seen",
