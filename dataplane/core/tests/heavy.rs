@@ -365,7 +365,7 @@ proptest! {
 
     #[test]
     fn the_least_count_is_what_a_new_flow_replaces_and_adds_up(
-        algorithm in prop::sample::select(&[Algorithm::Rap, Algorithm::SpaceSaving, Algorithm::DWayRap]),
+        algorithm in prop::sample::select(vec![Algorithm::Rap, Algorithm::SpaceSaving, Algorithm::DWayRap]),
         unit in unit(), cores in prop::collection::vec(packets(300), 1..4),
     ) {
         let settings = settings(algorithm, unit, 4);

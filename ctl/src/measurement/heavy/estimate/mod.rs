@@ -54,13 +54,15 @@ use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, HeavyTable, Settings};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Packets that 95 % of flows miss at most, for RAP and d-way RAP, as a multiple of the least count.
+/// Upper 95 % limit of what a flow missed, for RAP and d-way RAP, as a multiple of the inverse
+/// probability of admission over the least count.
 const MISSED: f64 = 1.75;
 
-/// The same for PRECISION, as a multiple of the inverse probability of admission.
+/// The same for PRECISION.
 const MISSED_BY_PRECISION: f64 = 3.0;
 
-/// Weight of one packet more than the least count says, in bytes.
+/// Bytes of a full packet: where bytes are counted, a flow may miss one more than its least count
+/// says.
 const FULL_PACKET_BYTES: f64 = 1500.0;
 
 /// Probability that `rest` is too small.
@@ -123,7 +125,7 @@ struct FlowCounts {
     met: u64,
 }
 
-/// What flows without a slot can have.
+/// Counts that bound flows without a slot.
 struct Outside {
     /// Smallest counts of full tables. With SpaceSaving, no flow without a slot has more.
     smallest: u64,

@@ -1,6 +1,6 @@
 use super::*;
 use flowgauge_core::hash::crc32;
-use flowgauge_core::heavy::{CountUnit, Item};
+use flowgauge_core::heavy::Item;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
