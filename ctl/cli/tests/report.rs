@@ -130,7 +130,7 @@ fn every_figure_of_a_page_can_have_an_alert() {
         "--match",
         "ip",
         "--measure",
-        "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder",
+        "cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder",
         "--alarm",
     ];
     let output = report(&scratch, &[&[pcap, "--to", "page.html"][..], &options].concat());
