@@ -57,7 +57,7 @@ CREATE FUNCTION IF NOT EXISTS flowgauge_is_spread AS (
     number, width, size, rest, keys, packets
 ) -> number BETWEEN 1 AND 4 AND width BETWEEN 16 AND 4096 AND flowgauge_is_power(width)
     AND size BETWEEN 16 AND 256 AND flowgauge_is_power(size)
-    AND rest BETWEEN 0 AND packets AND length(keys) <= number * width
+    AND rest BETWEEN 0 AND packets AND length(keys) <= toFloat64(number) * width
     AND arrayAll(it -> flowgauge_ascending([it.low, it.others, it.high], packets), keys)
     AND arrayReverseSort(arrayMap(it -> it.others, keys)) = arrayMap(it -> it.others, keys);
 

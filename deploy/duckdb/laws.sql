@@ -58,7 +58,7 @@ CREATE OR REPLACE TEMP MACRO flowgauge_is_sketch(
 CREATE OR REPLACE TEMP MACRO flowgauge_is_spread(number, width, size, rest, keys, packets) AS
     number BETWEEN 1 AND 4 AND width BETWEEN 16 AND 4096 AND flowgauge_is_power(width)
     AND size BETWEEN 16 AND 256 AND flowgauge_is_power(size)
-    AND rest BETWEEN 0 AND packets AND len(keys) <= number * width
+    AND rest BETWEEN 0 AND packets AND len(keys) <= number::DOUBLE * width
     AND flowgauge_all([flowgauge_ascending([it.low, it.others, it.high], packets) FOR it IN keys])
     AND list_reverse_sort([it.others FOR it IN keys]) = [it.others FOR it IN keys];
 

@@ -95,7 +95,7 @@ def is_spread(name):
         ELSE {rows} BETWEEN 1 AND 4
             AND {columns} BETWEEN 16 AND 4096 AND {is_power(columns)}
             AND {registers} BETWEEN 16 AND 256 AND {is_power(registers)}
-            AND {name}_rest BETWEEN 0 AND flow_packets AND size({name}) <= {rows} * {columns}
+            AND {name}_rest BETWEEN 0 AND flow_packets AND size({name}) <= double({rows}) * {columns}
             AND forall(
                 {name}, it -> {ascending("array(it.low, it.others, it.high)", "flow_packets")}
             )

@@ -67,8 +67,7 @@ const POSITIONS: [u16; SPREADS] = [80, 88];
 const MAX_LEVEL: u8 = 31;
 
 /// Returns the singular of a key's name.
-#[must_use]
-pub(super) fn key_name(key: KeyKind) -> &'static str {
+fn key_name(key: KeyKind) -> &'static str {
     match key {
         KeyKind::Src => "source",
         KeyKind::Dst => "destination",
