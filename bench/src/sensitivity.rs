@@ -68,7 +68,7 @@ impl Sensitivity {
         table
     }
 
-    /// Returns the figure as a plot. Errors above `most` percent are clipped.
+    /// Returns the figure as a plot. Errors above `most` percent are outside of it.
     #[must_use]
     pub fn chart(&self, most: f64) -> Chart {
         let ends = |values: &[u64]| {

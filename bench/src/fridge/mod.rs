@@ -136,8 +136,9 @@ impl Findings {
         ]
     }
 
-    /// Writes `index.html`, `errors.csv` and `percentiles.csv` to a directory, which is created if
-    /// necessary. Existing files with these names are replaced. Returns the path of the page.
+    /// Writes `index.html`, its figures, `errors.csv` and `percentiles.csv` to a directory, which is
+    /// created if necessary. Existing files with these names are replaced. Returns the path of the
+    /// page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -145,7 +146,6 @@ impl Findings {
         let directory = Directory::create(directory)?;
         directory.write("errors.csv", |file| summary::errors(self, file))?;
         directory.write("percentiles.csv", |file| summary::percentiles(self, file))?;
-        let page = page::page(self);
-        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+        page::page(self).write(&directory, &page::command(self))
     }
 }

@@ -164,7 +164,8 @@ fn distribution_chart(findings: &Findings, recipe: Recipe) -> Chart {
         times.into_iter().zip(shares()).map(|(time, share)| (time / 1e6, share * 100.0))
     };
     let truth = findings.truth(recipe).to_vec();
-    let chart = Chart::new(recipe.name(), x, y, HALF).dashed("truth", Tone::Neutral, points(truth));
+    let title = format!("Figure 2.2: distributions, {} delays", recipe.name());
+    let chart = Chart::new(&title, x, y, HALF).dashed("truth", Tone::Neutral, points(truth));
     Setup::COMPARED.into_iter().zip(TONES).fold(chart, |chart, (setup, tone)| {
         chart.line(&setup.name(), tone, points(findings.times(recipe, setup).unwrap_or_default()))
     })
@@ -176,7 +177,8 @@ fn admission_chart(findings: &Findings, recipe: Recipe) -> Chart {
         Axis::logarithmic("share admitted", admitted(12), 1.0),
         Axis::logarithmic("|error| of a run, %", 0.1, 100.0),
     );
-    let chart = Chart::new(recipe.name(), x, y, HALF);
+    let title = format!("Errors by the share admitted, {} delays", recipe.name());
+    let chart = Chart::new(&title, x, y, HALF);
     recipe.percentiles().into_iter().enumerate().zip(TONES).fold(
         chart,
         |chart, ((index, percentile), tone)| {
@@ -184,7 +186,7 @@ fn admission_chart(findings: &Findings, recipe: Recipe) -> Chart {
                 let spread = findings.mean(recipe, Setup::admitting(log2), |errors| {
                     errors.percentiles[index].abs()
                 })?;
-                Some((admitted(log2), spread.mean.clamp(0.1, 100.0)))
+                Some((admitted(log2), spread.mean))
             });
             chart.line(&format!("p{percentile}"), tone, points)
         },
@@ -198,18 +200,19 @@ fn memory_chart(findings: &Findings, recipe: Recipe) -> Chart {
         Axis::logarithmic("slots", slots(first), slots(last)),
         Axis::logarithmic("largest gap, log2", 0.01, 10.0),
     );
-    let chart = Chart::new(recipe.name(), x, y, HALF);
+    let title = format!("Largest gap by memory, {} delays", recipe.name());
+    let chart = Chart::new(&title, x, y, HALF);
     METHODS.into_iter().zip(TONES).fold(chart, |chart, (method, tone)| {
         let points = MEMORIES_LOG2.into_iter().filter_map(|log2| {
             let spread = findings.mean(recipe, Setup::best(method, log2)?, |errors| errors.gap)?;
-            Some((slots(log2), spread.mean.clamp(0.01, 10.0)))
+            Some((slots(log2), spread.mean))
         });
         chart.line(&named(method), tone, points)
     })
 }
 
 /// Returns the report.
-pub(super) fn page(findings: &Findings) -> String {
+pub(super) fn page(findings: &Findings) -> Page {
     let mut page = Page::new("Round-trip delays without bias: the fridge and its relatives");
     let [fridge, overwrite, late, early] = Setup::COMPARED.map(|setup| {
         findings
@@ -230,7 +233,12 @@ pub(super) fn page(findings: &Findings) -> String {
     admission(findings, &mut page);
     memory(findings, &mut page);
     method(findings, &mut page);
-    page.html()
+    page
+}
+
+/// Returns the command that makes the report.
+pub(super) fn command(findings: &Findings) -> String {
+    format!("flowgauge reproduce fridge --seeds {}", findings.seeds)
 }
 
 fn comparison(findings: &Findings, page: &mut Page) {
@@ -329,6 +337,6 @@ fn method(findings: &Findings, page: &mut Page) {
         "Requests of either direction have a table of their own. Slots are those of both together: each half has half of the requests.".to_owned(),
         "Delays are counted in buckets, which adds up to 1.6 % to an error. The true percentiles are exact.".to_owned(),
         "<code>errors.csv</code> has one line a run and table, <code>percentiles.csv</code> the curves of figure 2.2.".to_owned(),
-        format!("To repeat: <code>flowgauge reproduce fridge --seeds {}</code>", findings.seeds),
+        format!("To repeat: <code>{}</code>", command(findings)),
     ]);
 }

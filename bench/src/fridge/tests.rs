@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::assert_figures;
 
 /// Standard deviations of one run's errors and gap on the log-uniform trace, over ten runs
 /// (`flowgauge reproduce fridge`).
@@ -118,6 +119,7 @@ fn a_report_has_its_tables_plots_and_lines() {
     }
     assert!(!page.contains("NaN") && !page.contains("inf") && !page.contains("known, |error|"));
     assert_eq!(page.matches("<svg class").count(), 6);
+    assert_figures(&directory, &page, "flowgauge reproduce fridge --seeds 1");
     let lines = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap().lines().count();
     assert_eq!(lines("errors.csv"), 1 + 2 * (Setup::all().len() + 2));
     assert_eq!(lines("percentiles.csv"), 1 + 2 * 4 * 95);

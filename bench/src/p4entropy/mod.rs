@@ -394,8 +394,8 @@ impl Findings {
         ])
     }
 
-    /// Writes `index.html`, `figures.csv` and `windows.csv` to a directory, which is created if
-    /// necessary. Returns the path of the page.
+    /// Writes `index.html`, its figures, `figures.csv` and `windows.csv` to a directory, which is
+    /// created if necessary. Returns the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -403,8 +403,7 @@ impl Findings {
         let directory = Directory::create(directory)?;
         directory.write("figures.csv", |file| csv(&self.figures, file))?;
         directory.write("windows.csv", |file| self.windows(file))?;
-        let page = self.page().html();
-        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+        self.page().write(&directory, &self.command())
     }
 
     /// Writes one line per window, sketch and method.
@@ -424,6 +423,10 @@ impl Findings {
             )?;
         }
         Ok(())
+    }
+
+    fn command(&self) -> String {
+        format!("flowgauge reproduce p4entropy --seeds {}", self.options.seeds)
     }
 
     fn page(&self) -> Page {
@@ -465,7 +468,7 @@ impl Findings {
             "Sketches have powers of two as columns: 1024 for the paper's 1000.".to_owned(),
             "Lapolli's table has an entry for every five bits below the leading one, in sixteenths of a bit.".to_owned(),
             "<code>windows.csv</code> has every window; <code>figures.csv</code> the points of figure 7.".to_owned(),
-            format!("To repeat: <code>flowgauge reproduce p4entropy --seeds {}</code>", self.options.seeds),
+            format!("To repeat: <code>{}</code>", self.command()),
         ]);
         page
     }

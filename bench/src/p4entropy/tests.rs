@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::assert_figures;
 use flowgauge_testing::chance::binomial;
 use std::sync::OnceLock;
 
@@ -111,6 +112,7 @@ fn a_report_has_its_tables_plots_and_windows() {
         assert!(page.contains(part), "{part} is not on the page");
     }
     assert!(!page.contains("NaN"));
+    assert_figures(&directory, &page, "flowgauge reproduce p4entropy --seeds 1");
     let windows = std::fs::read_to_string(directory.join("windows.csv")).unwrap();
     // Three exponents with one shape, one of them with eight more; two sketches and five methods
     // each.

@@ -40,6 +40,9 @@ const BITS: u32 = 7;
 const DIGITS: u32 = 3;
 const TERMS: u32 = 7;
 
+/// Command that makes the report.
+const COMMAND: &str = "flowgauge reproduce p4exp";
+
 /// Error that the paper accepts, in percent.
 const TARGET: f64 = 1.0;
 
@@ -305,8 +308,8 @@ impl Findings {
         table
     }
 
-    /// Writes `index.html`, `decimals.csv` and `integers.csv` to a directory, which is created if
-    /// necessary. Returns the path of the page.
+    /// Writes `index.html`, its figures, `decimals.csv` and `integers.csv` to a directory, which is
+    /// created if necessary. Returns the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -344,7 +347,7 @@ impl Findings {
                 let charts: Vec<_> = pair.iter().map(|figure| figure.chart(6.0)).collect();
                 page.figure(
                     &charts,
-                    "The paper's figures. Errors above 6 % are clipped; the tables below have them.",
+                    "The paper's figures. The tables below have errors above 6 %.",
                 );
             }
             self.figures(arithmetic).iter().for_each(|figure| page.table(&figure.table()));
@@ -355,8 +358,7 @@ impl Findings {
              random powers, up to 32 for bases of up to 32 bits, leave 64 bits by far; here bases are drawn so that powers fit. The authors' P4 program \
              has constants rounded to 1/1024 without decimal digits (330, 599 and 827 with two bits); flowgauge has 329, 599 and 826.",
         );
-        page.paragraph("To repeat: <code>flowgauge reproduce p4exp</code>");
-        let page = page.html();
-        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+        page.paragraph(&format!("To repeat: <code>{COMMAND}</code>"));
+        page.write(&directory, COMMAND)
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::assert_figures;
 
 /// Checks the largest errors of a figure's selected powers at values of its parameter, in percent.
 /// The known ones are those of a program in another language, in both arithmetics.
@@ -73,6 +74,7 @@ fn figures_4_to_6_have_the_known_errors() {
         assert!(page.contains(part), "{part} is not on the page");
     }
     assert!(!page.contains("NaN"));
+    assert_figures(&directory, &page, COMMAND);
     // A line for each of eleven curves at 7, 5 and 9 values, and the heading.
     for name in ["decimals.csv", "integers.csv"] {
         let lines = std::fs::read_to_string(directory.join(name)).unwrap().lines().count();

@@ -22,6 +22,9 @@ pub const QUICK_NUMBERS: u64 = 200_000;
 /// Lengths in bits of the numbers that are all ones (paper, section V-A).
 const LENGTHS: [u32; 5] = [4, 8, 16, 32, 64];
 
+/// Command that makes the report.
+const COMMAND: &str = "flowgauge reproduce p4log";
+
 /// Bits of the logarithm in table II.
 const BITS: u32 = 4;
 const DIGITS: u32 = 3;
@@ -128,8 +131,8 @@ impl Findings {
         ])
     }
 
-    /// Writes `index.html` and `figures.csv` to a directory, which is created if necessary. Returns
-    /// the path of the page.
+    /// Writes `index.html`, its figures and `figures.csv` to a directory, which is created if
+    /// necessary. Returns the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -155,15 +158,15 @@ impl Findings {
             "Its text has the branches of the search the wrong way round: where <code>x &lt; x ^ (x &gt;&gt; j)</code> the bit is 0, as figure 1 \
              has it. Numbers with fewer bits than are looked at are padded with zeros, which that comparison alone does not do.",
         );
-        page.paragraph("To repeat: <code>flowgauge reproduce p4log</code>");
-        let page = page.html();
-        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+        page.paragraph(&format!("To repeat: <code>{COMMAND}</code>"));
+        page.write(&directory, COMMAND)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::assert_figures;
 
     #[test]
     fn figure_3_has_the_known_errors() {
@@ -192,6 +195,7 @@ mod tests {
             std::env::temp_dir().join(format!("flowgauge-p4log-{}", std::process::id()));
         let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
         assert!(page.contains("Figure 3a") && !page.contains("NaN"));
+        assert_figures(&directory, &page, COMMAND);
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -137,8 +137,9 @@ impl Findings {
         [page::share_table(self), page::theorem_table(self)]
     }
 
-    /// Writes `index.html`, `shares.csv` and `theorem.csv` to a directory, which is created if
-    /// necessary. Existing files with these names are replaced. Returns the path of the page.
+    /// Writes `index.html`, its figures, `shares.csv` and `theorem.csv` to a directory, which is
+    /// created if necessary. Existing files with these names are replaced. Returns the path of the
+    /// page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -146,7 +147,6 @@ impl Findings {
         let directory = Directory::create(directory)?;
         directory.write("shares.csv", |file| summary::shares(self, file))?;
         directory.write("theorem.csv", |file| summary::theorem(self, file))?;
-        let page = page::page(self);
-        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+        page::page(self).write(&directory, &page::command(self))
     }
 }

@@ -87,14 +87,19 @@ fn cases() -> impl Iterator<Item = (f64, Algorithm)> {
 }
 
 /// Returns how often the flow of a rank is found, in bins of growing size.
-fn rank_chart(findings: &Findings, alpha: f64, algorithms: &[(Algorithm, Tone)]) -> Chart {
+fn rank_chart(
+    findings: &Findings,
+    alpha: f64,
+    slots: &str,
+    algorithms: &[(Algorithm, Tone)],
+) -> Chart {
     let edges: Vec<usize> =
         [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256].to_vec();
     let (x, y) = (
         Axis::logarithmic("rank of the flow", 1.0, SLOTS as f64),
         Axis::linear("held, % of runs", 0.0, 100.0),
     );
-    let chart = Chart::new(&format!("Zipf, exponent {alpha:.1}"), x, y, HALF);
+    let chart = Chart::new(&format!("Zipf, exponent {alpha:.1}: flows of {slots}"), x, y, HALF);
     algorithms.iter().fold(chart, |chart, &(algorithm, tone)| {
         let points = edges.windows(2).filter_map(|pair| {
             let &[low, high] = pair else { return None };
@@ -156,7 +161,7 @@ fn lowest(findings: &Findings, heavy_share: f64, algorithm: Algorithm) -> f64 {
 }
 
 /// Returns the report.
-pub(super) fn page(findings: &Findings) -> String {
+pub(super) fn page(findings: &Findings) -> Page {
     let mut page = Page::new("Heavy hitters with few slots: RAP and its relatives");
     let share = |algorithm| {
         findings.share(ALPHAS[0], algorithm).map_or(f64::NAN, |spread| spread.mean * 100.0)
@@ -174,7 +179,12 @@ pub(super) fn page(findings: &Findings) -> String {
     shares(findings, &mut page);
     theorem(findings, &mut page);
     method(findings, &mut page);
-    page.html()
+    page
+}
+
+/// Returns the command that makes the report.
+pub(super) fn command(findings: &Findings) -> String {
+    format!("flowgauge reproduce rap --seeds {}", findings.seeds)
 }
 
 fn shares(findings: &Findings, page: &mut Page) {
@@ -190,9 +200,10 @@ fn shares(findings: &Findings, page: &mut Page) {
         (Algorithm::DWayRap, Tone::First),
     ];
     let any = [(Algorithm::SpaceSaving, Tone::Second), (Algorithm::Rap, Tone::First)];
-    for algorithms in [&any[..], &few[..]] {
+    for (slots, algorithms) in [("any slot", &any[..]), ("few slots", &few[..])] {
         page.figure(
-            &[ALPHAS[0], ALPHAS[ALPHAS.len() - 1]].map(|alpha| rank_chart(findings, alpha, algorithms)),
+            &[ALPHAS[0], ALPHAS[ALPHAS.len() - 1]]
+                .map(|alpha| rank_chart(findings, alpha, slots, algorithms)),
             if algorithms.len() == any.len() {
                 "How often the flow of a rank is held, algorithms by which a flow may have any slot. SpaceSaving gives a slot to every newcomer, and \
                  in the time between two of its packets a flow of the lower ranks has lost it again."
@@ -259,6 +270,6 @@ fn method(findings: &Findings, page: &mut Page) {
              {PACKETS_PER_HEAVY_FLOW} packets in the mean."
         ),
         "<code>shares.csv</code> has one line a Zipf run and algorithm, <code>theorem.csv</code> one a run of the theorem's.".to_owned(),
-        format!("To repeat: <code>flowgauge reproduce rap --seeds {}</code>", findings.seeds),
+        format!("To repeat: <code>{}</code>", command(findings)),
     ]);
 }

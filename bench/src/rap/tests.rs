@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::assert_figures;
 use flowgauge_testing::chance::DEVIATIONS;
 
 /// Standard deviations of one run's share, over 16 runs with seeds 1 to 16.
@@ -110,6 +111,7 @@ fn a_report_has_its_tables_plots_and_lines() {
     }
     assert!(!page.contains("NaN") && !page.contains("inf") && !page.contains("known"));
     assert_eq!(page.matches("<svg class").count(), 6);
+    assert_figures(&directory, &page, "flowgauge reproduce rap --seeds 1");
     let lines = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap().lines().count();
     assert_eq!(lines("shares.csv"), 1 + ALPHAS.len() * Algorithm::ALL.len());
     assert_eq!(lines("theorem.csv"), 1 + HEAVY_SHARES.len() * COMPARED.len() * SIZES_LOG2.len());

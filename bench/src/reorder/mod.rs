@@ -169,15 +169,14 @@ impl Findings {
         ]
     }
 
-    /// Writes `index.html` and `runs.csv` to a directory, which is created if necessary. Existing
-    /// files with these names are replaced. Returns the path of the page.
+    /// Writes `index.html`, its figures and `runs.csv` to a directory, which is created if necessary.
+    /// Existing files with these names are replaced. Returns the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
     pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
         let directory = Directory::create(directory)?;
         directory.write("runs.csv", |file| summary::runs(self, file))?;
-        let page = page::page(self);
-        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+        page::page(self).write(&directory, &page::command(self))
     }
 }

@@ -210,7 +210,8 @@ fn chart(findings: &Findings, traffic: Traffic) -> Chart {
         Axis::logarithmic("buckets", buckets(first), buckets(last)),
         Axis::linear("%", 0.0, 100.0),
     );
-    let chart = Chart::new(traffic.name(), x, y, HALF);
+    let title = format!("Recall and precision, {} traffic", traffic.name());
+    let chart = Chart::new(&title, x, y, HALF);
     ALGORITHMS.into_iter().zip([Tone::First, Tone::Second]).fold(
         chart,
         |chart, (algorithm, tone)| {
@@ -233,7 +234,7 @@ fn chart(findings: &Findings, traffic: Traffic) -> Chart {
 }
 
 /// Returns the report.
-pub(super) fn page(findings: &Findings) -> String {
+pub(super) fn page(findings: &Findings) -> Page {
     let mut page = Page::new("Prefixes that reorder packets: flow sampling and the hybrid");
     let of = |measure: Measure, traffic, algorithm| {
         mean_percent(measure.of(findings, traffic, at_claim(algorithm)))
@@ -252,7 +253,12 @@ pub(super) fn page(findings: &Findings) -> String {
     claim(findings, &mut page);
     traffic(findings, &mut page);
     method(findings, &mut page);
-    page.html()
+    page
+}
+
+/// Returns the command that makes the report.
+pub(super) fn command(findings: &Findings) -> String {
+    format!("flowgauge reproduce reorder --seeds {}", findings.seeds)
 }
 
 /// Describes at how many sizes the hybrid is better.
@@ -381,6 +387,6 @@ fn method(findings: &Findings, page: &mut Page) {
         "The truth is the generator's: exact counts of every prefix. Prefixes found are judged by the sums of the core, without intervals.".to_owned(),
         "Buckets of the hybrid are those of both of its halves together.".to_owned(),
         "<code>runs.csv</code> has one line a run and table.".to_owned(),
-        format!("To repeat: <code>flowgauge reproduce reorder --seeds {}</code>", findings.seeds),
+        format!("To repeat: <code>{}</code>", command(findings)),
     ]);
 }

@@ -1,5 +1,6 @@
 use super::experiment::PrefixBehaviour;
 use super::*;
+use crate::report::assert_figures;
 use flowgauge_core::reorder::PrefixCounts;
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH, reorders};
 use flowgauge_traffic::reorder::{PrefixTruth, ReorderProfile};
@@ -157,6 +158,7 @@ fn a_report_has_its_tables_plots_and_lines() {
     }
     assert!(!page.contains("NaN") && !page.contains("inf"));
     assert_eq!(page.matches("<svg class").count(), Traffic::ALL.len());
+    assert_figures(&directory, &page, "flowgauge reproduce reorder --seeds 1");
     let csv = std::fs::read_to_string(directory.join("runs.csv")).unwrap();
     let columns = csv.lines().map(|line| line.split(',').count()).collect::<Vec<_>>();
     assert_eq!(columns, vec![18; 1 + Traffic::ALL.len() * Setup::all().len()]);

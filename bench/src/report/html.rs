@@ -1,9 +1,12 @@
-//! Self-contained HTML page.
+//! Self-contained HTML page, with its figures in files next to it.
 
+use super::directory::Directory;
 use super::escape::escape;
-use super::svg::{Chart, Promise, promises};
+use super::svg::{self, Chart, Promise, promises};
 use super::table::Table;
+use crate::error::ReproduceError;
 use flowgauge_ctl::serve::document;
+use std::path::PathBuf;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -12,13 +15,14 @@ const STYLE: &str = include_str!("style.css");
 pub struct Page {
     title: String,
     body: String,
+    figures: Vec<Chart>,
 }
 
 impl Page {
     /// Starts a page with this title.
     #[must_use]
     pub fn new(title: &str) -> Self {
-        Page { title: title.to_owned(), body: String::new() }
+        Page { title: title.to_owned(), body: String::new(), figures: Vec::new() }
     }
 
     /// Adds a lead paragraph in larger type. `html` is not escaped.
@@ -50,8 +54,12 @@ impl Page {
     }
 
     /// Adds plots side by side if there is room, each with a table of its values, and a caption
-    /// below. `caption` is not escaped.
+    /// below; nothing without plots. `caption` is not escaped.
     pub fn figure(&mut self, charts: &[Chart], caption: &str) {
+        if charts.is_empty() {
+            return;
+        }
+        self.figures.extend_from_slice(charts);
         let charts: Vec<_> = charts.iter().map(|chart| (chart.svg(), chart.table())).collect();
         self.panels(&charts, caption);
     }
@@ -75,6 +83,22 @@ impl Page {
     /// Returns the document.
     #[must_use]
     pub fn html(&self) -> String {
-        document(&escape(&self.title), STYLE, &self.body)
+        document(&escape(&self.title), &[STYLE, svg::STYLE].concat(), &self.body)
+    }
+
+    /// Writes `index.html`, and each figure as SVG and as CSV with the command that made it. Returns
+    /// the path of the page.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub fn write(&self, directory: &Directory, command: &str) -> Result<PathBuf, ReproduceError> {
+        for chart in &self.figures {
+            let name = chart.file_name();
+            let svg = chart.document(command);
+            directory.write(&format!("{name}.svg"), |file| file.write_all(svg.as_bytes()))?;
+            directory.write(&format!("{name}.csv"), |file| chart.csv(command, file))?;
+        }
+        let page = self.html();
+        directory.write("index.html", |file| file.write_all(page.as_bytes()))
     }
 }

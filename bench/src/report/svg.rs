@@ -7,6 +7,23 @@ use super::escape::escape;
 use super::table::{Cell, Column, Table};
 use flowgauge_ctl::output::grouped;
 use std::fmt::Write;
+use std::io;
+
+/// Rules for charts, on a page and in files of their own.
+pub(super) const STYLE: &str = include_str!("chart.css");
+
+/// Colours of a chart in a file of its own: those of a light page. Few programs that place an SVG
+/// in a paper know the variables of a style sheet.
+const COLOURS: [(&str, &str); 8] = [
+    ("var(--ink)", "#1b1f24"),
+    ("var(--faint)", "#57606a"),
+    ("var(--line)", "#d4d8de"),
+    ("var(--tone-1)", "#1f6fb4"),
+    ("var(--tone-2)", "#d9730d"),
+    ("var(--tone-3)", "#2a8a57"),
+    ("var(--tone-4)", "#c0392b"),
+    ("var(--tone-5)", "#7d4fb5"),
+];
 
 /// Mapping of values to positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +56,11 @@ impl Axis {
         Axis { scale: Scale::Logarithmic, ..Axis::linear(label, low, high) }
     }
 
+    /// Returns whether a value is within the range.
+    fn contains(&self, value: f64) -> bool {
+        (-1e-9..=1.0 + 1e-9).contains(&self.place(value))
+    }
+
     /// Returns the position of a value, from 0 to 1 within the range.
     fn place(&self, value: f64) -> f64 {
         match self.scale {
@@ -49,7 +71,6 @@ impl Axis {
 
     /// Returns the values with a label.
     fn ticks(&self) -> Vec<f64> {
-        let inside = |value: &f64| (-1e-9..=1.0 + 1e-9).contains(&self.place(*value));
         match self.scale {
             Scale::Linear => {
                 let step = round_step((self.high - self.low) / TICKS);
@@ -59,7 +80,10 @@ impl Axis {
             }
             Scale::Logarithmic => {
                 let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
-                decades.map(|decade| 10_f64.powi(decade)).filter(inside).collect()
+                decades
+                    .map(|decade| 10_f64.powi(decade))
+                    .filter(|value| self.contains(*value))
+                    .collect()
             }
         }
     }
@@ -250,12 +274,34 @@ impl Chart {
     /// Returns the plot as an SVG element.
     #[must_use]
     pub fn svg(&self) -> String {
+        self.element("", "")
+    }
+
+    /// Returns the plot as a file of its own, in the colours of a light page, with the command that
+    /// made it as its description.
+    #[must_use]
+    pub fn document(&self, command: &str) -> String {
+        let (_, lines) = self.legend();
+        let attributes = format!(
+            " xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\"",
+            self.width,
+            self.height + LEGEND * lines
+        );
+        let style = COLOURS
+            .iter()
+            .fold(STYLE.to_owned(), |style, (variable, colour)| style.replace(variable, colour));
+        let head = format!("<desc>{}</desc><style>{style}</style>", escape(command));
+        self.element(&attributes, &head)
+    }
+
+    /// Returns the element with more attributes, and more in front of its content.
+    fn element(&self, attributes: &str, head: &str) -> String {
         let (legend, lines) = self.legend();
         let top = TOP + LEGEND * lines;
         let (plot_width, plot_height) = (self.width - LEFT - RIGHT, self.height - TOP - BOTTOM);
         let total = self.height + LEGEND * lines;
         let mut svg = format!(
-            "<svg class=\"chart\" viewBox=\"0 0 {} {total}\" role=\"img\" aria-label=\"{title}\">\
+            "<svg class=\"chart\"{attributes} viewBox=\"0 0 {} {total}\" role=\"img\" aria-label=\"{title}\">{head}\
              <text class=\"title\" x=\"{LEFT}\" y=\"18\">{title}</text>{legend}",
             self.width,
             title = escape(&self.title)
@@ -272,6 +318,59 @@ impl Chart {
         }
         svg += "</svg></svg>";
         svg
+    }
+
+    /// Returns the name of the chart's files without an extension: its title in lower case, with
+    /// hyphens for anything but letters and digits.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        let words = self.title.split(|character: char| !character.is_ascii_alphanumeric());
+        let words: Vec<String> =
+            words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect();
+        words.join("-")
+    }
+
+    /// Writes all values as CSV, with the command that made them as a comment in the first line. A
+    /// band has its upper edge in the last column.
+    ///
+    /// # Errors
+    /// Errors of writing the file.
+    pub fn csv(&self, command: &str, file: &mut dyn io::Write) -> io::Result<()> {
+        writeln!(file, "# {command}")?;
+        writeln!(file, "series,{},{},upper", quoted(&self.x.label), quoted(&self.y.label))?;
+        for Layer { name, mark, .. } in &self.layers {
+            let name = quoted(name);
+            match mark {
+                Mark::Points { points, .. } | Mark::Line { points, .. } => {
+                    for (x, y) in points {
+                        writeln!(file, "{name},{x},{y},")?;
+                    }
+                }
+                Mark::Band { edges } => {
+                    for (x, low, high) in edges {
+                        writeln!(file, "{name},{x},{low},{high}")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many values of layers with a name are outside of the axes, and the number of
+    /// all of them. Values that are no numbers have no place and do not count.
+    fn clipped(&self) -> (usize, usize) {
+        let named = self.layers.iter().filter(|layer| !layer.name.is_empty());
+        let points: Vec<(f64, f64)> = named
+            .flat_map(|layer| match &layer.mark {
+                Mark::Points { points, .. } | Mark::Line { points, .. } => points.clone(),
+                Mark::Band { edges } => {
+                    edges.iter().flat_map(|&(x, low, high)| [(x, low), (x, high)]).collect()
+                }
+            })
+            .filter(|(x, y)| !x.is_nan() && !y.is_nan())
+            .collect();
+        let is_inside = |(x, y): &&(f64, f64)| self.x.contains(*x) && self.y.contains(*y);
+        (points.len() - points.iter().filter(is_inside).count(), points.len())
     }
 
     /// Returns the plotted values, layer by layer.
@@ -305,7 +404,8 @@ impl Chart {
         table
     }
 
-    /// Returns the legend of the named layers, and its height.
+    /// Returns the legend of the named layers, with a line about values outside of the axes, and its
+    /// height in lines.
     fn legend(&self) -> (String, f64) {
         let mut text = String::new();
         let (mut x, mut lines) = (LEFT, 0.0);
@@ -351,7 +451,26 @@ impl Chart {
             );
             x += width;
         }
+        let (clipped, all) = self.clipped();
+        if clipped > 0 {
+            lines += 1.0;
+            text += &format!(
+                "<text class=\"note\" x=\"{LEFT}\" y=\"{:.1}\">{} of {} values are outside of the axes</text>",
+                TOP + LEGEND * (lines - 1.0),
+                grouped(clipped as u64),
+                grouped(all as u64)
+            );
+        }
         (text, lines)
+    }
+}
+
+/// Returns a field of a CSV file, in quotes if it needs them.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
     }
 }
 
@@ -595,6 +714,44 @@ mod tests {
         assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
         assert_eq!(svg.matches("class=\"legend\"").count(), 2);
         assert_eq!(svg.matches("h0\"").count(), 2);
+    }
+
+    #[test]
+    fn a_chart_that_clips_says_so() {
+        let chart = |y: f64| {
+            let axis = || Axis::linear("", 0.0, 1.0);
+            Chart::new("", axis(), axis(), (400.0, 300.0)).line(
+                "line",
+                Tone::First,
+                [(0.0, 0.5), (1.0, y), (1.0, f64::NAN)],
+            )
+        };
+        assert!(!chart(1.0).svg().contains("outside"));
+        assert_eq!(chart(1.0).clipped(), (0, 2));
+        assert!(chart(1.1).svg().contains("1 of 2 values are outside of the axes"));
+    }
+
+    #[test]
+    fn a_chart_in_a_file_of_its_own_needs_no_page() {
+        let (x, y) = (Axis::linear("share, %", 0.0, 1.0), Axis::linear("y", 0.0, 1.0));
+        let chart = Chart::new("Figure 4.4: a & b", x, y, (400.0, 300.0))
+            .line("a, b", Tone::First, [(0.25, 0.5)])
+            .band("", Tone::Second, [(0.0, 0.1, 0.2)]);
+        assert_eq!(chart.file_name(), "figure-4-4-a-b");
+        let svg = chart.document("flowgauge reproduce <x>");
+        for part in
+            ["xmlns=", "width=\"400\"", "<desc>flowgauge reproduce &lt;x&gt;</desc>", "<style>"]
+        {
+            assert!(svg.contains(part), "{part} is not in {svg}");
+        }
+        assert!(!svg.contains("var("), "a colour is missing: {svg}");
+        assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+        let mut file = Vec::new();
+        chart.csv("flowgauge reproduce", &mut file).unwrap();
+        assert_eq!(
+            String::from_utf8(file).unwrap(),
+            "# flowgauge reproduce\nseries,\"share, %\",y,upper\n\"a, b\",0.25,0.5,\n,0,0.1,0.2\n"
+        );
     }
 
     #[test]

@@ -11,15 +11,16 @@ use std::ops::Range;
 
 const HALF: (f64, f64) = (520.0, 380.0);
 
-/// Returns estimates against the truth, linear and logarithmic (Figures 4.4 to 4.19), of one seed
-/// with the hash and estimator of the thesis.
+/// Returns estimates against the truth, linear and logarithmic (Figures 4.`number` and the next one),
+/// of one seed with the hash and estimator of the thesis; nothing if that was not run.
 pub(super) fn scatter(
     findings: &Findings,
     traffic: Traffic,
     configuration: Configuration,
-) -> [Chart; 2] {
+    number: usize,
+) -> Vec<Chart> {
     let Some(run) = findings.runs(traffic, HashMode::Crc32, configuration).next() else {
-        return empty();
+        return Vec::new();
     };
     let most = run
         .reads
@@ -27,9 +28,10 @@ pub(super) fn scatter(
         .map(|read| read.truth.max(read.skewed.by(Estimator::Flajolet) as u64))
         .max();
     let most = most.map_or(1.0, |most| most as f64 * 1.03);
-    let title = |scale: &str| {
+    let title = |number: usize, scale: &str| {
         let Configuration { read, reset } = configuration;
-        format!("{} s reads, {} s windows, {scale}", read.as_secs_f64(), reset.as_secs_f64())
+        let (read, reset) = (read.as_secs_f64(), reset.as_secs_f64());
+        format!("Figure 4.{number}: {}, {read} s reads, {reset} s windows, {scale}", traffic.name())
     };
     let points = |reading| {
         let point =
@@ -45,20 +47,18 @@ pub(super) fn scatter(
         })
     };
     let (truth, estimate) = ("flows (truth)", "flows (estimate)");
-    [
-        draw(title("linear"), Axis::linear(truth, 0.0, most), Axis::linear(estimate, 0.0, most)),
+    vec![
         draw(
-            title("logarithmic"),
+            title(number, "linear"),
+            Axis::linear(truth, 0.0, most),
+            Axis::linear(estimate, 0.0, most),
+        ),
+        draw(
+            title(number + 1, "logarithmic"),
             Axis::logarithmic(truth, 0.9, most),
             Axis::logarithmic(estimate, 0.9, most),
         ),
     ]
-}
-
-fn empty() -> [Chart; 2] {
-    [(); 2].map(|()| {
-        Chart::new("nothing was run", Axis::linear("", 0.0, 1.0), Axis::linear("", 0.0, 1.0), HALF)
-    })
 }
 
 /// Formats the read skew.
@@ -205,5 +205,8 @@ pub(super) fn sequential(findings: &Findings) -> [Chart; 2] {
             .points(HashMode::Crc32.name(), Tone::Second, 3.0, points(HashMode::Crc32))
             .points(HashMode::Tabulated.name(), Tone::First, 3.0, points(HashMode::Tabulated))
     };
-    [draw("All of it", 140.0), draw("The middle, enlarged", 10.0)]
+    [
+        draw("Sequential addresses: all errors", 140.0),
+        draw("Sequential addresses: errors up to 10 %", 10.0),
+    ]
 }

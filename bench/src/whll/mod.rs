@@ -270,8 +270,9 @@ impl Findings {
         ]
     }
 
-    /// Writes `index.html`, `summary.csv` and `reads.csv` to a directory, which is created if
-    /// necessary. Existing files with these names are replaced. Returns the path of the page.
+    /// Writes `index.html`, its figures, `summary.csv` and `reads.csv` to a directory, which is
+    /// created if necessary. Existing files with these names are replaced. Returns the path of the
+    /// page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -279,7 +280,6 @@ impl Findings {
         let directory = Directory::create(directory)?;
         directory.write("summary.csv", |file| summary::summary(self, file))?;
         directory.write("reads.csv", |file| summary::reads(self, file))?;
-        let page = page::page(self);
-        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+        page::page(self).write(&directory, &page::command(self))
     }
 }

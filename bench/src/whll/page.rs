@@ -241,7 +241,7 @@ fn printed_averages(traffic: Traffic) -> String {
 }
 
 /// Returns the report.
-pub(super) fn page(findings: &Findings) -> String {
+pub(super) fn page(findings: &Findings) -> Page {
     let mut page =
         Page::new("The accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 of the W-HLL thesis");
     lead(findings, &mut page);
@@ -250,7 +250,7 @@ pub(super) fn page(findings: &Findings) -> String {
     sequential_addresses(findings, &mut page);
     table_4_4(findings, &mut page);
     method(findings, &mut page);
-    page.html()
+    page
 }
 
 fn lead(findings: &Findings, page: &mut Page) {
@@ -314,23 +314,21 @@ fn table_4_3(findings: &Findings, page: &mut Page) {
          reads are then no Poisson process, and PASTA (§4.2.6) does not hold for them. Here each interval runs from the \
          scheduled read before.",
     );
-    for configuration in CONFIGURATIONS {
-        page.figure(
-            &scatter(findings, Traffic::Unique, configuration),
-            &figure_caption(configuration, 4),
-        );
-    }
+    scatters(findings, Traffic::Unique, 4, page);
 }
 
-/// Returns the caption of the thesis' two figures per configuration, linear and logarithmic, from
-/// figure 4.`first` on.
-fn figure_caption(configuration: Configuration, first: usize) -> String {
-    let position = CONFIGURATIONS.iter().position(|other| *other == configuration).unwrap_or(0);
-    let number = first + 2 * position;
-    format!(
-        "Figures 4.{number} and 4.{} of the thesis again: seed 1, crc32, flajolet. The dashed line is the truth.",
-        number + 1
-    )
+/// Adds the thesis' two figures per configuration, linear and logarithmic, from figure 4.`first` on.
+fn scatters(findings: &Findings, traffic: Traffic, first: usize, page: &mut Page) {
+    for (position, configuration) in CONFIGURATIONS.into_iter().enumerate() {
+        let number = first + 2 * position;
+        page.figure(
+            &scatter(findings, traffic, configuration, number),
+            &format!(
+                "Figures 4.{number} and 4.{} of the thesis again: seed 1, crc32, flajolet. The dashed line is the truth.",
+                number + 1
+            ),
+        );
+    }
 }
 
 fn estimators(findings: &Findings, page: &mut Page) {
@@ -414,12 +412,7 @@ fn table_4_4(findings: &Findings, page: &mut Page) {
             averages(findings, Traffic::Bursty, Reading::Skewed),
         ));
     }
-    for configuration in CONFIGURATIONS {
-        page.figure(
-            &scatter(findings, Traffic::Bursty, configuration),
-            &figure_caption(configuration, 12),
-        );
-    }
+    scatters(findings, Traffic::Bursty, 12, page);
 }
 
 fn method(findings: &Findings, page: &mut Page) {
@@ -468,7 +461,8 @@ fn method(findings: &Findings, page: &mut Page) {
     ]);
 }
 
-fn command(findings: &Findings) -> String {
+/// Returns the command that makes the report.
+pub(super) fn command(findings: &Findings) -> String {
     let super::Options { seeds, read_skew } = findings.options();
     let skew = if read_skew.is_zero() { "none".to_owned() } else { format!("{read_skew:?}") };
     format!("flowgauge reproduce whll --seeds {seeds} --read-skew {skew}")

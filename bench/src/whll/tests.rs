@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::assert_figures;
 use flowgauge_testing::chance::{of_mean, poisson};
 use std::sync::OnceLock;
 
@@ -202,6 +203,7 @@ fn a_report_has_its_tables_plots_and_reads() {
     }
     assert!(!page.contains("NaN") && !page.contains("inf"));
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    assert_figures(&directory, &page, "flowgauge reproduce whll --seeds 1 --read-skew 20ms");
     let reads = std::fs::read_to_string(directory.join("reads.csv")).unwrap();
     assert!(reads.starts_with("time,window_id,ground_truth,estimate,"));
     let counted: usize = findings.runs.iter().map(|(_, run)| 2 * run.reads.len()).sum();

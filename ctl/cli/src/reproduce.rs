@@ -9,7 +9,8 @@ use std::time::Duration;
 ///
 /// Everything, generated traffic included, runs in the time of the packets, so that results are
 /// identical in every run and 22 minutes of traffic take a fraction of a second. Prints tables, and
-/// writes a page with plots (index.html) and all results (CSV) to one directory per paper.
+/// writes a page with plots (index.html), each plot as SVG and CSV with the command that made it,
+/// and all results (CSV) to one directory per paper.
 ///
 /// whll is the accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 and Figures 4.4 to 4.19 of the
 /// W-HLL thesis, with its hash and estimator and with ours. p4log, p4exp and p4entropy are the
