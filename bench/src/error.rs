@@ -24,6 +24,14 @@ pub enum ReproduceError {
         /// Traffic that it counted.
         interface: String,
     },
+    /// Captures have no packet that an experiment counts.
+    #[error("{files}: no {kind}; give --trace a capture that has some")]
+    NoPackets {
+        /// The captures.
+        files: String,
+        /// Packets that are missing.
+        kind: &'static str,
+    },
     /// A file of the report cannot be written.
     #[error("cannot {operation} {path}: {source}", path = path.display())]
     File {

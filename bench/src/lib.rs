@@ -12,6 +12,7 @@
 //!   of the data-plane performance dissertation;
 //! - [`fridge`]: distributions of round-trip delays, chapter 2 of the same dissertation;
 //! - [`reorder`]: prefixes that reorder packets, chapter 3 of the same dissertation;
+//! - [`trace`]: captures in the place of generated traffic, for most of these;
 //! - [`delay_loads`]: delays among other packets, such as requests that an adversary repeats;
 //! - `packet`, `scale`, `peers`: cost of counting in user space, stage by stage, as traffic grows,
 //!   and compared with others (Linux);
@@ -50,6 +51,7 @@ pub mod sensitivity;
 pub mod statistics;
 #[cfg(target_os = "linux")]
 mod testpmd;
+pub mod trace;
 #[cfg(target_os = "linux")]
 pub mod turns;
 pub mod whll;

@@ -1,5 +1,6 @@
 //! `flowgauge-bench` on its own.
 
+use flowgauge_dataplane::capture::build::{CapturePacket, PcapOptions, pcap};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -34,5 +35,42 @@ fn a_reproduction_is_written_where_it_is_asked_for() {
     let output = run(&["reproduce", "p4log", "--quick", "--out", folder.to_str().unwrap()], None);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(fs::read_to_string(folder.join("index.html")).unwrap().contains("<svg"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_capture_takes_the_place_of_generated_traffic() {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let packets: Vec<CapturePacket> = (0..100_u8)
+        .map(|number| {
+            let mut frame = vec![0; 60];
+            frame[12] = 8;
+            frame[14..18].copy_from_slice(&[0x45, 0, 0, 46]);
+            frame[26..30].copy_from_slice(&[10, 0, 0, number % 7]);
+            CapturePacket::new(u64::from(number) * 1_000_000, frame)
+        })
+        .collect();
+    let capture = folder.join("some.pcap");
+    fs::write(&capture, pcap(&PcapOptions::default(), &packets)).unwrap();
+    let (capture, out) = (capture.to_str().unwrap(), folder.join("out"));
+    let out = out.to_str().unwrap();
+    for what in ["p4entropy", "rap"] {
+        let output = run(&["reproduce", what, "--trace", capture, "--out", out], None);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("1 window of 100 packets, fewer than the 2,097,152"), "{said}");
+        let csv = fs::read_to_string(folder.join("out/table-1.csv")).unwrap();
+        let command =
+            format!("# flowgauge reproduce {what} --trace {capture} --window-packets 2097152");
+        assert!(csv.starts_with(&command), "{csv}");
+    }
+    // There are no segments in it, and logarithms have no packets.
+    for (what, code) in [("fridge", 1), ("reorder", 1), ("p4log", 2)] {
+        let output = run(&["reproduce", what, "--trace", capture, "--out", out], None);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(code), 1), "{said}");
+    }
     fs::remove_dir_all(folder).unwrap();
 }

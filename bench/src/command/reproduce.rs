@@ -5,12 +5,14 @@ use flowgauge::{CommandFailure, bar};
 use flowgauge_bench::parallel::Progress;
 use flowgauge_bench::report::html::Page;
 use flowgauge_bench::report::{Directory, Table, escape};
+use flowgauge_bench::trace::Trace;
 use flowgauge_bench::{ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reorder, whll};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Runs the requested reproductions.
 pub(crate) fn execute(options: &Reproduce) -> Result<(), CommandFailure> {
+    options.check()?;
     let directory = |what| match (options.what, &options.out) {
         (_, None) => default_directory(what),
         (Paper::All, Some(out)) => out.join(what.name()),
@@ -58,7 +60,8 @@ fn index(options: &Reproduce, pages: &[(Paper, PathBuf)]) -> Result<PathBuf, Com
 /// Runs one reproduction, prints its tables, and returns the path of its page.
 fn one(options: &Reproduce, what: Paper, directory: &Path) -> Result<PathBuf, CommandFailure> {
     let bar = bar(Some(1), what.name().to_owned());
-    let report = report(options, what, directory, &|done, total| {
+    let run = if options.trace.is_empty() { report } else { replay };
+    let report = run(options, what, directory, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
@@ -125,6 +128,39 @@ fn report(
             Ok((findings.tables().into(), findings.write(directory)?))
         }
     }
+}
+
+/// Counts captures in the place of generated traffic, and writes the tables. Returns them and the
+/// path of the page.
+fn replay(
+    options: &Reproduce,
+    what: Paper,
+    directory: &Path,
+    progress: &Progress<'_>,
+) -> Result<(Vec<Table>, PathBuf), ReproduceError> {
+    let Reproduce { window_packets, windows, .. } = *options;
+    let trace = Trace { files: options.trace.clone(), window_packets, windows };
+    let seeds = options.seeds.unwrap_or(if options.quick { 1 } else { fridge::SEEDS });
+    let tables = match what {
+        Paper::Whll => whll::replay(&trace, 1, progress)?,
+        Paper::P4entropy => p4entropy::replay(&trace, options.sketch)?,
+        Paper::Rap => rap::replay(&trace)?,
+        Paper::Fridge => fridge::replay(&trace, &options.fridges, seeds, progress)?,
+        Paper::Reorder => reorder::replay(&trace)?,
+        // Refused before.
+        Paper::All | Paper::P4log | Paper::P4exp => Vec::new(),
+    };
+    let command = options.trace_command();
+    let mut page = Page::new(&format!("Captures: {}", what.about()));
+    tables.iter().for_each(|table| page.table(table));
+    page.paragraph(&format!("To repeat: <code>{}</code>", escape(&command)));
+    let directory = Directory::create(directory)?;
+    for (number, table) in (1..).zip(&tables) {
+        let csv = table.csv(&command);
+        directory.write(&format!("table-{number}.csv"), |file| file.write_all(csv.as_bytes()))?;
+    }
+    let page = page.write(&directory, &command)?;
+    Ok((tables, page))
 }
 
 fn default_directory(what: Paper) -> PathBuf {

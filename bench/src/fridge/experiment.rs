@@ -208,7 +208,7 @@ pub(super) const METHODS: [Method; 4] =
     [Method::Fridge, Method::MultiFridge, Method::Overwrite, Method::Expiry(0.99)];
 
 /// Returns the quantile of sorted values.
-fn exact(values: &[u64], share: f64) -> u64 {
+pub(super) fn exact(values: &[u64], share: f64) -> u64 {
     let place = (share * values.len() as f64).ceil() as usize;
     values.get(place.saturating_sub(1)).copied().unwrap_or(0)
 }

@@ -6,20 +6,25 @@
 //! the recipe is available. Its figure is therefore described in words.
 //!
 //! [`run`] executes the experiments of `experiment`, [`Findings`] aggregates them, and `page` and
-//! `summary` write the report.
+//! `summary` write the report. `simulation` has tables that the dataplane lacks: of any size, in
+//! stages, any number of fridges. `trace` counts a capture with them.
 
 mod experiment;
 #[cfg(test)]
 mod known;
 mod page;
+mod simulation;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use experiment::{
     ADMIT_LOG2, ADMITS_LOG2, Errors, MEMORIES_LOG2, MEMORY_LOG2, Method, Outcome, REQUESTS, Recipe,
     Run, Setup, TableResult,
 };
+pub use simulation::{Event, SimulatedTable};
+pub use trace::replay;
 
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};

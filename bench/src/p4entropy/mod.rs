@@ -6,6 +6,9 @@
 mod lapolli;
 #[cfg(test)]
 mod tests;
+mod trace;
+
+pub use trace::replay;
 
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};

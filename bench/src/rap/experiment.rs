@@ -13,6 +13,9 @@ use std::cmp::Reverse;
 pub const SLOTS: usize = 1 << SLOTS_LOG2;
 const SLOTS_LOG2: u8 = 8;
 
+/// Table of a Zipf stream, with any algorithm.
+pub(super) const SETTINGS: Settings = Settings { slots_log2: SLOTS_LOG2, ..Settings::DEFAULT };
+
 /// Packets of a Zipf stream.
 pub const PACKETS: u64 = 2_000_000;
 
@@ -86,20 +89,31 @@ impl Zipf {
 }
 
 fn held(algorithm: Algorithm, sources: &[u32], top: &[(u32, u64)]) -> TableContent {
-    let settings = Settings { algorithm, slots_log2: SLOTS_LOG2, ..Settings::DEFAULT };
+    let settings = Settings { algorithm, ..SETTINGS };
     let mut table = Box::new(Heavy::new());
     sources.iter().for_each(|source| count(&mut table, &settings, *source));
+    let signature = |&(source, count): &(u32, u64)| (crc32(&source.to_be_bytes()), count);
+    content(&table, &settings, &top.iter().map(signature).collect::<Vec<_>>())
+}
+
+/// Compares a table with the true top flows: their signatures and counts, the heaviest first.
+pub(super) fn content<const N: usize>(
+    table: &HeavyTable<N>,
+    settings: &Settings,
+    top: &[(u32, u64)],
+) -> TableContent {
     let counts: HashMap<u32, u64> =
-        table.entries(&settings).map(|entry| (entry.signature, entry.count)).collect();
+        table.entries(settings).map(|entry| (entry.signature, entry.count)).collect();
     let found: Vec<Option<u64>> =
-        top.iter().map(|(source, _)| counts.get(&crc32(&source.to_be_bytes())).copied()).collect();
+        top.iter().map(|(signature, _)| counts.get(signature).copied()).collect();
     let errors = found.iter().zip(top).filter_map(|(count, (_, truth))| {
         let truth = *truth as f64;
         count.map(|count| (count as f64 - truth).abs() / truth * 100.0)
     });
     let held = found.iter().flatten().count();
     let count_error = errors.sum::<f64>() / held.max(1) as f64;
-    TableContent { algorithm, ranks: found.iter().map(Option::is_some).collect(), count_error }
+    let ranks = found.iter().map(Option::is_some).collect();
+    TableContent { algorithm: settings.algorithm, ranks, count_error }
 }
 
 fn count<const N: usize>(table: &mut HeavyTable<N>, settings: &Settings, source: u32) {

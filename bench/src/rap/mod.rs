@@ -14,11 +14,13 @@ mod page;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use experiment::{
     ALPHAS, COMPARED, FLOWS, HEAVY_SHARES, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2, SLOTS,
     Skewed, TableContent, Zipf,
 };
+pub use trace::replay;
 
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};

@@ -123,7 +123,7 @@ impl Setup {
     }
 }
 
-/// PrefixBehaviour behaviour of a prefix; zero if the traffic does not have it.
+/// Behaviour of a prefix; zero if the traffic does not have it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PrefixBehaviour {
     /// Share of its data segments that are out of order.
@@ -140,6 +140,13 @@ impl PrefixBehaviour {
         let share = (truth.out_of_order + truth.filling) as f64 / truth.segments.max(1) as f64;
         let is_heavy = truth.segments >= BETA && share > MUCH;
         PrefixBehaviour { share, is_heavy, is_meant: is_heavy && truth.heavy }
+    }
+
+    /// Returns the behaviour by exact counts of a trace, in which no prefix is heavy by design.
+    pub(super) fn from_counts(counts: &PrefixCounts) -> PrefixBehaviour {
+        let share = share(counts);
+        let is_heavy = counts.packets >= BETA && share > MUCH;
+        PrefixBehaviour { share, is_heavy, is_meant: false }
     }
 }
 
@@ -233,13 +240,13 @@ impl TableResult {
 }
 
 /// Table while it counts.
-struct CountingTable {
+pub(super) struct CountingTable {
     setup: Setup,
     shared: Box<Shared>,
 }
 
 impl CountingTable {
-    fn new(setup: Setup) -> Self {
+    pub(super) fn new(setup: Setup) -> Self {
         CountingTable { setup, shared: Shared::boxed() }
     }
 
@@ -255,7 +262,7 @@ impl CountingTable {
         Reorder::measure(&self.setup.settings(), parts, pass, packets);
     }
 
-    fn results(&self, truth: &HashMap<u64, PrefixBehaviour>) -> TableResult {
+    pub(super) fn results(&self, truth: &HashMap<u64, PrefixBehaviour>) -> TableResult {
         let mut wide = WindowTotals::boxed();
         let sum = &mut wide.reorder;
         let [bank, _] = &self.shared.banks;
@@ -290,58 +297,75 @@ impl CountingTable {
     }
 }
 
+/// Counts frames with all tables. `frames` calls its argument with each frame, and `seen` is called
+/// with each packet that counts. Returns the result of `frames`.
+pub(super) fn count_frames<T>(
+    tables: &mut [CountingTable],
+    seed: u64,
+    mut seen: impl FnMut(&Observation),
+    frames: impl FnOnce(&mut dyn FnMut(Link, &[u8], Arrival)) -> T,
+) -> T {
+    let tabulation = Tabulation::from_seed(seed);
+    let pass = MeasureContext {
+        hash: HashMode::Tabulated,
+        tabulation: &tabulation,
+        sharing: Sharing::Alone,
+        own: Sharing::Alone,
+        slot_ns: 1,
+        bank: 0,
+    };
+    // All tables need the same fields of a packet.
+    let any = Settings { algorithm: Algorithm::Sampling, ..Settings::DEFAULT };
+    let settings = flowgauge_core::Settings { reorder: any, ..flowgauge_core::Settings::DEFAULT };
+    let context = Context::new(settings, &tabulation, Sharing::Alone);
+    let (mut state, shared) = (State::boxed(), Shared::boxed());
+    let mut packets = Vec::with_capacity(BATCH);
+    let result = frames(&mut |link: Link, frame: &[u8], arrival: Arrival| {
+        let mut packet = Observation::of(&arrival);
+        if !state.active(&shared, 0).observe::<false, _, _>(
+            &context,
+            EveryPacket,
+            link,
+            frame,
+            &mut packet,
+        ) {
+            return;
+        }
+        seen(&packet);
+        packets.push(packet);
+        if packets.len() == BATCH {
+            tables.iter_mut().for_each(|table| table.count(&pass, &packets));
+            packets.clear();
+        }
+    });
+    tables.iter_mut().for_each(|table| table.count(&pass, &packets));
+    result
+}
+
 impl Run {
     /// Counts the trace with all of these tables.
     #[must_use]
     pub fn execute(&self, setups: &[Setup]) -> Outcome {
         let mut tables: Vec<CountingTable> =
             setups.iter().map(|setup| CountingTable::new(*setup)).collect();
-        let tabulation = Tabulation::from_seed(self.seed);
-        let pass = MeasureContext {
-            hash: HashMode::Tabulated,
-            tabulation: &tabulation,
-            sharing: Sharing::Alone,
-            own: Sharing::Alone,
-            slot_ns: 1,
-            bank: 0,
-        };
-        // All tables need the same fields of a packet.
-        let any = Settings { algorithm: Algorithm::Sampling, ..Settings::DEFAULT };
-        let settings =
-            flowgauge_core::Settings { reorder: any, ..flowgauge_core::Settings::DEFAULT };
-        let context = Context::new(settings, &tabulation, Sharing::Alone);
-        let (mut state, shared) = (State::boxed(), Shared::boxed());
-        let mut packets = Vec::with_capacity(BATCH);
         let profile = self.traffic.profile(self.packets, self.seed);
         let size = profile.layout.size;
         let mut traffic = ReorderTraffic::new(profile);
         // Idle interval of each flow's last segment, active flows summed over intervals, number of
         // intervals.
         let (mut last, mut active, mut times) = (HashMap::new(), 0_u64, 0_u64);
-        loop {
-            let next = traffic.advance();
-            if packets.len() == BATCH || next.is_none() {
-                tables.iter_mut().for_each(|table| table.count(&pass, &packets));
-                packets.clear();
+        let nothing = |_: &Observation| {};
+        count_frames(&mut tables, self.seed, nothing, |count| {
+            while let Some((at, frame)) = traffic.advance() {
+                times = at / IDLE_NS + 1;
+                // Frames with data are longer than others.
+                if let Some(flow) = frame.get(ENDS).filter(|_| frame.len() == size) {
+                    let flow = <[u8; 12]>::try_from(flow).unwrap_or_default();
+                    active += u64::from(last.insert(flow, times) != Some(times));
+                }
+                count(Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
             }
-            let Some((at, frame)) = next else { break };
-            times = at / IDLE_NS + 1;
-            // Frames with data are longer than others.
-            if let Some(flow) = frame.get(ENDS).filter(|_| frame.len() == size) {
-                let flow = <[u8; 12]>::try_from(flow).unwrap_or_default();
-                active += u64::from(last.insert(flow, times) != Some(times));
-            }
-            let mut packet = Observation::of(&Arrival::new(frame.len() as u32, at));
-            if state.active(&shared, 0).observe::<false, _, _>(
-                &context,
-                EveryPacket,
-                Link::Ethernet,
-                frame,
-                &mut packet,
-            ) {
-                packets.push(packet);
-            }
-        }
+        });
         let truth: HashMap<u64, PrefixBehaviour> = traffic
             .truth()
             .iter()

@@ -10,11 +10,13 @@ mod page;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use experiment::{
     ALGORITHMS, BETA, MEMORIES_LOG2, MEMORY_LOG2, Outcome, PACKETS, Run, Setup, TableResult,
     Traffic,
 };
+pub use trace::replay;
 
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};

@@ -3,7 +3,7 @@
 //! Colours and fonts come from the style sheet of the page ([`html`](super::html)), so that a plot
 //! follows its dark mode.
 
-use super::escape::escape;
+use super::escape::{csv_field, escape};
 use super::table::{Cell, Column, Table};
 use flowgauge_ctl::output::grouped;
 use std::fmt::Write;
@@ -337,9 +337,9 @@ impl Chart {
     /// Errors of writing the file.
     pub fn csv(&self, command: &str, file: &mut dyn io::Write) -> io::Result<()> {
         writeln!(file, "# {command}")?;
-        writeln!(file, "series,{},{},upper", quoted(&self.x.label), quoted(&self.y.label))?;
+        writeln!(file, "series,{},{},upper", csv_field(&self.x.label), csv_field(&self.y.label))?;
         for Layer { name, mark, .. } in &self.layers {
-            let name = quoted(name);
+            let name = csv_field(name);
             match mark {
                 Mark::Points { points, .. } | Mark::Line { points, .. } => {
                     for (x, y) in points {
@@ -462,15 +462,6 @@ impl Chart {
             );
         }
         (text, lines)
-    }
-}
-
-/// Returns a field of a CSV file, in quotes if it needs them.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
     }
 }
 

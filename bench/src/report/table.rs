@@ -1,6 +1,6 @@
 //! Tables for pages and terminals.
 
-use super::escape::escape;
+use super::escape::{csv_field, escape};
 use std::fmt::{self, Write};
 
 /// Characters between two columns of a group on a terminal.
@@ -196,10 +196,33 @@ impl Table {
         markdown
     }
 
+    /// Returns the table as CSV, with the command that made it as a comment in the first line. Groups
+    /// precede the titles of their columns; numbers have no separators, and details are omitted.
+    #[must_use]
+    pub fn csv(&self, command: &str) -> String {
+        let title =
+            |column: &Column| format!("{} {}", column.group, column.title).trim().to_owned();
+        let mut csv = format!("# {command}\n");
+        csv += &csv_row(self.columns.iter().map(title));
+        for row in &self.rows {
+            let plain = |cell: &Cell| {
+                let number = cell.text.replace(',', "");
+                if number.parse::<f64>().is_ok() { number } else { cell.text.clone() }
+            };
+            csv += &csv_row(row.iter().map(plain));
+        }
+        csv
+    }
+
     fn class(&self, index: usize) -> String {
         let class = self.columns.get(index).map_or("", Column::class);
         if self.begins_group(index) { format!("{class} first") } else { class.to_owned() }
     }
+}
+
+fn csv_row(fields: impl Iterator<Item = String>) -> String {
+    let fields: Vec<String> = fields.map(|field| csv_field(&field)).collect();
+    format!("{}\n", fields.join(","))
 }
 
 fn markdown_row(cells: impl Iterator<Item = impl AsRef<str>>) -> String {
@@ -290,6 +313,21 @@ a & b  |  12.5  |  1.00  1000
 | a & b | 12.5 | 1.00 | 1000 |
 ";
         assert_eq!(table().markdown(), expected);
+    }
+
+    #[test]
+    fn a_file_gets_plain_numbers_and_the_command() {
+        let mut table = table();
+        let row = ["a, b", "", "1,234.5", "-"].map(Cell::new).to_vec();
+        table.row(row);
+        let expected = "\
+# flowgauge reproduce
+what,paper error,ours error,ours n
+short,3.42,3.10,10
+a & b,12.5,1.00,1000
+\"a, b\",,1234.5,-
+";
+        assert_eq!(table.csv("flowgauge reproduce"), expected);
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use super::thesis::{Configuration, RATE, TRACE_RATE};
 use crate::error::ReproduceError;
+use crate::trace::Trace;
 use flowgauge_core::{HashMode, Settings, cardinality};
-use flowgauge_ctl::clock::{Clock, Trace, WakeReason, nanoseconds};
+use flowgauge_ctl::clock::{self, Clock, WakeReason, nanoseconds};
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, LevelHistogram, estimate_from};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
+use flowgauge_dataplane::poll::port::{Port, Ports, captures};
 use flowgauge_dataplane::poll::{self, Pace};
 use flowgauge_dataplane::{Dataplane, Poll, Snapshot, Tables};
 use flowgauge_traffic::{Burst, Profile, Sources, memory};
@@ -177,25 +179,39 @@ impl Experiment {
         self.duration.as_secs_f64() / self.configuration.read.as_secs_f64()
     }
 
-    /// Counts the traffic with a poll-mode dataplane of one worker.
+    /// Counts the traffic.
+    ///
+    /// # Errors
+    /// Any error of the dataplane.
+    pub fn run(&self) -> Result<Run, ReproduceError> {
+        let ports = memory(self.traffic.profile(self.seed), 1, Pace::Trace);
+        self.count(ports, self.traffic.needs_exact_count())
+    }
+
+    /// Counts captures in the place of the traffic, with an exact count of flows. Ends with the
+    /// captures, or after the duration.
+    ///
+    /// # Errors
+    /// Any error of the dataplane.
+    pub fn replay(&self, trace: &Trace) -> Result<Run, ReproduceError> {
+        self.count(captures(trace.open()?, 1, Pace::Trace)?, true)
+    }
+
+    /// Counts the packets of ports with a poll-mode dataplane of one worker.
     ///
     /// Every read takes a sample, and a second one of the registers alone after the skew. The
     /// thesis' scheduler finishes a read before it starts a reset (§4.2.3), so registers that would
     /// be due after the end of their window are read at its end. If reads overlap, each has its
     /// full skew, while the thesis' would queue.
-    ///
-    /// # Errors
-    /// Any error of the dataplane.
-    pub fn run(&self) -> Result<Run, ReproduceError> {
+    fn count<P: Port>(&self, ports: Ports<P>, truth: bool) -> Result<Run, ReproduceError> {
         let settings = Settings::only(cardinality::Settings { ..cardinality::Settings::default() })
             .with_hash(self.hash);
-        let truth = self.traffic.needs_exact_count();
-        let ports = memory(self.traffic.profile(self.seed), 1, Pace::Trace);
+        let interface = ports.interface.clone();
         let options =
             poll::Options { settings, truth, deadline: WORKER_TIMEOUT, ..poll::Options::default() };
         let mut dataplane = Poll::new(ports, options);
         dataplane.install(&Tables::new(&settings, self.seed))?;
-        let mut clock = Trace::new(dataplane.gate());
+        let mut clock = clock::Trace::new(dataplane.gate());
         let start = clock.now();
         let Configuration { read, reset } = self.configuration;
         let intervals = Intervals {
@@ -212,14 +228,18 @@ impl Experiment {
             if let Some(PendingRead { at, index }) =
                 unfinished.pop_front_if(|next| next.at <= due.at)
             {
-                self.wait(&mut clock, at)?;
+                if !wait(&mut clock, at, &interface)? {
+                    break;
+                }
                 let estimates = Estimates::new(&dataplane.sample()?, &settings)?;
                 if let Some(read) = run.reads.get_mut(index) {
                     read.skewed = estimates;
                 }
                 continue;
             }
-            self.wait(&mut clock, due.at)?;
+            if !wait(&mut clock, due.at, &interface)? {
+                break;
+            }
             let record = |snapshot: &Snapshot, window| -> Result<Read, ReproduceError> {
                 let packets = snapshot.bank.counters.packets();
                 let truth = snapshot.truth.and_then(|truth| truth.window).unwrap_or(packets);
@@ -246,16 +266,16 @@ impl Experiment {
         }
         Ok(run)
     }
+}
 
-    fn wait(&self, clock: &mut Trace, until: u64) -> Result<(), ReproduceError> {
-        match clock.wait_until(until) {
-            WakeReason::Reached => Ok(()),
-            // The traffic is endless and not interrupted.
-            WakeReason::Interrupted | WakeReason::Ended { .. } | WakeReason::Failed => {
-                Err(ReproduceError::TrafficFailed {
-                    interface: format!("memory:{}", self.traffic.profile(self.seed)),
-                })
-            }
+/// Waits in trace time. Returns false if the traffic ended before, as captures do.
+fn wait(clock: &mut clock::Trace, until: u64, interface: &str) -> Result<bool, ReproduceError> {
+    match clock.wait_until(until) {
+        WakeReason::Reached => Ok(true),
+        WakeReason::Ended { .. } => Ok(false),
+        // Nothing interrupts the traffic.
+        WakeReason::Interrupted | WakeReason::Failed => {
+            Err(ReproduceError::TrafficFailed { interface: interface.to_owned() })
         }
     }
 }

@@ -9,8 +9,8 @@
 //! and compares both with the counter of the first. That the skew makes the errors of the thesis is
 //! a hypothesis: its tables need different skews, see [`READ_SKEW`].
 //!
-//! `experiment` is one run, `thesis` has the published figures, and `page`, `figures` and `summary`
-//! write the report.
+//! `experiment` is one run, `thesis` has the published figures, `page`, `figures` and `summary` write
+//! the report, and `trace` counts a capture.
 
 mod experiment;
 mod figures;
@@ -19,8 +19,10 @@ mod summary;
 #[cfg(test)]
 mod tests;
 pub mod thesis;
+mod trace;
 
 pub use experiment::{Estimates, Experiment, Read, Reading, Run, Traffic};
+pub use trace::replay;
 
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};

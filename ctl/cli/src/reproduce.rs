@@ -1,5 +1,6 @@
 //! Options of `flowgauge reproduce`, which repeats the experiments of papers.
 
+use crate::error::CommandFailure;
 use crate::value;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 /// Repeat the experiments of a paper and compare its figures with ours.
 ///
-/// Everything, generated traffic included, runs in the time of the packets, so that results are
+/// Everything, generated traffic and captures included, runs in the time of the packets, so that results are
 /// identical in every run and 22 minutes of traffic take a fraction of a second. Prints tables, and
 /// writes a page with plots (index.html), each plot as SVG and CSV with the command that made it,
 /// and all results (CSV) to one directory per paper.
@@ -29,6 +30,8 @@ use std::time::Duration;
   flowgauge reproduce
   flowgauge reproduce whll --quick --out /tmp/whll
   flowgauge reproduce whll --seeds 100 --read-skew 25ms
+  flowgauge reproduce p4entropy --trace equinix-*.pcap.gz
+  flowgauge reproduce fridge --trace campus.pcap --fridges 512:1/8,512:1/64
   flowgauge reproduce p4entropy --seeds 10")]
 pub struct Reproduce {
     /// Paper to reproduce: whll, p4log, p4exp, p4entropy, rap, fridge, reorder, all
@@ -55,12 +58,47 @@ pub struct Reproduce {
     #[arg(long, value_name = "TIME", value_parser = read_skew, default_value = "20ms", allow_hyphen_values = true)]
     pub read_skew: Duration,
 
+    /// Captures to count in the place of generated traffic: whll, p4entropy, rap, fridge or reorder
+    ///
+    /// Any format that replay reads; several are merged by the times of their packets. The truth is
+    /// counted exactly. p4entropy and rap count flows by source and destination, in windows of
+    /// --window-packets; whll has windows of time, as the thesis; fridge and reorder take the packets
+    /// of all windows as one.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub trace: Vec<PathBuf>,
+
+    /// Packets of a window of a trace
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..), default_value_t = 1 << 21, requires = "trace")]
+    pub window_packets: u64,
+
+    /// Windows to take from a trace, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), default_value_t = 10, requires = "trace")]
+    pub windows: u64,
+
+    /// Rows and columns of the sketches that p4entropy simulates on a trace
+    #[arg(long, value_name = "ROWSxCOLUMNS", value_parser = sketch, default_value = "10x1000", requires = "trace")]
+    pub sketch: (usize, usize),
+
+    /// Fridges that fridge simulates together on a trace: the slots of each, and the share of
+    /// requests that enter it; the other tables have as many slots as all of them
+    #[arg(long, value_name = "SLOTS:SHARE", value_parser = fridge, value_delimiter = ',', default_value = "256:3/32,256:3/128,256:3/512,256:1/512", requires = "trace")]
+    pub fridges: Vec<FridgeShape>,
+
     /// Directory of the report, replacing files of the same names; with several papers, one
     /// subdirectory for each [default: flowgauge-whll, flowgauge-p4log, …]
     ///
     /// With all, index.html in DIR links to each report [default: flowgauge-all].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+/// Size of a simulated fridge, and the share of requests that enter it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FridgeShape {
+    /// Number of slots, at least one.
+    pub slots: usize,
+    /// Share of requests that enter, over 0 and up to 1.
+    pub admitted: f64,
 }
 
 /// Paper to reproduce.
@@ -127,6 +165,85 @@ impl Paper {
     }
 }
 
+impl Reproduce {
+    /// Checks options that depend on each other.
+    ///
+    /// # Errors
+    /// [`CommandFailure::Usage`].
+    pub fn check(&self) -> Result<(), CommandFailure> {
+        let has_traffic = !matches!(self.what, Paper::All | Paper::P4log | Paper::P4exp);
+        let admitted: f64 = self.fridges.iter().map(|fridge| fridge.admitted).sum();
+        if !self.trace.is_empty() && !has_traffic {
+            let problem = "--trace: say what to count, as in reproduce p4entropy --trace FILE; whll, p4entropy, rap, fridge and reorder count packets";
+            Err(CommandFailure::Usage(problem.to_owned()))
+        } else if admitted > 1.0 {
+            let problem = format!(
+                "--fridges: {admitted} of the requests enter a fridge; reduce the shares to 1 in all"
+            );
+            Err(CommandFailure::Usage(problem))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Returns the command line that counts a trace again.
+    #[must_use]
+    pub fn trace_command(&self) -> String {
+        let files: Vec<String> = self.trace.iter().map(|file| file.display().to_string()).collect();
+        let mut command = format!(
+            "flowgauge reproduce {} --trace {} --window-packets {} --windows {}",
+            self.what.name(),
+            files.join(" "),
+            self.window_packets,
+            self.windows
+        );
+        let (rows, columns) = self.sketch;
+        let fridges: Vec<String> = self
+            .fridges
+            .iter()
+            .map(|FridgeShape { slots, admitted }| format!("{slots}:{admitted}"))
+            .collect();
+        match self.what {
+            Paper::P4entropy => command += &format!(" --sketch {rows}x{columns}"),
+            Paper::Fridge => command += &format!(" --fridges {}", fridges.join(",")),
+            _ => {}
+        }
+        if let Some(seeds) = self.seeds {
+            command += &format!(" --seeds {seeds}");
+        }
+        command
+    }
+}
+
+/// Parses rows and columns of a simulated sketch.
+fn sketch(text: &str) -> Result<(usize, usize), String> {
+    let fits = |(rows, columns): &(usize, usize)| {
+        (1..=64).contains(rows) && (1..=1 << 20).contains(columns)
+    };
+    value::rows_and_columns(text).filter(fits).ok_or_else(|| {
+        "expected 1 to 64 rows and at most 1048576 columns, such as 10x1000".to_owned()
+    })
+}
+
+/// Parses a fridge: its slots and the share of requests that enter it.
+fn fridge(text: &str) -> Result<FridgeShape, String> {
+    let parse = || {
+        let (slots, share) = text.split_once(':')?;
+        let admitted = match share.split_once('/') {
+            Some((some, all)) => some.parse::<f64>().ok()? / all.parse::<f64>().ok()?,
+            None => share.parse().ok()?,
+        };
+        Some(FridgeShape { slots: slots.parse().ok()?, admitted })
+    };
+    parse()
+        .filter(|FridgeShape { slots, admitted }| {
+            (1..=1 << 24).contains(slots) && *admitted > 0.0 && *admitted <= 1.0
+        })
+        .ok_or_else(|| {
+            "expected slots and the share of requests that enter, such as 256:1/64".to_owned()
+        })
+}
+
 /// Parses a time, or `none`.
 fn read_skew(text: &str) -> Result<Duration, String> {
     let zero = text == "none" || humantime::parse_duration(text).is_ok_and(|time| time.is_zero());
@@ -134,5 +251,23 @@ fn read_skew(text: &str) -> Result<Duration, String> {
         Ok(Duration::ZERO)
     } else {
         value::duration(text).map_err(|problem| format!("{problem}, or none"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fridges_and_sketches_are_parsed_or_refused() {
+        assert_eq!(fridge("256:3/32"), Ok(FridgeShape { slots: 256, admitted: 0.09375 }));
+        assert_eq!(fridge("1:1"), Ok(FridgeShape { slots: 1, admitted: 1.0 }));
+        for text in ["", "256", "0:1/2", "256:0", "256:2", "256:1/0", "256:x", "x:1", "256:NaN"] {
+            assert!(fridge(text).is_err(), "{text}");
+        }
+        assert_eq!(sketch("10x1000"), Ok((10, 1000)));
+        for text in ["10", "0x10", "65x10", "10x0", "10x1048577"] {
+            assert!(sketch(text).is_err(), "{text}");
+        }
     }
 }
