@@ -7,8 +7,10 @@
 //!
 //! [`run`] executes the experiments of `experiment`, [`Findings`] aggregates them, and `page` and
 //! `summary` write the report. `simulation` has tables that the dataplane lacks: of any size, in
-//! stages, any number of fridges. `trace` counts a capture with them.
+//! stages, any number of fridges. `equal` compares the memory of all of them, and `trace` counts a
+//! capture with them.
 
+mod equal;
 mod experiment;
 #[cfg(test)]
 mod known;
@@ -19,6 +21,7 @@ mod summary;
 mod tests;
 mod trace;
 
+pub use equal::{Kind, LONGEST_MS, SizeErrors, Slots, needed};
 pub use experiment::{
     ADMIT_LOG2, ADMITS_LOG2, Errors, MEMORIES_LOG2, MEMORY_LOG2, Method, Outcome, REQUESTS, Recipe,
     Run, Setup, TableResult,
@@ -45,13 +48,17 @@ pub const QUICK_SEEDS: u64 = 2;
 pub struct Findings {
     seeds: u64,
     outcomes: Vec<Outcome>,
+    /// Errors of simulated tables by memory.
+    sizes: Vec<SizeErrors>,
 }
 
 /// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
-/// requests.
+/// requests, and then in simulated tables.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
-    execute(seeds, REQUESTS, &Setup::all(), progress)
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let findings = execute(seeds, REQUESTS, &Setup::all(), progress);
+    Findings { sizes: equal::measure(seeds, REQUESTS, threads, progress), ..findings }
 }
 
 fn execute(seeds: u64, requests: u64, setups: &[Setup], progress: &Progress<'_>) -> Findings {
@@ -67,7 +74,7 @@ fn execute(seeds: u64, requests: u64, setups: &[Setup], progress: &Progress<'_>)
         progress,
         |run| Ok::<_, Infallible>(run.execute(setups)),
     );
-    Findings { seeds, outcomes }
+    Findings { seeds, outcomes, sizes: Vec::new() }
 }
 
 impl Findings {
@@ -128,9 +135,10 @@ impl Findings {
         Spread::from_values(&self.single(recipe, setup).iter().map(what).collect::<Vec<_>>())
     }
 
-    /// Returns the comparison, the share to admit, memory, and the end of requests as tables.
+    /// Returns the comparison, the share to admit, memory, the end of requests, and memory for equal
+    /// errors as tables.
     #[must_use]
-    pub fn tables(&self) -> [Table; 5] {
+    pub fn tables(&self) -> [Table; 6] {
         let [first, second] = Recipe::ALL.map(|recipe| page::comparison_table(self, recipe));
         [
             first,
@@ -138,6 +146,7 @@ impl Findings {
             page::admission_table(self),
             page::memory_table(self),
             page::stopping_table(self),
+            equal::table(&self.sizes),
         ]
     }
 

@@ -5,9 +5,8 @@
 //! that a share p_k of the requests enters (§2.3.2), a fridge in d stages (§2.3.1), and the stages
 //! of Chen et al. with a time of expiry. Estimates are those of the controller.
 //!
-//! Weights count the requests that entered, as in the dataplane: `(1 - 1/M)^-x`. Equation 2.1 of
-//! the dissertation has `p (1 - p/M)^x` with all requests as x, the mean of this over the choice of
-//! those that enter; its weights have a larger variance.
+//! Weights are those of the dataplane, `(1 - 1/M)^-x` with x insertions. Equation 2.1 has `(1 - p/M)^x`
+//! as the probability of survival, for which x has to count all requests.
 
 use super::experiment::{Errors, Recipe, exact, shares, times};
 use crate::trace::{below, mix};

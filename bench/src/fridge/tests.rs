@@ -17,7 +17,7 @@ fn findings(seeds: u64, requests: u64, recipes: &[Recipe], setups: &[Setup]) -> 
         .collect();
     let Ok(outcomes) =
         parallel::run(&runs, 2, |_| 1, &|_, _| {}, |run| Ok::<_, Infallible>(run.execute(setups)));
-    Findings { seeds, outcomes }
+    Findings { seeds, outcomes, sizes: Vec::new() }
 }
 
 #[test]
