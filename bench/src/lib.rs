@@ -12,6 +12,7 @@
 //!   of the data-plane performance dissertation;
 //! - [`fridge`]: distributions of round-trip delays, chapter 2 of the same dissertation;
 //! - [`reorder`]: prefixes that reorder packets, chapter 3 of the same dissertation;
+//! - [`papers`]: all numbers of the documents next to ours;
 //! - [`trace`]: captures in the place of generated traffic, for most of these;
 //! - [`delay_loads`]: delays among other packets, such as requests that an adversary repeats;
 //! - `packet`, `scale`, `peers`: cost of counting in user space, stage by stage, as traffic grows,
@@ -32,11 +33,13 @@ pub mod line_rate;
 #[cfg(target_os = "linux")]
 mod live;
 pub mod machine;
+pub mod numbers;
 pub mod p4entropy;
 pub mod p4exp;
 pub mod p4log;
 #[cfg(target_os = "linux")]
 pub mod packet;
+pub mod papers;
 pub mod parallel;
 #[cfg(target_os = "linux")]
 pub mod peers;

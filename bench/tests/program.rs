@@ -74,3 +74,20 @@ fn a_capture_takes_the_place_of_generated_traffic() {
     }
     fs::remove_dir_all(folder).unwrap();
 }
+
+/// `docs/reproductions.md` is made by `flowgauge reproduce --page`, from the list of printed numbers.
+#[test]
+fn the_page_of_the_documentation_has_every_printed_number() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reproductions.md");
+    let page = fs::read_to_string(page).unwrap();
+    for number in flowgauge_bench::papers::printed() {
+        let what = number.what.replace('|', "\\|");
+        let row = page.lines().find(|line| {
+            line.starts_with(&format!("| {} | {what} | ", number.place))
+                && line.contains(&number.paper)
+        });
+        assert!(row.is_some(), "make the page with `flowgauge reproduce --page`: {number:?}");
+    }
+    let output = run(&["reproduce", "whll", "--page", "x"], None);
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -2,11 +2,14 @@
 
 use flowgauge::reproduce::{Paper, Reproduce};
 use flowgauge::{CommandFailure, bar};
+use flowgauge_bench::numbers::Numbers;
+use flowgauge_bench::papers::{self, Document};
 use flowgauge_bench::parallel::Progress;
 use flowgauge_bench::report::html::Page;
 use flowgauge_bench::report::{Directory, Table, escape};
 use flowgauge_bench::trace::Trace;
 use flowgauge_bench::{ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reorder, whll};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -19,14 +22,29 @@ pub(crate) fn execute(options: &Reproduce) -> Result<(), CommandFailure> {
         (_, Some(out)) => out.clone(),
     };
     if !matches!(options.what, Paper::All) {
-        return one(options, options.what, &directory(options.what)).map(drop);
+        return one(options, options.what, &directory(options.what)).map(|_| ());
     }
-    let mut pages = Vec::new();
+    let (mut pages, mut numbers) = (Vec::new(), Numbers::default());
     for what in Paper::EACH {
-        pages.push((what, one(options, what, &directory(what))?));
+        let (page, found) = one(options, what, &directory(what))?;
+        pages.push((what, page));
+        numbers.extend(found);
     }
     let index = index(options, &pages)?;
-    writeln!(io::stdout(), "all reports: {}", index.display()).map_err(CommandFailure::output)
+    let mut out = io::stdout().lock();
+    for document in Document::ALL {
+        let [met, not_met, not_comparable] = papers::count(document, &numbers);
+        let title = document.title();
+        writeln!(out, "{met} met, {not_met} not met, {not_comparable} not comparable: {title}")
+            .map_err(CommandFailure::output)?;
+    }
+    if let Some(page) = &options.page {
+        fs::write(page, papers::page(&numbers)).map_err(|error| {
+            CommandFailure::Failed(format!("cannot write {}: {error}", page.display()))
+        })?;
+        writeln!(out, "page: {}", page.display()).map_err(CommandFailure::output)?;
+    }
+    writeln!(out, "all reports: {}", index.display()).map_err(CommandFailure::output)
 }
 
 /// Writes a page that links to all reports, and returns its path.
@@ -57,8 +75,15 @@ fn index(options: &Reproduce, pages: &[(Paper, PathBuf)]) -> Result<PathBuf, Com
     Ok(directory.write("index.html", |file| file.write_all(index.html().as_bytes()))?)
 }
 
-/// Runs one reproduction, prints its tables, and returns the path of its page.
-fn one(options: &Reproduce, what: Paper, directory: &Path) -> Result<PathBuf, CommandFailure> {
+/// Tables, results and the path of the page.
+type Report = (Vec<Table>, Numbers, PathBuf);
+
+/// Runs one reproduction, prints its tables, and returns the path of its page and all results.
+fn one(
+    options: &Reproduce,
+    what: Paper,
+    directory: &Path,
+) -> Result<(PathBuf, Numbers), CommandFailure> {
     let bar = bar(Some(1), what.name().to_owned());
     let run = if options.trace.is_empty() { report } else { replay };
     let report = run(options, what, directory, &|done, total| {
@@ -66,22 +91,25 @@ fn one(options: &Reproduce, what: Paper, directory: &Path) -> Result<PathBuf, Co
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let (tables, page) = report?;
+    let (tables, numbers, page) = report?;
+    if options.trace.is_empty() {
+        Directory::create(directory)?.write("numbers.csv", |file| numbers.csv(file))?;
+    }
     let mut out = io::stdout().lock();
     let written = tables.iter().try_for_each(|table| writeln!(out, "{table}"));
     written
         .and_then(|()| writeln!(out, "report: {}", page.display()))
         .map_err(CommandFailure::output)?;
-    Ok(page)
+    Ok((page, numbers))
 }
 
-/// Runs one reproduction and writes its report. Returns its tables and the path of its page.
+/// Runs one reproduction and writes its report.
 fn report(
     options: &Reproduce,
     what: Paper,
     directory: &Path,
     progress: &Progress<'_>,
-) -> Result<(Vec<Table>, PathBuf), ReproduceError> {
+) -> Result<Report, ReproduceError> {
     let seeds =
         |quick, default| options.seeds.unwrap_or(if options.quick { quick } else { default });
     match what {
@@ -91,21 +119,21 @@ fn report(
                 read_skew: options.read_skew,
             };
             let findings = whll::run(&options, progress)?;
-            Ok((findings.tables().into(), findings.write(directory)?))
+            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
         }
         Paper::P4log => {
             let findings = p4log::run(
                 if options.quick { p4log::QUICK_NUMBERS } else { p4log::NUMBERS },
                 progress,
             )?;
-            Ok((findings.tables(), findings.write(directory)?))
+            Ok((findings.tables(), findings.numbers(), findings.write(directory)?))
         }
         Paper::P4exp => {
             let findings = p4exp::run(
                 if options.quick { p4exp::QUICK_NUMBERS } else { p4exp::NUMBERS },
                 progress,
             )?;
-            Ok((findings.tables(), findings.write(directory)?))
+            Ok((findings.tables(), findings.numbers(), findings.write(directory)?))
         }
         Paper::P4entropy => {
             let seeds = seeds(p4entropy::QUICK_SEEDS, p4entropy::SEEDS);
@@ -113,31 +141,30 @@ fn report(
                 &p4entropy::Options { seeds, ..p4entropy::Options::default() },
                 progress,
             )?;
-            Ok((findings.tables(), findings.write(directory)?))
+            Ok((findings.tables(), findings.numbers(), findings.write(directory)?))
         }
         Paper::Rap => {
             let findings = rap::run(seeds(rap::QUICK_SEEDS, rap::SEEDS), progress);
-            Ok((findings.tables().into(), findings.write(directory)?))
+            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
         }
         Paper::Fridge => {
             let findings = fridge::run(seeds(fridge::QUICK_SEEDS, fridge::SEEDS), progress);
-            Ok((findings.tables().into(), findings.write(directory)?))
+            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
         }
         Paper::Reorder => {
             let findings = reorder::run(seeds(reorder::QUICK_SEEDS, reorder::SEEDS), progress);
-            Ok((findings.tables().into(), findings.write(directory)?))
+            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
         }
     }
 }
 
-/// Counts captures in the place of generated traffic, and writes the tables. Returns them and the
-/// path of the page.
+/// Counts captures in the place of generated traffic, and writes the tables.
 fn replay(
     options: &Reproduce,
     what: Paper,
     directory: &Path,
     progress: &Progress<'_>,
-) -> Result<(Vec<Table>, PathBuf), ReproduceError> {
+) -> Result<Report, ReproduceError> {
     let Reproduce { window_packets, windows, .. } = *options;
     let trace = Trace { files: options.trace.clone(), window_packets, windows };
     let seeds = options.seeds.unwrap_or(if options.quick { 1 } else { fridge::SEEDS });
@@ -160,7 +187,7 @@ fn replay(
         directory.write(&format!("table-{number}.csv"), |file| file.write_all(csv.as_bytes()))?;
     }
     let page = page.write(&directory, &command)?;
-    Ok((tables, page))
+    Ok((tables, Numbers::default(), page))
 }
 
 fn default_directory(what: Paper) -> PathBuf {

@@ -342,6 +342,14 @@ impl CountingTable {
 }
 
 impl Run {
+    /// Returns the number of requests that are answered.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        let profile = self.recipe.profile(self.requests);
+        let answers = (0..self.requests).filter(|index| profile.request(*index).delay_ns.is_some());
+        answers.count() as u64
+    }
+
     /// Counts the trace with all of these tables.
     #[must_use]
     pub fn execute(&self, setups: &[Setup]) -> Outcome {

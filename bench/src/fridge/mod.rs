@@ -30,6 +30,7 @@ pub use simulation::{Event, SimulatedTable};
 pub use trace::replay;
 
 use crate::error::ReproduceError;
+use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::{Directory, Table};
 use crate::statistics::Spread;
@@ -75,6 +76,13 @@ fn execute(seeds: u64, requests: u64, setups: &[Setup], progress: &Progress<'_>)
         |run| Ok::<_, Infallible>(run.execute(setups)),
     );
     Findings { seeds, outcomes, sizes: Vec::new() }
+}
+
+/// Returns the results of short runs.
+#[cfg(test)]
+pub(crate) fn small() -> Findings {
+    let findings = execute(1, 100_000, &Setup::all(), &|_, _| {});
+    Findings { sizes: equal::measure(1, 20_000, 2, &|_, _| {}), ..findings }
 }
 
 impl Findings {
@@ -148,6 +156,41 @@ impl Findings {
             page::stopping_table(self),
             equal::table(&self.sizes),
         ]
+    }
+
+    /// Returns all results by name. Errors are in percent, and gaps in doublings.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = Numbers::default();
+        for recipe in Recipe::ALL {
+            for setup in Setup::COMPARED {
+                let name = format!("fridge/{}/{}", recipe.name(), setup.name());
+                for (index, percentile) in recipe.percentiles().into_iter().enumerate() {
+                    let error = self.mean(recipe, setup, |errors| errors.percentiles[index].abs());
+                    numbers.add(format!("{name}/p{percentile}"), error);
+                }
+                let gap = self.mean(recipe, setup, |errors| errors.gap);
+                numbers.add(format!("{name}/gap"), gap);
+            }
+        }
+        for (longest_ms, (index, percentile)) in equal::LONGEST_MS.into_iter().flat_map(|longest| {
+            equal::PERCENTILES.into_iter().enumerate().map(move |percentile| (longest, percentile))
+        }) {
+            let slots = |kind| equal::needed(&self.sizes, longest_ms, kind, index).value();
+            let name = format!("fridge/memory/{longest_ms}ms/p{percentile}");
+            for kind in Kind::ALL {
+                numbers.add_one(format!("{name}/{}", kind.name()), slots(kind));
+            }
+            let saving = slots(Kind::Expiry).zip(slots(Kind::Fridge));
+            let saving = saving.map(|(expiry, fridge)| expiry / fridge);
+            numbers.add_one(format!("{name}/saving"), saving);
+        }
+        let run = self.outcomes(Recipe::LogUniform).next().map(|outcome| outcome.run);
+        let answered = run.map(|run| run.answered() as f64);
+        numbers.add_one("fridge/answers", answered);
+        let packets = run.zip(answered).map(|(run, answered)| run.requests as f64 + answered);
+        numbers.add_one("fridge/packets", packets);
+        numbers
     }
 
     /// Writes `index.html`, its figures, `errors.csv` and `percentiles.csv` to a directory, which is

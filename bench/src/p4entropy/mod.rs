@@ -11,6 +11,7 @@ mod trace;
 pub use trace::replay;
 
 use crate::error::ReproduceError;
+use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::html::Page;
 use crate::report::{Cell, Column, Directory, Table};
@@ -96,6 +97,17 @@ impl Method {
             Method::FourBits => "final logarithms with 4 bits",
             Method::Literal => "algorithm 3 to the letter",
             Method::Lapolli => "Lapolli",
+        }
+    }
+
+    /// Returns the name in names of results.
+    const fn key(self) -> &'static str {
+        match self {
+            Method::Floating => "floating",
+            Method::SevenBits => "7-bits",
+            Method::FourBits => "4-bits",
+            Method::Literal => "literal",
+            Method::Lapolli => "lapolli",
         }
     }
 }
@@ -395,6 +407,36 @@ impl Findings {
                 over(SketchKind::CountSketch, Method::Lapolli),
             ),
         ])
+    }
+
+    /// Returns all results by name.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = Numbers::default();
+        for (alpha, kind) in
+            ALPHAS.into_iter().flat_map(|alpha| SketchKind::ALL.map(|kind| (alpha, kind)))
+        {
+            for method in Method::ALL {
+                let name = format!("p4entropy/{alpha:.1}/{}/{}", kind.name(), method.key());
+                numbers.add(name, self.errors(alpha, kind, method));
+            }
+            // Of the table of Lapolli et al. above P4Entropy.
+            let error = |method| Some(self.errors(alpha, kind, method)?.mean);
+            let more = error(Method::Lapolli).zip(error(Method::FourBits));
+            let name = format!("p4entropy/{alpha:.1}/{}/lapolli-more", kind.name());
+            numbers.add_one(name, more.map(|(lapolli, ours)| lapolli - ours));
+        }
+        for figure in &self.figures {
+            for curve in &figure.curves {
+                let name = format!("p4entropy/{}/{}", figure.figure, curve.name);
+                numbers.add_one(name, mean(&curve.errors));
+            }
+        }
+        let (held, all) = self.held();
+        numbers.add_one("p4entropy/intervals-held", Some(held as f64));
+        numbers.add_one("p4entropy/intervals", Some(all as f64));
+        numbers.add_one("p4entropy/derivative", Some(std::f64::consts::LOG2_E));
+        numbers
     }
 
     /// Writes `index.html`, its figures, `figures.csv` and `windows.csv` to a directory, which is

@@ -10,6 +10,7 @@ mod decimal;
 mod tests;
 
 use crate::error::ReproduceError;
+use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::html::Page;
 use crate::report::{Cell, Column, Directory, Table};
@@ -306,6 +307,33 @@ impl Findings {
             }
         }
         table
+    }
+
+    /// Returns all results by name.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = Numbers::default();
+        for arithmetic in Arithmetic::ALL {
+            let prefix = format!("p4exp/{}", arithmetic.name());
+            for statement in &STATEMENTS {
+                let Statement { figure, from, random, .. } = statement;
+                let ending = if *random { "/random" } else { "" };
+                let name = format!("{prefix}/{figure}/{from}{ending}");
+                numbers.add_one(name, Some(self.worst(arithmetic, statement)));
+            }
+            let figure = self.figure(arithmetic, "4a");
+            numbers
+                .add_one(format!("{prefix}/4a/at-2"), figure.and_then(|figure| figure.largest(2)));
+            for (figure, cases) in [("4a", BASES), ("4b", EXPONENTS)] {
+                for (x, d) in cases {
+                    let name = format!("{x}^{d}");
+                    let figure = self.figure(arithmetic, figure);
+                    let error = figure.and_then(|figure| figure.error(&name, u64::from(BITS)));
+                    numbers.add_one(format!("{prefix}/{name}"), error);
+                }
+            }
+        }
+        numbers
     }
 
     /// Writes `index.html`, its figures, `decimals.csv` and `integers.csv` to a directory, which is

@@ -2,6 +2,7 @@
 //! every packet.
 
 use crate::error::ReproduceError;
+use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::html::Page;
 use crate::report::{Directory, Table};
@@ -99,6 +100,13 @@ pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceE
     Ok(Findings { numbers, figures })
 }
 
+/// Returns the digits with the smallest of the largest errors.
+fn least_digits(by_digits: &Sensitivity) -> Option<f64> {
+    let largest = |digits: u64| by_digits.largest(digits).unwrap_or(f64::NAN);
+    let digits = by_digits.values.iter().copied();
+    digits.min_by(|a, b| largest(*a).total_cmp(&largest(*b))).map(|digits| digits as f64)
+}
+
 impl Findings {
     /// Returns figure 3 and the paper's statements as tables.
     #[must_use]
@@ -109,10 +117,6 @@ impl Findings {
     fn statements(&self) -> Table {
         let [by_bits, by_digits] = self.figures.as_slice() else { return statements([]) };
         let largest = |figure: &Sensitivity, value| figure.largest(value).unwrap_or(f64::NAN);
-        let best = by_digits
-            .values
-            .iter()
-            .min_by(|a, b| largest(by_digits, **a).total_cmp(&largest(by_digits, **b)));
         let random = by_bits.error(RANDOM, u64::from(BITS)).unwrap_or(f64::NAN);
         statements([
             (
@@ -125,10 +129,40 @@ impl Findings {
             ("Nbits = 6: almost 0", format!("largest {:.2} %", largest(by_bits, 6))),
             (
                 "more digits do not improve much; the least error with 4",
-                format!("least with {}", best.map_or(0, |digits| *digits)),
+                format!("least with {}", least_digits(by_digits).unwrap_or(f64::NAN)),
             ),
             ("random numbers: below 1 % on the average", format!("{random:.3} %")),
         ])
+    }
+
+    /// Returns all results by name.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = Numbers::default();
+        for figure in &self.figures {
+            for value in figure.values.iter().copied() {
+                let name = format!("p4log/{}/{value}", figure.figure);
+                numbers.add_one(format!("{name}/random"), figure.error(RANDOM, value));
+                numbers.add_one(name, figure.largest(value));
+            }
+        }
+        let [by_bits, by_digits] = self.figures.as_slice() else { return numbers };
+        for length in LENGTHS {
+            let error = by_bits.error(&format!("2^{length} - 1"), u64::from(BITS));
+            numbers.add_one(format!("p4log/ones/{length}"), error);
+        }
+        let all = || by_digits.values.iter().copied();
+        let most = all().filter_map(|digits| by_digits.largest(digits)).max_by(f64::total_cmp);
+        numbers.add_one("p4log/3b/most", most);
+        numbers.add_one("p4log/3b/least-digits", least_digits(by_digits));
+        let random = |figure: &Sensitivity, value| figure.error(RANDOM, value);
+        let random = by_bits
+            .values
+            .iter()
+            .filter_map(|bits| random(by_bits, *bits))
+            .chain(all().filter_map(|digits| random(by_digits, digits)));
+        numbers.add_one("p4log/random-most", random.max_by(f64::total_cmp));
+        numbers
     }
 
     /// Writes `index.html`, its figures and `figures.csv` to a directory, which is created if

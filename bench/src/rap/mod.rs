@@ -23,6 +23,7 @@ pub use experiment::{
 pub use trace::replay;
 
 use crate::error::ReproduceError;
+use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::{Directory, Table};
 use crate::statistics::Spread;
@@ -107,6 +108,29 @@ fn execute(seeds: u64, sizes_log2: &[u8], progress: &Progress<'_>) -> Findings {
     findings
 }
 
+/// Returns results as of a run, made up: each algorithm holds three of four flows.
+#[cfg(test)]
+pub(crate) fn small() -> Findings {
+    let held = |algorithm| TableContent {
+        algorithm,
+        ranks: (0..SLOTS).map(|rank| rank % 4 != 3).collect(),
+        count_error: 1.5,
+    };
+    let skewed = HEAVY_SHARES
+        .into_iter()
+        .flat_map(|heavy_share| COMPARED.map(|algorithm| (heavy_share, algorithm)))
+        .flat_map(|(heavy_share, algorithm)| {
+            SIZES_LOG2.map(|size_log2| Skewed { algorithm, size_log2, heavy_share, seed: 1 })
+        });
+    Findings {
+        seeds: 1,
+        zipf: ALPHAS
+            .map(|alpha| (Zipf { alpha, seed: 1 }, Algorithm::ALL.map(held).to_vec()))
+            .to_vec(),
+        skewed: skewed.map(|skewed| (skewed, 0.625)).collect(),
+    }
+}
+
 impl Findings {
     /// Returns the results of all runs with this exponent and algorithm.
     pub fn held(&self, alpha: f64, algorithm: Algorithm) -> impl Iterator<Item = &TableContent> {
@@ -137,6 +161,26 @@ impl Findings {
     #[must_use]
     pub fn tables(&self) -> [Table; 2] {
         [page::share_table(self), page::theorem_table(self)]
+    }
+
+    /// Returns all results by name, in percent.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = Numbers::default();
+        for (alpha, algorithm) in
+            ALPHAS.into_iter().flat_map(|alpha| Algorithm::ALL.map(|algorithm| (alpha, algorithm)))
+        {
+            let held = self.held(alpha, algorithm).map(|held| held.share() * 100.0);
+            let spread = Spread::from_values(&held.collect::<Vec<_>>());
+            numbers.add(format!("rap/{alpha:.1}/{}", algorithm.name()), spread);
+        }
+        for (share, algorithm) in
+            HEAVY_SHARES.into_iter().flat_map(|share| COMPARED.map(|algorithm| (share, algorithm)))
+        {
+            let lowest = page::lowest(self, share, algorithm) * 100.0;
+            numbers.add_one(format!("rap/theorem/{share:.1}/{}", algorithm.name()), Some(lowest));
+        }
+        numbers
     }
 
     /// Writes `index.html`, its figures, `shares.csv` and `theorem.csv` to a directory, which is

@@ -154,7 +154,7 @@ fn theorem_chart(findings: &Findings, heavy_share: f64) -> Chart {
 }
 
 /// Returns the lowest share of any run, at any size.
-fn lowest(findings: &Findings, heavy_share: f64, algorithm: Algorithm) -> f64 {
+pub(super) fn lowest(findings: &Findings, heavy_share: f64, algorithm: Algorithm) -> f64 {
     let shares =
         SIZES_LOG2.into_iter().flat_map(|log2| findings.heavy_held(heavy_share, algorithm, log2));
     shares.fold(1.0, f64::min)

@@ -78,25 +78,7 @@ fn runs_repeat() {
 
 #[test]
 fn a_report_has_its_tables_plots_and_lines() {
-    let held = |algorithm| TableContent {
-        algorithm,
-        ranks: (0..SLOTS).map(|rank| rank % 4 != 3).collect(),
-        count_error: 1.5,
-    };
-    let findings = Findings {
-        seeds: 1,
-        zipf: ALPHAS
-            .map(|alpha| (Zipf { alpha, seed: 1 }, Algorithm::ALL.map(held).to_vec()))
-            .to_vec(),
-        skewed: HEAVY_SHARES
-            .into_iter()
-            .flat_map(|heavy_share| COMPARED.map(|algorithm| (heavy_share, algorithm)))
-            .flat_map(|(heavy_share, algorithm)| {
-                SIZES_LOG2.map(|size_log2| Skewed { algorithm, size_log2, heavy_share, seed: 1 })
-            })
-            .map(|skewed| (skewed, 0.625))
-            .collect(),
-    };
+    let findings = small();
     let directory = std::env::temp_dir().join(format!("flowgauge-rap-{}", std::process::id()));
     let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
     for part in [

@@ -19,6 +19,7 @@ pub use experiment::{
 pub use trace::replay;
 
 use crate::error::ReproduceError;
+use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::{Directory, Table};
 use crate::statistics::Spread;
@@ -68,6 +69,12 @@ fn execute(
         |run| Ok::<_, Infallible>(run.execute(setups)),
     );
     Findings { seeds, outcomes }
+}
+
+/// Returns the results of short runs.
+#[cfg(test)]
+pub(crate) fn small() -> Findings {
+    execute(1, 100_000, &Traffic::ALL, &Setup::all(), 2, &|_, _| {})
 }
 
 impl Findings {
@@ -169,6 +176,30 @@ impl Findings {
             page::traffic_table(self),
             page::others_table(self),
         ]
+    }
+
+    /// Returns all results by name, in percent.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = Numbers::default();
+        for (traffic, setup) in Traffic::ALL
+            .into_iter()
+            .flat_map(|traffic| Setup::all().into_iter().map(move |setup| (traffic, setup)))
+        {
+            let name = format!(
+                "reorder/{}/{}/{}",
+                traffic.name(),
+                setup.algorithm.name(),
+                1_u32 << setup.memory_log2
+            );
+            let percent = |outcome: &dyn Fn(&Outcome, &TableResult) -> Option<f64>| {
+                self.spread(traffic, setup, |of, result| Some(outcome(of, result)? * 100.0))
+            };
+            numbers
+                .add(format!("{name}/recall"), percent(&|outcome, result| outcome.recall(result)));
+            numbers.add(format!("{name}/precision"), percent(&|_, result| result.precision()));
+        }
+        numbers
     }
 
     /// Writes `index.html`, its figures and `runs.csv` to a directory, which is created if necessary.

@@ -25,16 +25,18 @@ pub use experiment::{Estimates, Experiment, Read, Reading, Run, Traffic};
 pub use trace::replay;
 
 use crate::error::ReproduceError;
+use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::{Directory, Table};
 use crate::statistics::{self, Spread};
 use flowgauge_core::HashMode;
+use flowgauge_core::cardinality::{Precision, rank_table};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
-use thesis::{CONFIGURATIONS, Configuration, DURATION};
+use thesis::{CONFIGURATIONS, Configuration, DURATION, RATE, STANDARD_ERROR};
 
 /// Fitted skew: with 20 ms, short windows of unique sources have the errors of Table 4.3.
 ///
@@ -183,6 +185,18 @@ fn experiments(options: &Options, traffic: Traffic, hashes: &[HashMode]) -> Vec<
     hashes.iter().copied().flat_map(per_hash).collect()
 }
 
+/// Returns the results of short runs: those of all traffic in all configurations.
+#[cfg(test)]
+pub(crate) fn small() -> Findings {
+    let options = Options { seeds: 1, read_skew: READ_SKEW };
+    let short = |experiment| Experiment { duration: Duration::from_secs(60), ..experiment };
+    let all = [Traffic::Bursty, Traffic::Unique]
+        .into_iter()
+        .flat_map(|traffic| experiments(&options, traffic, &[HashMode::Crc32]));
+    let runs = execute(all.map(short).collect(), &|_, _| {}).unwrap();
+    Findings { options, runs, sweep: Vec::new() }
+}
+
 fn execute(
     experiments: Vec<Experiment>,
     progress: &Progress<'_>,
@@ -270,6 +284,65 @@ impl Findings {
             page::thesis_table(self, Traffic::Bursty),
             page::ratio_table(self),
         ]
+    }
+
+    /// Returns all results by name.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = Numbers::default();
+        for (table, traffic) in [("4.3", Traffic::Unique), ("4.4", Traffic::Bursty)] {
+            for configuration in CONFIGURATIONS {
+                let window = format!("whll/{table}/{}s", configuration.reset.as_secs());
+                let mut add = |ending: &str, reading, estimator| {
+                    let hash = HashMode::Crc32;
+                    let case = Case { traffic, hash, configuration, reading, estimator };
+                    let accuracy = self.accuracy(&case);
+                    let average = accuracy.map(|accuracy| accuracy.average);
+                    numbers.add(format!("{window}/average{ending}"), average);
+                    let median = accuracy.map(|accuracy| accuracy.median);
+                    numbers.add(format!("{window}/median{ending}"), median);
+                };
+                add("", Reading::Instant, Estimator::Flajolet);
+                add("/ertl", Reading::Instant, Estimator::Ertl);
+                if self.readings().contains(&Reading::Skewed) {
+                    add("/skewed", Reading::Skewed, Estimator::Flajolet);
+                }
+                let case = Case {
+                    traffic,
+                    hash: HashMode::Crc32,
+                    configuration,
+                    reading: Reading::Instant,
+                    estimator: Estimator::Flajolet,
+                };
+                let accuracy = self.accuracy(&case);
+                numbers.add(format!("{window}/reads"), accuracy.map(|accuracy| accuracy.samples));
+                let flows = accuracy.map(|accuracy| accuracy.max_cardinality as f64);
+                numbers.add_one(format!("{window}/flows"), flows);
+                let share = accuracy.map(|accuracy| accuracy.median.mean / STANDARD_ERROR * 100.0);
+                numbers.add_one(format!("{window}/median-of-standard-error"), share);
+            }
+        }
+        for configuration in CONFIGURATIONS {
+            let seconds = configuration.reset.as_secs();
+            let ratio = self.ratio(configuration, Reading::Instant);
+            numbers.add_one(format!("whll/ratio/{seconds}s"), ratio);
+            let ratio = self.ratio(configuration, Reading::Skewed);
+            numbers.add_one(format!("whll/ratio/{seconds}s/skewed"), ratio);
+            let median =
+                |table: &str| Some(numbers.get(&format!("whll/{table}/{seconds}s/median"))?.mean);
+            let ratio = median("4.4").zip(median("4.3")).map(|(real, unique)| real / unique);
+            numbers.add_one(format!("whll/median-ratio/{seconds}s"), ratio);
+        }
+        let unique = self.runs.iter().find(|(run, _)| run.traffic == Traffic::Unique);
+        numbers.add_one("whll/packets", unique.map(|(run, _)| run.packets() as f64));
+        let registers = Precision::DEFAULT.registers() as f64;
+        numbers.add_one("whll/standard-error", Some(104.0 / registers.sqrt()));
+        numbers.add_one("whll/alpha", Some(0.7213 / (1.0 + 1.079 / registers)));
+        numbers.add_one("whll/bytes", Some(registers));
+        numbers.add_one("whll/match-entries", Some(rank_table(Precision::DEFAULT).count() as f64));
+        // Packets that arrive while the registers are read (§4.2.4).
+        numbers.add_one("whll/late-packets", Some(0.245 * RATE));
+        numbers
     }
 
     /// Writes `index.html`, its figures, `summary.csv` and `reads.csv` to a directory, which is

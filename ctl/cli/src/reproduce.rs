@@ -84,6 +84,12 @@ pub struct Reproduce {
     #[arg(long, value_name = "SLOTS:SHARE", value_parser = fridge, value_delimiter = ',', default_value = "256:3/32,256:3/128,256:3/512,256:1/512", requires = "trace")]
     pub fridges: Vec<FridgeShape>,
 
+    /// Write this page in Markdown too: all numbers that the documents print, next to ours
+    ///
+    /// Makes docs/reproductions.md. Runs all papers.
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+
     /// Directory of the report, replacing files of the same names; with several papers, one
     /// subdirectory for each [default: flowgauge-whll, flowgauge-p4log, …]
     ///
@@ -173,7 +179,12 @@ impl Reproduce {
     pub fn check(&self) -> Result<(), CommandFailure> {
         let has_traffic = !matches!(self.what, Paper::All | Paper::P4log | Paper::P4exp);
         let admitted: f64 = self.fridges.iter().map(|fridge| fridge.admitted).sum();
-        if !self.trace.is_empty() && !has_traffic {
+        if self.page.is_some() && !matches!(self.what, Paper::All) {
+            let name = self.what.name();
+            let problem =
+                format!("--page: the page has the numbers of all papers; leave out {name}");
+            Err(CommandFailure::Usage(problem))
+        } else if !self.trace.is_empty() && !has_traffic {
             let problem = "--trace: say what to count, as in reproduce p4entropy --trace FILE; whll, p4entropy, rap, fridge and reorder count packets";
             Err(CommandFailure::Usage(problem.to_owned()))
         } else if admitted > 1.0 {
