@@ -509,7 +509,10 @@ impl Findings {
         page.heading("Method");
         page.list([
             "The paper's trace (CAIDA 2018) is not public. It is replaced by Zipf traffic, with windows of as many packets.".to_owned(),
-            format!("The 95 % interval of the controller's estimate holds the exact entropy in {held} of {all} windows and sketches."),
+            format!(
+                "The 95 % interval of the controller's estimate holds the exact entropy in {held} of {all} windows and sketches: more than 95 %, because it is the range of all \
+                 traffic that explains sum and sketch, a linear program with room for the model's error, and no quantile of a distribution."
+            ),
             "Sketches have powers of two as columns: 1024 for the paper's 1000.".to_owned(),
             "Lapolli's table has an entry for every five bits below the leading one, in sixteenths of a bit.".to_owned(),
             "<code>windows.csv</code> has every window; <code>figures.csv</code> the points of figure 7.".to_owned(),
