@@ -1,6 +1,6 @@
 //! One run of 22 minutes, in trace time.
 
-use super::thesis::{Configuration, RATE, TRACE_RATE};
+use super::thesis::{ALPHA, Configuration, RATE, REGISTERS, TRACE_RATE};
 use crate::error::ReproduceError;
 use crate::trace::Trace;
 use flowgauge_core::{HashMode, Settings, cardinality};
@@ -98,22 +98,30 @@ pub enum Reading {
     Skewed,
 }
 
-/// Estimates from one set of registers, in flows, one per estimator.
+/// Estimates from one set of registers, in flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimates([f64; Estimator::ALL.len()]);
+pub struct Estimates {
+    /// One per estimator.
+    estimates: [f64; Estimator::ALL.len()],
+    /// Raw estimate, without any correction (equation 2.2).
+    pub raw: f64,
+}
 
 impl Estimates {
     fn new(snapshot: &Snapshot, settings: &Settings) -> Result<Self, ReproduceError> {
         let histogram =
             LevelHistogram::new(snapshot.bank.cardinality.levels(settings.cardinality.precision))?;
-        Ok(Estimates(Estimator::ALL.map(|estimator| estimate_from(&histogram, estimator).value)))
+        let estimates = Estimator::ALL.map(|estimator| estimate_from(&histogram, estimator).value);
+        let terms = histogram.counts().iter().zip(0_i32..);
+        let sum: f64 = terms.map(|(count, level)| f64::from(*count) * 2_f64.powi(-level)).sum();
+        Ok(Estimates { estimates, raw: ALPHA * REGISTERS * REGISTERS / sum })
     }
 
     /// Returns the estimate of this estimator.
     #[must_use]
     pub fn by(&self, estimator: Estimator) -> f64 {
         let position = Estimator::ALL.iter().position(|other| *other == estimator);
-        position.and_then(|index| self.0.get(index)).copied().unwrap_or(f64::NAN)
+        position.and_then(|index| self.estimates.get(index)).copied().unwrap_or(f64::NAN)
     }
 }
 

@@ -9,7 +9,7 @@ use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::output::grouped;
 use std::ops::Range;
 
-const HALF: (f64, f64) = (520.0, 380.0);
+pub(super) const HALF: (f64, f64) = (520.0, 380.0);
 
 /// Returns estimates against the truth, linear and logarithmic (Figures 4.`number` and the next one),
 /// of one seed with the hash and estimator of the thesis; nothing if that was not run.
@@ -73,13 +73,43 @@ pub(super) fn reading_name(findings: &Findings, reading: Reading) -> String {
     }
 }
 
+/// Width of a bin of the number of flows.
+const WIDTH: u64 = 200;
+const MAX_FLOWS: u64 = 10_000;
+
+/// Returns bins of the number of flows.
+fn bins() -> impl Iterator<Item = Range<u64>> {
+    (0..MAX_FLOWS / WIDTH).map(|bin| bin * WIDTH + 1..(bin + 1) * WIDTH + 1)
+}
+
+/// Returns the median relative bias of the raw estimate, with its correction and by `ertl` (Figure
+/// 2.9).
+pub(super) fn raw_bias(findings: &Findings) -> Chart {
+    let reads: Vec<&Read> = findings.sweep.iter().flat_map(|(_, run)| &run.reads).collect();
+    let (x, y) = (
+        Axis::linear("flows (truth)", 0.0, MAX_FLOWS as f64),
+        Axis::linear("median error, %", -5.0, 50.0),
+    );
+    let raw = |read: &Read| {
+        let truth = read.truth as f64;
+        (read.truth > 0).then(|| (read.instant.raw / truth - 1.0) * 100.0)
+    };
+    let by = |estimator| move |read: &Read| read.error(Reading::Instant, estimator);
+    Chart::new("Figure 2.9: median relative bias", x, y, HALF)
+        .dashed("", Tone::Neutral, [(0.0, 0.0), (MAX_FLOWS as f64, 0.0)])
+        .line("raw", Tone::Fourth, curve(&reads, bins(), raw, statistics::median))
+        .line(
+            "flajolet: linear counting up to 2.5 m",
+            Tone::Second,
+            curve(&reads, bins(), by(Estimator::Flajolet), statistics::median),
+        )
+        .line("ertl", Tone::First, curve(&reads, bins(), by(Estimator::Ertl), statistics::median))
+}
+
 /// Returns bias and root mean square error of the three estimators as functions of the number of
 /// flows.
 pub(super) fn error_by_cardinality(findings: &Findings) -> [Chart; 2] {
-    const WIDTH: u64 = 200;
-    const MAX_FLOWS: u64 = 10_000;
     let reads: Vec<&Read> = findings.sweep.iter().flat_map(|(_, run)| &run.reads).collect();
-    let bins = || (0..MAX_FLOWS / WIDTH).map(|bin| bin * WIDTH + 1..(bin + 1) * WIDTH + 1);
     let axis = || Axis::linear("flows (truth)", 0.0, MAX_FLOWS as f64);
     let lines = |chart: Chart, figure: fn(&[f64]) -> Option<f64>| {
         // Draw the default last, on top.
@@ -89,11 +119,8 @@ pub(super) fn error_by_cardinality(findings: &Findings) -> [Chart; 2] {
             (Estimator::Ertl, Tone::First),
         ];
         estimators.into_iter().fold(chart, |chart, (estimator, tone)| {
-            chart.line(
-                estimator.name(),
-                tone,
-                curve(&reads, bins(), Reading::Instant, estimator, figure),
-            )
+            let error = |read: &Read| read.error(Reading::Instant, estimator);
+            chart.line(estimator.name(), tone, curve(&reads, bins(), error, figure))
         })
     };
     let switch = format!("2.5 m = {}", grouped((2.5 * REGISTERS) as u64));
@@ -121,8 +148,7 @@ pub(super) fn error_by_cardinality(findings: &Findings) -> [Chart; 2] {
 fn curve(
     reads: &[&Read],
     bins: impl Iterator<Item = Range<u64>>,
-    reading: Reading,
-    estimator: Estimator,
+    error: impl Fn(&Read) -> Option<f64>,
     figure: fn(&[f64]) -> Option<f64>,
 ) -> Vec<(f64, f64)> {
     const FEW: usize = 5;
@@ -131,8 +157,7 @@ fn curve(
     let below = |truth: u64| sorted.partition_point(|read| read.truth < truth);
     let point = |bin: Range<u64>| {
         let inside = sorted.get(below(bin.start)..below(bin.end)).unwrap_or_default();
-        let errors: Vec<f64> =
-            inside.iter().filter_map(|read| read.error(reading, estimator)).collect();
+        let errors: Vec<f64> = inside.iter().filter_map(|read| error(read)).collect();
         let centre = inside.iter().map(|read| read.truth as f64).sum::<f64>() / inside.len() as f64;
         figure(&errors).filter(|_| errors.len() >= FEW).map(|value| (centre, value))
     };
@@ -176,7 +201,8 @@ pub(super) fn skew_by_cardinality(findings: &Findings, traffic: Traffic) -> Char
     );
     findings.readings().iter().fold(chart, |chart, &reading| {
         let tone = if reading == Reading::Skewed { Tone::Second } else { Tone::First };
-        let curve = curve(&reads, bins(), reading, Estimator::Flajolet, absolute);
+        let error = |read: &Read| read.error(reading, Estimator::Flajolet);
+        let curve = curve(&reads, bins(), error, absolute);
         chart.line(&reading_name(findings, reading), tone, curve)
     })
 }

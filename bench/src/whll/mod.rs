@@ -10,11 +10,15 @@
 //! a hypothesis: its tables need different skews, see [`READ_SKEW`].
 //!
 //! `experiment` is one run, `thesis` has the published figures, `page`, `figures` and `summary` write
-//! the report, and `trace` counts a capture.
+//! the report, and `trace` counts a capture. `sampling` compares fixed intervals with the Poisson
+//! process, and `staggered` has the staggered registers that the thesis names as future work.
 
 mod experiment;
 mod figures;
 mod page;
+mod sampling;
+mod staggered;
+mod structured;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -36,7 +40,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
-use thesis::{CONFIGURATIONS, Configuration, DURATION, RATE, STANDARD_ERROR};
+use thesis::{ALPHA, CONFIGURATIONS, Configuration, DURATION, RATE, STANDARD_ERROR};
 
 /// Fitted skew: with 20 ms, short windows of unique sources have the errors of Table 4.3.
 ///
@@ -337,7 +341,7 @@ impl Findings {
         numbers.add_one("whll/packets", unique.map(|(run, _)| run.packets() as f64));
         let registers = Precision::DEFAULT.registers() as f64;
         numbers.add_one("whll/standard-error", Some(104.0 / registers.sqrt()));
-        numbers.add_one("whll/alpha", Some(0.7213 / (1.0 + 1.079 / registers)));
+        numbers.add_one("whll/alpha", Some(ALPHA));
         numbers.add_one("whll/bytes", Some(registers));
         numbers.add_one("whll/match-entries", Some(rank_table(Precision::DEFAULT).count() as f64));
         // Packets that arrive while the registers are read (§4.2.4).

@@ -196,6 +196,12 @@ fn a_report_has_its_tables_plots_and_reads() {
         "3.42",
         "1.84",
         "does not reproduce",
+        "Figure 2.9: median relative bias",
+        "Figure 2.10: fixed intervals",
+        "the rate doubles",
+        // Collisions of a billion long keys, and the correction of as many addresses.
+        "-10.8",
+        "+13.8",
         "prefers-color-scheme",
         "flowgauge reproduce whll --seeds 1 --read-skew 20ms",
     ] {

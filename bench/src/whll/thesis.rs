@@ -71,6 +71,9 @@ pub const TRACE_RATE: f64 = 3_769.0;
 /// Registers of the sketch (Table 4.1).
 pub const REGISTERS: f64 = 2048.0;
 
+/// Constant of the raw estimate (equation 3.4).
+pub const ALPHA: f64 = 0.7213 / (1.0 + 1.079 / REGISTERS);
+
 /// The theoretical standard error with 2048 registers, in percent (equation 4.3). The thesis
 /// compares averages and medians of |error| with it.
 pub const STANDARD_ERROR: f64 = 2.3;

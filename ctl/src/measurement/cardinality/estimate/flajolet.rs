@@ -67,7 +67,6 @@ fn raw_interval(raw: f64, m: f64, q: u8, certain: f64) -> Estimate {
 /// correction makes the estimate worse, by 14 % at 10^9 sources. It is right only for keys longer
 /// than 32 bits, and then only for `flajolet`, as the source states it. (The thesis, section 3.5,
 /// names it for use beyond 2^32 flows, where it has no finite value.)
-/// names it for use beyond 2^32 flows, where it has no finite value.)
 #[must_use]
 pub fn flajolet_large_range(estimate: f64) -> f64 {
     if estimate <= HASHES / 30.0 {
