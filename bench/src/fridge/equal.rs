@@ -18,10 +18,10 @@ use std::convert::Infallible;
 pub const LONGEST_MS: [u64; 3] = [10, 100, 1_000];
 
 /// Error of a percentile that all tables are to have, in percent.
-pub const ERROR: f64 = 10.0;
+pub(super) const ERROR: f64 = 10.0;
 
 /// Percentiles whose errors are compared.
-pub const PERCENTILES: [u32; 3] = [50, 95, 99];
+pub(super) const PERCENTILES: [u32; 3] = [50, 95, 99];
 
 /// Compared sizes, as powers of two.
 const SIZES_LOG2: std::ops::RangeInclusive<u32> = 6..=14;
@@ -106,7 +106,8 @@ pub struct SizeErrors {
     pub kind: Kind,
     /// Number of slots.
     pub slots: usize,
-    /// Mean absolute errors of the [`PERCENTILES`], in percent; infinite if a run had no delay.
+    /// Mean absolute errors of the percentiles 50, 95 and 99, in percent; infinite if a run had no
+    /// delay.
     pub errors: [f64; PERCENTILES.len()],
 }
 

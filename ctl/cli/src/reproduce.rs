@@ -268,6 +268,51 @@ fn read_skew(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        reproduce: Reproduce,
+    }
+
+    fn parsed(arguments: &[&str]) -> Result<Reproduce, clap::Error> {
+        let arguments = std::iter::once(&"flowgauge").chain(arguments);
+        Cli::try_parse_from(arguments).map(|cli| cli.reproduce)
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        for arguments in [
+            &["p4entropy", "--trace", "a.pcap", "b.pcap"][..],
+            &["fridge", "--trace", "a.pcap", "--fridges", "8:1/2,8:1/2"],
+            &["--page", "page.md"],
+        ] {
+            assert!(parsed(arguments).unwrap().check().is_ok(), "{arguments:?}");
+        }
+        for arguments in [
+            &["p4log", "--trace", "a.pcap"][..],
+            &["--trace", "a.pcap"],
+            &["fridge", "--trace", "a.pcap", "--fridges", "8:1,8:1/2"],
+            &["whll", "--page", "page.md"],
+        ] {
+            let failure = parsed(arguments).unwrap().check().unwrap_err();
+            assert!(matches!(failure, CommandFailure::Usage(_)), "{arguments:?}");
+            assert!(!failure.to_string().contains('\n'), "{failure}");
+        }
+        assert!(parsed(&["whll", "--windows", "3"]).is_err(), "windows of no trace");
+    }
+
+    #[test]
+    fn a_trace_is_counted_again_by_its_command() {
+        let arguments = ["fridge", "--trace", "a.pcap", "b.pcap", "--windows", "3"];
+        let first = parsed(&arguments).unwrap();
+        let command = first.trace_command();
+        let words: Vec<&str> = command.split(' ').skip(2).collect();
+        let again = parsed(&words).unwrap();
+        assert_eq!(again.trace_command(), command);
+        assert_eq!((again.windows, again.fridges), (3, first.fridges));
+    }
 
     #[test]
     fn fridges_and_sketches_are_parsed_or_refused() {
