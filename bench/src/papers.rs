@@ -247,7 +247,8 @@ fn digits(value: f64) -> String {
         return value.to_string();
     }
     let before = value.abs().log10().floor() as i32 + 1;
-    format!("{value:.*}", (3 - before).clamp(0, 6) as usize)
+    let decimals = (3 - before).clamp(0, 6) as usize;
+    format!("{value:.decimals$}")
 }
 
 /// Returns the page of the documentation: the text with our results in the places of their names,

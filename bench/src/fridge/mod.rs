@@ -176,12 +176,18 @@ impl Findings {
         for (longest_ms, (index, percentile)) in equal::LONGEST_MS.into_iter().flat_map(|longest| {
             equal::PERCENTILES.into_iter().enumerate().map(move |percentile| (longest, percentile))
         }) {
-            let slots = |kind| equal::needed(&self.sizes, longest_ms, kind, index).value();
+            let needed = |kind| equal::needed(&self.sizes, longest_ms, kind, index);
+            let slots = |kind| needed(kind).value();
             let name = format!("fridge/memory/{longest_ms}ms/p{percentile}");
             for kind in Kind::ALL {
                 numbers.add_one(format!("{name}/{}", kind.name()), slots(kind));
             }
-            let saving = slots(Kind::Expiry).zip(slots(Kind::Fridge));
+            // The largest size is a bound of what is above it.
+            let expiry = match needed(Kind::Expiry) {
+                Slots::Above(slots) => Some(slots as f64),
+                slots => slots.value(),
+            };
+            let saving = expiry.zip(slots(Kind::Fridge));
             let saving = saving.map(|(expiry, fridge)| expiry / fridge);
             numbers.add_one(format!("{name}/saving"), saving);
         }
