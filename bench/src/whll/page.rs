@@ -365,7 +365,7 @@ fn estimators(findings: &Findings, page: &mut Page) {
 const LARGE: [f64; 5] = [1e7, 1e8, 1.43e8, 1e9, 4e9];
 
 /// Returns the errors that collisions of 32-bit hashes cause, and those of the correction.
-pub(super) fn large_range_table() -> Table {
+fn large_range_table() -> Table {
     let caption = "Large numbers of flows: error in % by collisions of 32-bit hashes, without the error of the sketch, and with the large-range correction \
                    (Table 2.1, step 5). Keys longer than 32 bits share hashes; 32-bit addresses under crc32 do not";
     let columns = vec![
