@@ -221,11 +221,16 @@ fn flows(counted: &ClosedBank) -> Vec<Flow> {
 
 /// Returns the keys of a sketch that can be told from its noise, with whole numbers of others.
 pub(super) fn spreaders(spread: &Spread) -> Vec<Flow> {
-    let flow = |key: &spread::estimate::Spreader| Flow {
-        key: key.key,
-        count: key.others.value.round() as u64,
-        low: key.others.low.floor() as u64,
-        high: key.others.high.ceil() as u64,
+    let flow = |key: &spread::estimate::Spreader| {
+        let high = key.others.high.ceil() as u64;
+        Flow {
+            key: key.key,
+            count: key.others.value.round() as u64,
+            low: key.others.low.floor() as u64,
+            high,
+            likely_high: Some(high),
+            stands_out: true,
+        }
     };
     spread.top.keys.iter().map(flow).collect()
 }
