@@ -161,6 +161,13 @@ impl UnionCandidates {
     /// Minimum number of stored keys; beyond twice as many those with smaller estimates are
     /// dropped.
     const MIN_KEYS: usize = 1 << 16;
+    /// Memory of a key in the map.
+    const KEY_BYTES: usize = 64;
+
+    /// Returns the memory of keys and levels, in bytes.
+    fn bytes(&self) -> usize {
+        Self::KEY_BYTES * self.keys.len() + self.levels.len()
+    }
 
     fn add(&mut self, keys: &[(FlowKey, u64)], levels: &[u8]) {
         for (key, others) in keys {
@@ -311,6 +318,10 @@ fn check_estimates(name: &str, row: &Row, packets: u64) -> Result<(), RowDefect>
 
 impl Measurement for Spreads {
     type UnionState = [UnionCandidates; SPREADS];
+
+    fn union_bytes(unions: &Self::UnionState) -> usize {
+        unions.iter().map(UnionCandidates::bytes).sum()
+    }
 
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let settings = &reading.settings.spread;
@@ -502,4 +513,31 @@ impl Measurement for Spreads {
 
 fn rounded(others: f64) -> String {
     grouped(others.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merged_keys_take_memory_up_to_a_limit() {
+        let mut unions = <Spreads as Measurement>::UnionState::default();
+        assert_eq!(Spreads::union_bytes(&unions), 0);
+        let keys = |from: usize, to: usize| -> Vec<(FlowKey, u64)> {
+            let key = |number: usize| FlowKey::new(&(number as u32).to_be_bytes());
+            (from..to).map(|number| (key(number), number as u64)).collect()
+        };
+        let most = 2 * UnionCandidates::MIN_KEYS;
+        unions[1].add(&keys(0, most), &[1; 48]);
+        let bytes = Spreads::union_bytes(&unions);
+        assert!(bytes >= most * size_of::<(FlowKey, u64)>() + 48, "{bytes}");
+        assert!(!unions[1].is_cut);
+        // The same keys again, then one more: those with the fewest others are dropped.
+        unions[1].add(&keys(0, most), &[]);
+        assert_eq!(Spreads::union_bytes(&unions), bytes);
+        unions[1].add(&keys(most, most + 1), &[]);
+        assert!(unions[1].is_cut && Spreads::union_bytes(&unions) < bytes);
+        let least = unions[1].keys.values().min().copied();
+        assert_eq!(least, Some((most + 1 - UnionCandidates::MIN_KEYS) as u64));
+    }
 }

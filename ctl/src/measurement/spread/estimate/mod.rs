@@ -143,20 +143,19 @@ pub(crate) fn top(
     let shape = sketch.settings().shape;
     // The noise is alike in all cells: a key with larger registers has more others.
     let sum = |level: &u8| 0.5_f64.powi(i32::from(*level));
-    let screened = candidates.into_iter().map(|placed| {
-        let minimum = placed.minimum(sketch);
-        (minimum.iter().map(sum).sum::<f64>(), placed, minimum)
-    });
-    let mut screened: Vec<(f64, PlacedKey, Vec<u8>)> = screened.collect();
-    screened.sort_by(|(one, first, _), (other, second, _)| {
+    let screened = candidates.into_iter();
+    let screened =
+        screened.map(|placed| (placed.minimum(sketch).iter().map(sum).sum::<f64>(), placed));
+    let mut screened: Vec<(f64, PlacedKey)> = screened.collect();
+    screened.sort_by(|(one, first), (other, second)| {
         one.total_cmp(other).then_with(|| first.key.cmp(&second.key))
     });
     let pairs = all_pairs(sketch)?;
     let mut rest = bound_of_missed(levels, shape.columns(), pairs);
     let (mut keys, mut unlisted) = (Vec::new(), 0);
-    for (index, (_, placed, minimum)) in screened.iter().enumerate() {
+    for (index, (_, placed)) in screened.iter().enumerate() {
         // It contains the noise.
-        let largest = cardinality::estimate(minimum, Estimator::Ertl)?;
+        let largest = cardinality::estimate(&placed.minimum(sketch), Estimator::Ertl)?;
         if index == MAX_ESTIMATED || unlisted == MAX_UNLISTED {
             rest = rest.max(largest.high);
             break;
