@@ -5,7 +5,8 @@ use crate::measurement::Measurement;
 use crate::observation::Observation;
 use zerocopy::FromZeros;
 
-/// Maximum number of flows, requests or delays in each set of exact counts: about 240 MB of flows.
+/// Maximum number of flows, requests, delays or pairs in each set of exact counts: about 240 MB of
+/// flows.
 pub const MAX_EXACT: usize = 3_000_000;
 
 /// Operations of a measurement between windows, in user space. Called only if it is on.

@@ -7,8 +7,8 @@ use flowgauge_core::spread::{
     Pair, Settings, Spread,
 };
 use flowgauge_core::{
-    Arrival, Context, FlowKey, HashMode, HostMeasurement, KeyKind, Link, Measurement, Observation,
-    SPREADS, Shared, Sharing, State, Tabulation, Zeroed, cardinality, parse,
+    Arrival, Context, FlowKey, HashMode, HostMeasurement, KeyKind, Link, MAX_EXACT, Measurement,
+    Observation, SPREADS, Shared, Sharing, State, Tabulation, Zeroed, cardinality, parse,
 };
 use flowgauge_traffic::frame::{Ip, TCP, Tcp};
 use proptest::prelude::*;
@@ -280,7 +280,7 @@ fn frames_are_counted_by_every_pair() {
                 settings.spread = [first, of_pair];
                 let context = Context::new(settings, tabulation(), Sharing::Alone);
                 let (mut state, shared) = (State::boxed(), Shared::boxed());
-                let mut exact = ExactSpread::default();
+                let mut exact = ExactSpread::new(MAX_EXACT);
                 let mut expected: BTreeMap<FlowKey, BTreeSet<FlowKey>> = BTreeMap::new();
                 for number in (0..300).chain(100..200) {
                     let (frame, arrival) = (frame(number), Arrival::new(74, 0));
@@ -306,17 +306,45 @@ fn frames_are_counted_by_every_pair() {
                     let signature = hash.signature(candidate.key(), tabulation());
                     assert_eq!(candidate.signature(), signature, "{what}");
                 }
-                let [_, fan_outs] = exact.take(0);
+                let [_, fan_outs] = exact.take(0).unwrap();
                 assert!(fan_outs.is_sorted_by(|one, next| one.others >= next.others), "{what}");
                 let fan_outs: BTreeMap<FlowKey, u64> =
                     fan_outs.iter().map(|key| (key.key, key.others)).collect();
                 let expected: BTreeMap<FlowKey, u64> =
                     expected.into_iter().map(|(key, others)| (key, others.len() as u64)).collect();
                 assert_eq!(fan_outs, expected, "{what}");
-                assert!(exact.take(0).iter().all(Vec::is_empty), "{what}");
+                assert!(exact.take(0).unwrap().iter().all(Vec::is_empty), "{what}");
             }
         }
     }
+}
+
+#[test]
+fn exact_pairs_end_with_more_than_are_counted() {
+    let settings = [sized(3, 64, 16), Settings::DEFAULT];
+    let mut cardinality = cardinality::Settings::DEFAULT;
+    cardinality.mode = cardinality::Mode::Off;
+    let mut all = flowgauge_core::Settings::only(cardinality);
+    all.spread = settings;
+    let context = Context::new(all, tabulation(), Sharing::Alone);
+    let observation = |number| {
+        let (frame, arrival) = (frame(number), Arrival::new(74, 0));
+        let packet = parse::network(frame.as_slice(), Link::Ethernet).unwrap();
+        let mut observation = Observation::of(&arrival);
+        observation.note::<false, _>(&context, frame.as_slice(), &packet);
+        observation
+    };
+    let mut exact = ExactSpread::new(10);
+    // Ten pairs, each of two packets.
+    (0..20).for_each(|number| exact.count(0, &settings, &observation(number % 10)));
+    assert!(!exact.has_ended());
+    (0..11).for_each(|number| exact.count(1, &settings, &observation(number)));
+    assert!(exact.has_ended());
+    let [victims, _] = exact.take(0).unwrap();
+    assert_eq!(victims.iter().map(|key| key.others).sum::<u64>(), 10);
+    assert!(exact.take(1).is_none(), "eleven pairs");
+    exact.count(1, &settings, &observation(0));
+    assert_eq!(exact.take(1).map(|[victims, _]| victims.len()), Some(1), "another window");
 }
 
 /// Few keys and others, so that levels tie and pairs repeat.

@@ -84,7 +84,7 @@ pub struct Options {
     /// Also count exactly. Takes memory for every flow and every request, up to
     /// [`max_exact`](Self::max_exact).
     pub truth: bool,
-    /// Maximum number of flows, requests or delays in each set of exact counts.
+    /// Maximum number of flows, requests, delays or pairs in each set of exact counts.
     pub max_exact: usize,
     /// Maximum time for a worker to answer.
     pub deadline: Duration,

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct ExactFlows {
     covered_ns: u64,
     settings: Settings,
-    /// Maximum number of flows, requests or delays in each set.
+    /// Maximum number of flows, requests, delays or pairs in each set.
     limit: usize,
     /// State of the measurements, with the owners of addresses.
     shared: Arc<Shared>,
@@ -144,7 +144,7 @@ impl ExactFlows {
             counts,
             delays: is_on(MeasurementKind::Delay).then(|| Mutex::new(ExactDelays::new(limit))),
             reorder: is_on(MeasurementKind::Reorder).then(|| Mutex::new(ExactReorder::new(limit))),
-            spread: is_on(MeasurementKind::Spread).then(Mutex::default),
+            spread: is_on(MeasurementKind::Spread).then(|| Mutex::new(ExactSpread::new(limit))),
             limits: Mutex::default(),
         }
     }
@@ -204,6 +204,9 @@ impl ExactFlows {
         }
         if let Some(mut spread) = locked(self.spread.as_ref()) {
             batch.iter().for_each(|packet| spread.count(bank, &self.settings.spread, packet));
+            if spread.has_ended() {
+                self.reached("pairs of a key and an other in a window".to_owned());
+            }
         }
         batch.clear();
     }
@@ -241,9 +244,9 @@ impl ExactFlows {
         locked(self.reorder.as_ref())?.take(bank)
     }
 
-    /// Takes the exact others of the keys of a bank.
+    /// Takes the exact others of the keys of a bank; `None` if there were too many pairs.
     pub(super) fn take_fan_outs(&self, bank: usize) -> Option<[Vec<FanOut>; SPREADS]> {
-        Some(locked(self.spread.as_ref())?.take(bank))
+        locked(self.spread.as_ref())?.take(bank)
     }
 
     /// Returns the distinct flows in a bank so far or, with staggered registers, in the covered
