@@ -473,6 +473,29 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ),
         ("column spread_rest", float("spread_rest", f64::INFINITY)),
         ("column spread_rest", float("spread_rest", -1.0)),
+        (
+            "the sketches are too large",
+            Box::new(|row| {
+                for name in ["spread", "spread2"] {
+                    let candidates = format!("{name}_candidates");
+                    let keys = [name, candidates.as_str()]
+                        .map(|table| row.table(table).unwrap().len())
+                        .iter()
+                        .sum::<usize>();
+                    // In each row of 1,024 cells of 128 registers a cell for each key.
+                    let (mut levels, mut registers) = (vec![0; 4 << 10], vec![0; 4 << 17]);
+                    for cell in (0..4).flat_map(|line| line << 10..(line << 10) + keys) {
+                        (levels[cell], registers[cell << 7]) = (1, 1);
+                    }
+                    for (size, number) in [("rows", 4), ("columns", 1 << 10), ("registers", 1 << 7)]
+                    {
+                        *value(row, &format!("{name}_{size}")) = Value::Int(Some(number));
+                    }
+                    *value(row, &format!("{name}_levels")) = Value::Bytes(Some(levels));
+                    *value(row, &format!("{name}_cells")) = Value::Bytes(Some(registers));
+                }
+            }),
+        ),
         // Lengths.
         ("column lengths.packets has", ints("lengths", "packets", |cells| cells[0] = i64::MAX)),
         ("column lengths.packets has -5", ints("lengths", "packets", |cells| cells[0] = -5)),

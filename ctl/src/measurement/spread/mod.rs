@@ -453,13 +453,16 @@ impl Measurement for Spreads {
     }
 
     fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
-        for name in PREFIXES {
+        let mut settings = [Settings::DEFAULT; SPREADS];
+        for (name, of_sketch) in PREFIXES.into_iter().zip(&mut settings) {
             if let Some(stored) = StoredSpread::of(name, row)? {
                 stored.check(name, totals)?;
                 check_estimates(name, row, totals.flow_packets)?;
+                *of_sketch = stored.settings;
             }
         }
-        Ok(())
+        // Each may fit alone.
+        Settings::problem(&settings).map_or(Ok(()), |problem| Err(problem.to_owned()))
     }
 
     fn restore(
