@@ -21,8 +21,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Maximum memory of the values of a row, in bytes. The largest row has [`MAX_ELEMENTS`] buckets of
-/// delays of ten numbers and three names, 52 MiB, and 5 MiB of other measurements: 4,096 heavy
-/// hitters, 16,384 prefixes, and three sketches of 16,384 counters.
+/// delays of ten numbers and three names, 52 MiB, and 7 MiB of other measurements: 4,096 heavy
+/// hitters, 16,384 prefixes, three sketches of 16,384 counters, and 1 MiB of spread with 8,192 keys.
 const MAX_ROW_BYTES: usize = 60 << 20;
 /// Memory of a number, and of a text or bytes without their content.
 const NUMBER_BYTES: usize = 8;

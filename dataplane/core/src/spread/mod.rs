@@ -137,8 +137,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Off, sources of each destination, three rows of 512 cells of 64 registers: 96 KiB; the same
-    /// as [`Default`], usable in statics.
+    /// Off, sources of each destination, three rows of 512 cells of 64 registers; the same as
+    /// [`Default`], usable in statics.
     pub const DEFAULT: Settings = Settings {
         on: false,
         by: KeyKind::Dst,
