@@ -46,7 +46,7 @@ pub struct Snapshot {
     /// Exact counts of each prefix over all flows; set as `flows`.
     pub prefixes: Option<Arc<[PrefixCounts]>>,
     /// Exact numbers of distinct others of every key of each sketch of
-    /// [`spread`](flowgauge_core::spread), the most first; set for a closed window.
+    /// [`spread`](flowgauge_core::spread), the most first; set as `flows`.
     pub fan_outs: Option<Arc<[Vec<FanOut>; SPREADS]>>,
     /// Delay samples that were not [taken](crate::Dataplane::delay_samples) before; set for a
     /// closed window.

@@ -5,7 +5,7 @@ pub mod estimate;
 
 use super::laws::{self, RowTotals, require};
 use super::sketched::{self, RowHash};
-use super::{ClosedBank, Damaged, Estimation, Measurement, Rank, ReportInput};
+use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Rank, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
 use crate::flow::KeyText;
@@ -46,8 +46,8 @@ pub struct Spread {
     pub top: Top,
     /// Number of keys to list.
     pub shown: usize,
-    /// Exact numbers, if others were counted exactly.
-    pub truth: Option<Truth>,
+    /// Exact numbers.
+    pub truth: ExactValue<Truth>,
 }
 
 /// Exact numbers of others.
@@ -95,7 +95,8 @@ impl Spread {
 
     /// Returns the keys to list with their exact numbers, if these are known.
     fn listed_with_truth(&self) -> impl Iterator<Item = (&Spreader, Option<u64>)> {
-        let truths = self.truth.iter().flat_map(|truth| &truth.keys).copied().map(Some);
+        let truths =
+            self.truth.known().into_iter().flat_map(|truth| &truth.keys).copied().map(Some);
         self.listed().zip(truths.chain(std::iter::repeat(None)))
     }
 
@@ -115,7 +116,7 @@ impl Spread {
                 ("others", spreader.others.value.into()),
                 ("low", spreader.others.low.into()),
                 ("high", spreader.others.high.into()),
-                ("truth", truth.into()),
+                ("truth", self.truth.datum(|_| truth.into())),
             ])
         };
         object([
@@ -126,7 +127,7 @@ impl Spread {
             ("registers", registers.registers().into()),
             ("hash", sketched::hash(&self.hash)),
             ("rest", self.rest().into()),
-            ("rest_truth", self.truth.as_ref().map(|truth| truth.rest).into()),
+            ("rest_truth", self.truth.datum(|truth| truth.rest.into())),
             ("flows", Datum::Array(self.listed_with_truth().map(flow).collect())),
         ])
     }
@@ -349,8 +350,7 @@ impl Measurement for Spreads {
                     estimate::top(&sketch, candidates, &levels, packets)?
                 }
             };
-            let exact = reading.snapshot.and_then(|snapshot| snapshot.fan_outs.as_ref());
-            let exact = exact.and_then(|fan_outs| fan_outs.get(index));
+            let exact = reading.exact(|snapshot| snapshot.fan_outs.as_ref()?.get(index));
             let truth = exact.map(|all| Truth::of(all, &top, shown));
             let hash = reading.rows.hash;
             spreads.push(Spread { settings: *of_sketch, hash, top, shown, truth });
@@ -506,9 +506,7 @@ impl Measurement for Spreads {
             below.rows(&rows.collect::<Vec<_>>());
             let rest = counted(spread.rest().round() as u64, other);
             let mut phrases = vec![format!("no other {key} has more than {rest}")];
-            phrases.extend(
-                spread.truth.as_ref().map(|truth| format!("truth {}", grouped(truth.rest))),
-            );
+            phrases.extend(spread.truth.note(|truth| format!("truth {}", grouped(truth.rest))));
             below.line(&phrases);
         }
     }
