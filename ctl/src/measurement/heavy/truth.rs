@@ -72,7 +72,8 @@ mod tests {
     use flowgauge_core::FlowKey;
 
     fn flow(number: u32, count: u64) -> Flow {
-        Flow { key: FlowKey::new(&number.to_be_bytes()), count, low: 0, high: count }
+        let (key, likely_high) = (FlowKey::new(&number.to_be_bytes()), Some(count));
+        Flow { key, count, low: 0, high: count, likely_high, stands_out: false }
     }
 
     fn truth(listed: &[(u32, u64)], most: usize) -> HeavyTruth {
@@ -82,7 +83,7 @@ mod tests {
             (FlowKey::new(&k.to_be_bytes()), FlowTraffic { packets, bytes: 100 * packets })
         });
         let flows = listed.iter().map(|(number, count)| flow(*number, *count)).collect();
-        let top = Top { flows, total: 0, absent: 0 };
+        let top = Top { flows, ..Top::default() };
         let exact: FlowCounts = traffic.collect();
         HeavyTruth::of(&exact, CountUnit::Packets, &top, most)
     }
