@@ -165,7 +165,12 @@ impl PlaceHistory {
             let value = values.remove(key).map_or(none, |(_, value)| value);
             push(&mut series.values, value as f32);
         }
-        for (key, (is_count, value)) in values {
+        let mut new: Vec<(String, (bool, f64))> = values.into_iter().collect();
+        // Of too many figures those of the first tiles are stored.
+        new.sort_by_key(|(key, _)| {
+            FIGURES.iter().position(|name| key.split(' ').next() == Some(*name))
+        });
+        for (key, (is_count, value)) in new {
             if self.series.len() == MAX_SERIES {
                 break;
             }
@@ -187,7 +192,12 @@ fn push<T>(stored: &mut VecDeque<T>, value: T) {
 
 /// Returns the name and labels of a figure whose values are stored.
 fn key(figure: &Figure) -> Option<String> {
-    let is_main = |(label, value): &(&str, String)| *label != "percentile" || value == PERCENTILE;
+    let is_main = |(label, value): &(&str, String)| match *label {
+        "percentile" => value == PERCENTILE,
+        // The first screen has the delays to all groups.
+        "group" => false,
+        _ => true,
+    };
     if !FIGURES.contains(&figure.name) || !figure.labels.iter().all(is_main) {
         return None;
     }
@@ -253,6 +263,30 @@ mod tests {
         assert_eq!(usual("packets ipv4"), Some(0.0));
         assert_eq!(usual("entropy src"), Some(5.0));
         assert_eq!(usual("rejected_packets non-ip"), Some(0.0));
+    }
+
+    #[test]
+    fn delays_leave_room_for_packets() {
+        let number = Shape::Number(Number { value: 0.5, low: 0.5, high: 0.5 });
+        let delay = |kind: &str, group: &str| {
+            figure(
+                "delay",
+                &[("kind", kind), ("group", group), ("percentile", "95")],
+                number.clone(),
+            )
+        };
+        let kinds: Vec<String> = (0..MAX_SERIES).map(|kind| kind.to_string()).collect();
+        let mut figures: Vec<Figure> = kinds.iter().map(|kind| delay(kind, "")).collect();
+        // Fields have no labels without a value.
+        figures.iter_mut().for_each(|figure| figure.labels.retain(|(_, value)| !value.is_empty()));
+        figures.push(delay("dns", "others"));
+        figures.extend(window(100.0, 5.0));
+        let mut history = PlaceHistory::default();
+        history.add(&figures, SECOND, false);
+        let stored = |key: &str| history.series.contains_key(key);
+        assert!(stored("packets ipv4") && stored("entropy src"), "{:?}", history.series.keys());
+        assert!(stored("delay 0 95") && !stored("delay dns others 95"));
+        assert_eq!(history.series.len(), MAX_SERIES);
     }
 
     #[test]
