@@ -154,11 +154,6 @@ impl RunView {
         if window == self.window {
             return;
         }
-        if self.window.is_none() {
-            for (tile, (_, series)) in TILES.iter().zip(&mut self.tiles) {
-                series.extend(tile.before(&status["series"]));
-            }
-        }
         self.before = self
             .figures
             .iter()
@@ -175,6 +170,11 @@ impl RunView {
         let figures = status["figures"].as_array().map(Vec::as_slice).unwrap_or_default();
         self.figures =
             figures.iter().filter_map(|figure| Figure::deserialize(figure).ok()).collect();
+        if self.window.is_none() {
+            for (tile, (_, series)) in TILES.iter().zip(&mut self.tiles) {
+                series.extend(tile.before(&status["series"], &self.figures));
+            }
+        }
         let at = |key: &str| last[key].as_u64().unwrap_or_default();
         let before = std::mem::replace(
             &mut self.seconds,

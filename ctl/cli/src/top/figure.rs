@@ -97,6 +97,16 @@ impl Figure {
         self.labels.get("key").map(String::as_str)
     }
 
+    /// Returns whether this is the key of its series: its name and the values of its labels.
+    pub(super) fn is_key(&self, key: &str) -> bool {
+        let mut words: Vec<&str> = key.split(' ').collect();
+        let mut own = vec![self.name.as_str()];
+        own.extend(self.labels.values().map(String::as_str));
+        words.sort_unstable();
+        own.sort_unstable();
+        words == own
+    }
+
     /// Returns what distinguishes it from all others.
     pub(super) fn identity(&self) -> String {
         format!("{} {}", self.name, self.label())

@@ -166,9 +166,19 @@ pub(super) struct TileValue {
     pub(super) usual: Option<f64>,
 }
 
+/// Returns the figure of a name that its tile shows.
+fn shown<'a>(name: &str, figures: &'a [Figure]) -> Option<&'a Figure> {
+    let is_shown =
+        |figure: &&Figure| figure.name == name && figure.percentile().is_none_or(|it| it == "95");
+    let found = figures.iter().filter(is_shown);
+    // Data is more frequent than anything else.
+    found.min_by_key(|figure| !figure.label().contains("tcp-data"))
+}
+
 impl Tile {
     /// Returns the values in the windows before the last one, as far as the run reports them.
-    pub(super) fn before(&self, series: &Value) -> Vec<f64> {
+    /// `figures` are those of the last window.
+    pub(super) fn before(&self, series: &Value, figures: &[Figure]) -> Vec<f64> {
         let series: BTreeMap<&str, Vec<f64>> = series
             .as_object()
             .into_iter()
@@ -191,11 +201,10 @@ impl Tile {
                 })
             }
             TilePart::Number(name) => {
-                let mut found: Vec<&str> =
-                    series.keys().copied().filter(|key| name_of(key) == name).collect();
-                found.sort_by_key(|key| !key.contains("tcp-data"));
-                let values = found.first().and_then(|key| series.get(key));
-                values.cloned().unwrap_or_default()
+                let shown = shown(name, figures);
+                let is_shown = |key: &str| shown.is_some_and(|figure| figure.is_key(key));
+                let found = series.iter().find(|(key, _)| is_shown(key));
+                found.map(|(_, values)| values.clone()).unwrap_or_default()
             }
             TilePart::OutOfOrder => {
                 let stored = |what: &str| series.get(what).into_iter().flatten().copied();
@@ -229,13 +238,7 @@ impl Tile {
                 (seconds > 0.0).then(|| exactly(sum * per / seconds, usual))
             }
             TilePart::Number(name) => {
-                let is_shown = |figure: &&Figure| {
-                    figure.name == name && figure.percentile().is_none_or(|it| it == "95")
-                };
-                let mut found: Vec<&Figure> = figures.iter().filter(is_shown).collect();
-                // Data is more frequent than anything else.
-                found.sort_by_key(|figure| !figure.label().contains("tcp-data"));
-                let figure = found.first()?;
+                let figure = shown(name, figures)?;
                 let Shape::Number(number) = &figure.shape else { return None };
                 let (value, low, high) = (number.value(), number.low(), number.high());
                 Some(TileValue { value, low, high, label: figure.label(), usual: figure.usual })

@@ -769,8 +769,9 @@ mod tests {
         // The last value is that of this window.
         status["series"] = json!({
             "packets ipv4": [5000.0, 5250.0, 15_000.0], "packets ipv6": [250.0, 250.0, 250.0],
-            "entropy src": [null, 8.125, 8.125], "delay dns 95": [0.5, 0.5, 0.5],
-            "delay tcp-data 95": [0.01, 0.02, 0.0123],
+            // Figures of other tiles come first in the order of names.
+            "entropy dst": [1.0, 1.0, 1.0], "entropy src": [null, 8.125, 8.125],
+            "delay dns 95": [0.5, 0.5, 0.5], "delay tcp-data 95": [0.01, 0.02, 0.0123],
             "tcp_segments all": [100.0, 0.0, 1.0], "tcp_segments out-of-order": [5.0, 0.0, 1.0],
         });
         watched.take(&[status], Vec::new(), Instant::now());
