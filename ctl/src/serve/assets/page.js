@@ -154,7 +154,7 @@ class Tile {
       write(this.change, lost > 0 ? `${whole(lost)} in all` : "none");
     } else if (view.isWhole) write(this.change, isAll ? "in all" : "in the last window");
     else if (Number.isNaN(usual)) write(this.change, capture ? "" : "no history yet");
-    else if (!(usual > 0)) write(this.change, "");
+    else if (!(usual > 0) || Number.isNaN(value)) write(this.change, "");
     else write(this.change, Math.abs(change) < 0.01 ? "as usual" : `${percent}, usual ${number(usual, unit)}`);
   }
 }
