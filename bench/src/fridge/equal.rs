@@ -204,6 +204,17 @@ impl Slots {
     }
 }
 
+/// Returns how many times as many slots one kind of table needs as another: a bound if one of them
+/// is smaller or larger than all sizes, `None` if both are.
+pub(super) fn saving(more: Slots, less: Slots) -> Option<f64> {
+    match (more, less) {
+        (Slots::AtMost(_), Slots::AtMost(_)) | (Slots::Above(_), Slots::Above(_)) => None,
+        (Slots::Above(slots), less) => Some(slots as f64 / less.value()?),
+        (more, Slots::Above(slots)) => Some(more.value()? / slots as f64),
+        (more, less) => Some(more.value()? / less.value()?),
+    }
+}
+
 /// Returns at how many of the longest delays and percentiles one kind needs fewer slots than
 /// another, and at how many both are known.
 pub(super) fn wins(all: &[SizeErrors], kind: Kind, other: Kind) -> (usize, usize) {
@@ -294,6 +305,17 @@ mod tests {
         .concat();
         // Twice the slots at two percentiles; the third is beyond all sizes.
         assert_eq!(wins(&all, Kind::Fridge, Kind::Overwrite), (2, 3));
+    }
+
+    #[test]
+    fn a_saving_is_unknown_if_both_tables_are_beyond_all_sizes() {
+        let (least, about, most) = (Slots::AtMost(64), Slots::About(256.0), Slots::Above(1024));
+        assert_eq!([least, most].map(|slots| saving(slots, slots)), [None, None]);
+        assert_eq!([about, least, most].map(|slots| saving(slots, Slots::Unknown)), [None; 3]);
+        assert_eq!(saving(about, Slots::About(128.0)), Some(2.0));
+        // At least four times and at most a quarter, in either direction.
+        assert_eq!([saving(most, about), saving(about, least)], [Some(4.0); 2]);
+        assert_eq!([saving(about, most), saving(least, about)], [Some(0.25); 2]);
     }
 
     #[test]

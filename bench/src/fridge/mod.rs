@@ -182,13 +182,7 @@ impl Findings {
             for kind in Kind::ALL {
                 numbers.add_one(format!("{name}/{}", kind.name()), slots(kind));
             }
-            // The largest size is a bound of what is above it.
-            let expiry = match needed(Kind::Expiry) {
-                Slots::Above(slots) => Some(slots as f64),
-                slots => slots.value(),
-            };
-            let saving = expiry.zip(slots(Kind::Fridge));
-            let saving = saving.map(|(expiry, fridge)| expiry / fridge);
+            let saving = equal::saving(needed(Kind::Expiry), needed(Kind::Fridge));
             numbers.add_one(format!("{name}/saving"), saving);
         }
         let run = self.outcomes(Recipe::LogUniform).next().map(|outcome| outcome.run);
