@@ -215,8 +215,14 @@ impl Experiment {
         let settings = Settings::only(cardinality::Settings { ..cardinality::Settings::default() })
             .with_hash(self.hash);
         let interface = ports.interface.clone();
-        let options =
-            poll::Options { settings, truth, deadline: WORKER_TIMEOUT, ..poll::Options::default() };
+        // The number of packets would take the place of an exact count that ends at a limit.
+        let options = poll::Options {
+            settings,
+            truth,
+            max_exact: usize::MAX,
+            deadline: WORKER_TIMEOUT,
+            ..poll::Options::default()
+        };
         let mut dataplane = Poll::new(ports, options);
         dataplane.install(&Tables::new(&settings, self.seed))?;
         let mut clock = clock::Trace::new(dataplane.gate());
