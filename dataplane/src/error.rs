@@ -5,6 +5,7 @@ mod failure;
 pub use failure::Failure;
 
 use crate::capture::Damage;
+use crate::open_files::advice;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,7 +86,7 @@ pub enum Error {
         worker: usize,
     },
     /// A request that the kernel refused.
-    #[error("{interface}: {problem}")]
+    #[error("{interface}: {problem}{}", advice(source.as_ref()))]
     Kernel {
         /// The interface.
         interface: String,
@@ -95,7 +96,7 @@ pub enum Error {
         source: Option<io::Error>,
     },
     /// Pins in the BPF file system that cannot be created, used or removed.
-    #[error("{directory}: {problem}", directory = directory.display())]
+    #[error("{}: {problem}{}", directory.display(), advice(source.as_ref()))]
     Pins {
         /// The directory of pins.
         directory: PathBuf,
@@ -117,7 +118,7 @@ pub enum Error {
         failure: Failure,
     },
     /// A file or stream that cannot be read or written.
-    #[error("cannot {operation} {path}: {source}", path = path.display())]
+    #[error("cannot {operation} {}: {source}{}", path.display(), advice(Some(source)))]
     File {
         /// Operation that failed.
         operation: &'static str,

@@ -39,6 +39,7 @@ pub mod hash_key;
 mod interface;
 pub mod losses;
 pub mod middleware;
+pub mod open_files;
 mod outlet;
 mod place;
 pub mod poll;

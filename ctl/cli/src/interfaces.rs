@@ -1,9 +1,12 @@
 //! Network interfaces of this machine.
 
+use crate::error::CommandFailure;
+use flowgauge_dataplane::open_files;
 use flowgauge_dataplane::xdp::Stack;
 use nix::net::if_::if_nameindex;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 
 /// Maximum number of names that a message lists.
 const MAX_LISTED: usize = 5;
@@ -19,14 +22,28 @@ pub(crate) struct ListedInterface {
 }
 
 /// Lists all interfaces.
-pub(crate) fn all() -> Vec<ListedInterface> {
+///
+/// # Errors
+/// The system cannot list them, as with too many open files.
+pub(crate) fn list() -> Result<Vec<ListedInterface>, CommandFailure> {
     let listed = |one: &nix::net::if_::Interface| ListedInterface {
         number: one.index(),
         name: one.name().to_string_lossy().into_owned(),
     };
-    let all = if_nameindex()
-        .map_err(|error| tracing::warn!("cannot list the interfaces of this machine: {error}"));
-    all.map(|all| all.iter().map(listed).collect()).unwrap_or_default()
+    match if_nameindex() {
+        Ok(all) => Ok(all.iter().map(listed).collect()),
+        Err(error) => {
+            let error = io::Error::from(error);
+            let advice = open_files::advice(Some(&error));
+            let problem = format!("cannot list the interfaces of this machine: {error}{advice}");
+            Err(CommandFailure::Failed(problem))
+        }
+    }
+}
+
+/// Lists all interfaces; none, with a warning, if the system cannot.
+pub(crate) fn all() -> Vec<ListedInterface> {
+    list().inspect_err(|failure| tracing::warn!("{failure}")).unwrap_or_default()
 }
 
 /// Returns the names of the interfaces that are up, except loopback.

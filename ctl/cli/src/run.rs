@@ -10,6 +10,7 @@ use crate::options::run::Run;
 use crate::run_config::{Interfaces, Source};
 use crate::value::PortSpec;
 use clap::ArgMatches;
+use flowgauge_dataplane::open_files;
 use flowgauge_traffic::{Profile, Sources};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(crate) fn demonstrate(given: &ArgMatches) -> Result<(), CommandFailure> {
 }
 
 fn start(given: &ArgMatches, generates: bool) -> Result<(), CommandFailure> {
+    open_files::raise_limit();
     let configuration = Configuration::read::<Run>(given)?;
     if configuration.file.is_some() {
         return agent::run(given, configuration);

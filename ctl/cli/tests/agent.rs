@@ -18,7 +18,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -527,6 +527,75 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
         );
         let late = outcome.stderr.lines().find(|line| line.contains("source rx9 began "));
         assert!(late.is_some_and(|line| line.ends_with(" s after the run")), "{}", outcome.stderr);
+    });
+}
+
+/// Adds pairs of veth devices, `many0` and `peer0` and so on.
+fn add_pairs(number: usize) {
+    for pair in 0..number {
+        veth::ip(&format!("link add many{pair} type veth peer name peer{pair}")).unwrap();
+        for device in [format!("many{pair}"), format!("peer{pair}")] {
+            veth::ip(&format!("link set dev {device} addrgenmode none")).unwrap();
+            veth::ip(&format!("link set dev {device} up")).unwrap();
+        }
+    }
+}
+
+/// Starts a run on the devices of [`add_pairs`] under a limit of open files, given as options of
+/// `ulimit`.
+fn with_open_files(limit: &str) -> Running {
+    let flowgauge = flowgauge();
+    let mut shell = Command::new("sh");
+    for (name, value) in flowgauge.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let limited = format!("ulimit {limit} && exec \"$@\"");
+    shell.args(["-c", &limited, "sh"]).arg(flowgauge.get_program());
+    shell.args(["run", "-i", "many*", "--window", "100ms", "--sample-every", "never"]);
+    Running::of(shell.args(["--format", "json"]).stdin(Stdio::null()))
+}
+
+/// An interface takes at least ten descriptors: its arrays, its program and its link.
+#[test]
+fn a_run_raises_its_soft_limit_of_open_files() {
+    on_veth(|| {
+        const INTERFACES: usize = 8;
+        add_pairs(INTERFACES);
+        let mut running = with_open_files("-S -n 64");
+        let mut sources = BTreeSet::new();
+        while sources.len() < INTERFACES {
+            let line: Value = serde_json::from_str(&running.line()).unwrap();
+            sources.insert(text(&line, "source").to_owned());
+        }
+        running.interrupt();
+        let outcome = running.outcome();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    });
+}
+
+#[test]
+fn too_many_open_files_are_named_as_such() {
+    on_veth(|| {
+        add_pairs(8);
+        let mut running = with_open_files("-n 48");
+        let mut reported = BufReader::new(running.child.stderr.take().unwrap());
+        let mut stderr = String::new();
+        while !stderr.contains("error: source ") {
+            assert!(reported.read_line(&mut stderr).unwrap() > 0, "{stderr}");
+        }
+        running.interrupt();
+        reported.read_to_string(&mut stderr).unwrap();
+        running.stdout.take().unwrap().read_to_string(&mut String::new()).unwrap();
+        assert_eq!(running.child.wait().unwrap().code(), Some(1), "{stderr}");
+        for line in stderr.lines().filter(|line| line.starts_with("error: source ")) {
+            assert!(line.contains("Too many open files") && line.contains("`ulimit -n`"), "{line}");
+        }
+        for lie in ["sysfs", "no such interface", "interface removed", "is gone"] {
+            assert!(!stderr.contains(lie), "{lie}: {stderr}");
+        }
     });
 }
 

@@ -2,22 +2,55 @@
 
 use super::statistics::{self, Statistics};
 use super::{Interface, kind, queue};
+use crate::error::Error;
 use crate::losses::{LossCause, Losses};
+use crate::open_files::advice;
 use flowgauge_core::{Filter, Link};
-use nix::net::if_::{if_indextoname, if_nametoindex};
+use rustix::io::Errno;
+use rustix::net::netdevice::{index_to_name, name_to_index};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::io;
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 
-/// Returns the index of an interface of this thread's network namespace. A recreated interface gets
-/// a new index.
-pub(crate) fn index(interface: &str) -> Option<u32> {
-    if_nametoindex(interface).ok()
+/// Returns the index of an interface of this thread's network namespace; `None` if it does not
+/// exist. A recreated interface gets a new index.
+///
+/// # Errors
+/// The system cannot answer, as with too many open files.
+pub(crate) fn index(interface: &str) -> io::Result<Option<u32>> {
+    ask(|any| name_to_index(any, interface))
 }
 
 /// Returns the current name of an interface; `None` if it is gone.
-pub(crate) fn name(index: u32) -> Option<String> {
-    // The library returns an empty name instead of an error for an unknown index.
-    let name = if_indextoname(index).ok()?.to_string_lossy().into_owned();
-    (!name.is_empty()).then_some(name)
+///
+/// # Errors
+/// As [`index`].
+pub(crate) fn name(index: u32) -> io::Result<Option<String>> {
+    ask(|any| index_to_name(any, index))
+}
+
+/// Asks the kernel about an interface; `None` if it says that there is none.
+fn ask<T>(question: impl FnOnce(OwnedFd) -> rustix::io::Result<T>) -> io::Result<Option<T>> {
+    let any = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    match question(any) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Errno::NODEV | Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns what was found of an interface.
+///
+/// # Errors
+/// [`Error::Kernel`] if it does not exist, or the system cannot answer.
+pub(crate) fn existing<T>(interface: &str, found: io::Result<Option<T>>) -> Result<T, Error> {
+    let (problem, source) = match found {
+        Ok(Some(found)) => return Ok(found),
+        Ok(None) => ("there is no such interface; `ip link` lists them".to_owned(), None),
+        Err(error) => (format!("cannot look up the interface: {error}"), Some(error)),
+    };
+    Err(Error::Kernel { interface: interface.to_owned(), problem, source })
 }
 
 /// Returns whether an interface is a virtual device, without hardware queues. One that cannot be
@@ -35,8 +68,9 @@ const RAW_IP: u16 = 519;
 /// A description of the unsupported link layer.
 pub(crate) fn link(interface: &str) -> Result<Link, String> {
     let hardware = Interface::new(interface).and_then(|interface| interface.hardware());
-    let hardware =
-        hardware.map_err(|error| format!("cannot read what kind of link it has: {error}"))?;
+    let hardware = hardware.map_err(|error| {
+        format!("cannot read what kind of link it has: {error}{}", advice(Some(&error)))
+    })?;
     link_of(hardware).ok_or_else(|| {
         format!(
             "its link is of type {hardware} (ARPHRD), neither Ethernet nor IP without a header: its packets would not be understood"
@@ -97,6 +131,15 @@ impl DeviceCounters {
     /// exist.
     #[must_use]
     pub fn read(interface: &str) -> Option<Self> {
+        Self::find(interface).ok().flatten().map(|(_, counters)| counters)
+    }
+
+    /// Finds an interface, and returns its index and counters; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The system cannot answer, as with too many open files.
+    pub(crate) fn find(interface: &str) -> io::Result<Option<(u32, Self)>> {
+        let Some(index) = index(interface)? else { return Ok(None) };
         // The driver's part is read first, so that the sum is never less.
         let mut dropped_by_driver = dropped_by_driver(interface);
         let Statistics {
@@ -109,11 +152,14 @@ impl DeviceCounters {
             overrun,
             missed,
             linked_elsewhere,
-        } = statistics::read(index(interface)?).ok()?;
+        } = match statistics::read(index) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => return Ok(None),
+            statistics => statistics?,
+        };
         if linked_elsewhere && dropped_by_driver.is_some_and(|of_driver| of_driver.needs_peer) {
             dropped_by_driver = None;
         }
-        Some(DeviceCounters {
+        let counters = DeviceCounters {
             received,
             errors,
             missed: missed + overrun,
@@ -124,7 +170,8 @@ impl DeviceCounters {
             sent,
             send_dropped,
             send_errors,
-        })
+        };
+        Ok(Some((index, counters)))
     }
 
     /// Returns all packets that arrived at the device, whether received, dropped or damaged.
@@ -136,7 +183,7 @@ impl DeviceCounters {
     /// dropped before it, whatever became of them: a range, since packets move during the read.
     /// `None` if the kernel does not report it.
     pub(crate) fn departed(interface: &str) -> Option<RangeInclusive<u64>> {
-        let index = index(interface)?;
+        let index = index(interface).ok()??;
         let device = || {
             let Statistics { sent, send_errors, send_dropped, .. } =
                 statistics::read(index).ok()?;
@@ -259,7 +306,8 @@ fn dropped_by_driver(interface: &str) -> Option<DriverDrops> {
                 .iter()
                 .find(|(name, _)| name == "peer_ifindex")
                 .and_then(|(_, index)| u32::try_from(*index).ok());
-            let peer = peer.and_then(name).and_then(|peer| Interface::new(&peer).ok());
+            let peer = peer.and_then(|index| name(index).ok().flatten());
+            let peer = peer.and_then(|peer| Interface::new(&peer).ok());
             // Packets that the peer's programs send without finding room count as dropped here.
             let by_peer = peer.and_then(|peer| {
                 Some(

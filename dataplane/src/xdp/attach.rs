@@ -9,6 +9,7 @@ use super::verifier::NotLoaded;
 use super::{Mode, Options};
 use crate::error::Error;
 use crate::interface::Interface;
+use crate::open_files;
 use crate::place::CountingPoint;
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
@@ -21,13 +22,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// counted.
 pub(super) fn cpus(place: &CountingPoint) -> Result<usize, Error> {
     super::cpus().map_err(|error| {
-        refused(
-            place,
-            format!(
-                "cannot read {}, which says how many CPUs may count: {error}; mount sysfs at /sys",
-                super::POSSIBLE_CPUS
-            ),
-        )
+        let advice = if open_files::is_exhausted(&error) { "" } else { "; mount sysfs at /sys" };
+        let problem = format!(
+            "cannot read {}, which says how many CPUs may count: {error}{advice}",
+            super::POSSIBLE_CPUS
+        );
+        refused(place, Problem(problem, Some(error)))
     })
 }
 
@@ -134,14 +134,25 @@ impl AttachRefusal {
     fn is_about_pieces(&self) -> bool {
         !matches!(
             self.code(),
-            Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV)
+            Some(
+                libc::EBUSY
+                    | libc::EEXIST
+                    | libc::EPERM
+                    | libc::EACCES
+                    | libc::ENODEV
+                    | libc::EMFILE
+                    | libc::ENFILE
+            )
         )
     }
 
     /// Returns whether another hook may accept the program.
     pub(super) fn is_about_hook(&self) -> bool {
         matches!(self, AttachRefusal::Attaching(_))
-            && !matches!(self.code(), Some(libc::EPERM | libc::EACCES | libc::ENODEV))
+            && !matches!(
+                self.code(),
+                Some(libc::EPERM | libc::EACCES | libc::ENODEV | libc::EMFILE | libc::ENFILE)
+            )
     }
 
     /// Returns a short reason, for the notice that names the hook used instead.

@@ -251,7 +251,8 @@ impl Dataplane for Xdp {
         let (mut any_adopted, mut events, mut begun) = (false, Vec::new(), Vec::new());
         let places = &self.capabilities.places;
         let common = Common::of(places, &self.options.settings)?;
-        let is_there = |place: &CountingPoint| device::index(&place.interface).is_some();
+        // One that the system cannot look up is reported when its program is attached.
+        let is_there = |place: &CountingPoint| !matches!(device::index(&place.interface), Ok(None));
         let any_is_there = places.iter().any(is_there);
         for place in places {
             let number = number_of(places, place);

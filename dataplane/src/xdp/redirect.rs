@@ -6,7 +6,7 @@ use super::grace::GracePeriod;
 use super::link::{Departure, ProgramLink};
 pub(crate) use super::object::QUEUES;
 use super::object::{self, load_redirect};
-use super::refusal::{NO_INTERFACE, attaching, loading, refused, why_not_loaded};
+use super::refusal::{attaching, loading, refused, why_not_loaded};
 use super::watch::{GONE, MOVED, not_removed};
 use crate::error::Error;
 use crate::interface::device;
@@ -50,9 +50,7 @@ impl Redirect {
         sockets: &[impl AsRawFd],
     ) -> Result<Self, Error> {
         let place = CountingPoint::ingress(interface);
-        let Some(index) = device::index(interface) else {
-            return Err(refused(&place, NO_INTERFACE.to_owned()));
-        };
+        let index = device::existing(interface, device::index(interface))?;
         let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
         let mut map: XskMap<_> = take(&mut programs, &place, object::SOCKETS)?;
         let passed = take(&mut programs, &place, object::PASSED)?;

@@ -3,14 +3,14 @@
 use super::Mode;
 use super::verifier::{self, NotLoaded};
 use crate::error::Error;
+use crate::open_files;
 use crate::place::CountingPoint;
 use aya::EbpfError;
+use aya::maps::MapError;
 use aya::programs::ProgramError;
 use rustix::system::uname;
 use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
-
-pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
 
 /// First kernel with TCX.
 pub(super) const TCX_SINCE: &str = "Linux 6.6";
@@ -59,6 +59,10 @@ pub fn not_loaded(interface: &str, error: &(dyn std::error::Error + 'static)) ->
 
 fn describe(error: &(dyn std::error::Error + 'static), program: Option<&NotLoaded>) -> String {
     let (text, cause) = (error.to_string(), io_error(error));
+    // The text of an accepted program without a descriptor has the verifier's statistics.
+    if let Some(reason) = reason(error).filter(open_files::is_exhausted) {
+        return format!("cannot load the programs: {reason}");
+    }
     // The verifier's refusal has the same error number as a lack of privileges.
     if let Some(refusal) = verifier::VerifierRefusal::parse(&text) {
         // Without it the verifier accepts no program with pointer arithmetic.
@@ -85,6 +89,7 @@ pub(super) trait Loading: std::error::Error + 'static {
 }
 
 impl Loading for EbpfError {}
+impl Loading for MapError {}
 impl Loading for ProgramError {}
 impl Loading for NotLoaded {
     fn program(&self) -> Option<&NotLoaded> {

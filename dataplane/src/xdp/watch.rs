@@ -12,6 +12,7 @@ use super::{Mode, Options};
 use crate::Event;
 use crate::error::Error;
 use crate::interface::{Interface, device};
+use crate::open_files::advice;
 use crate::place::CountingPoint;
 use aya::programs::ProgramError;
 use std::io;
@@ -54,7 +55,13 @@ impl Hook {
             self.return_to(before, options, events);
             return;
         }
-        let Some(name) = device::name(self.note.interface_index) else {
+        let name = match device::name(self.note.interface_index) {
+            Ok(name) => name,
+            // The last known state holds.
+            Err(error) => return self.cannot_look(&error, events),
+        };
+        self.last_check.unseen = false;
+        let Some(name) = name else {
             self.state = ProgramState::Gone;
             self.last_check.looks = 0;
             self.mark_gap();
@@ -85,15 +92,30 @@ impl Hook {
         }
     }
 
+    /// Reports once that the interface cannot be checked.
+    fn cannot_look(&mut self, error: &io::Error, events: &mut Vec<Event>) {
+        if !std::mem::replace(&mut self.last_check.unseen, true) {
+            events.push(Event::Notice(format!(
+                "{}: cannot check whether the interface is still there: {error}{}",
+                self.place,
+                advice(Some(error))
+            )));
+        }
+    }
+
     /// Starts to count at an interface once it exists.
     pub(super) fn wait_for_interface(
         &mut self,
         events: &mut Vec<Event>,
         attached: impl FnOnce(&CountingPoint) -> Result<AttachedHook, Error>,
     ) {
-        if device::index(&self.place.interface).is_none() {
-            self.last_check.looks = 0;
-            return;
+        match device::index(&self.place.interface) {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                self.last_check.looks = 0;
+                return;
+            }
+            Err(error) => return self.cannot_look(&error, events),
         }
         let is_first = self.last_check.looks == 0;
         self.last_check.looks += 1;
@@ -122,9 +144,13 @@ impl Hook {
 
     /// Resumes counting if an interface that was gone exists again.
     fn return_to(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
-        let Some(index) = device::index(&self.place.interface) else {
-            self.last_check.looks = 0;
-            return;
+        let index = match device::index(&self.place.interface) {
+            Ok(Some(index)) => index,
+            Ok(None) => {
+                self.last_check.looks = 0;
+                return;
+            }
+            Err(error) => return self.cannot_look(&error, events),
         };
         self.mark_gap();
         let tried = self.last_check.looks > 0;

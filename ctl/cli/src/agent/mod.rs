@@ -469,7 +469,16 @@ impl Agent<'_> {
 
     fn start_wanted(&mut self) -> Result<(), CommandFailure> {
         // List once: an interface created between two listings would have no index in the first.
-        let there = if self.several { interfaces::all() } else { Vec::new() };
+        let listed = if self.several { interfaces::list() } else { Ok(Vec::new()) };
+        let there = match listed {
+            Ok(there) => there,
+            Err(failure) if self.started == 0 => return Err(failure),
+            // Sources continue; the next change is a new attempt.
+            Err(failure) => {
+                tracing::warn!("{failure}; interfaces that come are not counted until then");
+                return Ok(());
+            }
+        };
         let stack = if self.several { interfaces::stack() } else { Stack::default() };
         // Retry a failed source if its interface was replaced.
         let shared = Arc::clone(&self.shared);
@@ -614,7 +623,8 @@ impl Agent<'_> {
         self.shared.exporters.configured.remove(name);
         // An interface created meanwhile under the same name is a different one.
         let is_gone = interface.is_some_and(|number| {
-            !interfaces::all().iter().any(|interface| interface.number == number)
+            let is_absent = |all: Vec<ListedInterface>| !all.iter().any(|it| it.number == number);
+            interfaces::list().is_ok_and(is_absent)
         });
         let failure = match outcome {
             Ok(()) => {

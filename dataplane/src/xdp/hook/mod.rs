@@ -62,6 +62,8 @@ pub(super) struct LastCheck {
     pub(super) before: Vec<u32>,
     /// Whether it was reported that pins cannot be restored.
     pub(super) unpinned: bool,
+    /// Whether it was reported that the interface cannot be checked.
+    pub(super) unseen: bool,
     /// Checks since the interface reappeared.
     pub(super) looks: u32,
 }
@@ -80,6 +82,7 @@ impl LastCheck {
             contests: 0,
             before: Vec::new(),
             unpinned: false,
+            unseen: false,
             looks: 0,
         }
     }
@@ -342,12 +345,13 @@ impl Hook {
 
     fn counters(&self) -> Option<DeviceCounters> {
         // By index: the interface may have been renamed.
-        device::name(self.note.interface_index).and_then(|name| DeviceCounters::read(&name))
+        let name = device::name(self.note.interface_index).ok().flatten()?;
+        DeviceCounters::read(&name)
     }
 
     /// Returns the packets that have passed the interface.
     fn passed(&self) -> Option<RangeInclusive<u64>> {
-        passed(&device::name(self.note.interface_index)?, self.place.direction)
+        passed(&device::name(self.note.interface_index).ok().flatten()?, self.place.direction)
     }
 
     fn losses_by(&self, counters: &DeviceCounters) -> Losses {
@@ -404,10 +408,9 @@ impl Hook {
             device::link(&self.place.interface).map_err(|problem| refused(&self.place, problem))?;
         self.link = None;
         self.losses_earlier = self.losses_seen.clone();
-        self.counters_before =
-            device::name(index).and_then(|name| DeviceCounters::read(&name)).unwrap_or_default();
-        self.odometer = self.odometer.take().map(|_| Odometer::later());
         self.note.interface_index = index;
+        self.counters_before = self.counters().unwrap_or_default();
+        self.odometer = self.odometer.take().map(|_| Odometer::later());
         self.write_note()?;
         self.attach_again(options)
     }

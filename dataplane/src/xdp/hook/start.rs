@@ -16,7 +16,7 @@ use crate::xdp::mapped::{AdmissionShares, Cores, MappedFilters, SharedMemory};
 use crate::xdp::note::{CountingIdentity, Note, RunName, Secret};
 use crate::xdp::object::{self, Pinned, PlainData};
 use crate::xdp::pins::{self, AdoptedPins, Pins};
-use crate::xdp::refusal::{NO_INTERFACE, TCX_SINCE, loading, no_tcx, refused, release};
+use crate::xdp::refusal::{TCX_SINCE, loading, no_tcx, refused, release};
 use crate::xdp::verifier::NotLoaded;
 use crate::xdp::{Mode, Options, clsact, now_ns};
 use aya::Ebpf;
@@ -110,10 +110,7 @@ pub(in crate::xdp) fn attached(
     common: &Common,
 ) -> Result<AttachedHook, Error> {
     let interface = &place.interface;
-    let counters = DeviceCounters::read(interface).zip(device::index(interface));
-    let Some((counters, index)) = counters else {
-        return Err(refused(place, NO_INTERFACE.to_owned()));
-    };
+    let (index, counters) = device::existing(interface, DeviceCounters::find(interface))?;
     if options.wanted(place.direction) == Some(Mode::Tcx) && !link::has_tcx(index) {
         return Err(refused(place, no_tcx()));
     }
@@ -199,8 +196,7 @@ pub(in crate::xdp) fn attached(
         common.prepare(place, &programs, options, tables)?;
         let memory = map(place, options, tables, &mut programs)?
             .prepared(common.bank(), tables.filter.as_ref());
-        let notes = object::new_note(note)
-            .map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
+        let notes = object::new_note(note).map_err(|error| refused(place, loading(&error)))?;
         let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
         events.extend(clsact::clean(place, index, Some(pins.directory()), None));
         let Choice { link, mode, notice } = choose(place, index, options, |mode| {

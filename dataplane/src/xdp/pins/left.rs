@@ -62,7 +62,8 @@ pub fn kept_key(root: &Path, places: &[CountingPoint]) -> Option<HashKey> {
     let spots = spots(root).unwrap_or_default();
     let wanted = |spot: &PinKey| {
         let is = |place: &CountingPoint| {
-            place.direction == spot.direction && device::index(&place.interface) == Some(spot.index)
+            place.direction == spot.direction
+                && matches!(device::index(&place.interface), Ok(Some(index)) if index == spot.index)
         };
         spot.is_here() && places.iter().any(is)
     };
@@ -103,7 +104,7 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
         let mut pins = match Pins::lock(directory.clone(), spot) {
             Ok(pins) => pins,
             Err(TryLockError::WouldBlock) if spot.is_here() => {
-                let interface = device::name(spot.index).unwrap_or_default();
+                let interface = device::name(spot.index).ok().flatten().unwrap_or_default();
                 let place = CountingPoint { interface, direction: spot.direction };
                 if !named(&place) {
                     continue;

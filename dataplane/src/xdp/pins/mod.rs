@@ -152,7 +152,7 @@ impl Pins {
     /// by its name when counting began.
     fn place(&self) -> CountingPoint {
         let spot = self.spot;
-        let now = if spot.is_here() { device::name(spot.index) } else { None };
+        let now = if spot.is_here() { device::name(spot.index).ok().flatten() } else { None };
         let noted = || {
             self.notes()
                 .ok()

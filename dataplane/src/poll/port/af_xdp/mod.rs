@@ -54,10 +54,8 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
     let name = &description.interface;
     let failed = |problem, source| Error::Kernel { interface: name.clone(), problem, source };
     let refused = |problem: String| failed(problem, None);
-    let opened = device::index(name).zip(DeviceCounters::read(name)).zip(Interface::new(name).ok());
-    let Some(((index, counters), interface)) = opened else {
-        return Err(refused("there is no such interface; `ip link` lists them".to_owned()));
-    };
+    let (index, counters) = device::existing(name, DeviceCounters::find(name))?;
+    let interface = device::existing(name, Interface::new(name).map(Some))?;
     if !description.from_host
         && let Some(address) = address_of(name)
     {

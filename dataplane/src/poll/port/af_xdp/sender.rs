@@ -37,12 +37,8 @@ impl FrameSender {
     pub fn on_queue(interface: &str, queue: u32) -> Result<Self, Error> {
         let failed =
             |problem, source| Error::Kernel { interface: interface.to_owned(), problem, source };
-        let there = device::index(interface)
-            .zip(DeviceCounters::read(interface))
-            .zip(Interface::new(interface).ok());
-        let ((index, before), device) = there.ok_or_else(|| {
-            failed("there is no such interface; `ip link` lists them".to_owned(), None)
-        })?;
+        let (index, before) = device::existing(interface, DeviceCounters::find(interface))?;
+        let device = device::existing(interface, Interface::new(interface).map(Some))?;
         let mtu = device
             .mtu()
             .map_err(|error| failed(format!("cannot read its MTU: {error}"), Some(error)))?;

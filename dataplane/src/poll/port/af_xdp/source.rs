@@ -276,9 +276,14 @@ impl PortSource for InterfaceState {
 
     fn warnings(&self) -> Vec<String> {
         let name = &self.description.interface;
-        if device::index(name) != Some(self.index) && !self.gone.load(Ordering::Acquire) {
+        // An interface that the system cannot look up counts as present.
+        let is_elsewhere = device::index(name).is_ok_and(|index| index != Some(self.index));
+        if is_elsewhere
+            && !self.gone.load(Ordering::Acquire)
+            && let Ok(named) = device::name(self.index)
+        {
             let mut watch = self.watch();
-            let warning = match device::name(self.index) {
+            let warning = match named {
                 Some(renamed) => {
                     watch.redirect.detach();
                     format!(

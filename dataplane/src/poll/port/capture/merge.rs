@@ -14,6 +14,7 @@ use crate::capture::{
     read_full,
 };
 use crate::error::Error;
+use crate::open_files;
 use crate::poll::gate::WorkerBarrier;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -100,7 +101,7 @@ pub(super) fn input(captures: Vec<Capture>, gate: &Arc<WorkerBarrier>) -> Result
         Some((first, others)) => format!("{} and {} more", first.path.display(), others.len()),
         None => "no captures".to_owned(),
     };
-    raise_limit();
+    open_files::raise_limit();
     let total = captures
         .iter()
         .map(Capture::length)
@@ -141,20 +142,6 @@ fn widened(file: File) -> File {
     #[cfg(target_os = "linux")]
     let _ = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PIPE));
     file
-}
-
-/// Raises the limit of open files to the maximum: captures that overlap in time are open at once.
-fn raise_limit() {
-    #[cfg(target_os = "linux")]
-    {
-        use nix::sys::resource::{Resource, getrlimit, setrlimit};
-        if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-            && soft < hard
-        {
-            // If this fails, captures that cannot be opened are reported.
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-        }
-    }
 }
 
 /// One capture of the merge.
@@ -366,16 +353,9 @@ impl Merge {
 
 /// Reopens a file that was examined before.
 fn open_again(path: &Path, read: &Arc<AtomicU64>) -> Result<Open, String> {
-    // EMFILE and ENFILE.
-    const TOO_MANY: [Option<i32>; 2] = [Some(24), Some(23)];
-    open_file(path).and_then(|(file, _)| Open::new(CountedReads { file, read: Arc::clone(read) }, path)).map_err(
-        |error| {
-            let too_many = matches!(&error, Error::File { source, .. } if TOO_MANY.contains(&source.raw_os_error()));
-            let advice =
-                if too_many { "; captures that overlap in time are open at once: raise the limit (ulimit -n)" } else { "" };
-            format!("{error}{advice}")
-        },
-    )
+    open_file(path)
+        .and_then(|(file, _)| Open::new(CountedReads { file, read: Arc::clone(read) }, path))
+        .map_err(|error| error.to_string())
 }
 
 /// Writer of the merged packets, in chunks.
