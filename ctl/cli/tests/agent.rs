@@ -554,13 +554,13 @@ fn with_open_files(limit: &str) -> Running {
     }
     let limited = format!("ulimit {limit} && exec \"$@\"");
     shell.args(["-c", &limited, "sh"]).arg(flowgauge.get_program());
-    shell.args(["run", "-i", "many*", "--window", "100ms", "--sample-every", "never"]);
+    shell.args(["-v", "run", "-i", "many*", "--window", "100ms", "--sample-every", "never"]);
     Running::of(shell.args(["--format", "json"]).stdin(Stdio::null()))
 }
 
 /// An interface takes at least ten descriptors: its arrays, its program and its link.
 #[test]
-fn a_run_raises_its_soft_limit_of_open_files() {
+fn a_run_raises_its_soft_limit_of_open_files_and_reports_its_memory() {
     on_veth(|| {
         const INTERFACES: usize = 8;
         add_pairs(INTERFACES);
@@ -573,6 +573,9 @@ fn a_run_raises_its_soft_limit_of_open_files() {
         running.interrupt();
         let outcome = running.outcome();
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        // Printed before the memory is taken.
+        let taken = format!("{INTERFACES} interfaces: the kernel's arrays take ");
+        assert!(outcome.stderr.contains(&taken), "{}", outcome.stderr);
     });
 }
 

@@ -4,7 +4,9 @@ use super::grace::WaitMethod;
 use super::mode::Mode;
 use super::object;
 use crate::place::Direction;
-use flowgauge_core::{HashMode, Link, Settings};
+use flowgauge_core::kernel::MemoryLayout;
+use flowgauge_core::{BANKS, Filter, HashMode, Link, Settings, Tabulation};
+use std::io;
 use std::path::PathBuf;
 
 /// Options of an XDP backend.
@@ -69,6 +71,20 @@ impl Options {
             delay_sample_ring: DELAY_SAMPLE_RING,
             run: String::new(),
         }
+    }
+
+    /// Returns the bytes of the kernel's arrays that counting at this many counting points of a run
+    /// takes on this machine. `is_filtered`: whether packets pass a filter.
+    ///
+    /// # Errors
+    /// The number of possible CPUs is unknown.
+    pub fn map_bytes(&self, places: usize, is_filtered: bool) -> io::Result<u64> {
+        let common = MemoryLayout::of(&self.settings).together as usize;
+        let counting = MemoryLayout::memory(Some(&self.settings), super::cpus()?) - common;
+        let filters = if is_filtered { BANKS * size_of::<Filter>() } else { 0 };
+        let ring = if self.settings.delay.samples { self.delay_sample_ring as usize } else { 0 };
+        let each = counting + filters + ring + size_of::<Tabulation>();
+        Ok((places * each + common) as u64)
     }
 
     /// Returns the requested hook for packets in a direction.

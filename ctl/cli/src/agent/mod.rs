@@ -12,18 +12,19 @@ mod reload;
 
 use crate::config::{Configuration, GivenOption, SourceTable};
 use crate::count::count;
+use crate::doctor::machine::{Machine, size};
 use crate::error::CommandFailure;
 use crate::handle::{SharedOutputs, SourceHandle, identity};
 use crate::interfaces::{self, ListedInterface, is_pattern};
 use crate::listen::RunningExporters;
 use crate::options::run::Run;
-use crate::run_config::{Outputs, RunConfig, Source};
+use crate::run_config::{Interfaces, Outputs, RunConfig, Source};
 use crate::service;
 use crate::signals;
 use crate::writers::FileProblems;
 use clap::ArgMatches;
 use flowgauge_ctl::output::{Format, escaped};
-use flowgauge_dataplane::xdp::{LinkChanges, Stack};
+use flowgauge_dataplane::xdp::{self, LinkChanges, Stack};
 use glob::Pattern;
 use grouped::{GroupedMessages, SourceChange};
 use std::collections::{BTreeMap, BTreeSet};
@@ -368,6 +369,31 @@ fn follow_links(events: Sender<Event>) -> Result<(), CommandFailure> {
     Ok(())
 }
 
+/// Reports the memory that several sources on interfaces are about to take in the kernel.
+fn report_memory<'a>(sources: impl Iterator<Item = &'a WantedSource>) {
+    let of_source = |wanted: &WantedSource| {
+        let WantedSource { config, .. } = wanted;
+        let Source::Interfaces(Interfaces { directions, .. }) = &config.source else { return None };
+        let places = wanted.interfaces().len() * directions.all().len();
+        let options = xdp::Options::new(config.settings);
+        options.map_bytes(places, config.plan.filter.is_some()).ok()
+    };
+    let each: Vec<u64> = sources.filter_map(of_source).collect();
+    if each.len() < 2 {
+        return;
+    }
+    let bytes: u64 = each.iter().sum();
+    let taken = format!("{} interfaces: the kernel's arrays take {}", each.len(), size(bytes));
+    match Machine::this().available_memory() {
+        Some(available) if available < bytes => tracing::warn!(
+            "{taken}, but only {} are available; match fewer interfaces, or measure less",
+            size(available)
+        ),
+        Some(available) => tracing::info!("{taken}; {} are available", size(available)),
+        None => tracing::info!("{taken}"),
+    }
+}
+
 fn log_all(messages: &[String]) {
     messages.iter().for_each(|message| tracing::warn!("{message}"));
 }
@@ -504,6 +530,7 @@ impl Agent<'_> {
             }
             stays
         });
+        let mut ready = Vec::new();
         for wanted in all {
             let interface = match &wanted.presence {
                 Availability::Present(interface) => *interface,
@@ -533,6 +560,12 @@ impl Agent<'_> {
                 && !self.failed.contains(&tried)
                 && !self.done.contains(&tried)
             {
+                ready.push((wanted, interface));
+            }
+        }
+        report_memory(ready.iter().map(|(wanted, _)| wanted));
+        for (wanted, interface) in ready {
+            if !self.running.contains_key(&wanted.name) {
                 self.start(wanted, interface)?;
             }
         }

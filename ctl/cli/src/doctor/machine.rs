@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Machine whose files are below a root directory. Files may be missing or unreadable.
-pub(super) struct Machine {
+pub(crate) struct Machine {
     root: PathBuf,
     /// Whether this is the machine of this process, so that its kernel can be queried.
     pub(super) live: bool,
 }
 
 impl Machine {
-    pub(super) fn this() -> Self {
+    pub(crate) fn this() -> Self {
         Machine { root: PathBuf::from("/"), live: true }
     }
 
@@ -61,7 +61,7 @@ impl Machine {
     }
 
     /// Returns the bytes of memory available without swapping.
-    pub(super) fn available_memory(&self) -> Option<u64> {
+    pub(crate) fn available_memory(&self) -> Option<u64> {
         let kibibytes = self.field("proc/meminfo", "MemAvailable")?;
         Some(kibibytes.strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
     }
@@ -77,7 +77,7 @@ pub(super) fn listed(list: &str) -> Option<usize> {
 }
 
 /// Formats a number of bytes for people.
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..0x2800 => format!("{:.1} KiB", bytes as f64 / f64::from(1 << 10)),
         0x2800..0x10_0000 => format!("{:.0} KiB", bytes as f64 / f64::from(1 << 10)),

@@ -5,7 +5,7 @@
 //! checks of each backend, and `report` prints them.
 
 mod interface;
-mod machine;
+pub(crate) mod machine;
 mod netlink;
 mod poll;
 mod report;
