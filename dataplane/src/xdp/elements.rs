@@ -1,9 +1,12 @@
-//! Element sizes of an object's arrays, which its loader cannot change.
+//! Sizes of an object's arrays and values of its globals, written into the object: its loader
+//! cannot change the former, and is used again without the latter.
 
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// Offset of the value size in a map definition, after type and key size.
 const VALUE_SIZE: usize = 8;
+/// Offset of the number of elements, after the value size.
+const ENTRIES: usize = 12;
 
 /// Returns the object with these element sizes. Maps missing in the object are ignored here and
 /// reported by the code that uses them. The loader requires the copy to be word-aligned, as
@@ -11,13 +14,36 @@ const VALUE_SIZE: usize = 8;
 pub(super) fn resized(bytes: &[u8], lengths: &[(&str, u32)]) -> Vec<u8> {
     let mut copied = bytes.to_vec();
     for &(map, length) in lengths {
-        if let Some(place) = definition(bytes, map)
-            .and_then(|at| copied.get_mut(at + VALUE_SIZE..at + VALUE_SIZE + size_of::<u32>()))
-        {
-            place.copy_from_slice(&length.to_le_bytes());
-        }
+        write_word(&mut copied, map, VALUE_SIZE, length);
     }
     copied
+}
+
+/// Sets the number of elements of a map, or the bytes of a ring.
+pub(super) fn set_entries(object: &mut [u8], map: &str, entries: u32) {
+    write_word(object, map, ENTRIES, entries);
+}
+
+fn write_word(object: &mut [u8], map: &str, offset: usize, word: u32) {
+    let word = word.to_le_bytes();
+    if let Some(place) = definition(object, map)
+        .and_then(|(at, _)| object.get_mut(at + offset..at + offset + word.len()))
+    {
+        place.copy_from_slice(&word);
+    }
+}
+
+/// Sets the initial value of a global. Returns whether the object has one of this name and length.
+#[must_use]
+pub(super) fn set_global(object: &mut [u8], name: &str, value: &[u8]) -> bool {
+    let place = definition(object, name)
+        .filter(|(_, length)| *length == value.len() as u64)
+        .and_then(|(at, _)| object.get_mut(at..at + value.len()));
+    if let Some(place) = place {
+        place.copy_from_slice(value);
+        return true;
+    }
+    false
 }
 
 /// Replaces an unused map of a kind that older kernels lack by an array of one word.
@@ -25,17 +51,43 @@ pub(super) fn without(object: &mut [u8], map: &str) {
     const ARRAY: u32 = 2;
     // Kind, key size, value size, entries.
     let words = [ARRAY, 4, 8, 1].map(u32::to_le_bytes).concat();
-    if let Some(place) = definition(object, map).and_then(|at| object.get_mut(at..at + words.len()))
+    if let Some(place) =
+        definition(object, map).and_then(|(at, _)| object.get_mut(at..at + words.len()))
     {
         place.copy_from_slice(&words);
     }
 }
 
-/// Returns the offset of a map's definition.
-fn definition(bytes: &[u8], map: &str) -> Option<usize> {
+/// Returns the offset and length of a map's definition, or of a global.
+fn definition(bytes: &[u8], name: &str) -> Option<(usize, u64)> {
     let object = object::File::parse(bytes).ok()?;
-    let symbol = object.symbols().find(|symbol| symbol.name() == Ok(map))?;
+    let symbol = object.symbols().find(|symbol| symbol.name() == Ok(name))?;
     let section = object.section_by_index(symbol.section_index()?).ok()?;
     let (start, _) = section.file_range()?;
-    usize::try_from(start + symbol.address()).ok()
+    Some((usize::try_from(start + symbol.address()).ok()?, symbol.size()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/flowgauge.o"));
+
+    #[test]
+    fn sizes_and_globals_are_written_where_they_belong() {
+        let mut object = resized(OBJECT, &[("CORES", 0x0102_0304)]);
+        set_entries(&mut object, "CORES", 0x0506_0708);
+        let (at, length) = definition(&object, "CORES").unwrap();
+        // Kind (an array), key size, value size, entries.
+        assert_eq!(object[at..at + 16], [2, 0, 0, 0, 4, 0, 0, 0, 4, 3, 2, 1, 8, 7, 6, 5]);
+        assert_eq!(length, 28);
+        let (at, length) = definition(&object, "CONFIG").unwrap();
+        let value = vec![0x5a; length as usize];
+        assert!(set_global(&mut object, "CONFIG", &value));
+        assert_eq!(object[at..at + value.len()], value[..]);
+        let changed = OBJECT.iter().zip(&object).filter(|(before, after)| before != after).count();
+        assert!(changed <= 8 + value.len(), "{changed}");
+        assert!(!set_global(&mut object, "CONFIG", &value[1..]), "another length");
+        assert!(!set_global(&mut object, "NO_SUCH_GLOBAL", &value));
+    }
 }

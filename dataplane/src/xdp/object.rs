@@ -16,8 +16,10 @@ use flowgauge_core::kernel::{Config, SharedBanks};
 use flowgauge_core::list::MEASUREMENTS;
 use flowgauge_core::{Filter, HashMode, MeasurementKind, Settings, Tabulation};
 use nix::sys::signal::{SigSet, SigmaskHow};
+use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Object built by `ebpf/build`; `ebpf/flowgauge.record` lists its inputs. This crate links to the
 /// objects, so that its package contains them.
@@ -33,10 +35,7 @@ static REDIRECT_OBJECT: &[u8] =
 #[repr(transparent)]
 pub(super) struct PlainData<T>(pub(super) T);
 
-// SAFETY: all are `repr(C)` structs of integers and of enums with an integer representation,
-// without padding.
-unsafe impl Pod for PlainData<Config> {}
-// SAFETY: as above; any bits are a valid note.
+// SAFETY: a `repr(C)` struct of integers without padding; any bits are a valid note.
 unsafe impl Pod for PlainData<Note> {}
 
 /// Kernel array that contains one note.
@@ -94,10 +93,10 @@ pub(super) fn load(
     let start = (&raw const *tabulation).cast::<u8>();
     // SAFETY: integers without padding, as checked above, which live as long as the reference.
     let tabulation = unsafe { std::slice::from_raw_parts(start, size_of::<Tabulation>()) };
-    let mut loader = EbpfLoader::new();
-    for (array, pin) in &pinned.0 {
-        loader.map_pin_path(array, pin);
-    }
+    let start = (&raw const *config).cast::<u8>();
+    // SAFETY: a `repr(C)` struct of integers and of enums with an integer representation, without
+    // padding, which lives as long as the reference.
+    let settings_bytes = unsafe { std::slice::from_raw_parts(start, size_of::<Config>()) };
     let shared =
         if settings.shares() { size_of::<SharedBanks>() as u32 } else { UNUSED_ELEMENT_BYTES };
     let persistent = config.layout.together.max(UNUSED_ELEMENT_BYTES);
@@ -112,17 +111,49 @@ pub(super) fn load(
             (FILTERS, filter),
         ],
     );
+    elements::set_entries(&mut object, CORES, u32::try_from(cpus).unwrap_or(u32::MAX));
     if settings.delay.samples {
-        loader.map_max_entries(DELAY_SAMPLES, ring);
+        elements::set_entries(&mut object, DELAY_SAMPLES, ring);
     } else {
         elements::without(&mut object, DELAY_SAMPLES);
     }
-    let config = PlainData(*config);
-    loader
-        .override_global("CONFIG", &config, true)
-        .override_global("TABULATION", tabulation, true)
-        .map_max_entries(CORES, u32::try_from(cpus).unwrap_or(u32::MAX))
-        .load(&object)
+    for (global, value) in [("CONFIG", settings_bytes), ("TABULATION", tabulation)] {
+        if !elements::set_global(&mut object, global, value) {
+            let problem = format!("it has no {global} of {} bytes; run ebpf/build", value.len());
+            return Err(ProgramError::IOError(io::Error::other(problem)).into());
+        }
+    }
+    load_with(&object, pinned)
+}
+
+/// Loaders that are not in use, each with the names of the arrays that it takes from pins. A new
+/// loader parses the type information of the kernel, which takes longer than all else but the
+/// verifier, and tens of megabytes. These programs need none of it.
+static IDLE: Mutex<Vec<(Vec<&'static str>, EbpfLoader<'static>)>> = Mutex::new(Vec::new());
+
+fn idle() -> MutexGuard<'static, Vec<(Vec<&'static str>, EbpfLoader<'static>)>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Loads an object whose sizes and globals are set.
+fn load_with(object: &[u8], pinned: &Pinned) -> Result<Ebpf, EbpfError> {
+    let names: Vec<&'static str> = pinned.0.iter().map(|(array, _)| *array).collect();
+    let is_same = |(others, _): &(Vec<&'static str>, _)| *others == names;
+    let found = {
+        let mut idle = idle();
+        idle.iter().position(is_same).map(|at| idle.swap_remove(at))
+    };
+    let (_, mut loader) = found.unwrap_or_else(|| {
+        let mut loader = EbpfLoader::new();
+        loader.btf(None);
+        (Vec::new(), loader)
+    });
+    for &(array, ref pin) in &pinned.0 {
+        loader.map_pin_path(array, pin.clone());
+    }
+    let loaded = loader.load(object);
+    idle().push((names, loader));
+    loaded
 }
 
 /// Programs of a hook, identified by the prefix of their names, which share an array of follow-up
