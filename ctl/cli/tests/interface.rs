@@ -1,5 +1,6 @@
 //! `flowgauge run -i` on veth devices, from the first packet to `detach`.
 
+use crate::common::served::ALL;
 use crate::common::{Scratch, flowgauge};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
 use flowgauge_testing::extent;
@@ -17,7 +18,7 @@ use std::fs::{self, DirEntry};
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -278,6 +279,23 @@ fn tags_that_a_device_removes_are_warned_of() {
         {
             let complaints = complaints(unseen);
             assert!(complaints.contains(": VLAN tags that the device removes"), "{complaints}");
+        }
+    });
+}
+
+/// The array of follow-up programs holds those of measurements.
+#[test]
+fn a_counting_point_keeps_one_program_open_however_much_it_measures() {
+    on_veth(|| {
+        for measurements in ["cardinality", ALL] {
+            let options = "-i rx --direction ingress --xdp-mode native --window 20ms";
+            let mut run = Run::start(&format!("{options} --measure {measurements}"));
+            run.line();
+            let open = fs::read_dir(format!("/proc/{}/fd", run.child.id())).unwrap();
+            let targets = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+            let is_program = |target: &PathBuf| target.to_str() == Some("anon_inode:bpf-prog");
+            assert_eq!(targets.filter(is_program).count(), 1, "{measurements}");
+            run.end(Signal::SIGINT);
         }
     });
 }

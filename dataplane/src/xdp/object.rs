@@ -215,7 +215,7 @@ pub(super) fn load_chain(
     load_one(programs, first).map_err(|error| NotLoaded::new(first, error))
 }
 
-/// Loads a program into slots of a chain.
+/// Loads a program into slots of a chain, which then hold the only reference to it.
 fn follow(
     programs: &mut Ebpf,
     chain: Chain,
@@ -227,7 +227,11 @@ fn follow(
     let array = programs.map_mut(chain.array).ok_or(ProgramError::NotLoaded)?;
     let mut array = ProgramArray::try_from(array)?;
     slots.into_iter().try_for_each(|slot| array.set(slot as u32, &program, 0))?;
-    Ok(())
+    match programs.program_mut(name).ok_or(ProgramError::NotLoaded)? {
+        Program::Xdp(program) => program.unload(),
+        Program::SchedClassifier(program) => program.unload(),
+        _ => Err(ProgramError::NotLoaded),
+    }
 }
 
 /// Loads a program, unless it is loaded already, as after another first program of this object.

@@ -7,6 +7,7 @@
 use super::attach::{AttachRefusal, attach, put, xdp};
 use super::hook::{AttachedHook, Hook, LastCheck, ProgramState};
 use super::link::{Attachment, Departure, ProgramLink};
+use super::object;
 use super::refusal::{loading, refused};
 use super::{Mode, Options};
 use crate::Event;
@@ -385,7 +386,10 @@ impl Hook {
         let (Some(programs), Some(link)) = (&mut self.programs, &self.link) else { return Ok(()) };
         for name in options.programs(self.mode, self.layer) {
             match xdp(programs, name).and_then(|program| program.unload()) {
-                Ok(()) | Err(ProgramError::NotLoaded) => {}
+                // The programs that follow it stay.
+                Ok(()) => object::load_alone(programs, name)
+                    .map_err(|error| refused(&self.place, loading(&error)))?,
+                Err(ProgramError::NotLoaded) => {}
                 Err(error) => return Err(refused(&self.place, loading(&error))),
             }
         }
