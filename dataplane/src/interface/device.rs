@@ -281,53 +281,46 @@ struct DriverDrops {
 /// drivers report their own part.
 fn dropped_by_driver(interface: &str) -> Option<DriverDrops> {
     let device = Interface::new(interface).ok()?;
-    // Sums a per-queue counter, whose names share a prefix and a suffix.
-    let sum = |device: &Interface, start: &str, end: &str| -> Option<u64> {
-        let of_queue = |name: &str| {
-            let number = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
-            number.is_some_and(|number| {
-                !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-            })
-        };
-        Some(
-            device
-                .statistics()
-                .ok()?
-                .iter()
-                .filter(|(name, _)| of_queue(name))
-                .map(|(_, count)| count)
-                .sum(),
-        )
-    };
     match device.driver().as_str() {
         "veth" => {
-            let statistics = device.statistics().ok()?;
-            let peer = statistics
+            let counters = device.statistics().ok()?;
+            let peer = counters
                 .iter()
                 .find(|(name, _)| name == "peer_ifindex")
                 .and_then(|(_, index)| u32::try_from(*index).ok());
             let peer = peer.and_then(|index| name(index).ok().flatten());
-            let peer = peer.and_then(|peer| Interface::new(&peer).ok());
+            let peer = peer.and_then(|peer| Interface::new(&peer).ok()?.statistics().ok());
             // Packets that the peer's programs send without finding room count as dropped here.
-            let by_peer = peer.and_then(|peer| {
-                Some(
-                    sum(&peer, "tx_queue_", "_xdp_xmit_errors")?
-                        + sum(&peer, "rx_queue_", "_xdp_tx_errors")?,
-                )
+            let unreceived = peer.map_or(0, |of_peer| {
+                of_queues(&of_peer, "tx_queue_", "_xdp_xmit_errors")
+                    + of_queues(&of_peer, "rx_queue_", "_xdp_tx_errors")
             });
-            let unreceived = by_peer.unwrap_or(0);
             Some(DriverDrops {
-                packets: sum(&device, "rx_queue_", "_drops")? + unreceived,
+                packets: of_queues(&counters, "rx_queue_", "_drops") + unreceived,
                 unreceived,
                 needs_peer: true,
             })
         }
         "virtio_net" => {
-            let packets = sum(&device, "rx", "_drops")? + sum(&device, "rx_queue_", "_drops")?;
+            let counters = device.statistics().ok()?;
+            let packets =
+                of_queues(&counters, "rx", "_drops") + of_queues(&counters, "rx_queue_", "_drops");
             Some(DriverDrops { packets, unreceived: 0, needs_peer: false })
         }
         _ => None,
     }
+}
+
+/// Sums a counter over queues; the names of a driver's counters have the queue's number between a
+/// prefix and a suffix.
+fn of_queues(counters: &[(String, u64)], start: &str, end: &str) -> u64 {
+    let is_of_queue = |name: &str| {
+        let number = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+        number.is_some_and(|number| {
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    counters.iter().filter(|(name, _)| is_of_queue(name)).map(|(_, count)| count).sum()
 }
 
 /// Sums the second column (drops, in hexadecimal) over all CPUs.
@@ -356,6 +349,15 @@ mod tests {
 
     fn lost(counters: DeviceCounters, counted: CountingStage) -> Vec<(LossCause, u64)> {
         counters.losses(&BEFORE, counted).iter().collect()
+    }
+
+    #[test]
+    fn counters_of_queues_have_a_number_between_prefix_and_suffix() {
+        let counters = ["rx_queue_0_drops", "rx_queue_12_drops", "rx_queue__drops", "rx3_drops"];
+        let counters: Vec<(String, u64)> =
+            counters.iter().zip(1..).map(|(name, count)| ((*name).to_owned(), count)).collect();
+        assert_eq!(of_queues(&counters, "rx_queue_", "_drops"), 1 + 2);
+        assert_eq!(of_queues(&counters, "rx", "_drops"), 4);
     }
 
     #[test]

@@ -363,12 +363,15 @@ impl Hook {
 
     /// Stores the losses for the time when the interface is gone and cannot be read any more.
     pub(super) fn remember_losses(&mut self) {
-        if self.place.direction == Direction::Ingress
-            && let Some(counters) = self.counters()
-        {
-            self.losses_seen = self.losses_by(&counters);
-        }
-        if let (Some(passed), Some(odometer)) = (self.passed(), &mut self.odometer) {
+        // Read once: the kernel answers one process at a time.
+        let passed = match self.place.direction {
+            Direction::Ingress => self.counters().map(|counters| {
+                self.losses_seen = self.losses_by(&counters);
+                counters.arrived()..=counters.arrived()
+            }),
+            Direction::Egress => self.passed(),
+        };
+        if let (Some(passed), Some(odometer)) = (passed, &mut self.odometer) {
             odometer.read_between(Instant::now(), passed);
         }
     }
