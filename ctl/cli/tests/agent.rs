@@ -8,7 +8,7 @@ use crate::common::{
 };
 use flowgauge_testing::namespace::OtherNamespace;
 use flowgauge_testing::wait::until;
-use flowgauge_testing::{on_veth, skip};
+use flowgauge_testing::{extent, on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -562,11 +562,11 @@ fn with_open_files(limit: &str) -> Running {
 #[test]
 fn a_run_raises_its_soft_limit_of_open_files_and_reports_its_memory() {
     on_veth(|| {
-        const INTERFACES: usize = 8;
-        add_pairs(INTERFACES);
+        let interfaces = extent(8, 150);
+        add_pairs(interfaces);
         let mut running = with_open_files("-S -n 64");
         let mut sources = BTreeSet::new();
-        while sources.len() < INTERFACES {
+        while sources.len() < interfaces {
             let line: Value = serde_json::from_str(&running.line()).unwrap();
             sources.insert(text(&line, "source").to_owned());
         }
@@ -574,7 +574,7 @@ fn a_run_raises_its_soft_limit_of_open_files_and_reports_its_memory() {
         let outcome = running.outcome();
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         // Printed before the memory is taken.
-        let taken = format!("{INTERFACES} interfaces: the kernel's arrays take ");
+        let taken = format!("{interfaces} interfaces: the kernel's arrays take ");
         assert!(outcome.stderr.contains(&taken), "{}", outcome.stderr);
     });
 }

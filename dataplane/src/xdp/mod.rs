@@ -16,9 +16,9 @@
 //! # Where to look
 //! `hook`: one program at one counting point; `link` and `clsact`: attachment; `object`: the
 //! programs, with settings inserted; `mapped`: the arrays; `grace`: the wait in a rotation;
-//! `common`: state shared by counting points; `watch`: supervision of attached programs; `pins`:
-//! state that outlives the process; `inject`: frames without an interface, for tests
-//! and benchmarks. `redirect` sends packets to AF_XDP sockets.
+//! `common`: state shared by counting points; `turn`: how many sources start at once; `watch`:
+//! supervision of attached programs; `pins`: state that outlives the process; `inject`: frames
+//! without an interface, for tests and benchmarks. `redirect` sends packets to AF_XDP sockets.
 
 mod attach;
 mod clsact;
@@ -40,6 +40,7 @@ pub(crate) mod redirect;
 mod refusal;
 mod syscall;
 mod trial;
+mod turn;
 mod verifier;
 mod watch;
 
@@ -79,6 +80,7 @@ use inject::{Programs, locked};
 use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use turn::Turn;
 
 /// The XDP backend.
 pub struct Xdp {
@@ -254,6 +256,7 @@ impl Dataplane for Xdp {
         // One that the system cannot look up is reported when its program is attached.
         let is_there = |place: &CountingPoint| !matches!(device::index(&place.interface), Ok(None));
         let any_is_there = places.iter().any(is_there);
+        let turn = Turn::wait();
         for place in places {
             let number = number_of(places, place);
             let hook = match self.attach {
@@ -270,6 +273,7 @@ impl Dataplane for Xdp {
             hooks.push(hook);
             *locked(&self.programs) = programs;
         }
+        drop(turn);
         if begun.contains(&true) {
             let settings = &self.options.settings;
             // Hooks are attached one after the other: the first window begins at all of them at
