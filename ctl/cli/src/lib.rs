@@ -1,18 +1,14 @@
 //! The `flowgauge` command, and the parts of it that `flowgauge-bench` uses: options of `bench` and
 //! `reproduce`, failures and messages.
 //!
-//! [`main`] parses the command line and runs one subcommand; most have a module of their name.
-//! `habits` rewrites lines that follow other tools, such as `flowgauge trace.pcap`. A run goes
-//! through these stages:
+//! [`main`] parses the command line and runs one of the `commands`. `habits` rewrites lines that
+//! follow other tools, such as `flowgauge trace.pcap`, and `help` shortens `-h`. A run goes through
+//! these stages, a folder each:
 //!
-//! 1. `config` collects options from the file, the environment and the command line.
-//! 2. `options` declares them and resolves them to a `run_config::RunConfig`.
-//! 3. `run`, `replay` and `demo` start one source; `agent` starts several, a thread each.
-//! 4. `count` opens the dataplane of a source, and `measure` drives its controller and the outputs:
-//!    tables and records (`handle`, `writers`), network services (`listen`), the report for
-//!    `status` (`status::publish`) and the service manager (`service`).
-//!
-//! `signals` ends a run. `value` parses the values of options.
+//! 1. `config` collects options from the file, the environment and the command line, and resolves
+//!    them to a `RunConfig`.
+//! 2. `run` opens the source of packets that it names, or several, and drives a controller for each.
+//! 3. `output` writes: records, network services, the report for `status`, the log.
 
 #![cfg_attr(
     not(all(
@@ -26,61 +22,23 @@
     allow(unused, reason = "features that are off use it")
 )]
 
-mod agent;
-pub mod bench;
-mod capture_files;
+mod commands;
 mod config;
-mod configuration;
-mod count;
-mod demo;
-mod demo_traffic;
-mod detach;
-mod doctor;
 mod error;
-mod generate;
 mod habits;
-mod handle;
 mod help;
 mod interfaces;
-#[cfg(feature = "lake")]
-mod lake;
-mod listen;
-mod measure;
-#[cfg(feature = "lake")]
-mod merge;
-mod messages;
-mod new_file;
-mod options;
-mod pages;
-mod pem;
+mod output;
 mod program;
-mod progress;
-#[cfg(feature = "tofino")]
-mod read_times;
-mod replay;
-#[cfg(feature = "report")]
-mod report;
-pub mod reproduce;
 mod run;
-mod run_config;
-mod secrets;
-mod service;
-mod signals;
-mod status;
-mod tables;
-mod terminal;
-mod top;
-#[cfg(feature = "lake")]
-mod trust;
-mod value;
-mod writers;
 
+pub use commands::generate::Target;
+pub use commands::{bench, reproduce};
+pub use config::value::{Cpus, PortSpec};
 pub use error::{CommandFailure, usage};
-pub use generate::Target;
-pub use messages::Messages;
+pub use output::messages::Messages;
+pub use output::progress::bar;
 pub use program::{beside, same_build, version};
-pub use progress::bar;
-pub use value::{Cpus, PortSpec};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use flowgauge_dataplane::poll::Instructions;
@@ -114,28 +72,28 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(Box<options::run::Run>),
-    Replay(Box<replay::Replay>),
+    Run(Box<config::options::run::Run>),
+    Replay(Box<commands::replay::Replay>),
     #[cfg(feature = "report")]
-    Report(Box<report::Report>),
-    Demo(demo::Demo),
-    Generate(generate::Generate),
+    Report(Box<commands::report::Report>),
+    Demo(commands::demo::Demo),
+    Generate(commands::generate::Generate),
     Reproduce(reproduce::Reproduce),
     Bench(bench::Bench),
     #[cfg(feature = "lake")]
-    Merge(merge::Merge),
+    Merge(commands::merge::Merge),
     #[cfg(feature = "lake")]
-    Diff(merge::Diff),
+    Diff(commands::merge::Diff),
     #[cfg(feature = "lake")]
-    Lake(lake::Lake),
-    Tables(tables::Tables),
-    Status(status::Status),
-    Top(top::Top),
-    Config(configuration::Config),
-    Detach(detach::Detach),
-    Doctor(doctor::Doctor),
-    Completions(pages::Completions),
-    Man(pages::Man),
+    Lake(commands::lake::Lake),
+    Tables(commands::tables::Tables),
+    Status(commands::status::Status),
+    Top(commands::top::Top),
+    Config(commands::config::Config),
+    Detach(commands::detach::Detach),
+    Doctor(commands::doctor::Doctor),
+    Completions(commands::man::Completions),
+    Man(commands::man::Man),
 }
 
 /// Runs the command that the command line asks for.
@@ -173,18 +131,18 @@ pub fn main() -> ExitCode {
     let listening = match cli.command {
         None
         | Some(Command::Run(_) | Command::Replay(_) | Command::Demo(_) | Command::Generate(_)) => {
-            signals::listen()
+            run::signals::listen()
         }
         #[cfg(feature = "report")]
-        Some(Command::Report(_)) => signals::listen(),
+        Some(Command::Report(_)) => run::signals::listen(),
         _ => Ok(()),
     };
     if let Err(failure) = listening {
         return failure.report();
     }
     let outcome = match cli.command {
-        None => run::demonstrate(&given),
-        Some(Command::Run(_)) => run::execute(&given),
+        None => commands::run::demonstrate(&given),
+        Some(Command::Run(_)) => commands::run::execute(&given),
         Some(Command::Replay(replay)) => replay.execute(&given),
         #[cfg(feature = "report")]
         Some(Command::Report(report)) => report.execute(&given),

@@ -1,0 +1,345 @@
+//! The configuration of a run: command line, environment and configuration file merged, with a
+//! value for every option.
+//!
+//! `given` collects the options that were given, with their places. `options` declares them, checks
+//! them against each other, and resolves them with their defaults to a [`RunConfig`], which the
+//! rest of the command reads. `value` parses the value of one option, `secrets` and `pem` read files
+//! with keys.
+
+pub(crate) mod given;
+pub(crate) mod options;
+pub(crate) mod pem;
+pub(crate) mod secrets;
+pub(crate) mod value;
+
+use crate::error::CommandFailure;
+use flowgauge_core::Settings;
+use flowgauge_core::cardinality::Mode;
+use flowgauge_ctl::alert::Rule;
+use flowgauge_ctl::controller::Plan;
+use flowgauge_ctl::filter::MatchExpression;
+use flowgauge_ctl::known::{KnownFigures, SourceTraits};
+use flowgauge_ctl::names::NameSources;
+use flowgauge_ctl::output::Format;
+use flowgauge_dataplane::poll::PollMode;
+use flowgauge_dataplane::xdp::{self, Retention};
+use flowgauge_dataplane::{CountingPoint, HashKey, tofino};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use value::{CountedDirections, PortSpec};
+
+/// Configuration of a run: how one source of packets is counted, and where the results go.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RunConfig {
+    pub(crate) source: Source,
+    /// Settings of the dataplane.
+    pub(crate) settings: Settings,
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub(crate) slot_ns: u64,
+    pub(crate) secret: KeySource,
+    /// Whether flows are counted exactly as well.
+    pub(crate) truth: bool,
+    /// Number of worker threads. By default one; for an AF_XDP port, one for each receive queue.
+    pub(crate) workers: Option<usize>,
+    /// CPUs that workers are pinned to, in turn; empty if they are not pinned.
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) poll_mode: PollMode,
+    /// Maximum by which a packet of a capture may be earlier than packets before it.
+    pub(crate) lateness: Duration,
+    /// Plan of the controller. Its hash key is filled in when counting begins.
+    pub(crate) plan: Plan,
+    /// The same for all sources of a process.
+    pub(crate) outputs: Outputs,
+}
+
+impl RunConfig {
+    /// Returns this configuration with the intervals, the estimation and, if it can change, the
+    /// filter of `other`: only these can change between two windows without losing a packet.
+    pub(crate) fn changed_to(&self, other: &RunConfig) -> RunConfig {
+        let plan = Plan {
+            intervals: other.plan.intervals,
+            options: other.plan.options.clone(),
+            filter: if self.changes_filter(other) { &other.plan } else { &self.plan }
+                .filter
+                .clone(),
+            ..self.plan.clone()
+        };
+        RunConfig { plan, ..self.clone() }
+    }
+
+    /// Rejects alerts that can never fire.
+    pub(crate) fn check_alerts(&self) -> Result<(), CommandFailure> {
+        let problem = self.plan.options.alerts.iter().find_map(|rule| self.alert_problem(rule));
+        problem.map_or(Ok(()), |problem| Err(CommandFailure::Usage(problem)))
+    }
+
+    /// Returns why an alert can never fire, if no window of this source has its figure.
+    pub(crate) fn alert_problem(&self, rule: &Rule) -> Option<String> {
+        if self.settings.cardinality.mode == Mode::Staggered {
+            return Some(format!(
+                "the alert '{}' judges windows, which --staggered does not have; remove one of them",
+                rule.text()
+            ));
+        }
+        let traits = SourceTraits {
+            is_filtered: self.plan.filter.is_some(),
+            has_devices: self.source.has_devices(),
+            has_workers: self.source.traffic().counter == CountingPart::Workers,
+        };
+        KnownFigures::new(&self.settings, &self.plan.options, traits).problem(rule)
+    }
+
+    /// Returns whether the filter can change to that of `other` when a window ends. In the kernel,
+    /// the programs of a run that begins without a filter have none. A switch must be known to have
+    /// the tables, and to be able to match the new one.
+    fn changes_filter(&self, other: &RunConfig) -> bool {
+        let is_matchable = |new: &MatchExpression| tofino::unmatchable(new.filter()).is_none();
+        let can_change = match self.source.traffic().counter {
+            CountingPart::Workers => true,
+            CountingPart::Kernel => self.plan.filter.is_some(),
+            CountingPart::Switch => {
+                self.plan.filter.is_some() && other.plan.filter.as_ref().is_none_or(is_matchable)
+            }
+        };
+        can_change && self.settings.cardinality.mode != Mode::Staggered
+    }
+}
+
+/// Source of packets.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// Network interfaces of this machine, in the kernel.
+    Interfaces(Interfaces),
+    /// A port that workers poll.
+    Port {
+        port: PortSpec,
+        /// DPDK's own arguments.
+        eal: Option<String>,
+    },
+    Switch(SwitchConfig),
+    /// Captures, in their own time.
+    Captures(Vec<PathBuf>),
+    /// The generated traffic of `demo`.
+    Demo,
+}
+
+impl Source {
+    /// Names of interfaces without which nothing is counted.
+    pub(crate) fn needed_interfaces(&self) -> Vec<&str> {
+        match self {
+            Source::Interfaces(interfaces) => interfaces.names.iter().map(String::as_str).collect(),
+            Source::Port { port: PortSpec::AfXdp(description), .. } => vec![&description.interface],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns whether devices report the number of packets that they received.
+    pub(crate) fn has_devices(&self) -> bool {
+        match self {
+            Source::Interfaces(_) | Source::Switch(_) => true,
+            Source::Port { port, .. } => port.is_live(),
+            Source::Captures(_) | Source::Demo => false,
+        }
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let workers = Traffic::GENERATED;
+        match self {
+            Source::Interfaces(Interfaces { directions, .. }) => Traffic {
+                counter: CountingPart::Kernel,
+                separates_directions: *directions == CountedDirections::Both,
+                is_chosen: true,
+                ..workers
+            },
+            // Others choose what comes to a switch as well, but it has no hash that takes a key.
+            Source::Switch(_) => Traffic { counter: CountingPart::Switch, ..workers },
+            Source::Port { port, .. } => Traffic { is_chosen: port.is_live(), ..workers },
+            Source::Captures(_) => Traffic { is_live: false, ..workers },
+            Source::Demo => workers,
+        }
+    }
+}
+
+/// Part of the system that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountingPart {
+    Kernel,
+    Workers,
+    Switch,
+}
+
+/// Properties of a source that defaults depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traffic {
+    pub(crate) counter: CountingPart,
+    /// Whether egress and ingress packets are counted separately.
+    pub(crate) separates_directions: bool,
+    /// Whether time is wall-clock time, not the time of a capture.
+    pub(crate) is_live: bool,
+    /// Whether others choose the traffic, so that the hash needs a key. Files and generators give
+    /// the same result in every run instead.
+    pub(crate) is_chosen: bool,
+}
+
+impl Traffic {
+    /// Generated traffic, or a capture in real time, which workers count.
+    pub(crate) const GENERATED: Traffic = Traffic {
+        counter: CountingPart::Workers,
+        separates_directions: false,
+        is_live: true,
+        is_chosen: false,
+    };
+}
+
+/// Interfaces of this machine, or patterns of their names.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Interfaces {
+    pub(crate) names: Vec<String>,
+    pub(crate) directions: CountedDirections,
+    /// The hook; the best that there is if `None`.
+    pub(crate) mode: Option<xdp::Mode>,
+    /// Programs and counts that outlive this process, if any.
+    pub(crate) keep: Option<Retention>,
+    /// Whether the user requested it, so that it is an error if the kernel cannot do it.
+    pub(crate) must_keep: bool,
+}
+
+impl Interfaces {
+    pub(crate) fn places(&self) -> Vec<CountingPoint> {
+        let places = |interface: &String| {
+            let place = |direction| CountingPoint { interface: interface.clone(), direction };
+            self.directions.all().into_iter().map(place).collect::<Vec<_>>()
+        };
+        self.names.iter().flat_map(places).collect()
+    }
+}
+
+/// A switch, and its configuration other than for counting.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SwitchConfig {
+    pub(crate) access: SwitchAccess,
+    pub(crate) ports: Vec<tofino::PortConfig>,
+    /// Pairs of ports, by their numbers within the device.
+    pub(crate) forward: Vec<(u32, u32)>,
+}
+
+/// Access to a switch: its address, and options of the connection.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SwitchAccess {
+    pub(crate) address: String,
+    pub(crate) program: String,
+    pub(crate) device: u32,
+    pub(crate) client: u32,
+    pub(crate) deadline: Duration,
+    pub(crate) tls: Option<TlsFiles>,
+}
+
+/// Files in PEM for an encrypted connection.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TlsFiles {
+    pub(crate) authority: PathBuf,
+    /// This client's certificate and key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    /// The name in the switch's certificate, if it is not that of its address.
+    pub(crate) server_name: Option<String>,
+}
+
+/// Source of the key of a hash.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum KeySource {
+    /// The hash has none.
+    None,
+    File(PathBuf),
+    /// Random numbers, new in every run.
+    Random,
+}
+
+impl KeySource {
+    /// Returns the key, if the hash takes one. `kept` returns the key of an earlier process whose
+    /// counts this one continues.
+    pub(crate) fn key(
+        &self,
+        kept: impl FnOnce() -> Option<HashKey>,
+    ) -> Result<Option<HashKey>, CommandFailure> {
+        Ok(match self {
+            KeySource::None => None,
+            KeySource::File(path) => Some(secrets::hash_key(path)?),
+            KeySource::Random => {
+                secrets::protect();
+                Some(kept().map_or_else(HashKey::random, Ok)?)
+            }
+        })
+    }
+}
+
+/// Destinations of results.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outputs {
+    /// Format on standard output; `None` for no output there.
+    pub(crate) format: Option<Format>,
+    /// Whether the table's times of day are UTC, and not local time.
+    pub(crate) utc: bool,
+    /// Whether the CSV on standard output has no header.
+    pub(crate) no_csv_header: bool,
+    /// Whether registers and sketches are written to JSON.
+    pub(crate) sketches: bool,
+    /// Directory for new CSV and JSON-lines files.
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) lake: Option<LakeOutput>,
+    pub(crate) listen: Option<Listen>,
+    pub(crate) grpc: Option<SocketAddr>,
+    /// Encryption of `listen` and `grpc`.
+    pub(crate) encryption: Option<Encryption>,
+    /// File with the token that clients must send.
+    pub(crate) token: Option<PathBuf>,
+    pub(crate) otlp: Option<Otlp>,
+    /// The name of this machine.
+    pub(crate) host: Arc<str>,
+    /// Sources of names of addresses, for people.
+    pub(crate) names: NameSources,
+    /// File in which calls to the dataplane are recorded.
+    pub(crate) exchanges: Option<PathBuf>,
+    /// File for individual delays.
+    pub(crate) delay_samples: Option<PathBuf>,
+}
+
+/// A lake that is written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LakeOutput {
+    /// The lake, or the buffer before a store.
+    pub(crate) directory: PathBuf,
+    /// The URL of an object store.
+    pub(crate) store: Option<String>,
+    /// Bytes that files in a buffer may take.
+    pub(crate) buffer: u64,
+    /// Time that a file covers at most.
+    pub(crate) longest: Duration,
+    /// File with the key that signs rows.
+    pub(crate) key: Option<PathBuf>,
+}
+
+/// Address at which the page and metrics are served.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Listen {
+    pub(crate) address: SocketAddr,
+    /// Whether to take another port if this one is in use.
+    pub(crate) anywhere: bool,
+}
+
+/// A certificate with its chain, and its private key.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Encryption {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// A collector that metrics are sent to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Otlp {
+    pub(crate) url: String,
+    pub(crate) every: Duration,
+    pub(crate) authority: Option<PathBuf>,
+    pub(crate) token: Option<PathBuf>,
+}

@@ -1,0 +1,308 @@
+//! Options of outputs. They apply to the whole process; a source cannot override them.
+
+use crate::config::value::{self, LakeLocation};
+use crate::config::{Encryption, LakeOutput, Listen, Otlp, Outputs};
+use crate::error::CommandFailure;
+use clap::Args;
+#[cfg(feature = "lake")]
+use flowgauge_ctl::lake::Settings;
+use flowgauge_ctl::names::NameSources;
+use flowgauge_ctl::output::Format;
+use std::env;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Default export interval of metrics.
+const DEFAULT_EXPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Variable with the name of this machine in results. For containers, whose own names are random.
+const HOST_VARIABLE: &str = "FLOWGAUGE_HOST";
+
+#[derive(Args, Clone, Debug, Default)]
+#[group(skip)]
+pub(crate) struct OutputOptions {
+    /// Output format: table, csv, json (one object per line) [default: table]
+    #[arg(long, value_name = "FORMAT", value_parser = value::format, help_heading = "Output")]
+    pub(crate) format: Option<Format>,
+
+    /// Also write results to new CSV and JSON-lines files in this directory
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Name addresses in the table, on the page and in reports: hosts (/etc/hosts), dns (asked in
+    /// the background) and CSV files of prefixes, separated by commas
+    ///
+    /// A line of a file is a prefix and any columns, such as 192.0.2.0/24,site,tenant,64500; the
+    /// first line may name the columns (prefix,site,tenant,as). The longest prefix counts. No
+    /// window waits for DNS: an address has its name from a later window on. Metrics, JSON and CSV
+    /// have addresses alone.
+    #[arg(long, value_name = "SOURCES", value_parser = value::names, help_heading = "Output")]
+    pub(crate) names: Option<NameSources>,
+
+    /// Show times of day in the table as UTC, not local time
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
+    pub(crate) utc: Option<bool>,
+
+    /// Leave out the CSV header, to append to a file that has one
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
+    pub(crate) no_csv_header: Option<bool>,
+
+    /// Also write every delay to this new file, one JSON object per line
+    ///
+    /// Each object has the kind, when the answer arrived, how long it took, how many requests it
+    /// represents, and hashes of its ends. One line per window has the number of delays, and how
+    /// many are missing because they arrived faster than they could be written. A switch supports
+    /// this if its program was compiled with -DFLOWGAUGE_DELAY_SAMPLES=1.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) delay_samples: Option<PathBuf>,
+
+    /// Write registers and sketches to the JSON lines of windows, binary ones in base64
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
+    pub(crate) sketches: Option<bool>,
+
+    /// Name of this machine in results [default: FLOWGAUGE_HOST in the environment, else the host
+    /// name]
+    #[arg(long, value_name = "NAME", value_parser = value::host, help_heading = "Output")]
+    pub(crate) host: Option<String>,
+
+    /// Record all calls to the dataplane in this file, one JSON object per line, for a bug report
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Serve a live page, Prometheus metrics (/metrics), health (/health) and readiness (/ready) on
+    /// this address
+    ///
+    /// An address and port, such as 127.0.0.1:9420, or a port on localhost. An address that other
+    /// machines can reach requires --listen-cert, --listen-key and --listen-token-file.
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Watching")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// TLS certificate chain for --listen and --grpc (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) listen_cert: Option<PathBuf>,
+
+    /// TLS private key for --listen and --grpc (PEM); must not be world-readable
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) listen_key: Option<PathBuf>,
+
+    /// Require the bearer token in this file (browsers: any user, token as password)
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) listen_token_file: Option<PathBuf>,
+
+    /// Serve windows, samples, configuration and status over gRPC on this address, with reflection
+    /// and health checks
+    ///
+    /// An address and port, such as 127.0.0.1:9421, or a port on localhost. An address that other
+    /// machines can reach requires --listen-cert, --listen-key and --listen-token-file.
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Watching")]
+    pub(crate) grpc: Option<SocketAddr>,
+
+    /// Send metrics to an OpenTelemetry collector (OTLP over gRPC), such as http://127.0.0.1:4317
+    ///
+    /// Sends the metrics of /metrics. An https:// address requires --otlp-ca.
+    #[arg(long, value_name = "URL", value_parser = value::collector, help_heading = "Watching")]
+    pub(crate) otlp: Option<String>,
+
+    /// Export interval of --otlp [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Watching")]
+    pub(crate) otlp_every: Option<Duration>,
+
+    /// Encrypt the export, and trust collectors with certificates of this authority (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) otlp_ca: Option<PathBuf>,
+
+    /// Send the bearer token in this file to the collector
+    #[arg(long, value_name = "FILE", help_heading = "Watching")]
+    pub(crate) otlp_token_file: Option<PathBuf>,
+
+    /// Also write windows with their sketches to Parquet files in this directory or object store,
+    /// for `flowgauge merge`, Spark, ClickHouse and others
+    ///
+    /// Writes one row per window and interface, partitioned by date and hour. A crash loses the
+    /// window being written; rows that cannot be written are buffered, and losses are reported.
+    /// With s3://BUCKET/PATH files are uploaded to an object store when they are complete; the
+    /// environment has its address and credentials (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+    /// AWS_SECRET_ACCESS_KEY, AWS_REGION).
+    #[arg(long, value_name = "DIR|URL", value_parser = value::lake, help_heading = "Lake")]
+    pub(crate) lake: Option<LakeLocation>,
+
+    /// Local buffer for --lake s3://… uploads [default: lake in STATE_DIRECTORY, else
+    /// /var/lib/flowgauge/lake]
+    #[arg(long, value_name = "DIR", help_heading = "Lake")]
+    pub(crate) lake_buffer: Option<PathBuf>,
+
+    /// Maximum size of the upload buffer; the oldest files are dropped (with a warning) beyond it
+    /// [default: 1GiB]
+    #[arg(long, value_name = "BYTES", value_parser = value::bytes, help_heading = "Lake")]
+    pub(crate) lake_buffer_size: Option<u64>,
+
+    /// Maximum time span of one Parquet file; a file becomes visible when it is complete [default:
+    /// 1h]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Lake")]
+    pub(crate) lake_every: Option<Duration>,
+
+    /// Sign each row of --lake with the private key in this file, for merge --trust; must not be
+    /// world-readable
+    ///
+    /// `flowgauge lake key FILE` creates a key, and prints its public part for the file of --trust.
+    /// Each host needs its own key.
+    #[arg(long, value_name = "FILE", help_heading = "Lake")]
+    pub(crate) lake_key: Option<PathBuf>,
+}
+
+/// Returns the name of this machine in results: the given one, that of the environment, or the host
+/// name.
+pub(crate) fn host(given: Option<String>) -> Result<String, CommandFailure> {
+    match given.or_else(|| env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty())) {
+        Some(host) => value::host(&host)
+            .map_err(|problem| CommandFailure::Usage(format!("{HOST_VARIABLE}: {problem}"))),
+        None => Ok(rustix::system::uname().nodename().to_string_lossy().into_owned()),
+    }
+}
+
+impl OutputOptions {
+    /// Returns a contradiction among the options of the lake, if there is one.
+    pub(super) fn lake_problem(&self) -> Option<&'static str> {
+        if self.lake_every.is_some() && self.lake.is_none() {
+            Some("--lake-every is for --lake; add --lake, or remove --lake-every")
+        } else if self.lake_key.is_some() && self.lake.is_none() {
+            Some("--lake-key is for --lake; add --lake, or remove --lake-key")
+        } else if !matches!(self.lake, Some(LakeLocation::Store(_)))
+            && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some())
+        {
+            Some(
+                "--lake-buffer is for a --lake in an object store, such as --lake s3://bucket/lake; remove it",
+            )
+        } else {
+            None
+        }
+    }
+
+    /// Returns a contradiction among the other options, if there is one.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.header_problem()
+            .or_else(|| self.not_built())
+            .or_else(|| self.listen_problem())
+            .or_else(|| self.otlp_problem())
+    }
+
+    fn header_problem(&self) -> Option<String> {
+        (self.no_csv_header == Some(true) && self.format != Some(Format::Csv))
+            .then(|| "--no-csv-header is for --format csv; leave it out".to_owned())
+    }
+
+    /// Returns why the servers must not listen with these options, if so.
+    fn listen_problem(&self) -> Option<String> {
+        let OutputOptions { listen, grpc, listen_cert, listen_key, listen_token_file, .. } = self;
+        let secrets = listen_cert.is_some() || listen_key.is_some() || listen_token_file.is_some();
+        let addresses = [("--listen", listen), ("--grpc", grpc)];
+        let mut addresses = addresses
+            .into_iter()
+            .filter_map(|(option, address)| Some((option, address.as_ref()?)))
+            .peekable();
+        if secrets && addresses.peek().is_none() {
+            let problem = "--listen-cert, --listen-key and --listen-token-file are for --listen and --grpc; add one of these, or remove them";
+            return Some(problem.to_owned());
+        }
+        if listen_cert.is_some() != listen_key.is_some() {
+            return Some("--listen-cert and --listen-key must be given together".to_owned());
+        }
+        let is_safe = listen_cert.is_some() && listen_token_file.is_some();
+        let (option, address) =
+            addresses.find(|(_, address)| !address.ip().is_loopback() && !is_safe)?;
+        Some(format!(
+            "{option} {} is reachable by other machines: encrypt with --listen-cert and --listen-key and require a token with \
+             --listen-token-file, or listen on 127.0.0.1",
+            address.ip()
+        ))
+    }
+
+    /// Returns why metrics cannot be exported with these options, if so.
+    fn otlp_problem(&self) -> Option<String> {
+        let OutputOptions { otlp, otlp_every, otlp_ca, otlp_token_file, .. } = self;
+        let problem = match otlp {
+            None if otlp_every.is_some() || otlp_ca.is_some() || otlp_token_file.is_some() => {
+                "--otlp-every, --otlp-ca and --otlp-token-file are for --otlp; add it, or remove them"
+            }
+            Some(url) if url.starts_with("https://") != otlp_ca.is_some() => {
+                "--otlp-ca is required for an https:// address of --otlp, and invalid for any other"
+            }
+            Some(_) if otlp_token_file.is_some() && otlp_ca.is_none() => {
+                "--otlp-token-file requires encryption; give --otlp an https:// address, and --otlp-ca"
+            }
+            _ => return None,
+        };
+        Some(problem.to_owned())
+    }
+
+    pub(super) fn resolve(&self) -> Result<Outputs, CommandFailure> {
+        let host = host(self.host.clone())?;
+        let encryption = self.listen_cert.clone().zip(self.listen_key.clone());
+        Ok(Outputs {
+            format: Some(self.format.unwrap_or_default()),
+            utc: self.utc.unwrap_or_default(),
+            no_csv_header: self.no_csv_header.unwrap_or_default(),
+            sketches: self.sketches.unwrap_or_default(),
+            directory: self.out.clone(),
+            lake: self.resolve_lake(),
+            listen: self.listen.map(|address| Listen { address, anywhere: false }),
+            grpc: self.grpc,
+            encryption: encryption.map(|(certificate, key)| Encryption { certificate, key }),
+            token: self.listen_token_file.clone(),
+            otlp: self.otlp.clone().map(|url| Otlp {
+                url,
+                every: self.otlp_every.unwrap_or(DEFAULT_EXPORT_INTERVAL),
+                authority: self.otlp_ca.clone(),
+                token: self.otlp_token_file.clone(),
+            }),
+            host: host.into(),
+            names: self.names.clone().unwrap_or_default(),
+            exchanges: self.record.clone(),
+            delay_samples: self.delay_samples.clone(),
+        })
+    }
+
+    #[cfg(feature = "lake")]
+    fn resolve_lake(&self) -> Option<LakeOutput> {
+        let (directory, store) = match self.lake.clone()? {
+            LakeLocation::Directory(directory) => (directory, None),
+            LakeLocation::Store(url) => {
+                (self.lake_buffer.clone().unwrap_or_else(default_buffer), Some(url))
+            }
+        };
+        Some(LakeOutput {
+            directory,
+            store,
+            buffer: self.lake_buffer_size.unwrap_or(Settings::BUFFER),
+            longest: self.lake_every.unwrap_or(Settings::LONGEST),
+            key: self.lake_key.clone(),
+        })
+    }
+
+    #[cfg(not(feature = "lake"))]
+    fn resolve_lake(&self) -> Option<LakeOutput> {
+        None
+    }
+
+    /// Returns the error of an output that this build does not have.
+    fn not_built(&self) -> Option<String> {
+        let not_built = |option, feature| format!("{option}: {}", value::not_built(feature));
+        if cfg!(not(feature = "lake")) && self.lake.is_some() {
+            Some(not_built("--lake", "lake"))
+        } else if cfg!(not(feature = "grpc")) && self.grpc.is_some() {
+            Some(not_built("--grpc", "grpc"))
+        } else if cfg!(not(feature = "otlp")) && self.otlp.is_some() {
+            Some(not_built("--otlp", "otlp"))
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns the default directory of the upload buffer, which systemd creates for a unit.
+#[cfg(feature = "lake")]
+fn default_buffer() -> PathBuf {
+    env::var_os("STATE_DIRECTORY")
+        .map_or_else(|| "/var/lib/flowgauge".into(), PathBuf::from)
+        .join("lake")
+}

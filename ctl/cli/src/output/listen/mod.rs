@@ -1,0 +1,203 @@
+//! Network services of a run: HTTP and gRPC servers (`--listen`, `--grpc`) and the exporter to a
+//! metrics collector (`--otlp`).
+//!
+//! Each source feeds the shared stores with the sinks of [`Exporters::sinks`]; [`Exporters::start`]
+//! starts the servers and the exporter that read them.
+
+#[cfg(feature = "grpc")]
+mod grpc;
+#[cfg(feature = "otlp")]
+mod otlp;
+
+use crate::config::given::GivenOption;
+use crate::config::secrets;
+use crate::config::{Encryption, Listen, Outputs};
+use crate::error::CommandFailure;
+use crate::output::status::Publication;
+use crate::output::writers::FileProblems;
+use flowgauge_ctl::controller::Sink;
+use flowgauge_ctl::history::History;
+use flowgauge_ctl::identity::Identity;
+use flowgauge_ctl::names::Names;
+#[cfg(feature = "otlp")]
+use flowgauge_ctl::otlp::Exporter;
+use flowgauge_ctl::output::{Metrics, Origin};
+#[cfg(feature = "grpc")]
+use flowgauge_ctl::serve::Feed;
+use flowgauge_ctl::serve::{Access, Board, ServedContent, Server, Token, encryption};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Returns the encryption and the token of the servers.
+fn access(outputs: &Outputs) -> Result<Access, CommandFailure> {
+    let encrypted = |Encryption { certificate, key }: &Encryption| {
+        let failed = |error| {
+            CommandFailure::Failed(format!("cannot use --listen-cert and --listen-key: {error}"))
+        };
+        secrets::protect();
+        encryption(certificate, key).map_err(failed)
+    };
+    let encryption = outputs.encryption.as_ref().map(encrypted).transpose()?;
+    Ok(Access { encryption, token: token("--listen-token-file", outputs.token.as_deref())? })
+}
+
+fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, CommandFailure> {
+    let read = |path: &Path| {
+        secrets::protect();
+        Token::read(path).map_err(|error| {
+            CommandFailure::Failed(format!("{option} {}: {error}", path.display()))
+        })
+    };
+    path.map(read).transpose()
+}
+
+/// Option in effect.
+#[derive(Clone, Debug)]
+struct Setting {
+    name: String,
+    values: Vec<String>,
+    origin: String,
+}
+
+/// Options in effect for each source of a run. Clones share their state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EffectiveSettings(Arc<Mutex<BTreeMap<String, Vec<Setting>>>>);
+
+impl EffectiveSettings {
+    fn sources(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Setting>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the options of a source. The name is empty if it is the only one.
+    pub(crate) fn set<'a>(&self, source: &str, given: impl IntoIterator<Item = &'a GivenOption>) {
+        let setting = |given: &GivenOption| Setting {
+            name: given.key.clone(),
+            values: given.texts.clone(),
+            origin: given.origin.to_string(),
+        };
+        let settings = given.into_iter().map(setting).collect();
+        self.sources().insert(source.to_owned(), settings);
+    }
+
+    pub(crate) fn remove(&self, source: &str) {
+        self.sources().remove(source);
+    }
+}
+
+/// Stores that the servers and the exporter of a run read.
+#[derive(Clone, Default)]
+pub(crate) struct Exporters {
+    metrics: Metrics,
+    board: Board,
+    #[cfg(feature = "grpc")]
+    feed: Feed,
+    pub(crate) configured: EffectiveSettings,
+}
+
+/// Servers and exporter of a run, which stop when this is dropped.
+pub(crate) struct RunningExporters {
+    _servers: Vec<Server>,
+    #[cfg(feature = "otlp")]
+    _exporter: Option<Exporter>,
+}
+
+impl Exporters {
+    /// Returns the metrics, as a sink of a source. `name` is its name if there are several.
+    pub(crate) fn metrics(&self, name: Option<&Arc<str>>) -> Metrics {
+        name.map_or_else(|| self.metrics.clone(), |name| self.metrics.of_source(name))
+    }
+
+    /// Returns the sinks for the records of a source. `name` is its name if there are several
+    /// sources; `shown` is the name or interface that clients see; `history` is recorded before.
+    pub(crate) fn sinks(
+        &self,
+        outputs: &Outputs,
+        name: Option<&Arc<str>>,
+        shown: &str,
+        origin: &Origin,
+        names: &Names,
+        history: &History,
+    ) -> Vec<Box<dyn Sink>> {
+        let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+        if outputs.listen.is_some() || outputs.otlp.is_some() {
+            sinks.push(Box::new(self.metrics(name)));
+        }
+        if outputs.listen.is_some() {
+            sinks.push(Box::new(self.board.of_source(names.clone(), history.clone())));
+        }
+        #[cfg(feature = "grpc")]
+        if outputs.grpc.is_some() {
+            sinks.push(Box::new(self.feed.of(
+                origin.clone(),
+                shown,
+                outputs.delay_samples.is_some(),
+            )));
+        }
+        sinks
+    }
+
+    /// Starts the servers and the exporter that the options of outputs enable.
+    pub(crate) fn start(
+        &self,
+        outputs: &Outputs,
+        identity: &Identity,
+        publication: &Publication,
+        problems: &FileProblems,
+    ) -> Result<RunningExporters, CommandFailure> {
+        self.metrics.follow_sources(publication.sources_up());
+        let mut servers = Vec::from_iter(self.serve(outputs, identity, publication)?);
+        #[cfg(feature = "grpc")]
+        servers.extend(self.serve_grpc(outputs, identity, publication)?);
+        Ok(RunningExporters {
+            _servers: servers,
+            #[cfg(feature = "otlp")]
+            _exporter: self.export(outputs, identity, problems)?,
+        })
+    }
+
+    fn serve(
+        &self,
+        outputs: &Outputs,
+        identity: &Identity,
+        publication: &Publication,
+    ) -> Result<Option<Server>, CommandFailure> {
+        let Some(Listen { address, anywhere }) = outputs.listen else { return Ok(None) };
+        let access = access(outputs)?;
+        let protocol = if access.encryption.is_some() { "https" } else { "http" };
+        let (metrics, board, host) =
+            (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
+        let (problems, not_ready_reasons) =
+            (Arc::new(publication.problems()), Arc::new(publication.not_ready_reasons()));
+        let (failures, stalls) = (Arc::new(publication.failures()), Arc::new(publication.stalls()));
+        let site = ServedContent {
+            metrics,
+            board,
+            problems,
+            failures,
+            hindrances: not_ready_reasons,
+            stalls,
+            host,
+        };
+        let listening = |address| Server::start(address, site.clone(), access.clone());
+        let server = match listening(address) {
+            // Use any free port if the user did not choose one.
+            Err(_) if anywhere => listening(SocketAddr::new(address.ip(), 0)),
+            listening => listening,
+        };
+        let server = server.map_err(|error| cannot_listen("--listen", address, &error))?;
+        eprintln!(
+            "listening on {protocol}://{} (page, /metrics, /health, /ready)",
+            server.address()
+        );
+        Ok(Some(server))
+    }
+}
+
+fn cannot_listen(option: &str, address: SocketAddr, error: &io::Error) -> CommandFailure {
+    CommandFailure::Failed(format!(
+        "cannot listen on {address}: {error}; choose another address with {option}"
+    ))
+}

@@ -1,0 +1,98 @@
+//! Options of messages, and the log on standard error.
+
+use crate::output::status;
+use crate::output::terminal::{self, Color};
+use clap::{ArgAction, Args};
+use flowgauge_ctl::output::escaped;
+use std::fmt;
+use std::io::stderr;
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Options of every command.
+#[derive(Args)]
+pub struct Messages {
+    /// Print errors only, and no progress bars
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
+    quiet: bool,
+
+    /// Print more messages; repeat (-vv) for even more
+    ///
+    /// The environment variable RUST_LOG overrides -q and -v; it accepts levels per module, such as
+    /// RUST_LOG=warn,flowgauge_dataplane=debug.
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Messages")]
+    verbose: u8,
+
+    /// Use colours: auto (on a terminal, unless NO_COLOR is set), always, never [default: auto]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        hide_possible_values = true,
+        help_heading = "Messages"
+    )]
+    color: Option<Color>,
+}
+
+impl Messages {
+    /// Starts logging at the requested level.
+    pub fn start(&self) {
+        terminal::init(self.color.unwrap_or_default());
+        log(self.quiet, self.verbose);
+    }
+}
+
+/// Starts the log on standard error.
+fn log(quiet: bool, verbose: u8) {
+    // Other crates log at a lower level, since details of a connection would hide flowgauge's own
+    // messages at -v.
+    let asked = match (quiet, verbose) {
+        (true, _) => Targets::new().with_default(LevelFilter::ERROR),
+        (false, 0) => Targets::new().with_default(LevelFilter::WARN),
+        (false, 1) => Targets::new()
+            .with_default(LevelFilter::WARN)
+            .with_target("flowgauge", LevelFilter::INFO),
+        (false, 2) => Targets::new()
+            .with_default(LevelFilter::INFO)
+            .with_target("flowgauge", LevelFilter::DEBUG),
+        _ => Targets::new().with_default(LevelFilter::TRACE),
+    };
+    let wanted = std::env::var("RUST_LOG")
+        .ok()
+        .filter(|wanted| !wanted.is_empty())
+        .map(|wanted| wanted.parse::<Targets>());
+    let (filter, problem) = match wanted {
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (asked, Some(error)),
+        None => (asked, None),
+    };
+    // Colours are for terminals: a log file would contain their escape sequences.
+    let colours = terminal::colours(&stderr());
+    let log = tracing_subscriber::fmt::layer()
+        .with_writer(stderr)
+        .with_ansi(colours)
+        .with_target(false)
+        .without_time();
+    // Messages contain names of interfaces and files and answers of others; escape what could
+    // control the terminal.
+    let log = log.fmt_fields(debug_fn(message).delimited(" "));
+    registry().with(filter).with(log).with(status::LastWarning).init();
+    if let Some(problem) = problem {
+        tracing::warn!("ignoring invalid RUST_LOG: {problem}");
+    }
+}
+
+/// Writes a field of a message with control characters escaped.
+fn message(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    match field.name() {
+        "message" => write!(writer, "{}", escaped(&text)),
+        name => write!(writer, "{name}={}", escaped(&text)),
+    }
+}

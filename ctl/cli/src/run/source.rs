@@ -1,0 +1,148 @@
+//! Opens the dataplane of a configuration and counts on it.
+
+use crate::config::pem::{CERTIFICATE, KEY, pem};
+use crate::config::value::PortSpec;
+use crate::config::{Interfaces, RunConfig, Source, SwitchAccess, SwitchConfig, TlsFiles};
+use crate::error::CommandFailure;
+use crate::interfaces::warn_of_overlaps;
+use crate::run::controller::{measure, measure_live};
+use crate::run::demo_traffic;
+use crate::run::handle::SourceHandle;
+use flowgauge_dataplane::Error;
+#[cfg(feature = "tofino")]
+use flowgauge_dataplane::Tofino;
+use flowgauge_dataplane::poll::Pace;
+#[cfg(feature = "dpdk")]
+use flowgauge_dataplane::poll::port::dpdk;
+use flowgauge_dataplane::poll::port::{Capture, af_xdp, captures, pcap};
+use flowgauge_dataplane::tofino::{self, Tls};
+use flowgauge_dataplane::xdp::{self, Retention, Xdp};
+use flowgauge_traffic::memory;
+use std::path::Path;
+
+/// Counts until the source ends, or the run.
+pub(crate) fn count(config: &RunConfig, handle: &SourceHandle) -> Result<(), CommandFailure> {
+    match &config.source {
+        Source::Interfaces(interfaces) => on_interfaces(interfaces, config, handle),
+        Source::Port { port, eal } => from_port(port, eal.as_deref(), config, handle),
+        #[cfg(feature = "tofino")]
+        Source::Switch(switch) => on_switch(switch, config, handle),
+        #[cfg(not(feature = "tofino"))]
+        Source::Switch(SwitchConfig { access, .. }) => {
+            let problem = crate::config::value::not_built("tofino");
+            Err(CommandFailure::Usage(format!("--address {}: {problem}", access.address)))
+        }
+        Source::Captures(files) => {
+            let files = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
+            measure(captures(files, config.workers.unwrap_or(1), Pace::Trace)?, config, handle)
+        }
+        Source::Demo => measure(demo_traffic::ports()?, config, handle),
+    }
+}
+
+fn open(path: &Path) -> Result<Capture, Error> {
+    if path.as_os_str() == "-" { Capture::standard_input() } else { Capture::open(path) }
+}
+
+fn from_port(
+    port: &PortSpec,
+    eal: Option<&str>,
+    config: &RunConfig,
+    handle: &SourceHandle,
+) -> Result<(), CommandFailure> {
+    let workers = config.workers.unwrap_or(1);
+    match port {
+        PortSpec::AfXdp(description) => {
+            measure(af_xdp(description, config.workers)?, config, handle)
+        }
+        PortSpec::Pcap(path) => measure(pcap(path, workers, Pace::RealTime)?, config, handle),
+        PortSpec::Memory(profile) => {
+            measure(memory(profile.clone(), workers, Pace::RealTime), config, handle)
+        }
+        #[cfg(not(feature = "dpdk"))]
+        PortSpec::Dpdk(device) => {
+            let _ = eal;
+            Err(CommandFailure::Usage(format!("dpdk:{device}: {}", crate::config::value::NO_DPDK)))
+        }
+        #[cfg(feature = "dpdk")]
+        PortSpec::Dpdk(device) => measure(dpdk(device, eal, workers)?, config, handle),
+    }
+}
+
+fn on_interfaces(
+    interfaces: &Interfaces,
+    config: &RunConfig,
+    handle: &SourceHandle,
+) -> Result<(), CommandFailure> {
+    // With several sources, the agent warns: it knows the interfaces of all of them.
+    if handle.name.is_none() {
+        warn_of_overlaps(&interfaces.names);
+    }
+    let places = interfaces.places();
+    let pins = kept(interfaces)?;
+    let adopted = || {
+        pins.as_ref()
+            .filter(|keep| keep.adopt)
+            .and_then(|keep| xdp::kept_key(&keep.directory, &places))
+    };
+    let key = config.secret.key(adopted)?;
+    let options = xdp::Options {
+        mode: interfaces.mode,
+        slot_ns: config.slot_ns,
+        run: handle.identity(&config.outputs)?.run.to_string(),
+        pins,
+        ..xdp::Options::new(config.settings)
+    };
+    measure_live(Xdp::at(places, options), key, config, handle)
+}
+
+/// Returns where programs and counts are stored for the next run. Without a BPF file system they
+/// end with this run: an error if storing them was requested, otherwise only an entry in the log.
+fn kept(interfaces: &Interfaces) -> Result<Option<Retention>, CommandFailure> {
+    let Some(keep) = interfaces.keep.clone() else { return Ok(None) };
+    match xdp::supported(&keep.directory) {
+        Ok(()) => Ok(Some(keep)),
+        Err(error) if interfaces.must_keep => Err(error.into()),
+        Err(error) => {
+            tracing::info!("if this process is killed, its counts end with it: {error}");
+            Ok(None)
+        }
+    }
+}
+
+#[cfg(feature = "tofino")]
+fn on_switch(
+    switch: &SwitchConfig,
+    config: &RunConfig,
+    handle: &SourceHandle,
+) -> Result<(), CommandFailure> {
+    let mut options = switch_options(&switch.access)?;
+    options.ports.clone_from(&switch.ports);
+    options.forward.clone_from(&switch.forward);
+    options.watches = config.plan.options.alarm.is_some();
+    options.slot_ns = config.slot_ns;
+    let key = config.secret.key(|| None)?;
+    measure_live(Tofino::connect(options, config.settings)?, key, config, handle)
+}
+
+/// Returns the options of the connection to a switch, and reads its certificates and key.
+pub(crate) fn switch_options(access: &SwitchAccess) -> Result<tofino::Options, CommandFailure> {
+    let mut options = tofino::Options::new(&access.address);
+    options.tls = access.tls.as_ref().map(tls).transpose()?;
+    options.program.clone_from(&access.program);
+    (options.device, options.client, options.deadline) =
+        (access.device, access.client, access.deadline);
+    Ok(options)
+}
+
+fn tls(files: &TlsFiles) -> Result<Tls, CommandFailure> {
+    let TlsFiles { authority, identity, server_name } = files;
+    let identity = identity.as_ref().map(|(certificate, key)| {
+        Ok::<_, CommandFailure>((pem(certificate, CERTIFICATE)?, pem(key, KEY)?))
+    });
+    Ok(Tls {
+        authority: pem(authority, CERTIFICATE)?,
+        identity: identity.transpose()?,
+        server_name: server_name.clone(),
+    })
+}
