@@ -1,17 +1,17 @@
 //! `flowgauge lake`: maintenance of a lake in a directory or object store.
 
-use crate::commands::trust::TrustOptions;
 use crate::config::options::outputs::host;
 use crate::config::secrets;
 use crate::config::value;
 use crate::error::CommandFailure;
 use clap::{Args, Subcommand};
 use flowgauge_ctl::lake::compact::{Compaction, CompactionResult};
-use flowgauge_ctl::lake::signature::SigningKey;
+use flowgauge_ctl::lake::signature::{SigningKey, Trust};
 use flowgauge_ctl::output::{escaped, grouped};
 use flowgauge_dataplane::files::{self, PRIVATE_MODE};
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Look after a lake
 #[derive(Args)]
@@ -47,6 +47,16 @@ struct Compact {
     trust: TrustOptions,
 }
 
+/// Hosts whose rows are believed.
+#[derive(Args)]
+#[group(skip)]
+pub(crate) struct TrustOptions {
+    /// Take only rows that their host has signed with its key in this file; one host a line, as
+    /// `flowgauge lake key` prints it
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+}
+
 /// Create the private key that signs a host's rows, and print its line for --trust.
 ///
 /// Give the file to `run --lake-key` on this host, and keep it there. The line that is printed has
@@ -67,6 +77,17 @@ struct Key {
     /// Name of this host in rows, as of run --host [default: FLOWGAUGE_HOST, or the host name]
     #[arg(long, value_name = "NAME", value_parser = value::host)]
     host: Option<String>,
+}
+
+impl TrustOptions {
+    /// Reads the list of hosts; `None` if all are believed.
+    pub(crate) fn read(&self) -> Result<Option<Arc<Trust>>, CommandFailure> {
+        let Some(path) = &self.trust else { return Ok(None) };
+        let trust = Trust::read(path).map_err(|error| {
+            CommandFailure::Failed(format!("cannot read --trust {}: {error}", path.display()))
+        })?;
+        Ok(Some(Arc::new(trust)))
+    }
 }
 
 impl Key {

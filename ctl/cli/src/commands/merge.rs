@@ -1,7 +1,7 @@
 //! `flowgauge merge` and `flowgauge diff`: union and comparison of windows from a lake.
 
+use crate::commands::lake::TrustOptions;
 use crate::commands::replay::matching;
-use crate::commands::trust::VerificationOptions;
 use crate::config::options::measurement::ALL;
 use crate::config::secrets;
 use crate::config::value;
@@ -9,6 +9,7 @@ use crate::error::CommandFailure;
 use crate::output::terminal;
 use clap::Args;
 use flowgauge_core::{FlowKey, MeasurementKind};
+use flowgauge_ctl::lake::signature::{Untrusted, Verification};
 use flowgauge_ctl::lake::union::{self, By, Conflicts, Options, Selection, Side, UnionError};
 use flowgauge_ctl::measurement::cardinality::distinct;
 use flowgauge_ctl::measurement::cardinality::estimate::joint;
@@ -101,6 +102,26 @@ pub(crate) struct Merge {
     /// Output format: table, csv, json (one object per line) [default: table]
     #[arg(long, value_name = "FORMAT", value_parser = value::format)]
     format: Option<Format>,
+}
+
+/// As [`TrustOptions`], with what becomes of other rows.
+#[derive(Args)]
+#[group(skip)]
+struct VerificationOptions {
+    #[command(flatten)]
+    trust: TrustOptions,
+
+    /// Rows that their host has not signed: refuse, or drop them
+    #[arg(long, value_name = "HOW", value_parser = value::untrusted, default_value = "refuse", requires = "trust")]
+    untrusted: Untrusted,
+}
+
+impl VerificationOptions {
+    /// Reads the list of hosts; `None` if all are believed.
+    fn read(&self) -> Result<Option<Verification>, CommandFailure> {
+        let untrusted = self.untrusted;
+        Ok(self.trust.read()?.map(|trust| Verification { trust, untrusted }))
+    }
 }
 
 impl Merge {

@@ -24,5 +24,3 @@ pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod tables;
 pub(crate) mod top;
-#[cfg(feature = "lake")]
-pub(crate) mod trust;

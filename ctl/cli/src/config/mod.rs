@@ -3,12 +3,11 @@
 //!
 //! `given` collects the options that were given, with their places. `options` declares them, checks
 //! them against each other, and resolves them with their defaults to a [`RunConfig`], which the
-//! rest of the command reads. `value` parses the value of one option, `secrets` and `pem` read files
-//! with keys.
+//! rest of the command reads. `value` parses the value of one option, `secrets` reads files with
+//! keys.
 
 pub(crate) mod given;
 pub(crate) mod options;
-pub(crate) mod pem;
 pub(crate) mod secrets;
 pub(crate) mod value;
 

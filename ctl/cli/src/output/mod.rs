@@ -1,11 +1,10 @@
 //! What the command writes, other than the formats of records (`flowgauge_ctl::output`).
 //!
-//! `writers` and `lines` write records to standard output and to files, `listen` serves and exports
-//! them, and `status` answers the other commands on this machine. `new_file` is the file of a
-//! command that ends with one. On standard error, `messages` writes the log and `progress` a bar;
-//! `terminal` knows the width and the colours.
+//! `writers` write records to standard output and to files, `listen` serves and exports them, and
+//! `status` answers the other commands on this machine. `new_file` is the file of a command that
+//! ends with one. On standard error, `messages` writes the log and `progress` a bar; `terminal`
+//! knows the width and the colours.
 
-pub(crate) mod lines;
 pub(crate) mod listen;
 pub(crate) mod messages;
 pub(crate) mod new_file;

@@ -1,5 +1,5 @@
-//! Writers of records: to standard output, whose reader may stop reading, and to files on a disk
-//! that may become full.
+//! Writers of records: to standard output, whose reader may stop reading and which several sources
+//! may share, and to files on a disk that may become full.
 
 use crate::run::signals;
 use flowgauge_ctl::Record;
@@ -53,6 +53,58 @@ impl Write for PatientStdout {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Standard output of all sources.
+#[derive(Clone)]
+pub(crate) struct Output(Arc<Mutex<PatientStdout>>);
+
+impl Default for Output {
+    fn default() -> Self {
+        Output(Arc::new(Mutex::new(PatientStdout::stdout())))
+    }
+}
+
+/// Standard output of one source. Everything written up to a flush is written in one piece.
+pub(crate) struct Lines {
+    output: Output,
+    /// Prefix of each line.
+    prefix: String,
+    record: Vec<u8>,
+}
+
+impl Lines {
+    pub(crate) fn new(output: &Output, prefix: String) -> Self {
+        Lines { output: output.clone(), prefix, record: Vec::new() }
+    }
+}
+
+/// Adds a prefix to each line that is not empty.
+fn prefixed(prefix: &str, text: &[u8]) -> Vec<u8> {
+    let mut lines = Vec::with_capacity(text.len() + prefix.len());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        if line != b"\n" {
+            lines.extend_from_slice(prefix.as_bytes());
+        }
+        lines.extend_from_slice(line);
+    }
+    lines
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.record.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.record.is_empty() {
+            return Ok(());
+        }
+        let record = std::mem::take(&mut self.record);
+        let lines = if self.prefix.is_empty() { record } else { prefixed(&self.prefix, &record) };
+        self.output.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&lines)
     }
 }
 
@@ -140,5 +192,16 @@ impl<S: Sink> Sink for ExpendableSink<S> {
 
     fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
         self.sink.iter_mut().for_each(|sink| sink.heartbeat(dataplane, summary));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_says_whose_it_is() {
+        assert_eq!(prefixed("a | ", b"one\n\ntwo\nthree"), b"a | one\n\na | two\na | three");
+        assert_eq!(prefixed("a | ", b""), b"");
     }
 }

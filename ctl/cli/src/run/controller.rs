@@ -7,10 +7,9 @@ use crate::config::secrets;
 #[cfg(feature = "lake")]
 use crate::config::{KeySource, LakeOutput};
 use crate::error::CommandFailure;
-use crate::output::lines::Lines;
 use crate::output::progress::ProgressWatch;
 use crate::output::terminal;
-use crate::output::writers::{ExpendableSink, FileProblems, PatientStdout, RecordFile};
+use crate::output::writers::{ExpendableSink, FileProblems, Lines, PatientStdout, RecordFile};
 use crate::run::handle::SourceHandle;
 use crate::run::signals::end_with;
 use flowgauge_core::cardinality::Mode;

@@ -3,9 +3,9 @@
 
 use crate::config::Outputs;
 use crate::error::CommandFailure;
-use crate::output::lines::Output;
 use crate::output::listen::Exporters;
 use crate::output::status::Publication;
+use crate::output::writers::Output;
 use crate::run::service;
 use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::controller::Changes;

@@ -1,6 +1,6 @@
 //! Opens the dataplane of a configuration and counts on it.
 
-use crate::config::pem::{CERTIFICATE, KEY, pem};
+use crate::config::secrets;
 use crate::config::value::PortSpec;
 use crate::config::{Interfaces, RunConfig, Source, SwitchAccess, SwitchConfig, TlsFiles};
 use crate::error::CommandFailure;
@@ -11,6 +11,7 @@ use crate::run::handle::SourceHandle;
 use flowgauge_dataplane::Error;
 #[cfg(feature = "tofino")]
 use flowgauge_dataplane::Tofino;
+use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::dpdk;
@@ -19,6 +20,10 @@ use flowgauge_dataplane::tofino::{self, Tls};
 use flowgauge_dataplane::xdp::{self, Retention, Xdp};
 use flowgauge_traffic::memory;
 use std::path::Path;
+
+/// Ends of the `-----BEGIN` line of a certificate and of a private key.
+const CERTIFICATE: &str = "CERTIFICATE-----";
+const KEY: &str = "PRIVATE KEY-----";
 
 /// Counts until the source ends, or the run.
 pub(crate) fn count(config: &RunConfig, handle: &SourceHandle) -> Result<(), CommandFailure> {
@@ -145,4 +150,33 @@ fn tls(files: &TlsFiles) -> Result<Tls, CommandFailure> {
         identity: identity.transpose()?,
         server_name: server_name.clone(),
     })
+}
+
+/// Reads a PEM file, which must contain such a section.
+fn pem(path: &Path, part: &str) -> Result<String, CommandFailure> {
+    if part == KEY {
+        secrets::protect();
+    }
+    let failed = |problem: String| Err(CommandFailure::Failed(problem));
+    let bytes = match files::read(path, MAX_SETTINGS_BYTES) {
+        Ok(bytes) => bytes,
+        Err(error) => return failed(format!("cannot read {}: {error}", path.display())),
+    };
+    match String::from_utf8(bytes) {
+        Ok(text)
+            if text
+                .lines()
+                .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(part)) =>
+        {
+            Ok(text)
+        }
+        _ => {
+            let (kind, convert) =
+                if part == KEY { ("pkey", "private key") } else { ("x509", "certificate") };
+            let path = path.display();
+            failed(format!(
+                "{path} is not a {convert} in PEM format; if it is DER, convert it with `openssl {kind} -inform der -in {path}`"
+            ))
+        }
+    }
 }

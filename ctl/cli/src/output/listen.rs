@@ -4,14 +4,9 @@
 //! Each source feeds the shared stores with the sinks of [`Exporters::sinks`]; [`Exporters::start`]
 //! starts the servers and the exporter that read them.
 
-#[cfg(feature = "grpc")]
-mod grpc;
-#[cfg(feature = "otlp")]
-mod otlp;
-
 use crate::config::given::GivenOption;
 use crate::config::secrets;
-use crate::config::{Encryption, Listen, Outputs};
+use crate::config::{Encryption, Listen, Otlp, Outputs};
 use crate::error::CommandFailure;
 use crate::output::status::Publication;
 use crate::output::writers::FileProblems;
@@ -20,11 +15,11 @@ use flowgauge_ctl::history::History;
 use flowgauge_ctl::identity::Identity;
 use flowgauge_ctl::names::Names;
 #[cfg(feature = "otlp")]
-use flowgauge_ctl::otlp::Exporter;
+use flowgauge_ctl::otlp::{Collector, Exporter};
 use flowgauge_ctl::output::{Metrics, Origin};
-#[cfg(feature = "grpc")]
-use flowgauge_ctl::serve::Feed;
 use flowgauge_ctl::serve::{Access, Board, ServedContent, Server, Token, encryption};
+#[cfg(feature = "grpc")]
+use flowgauge_ctl::serve::{Feed, ServiceState, proto};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -84,6 +79,20 @@ impl EffectiveSettings {
 
     pub(crate) fn remove(&self, source: &str) {
         self.sources().remove(source);
+    }
+
+    #[cfg(feature = "grpc")]
+    fn all(&self) -> Vec<proto::Source> {
+        let setting = |setting: &Setting| proto::Setting {
+            name: setting.name.clone(),
+            values: setting.values.clone(),
+            origin: setting.origin.clone(),
+        };
+        let source = |(name, settings): (&String, &Vec<Setting>)| proto::Source {
+            name: name.clone(),
+            settings: settings.iter().map(setting).collect(),
+        };
+        self.sources().iter().map(source).collect()
     }
 }
 
@@ -193,6 +202,62 @@ impl Exporters {
             server.address()
         );
         Ok(Some(server))
+    }
+
+    #[cfg(feature = "grpc")]
+    fn serve_grpc(
+        &self,
+        outputs: &Outputs,
+        identity: &Identity,
+        publication: &Publication,
+    ) -> Result<Option<Server>, CommandFailure> {
+        let Some(address) = outputs.grpc else { return Ok(None) };
+        let access = access(outputs)?;
+        let configured = self.configured.clone();
+        let state = ServiceState {
+            feed: self.feed.clone(),
+            problems: Arc::new(publication.problems()),
+            status: Arc::new(publication.status()),
+            configuration: Arc::new(move || configured.all()),
+            host: Arc::clone(&identity.host),
+            metrics: self.metrics.clone(),
+        };
+        let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
+        let server = Server::start_grpc(address, state, access)
+            .map_err(|error| cannot_listen("--grpc", address, &error))?;
+        eprintln!("serving flowgauge.v1.Agent on grpc://{}{encrypted}", server.address());
+        Ok(Some(server))
+    }
+
+    #[cfg(feature = "otlp")]
+    fn export(
+        &self,
+        outputs: &Outputs,
+        identity: &Identity,
+        problems: &FileProblems,
+    ) -> Result<Option<Exporter>, CommandFailure> {
+        let Some(Otlp { url, every, authority, token: secret }) = &outputs.otlp else {
+            return Ok(None);
+        };
+        let failed = |error: io::Error| {
+            CommandFailure::Failed(format!("cannot send metrics to {url}: {error}"))
+        };
+        let token = token("--otlp-token-file", secret.as_deref())?;
+        let collector = Collector::new(url, authority.as_deref(), token).map_err(failed)?;
+        let resource = vec![
+            ("service.name", "flowgauge".to_owned()),
+            ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("service.instance.id", identity.run.to_string()),
+            ("host.name", identity.host.to_string()),
+        ];
+        let problems = problems.clone();
+        let report = move |problem: String| {
+            tracing::warn!("{problem}");
+            problems.add(problem);
+        };
+        Exporter::start(collector, *every, resource, self.metrics.clone(), report)
+            .map(Some)
+            .map_err(failed)
     }
 }
 
