@@ -51,8 +51,3 @@ pub(crate) fn width() -> usize {
     let known = |width: &usize| *width > 0;
     of_terminal().filter(known).or_else(|| of_environment().filter(known)).unwrap_or(DEFAULT_WIDTH)
 }
-
-/// Returns whether standard output is a terminal.
-pub(crate) fn is_watched() -> bool {
-    io::stdout().is_terminal()
-}

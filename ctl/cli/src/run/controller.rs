@@ -225,7 +225,7 @@ fn run_controller<C: Clock + 'static>(
 
 /// Prints how long the first line of a table takes, on a terminal.
 fn announce(config: &RunConfig) {
-    let watched = terminal::is_watched()
+    let watched = io::stdout().is_terminal()
         && io::stderr().is_terminal()
         && tracing::enabled!(tracing::Level::WARN);
     let has_windows = config.settings.cardinality.mode != Mode::Staggered;

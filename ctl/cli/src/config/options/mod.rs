@@ -13,7 +13,6 @@ use crate::config::given::GivenOption;
 use crate::config::value::{self, Cpus, Lateness, PortSpec, SampleEvery};
 use crate::config::{KeySource, RunConfig, Source, Traffic};
 use crate::error::CommandFailure;
-use crate::output::terminal;
 use clap::{Args, Command};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, parse};
@@ -29,6 +28,7 @@ use flowgauge_dataplane::poll::PollMode;
 use measurement::chosen::{EVERY, KeyOption, Measurements, keyed, measure, names};
 use measurement::{ALL, MeasurementArgs};
 use outputs::OutputOptions;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -348,7 +348,7 @@ impl Options {
         let is_table = self.outputs.format.unwrap_or_default() == Format::Table;
         let is_long = self.window() > MAX_WINDOW_WITHOUT_SAMPLES;
         let by_default = self.staggered.is_some()
-            || (traffic.is_live && terminal::is_watched() && is_table && is_long);
+            || (traffic.is_live && io::stdout().is_terminal() && is_table && is_long);
         self.sample_every.unwrap_or(SampleEvery(by_default.then_some(DEFAULT_SAMPLE_INTERVAL))).0
     }
 
