@@ -1,5 +1,5 @@
-//! Counting of one source, for `run` and `replay`: connects a dataplane, its controller and all
-//! outputs, and drives them to the end.
+//! Connects the dataplane of one source with its controller and all outputs, and drives them to the
+//! end.
 
 use crate::config::RunConfig;
 #[cfg(feature = "lake")]
@@ -26,8 +26,7 @@ use flowgauge_ctl::output::{
 };
 use flowgauge_dataplane::files::{Directory, SHARED_MODE, create_new};
 use flowgauge_dataplane::middleware::Recorder;
-use flowgauge_dataplane::poll::port::{Port, Ports};
-use flowgauge_dataplane::poll::{self, Pace, Poll};
+use flowgauge_dataplane::poll::{Pace, Poll};
 use flowgauge_dataplane::{Dataplane, HashKey};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -41,19 +40,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// late.
 const WARN_DELAY: Duration = Duration::from_secs(1);
 
-/// Counts the packets of ports, live or in the time of a capture, and writes the results.
-pub(crate) fn measure<P: Port>(
-    ports: Ports<P>,
+/// Counts what workers receive, live or in the time of a capture, and writes the results.
+pub(crate) fn run_workers(
+    poll: Poll,
     config: &RunConfig,
     handle: &SourceHandle,
 ) -> Result<(), CommandFailure> {
     let key = config.secret.key(|| None)?;
-    let interface = ports.interface.clone();
-    let poll = workers(ports, config);
-    let (gate, source) = (poll.gate(), poll.source());
+    let gate = poll.gate();
     let interrupt = end_with(handle.interrupt.clone(), Some(&gate));
     if gate.pace() == Pace::Trace {
-        let watch = ProgressWatch::start(source, interface);
+        let watch = ProgressWatch::start(poll.source(), poll.capabilities().interface.clone());
         return run_controller(
             Box::new(poll),
             key,
@@ -66,23 +63,8 @@ pub(crate) fn measure<P: Port>(
     run_controller(Box::new(poll), key, config, handle, || Wall::new(interrupt), None)
 }
 
-/// Returns a dataplane whose workers count the packets of ports.
-pub(crate) fn workers<P: Port>(ports: Ports<P>, config: &RunConfig) -> Poll {
-    let how = poll::Options {
-        settings: config.settings,
-        slot_ns: config.slot_ns,
-        truth: config.truth,
-        poll_mode: config.poll_mode,
-        cpus: config.cpus.clone(),
-        ..poll::Options::default()
-    };
-    let poll = Poll::new(ports, how);
-    poll.gate().set_lateness(config.lateness);
-    poll
-}
-
-/// Counts live on a dataplane without ports and writes the results.
-pub(crate) fn measure_live(
+/// Counts live on a dataplane without workers and writes the results.
+pub(crate) fn run_live(
     dataplane: impl Dataplane + 'static,
     key: Option<HashKey>,
     config: &RunConfig,

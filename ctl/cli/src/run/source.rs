@@ -1,21 +1,21 @@
-//! Opens the dataplane of a configuration and counts on it.
+//! Opens the dataplane of the source that a configuration names, and counts on it.
 
 use crate::config::secrets;
 use crate::config::value::PortSpec;
 use crate::config::{Interfaces, RunConfig, Source, SwitchAccess, SwitchConfig, TlsFiles};
 use crate::error::CommandFailure;
 use crate::interfaces::warn_of_overlaps;
-use crate::run::controller::{measure, measure_live};
+use crate::run::controller::{run_live, run_workers};
 use crate::run::demo_traffic;
 use crate::run::handle::SourceHandle;
 use flowgauge_dataplane::Error;
 #[cfg(feature = "tofino")]
 use flowgauge_dataplane::Tofino;
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
-use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::dpdk;
-use flowgauge_dataplane::poll::port::{Capture, af_xdp, captures, pcap};
+use flowgauge_dataplane::poll::port::{Capture, Port, Ports, af_xdp, captures, pcap};
+use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_dataplane::tofino::{self, Tls};
 use flowgauge_dataplane::xdp::{self, Retention, Xdp};
 use flowgauge_traffic::memory;
@@ -29,7 +29,9 @@ const KEY: &str = "PRIVATE KEY-----";
 pub(crate) fn count(config: &RunConfig, handle: &SourceHandle) -> Result<(), CommandFailure> {
     match &config.source {
         Source::Interfaces(interfaces) => on_interfaces(interfaces, config, handle),
-        Source::Port { port, eal } => from_port(port, eal.as_deref(), config, handle),
+        Source::Port { port, eal } => {
+            run_workers(open_port(port, eal.as_deref(), config)?, config, handle)
+        }
         #[cfg(feature = "tofino")]
         Source::Switch(switch) => on_switch(switch, config, handle),
         #[cfg(not(feature = "tofino"))]
@@ -39,9 +41,10 @@ pub(crate) fn count(config: &RunConfig, handle: &SourceHandle) -> Result<(), Com
         }
         Source::Captures(files) => {
             let files = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
-            measure(captures(files, config.workers.unwrap_or(1), Pace::Trace)?, config, handle)
+            let ports = captures(files, config.workers.unwrap_or(1), Pace::Trace)?;
+            run_workers(workers(ports, config), config, handle)
         }
-        Source::Demo => measure(demo_traffic::ports()?, config, handle),
+        Source::Demo => run_workers(workers(demo_traffic::ports()?, config), config, handle),
     }
 }
 
@@ -49,29 +52,42 @@ fn open(path: &Path) -> Result<Capture, Error> {
     if path.as_os_str() == "-" { Capture::standard_input() } else { Capture::open(path) }
 }
 
-fn from_port(
+/// Returns a dataplane whose workers count the packets of ports.
+pub(crate) fn workers<P: Port>(ports: Ports<P>, config: &RunConfig) -> Poll {
+    let how = poll::Options {
+        settings: config.settings,
+        slot_ns: config.slot_ns,
+        truth: config.truth,
+        poll_mode: config.poll_mode,
+        cpus: config.cpus.clone(),
+        ..poll::Options::default()
+    };
+    let poll = Poll::new(ports, how);
+    poll.gate().set_lateness(config.lateness);
+    poll
+}
+
+fn open_port(
     port: &PortSpec,
     eal: Option<&str>,
     config: &RunConfig,
-    handle: &SourceHandle,
-) -> Result<(), CommandFailure> {
-    let workers = config.workers.unwrap_or(1);
-    match port {
-        PortSpec::AfXdp(description) => {
-            measure(af_xdp(description, config.workers)?, config, handle)
-        }
-        PortSpec::Pcap(path) => measure(pcap(path, workers, Pace::RealTime)?, config, handle),
+) -> Result<Poll, CommandFailure> {
+    let number = config.workers.unwrap_or(1);
+    Ok(match port {
+        PortSpec::AfXdp(description) => workers(af_xdp(description, config.workers)?, config),
+        PortSpec::Pcap(path) => workers(pcap(path, number, Pace::RealTime)?, config),
         PortSpec::Memory(profile) => {
-            measure(memory(profile.clone(), workers, Pace::RealTime), config, handle)
+            workers(memory(profile.clone(), number, Pace::RealTime), config)
         }
         #[cfg(not(feature = "dpdk"))]
         PortSpec::Dpdk(device) => {
             let _ = eal;
-            Err(CommandFailure::Usage(format!("dpdk:{device}: {}", crate::config::value::NO_DPDK)))
+            let problem = crate::config::value::NO_DPDK;
+            return Err(CommandFailure::Usage(format!("dpdk:{device}: {problem}")));
         }
         #[cfg(feature = "dpdk")]
-        PortSpec::Dpdk(device) => measure(dpdk(device, eal, workers)?, config, handle),
-    }
+        PortSpec::Dpdk(device) => workers(dpdk(device, eal, number)?, config),
+    })
 }
 
 fn on_interfaces(
@@ -98,7 +114,7 @@ fn on_interfaces(
         pins,
         ..xdp::Options::new(config.settings)
     };
-    measure_live(Xdp::at(places, options), key, config, handle)
+    run_live(Xdp::at(places, options), key, config, handle)
 }
 
 /// Returns where programs and counts are stored for the next run. Without a BPF file system they
@@ -127,7 +143,7 @@ fn on_switch(
     options.watches = config.plan.options.alarm.is_some();
     options.slot_ns = config.slot_ns;
     let key = config.secret.key(|| None)?;
-    measure_live(Tofino::connect(options, config.settings)?, key, config, handle)
+    run_live(Tofino::connect(options, config.settings)?, key, config, handle)
 }
 
 /// Returns the options of the connection to a switch, and reads its certificates and key.
