@@ -66,6 +66,7 @@ pub(crate) struct GivenOption {
     /// Its values as written on the command line.
     pub(crate) texts: Vec<String>,
     pub(crate) origin: OptionOrigin,
+    /// The parsed option; of the command line, with all others that it has.
     matches: ArgMatches,
 }
 
@@ -191,8 +192,8 @@ pub(crate) trait KnownOptions: Args {
     type OfProcess: Args;
 }
 
-/// Known options and the parser of the command line, which parses them one by one. The parser is
-/// shared since building it takes longer than parsing.
+/// Known options and the parser of the command line, which parses those of the file and of the
+/// environment one by one. The parser is shared since building it takes longer than parsing.
 struct Keys {
     known: Command,
     /// Options of the whole process.
@@ -290,12 +291,11 @@ fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<GivenOption> {
         }
         let texts: Vec<String> =
             given.get_raw(id)?.map(|text| text.to_string_lossy().into_owned()).collect();
-        let matches = keys.parsed(key, &texts).ok()?;
         Some(GivenOption {
             key: key.to_owned(),
             texts,
             origin: OptionOrigin::Flag(key.to_owned()),
-            matches,
+            matches: given.clone(),
         })
     };
     keys.iter().filter_map(option).collect()

@@ -3,7 +3,7 @@
 use super::outputs::OutputOptions;
 use super::switch::Switch;
 use super::{Options, first_given};
-use crate::config::given::{Configuration, GivenOption, KnownOptions, SourceTable, fill};
+use crate::config::given::{GivenOption, KnownOptions, fill};
 use crate::config::value::{self, CountedDirections, PortSpec, XdpMode};
 use crate::config::{Interfaces, RunConfig, Source, Traffic};
 use crate::error::CommandFailure;
@@ -136,22 +136,6 @@ impl KnownOptions for Run {
 }
 
 impl Run {
-    /// Resolves the configuration of a source of the file, or of the only source if the file has no
-    /// sources.
-    pub(crate) fn resolved(
-        configuration: &Configuration,
-        table: Option<&SourceTable>,
-    ) -> Result<RunConfig, CommandFailure> {
-        let in_source = |failure: CommandFailure| match (table, failure) {
-            (Some(table), CommandFailure::Usage(problem)) => CommandFailure::Usage(format!(
-                "source {} ({}): {problem}",
-                table.name, table.origin
-            )),
-            (_, failure) => failure,
-        };
-        Self::from_given(&configuration.effective(table)).map_err(in_source)
-    }
-
     /// Resolves these options.
     pub(crate) fn from_given(given: &[GivenOption]) -> Result<RunConfig, CommandFailure> {
         let mut run = Run::default();

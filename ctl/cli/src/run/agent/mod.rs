@@ -224,12 +224,16 @@ fn configured_sources(
         sources => sources.iter().map(Some).collect(),
     };
     let resolve = |table: Option<&SourceTable>| {
-        let config = Run::resolved(configuration, table)?;
-        Ok(ConfiguredSource {
-            name: table.map(|table| table.name.clone()),
-            config,
-            given: configuration.effective(table),
-        })
+        let in_source = |failure: CommandFailure| match (table, failure) {
+            (Some(table), CommandFailure::Usage(problem)) => CommandFailure::Usage(format!(
+                "source {} ({}): {problem}",
+                table.name, table.origin
+            )),
+            (_, failure) => failure,
+        };
+        let given = configuration.effective(table);
+        let config = Run::from_given(&given).map_err(in_source)?;
+        Ok(ConfiguredSource { name: table.map(|table| table.name.clone()), config, given })
     };
     let configured: Vec<ConfiguredSource> =
         tables.into_iter().map(resolve).collect::<Result<_, CommandFailure>>()?;
