@@ -126,8 +126,7 @@ impl VerificationOptions {
 
 impl Merge {
     pub(crate) fn execute(self) -> Result<(), CommandFailure> {
-        let paths =
-            self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
+        let paths = matching(&self.files)?;
         let Merge { host, exclude, source, from, to, .. } = self;
         let selection = Selection { paths, host, exclude, source, direction: None, from, to };
         let key = self.hash_key.map(|path| secrets::hash_key(&path)).transpose()?;
@@ -232,13 +231,7 @@ pub(crate) struct Diff {
 impl Diff {
     pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         let expanded = |selection: Selection| -> Result<Selection, CommandFailure> {
-            let paths = selection
-                .paths
-                .iter()
-                .map(|path| matching(path))
-                .collect::<Result<Vec<_>, _>>()?
-                .concat();
-            Ok(Selection { paths, ..selection })
+            Ok(Selection { paths: matching(&selection.paths)?, ..selection })
         };
         let verification = self.verification.read()?;
         let (a, b) = (expanded(self.a)?, expanded(self.b)?);

@@ -54,8 +54,7 @@ impl Replay {
             let problem = format!("{option} is for `flowgauge run`; remove it");
             return Err(CommandFailure::Usage(problem));
         }
-        let files =
-            self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
+        let files = matching(&self.files)?;
         let (window, duration) = (self.options.window, self.options.duration);
         let mut config = self.options.resolve(Source::Captures(files.clone()), &given)?;
         config.check_alerts()?;
@@ -73,9 +72,13 @@ impl Replay {
     }
 }
 
-/// Returns the files that match a pattern, sorted by name. The name of an existing file is not a
-/// pattern.
-pub(crate) fn matching(file: &Path) -> Result<Vec<PathBuf>, CommandFailure> {
+/// Returns the files that match names or patterns, those of a pattern sorted by name. The name of
+/// an existing file is not a pattern.
+pub(crate) fn matching(files: &[PathBuf]) -> Result<Vec<PathBuf>, CommandFailure> {
+    Ok(files.iter().map(|file| expanded(file)).collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+fn expanded(file: &Path) -> Result<Vec<PathBuf>, CommandFailure> {
     let pattern = match file.to_str() {
         Some(name) if name.contains(['*', '?', '[']) && !file.exists() => name,
         _ => return Ok(vec![file.to_owned()]),

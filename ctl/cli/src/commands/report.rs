@@ -68,8 +68,7 @@ impl Report {
         let given = Configuration::read::<Run>(given)?.effective(None);
         fill(&mut self.options, &given)?;
         refuse_other_outputs(&given)?;
-        let files: Vec<PathBuf> =
-            self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
+        let files = matching(&self.files)?;
         if files.iter().any(|file| file.as_os_str() == "-") {
             let problem = "a report reads its captures twice, which standard input does not do; write it to a file";
             return Err(CommandFailure::Usage(problem.to_owned()));
