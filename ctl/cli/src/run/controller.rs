@@ -2,39 +2,20 @@
 //! end.
 
 use crate::config::RunConfig;
-#[cfg(feature = "lake")]
-use crate::config::secrets;
-#[cfg(feature = "lake")]
-use crate::config::{KeySource, LakeOutput};
 use crate::error::CommandFailure;
 use crate::output::progress::ProgressWatch;
-use crate::output::terminal;
-use crate::output::writers::{ExpendableSink, FileProblems, Lines, PatientStdout, RecordFile};
+use crate::output::writers::FileProblems;
 use crate::run::handle::SourceHandle;
 use crate::run::signals::end_with;
-use flowgauge_core::cardinality::Mode;
+use crate::run::sinks;
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
-use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
-use flowgauge_ctl::history::History;
-use flowgauge_ctl::identity::Identity;
-#[cfg(feature = "lake")]
-use flowgauge_ctl::lake::{self, Lake, Store};
-use flowgauge_ctl::names::Names;
-use flowgauge_ctl::output::{
-    Csv, DelaySampleLog, Format, IdleWindows, Json, Origin, TableStyle, Tee, Times, escaped,
-};
-use flowgauge_dataplane::files::{Directory, SHARED_MODE, create_new};
+use flowgauge_ctl::controller::{ControlError, Controller, Plan, Summary};
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::{Pace, Poll};
 use flowgauge_dataplane::{Dataplane, HashKey};
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal};
-use std::path::Path;
-use std::process;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::io::{self, BufWriter};
+use std::time::Duration;
 
 /// Delay from which a late window is worth a warning. On a busy machine short windows are often
 /// late.
@@ -85,101 +66,16 @@ fn run_controller<C: Clock + 'static>(
 ) -> Result<(), CommandFailure> {
     let RunConfig { outputs, plan, .. } = config;
     let dataplane: Box<dyn Dataplane> = match &outputs.exchanges {
-        Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?))),
+        Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(sinks::create(path)?))),
         None => dataplane,
     };
-    let SourceHandle { name, shared, .. } = handle;
     // Failures of one of several sources are reported with its name.
-    let explains_exit = watch.is_none() && name.is_none();
-    let mut sinks = Tee::default();
-    let identity = handle.identity(outputs)?;
-    let origin = Origin {
-        identity: Some(identity.clone()),
-        sketches: outputs.sketches,
-        ..Origin::default()
-    };
-    let names = Names::open(&outputs.names).map_err(CommandFailure::Failed)?;
-    // Kept until the run has ended.
-    let mut open = None;
+    let explains_exit = watch.is_none() && handle.name.is_none();
     let problems = FileProblems::default();
-    // A replay ends too soon to be observed.
-    if watch.is_none() {
-        // Publish first, so that outputs that block can be reported, and so that `status` never
-        // finds a run without its source.
-        let history = History::default();
-        sinks.0.push(Box::new(history.clone()));
-        sinks.0.push(Box::new(shared.publication.publisher(
-            name.as_deref(),
-            &dataplane,
-            plan,
-            history.clone(),
-        )));
-        if name.is_none() {
-            shared.publication.start();
-        }
-        let shown = name.as_deref().unwrap_or(&dataplane.capabilities().interface);
-        sinks.0.extend(shared.exporters.sinks(
-            outputs,
-            name.as_ref(),
-            shown,
-            &origin,
-            &names,
-            &history,
-        ));
-        if name.is_none() {
-            open =
-                Some(shared.exporters.start(outputs, &identity, &shared.publication, &problems)?);
-        }
-        sinks.0.push(Box::new(handle.heartbeat()));
-    }
-    // Write files before standard output, whose reader may have closed it.
-    if let Some(directory) = &outputs.directory {
-        sinks.0.extend(files(directory, name.as_deref(), &origin, &problems)?);
-    }
-    #[cfg(feature = "lake")]
-    if let Some(place) = &outputs.lake {
-        if config.secret == KeySource::Random {
-            tracing::warn!(
-                "--lake with a random hash key: rows of this run cannot be merged with those of other runs and machines; give all of them the same \
-                 --hash-key or --seed"
-            );
-        }
-        let lake = lake(place, &identity, watch.is_some(), &problems)?;
-        sinks.0.push(Box::new(lake.with_metrics(shared.exporters.metrics(name.as_ref()))));
-    }
-    if let Some(path) = &outputs.delay_samples {
-        sinks.0.push(Box::new(ExpendableSink::new(
-            DelaySampleLog::new(RecordFile::new(create(path)?)),
-            path,
-            &problems,
-        )));
-    }
-    if let Some(format) = outputs.format {
-        let look = TableStyle { names: names.clone(), ..look(config, watch.is_none()) };
-        let origin = Origin { no_csv_header: outputs.no_csv_header, ..origin };
-        let printed = match name {
-            Some(name) => {
-                let prefix = if format == Format::Table {
-                    format!("{} | ", escaped(name))
-                } else {
-                    String::new()
-                };
-                format.sink(Lines::new(&shared.output, prefix), look, origin)
-            }
-            None => format.sink(BufWriter::new(PatientStdout::stdout()), look, origin),
-        };
-        sinks.0.push(match watch {
-            Some(watch) => watch.around(printed),
-            // Programs get a record of every window; a table sums up a sequence of empty ones.
-            None if format == Format::Table => Box::new(IdleWindows::new(printed)),
-            None => printed,
-        });
-        if watch.is_none() && name.is_none() && format == Format::Table {
-            announce(config);
-        }
-    }
+    // Both are kept until the run has ended.
+    let (mut sinks, open) = sinks::open(&dataplane, config, handle, watch, &problems)?;
     let controller = Controller::start(dataplane, Plan { hash_key, ..plan.clone() }, clock)?
-        .of_source(name.clone());
+        .of_source(handle.name.clone());
     handle.begin();
     let outcome = controller.with(handle.changes.clone()).run(&mut sinks);
     // Dropping flushes what is pending. Failures are in `problems` afterwards.
@@ -203,117 +99,6 @@ fn run_controller<C: Clock + 'static>(
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// Prints how long the first line of a table takes, on a terminal.
-fn announce(config: &RunConfig) {
-    let watched = io::stdout().is_terminal()
-        && io::stderr().is_terminal()
-        && tracing::enabled!(tracing::Level::WARN);
-    let has_windows = config.settings.cardinality.mode != Mode::Staggered;
-    let Some(window) = config.plan.intervals.window.filter(|_| watched && has_windows) else {
-        return;
-    };
-    let window = humantime::format_duration(window);
-    eprintln!("counting; one line per {window}, Ctrl-C stops");
-}
-
-/// Returns the style of the table. Times of a capture are relative to its start, live times are
-/// times of day.
-fn look(config: &RunConfig, live: bool) -> TableStyle {
-    let times = match (live, config.outputs.utc) {
-        (false, _) => Times::Elapsed,
-        (true, false) => Times::Local,
-        (true, true) => Times::Utc,
-    };
-    let intervals = [config.plan.intervals.window, config.plan.intervals.sample_every];
-    let fine = live && intervals.into_iter().flatten().any(|interval| interval.subsec_nanos() != 0);
-    TableStyle {
-        width: terminal::width,
-        colours: terminal::colours(&io::stdout()),
-        times,
-        fine,
-        ..TableStyle::default()
-    }
-}
-
-/// Creates new CSV and JSON files for the records of this run. Existing files are not replaced.
-fn files(
-    directory: &Path,
-    source: Option<&str>,
-    origin: &Origin,
-    problems: &FileProblems,
-) -> Result<[Box<dyn Sink>; 2], CommandFailure> {
-    let opened = Directory::create(directory).map_err(|error| {
-        CommandFailure::Failed(format!("cannot create directory {}: {error}", directory.display()))
-    })?;
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let source = source.map_or_else(String::new, |source| format!("-{}", in_file_name(source)));
-    let stem = format!("windows-{seconds}-{}{source}", process::id());
-    let created = |extension| {
-        let name = format!("{stem}.{extension}");
-        let path = directory.join(&name);
-        match opened.create_new(&name, SHARED_MODE) {
-            Ok(file) => Ok((path, RecordFile::new(file))),
-            Err(error) => Err(uncreated(&path, &error)),
-        }
-    };
-    let ((csv, csv_file), (json, json_file)) = (created("csv")?, created("jsonl")?);
-    Ok([
-        Box::new(ExpendableSink::new(Csv::new(csv_file, origin.clone()), &csv, problems)),
-        Box::new(ExpendableSink::new(Json::new(json_file, origin.clone()), &json, problems)),
-    ])
-}
-
-/// Returns a source's name with every byte percent-encoded that is no letter, digit, dot, dash or
-/// underscore, so that different sources have different files.
-fn in_file_name(source: &str) -> String {
-    let mut name = String::new();
-    for byte in source.bytes() {
-        if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
-            name.push(byte.into());
-        } else {
-            let _ = write!(name, "%{byte:02X}");
-        }
-    }
-    name
-}
-
-#[cfg(feature = "lake")]
-/// Starts writing windows to a lake. With `patient` it waits for slow storage instead of dropping
-/// windows.
-fn lake(
-    place: &LakeOutput,
-    identity: &Identity,
-    patient: bool,
-    problems: &FileProblems,
-) -> Result<Lake, CommandFailure> {
-    let LakeOutput { directory, store, buffer, longest, key } = place;
-    let open = |url: &String| {
-        Store::open(url).map_err(|error| {
-            CommandFailure::Failed(format!("cannot write a lake to {url}: {error}"))
-        })
-    };
-    let store = store.as_ref().map(open).transpose()?;
-    let usual = lake::Settings::new(directory.clone(), identity.clone());
-    let key = key.as_deref().map(secrets::signing_key).transpose()?.map(Arc::new);
-    let settings = lake::Settings { longest: *longest, buffer: *buffer, key, patient, ..usual };
-    let problems = problems.clone();
-    let report = move |problem: String| {
-        tracing::warn!("{problem}");
-        problems.add(problem);
-    };
-    Lake::start(settings, store, Arc::new(report)).map_err(|error| {
-        CommandFailure::Failed(format!("cannot write a lake to {}: {error}", directory.display()))
-    })
-}
-
-fn create(path: &Path) -> Result<File, CommandFailure> {
-    create_new(path, SHARED_MODE).map_err(|error| uncreated(path, &error))
-}
-
-fn uncreated(path: &Path, error: &io::Error) -> CommandFailure {
-    CommandFailure::Failed(format!("cannot create {}: {error}", path.display()))
 }
 
 /// Logs late samples, late windows and late packets, and returns the first warning as a failure.
@@ -379,16 +164,4 @@ fn conclude(
         tracing::warn!("exit code 1, because results are incomplete: {reason}");
     }
     Err(CommandFailure::Incomplete(reason))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_file_name;
-
-    #[test]
-    fn names_of_sources_stay_different_in_names_of_files() {
-        let sources = ["eth0.1", "eth0-1", "eth0_1", "eth0:1", "eth0/1", "eth0%2F1"];
-        let names = ["eth0.1", "eth0-1", "eth0_1", "eth0%3A1", "eth0%2F1", "eth0%252F1"];
-        assert_eq!(sources.map(in_file_name), names);
-    }
 }
