@@ -1,18 +1,24 @@
 //! Options of messages, and the log on standard error.
 
-use crate::output::status;
+use crate::output::status::report::Warning;
 use crate::output::terminal::{self, Color};
 use clap::{ArgAction, Args};
 use flowgauge_ctl::output::escaped;
 use std::fmt;
 use std::io::stderr;
-use tracing::field::Field;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// Last warning or error of the log, for the status.
+static LAST_WARNING: Mutex<Option<(Instant, String)>> = Mutex::new(None);
 
 /// Options of every command.
 #[derive(Args)]
@@ -82,7 +88,7 @@ fn log(quiet: bool, verbose: u8) {
     // Messages contain names of interfaces and files and answers of others; escape what could
     // control the terminal.
     let log = log.fmt_fields(debug_fn(message).delimited(" "));
-    registry().with(filter).with(log).with(status::LastWarning).init();
+    registry().with(filter).with(log).with(LastWarning).init();
     if let Some(problem) = problem {
         tracing::warn!("ignoring invalid RUST_LOG: {problem}");
     }
@@ -94,5 +100,37 @@ fn message(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fm
     match field.name() {
         "message" => write!(writer, "{}", escaped(&text)),
         name => write!(writer, "{name}={}", escaped(&text)),
+    }
+}
+
+/// Returns the last warning or error that was logged.
+pub(crate) fn last_warning() -> Option<Warning> {
+    let last = LAST_WARNING.lock().unwrap_or_else(PoisonError::into_inner);
+    last.as_ref()
+        .map(|(at, text)| Warning { age_ns: at.elapsed().as_nanos() as u64, text: text.clone() })
+}
+
+/// Log layer that stores the last warning.
+struct LastWarning;
+
+impl<S: Subscriber> Layer<S> for LastWarning {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() > Level::WARN {
+            return;
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        *LAST_WARNING.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((Instant::now(), message.0));
+    }
+}
+
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
     }
 }

@@ -6,10 +6,8 @@
 
 pub(crate) mod directory;
 pub(crate) mod report;
-mod warning;
 
-pub(crate) use warning::LastWarning;
-
+use crate::output::messages::last_warning;
 use flowgauge_core::Settings;
 use flowgauge_ctl::clock::nanoseconds;
 use flowgauge_ctl::controller::{Plan, Sink, Summary};
@@ -262,7 +260,7 @@ fn merged(sources: Vec<StatusReport>) -> StatusReport {
         pid: process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         at_ns: unix_time(),
-        last_warning: warning::last(),
+        last_warning: last_warning(),
         backend: joined(|it| &it.backend),
         interface: joined(|it| &it.interface),
         ..StatusReport::default()
@@ -432,7 +430,7 @@ impl SourceState {
             stalled: stalled.into_iter().collect(),
             last_window: aged(&self.report.last_window, self.window),
             last_sample: aged(&self.report.last_sample, self.read),
-            last_warning: warning::last(),
+            last_warning: last_warning(),
             series: self
                 .place
                 .as_ref()
