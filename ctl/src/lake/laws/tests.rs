@@ -513,6 +513,10 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("column delay_directions has 9", int("delay_directions", 9)),
         ("a table has 64 to 65536 slots", int("delay_slots_log2", 40)),
         ("has kinds or groups that", ints("delay", "group_number", |cells| cells[0] = 200)),
+        (
+            "column delay_gap_ns has -1",
+            Box::new(|row| row.put("delay_gap_ns", Value::Int(Some(-1)))),
+        ),
         ("column delay.requests has", ints("delay", "requests", |cells| cells[0] = HUGE)),
         ("column delay.requests has -1", ints("delay", "requests", |cells| cells[0] = -1)),
         ("column delay.admitted has", ints("delay", "admitted", |cells| cells[0] = HUGE)),
