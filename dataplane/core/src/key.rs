@@ -170,8 +170,8 @@ impl KeyKind {
     }
 
     /// Lays out a packet's key and passes it to `maker`. Only this function defines the order of
-    /// fields, which [`within`](Self::within) relies on. All offsets are compile-time constants, as the verifier requires on a program's
-    /// stack.
+    /// fields, which [`within`](Self::within) relies on. All offsets are compile-time constants, as
+    /// the verifier requires on a program's stack.
     #[inline(always)]
     pub fn lay_out<M: KeyConsumer>(
         self,

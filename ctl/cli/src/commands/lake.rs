@@ -28,8 +28,8 @@ enum Command {
 
 /// Join the files of each hour into few, with the same rows.
 ///
-/// With --trust, an hour with any other row stays as it is. Agents may write meanwhile. If a compaction was killed, the next one joins those hours again. Run
-/// one at a time.
+/// With --trust, an hour with any other row stays as it is. Agents may write meanwhile. If a
+/// compaction was killed, the next one joins those hours again. Run one at a time.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge lake compact /srv/lake
