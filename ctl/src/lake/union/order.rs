@@ -19,6 +19,9 @@ pub(super) const SMALL: u64 = 4 << 20;
 /// Maximum number of rows of a file whose rows are not in order and not read whole. Each takes 56
 /// bytes of memory.
 const MAX_UNORDERED_ROWS: usize = 1 << 19;
+/// Maximum number of ranges of windows, and of adopted windows. A range takes some 60 bytes of
+/// memory, and three times as much while ranges are joined.
+const MAX_RANGES: usize = 1 << 18;
 /// Columns that the survey reads.
 const HEADER_COLUMNS: [&str; 17] = [
     "schema",
@@ -188,7 +191,7 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
             rows,
             next: None,
             conflicts,
-            windows: SeenWindows::default(),
+            windows: SeenWindows::new(MAX_RANGES),
             adopted: Some(BTreeSet::new()),
             republished: 0,
             dropped: 0,
@@ -211,6 +214,9 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
                 let (place_number, first_number) = names.add(place, first);
                 names.limit(&row.path)?;
                 let is_new = adopted.insert((place_number, first_number, *window));
+                if adopted.len() > MAX_RANGES {
+                    return Err(too_many(&row.path, MAX_RANGES, "windows that runs adopted"));
+                }
                 Ok(!is_new || self.windows.has(place, first, *window))
             }
             None if adopted.is_empty() => Ok(false),
@@ -265,8 +271,9 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
 }
 
 /// Windows of all rows so far. A run counts each window of a place once, at whatever time.
-#[derive(Default)]
 struct SeenWindows {
+    /// Maximum number of ranges.
+    limit: usize,
     names: NumberedNames,
     /// Ranges of windows by numbers of place and run and the first window: the last window, and the
     /// file.
@@ -274,6 +281,10 @@ struct SeenWindows {
 }
 
 impl SeenWindows {
+    fn new(limit: usize) -> Self {
+        SeenWindows { limit, names: NumberedNames::default(), ranges: BTreeMap::new() }
+    }
+
     /// Returns whether a run has counted a window of a place.
     fn has(&self, place: &FleetMember, run: &str, window: u64) -> bool {
         let Some((place, run)) = self.names.find(place, run) else { return false };
@@ -284,6 +295,8 @@ impl SeenWindows {
     /// Adds the windows of a row, unless another row has one of them.
     fn add(&mut self, row: &OrderedRow) -> Result<(), UnionError> {
         let (first, last) = row.about.windows;
+        // Silent windows have no rows, and leave no gap.
+        let first = first.saturating_sub(row.about.silent);
         let (place, run) = self.names.add(&row.about.place, &row.about.run);
         self.names.limit(&row.path)?;
         let before = self.ranges.range_mut((place, run, 0)..=(place, run, last)).next_back();
@@ -297,7 +310,41 @@ impl SeenWindows {
             }
         }
         self.ranges.insert((place, run, first), (last, Rc::clone(&row.path)));
+        if self.ranges.len() > self.limit {
+            self.join();
+            // If few were joined, the next ones would be too soon.
+            let most = self.limit / 2;
+            if self.ranges.len() > most {
+                return Err(too_many(&row.path, most, "gaps between the windows of runs"));
+            }
+        }
         Ok(())
+    }
+
+    /// Joins ranges that follow each other in different files.
+    fn join(&mut self) {
+        let mut joined: Vec<((u32, u32, u64), (u64, Rc<Path>))> = Vec::new();
+        for ((place, run, first), (last, path)) in std::mem::take(&mut self.ranges) {
+            if let Some(((place_before, run_before, _), (end, _))) = joined.last_mut()
+                && (*place_before, *run_before) == (place, run)
+                && *end + 1 == first
+            {
+                *end = last;
+                continue;
+            }
+            joined.push(((place, run, first), (last, path)));
+        }
+        self.ranges = joined.into_iter().collect();
+    }
+}
+
+/// Returns an error about a file with whose rows too much is stored.
+fn too_many(path: &Path, most: usize, what: &str) -> UnionError {
+    UnionError::File {
+        path: path.to_path_buf(),
+        problem: format!(
+            "with its rows, there are more than {most} {what}, which takes too much memory; merge fewer files, or choose rows with --host, --from and --to"
+        ),
     }
 }
 
@@ -540,4 +587,36 @@ fn ranks<T>(numbers: &BTreeMap<T, u32>) -> Vec<u32> {
         }
     }
     ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lake::union::tests::at;
+
+    /// Returns a row after silent windows.
+    fn after(silent: u64, window: u64, path: &Rc<Path>) -> OrderedRow {
+        let mut row = at("a", window);
+        row.int("silent_windows", silent);
+        let about = RowHeader::parse(&row).unwrap();
+        OrderedRow { about, row, number: 1, path: Rc::clone(path) }
+    }
+
+    #[test]
+    fn ranges_of_windows_are_joined_and_gaps_limited() {
+        let [one, other]: [Rc<Path>; 2] = ["one", "other"].map(|name| Path::new(name).into());
+        let mut windows = SeenWindows::new(8);
+        // Each window is in another file than the one before.
+        for window in 0..100 {
+            let path = if window % 2 == 0 { &one } else { &other };
+            windows.add(&after(2, 3 * window + 2, path)).unwrap();
+            assert!(windows.ranges.len() <= 8);
+        }
+        let error = windows.add(&after(0, 200, &one)).unwrap_err();
+        assert!(matches!(error, UnionError::Conflict { .. }), "{error}");
+        let error =
+            (100..200).find_map(|window| windows.add(&after(1, 3 * window + 2, &one)).err());
+        let error = error.unwrap().to_string();
+        assert!(error.contains("one: with its rows, there are more than 4 gaps"), "{error}");
+    }
 }

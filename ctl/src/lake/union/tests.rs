@@ -69,7 +69,7 @@ fn names_are_limited() {
 }
 
 /// Returns the row of a window of ten nanoseconds.
-fn at(host: &str, window: u64) -> Row {
+pub(super) fn at(host: &str, window: u64) -> Row {
     let mut row = row(host, "1");
     row.0.retain(|(name, _)| name != "window" && !name.ends_with("_ns"));
     row.int("window", window);
