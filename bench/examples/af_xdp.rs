@@ -51,6 +51,10 @@ impl Port for TimedPort {
         self.port.wait(most);
     }
 
+    fn is_drained(&self) -> bool {
+        self.port.is_drained()
+    }
+
     fn waker(&self) -> Option<Waker> {
         self.port.waker()
     }
