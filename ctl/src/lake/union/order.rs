@@ -471,12 +471,22 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
             untrusted.update(|rows| rows + u64::from(is_dropped));
             is_dropped
         };
-        let rows = read(file, Rc::clone(&path), is_read, self.is_summed, is_dropped)?;
+        let mut rows = read(file, Rc::clone(&path), is_read, self.is_summed, is_dropped)?;
         // A reader takes more memory than the rows of a small file.
         if size <= SMALL {
-            let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
-            rows.sort_by(|one, other| one.about.order(&other.about));
-            return Ok(Box::new(rows.into_iter().map(Ok)));
+            let (mut whole, mut bytes) = (Vec::new(), 0);
+            while bytes <= SMALL
+                && let Some(row) = rows.next().transpose()?
+            {
+                bytes += row.row.size() as u64;
+                whole.push(row);
+            }
+            if bytes <= SMALL {
+                whole.sort_by(|one, other| one.about.order(&other.about));
+                return Ok(Box::new(whole.into_iter().map(Ok)));
+            }
+            // The file stores a long value once that many rows have.
+            rows = Box::new(whole.into_iter().map(Ok).chain(rows));
         }
         if source.is_sorted {
             return Ok(rows);

@@ -161,6 +161,34 @@ fn rows_of_large_files_are_sorted() {
     assert_eq!(united, expected);
 }
 
+/// A file stores the text of all rows once.
+#[test]
+fn rows_that_take_more_memory_than_a_small_file_says_are_sorted() {
+    let rows: Vec<Row> = (0..100)
+        .rev()
+        .map(|window| {
+            let mut row = at("a", window);
+            row.text("match", "x".repeat(1 << 16));
+            row
+        })
+        .collect();
+    let path = unused_path(".parquet");
+    std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
+    let bytes = rows.iter().map(Row::size).sum::<usize>() as u64;
+    let said = LakeFile::given(path.clone()).open().unwrap().memory();
+    assert!(said <= order::SMALL && order::SMALL < bytes, "{said} and {bytes} bytes");
+    let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
+    let options = Options { by: By::Window, ..Options::default() };
+    let mut starts = Vec::new();
+    unite(&selection, &options, |record| {
+        starts.push(record.start_ns);
+        Ok(())
+    })
+    .unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(starts, (0..100).map(|window| 10 * window).collect::<Vec<u64>>());
+}
+
 #[test]
 fn names_of_rows_that_are_sorted_are_limited() {
     // Only the first of them is selected.
