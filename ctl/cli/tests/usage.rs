@@ -115,7 +115,7 @@ fn lines_of_other_tools_are_understood() {
         ("replay FILE udp and net 10.0.0.0/9", "replay FILE --match"),
         (
             "replay FILE --measure all --json",
-            "replay FILE --format json --measure cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder",
+            "replay FILE --format json --measure cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder",
         ),
     ] {
         let words = |line: &str| -> Vec<String> {
