@@ -253,8 +253,8 @@ pub(crate) struct Union {
 impl Union {
     /// Minimum number of stored flows; beyond twice as many the lighter half is dropped.
     const MIN_FLOWS: usize = 1 << 16;
-    /// Memory of a flow in the map.
-    const FLOW_BYTES: usize = 80;
+    /// Memory of a flow in the map: 72 bytes, in nodes that are two thirds full.
+    const FLOW_BYTES: usize = 104;
 
     /// Returns the memory of the flows, in bytes.
     pub(crate) fn bytes(&self) -> usize {
