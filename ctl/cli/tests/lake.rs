@@ -1,6 +1,6 @@
 //! Windows in a lake, merged as if one machine had counted them in one window.
 
-use crate::common::{Outcome, Scratch, flowgauge};
+use crate::common::{Outcome, Scratch, flowgauge, packets, pcap};
 use flowgauge_ctl::lake::union::files;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,6 +197,29 @@ fn a_union_of_hosts_has_the_registers_of_one_that_saw_all() {
         (cut[0]["united"]["rows"].as_u64(), cut[0]["united"]["crossing"].as_u64()),
         (Some(3), Some(3))
     );
+}
+
+/// The filter of one host says nothing about the flows of another one without a filter.
+#[test]
+fn a_flow_of_a_host_without_a_filter_has_its_packets() {
+    let scratch = Scratch::new("lake-filter");
+    for (host, source, measure) in
+        [("a", 0x0a00_0002, "frequency,membership"), ("b", 0x0a00_0001, "frequency")]
+    {
+        let sent = packets(std::iter::repeat_n(source, 50), 1_000_000);
+        let capture = scratch.write(&format!("{host}.pcap"), pcap(&sent));
+        replay(&scratch, host, &[Path::new(&capture)], &format!("--measure {measure} --key src"));
+    }
+    let asked = |options: &str| {
+        let united = merge(&scratch, &format!("--query 10.0.0.1 {options}"));
+        united[0]["frequency"]["flows"][0].clone()
+    };
+    let alone = asked("--host a");
+    assert_eq!((&alone["seen"], &alone["packets"]), (&Value::from(false), &Value::from(0.0)));
+    let both = asked("");
+    let end = |name: &str| both[name].as_f64().unwrap();
+    assert!(both.get("seen").is_none() && end("low") <= 50.0 && 50.0 <= end("high"), "{both}");
+    assert!(end("packets") > 0.0, "{both}");
 }
 
 /// Returns the nanoseconds of the interface whose name ends like this.

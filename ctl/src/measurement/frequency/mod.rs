@@ -48,18 +48,20 @@ impl Frequency {
 }
 
 impl Measurement for Frequency {
-    type UnionState = ();
+    /// Whether a row has no filter, so that the filter of other rows does not know its flows.
+    type UnionState = bool;
 
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let (rows, cells) = (reading.rows, &reading.bank.frequency);
         let (filter, filtered) = (&reading.bank.membership, reading.settings.membership);
         Ok(Sketched::new(&reading.settings.frequency, rows).map(|sketch| {
             let Sketched { key, kind, shape, .. } = sketch;
+            // The filter never misses a flow of what it has seen.
+            let is_whole = reading.union_states.is_none_or(|states| !states.frequency);
+            let is_filtered = filtered.on && filtered.key == key && is_whole;
             let packets = |flow: &FlowKey| {
                 let (crc, tabulation) = (rows.signature(flow), &rows.tabulation);
-                // The filter never misses a flow.
-                let is_seen = !(filtered.on && filtered.key == key)
-                    || filter.contains(filtered.shape, crc, tabulation);
+                let is_seen = !is_filtered || filter.contains(filtered.shape, crc, tabulation);
                 is_seen.then(|| {
                     estimate::estimate(cells, kind, shape, crc, tabulation, reading.packets())
                 })
@@ -132,10 +134,12 @@ impl Measurement for Frequency {
         row: &Row,
         settings: &mut Settings,
         bank: &mut WindowTotals,
-        (): &mut (),
+        lacks_filter: &mut bool,
     ) -> Result<(), RowDefect> {
-        settings.frequency =
-            sketched::restore("frequency", row, &mut bank.frequency)?.unwrap_or(settings.frequency);
+        if let Some(sketch) = sketched::restore("frequency", row, &mut bank.frequency)? {
+            settings.frequency = sketch;
+            *lacks_filter |= row.maybe_text("membership_key").is_none();
+        }
         Ok(())
     }
 
