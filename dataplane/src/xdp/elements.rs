@@ -1,7 +1,7 @@
 //! Sizes of an object's arrays and values of its globals, written into the object: its loader
 //! cannot change the former, and is used again without the latter.
 
-use object::{Object, ObjectSection, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 /// Offset of the value size in a map definition, after type and key size.
 const VALUE_SIZE: usize = 8;
@@ -58,6 +58,28 @@ pub(super) fn without(object: &mut [u8], map: &str) {
     }
 }
 
+/// Hides programs from the loader, which would parse, relocate and keep all: the symbol of a hidden
+/// one is that of no function.
+pub(super) fn hide_programs(object: &mut [u8], is_hidden: impl Fn(&str) -> bool) {
+    /// Length of a symbol, and the offset of its kind, in the lower half of a byte.
+    const SYMBOL: usize = 24;
+    const INFO: usize = 4;
+    let hidden: Vec<usize> = {
+        let Ok(file) = object::File::parse(&*object) else { return };
+        let table = file.section_by_name(".symtab").and_then(|table| table.file_range());
+        let Some((start, _)) = table else { return };
+        let functions = file.symbols().filter(|symbol| {
+            symbol.kind() == SymbolKind::Text && symbol.name().is_ok_and(&is_hidden)
+        });
+        functions.map(|symbol| start as usize + symbol.index().0 * SYMBOL + INFO).collect()
+    };
+    for at in hidden {
+        if let Some(info) = object.get_mut(at) {
+            *info &= 0xf0;
+        }
+    }
+}
+
 /// Returns the offset and length of a map's definition, or of a global.
 fn definition(bytes: &[u8], name: &str) -> Option<(usize, u64)> {
     let object = object::File::parse(bytes).ok()?;
@@ -89,5 +111,21 @@ mod tests {
         assert!(changed <= 8 + value.len(), "{changed}");
         assert!(!set_global(&mut object, "CONFIG", &value[1..]), "another length");
         assert!(!set_global(&mut object, "NO_SUCH_GLOBAL", &value));
+    }
+
+    #[test]
+    fn hidden_programs_are_no_functions() {
+        let functions = |bytes: &[u8]| -> Vec<String> {
+            let file = object::File::parse(bytes).unwrap();
+            let functions = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text);
+            functions.map(|symbol| symbol.name().unwrap().to_owned()).collect()
+        };
+        let all = functions(OBJECT);
+        assert!(all.len() > 1 && all.contains(&"flowgauge_xdp".to_owned()), "{all:?}");
+        let mut object = OBJECT.to_vec();
+        hide_programs(&mut object, |name| name != "flowgauge_xdp");
+        assert_eq!(functions(&object), ["flowgauge_xdp"]);
+        let changed = OBJECT.iter().zip(&object).filter(|(before, after)| before != after).count();
+        assert_eq!(changed, all.len() - 1);
     }
 }

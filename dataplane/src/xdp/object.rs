@@ -123,7 +123,21 @@ pub(super) fn load(
             return Err(ProgramError::IOError(io::Error::other(problem)).into());
         }
     }
+    let followers = followers(settings);
+    elements::hide_programs(&mut object, |name| !is_used(name, settings, &followers));
     load_with(&object, pinned)
+}
+
+/// Returns whether a function of the object may run with these settings: on some hook, for some
+/// link layer.
+fn is_used(name: &str, settings: &Settings, followers: &[(usize, String)]) -> bool {
+    if name.starts_with("flowgauge_") {
+        let is_keyed = settings.hash == HashMode::Keyed;
+        return name == EMPTY || name.ends_with("_keyed") == is_keyed;
+    }
+    let measurement = ["xdp_", "frags_", "tcx_"].iter().find_map(|hook| name.strip_prefix(hook));
+    // Others are called by programs.
+    measurement.is_none_or(|measurement| followers.iter().any(|(_, name)| name == measurement))
 }
 
 /// Loaders that are not in use, each with the names of the arrays that it takes from pins. A new
@@ -292,4 +306,27 @@ pub(super) fn new_note(note: Note) -> Result<NoteArray, MapError> {
     let mut array = NoteArray::create(1, 0)?;
     array.set(0, PlainData(note), 0)?;
     Ok(array)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_settings_need_are_used() {
+        for hash in HashMode::ALL {
+            let settings = Settings { hash, ..Settings::default() };
+            let followers = followers(&settings);
+            for (_, name) in ["xdp", "tcx"].iter().flat_map(|hook| named(hook, &settings)) {
+                assert!(is_used(&name, &settings, &followers), "{name} with {}", hash.name());
+            }
+            assert!(is_used(EMPTY, &settings, &followers));
+            assert!(is_used("memcpy", &settings, &followers), "a function that programs call");
+            assert!(!is_used("xdp_no_such_measurement", &settings, &followers));
+            for [public, keyed] in [XDP, XDP_ALL, XDP_FRAGS, XDP_ALL_FRAGS, XDP_IP, TCX_IP] {
+                let used = [public, keyed].map(|name| is_used(name, &settings, &followers));
+                assert_eq!(used, [hash != HashMode::Keyed, hash == HashMode::Keyed]);
+            }
+        }
+    }
 }
