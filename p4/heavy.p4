@@ -23,29 +23,15 @@ struct flowgauge_origin_t {
     bit<32> version;
 }
 
-// Half of an address. An IPv4 address is the lowest word.
-struct flowgauge_half_t {
-    bit<32> high;
-    bit<32> low;
-}
-
 struct flowgauge_service_t {
     bit<32> ports;
     bit<32> protocol;
 }
 
-// Arrays and stages are macros: a control of their own would put the name of its instance into the
-// names of its registers.
-//
 // Data that the second pass stores for its packet, for the slots of both stages.
 #define FLOWGAUGE_HEAVY_REMEMBER(type, name, first, first_value, second, second_value) \
-    Register<type, flowgauge_heavy_index_t>(2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) name; \
-    RegisterAction<type, flowgauge_heavy_index_t, bit<32>>(name) remember_##name = { \
-        void apply(inout type slot) { \
-            slot.first = first_value; \
-            slot.second = second_value; \
-        } \
-    };
+    FLOWGAUGE_REMEMBER_PAIR(type, flowgauge_heavy_index_t, 2 << FLOWGAUGE_HEAVY_SLOT_BITS, name, \
+        first, first_value, second, second_value)
 
 #define FLOWGAUGE_HEAVY_REMEMBER_ADDRESS(address) \
     FLOWGAUGE_HEAVY_REMEMBER(flowgauge_half_t, address##_upper, high, address##3, low, address##2) \
@@ -62,6 +48,9 @@ struct flowgauge_service_t {
         } \
     }
 
+// A stage is a macro: a control of its own would put the name of its instance into the names of its
+// registers.
+//
 // Counts are stored plus one, since zero stands for a flow that was found. They saturate at 32
 // bits: later packets are not in the flow's own count, and bounds allow for it.
 #define FLOWGAUGE_HEAVY_STAGE(stage) \
@@ -100,14 +89,7 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     bit<32> replaced;
     bit<32> version;
     bit<1> stage;
-    bit<32> src0;
-    bit<32> src1;
-    bit<32> src2;
-    bit<32> src3;
-    bit<32> dst0;
-    bit<32> dst1;
-    bit<32> dst2;
-    bit<32> dst3;
+    FLOWGAUGE_ADDRESS_WORDS
     bit<32> protocol;
 
     CRCPolynomial<bit<32>>(
@@ -143,27 +125,13 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     action take_ipv4() {
         version = 4;
-        src0 = hdr.ipv4.src_addr;
-        src1 = 0;
-        src2 = 0;
-        src3 = 0;
-        dst0 = hdr.ipv4.dst_addr;
-        dst1 = 0;
-        dst2 = 0;
-        dst3 = 0;
+        FLOWGAUGE_TAKE_IPV4_ADDRESSES
         protocol = (bit<32>)hdr.ipv4.protocol;
     }
 
     action take_ipv6() {
         version = 6;
-        src0 = hdr.ipv6.src_addr[31:0];
-        src1 = hdr.ipv6.src_addr[63:32];
-        src2 = hdr.ipv6.src_addr[95:64];
-        src3 = hdr.ipv6.src_addr[127:96];
-        dst0 = hdr.ipv6.dst_addr[31:0];
-        dst1 = hdr.ipv6.dst_addr[63:32];
-        dst2 = hdr.ipv6.dst_addr[95:64];
-        dst3 = hdr.ipv6.dst_addr[127:96];
+        FLOWGAUGE_TAKE_IPV6_ADDRESSES
         protocol = (bit<32>)md.flowgauge.protocol;
     }
 
