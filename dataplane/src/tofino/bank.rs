@@ -6,8 +6,9 @@ use super::program::Program;
 use super::session::Session;
 use super::{measurement, names};
 use crate::error::Failure;
+use crate::hash_key::HashWords;
 use flowgauge_core::delay::{Admission, DelayKind};
-use flowgauge_core::{Counters, Settings, WindowTotals, Zeroed};
+use flowgauge_core::{Counters, Settings, Tabulation, WindowTotals, Zeroed};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ const STANDSTILL_TRIES: u32 = 8;
 pub(super) struct SwitchBank {
     pub(super) number: usize,
     pub(super) settings: Settings,
+    /// Words that the switch hashes with.
+    pub(super) words: HashWords,
     /// Requests that it admits.
     pub(super) admissions: Vec<(DelayKind, Admission)>,
     pub(super) arrays: Vec<Array>,
@@ -43,6 +46,7 @@ impl Reading {
     /// Merges arrays and counters over all pipes.
     fn of(
         settings: &Settings,
+        words: &Tabulation,
         admissions: &[(DelayKind, Admission)],
         arrays: &[Array],
         cells: &[BankCells],
@@ -51,7 +55,7 @@ impl Reading {
         let mut bank = WindowTotals::counted();
         let changed = Arc::get_mut(&mut bank).map_or(0, |bank| {
             bank.counters = counters;
-            let changed = measurement::merge(settings, cells, bank);
+            let changed = measurement::merge(settings, words, cells, bank);
             measurement::set_shares(settings, admissions, bank);
             changed
         });
@@ -128,7 +132,7 @@ pub(super) async fn read_bank(
     program: &Program,
     bank: &SwitchBank,
 ) -> Result<(Counters, Reading, Counters), Failure> {
-    let SwitchBank { number, settings, admissions, arrays, pipes } = bank;
+    let SwitchBank { number, settings, words, admissions, arrays, pipes } = bank;
     let (number, pipes) = (*number, *pipes);
     let (before, _) = read_counters(session, program, number).await?;
     let cells = read_arrays(session, program, arrays, number).await?;
@@ -136,7 +140,7 @@ pub(super) async fn read_bank(
         return Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")));
     }
     let after = read_counters(session, program, number).await?;
-    Ok((before, Reading::of(settings, admissions, arrays, &cells, after), after.0))
+    Ok((before, Reading::of(settings, words, admissions, arrays, &cells, after), after.0))
 }
 
 /// Reads a bank after it has stopped changing.

@@ -10,7 +10,7 @@ use super::{
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, WindowTotals};
+use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, Tabulation, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Cardinality;
 const SWITCH: &str = "FLOWGAUGE_CARDINALITY";
@@ -106,6 +106,7 @@ impl SwitchMeasurement for Cardinality {
     fn merge(
         &self,
         Settings { cardinality, .. }: &Settings,
+        _: &Tabulation,
         arrays: &[BankCells],
         bank: &mut WindowTotals,
     ) -> usize {

@@ -17,7 +17,7 @@ use flowgauge_core::delay::{
     self, Admission, Algorithm, Counts, DelayKind, Directions, EXPIRING_BITS, FRIDGES, Kinds,
     MAX_ADMIT_BITS,
 };
-use flowgauge_core::{BANKS, MeasurementKind, Settings, WindowTotals};
+use flowgauge_core::{BANKS, MeasurementKind, Settings, Tabulation, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Delay;
 /// Kinds that a program can measure, with their definitions.
@@ -265,6 +265,7 @@ impl SwitchMeasurement for Delay {
     fn merge(
         &self,
         Settings { delay, .. }: &Settings,
+        _: &Tabulation,
         arrays: &[BankCells],
         bank: &mut WindowTotals,
     ) -> usize {

@@ -10,7 +10,7 @@ use super::{
 use flowgauge_bfruntime::Match;
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, of_window};
 use flowgauge_core::logarithm::{AMPLIFICATION_BITS, LogarithmEntry, PER_PACKET, PER_WINDOW};
-use flowgauge_core::{MeasurementKind, Settings, WindowTotals, sketch};
+use flowgauge_core::{MeasurementKind, Settings, Tabulation, WindowTotals, sketch};
 
 const KIND: MeasurementKind = MeasurementKind::Entropy;
 const DEFINITIONS: [&str; 3] =
@@ -141,7 +141,13 @@ impl SwitchMeasurement for Entropy {
         Ok((arrays, tables))
     }
 
-    fn merge(&self, settings: &Settings, arrays: &[BankCells], bank: &mut WindowTotals) -> usize {
+    fn merge(
+        &self,
+        settings: &Settings,
+        _: &Tabulation,
+        arrays: &[BankCells],
+        bank: &mut WindowTotals,
+    ) -> usize {
         let parts =
             settings.entropy.iter().zip(&mut bank.entropy.sketches).zip(&mut bank.entropy.sums);
         let parts = parts.filter(|((entropy, _), _)| entropy.is_on());

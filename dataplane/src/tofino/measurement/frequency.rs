@@ -1,7 +1,7 @@
 //! Packets of any flow: a sketch.
 
 use super::{BankCells, Failure, Layout, StatedSettings, SwitchMeasurement, rows};
-use flowgauge_core::{MeasurementKind, Settings, WindowTotals};
+use flowgauge_core::{MeasurementKind, Settings, Tabulation, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Frequency;
 const DEFINITIONS: [&str; 3] =
@@ -26,6 +26,7 @@ impl SwitchMeasurement for Frequency {
     fn merge(
         &self,
         Settings { frequency, .. }: &Settings,
+        _: &Tabulation,
         arrays: &[BankCells],
         bank: &mut WindowTotals,
     ) -> usize {

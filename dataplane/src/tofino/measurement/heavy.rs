@@ -7,7 +7,7 @@ use super::{
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::Zeroed;
 use flowgauge_core::heavy::{self, Algorithm, CountUnit, Entry, PRECISION_STAGES};
-use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, WindowTotals, hash};
+use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, Tabulation, WindowTotals, hash};
 
 const KIND: MeasurementKind = MeasurementKind::Heavy;
 const KEY: &str = "FLOWGAUGE_HEAVY_KEY";
@@ -123,6 +123,7 @@ impl SwitchMeasurement for Heavy {
     fn merge(
         &self,
         Settings { heavy, .. }: &Settings,
+        _: &Tabulation,
         arrays: &[BankCells],
         bank: &mut WindowTotals,
     ) -> usize {

@@ -1,7 +1,7 @@
 //! Seen flows: a Bloom filter, 32 bits per element.
 
 use super::{Array, BankCells, Failure, Layout, ROWS, StatedSettings, SwitchMeasurement, names};
-use flowgauge_core::{Grid, MeasurementKind, Settings, WindowTotals, membership};
+use flowgauge_core::{Grid, MeasurementKind, Settings, Tabulation, WindowTotals, membership};
 
 const KIND: MeasurementKind = MeasurementKind::Membership;
 const KEY: &str = "FLOWGAUGE_MEMBERSHIP_KEY";
@@ -44,6 +44,7 @@ impl SwitchMeasurement for Membership {
     fn merge(
         &self,
         Settings { membership, .. }: &Settings,
+        _: &Tabulation,
         arrays: &[BankCells],
         bank: &mut WindowTotals,
     ) -> usize {

@@ -21,7 +21,7 @@ use super::{hash, names};
 use crate::capabilities::Capabilities;
 use crate::error::Failure;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, WindowTotals};
+use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, Tabulation, WindowTotals};
 
 pub(super) use cardinality::Staggered;
 pub(super) use delay::{Samples, set_shares};
@@ -60,9 +60,16 @@ pub(super) trait SwitchMeasurement: Sync {
         Ok((Vec::new(), Vec::new()))
     }
 
-    /// Adds the contents of its arrays to an empty bank with counters. Returns the number of
-    /// elements left out because they changed while they were read.
-    fn merge(&self, settings: &Settings, arrays: &[BankCells], bank: &mut WindowTotals) -> usize;
+    /// Adds the contents of its arrays to an empty bank with counters; `words` are those that the
+    /// switch hashes with. Returns the number of elements left out because they changed while they
+    /// were read.
+    fn merge(
+        &self,
+        settings: &Settings,
+        words: &Tabulation,
+        arrays: &[BankCells],
+        bank: &mut WindowTotals,
+    ) -> usize;
 
     /// Restricts capabilities to those of this measurement.
     fn capabilities(&self, _settings: &Settings, _capabilities: &mut Capabilities) {}
@@ -221,13 +228,14 @@ pub(super) fn extras(
 /// Adds the contents of the [`arrays`] to a bank, as [`SwitchMeasurement::merge`] does.
 pub(super) fn merge(
     settings: &Settings,
+    words: &Tabulation,
     mut arrays: &[BankCells],
     bank: &mut WindowTotals,
 ) -> usize {
     let mut changed = 0;
     for (measurement, layout) in layouts(settings) {
         let Some((own, others)) = arrays.split_at_checked(layout.arrays.len()) else { break };
-        changed += measurement.merge(settings, own, bank);
+        changed += measurement.merge(settings, words, own, bank);
         arrays = others;
     }
     changed

@@ -6,7 +6,7 @@ use super::{
     TableContents, hash, names,
 };
 use flowgauge_core::reorder::{self, Algorithm, MAX_PREFIXES, PrefixCounts};
-use flowgauge_core::{MeasurementKind, Settings, WindowTotals};
+use flowgauge_core::{MeasurementKind, Settings, Tabulation, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Reorder;
 const SWITCH: &str = "FLOWGAUGE_REORDER";
@@ -96,7 +96,13 @@ impl SwitchMeasurement for Reorder {
         }
     }
 
-    fn merge(&self, _: &Settings, arrays: &[BankCells], bank: &mut WindowTotals) -> usize {
+    fn merge(
+        &self,
+        _: &Settings,
+        _: &Tabulation,
+        arrays: &[BankCells],
+        bank: &mut WindowTotals,
+    ) -> usize {
         let [upper0, lower0, upper1, lower1, followed, out_of_order, others, unfollowed, crowded] =
             arrays
         else {

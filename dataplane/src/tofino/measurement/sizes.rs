@@ -7,7 +7,7 @@ use super::{
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_core::sizes::{self, BUCKETS, Bucket, greatest, least};
-use flowgauge_core::{MeasurementKind, Settings, WindowTotals};
+use flowgauge_core::{MeasurementKind, Settings, Tabulation, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Sizes;
 /// Counters, bank by bank.
@@ -51,7 +51,13 @@ impl SwitchMeasurement for Sizes {
         }
     }
 
-    fn merge(&self, _: &Settings, arrays: &[BankCells], bank: &mut WindowTotals) -> usize {
+    fn merge(
+        &self,
+        _: &Settings,
+        _: &Tabulation,
+        arrays: &[BankCells],
+        bank: &mut WindowTotals,
+    ) -> usize {
         for pipe in arrays.iter().flatten() {
             pipe.iter().enumerate().for_each(|(index, &[packets, excess])| {
                 bank.sizes.add(index, Bucket { packets, excess })

@@ -40,7 +40,8 @@ impl Switch {
         let (settings, arrays) = (self.settings, self.arrays.clone());
         let Counting { pipes, desired, .. } = self.counting()?;
         let admissions = desired.admissions.get(number).cloned().unwrap_or_default();
-        Ok(SwitchBank { number, settings, admissions, arrays, pipes: *pipes })
+        let words = desired.tables.tabulation.clone();
+        Ok(SwitchBank { number, settings, words, admissions, arrays, pipes: *pipes })
     }
 
     /// Reads the active bank's number from the switch. An unexpected number leads to a restart of
