@@ -108,6 +108,44 @@ control FlowgaugeFiveTupleCrc(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METAD
     }
 }
 
+// CRC of the addresses of FLOWGAUGE_SPREAD_KEY with the destination port and the protocol.
+control FlowgaugeWithPortCrc(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
+    FLOWGAUGE_POLYNOMIAL(ipv4_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv4_polynomial) ipv4_crc;
+    FLOWGAUGE_POLYNOMIAL(ipv6_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv6_polynomial) ipv6_crc;
+
+    action hash_ipv4() {
+        md.flowgauge.with_port.crc = ipv4_crc.get({
+#if FLOWGAUGE_SPREAD_KEY != FLOWGAUGE_KEY_DST
+            hdr.ipv4.src_addr,
+#endif
+#if FLOWGAUGE_SPREAD_KEY != FLOWGAUGE_KEY_SRC
+            hdr.ipv4.dst_addr,
+#endif
+            md.flowgauge.ports[15:0], hdr.ipv4.protocol });
+    }
+
+    action hash_ipv6() {
+        md.flowgauge.with_port.crc = ipv6_crc.get({
+#if FLOWGAUGE_SPREAD_KEY != FLOWGAUGE_KEY_DST
+            hdr.ipv6.src_addr,
+#endif
+#if FLOWGAUGE_SPREAD_KEY != FLOWGAUGE_KEY_SRC
+            hdr.ipv6.dst_addr,
+#endif
+            md.flowgauge.ports[15:0], md.flowgauge.protocol });
+    }
+
+    apply {
+        if (hdr.ipv4.isValid()) {
+            hash_ipv4();
+        } else if (hdr.ipv6.isValid()) {
+            hash_ipv6();
+        }
+    }
+}
+
 // Simple tabulation: one 64-bit word for each of the four bytes of a CRC. Rows of sketches and
 // filters use both halves, other hashes the lower one. The caller combines the words: the XOR of
 // four takes one stage as a hash, and two as arithmetic.
@@ -208,10 +246,12 @@ control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) 
     FlowgaugeDstCrc() dst;
     FlowgaugeSrcDstCrc() src_dst;
     FlowgaugeFiveTupleCrc() five_tuple;
+    FlowgaugeWithPortCrc() with_port;
     FlowgaugeRows() src_rows;
     FlowgaugeRows() dst_rows;
     FlowgaugeRows() src_dst_rows;
     FlowgaugeRows() five_tuple_rows;
+    FlowgaugeRows() with_port_rows;
     flowgauge_words_t words;
     FlowgaugeTabulation() tabulation;
     Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_words;
@@ -233,6 +273,9 @@ control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) 
         if (FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)) {
             five_tuple.apply(hdr, md);
         }
+        if (FLOWGAUGE_USES(FLOWGAUGE_KEY_WITH_PORT)) {
+            with_port.apply(hdr, md);
+        }
         if (FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC)) {
             src_rows.apply(md.flowgauge.src);
         }
@@ -244,6 +287,9 @@ control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) 
         }
         if (FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_FIVE_TUPLE)) {
             five_tuple_rows.apply(md.flowgauge.five_tuple);
+        }
+        if (FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_WITH_PORT)) {
+            with_port_rows.apply(md.flowgauge.with_port);
         }
         if (is_tabulated) {
             tabulation.apply(FLOWGAUGE_HASHES(FLOWGAUGE_KEY).crc, words);

@@ -347,6 +347,7 @@ struct flowgauge_metadata_t {
     flowgauge_hashes_t dst;
     flowgauge_hashes_t src_dst;
     flowgauge_hashes_t five_tuple;
+    flowgauge_hashes_t with_port;
     bit<32> tabulated;
     flowgauge_level_t level;
 }

@@ -385,7 +385,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     }
 
     state parse_tcp_offset {
-#elif FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#elif FLOWGAUGE_USES_PORTS
         md.flowgauge.ports = packet.lookahead<bit<32>>();
 #endif
         tcp_h next = packet.lookahead<tcp_h>();
@@ -492,7 +492,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     }
 
     state parse_udp_header {
-#elif FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#elif FLOWGAUGE_USES_PORTS
         md.flowgauge.ports = packet.lookahead<bit<32>>();
 #endif
         packet.extract(hdr.udp);

@@ -33,6 +33,10 @@
 #ifndef FLOWGAUGE_HEAVY
 #define FLOWGAUGE_HEAVY 0
 #endif
+// Distinct others of keys.
+#ifndef FLOWGAUGE_SPREAD
+#define FLOWGAUGE_SPREAD 0
+#endif
 // Packet lengths.
 #ifndef FLOWGAUGE_SIZES
 #define FLOWGAUGE_SIZES 0
@@ -92,6 +96,8 @@ const bool _membership_is_switch = static_assert(
     "FLOWGAUGE_MEMBERSHIP is neither 0 nor 1");
 const bool _heavy_is_switch = static_assert(
     FLOWGAUGE_HEAVY == 0 || FLOWGAUGE_HEAVY == 1, "FLOWGAUGE_HEAVY is neither 0 nor 1");
+const bool _spread_is_switch = static_assert(
+    FLOWGAUGE_SPREAD == 0 || FLOWGAUGE_SPREAD == 1, "FLOWGAUGE_SPREAD is neither 0 nor 1");
 const bool _sizes_is_switch = static_assert(
     FLOWGAUGE_SIZES == 0 || FLOWGAUGE_SIZES == 1, "FLOWGAUGE_SIZES is neither 0 nor 1");
 const bool _match_is_switch = static_assert(
@@ -243,6 +249,57 @@ const bool _heavy_slots_are_in_range = static_assert(
     FLOWGAUGE_HEAVY_SLOT_BITS >= 4 && FLOWGAUGE_HEAVY_SLOT_BITS <= 12,
     "FLOWGAUGE_HEAVY_SLOT_BITS is not in 4 to 12");
 
+// Distinct others of keys: what is counted of a key. Each of three rows has
+// 2^FLOWGAUGE_SPREAD_COLUMN_BITS cells of 2^FLOWGAUGE_SPREAD_REGISTER_BITS registers.
+#define FLOWGAUGE_OTHER_SRC 0
+#define FLOWGAUGE_OTHER_DST 1
+#define FLOWGAUGE_OTHER_DST_PORT 2
+#define FLOWGAUGE_OTHER_FIVE_TUPLE 3
+#ifndef FLOWGAUGE_SPREAD_KEY
+#define FLOWGAUGE_SPREAD_KEY FLOWGAUGE_KEY_DST
+#endif
+#ifndef FLOWGAUGE_SPREAD_OTHER
+#define FLOWGAUGE_SPREAD_OTHER FLOWGAUGE_OTHER_SRC
+#endif
+#ifndef FLOWGAUGE_SPREAD_COLUMN_BITS
+#define FLOWGAUGE_SPREAD_COLUMN_BITS 9
+#endif
+#ifndef FLOWGAUGE_SPREAD_REGISTER_BITS
+#define FLOWGAUGE_SPREAD_REGISTER_BITS 6
+#endif
+const bool _spread_key_is_known = static_assert(
+    FLOWGAUGE_SPREAD_KEY >= FLOWGAUGE_KEY_SRC && FLOWGAUGE_SPREAD_KEY <= FLOWGAUGE_KEY_SRC_DST,
+    "FLOWGAUGE_SPREAD_KEY is not one of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST");
+const bool _spread_other_is_known = static_assert(
+    FLOWGAUGE_SPREAD_OTHER >= FLOWGAUGE_OTHER_SRC
+    && FLOWGAUGE_SPREAD_OTHER <= FLOWGAUGE_OTHER_FIVE_TUPLE,
+    "FLOWGAUGE_SPREAD_OTHER is not one of FLOWGAUGE_OTHER_SRC, _DST, _DST_PORT, _FIVE_TUPLE");
+const bool _spread_other_is_another = static_assert(
+    FLOWGAUGE_SPREAD == 0 || FLOWGAUGE_SPREAD_OTHER >= FLOWGAUGE_OTHER_DST_PORT
+    || (FLOWGAUGE_SPREAD_KEY == FLOWGAUGE_KEY_SRC && FLOWGAUGE_SPREAD_OTHER == FLOWGAUGE_OTHER_DST)
+    || (FLOWGAUGE_SPREAD_KEY == FLOWGAUGE_KEY_DST && FLOWGAUGE_SPREAD_OTHER == FLOWGAUGE_OTHER_SRC),
+    "FLOWGAUGE_SPREAD_OTHER is a part of FLOWGAUGE_SPREAD_KEY: a key has only one such other");
+const bool _spread_columns_are_in_range = static_assert(
+    FLOWGAUGE_SPREAD_COLUMN_BITS >= 4 && FLOWGAUGE_SPREAD_COLUMN_BITS <= 10,
+    "FLOWGAUGE_SPREAD_COLUMN_BITS is not in 4 to 10");
+const bool _spread_registers_are_in_range = static_assert(
+    FLOWGAUGE_SPREAD_REGISTER_BITS >= 4 && FLOWGAUGE_SPREAD_REGISTER_BITS <= 8,
+    "FLOWGAUGE_SPREAD_REGISTER_BITS is not in 4 to 8");
+const bool _spread_row_is_in_range = static_assert(
+    FLOWGAUGE_SPREAD_COLUMN_BITS + FLOWGAUGE_SPREAD_REGISTER_BITS <= 17,
+    "FLOWGAUGE_SPREAD_COLUMN_BITS and FLOWGAUGE_SPREAD_REGISTER_BITS together are more than 17");
+
+// Key whose hash is that of a key and one of its others. A key with the destination port and the
+// protocol is none of those above.
+#define FLOWGAUGE_KEY_WITH_PORT 4
+#if FLOWGAUGE_SPREAD_OTHER == FLOWGAUGE_OTHER_DST_PORT
+#define FLOWGAUGE_SPREAD_PAIR FLOWGAUGE_KEY_WITH_PORT
+#elif FLOWGAUGE_SPREAD_OTHER == FLOWGAUGE_OTHER_FIVE_TUPLE
+#define FLOWGAUGE_SPREAD_PAIR FLOWGAUGE_KEY_FIVE_TUPLE
+#else
+#define FLOWGAUGE_SPREAD_PAIR FLOWGAUGE_KEY_SRC_DST
+#endif
+
 // Algorithm of round-trip delays. Each of a kind's two tables has 2^FLOWGAUGE_DELAY_SLOT_BITS
 // slots. There are separate counts for 2^FLOWGAUGE_DELAY_GROUP_BITS groups of prefixes.
 #define FLOWGAUGE_DELAY_FRIDGE 0
@@ -289,13 +346,17 @@ const bool _reorder_slots_are_in_range = static_assert(
 #define FLOWGAUGE_ROWS_BY(key) ((FLOWGAUGE_ENTROPY == 1 && FLOWGAUGE_ENTROPY_KEY == key) \
     || (FLOWGAUGE_ENTROPY_SECOND == 1 && FLOWGAUGE_ENTROPY_SECOND_KEY == key) \
     || (FLOWGAUGE_FREQUENCY == 1 && FLOWGAUGE_FREQUENCY_KEY == key) \
-    || (FLOWGAUGE_MEMBERSHIP == 1 && FLOWGAUGE_MEMBERSHIP_KEY == key))
+    || (FLOWGAUGE_MEMBERSHIP == 1 && FLOWGAUGE_MEMBERSHIP_KEY == key) \
+    || (FLOWGAUGE_SPREAD == 1 && (FLOWGAUGE_SPREAD_KEY == key || FLOWGAUGE_SPREAD_PAIR == key)))
 #define FLOWGAUGE_USES(key) ((FLOWGAUGE_CARDINALITY != 0 && FLOWGAUGE_KEY == key) \
     || (FLOWGAUGE_HEAVY == 1 && FLOWGAUGE_HEAVY_KEY == key) \
     || (FLOWGAUGE_REORDER != 0 && FLOWGAUGE_KEY_FIVE_TUPLE == key) || FLOWGAUGE_ROWS_BY(key))
 
-// Whether anything uses the protocol and the ports of a packet, behind IPv6 extension headers.
-#define FLOWGAUGE_USES_TRANSPORT (FLOWGAUGE_MATCH == 1 || FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE))
+// Whether a key in use has ports, and whether anything uses the protocol and the ports of a packet,
+// behind IPv6 extension headers.
+#define FLOWGAUGE_USES_PORTS \
+    (FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE) || FLOWGAUGE_USES(FLOWGAUGE_KEY_WITH_PORT))
+#define FLOWGAUGE_USES_TRANSPORT (FLOWGAUGE_MATCH == 1 || FLOWGAUGE_USES_PORTS)
 
 // Statements of a build that matches expressions.
 #if FLOWGAUGE_MATCH
@@ -310,6 +371,7 @@ const bool _reorder_slots_are_in_range = static_assert(
 #define FLOWGAUGE_KEY_NAME_1 dst
 #define FLOWGAUGE_KEY_NAME_2 src_dst
 #define FLOWGAUGE_KEY_NAME_3 five_tuple
+#define FLOWGAUGE_KEY_NAME_4 with_port
 #define FLOWGAUGE_PASTE(left, right) left##right
 #define FLOWGAUGE_JOIN(left, right) FLOWGAUGE_PASTE(left, right)
 #define FLOWGAUGE_HASHES(key) md.flowgauge.FLOWGAUGE_JOIN(FLOWGAUGE_KEY_NAME_, key)

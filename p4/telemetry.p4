@@ -15,6 +15,7 @@
 #include "frequency.p4"
 #include "membership.p4"
 #include "heavy.p4"
+#include "spread.p4"
 #include "sizes.p4"
 #include "delay.p4"
 #include "reorder.p4"
@@ -38,6 +39,7 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     FlowgaugeFrequency() FLOWGAUGE_BY_KEY(frequency, FLOWGAUGE_FREQUENCY_KEY);
     FlowgaugeMembership() FLOWGAUGE_BY_KEY(membership, FLOWGAUGE_MEMBERSHIP_KEY);
     FlowgaugeHeavy() FLOWGAUGE_BY_KEY(heavy, FLOWGAUGE_HEAVY_KEY);
+    FlowgaugeSpread() FLOWGAUGE_BY_KEY(spread, FLOWGAUGE_SPREAD_KEY);
     FlowgaugeSizes() sizes;
     FlowgaugeDelay() delay;
     FlowgaugeReorder() reorder;
@@ -72,6 +74,11 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     FLOWGAUGE_STATE(FLOWGAUGE_HEAVY)
     FLOWGAUGE_STATE(FLOWGAUGE_HEAVY_KEY)
     FLOWGAUGE_STATE(FLOWGAUGE_HEAVY_SLOT_BITS)
+    FLOWGAUGE_STATE(FLOWGAUGE_SPREAD)
+    FLOWGAUGE_STATE(FLOWGAUGE_SPREAD_KEY)
+    FLOWGAUGE_STATE(FLOWGAUGE_SPREAD_OTHER)
+    FLOWGAUGE_STATE(FLOWGAUGE_SPREAD_COLUMN_BITS)
+    FLOWGAUGE_STATE(FLOWGAUGE_SPREAD_REGISTER_BITS)
     FLOWGAUGE_STATE(FLOWGAUGE_SIZES)
     FLOWGAUGE_STATE(FLOWGAUGE_MATCH)
     FLOWGAUGE_STATE(FLOWGAUGE_DELAY)
@@ -131,6 +138,9 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
         if (FLOWGAUGE_HEAVY == 1) {
             FLOWGAUGE_BY_KEY(heavy, FLOWGAUGE_HEAVY_KEY).apply(hdr, md, ig_dprsr_md);
+        }
+        if (FLOWGAUGE_SPREAD == 1) {
+            FLOWGAUGE_BY_KEY(spread, FLOWGAUGE_SPREAD_KEY).apply(hdr, md);
         }
         if (FLOWGAUGE_SIZES == 1) {
             sizes.apply(hdr, md);

@@ -7,11 +7,17 @@ use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::{HashMode, KeyKind, Tabulation};
 
-/// Suffixes of the fields of CRCs.
-const SRC: &str = "src_addr";
-const DST: &str = "dst_addr";
-const PORTS: &str = "ports";
-const PROTOCOL: [&str; 2] = ["protocol", "next_header"];
+/// Possible ends of the names of a CRC's field.
+type FieldEnds = &'static [&'static str];
+
+const SRC: FieldEnds = &["src_addr"];
+const DST: FieldEnds = &["dst_addr"];
+const PORTS: FieldEnds = &["ports"];
+const DST_PORT: FieldEnds = &["ports[15:0]"];
+const PROTOCOL: FieldEnds = &["protocol", "next_header"];
+
+/// Name of a key with the destination port and the protocol.
+const WITH_PORT: &str = "with_port";
 
 /// Four tables from a byte of the CRC, most significant first, to a word, for the register hash.
 const REGISTERS: &str = "hash.tabulation";
@@ -35,7 +41,16 @@ pub(super) fn tabulation(control: String) -> impl Iterator<Item = MatchTable> {
 
 /// Returns the tables of a key's words for sketch rows.
 pub(super) fn row_words(by: KeyKind) -> impl Iterator<Item = MatchTable> {
-    tables(format!("hash.{}_rows.tabulation", names::key(by)), |words, index| {
+    row_words_of(names::key(by))
+}
+
+/// Returns the tables of the words of a key with the destination port, for sketch rows.
+pub(super) fn with_port_row_words() -> impl Iterator<Item = MatchTable> {
+    row_words_of(WITH_PORT.to_owned())
+}
+
+fn row_words_of(key: String) -> impl Iterator<Item = MatchTable> {
+    tables(format!("hash.{key}_rows.tabulation"), |words, index| {
         let [block, ..] = words.rows();
         block.get(index).into_iter().flatten().copied().collect()
     })
@@ -68,39 +83,52 @@ fn tables(
     })
 }
 
+/// Returns the fields of a key's CRC, in order.
+fn fields(key: KeyKind) -> &'static [FieldEnds] {
+    match key {
+        KeyKind::Src => &[SRC],
+        KeyKind::Dst => &[DST],
+        KeyKind::SrcDst => &[SRC, DST],
+        KeyKind::FiveTuple => &[SRC, DST, PORTS, PROTOCOL],
+    }
+}
+
 /// Checks that the program's hash units for this key use the key's fields.
 pub(super) fn check_key(schema: &Schema, key: KeyKind) -> Result<(), Failure> {
+    check_fields(schema, &names::key(key), fields(key), key.name())
+}
+
+/// Checks that the program's hash units for this key with the destination port use its fields.
+pub(super) fn check_with_port(schema: &Schema, key: KeyKind) -> Result<(), Failure> {
+    let fields = [fields(key), &[DST_PORT, PROTOCOL]].concat();
+    check_fields(schema, WITH_PORT, &fields, &format!("{} with the destination port", key.name()))
+}
+
+fn check_fields(
+    schema: &Schema,
+    control: &str,
+    expected: &[FieldEnds],
+    key: &str,
+) -> Result<(), Failure> {
     // Tables that could compute a key's CRCs; their key fields are those of the flow key.
-    for table in
-        ["ipv4", "ipv6"].map(|family| format!("hash.{}.{family}_crc.compute", names::key(key)))
-    {
+    for table in ["ipv4", "ipv6"].map(|family| format!("hash.{control}.{family}_crc.compute")) {
         let table = schema
             .table(&table)
             .map_err(|error| Failure::program(format!("{error}; is it p4/flowgauge.p4?")))?;
-        let ends = |name: &str, end: &str| {
+        let has_end = |name: &str, end: &str| {
             name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
-        let fields: Vec<&str> = table.keys.iter().map(|key| &*key.name).collect();
-        let found = match fields[..] {
-            [src] if ends(src, SRC) => Some(KeyKind::Src),
-            [dst] if ends(dst, DST) => Some(KeyKind::Dst),
-            [src, dst] if ends(src, SRC) && ends(dst, DST) => Some(KeyKind::SrcDst),
-            [src, dst, ports, protocol]
-                if ends(src, SRC)
-                    && ends(dst, DST)
-                    && ends(ports, PORTS)
-                    && PROTOCOL.iter().any(|name| ends(protocol, name)) =>
-            {
-                Some(KeyKind::FiveTuple)
-            }
-            _ => None,
-        };
-        if found != Some(key) {
-            let fields = fields.join(", ");
+        let found: Vec<&str> = table.keys.iter().map(|key| &*key.name).collect();
+        let is_key = found.len() == expected.len()
+            && found
+                .iter()
+                .zip(expected)
+                .all(|(name, ends)| ends.iter().any(|end| has_end(name, end)));
+        if !is_key {
             return Err(Failure::program(format!(
-                "{} hashes {fields}, which is not the key {}",
+                "{} hashes {}, which is not the key {key}",
                 table.name,
-                key.name()
+                found.join(", ")
             )));
         }
     }

@@ -40,6 +40,7 @@ impl Program {
         for key in KeyKind::ALL.into_iter().filter(|key| settings.uses(*key)) {
             hash::check_key(schema, key)?;
         }
+        measurement::check_hashes(schema, &settings)?;
         Ok(program)
     }
 

@@ -5,11 +5,12 @@ use flowgauge_core::Grid;
 use flowgauge_core::heavy::{self, Algorithm, CountUnit};
 use flowgauge_core::membership;
 use flowgauge_core::sketch;
+use flowgauge_core::spread::{self, OtherKind};
 use flowgauge_core::{HashMode, KeyKind, Settings};
 use flowgauge_dataplane::tofino::{Failure, definitions};
 use flowgauge_dataplane::{Dataplane, MeasurementKind, Tables, Tofino};
 use flowgauge_testing::memory::Memory;
-use flowgauge_testing::model::serve;
+use flowgauge_testing::model::{compiled, serve};
 use flowgauge_testing::switch::schema;
 use std::sync::Arc;
 
@@ -276,6 +277,75 @@ fn an_incomplete_measurement_is_refused_with_what_is_missing() {
     }
 }
 
+/// Sources of each destination.
+const VICTIMS: spread::Settings = spread::Settings { on: true, ..spread::Settings::DEFAULT };
+
+#[test]
+fn an_incomplete_sketch_of_distinct_others_is_refused_with_what_is_missing() {
+    let scans = spread::Settings { by: KeyKind::Src, of: OtherKind::DstPort, ..VICTIMS };
+    let mut settings = settings(6);
+    settings.spread[1] = scans.sized(3, 16, 16).unwrap();
+    let json = compiled(definitions(&settings).unwrap()).schema().to_string();
+    let refused = |from: &str, to: &str| {
+        assert!(json.contains(from), "{from}");
+        let memory = Arc::new(Memory::new(&json.replace(from, to), 1));
+        let running = serve(memory);
+        failure(Tofino::connect(options(running.address()), settings)).to_string()
+    };
+    let stated = |name: &str, value: u32| {
+        format!(r#"@user_annotation(\"FLOWGAUGE_SPREAD{name}\", \"{value}\")"#)
+    };
+    let stating = |name: &str, from, to| refused(&stated(name, from), &stated(name, to));
+    let cases = [
+        (
+            refused("spread_by_src.candidates1", "spread_by_src.candidates9"),
+            "there is no table spread_by_src.candidates1",
+        ),
+        (
+            refused("spread_by_src.upper2", "spread_by_src.upper9"),
+            "there is no table spread_by_src.upper2",
+        ),
+        (refused("address1", "address9"), "there is no data field address1"),
+        (
+            refused("spread_by_src.ranks", "spread_by_src.ranges"),
+            "there is no table spread_by_src.ranks",
+        ),
+        (refused("level_bits", "table_bits"), "there is no key field level_bits"),
+        (
+            refused("with_port_rows.tabulation.words3", "with_port_rows.tabulation.words9"),
+            "there is no table hash.with_port_rows.tabulation.words3",
+        ),
+        (
+            refused("md.flowgauge.ports[15:0]", "md.flowgauge.ports[31:16]"),
+            "hash.with_port.ipv4_crc.compute hashes hdr.ipv4.src_addr, md.flowgauge.ports[31:16], hdr.ipv4.protocol, \
+             which is not the key src with the destination port",
+        ),
+        (
+            stating("_COLUMN_BITS", 4, 5),
+            "spread_by_src.registers0 is Register of 512 and must be a register of 1024",
+        ),
+        (
+            stating("_COLUMN_BITS", 4, 3),
+            "its FLOWGAUGE_SPREAD_COLUMN_BITS is 3, which is out of range",
+        ),
+        (
+            stating("_REGISTER_BITS", 4, 9),
+            "its FLOWGAUGE_SPREAD_REGISTER_BITS is 9, which is out of range",
+        ),
+        (stating("_OTHER", 2, 0), "its FLOWGAUGE_SPREAD_OTHER is 0, which is out of range"),
+        (stating("_OTHER", 2, 1), "there is no table hash.src_dst_rows.tabulation.words0"),
+        (
+            stating("", 1, 0),
+            "it measures spread not at all, wanted by src, of dst-port, 16 columns of 16 registers (-DFLOWGAUGE_SPREAD=1 \
+             -DFLOWGAUGE_SPREAD_KEY=0 -DFLOWGAUGE_SPREAD_OTHER=2 -DFLOWGAUGE_SPREAD_COLUMN_BITS=4 \
+             -DFLOWGAUGE_SPREAD_REGISTER_BITS=4); compile it so, or change the settings",
+        ),
+    ];
+    for (message, expected) in cases {
+        assert!(message.contains(expected), "{message}\nand not\n{expected}");
+    }
+}
+
 /// The layout follows from what the program states, not from which tables it has.
 #[test]
 fn a_program_is_what_it_states() {
@@ -375,7 +445,20 @@ fn what_no_program_measures_is_refused() {
             refused(|settings| settings.heavy.unit = CountUnit::Bytes),
             "it finds the flows with the most packets, not bytes",
         ),
-        (refused(|settings| settings.spread[0].on = true), "there is no P4 that measures spread"),
+        (
+            refused(|settings| settings.spread = [VICTIMS; 2]),
+            "it counts the distinct others of one key, 2 are wanted; leave one out",
+        ),
+        (
+            refused(|settings| settings.spread[0] = VICTIMS.sized(4, 512, 64).unwrap()),
+            "it has 3 rows for spread, 4 are wanted",
+        ),
+        (
+            refused(|settings| {
+                settings.spread[0] = spread::Settings { by: KeyKind::Src, ..VICTIMS };
+            }),
+            "it cannot count distinct others so; a key has at most one such other; count one that the key does not contain",
+        ),
     ];
     for (message, expected) in cases {
         assert_eq!(message, format!("the program does not fit: {expected}"));

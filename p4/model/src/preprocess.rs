@@ -59,6 +59,7 @@ const OWN: &[(&str, &str)] = own!(
     "membership.p4",
     "sizes.p4",
     "heavy.p4",
+    "spread.p4",
     "delay.p4",
     "delay_settings.p4",
     "delay_request.p4",

@@ -7,10 +7,11 @@ use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::membership;
 use flowgauge_core::sketch::{FULL, SLACK};
+use flowgauge_core::spread::{self, OtherKind, Pair};
 use flowgauge_core::unopened::CommonEtherType;
 use flowgauge_core::{
-    Arrival, Context, Counters, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing,
-    SketchKind, State, Zeroed, sketch,
+    Arrival, Context, Counters, HashMode, KeyKind, Link, Precision, SPREADS, Settings, Shared,
+    Sharing, SketchKind, State, Tabulation, Zeroed, sketch,
 };
 use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::poll::port::OwnedFrame;
@@ -53,6 +54,14 @@ fn membership(key: KeyKind, row_bits: u32) -> Settings {
     Settings { membership: membership::Settings { on: true, key, shape }, ..nothing() }
 }
 
+/// Returns settings of three rows of this size, if a key has several such others.
+fn spread(by: KeyKind, of: OtherKind, columns: usize, registers: usize) -> Option<Settings> {
+    let sketch = spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
+    let sketch = sketch.sized(ROWS, columns, registers).unwrap();
+    sketch.pair()?;
+    Some(Settings { spread: [sketch, spread::Settings::DEFAULT], ..nothing() })
+}
+
 fn record(state: &mut State, shared: &Shared, context: &Context<'_>, frame: &[u8]) {
     let arrival = Arrival::new(frame.len() as u32, 0);
     state.active(shared, 0).record(context, Link::Ethernet, frame, arrival);
@@ -60,7 +69,15 @@ fn record(state: &mut State, shared: &Shared, context: &Context<'_>, frame: &[u8
 
 /// Returns what the core counts for these frames.
 fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>) -> Window {
-    let tables = Tables::new(settings, SEED);
+    expected_with(settings, &Tables::new(settings, SEED), frames)
+}
+
+/// Returns what the core counts for these frames with these tables.
+fn expected_with<'a>(
+    settings: &Settings,
+    tables: &Tables,
+    frames: impl IntoIterator<Item = &'a [u8]>,
+) -> Window {
     let context = Context::new(*settings, &tables.tabulation, Sharing::Alone);
     let (mut state, shared) = (State::boxed(), Shared::boxed());
     for frame in frames {
@@ -103,12 +120,26 @@ fn assert_same(settings: &Settings, found: &Window, expected: &Window, what: &st
         found.membership.words(shape) == expected.membership.words(shape),
         "the filter's bits differ: {what}"
     );
+    for index in 0..SPREADS {
+        let [found, expected] =
+            [found, expected].map(|bank| bank.spread.sketch(&settings.spread, index));
+        assert!(
+            found.all_registers() == expected.all_registers(),
+            "registers of distinct others differ: {what}"
+        );
+        assert!(
+            found.all_candidates() == expected.all_candidates(),
+            "candidates of distinct others differ: {what}"
+        );
+    }
 }
 
 fn check(settings: &Settings, frames: &[OwnedFrame]) {
-    let reach = |frame: &&[u8]| {
-        opened_by_a_switch(frame) && (!settings.uses(KeyKind::FiveTuple) || within_reach(frame))
-    };
+    let pairs_with_ports =
+        |sketch: &spread::Settings| sketch.on && sketch.pair() == Some(Pair::WithPort);
+    let uses_ports =
+        settings.uses(KeyKind::FiveTuple) || settings.spread.iter().any(pairs_with_ports);
+    let reach = |frame: &&[u8]| opened_by_a_switch(frame) && (!uses_ports || within_reach(frame));
     let frames: Vec<&[u8]> =
         frames.iter().map(|frame| frame.bytes.as_slice()).filter(reach).collect();
     let mut switch = Switch::new(settings, SEED);
@@ -279,6 +310,95 @@ fn membership_by_every_key_and_length() {
     }
 }
 
+#[test]
+fn distinct_others_of_every_key_and_size() {
+    let frames = [frames::random(6, 1000), frames::kinds(), recurring(6)].concat();
+    for (by, of) in KeyKind::ALL.into_iter().flat_map(|by| OtherKind::ALL.map(|of| (by, of))) {
+        for (columns, registers) in [(16, 16), (64, 256)] {
+            if let Some(settings) = spread(by, of, columns, registers) {
+                check(&settings, &frames);
+            }
+        }
+    }
+    for (columns, registers) in [(512, 64), (1024, 128), (1024, 16)] {
+        check(&spread(KeyKind::Dst, OtherKind::Src, columns, registers).unwrap(), &frames);
+    }
+}
+
+/// Returns a frame between two hosts.
+fn between(source: [u8; 4], destination: [u8; 4]) -> Vec<u8> {
+    let mut frame = frames::Ip::new(source, destination, 17).frame(&[0x30, 1, 0, 80, 0, 8, 0, 0]);
+    frame.resize(60, 0);
+    frame
+}
+
+/// The first byte of a CRC alone decides the hash, so that pairs can have every level and rank.
+#[test]
+fn every_level_and_rank_of_a_pair() {
+    let settings = spread(KeyKind::Src, OtherKind::Dst, 16, 16).unwrap();
+    let mut rows = *Tabulation::ZERO.rows();
+    for zeros in 0..=32 {
+        rows[0][0][zeros] = ((1_u64 << 27) >> zeros) << 32 | (1_u64 << 31) >> zeros;
+    }
+    let words = Tabulation::from_words([[0; 256]; 4], rows);
+    let tables = Tables { tabulation: words.into(), ..Tables::new(&settings, SEED) };
+    let empty = Switch::with(&settings, &tables);
+    let source = [10, 0, 0, 1];
+    for zeros in 0..=32_u8 {
+        // The CRC of a pair is that of the four bytes behind it, run on from the source's.
+        let behind = definitions::bytes_with_crc32(u32::from(zeros) << 24);
+        let destination = u32::from_le_bytes(behind) ^ definitions::crc32(&source);
+        let frame = between(source, destination.to_le_bytes());
+        let mut switch = empty.clone();
+        switch.inject(&frame);
+        let found = switch.window(0);
+        let core = expected_with(&settings, &tables, [frame.as_slice()]);
+        assert_same(&settings, &found, &core, &format!("{zeros} zeros"));
+        let sketch = found.bank.spread.sketch(&settings.spread, 0);
+        let levels: Vec<u8> = sketch.candidates().map(|candidate| candidate.level()).collect();
+        assert_eq!(levels, [zeros.min(30) + 1]);
+        assert_eq!(sketch.all_registers().iter().max(), Some(&(zeros.min(28) + 1)));
+    }
+}
+
+/// A stateful ALU compares a level and 27 bits of a signature. Software also compares the other
+/// five, so that the order of packets does not matter.
+#[test]
+fn of_two_keys_with_one_priority_the_first_stays() {
+    let settings = spread(KeyKind::Src, OtherKind::Dst, 16, 16).unwrap();
+    let tables = Tables::new(&settings, SEED);
+    let hash = |signature: u32| tables.tabulation.row_block(signature, 0);
+    let column = |signature: u32| usize::from(hash(signature) as u16 >> 12);
+    let mut pairs = (0..u32::MAX).step_by(2).map(|lower| [lower, lower + 1]);
+    let [lower, greater] =
+        pairs.find(|[lower, greater]| column(*lower) == column(*greater)).unwrap();
+    let sources = [lower, greater].map(definitions::bytes_with_crc32);
+    // A destination for each, such that the levels of the pairs are equal.
+    let level = |source: [u8; 4], destination: [u8; 4]| {
+        let pair = definitions::crc32(&[source, destination].concat());
+        (hash(pair) as u32).leading_zeros() + 1
+    };
+    let frames = sources.map(|source| {
+        let mut destinations = (0..u32::MAX).map(u32::to_be_bytes);
+        between(source, destinations.find(|other| level(source, *other) == 5).unwrap())
+    });
+    let candidate = |window: &Window| {
+        let sketch = window.bank.spread.sketch(&settings.spread, 0);
+        sketch.candidate(0, column(lower)).unwrap().signature()
+    };
+    for (order, first) in [([0, 1], lower), ([1, 0], greater)] {
+        let frames = order.map(|index: usize| frames[index].as_slice());
+        let mut switch = Switch::new(&settings, SEED);
+        frames.iter().for_each(|frame| drop(switch.model.inject(0, frame).unwrap()));
+        assert_eq!(candidate(&switch.window(0)), first, "one pipe");
+        // Pipes are merged by software.
+        let mut switch = Switch::new(&settings, SEED);
+        frames.iter().for_each(|frame| switch.inject(frame));
+        assert_eq!(candidate(&switch.window(0)), greater, "two pipes");
+        assert_eq!(candidate(&expected(&settings, frames)), greater, "software");
+    }
+}
+
 /// Shared keys and separate keys, so that every hash is both shared and not.
 #[test]
 fn all_measurements_together() {
@@ -293,6 +413,9 @@ fn all_measurements_together() {
         }
         all.frequency = sketch_of(kinds[round / 2 % 2], key(2), 9);
         all.membership = membership(key(3), 10).membership;
+        let by = [KeyKind::Src, KeyKind::Dst, KeyKind::SrcDst][round % 3];
+        let of = [OtherKind::FiveTuple, OtherKind::DstPort][round % 2];
+        all.spread = spread(by, of, 64, 16).unwrap().spread;
         check(&all, &recurring(round as u64));
     }
 }
@@ -497,6 +620,7 @@ fn windows_are_banks() {
     settings.entropy[0] = sketch_of(SketchKind::CountSketch, KeyKind::SrcDst, 8);
     settings.frequency = sketch_of(SketchKind::CountMin, KeyKind::Dst, 8);
     settings.membership = membership(KeyKind::Src, 8).membership;
+    settings.spread = spread(KeyKind::Dst, OtherKind::Src, 64, 16).unwrap().spread;
     let mut switch = Switch::new(&settings, SEED);
     let frames = recurring(3);
     let bytes: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes.as_slice()).collect();

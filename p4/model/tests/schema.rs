@@ -228,9 +228,67 @@ fn settings_outside_their_range_are_refused() {
         ("FLOWGAUGE_MEMBERSHIP_KEY", "4", "is not one of"),
         ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", "5", "not in 6 to 16"),
         ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", "17", "not in 6 to 16"),
+        ("FLOWGAUGE_SPREAD", "2", "is neither 0 nor 1"),
+        ("FLOWGAUGE_SPREAD_KEY", "3", "is not one of"),
+        ("FLOWGAUGE_SPREAD_OTHER", "4", "is not one of"),
+        ("FLOWGAUGE_SPREAD_COLUMN_BITS", "3", "not in 4 to 10"),
+        ("FLOWGAUGE_SPREAD_COLUMN_BITS", "11", "not in 4 to 10"),
+        ("FLOWGAUGE_SPREAD_REGISTER_BITS", "3", "not in 4 to 8"),
+        ("FLOWGAUGE_SPREAD_REGISTER_BITS", "9", "not in 4 to 8"),
     ] {
         let error =
             Model::flowgauge(&Options::default().define(name, value)).unwrap_err().to_string();
         assert!(error.starts_with("settings.p4:") && error.contains(because), "{error}");
     }
+}
+
+/// Names of distinct others, with the widest key and a hash of its own.
+#[test]
+fn of_distinct_others() {
+    let options = Options::default()
+        .define("FLOWGAUGE_CARDINALITY", 0)
+        .define("FLOWGAUGE_SPREAD", 1)
+        .define("FLOWGAUGE_SPREAD_KEY", "FLOWGAUGE_KEY_SRC_DST")
+        .define("FLOWGAUGE_SPREAD_OTHER", "FLOWGAUGE_OTHER_DST_PORT");
+    let schema = Model::flowgauge(&options).unwrap().schema();
+    let tables = by_name(&schema["tables"]);
+    let control = "pipe.Ingress.flowgauge.spread_by_src_dst.";
+    let names: Vec<&str> = tables.keys().filter_map(|name| name.strip_prefix(control)).collect();
+    let arrays = ["candidates", "dst_lower", "dst_upper", "registers", "upper", "versions"];
+    let rows = arrays.iter().flat_map(|name| [0, 1, 2].map(|row| format!("{name}{row}")));
+    let others = ["joined.compute", "joined.configure", "levels", "ranks"].map(str::to_owned);
+    let mut expected: Vec<String> = rows.chain(others).collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+    let size = |name: &str| tables[format!("{control}{name}").as_str()]["size"].as_u64().unwrap();
+    assert_eq!((size("registers2"), size("candidates2")), (2 * 512 * 64, 2 * 512));
+    let hash = &tables["pipe.Ingress.flowgauge.hash.with_port.ipv6_crc.compute"]["key"];
+    let fields: Vec<&str> =
+        hash.as_array().unwrap().iter().map(|field| field["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        fields,
+        [
+            "hdr.ipv6.src_addr",
+            "hdr.ipv6.dst_addr",
+            "md.flowgauge.ports[15:0]",
+            "md.flowgauge.protocol"
+        ]
+    );
+}
+
+#[test]
+fn an_other_that_its_key_has_and_a_row_that_is_too_long_are_refused() {
+    let refused = |settings: [(&str, u32); 2]| {
+        let options = Options::default().define("FLOWGAUGE_SPREAD", 1);
+        let define = |options: Options, (name, value): (&str, u32)| options.define(name, value);
+        Model::flowgauge(&settings.into_iter().fold(options, define)).unwrap_err().to_string()
+    };
+    let (key, other) = ("FLOWGAUGE_SPREAD_KEY", "FLOWGAUGE_SPREAD_OTHER");
+    for [key_number, other_number] in [[0, 0], [1, 1], [2, 0], [2, 1]] {
+        let error = refused([(key, key_number), (other, other_number)]);
+        assert!(error.contains("is a part of FLOWGAUGE_SPREAD_KEY"), "{error}");
+    }
+    let error =
+        refused([("FLOWGAUGE_SPREAD_COLUMN_BITS", 10), ("FLOWGAUGE_SPREAD_REGISTER_BITS", 8)]);
+    assert!(error.contains("together are more than 17"), "{error}");
 }

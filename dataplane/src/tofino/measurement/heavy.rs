@@ -45,7 +45,7 @@ fn key_words(
 
 /// Words of a key: two addresses of four, ports, protocol. An IPv4 address is in the last of its
 /// four.
-const WORDS: usize = 10;
+pub(super) const WORDS: usize = 10;
 
 pub(super) struct Heavy;
 
@@ -209,7 +209,8 @@ fn fill(
     changed
 }
 
-fn flow(kind: KeyKind, version: u32, words: [u32; WORDS]) -> Option<FlowKey> {
+/// Returns the key with these words; `None` without an IP version.
+pub(super) fn flow(kind: KeyKind, version: u32, words: [u32; WORDS]) -> Option<FlowKey> {
     let [s0, s1, s2, s3, d0, d1, d2, d3, ports, protocol] = words.map(u32::to_be_bytes);
     let (src, dst) = match version {
         4 => (s3.to_vec(), d3.to_vec()),

@@ -13,6 +13,7 @@ mod membership;
 mod reorder;
 mod rows;
 mod sizes;
+mod spread;
 
 use super::array::{Array, BankCells};
 use super::statement::StatedSettings;
@@ -20,6 +21,7 @@ use super::table::{DesiredState, MatchTable, TableContents};
 use super::{hash, names};
 use crate::capabilities::Capabilities;
 use crate::error::Failure;
+use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, Tabulation, WindowTotals};
 
@@ -58,6 +60,11 @@ pub(super) trait SwitchMeasurement: Sync {
         _settings: &Settings,
     ) -> Result<(Vec<Array>, Vec<MatchTable>), Failure> {
         Ok((Vec::new(), Vec::new()))
+    }
+
+    /// Checks hashes of a program other than those of [`KeyKind`]s.
+    fn check_hashes(&self, _schema: &Schema, _settings: &Settings) -> Result<(), Failure> {
+        Ok(())
     }
 
     /// Adds the contents of its arrays to an empty bank with counters; `words` are those that the
@@ -105,6 +112,7 @@ measurements! {
     sizes: Sizes;
     delay: Delay;
     reorder: Reorder;
+    spread: Spread;
 }
 
 /// Build options of one measurement of a program.
@@ -223,6 +231,12 @@ pub(super) fn extras(
         tables.extend(more_tables);
     }
     Ok((arrays, tables))
+}
+
+/// Checks hashes of all enabled measurements, as [`SwitchMeasurement::check_hashes`] does.
+pub(super) fn check_hashes(schema: &Schema, settings: &Settings) -> Result<(), Failure> {
+    let mut enabled = ALL.iter().filter(|measurement| measurement.kind().0.is_on(settings));
+    enabled.try_for_each(|measurement| measurement.check_hashes(schema, settings))
 }
 
 /// Adds the contents of the [`arrays`] to a bank, as [`SwitchMeasurement::merge`] does.

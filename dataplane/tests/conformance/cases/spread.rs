@@ -157,7 +157,19 @@ fn sketch(by: KeyKind, of: OtherKind) -> Settings {
 }
 
 fn check(backend: &dyn Backend, hash: HashMode, spread: [Settings; SPREADS]) {
-    let Some(mut rig) = start(backend, &setup(hash, spread)) else { return };
+    let Some(mut rig) = start(backend, &setup(hash, spread)) else {
+        // A switch has one sketch, and its cells are read one by one.
+        if spread.iter().all(|sketch| sketch.on) {
+            for (index, sketch) in spread.into_iter().enumerate() {
+                let (shape, registers) = (sketch.shape, sketch.registers.registers());
+                let columns = shape.columns().min(64);
+                let mut alone = [Settings::DEFAULT; SPREADS];
+                alone[index] = sketch.sized(shape.rows(), columns, registers).unwrap();
+                check(backend, hash, alone);
+            }
+        }
+        return;
+    };
     for window in 0..2 {
         let frames = backend.possible(frames(window + 1));
         rig.feed(&frames[..]);

@@ -1,14 +1,18 @@
 //! Model that runs flowgauge.p4, set up as a controller would.
 
 use flowgauge_core::Grid;
+use flowgauge_core::cardinality::rank_table;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
+use flowgauge_core::spread::{self, Candidate, Pair, Spread};
 use flowgauge_core::{
-    Counters, HashMode, KeyKind, Settings, SketchTotals, WindowTotals, Zeroed, cardinality, sketch,
+    Counters, FlowKey, HashMode, KeyKind, Settings, SketchTotals, WindowTotals, Zeroed,
+    cardinality, sketch,
 };
-use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::tofino::definitions;
+use flowgauge_dataplane::{HashWords, Tables};
 use flowgauge_p4_model::{ActionCall, Counted, Entry, Match, Model, Options, Pipes};
+use flowgauge_testing::definitions::crc32;
 
 const FRAMES: &str = "pipe.Ingress.flowgauge.counters.frames";
 const BANK: &str = "pipe.Ingress.flowgauge.bank";
@@ -21,6 +25,7 @@ pub const ROWS: usize = 3;
 pub struct Switch {
     pub model: Model,
     settings: Settings,
+    words: HashWords,
     next_port: u16,
 }
 
@@ -53,12 +58,17 @@ fn measurement(name: &str, key: KeyKind) -> String {
 
 impl Switch {
     pub fn new(settings: &Settings, seed: u64) -> Self {
+        Self::with(settings, &Tables::new(settings, seed))
+    }
+
+    pub fn with(settings: &Settings, tables: &Tables) -> Self {
         let definitions = definitions(settings).unwrap().into_iter();
         let options = definitions
             .fold(Options::default(), |options, (name, value)| options.define(name, value));
         let model = Model::flowgauge(&options).unwrap();
-        let mut switch = Switch { model, settings: *settings, next_port: 0 };
-        switch.install(&Tables::new(settings, seed));
+        let words = tables.tabulation.clone();
+        let mut switch = Switch { model, settings: *settings, words, next_port: 0 };
+        switch.install(tables);
         switch
     }
 
@@ -93,6 +103,39 @@ impl Switch {
         }
     }
 
+    /// Adds the tables of words of a key's rows.
+    fn add_row_words(&mut self, key: &str, tables: &Tables) {
+        for (number, words) in tables.tabulation.rows()[0].iter().enumerate() {
+            let tabulation = format!("hash.{key}_rows.tabulation");
+            self.add_words(&tabulation, number, words.iter().copied());
+        }
+    }
+
+    /// Returns the sketch of distinct others, with its index.
+    fn spread(&self) -> Option<(usize, spread::Settings)> {
+        self.settings.spread.into_iter().enumerate().find(|(_, sketch)| sketch.on)
+    }
+
+    fn install_spread(&mut self, spread: &spread::Settings, tables: &Tables) {
+        let control = measurement("spread", spread.by);
+        let bytes = spread.registers.rank_bits().div_ceil(8) as usize;
+        for entry in rank_table(spread.registers) {
+            let value = entry.value.to_be_bytes()[4 - bytes..].to_vec();
+            let prefix = Match::Lpm { value, length: entry.prefix_length };
+            let table = format!("{control}.ranks");
+            self.add(&table, "rank_bits", prefix, "set_rank", &[("rank", &[entry.level])]);
+        }
+        for level in 1..=30_u8 {
+            let value = (1_u32 << (32 - u32::from(level))).to_be_bytes().to_vec();
+            let prefix = Match::Lpm { value, length: level.into() };
+            let table = format!("{control}.levels");
+            self.add(&table, "level_bits", prefix, "set_level", &[("level", &[level])]);
+        }
+        if spread.pair() == Some(Pair::WithPort) {
+            self.add_row_words("with_port", tables);
+        }
+    }
+
     fn install(&mut self, tables: &Tables) {
         let Settings { cardinality, entropy, .. } = self.settings;
         if cardinality.mode != cardinality::Mode::Off {
@@ -119,13 +162,10 @@ impl Switch {
             if !rest.uses(key) {
                 continue;
             }
-            for (number, words) in tables.tabulation.rows()[0].iter().enumerate() {
-                self.add_words(
-                    &format!("hash.{}_rows.tabulation", by(key)),
-                    number,
-                    words.iter().copied(),
-                );
-            }
+            self.add_row_words(&by(key), tables);
+        }
+        if let Some((_, spread)) = self.spread() {
+            self.install_spread(&spread, tables);
         }
         for entropy in entropy.into_iter().filter(|entropy| entropy.mode != sketch::Mode::Off) {
             let table = format!("{}.logarithm", measurement("entropy", entropy.key));
@@ -193,6 +233,50 @@ impl Switch {
         }
     }
 
+    /// Reads the distinct others of a bank of a pipe.
+    fn read_spread(&self, bank: usize, pipe: usize, totals: &mut Spread) {
+        let Some((index, spread)) = self.spread() else { return };
+        let (control, columns) = (measurement("spread", spread.by), spread.shape.columns());
+        let of_row = columns * spread.registers.registers();
+        let (registers, candidates) = totals.sketch_mut(&self.settings.spread, index);
+        for row in 0..ROWS {
+            let range = |name: &str, field, elements: usize| {
+                let elements = bank * elements..(bank + 1) * elements;
+                self.model
+                    .register_range(&format!("{control}.{name}{row}"), field, elements, pipe)
+                    .unwrap()
+            };
+            let own = registers[row * of_row..].iter_mut();
+            for (register, rank) in own.zip(range("registers", 0, of_row)) {
+                *register = u8::try_from(rank).unwrap();
+            }
+            let pair = |name: &str| [0, 1].map(|field| range(name, field, columns));
+            let [priorities, address0] = pair("candidates");
+            let [versions, address1] = pair("versions");
+            let [address3, address2] = pair("upper");
+            let mut addresses = vec![[address3, address2, address1, address0]];
+            if spread.by == KeyKind::SrcDst {
+                let ([dst3, dst2], [dst1, dst0]) = (pair("dst_upper"), pair("dst_lower"));
+                addresses.push([dst3, dst2, dst1, dst0]);
+            }
+            for column in (0..columns).filter(|column| priorities[*column] != 0) {
+                let skipped = match versions[column] {
+                    4 => 3,
+                    6 => 0,
+                    version => panic!("version {version}"),
+                };
+                let words = addresses.iter().flat_map(|words| words.iter().skip(skipped));
+                let key = words.flat_map(|words| (words[column] as u32).to_be_bytes());
+                let key: Vec<u8> = key.collect();
+                let (priority, signature) = (priorities[column] as u32, crc32(&key));
+                let level = (priority >> 27) as u8;
+                let candidate = Candidate::new(level, signature, FlowKey::new(&key), &self.words);
+                assert_eq!(candidate.priority(), priority, "cell {row}, {column}: {key:?}");
+                candidates[row * columns + column] = candidate;
+            }
+        }
+    }
+
     /// Returns a bank, merged over the pipes.
     pub fn window(&self, bank: usize) -> Window {
         let Settings { cardinality, entropy, frequency, membership, .. } = self.settings;
@@ -245,6 +329,7 @@ impl Switch {
                     *word = halves[1] << 32 | halves[0];
                 }
             }
+            self.read_spread(bank, pipe, &mut one.bank.spread);
             merged.bank.unite(&one.bank, &self.settings);
         }
         merged.bank.counters = self.counters(bank);
