@@ -181,8 +181,9 @@ fn programs() -> Vec<Program> {
     let sketch =
         |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Grid::COUNTERS };
     let entropy = |settings: [sketch::Settings; 2]| {
-        let nothing = nothing;
-        Settings { entropy: settings, ..nothing }
+        let mut only = nothing;
+        only.entropy = settings;
+        only
     };
     let (count_sketch, count_min) = (SketchKind::CountSketch, SketchKind::CountMin);
     let of_pairs = sketch(count_sketch, KeyKind::SrcDst);
