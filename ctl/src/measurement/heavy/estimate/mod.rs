@@ -242,8 +242,9 @@ pub(crate) struct Union {
     /// Own counts, the excess of counts over the smallest of their tables, least counts that were
     /// met, and the sum of `least` over the tables that have the flow.
     flows: BTreeMap<FlowKey, (FlowCounts, u64)>,
-    /// Sum of the smallest counts of full tables: with SpaceSaving, the most that a flow can have
-    /// had in tables that do not contain it (Agarwal et al., "Mergeable summaries", PODS 2012).
+    /// Sum of the smallest counts of full tables, and of counts that were dropped: with SpaceSaving,
+    /// the most that a flow can have had in tables that do not contain it (Agarwal et al.,
+    /// "Mergeable summaries", PODS 2012).
     smallest: u64,
     /// Sum of `least` over all tables, and of counts that were dropped.
     least: u64,
@@ -285,6 +286,11 @@ impl Union {
             let dropped = *dropped;
             self.flows.retain(|_, (flow, _)| flow.count > dropped);
             self.least = self.least.saturating_add(dropped);
+            if settings.algorithm == Algorithm::SpaceSaving {
+                // A flow that was dropped may have had as many, and may come again.
+                self.flows.values_mut().for_each(|(flow, _)| flow.count -= dropped);
+                self.smallest = self.smallest.saturating_add(dropped);
+            }
         }
     }
 
@@ -295,9 +301,7 @@ impl Union {
             let met = flow.met.saturating_add(self.least.saturating_sub(*least));
             (*key, FlowCounts { own: flow.own, count, met })
         };
-        // A dropped flow may have had more than the smallest counts of tables.
-        let smallest = if self.flows.len() > Self::MIN_FLOWS { u64::MAX } else { self.smallest };
-        let outside = Outside { smallest, least: self.least };
+        let outside = Outside { smallest: self.smallest, least: self.least };
         ranked(self.flows.iter().map(flow).collect(), self.total, &outside, settings, most)
     }
 }

@@ -252,6 +252,32 @@ fn a_union_widens_the_intervals_of_flows_that_a_table_does_not_have() {
     assert_eq!(ends, [(1800, Some(1800)), (300, Some(337))]);
 }
 
+#[test]
+fn bounds_hold_for_flows_that_a_union_dropped() {
+    let settings = Settings { slots_log2: 18, ..settings(Algorithm::SpaceSaving) };
+    let entry = |flow: u32, count| {
+        let key = FlowKey::new(&flow.to_be_bytes());
+        Entry { signature: 0, key, count, inherited: 0 }
+    };
+    // One more than are stored, of which ten are not dropped.
+    let flows = 0..2 * Union::MIN_FLOWS as u32 + 1;
+    let first: Vec<Entry> =
+        flows.map(|flow| entry(flow, if flow < 10 { 100 } else { 1 })).collect();
+    let mut union = Union::default();
+    for entries in [&first[..], &[entry(20, 5)]] {
+        let total = entries.iter().map(|entry| entry.count).sum();
+        let counts = StoredCounts { entries, total, least: 0, least_elsewhere: 0 };
+        union.add(&counts, &settings);
+    }
+    let top = union.top(&settings, 100);
+    let bounds: Vec<(u64, u64, u64)> =
+        top.flows.iter().map(|flow| (flow.low, flow.count, flow.high)).collect();
+    let (last, others) = bounds.split_last().unwrap();
+    assert_eq!(others, [(100, 100, 100); 10]);
+    // It had a packet before, as all flows that were dropped.
+    assert_eq!((*last, top.absent), ((5, 6, 6), 1));
+}
+
 proptest! {
     #[test]
     fn the_truth_is_within_the_bounds(
