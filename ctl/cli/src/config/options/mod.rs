@@ -85,8 +85,8 @@ pub(crate) struct Options {
 
     /// Count exactly as well, and show the exact value next to every estimate
     ///
-    /// Requires memory for every flow and every request, up to 3,000,000 of each. Beyond that, exact
-    /// values are missing, and a message says which.
+    /// Requires memory for every flow, request and pair of spread, up to 3,000,000 of each. Beyond
+    /// that, exact values are missing, and a message says which.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) truth: Option<bool>,
 
