@@ -323,18 +323,20 @@ impl SeenWindows {
 
     /// Joins ranges that follow each other in different files.
     fn join(&mut self) {
-        let mut joined: Vec<((u32, u32, u64), (u64, Rc<Path>))> = Vec::new();
         for ((place, run, first), (last, path)) in std::mem::take(&mut self.ranges) {
-            if let Some(((place_before, run_before, _), (end, _))) = joined.last_mut()
-                && (*place_before, *run_before) == (place, run)
-                && *end + 1 == first
-            {
-                *end = last;
-                continue;
+            let before = self.ranges.last_entry();
+            match before {
+                Some(mut before)
+                    if (before.key().0, before.key().1) == (place, run)
+                        && before.get().0 + 1 == first =>
+                {
+                    before.get_mut().0 = last;
+                }
+                _ => {
+                    self.ranges.insert((place, run, first), (last, path));
+                }
             }
-            joined.push(((place, run, first), (last, path)));
         }
-        self.ranges = joined.into_iter().collect();
     }
 }
 
