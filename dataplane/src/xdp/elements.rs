@@ -101,7 +101,7 @@ mod tests {
         set_entries(&mut object, "CORES", 0x0506_0708);
         let (at, length) = definition(&object, "CORES").unwrap();
         // Kind (an array), key size, value size, entries.
-        assert_eq!(object[at..at + 16], [2, 0, 0, 0, 4, 0, 0, 0, 4, 3, 2, 1, 8, 7, 6, 5]);
+        assert_eq!(object[at..at + 16], [2_u8, 0, 0, 0, 4, 0, 0, 0, 4, 3, 2, 1, 8, 7, 6, 5]);
         assert_eq!(length, 28);
         let (at, length) = definition(&object, "CONFIG").unwrap();
         let value = vec![0x5a; length as usize];

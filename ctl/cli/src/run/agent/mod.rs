@@ -505,7 +505,7 @@ impl Agent<'_> {
             Err(failure) if self.started == 0 => return Err(failure),
             // Sources continue; the next change is a new attempt.
             Err(failure) => {
-                tracing::warn!("{failure}; interfaces that come are not counted until then");
+                tracing::warn!("{failure}; new interfaces are not counted until the next change");
                 return Ok(());
             }
         };
