@@ -344,11 +344,7 @@ impl Measurement for Spreads {
                     let rest = if union.is_cut { packets as f64 } else { top.rest };
                     Top { rest, ..top }
                 }
-                None => {
-                    let (candidates, levels) =
-                        (estimate::candidates(&sketch), estimate::levels(&sketch));
-                    estimate::top(&sketch, candidates, &levels, packets)?
-                }
+                None => estimate::estimate(&sketch, packets)?,
             };
             let exact = reading.exact(|snapshot| snapshot.fan_outs.as_ref()?.get(index));
             let truth = exact.map(|all| Truth::of(all, &top, shown));

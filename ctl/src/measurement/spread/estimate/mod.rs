@@ -115,7 +115,7 @@ impl PlacedKey {
 }
 
 /// Returns the candidates of a sketch.
-pub(crate) fn candidates(sketch: &SpreadSketch<'_>) -> Vec<PlacedKey> {
+fn candidates(sketch: &SpreadSketch<'_>) -> Vec<PlacedKey> {
     let shape = sketch.settings().shape;
     sketch.candidates().map(|candidate| PlacedKey::of(candidate, shape)).collect()
 }
@@ -127,6 +127,15 @@ pub(crate) fn levels(sketch: &SpreadSketch<'_>) -> Vec<u8> {
         (0..shape.rows()).flat_map(|row| (0..shape.columns()).map(move |column| (row, column)));
     let level = |(row, column)| sketch.candidate(row, column).map_or(0, Candidate::level);
     cells.map(level).collect()
+}
+
+/// Estimates the others of a sketch's candidates. `packets` is the number of packets that were
+/// counted, which no number of others exceeds.
+///
+/// # Errors
+/// [`EstimateError::Level`] for a register that no traffic can produce.
+pub fn estimate(sketch: &SpreadSketch<'_>, packets: u64) -> Result<Top, EstimateError> {
+    top(sketch, candidates(sketch), &levels(sketch), packets)
 }
 
 /// Estimates the others of candidates. `levels` are those of the cells' candidates, row by row;

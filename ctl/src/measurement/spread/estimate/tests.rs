@@ -57,8 +57,7 @@ impl Counted {
     }
 
     fn top(&self) -> Top {
-        let sketch = self.sketch();
-        top(&sketch, candidates(&sketch), &levels(&sketch), u64::MAX).unwrap()
+        estimate(&self.sketch(), u64::MAX).unwrap()
     }
 
     /// Returns the likelihood of a key, whether or not it is a candidate, and an estimate that
