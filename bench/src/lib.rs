@@ -12,6 +12,7 @@
 //!   of the data-plane performance dissertation;
 //! - [`fridge`]: distributions of round-trip delays, chapter 2 of the same dissertation;
 //! - [`reorder`]: prefixes that reorder packets, chapter 3 of the same dissertation;
+//! - [`spread`]: keys with the most distinct others, as SpreadSketch is evaluated;
 //! - [`papers`]: all numbers of the documents next to ours;
 //! - [`trace`]: captures in the place of generated traffic, for most of these;
 //! - [`delay_loads`]: delays among other packets, such as requests that an adversary repeats;
@@ -51,6 +52,7 @@ pub mod report;
 #[cfg(target_os = "linux")]
 pub mod scale;
 pub mod sensitivity;
+pub mod spread;
 pub mod statistics;
 #[cfg(target_os = "linux")]
 mod testpmd;

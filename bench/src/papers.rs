@@ -281,7 +281,7 @@ fn place(name: &str, numbers: &Numbers) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fridge, p4entropy, p4exp, p4log, rap, reorder, whll};
+    use crate::{fridge, p4entropy, p4exp, p4log, rap, reorder, spread, whll};
 
     /// Returns the results of small runs: names do not depend on sizes.
     fn small() -> Numbers {
@@ -294,6 +294,7 @@ mod tests {
         numbers.extend(rap::small().numbers());
         numbers.extend(fridge::small().numbers());
         numbers.extend(reorder::small().numbers());
+        numbers.extend(spread::small().numbers());
         numbers
     }
 

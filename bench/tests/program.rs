@@ -56,7 +56,7 @@ fn a_capture_takes_the_place_of_generated_traffic() {
     fs::write(&capture, pcap(&PcapOptions::default(), &packets)).unwrap();
     let (capture, out) = (capture.to_str().unwrap(), folder.join("out"));
     let out = out.to_str().unwrap();
-    for what in ["p4entropy", "rap"] {
+    for what in ["p4entropy", "rap", "spread"] {
         let output = run(&["reproduce", what, "--trace", capture, "--out", out], None);
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

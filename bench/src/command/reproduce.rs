@@ -8,7 +8,9 @@ use flowgauge_bench::parallel::Progress;
 use flowgauge_bench::report::html::Page;
 use flowgauge_bench::report::{Directory, Table, escape};
 use flowgauge_bench::trace::Trace;
-use flowgauge_bench::{ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reorder, whll};
+use flowgauge_bench::{
+    ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reorder, spread, whll,
+};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -155,6 +157,10 @@ fn report(
             let findings = reorder::run(seeds(reorder::QUICK_SEEDS, reorder::SEEDS), progress);
             Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
         }
+        Paper::Spread => {
+            let findings = spread::run(seeds(spread::QUICK_SEEDS, spread::SEEDS), progress)?;
+            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
+        }
     }
 }
 
@@ -174,6 +180,7 @@ fn replay(
         Paper::Rap => rap::replay(&trace)?,
         Paper::Fridge => fridge::replay(&trace, &options.fridges, seeds, progress)?,
         Paper::Reorder => reorder::replay(&trace)?,
+        Paper::Spread => spread::replay(&trace)?,
         // Refused before.
         Paper::All | Paper::P4log | Paper::P4exp => Vec::new(),
     };

@@ -25,6 +25,11 @@ use std::time::Duration;
 /// memory: Figure 2.2, the share of requests to admit, several fridges, and memory. reorder is its
 /// chapter 3: the share of reordering prefixes that flow sampling and the hybrid find, by memory
 /// and traffic.
+///
+/// spread is how many of the keys with the most distinct others a sketch finds, and how well it
+/// estimates them, by memory: as SpreadSketch (Tang, Huang and Lee, INFOCOM 2020) is evaluated, next
+/// to its estimate and a table with a HyperLogLog for each key, with and without an adversary. The
+/// traces and numbers of that paper are not at hand, so none is compared.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge reproduce
@@ -34,7 +39,7 @@ use std::time::Duration;
   flowgauge reproduce fridge --trace campus.pcap --fridges 512:1/8,512:1/64
   flowgauge reproduce p4entropy --seeds 10")]
 pub struct Reproduce {
-    /// Paper to reproduce: whll, p4log, p4exp, p4entropy, rap, fridge, reorder, all
+    /// Paper to reproduce: whll, p4log, p4exp, p4entropy, rap, fridge, reorder, spread, all
     #[arg(value_enum, value_name = "WHAT", default_value_t = Paper::All, hide_possible_values = true)]
     pub what: Paper,
 
@@ -58,12 +63,13 @@ pub struct Reproduce {
     #[arg(long, value_name = "TIME", value_parser = read_skew, default_value = "20ms", allow_hyphen_values = true)]
     pub read_skew: Duration,
 
-    /// Captures to count in the place of generated traffic: whll, p4entropy, rap, fridge or reorder
+    /// Captures to count in the place of generated traffic: whll, p4entropy, rap, fridge, reorder or
+    /// spread
     ///
     /// Any format that replay reads; several are merged by the times of their packets. The truth is
-    /// counted exactly. p4entropy and rap count flows by source and destination, in windows of
-    /// --window-packets; whll has windows of time, as the thesis; fridge and reorder take the packets
-    /// of all windows as one.
+    /// counted exactly. p4entropy, rap and spread count flows by source and destination, in windows
+    /// of --window-packets; whll has windows of time, as the thesis; fridge and reorder take the
+    /// packets of all windows as one.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub trace: Vec<PathBuf>,
 
@@ -126,11 +132,13 @@ pub enum Paper {
     Fridge,
     /// Prefixes that reorder packets.
     Reorder,
+    /// Keys with the most distinct others.
+    Spread,
 }
 
 impl Paper {
     /// All papers but `All`.
-    pub const EACH: [Paper; 7] = [
+    pub const EACH: [Paper; 8] = [
         Paper::Whll,
         Paper::P4log,
         Paper::P4exp,
@@ -138,6 +146,7 @@ impl Paper {
         Paper::Rap,
         Paper::Fridge,
         Paper::Reorder,
+        Paper::Spread,
     ];
 
     /// Returns its name on the command line.
@@ -152,6 +161,7 @@ impl Paper {
             Paper::Rap => "rap",
             Paper::Fridge => "fridge",
             Paper::Reorder => "reorder",
+            Paper::Spread => "spread",
         }
     }
 
@@ -167,6 +177,7 @@ impl Paper {
             Paper::Rap => "the true top flows that few slots hold",
             Paper::Fridge => "round-trip delays",
             Paper::Reorder => "prefixes that reorder packets",
+            Paper::Spread => "keys with the most distinct others",
         }
     }
 }
@@ -185,7 +196,7 @@ impl Reproduce {
                 format!("--page: the page has the numbers of all papers; leave out {name}");
             Err(CommandFailure::Usage(problem))
         } else if !self.trace.is_empty() && !has_traffic {
-            let problem = "--trace: say what to count, as in reproduce p4entropy --trace FILE; whll, p4entropy, rap, fridge and reorder count packets";
+            let problem = "--trace: say what to count, as in reproduce p4entropy --trace FILE; whll, p4entropy, rap, fridge, reorder and spread count packets";
             Err(CommandFailure::Usage(problem.to_owned()))
         } else if admitted > 1.0 {
             let problem = format!(
@@ -286,6 +297,7 @@ mod tests {
         for arguments in [
             &["p4entropy", "--trace", "a.pcap", "b.pcap"][..],
             &["fridge", "--trace", "a.pcap", "--fridges", "8:1/2,8:1/2"],
+            &["spread", "--trace", "a.pcap"],
             &["--page", "page.md"],
         ] {
             assert!(parsed(arguments).unwrap().check().is_ok(), "{arguments:?}");

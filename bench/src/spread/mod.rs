@@ -1,0 +1,231 @@
+//! Keys with the most distinct others in little memory: recall, precision, errors and intervals by
+//! memory, which SpreadSketch (Tang, Huang and Lee, INFOCOM 2020; IEEE/ACM ToN 2022) evaluates too.
+//!
+//! The paper's traces and printed numbers are not at hand, so none is compared. Its estimate is here:
+//! the minimum over the rows of the estimates of a key's cells. The cells are HyperLogLog registers
+//! and not multiresolution bitmaps, so that one sketch has both estimates. A table with a HyperLogLog
+//! for each key has the same memory.
+
+mod attack;
+mod count;
+mod experiment;
+mod page;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+pub use attack::{Attack, Attacked, HASHES, TRIED_SOURCES};
+pub use count::{DEFAULT_SIZE, Found, LEAST, Method, Outcome, SIZES, Score, Size, TOPS};
+pub use experiment::{
+    CARPET, NOBODY, SCANNED, Traffic, USUAL_KEYS, USUAL_OTHERS, VICTIM_SOURCES, ZIPF_FIRST,
+    ZIPF_KEYS,
+};
+pub use trace::replay;
+
+use crate::error::ReproduceError;
+use crate::numbers::Numbers;
+use crate::parallel::{self, Progress};
+use crate::report::{Directory, Table};
+use crate::statistics::Spread;
+use count::EstimateError;
+use flowgauge_core::HashMode;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+/// Repetitions of every experiment.
+pub const SEEDS: u64 = 10;
+
+/// Repetitions with `--quick`.
+pub const QUICK_SEEDS: u64 = 2;
+
+/// Window that was counted in one size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// Traffic.
+    pub traffic: Traffic,
+    /// Seed of addresses and hash.
+    pub seed: u64,
+    /// Size of the sketch.
+    pub size: Size,
+    /// Result.
+    pub outcome: Outcome,
+}
+
+/// Results of all experiments.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    seeds: u64,
+    runs: Vec<Run>,
+    attacks: Vec<Attacked>,
+}
+
+/// Unit of work of a thread.
+#[derive(Clone, Copy)]
+enum Job {
+    Window(Traffic, u64),
+    Attack(Attack, HashMode, u64),
+}
+
+enum Done {
+    Window(Vec<Run>),
+    Attack(Attacked),
+}
+
+impl Job {
+    /// Returns the windows that it counts.
+    fn windows(&self) -> u64 {
+        match self {
+            Job::Window(..) => SIZES.len() as u64,
+            Job::Attack(..) => 1,
+        }
+    }
+
+    fn run(self, divisor: u32) -> Result<Done, EstimateError> {
+        match self {
+            Job::Window(traffic, seed) => {
+                let outcomes = experiment::run(traffic, seed, divisor)?;
+                let runs = SIZES.into_iter().zip(outcomes);
+                let run = |(size, outcome)| Run { traffic, seed, size, outcome };
+                Ok(Done::Window(runs.map(run).collect()))
+            }
+            Job::Attack(attack, hash, seed) => {
+                attack::run(attack, hash, seed, divisor).map(Done::Attack)
+            }
+        }
+    }
+}
+
+/// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
+/// counted windows.
+///
+/// # Errors
+/// [`ReproduceError::Registers`].
+pub fn run(seeds: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+    execute(seeds, 1, progress)
+}
+
+/// As [`run`]. `divisor` divides the numbers of keys and others.
+fn execute(seeds: u64, divisor: u32, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+    let mut jobs = Vec::new();
+    for seed in 1..=seeds {
+        jobs.extend(Traffic::ALL.map(|traffic| Job::Window(traffic, seed)));
+    }
+    for seed in 1..=seeds {
+        for attack in Attack::ALL {
+            jobs.extend(HASHES.map(|hash| Job::Attack(attack, hash, seed)));
+        }
+    }
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let done = parallel::run(&jobs, threads, Job::windows, progress, |job| job.run(divisor))?;
+    let mut findings = Findings { seeds, runs: Vec::new(), attacks: Vec::new() };
+    for done in done {
+        match done {
+            Done::Window(runs) => findings.runs.extend(runs),
+            Done::Attack(attacked) => findings.attacks.push(attacked),
+        }
+    }
+    Ok(findings)
+}
+
+/// Returns the results of one run with a twentieth of the keys and others.
+#[cfg(test)]
+pub(crate) fn small() -> Findings {
+    execute(1, 20, &|_, _| {}).unwrap()
+}
+
+/// Returns the mean of the values that exist, and how much they vary.
+fn over(values: impl Iterator<Item = Option<f64>>) -> Option<Spread> {
+    Spread::from_values(&values.flatten().collect::<Vec<_>>())
+}
+
+/// Returns the share of the intervals that contain the true number; `None` without intervals.
+fn coverage<'a>(scores: impl Iterator<Item = &'a Score>) -> Option<f64> {
+    let sum = |(inside, all): (usize, usize), score: &Score| {
+        (inside + score.inside, all + score.intervals)
+    };
+    let (inside, all) = scores.fold((0, 0), sum);
+    (all > 0).then(|| inside as f64 / all as f64)
+}
+
+impl Findings {
+    /// Returns the results of all windows of this traffic in this size.
+    pub fn outcomes(&self, traffic: Traffic, size: Size) -> impl Iterator<Item = &Outcome> {
+        let runs = self.runs.iter().filter(move |run| (run.traffic, run.size) == (traffic, size));
+        runs.map(|run| &run.outcome)
+    }
+
+    /// Returns the results of an attack on a hash.
+    pub fn attacked(&self, attack: Attack, hash: HashMode) -> impl Iterator<Item = &Attacked> {
+        self.attacks.iter().filter(move |it| (it.attack, it.hash) == (attack, hash))
+    }
+
+    /// Returns keys found, errors and intervals, and attacks as tables.
+    #[must_use]
+    pub fn tables(&self) -> [Table; 3] {
+        [page::found_table(self), page::error_table(self), page::attack_table(self)]
+    }
+
+    /// Returns all results by name; shares and errors in percent.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = Numbers::default();
+        for (traffic, size) in page::cases() {
+            let place = format!("spread/{}/{}kib", traffic.name(), size.kib());
+            let outcomes: Vec<&Outcome> = self.outcomes(traffic, size).collect();
+            for (index, method) in Method::ALL.into_iter().enumerate() {
+                let name = format!("{place}/{}", method.name());
+                let scores =
+                    || outcomes.iter().filter_map(move |outcome| outcome.scores.get(index));
+                for (number, top) in TOPS.into_iter().enumerate() {
+                    let found = || scores().filter_map(move |score| score.found.get(number));
+                    let percent = |share: Option<f64>| share.map(|share| share * 100.0);
+                    let recall = over(found().map(|found| percent(found.recall())));
+                    let precision = over(found().map(|found| percent(found.precision())));
+                    let listed = over(found().map(|found| Some(found.listed as f64)));
+                    numbers.add(format!("{name}/recall-{top}"), recall);
+                    numbers.add(format!("{name}/precision-{top}"), precision);
+                    numbers.add(format!("{name}/listed-{top}"), listed);
+                }
+                numbers.add(format!("{name}/error"), over(scores().map(|score| score.error)));
+                let coverage = coverage(scores()).map(|share| share * 100.0);
+                numbers.add_one(format!("{name}/coverage"), coverage);
+            }
+            let rest = |outcome: &&Outcome| Some(f64::from(u8::from(outcome.rest_holds)) * 100.0);
+            numbers.add(format!("{place}/rest"), over(outcomes.iter().map(rest)));
+        }
+        for (index, method) in Method::ALL.into_iter().enumerate() {
+            let scores = self.runs.iter().filter_map(|run| run.outcome.scores.get(index));
+            let coverage = coverage(scores).map(|share| share * 100.0);
+            numbers.add_one(format!("spread/coverage/{}", method.name()), coverage);
+        }
+        for (attack, hash) in page::attacks() {
+            let place = format!("spread/{}/{}", attack.name(), hash.name());
+            let values = |value: fn(&Attacked) -> f64| {
+                over(self.attacked(attack, hash).map(|attacked| Some(value(attacked))))
+            };
+            numbers.add(format!("{place}/truth"), values(|it| it.truth as f64));
+            // A key that is not listed counts as none.
+            let others = values(|it| it.listed.map_or(0.0, |number| number.value));
+            numbers.add(format!("{place}/others"), others);
+            numbers.add(format!("{place}/rest"), values(|it| it.rest));
+            let is_true = values(|it| f64::from(u8::from(it.is_true())) * 100.0);
+            numbers.add(format!("{place}/true"), is_true);
+        }
+        numbers
+    }
+
+    /// Writes `index.html`, its figures, `found.csv` and `attacks.csv` to a directory, which is
+    /// created if necessary. Existing files with these names are replaced. Returns the path of the
+    /// page.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        let directory = Directory::create(directory)?;
+        directory.write("found.csv", |file| summary::found(self, file))?;
+        directory.write("attacks.csv", |file| summary::attacks(self, file))?;
+        page::page(self).write(&directory, &page::command(self))
+    }
+}
