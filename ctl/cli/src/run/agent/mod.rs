@@ -373,21 +373,24 @@ fn follow_links(events: Sender<Event>) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// Reports the memory that several sources on interfaces are about to take in the kernel.
+/// Reports the memory that sources on several interfaces are about to take in the kernel.
 fn report_memory<'a>(sources: impl Iterator<Item = &'a WantedSource>) {
     let of_source = |wanted: &WantedSource| {
         let WantedSource { config, .. } = wanted;
         let Source::Interfaces(Interfaces { directions, .. }) = &config.source else { return None };
-        let places = wanted.interfaces().len() * directions.all().len();
+        let interfaces = wanted.interfaces().len();
+        let places = interfaces * directions.all().len();
         let options = xdp::Options::new(config.settings);
-        options.map_bytes(places, config.plan.filter.is_some()).ok()
+        let bytes = options.map_bytes(places, config.plan.filter.is_some()).ok()?;
+        Some((interfaces, bytes))
     };
-    let each: Vec<u64> = sources.filter_map(of_source).collect();
-    if each.len() < 2 {
+    let each: Vec<(usize, u64)> = sources.filter_map(of_source).collect();
+    let interfaces: usize = each.iter().map(|(interfaces, _)| interfaces).sum();
+    if interfaces < 2 {
         return;
     }
-    let bytes: u64 = each.iter().sum();
-    let taken = format!("{} interfaces: the kernel's arrays take {}", each.len(), size(bytes));
+    let bytes: u64 = each.iter().map(|(_, bytes)| bytes).sum();
+    let taken = format!("{interfaces} interfaces: the kernel's arrays take {}", size(bytes));
     match Machine::this().available_memory() {
         Some(available) if available < bytes => tracing::warn!(
             "{taken}, but only {} are available; match fewer interfaces, or measure less",
