@@ -37,7 +37,7 @@ impl Agent<'_> {
             let problem = "cannot switch between a single source and [[source]] tables on reload; restart the run";
             return Err(CommandFailure::Usage(problem.to_owned()));
         }
-        let (there, stack) = (interfaces::all(), interfaces::stack());
+        let (there, stack) = (interfaces::list()?, interfaces::stack());
         let all = wanted_sources(&configured, &there, &stack)?;
         let before = wanted_sources(&self.configured, &there, &stack)?;
         let is_there = |number: u32| there.iter().any(|interface| interface.number == number);
