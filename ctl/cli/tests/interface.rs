@@ -12,6 +12,7 @@ use flowgauge_traffic::{Generator, Profile, Sources};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
@@ -297,6 +298,40 @@ fn a_counting_point_keeps_one_program_open_however_much_it_measures() {
             assert_eq!(targets.filter(is_program).count(), 1, "{measurements}");
             run.end(Signal::SIGINT);
         }
+    });
+}
+
+/// A look-up takes a descriptor. Without one it answers nothing.
+#[test]
+fn an_interface_that_cannot_be_looked_up_is_counted_on() {
+    on_veth(|| {
+        let mut run = Run::start("-i rx --direction ingress --xdp-mode native --window 20ms");
+        run.line();
+        let child = rustix::process::Pid::from_child(&run.child);
+        let open_files = |limit| prlimit(Some(child), Resource::Nofile, limit).unwrap();
+        // Standard input, output and error.
+        let limit = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
+        let before = open_files(limit);
+        let mut stderr = BufReader::new(run.child.stderr.take().unwrap());
+        let warned = thread::spawn(move || {
+            let mut text = String::new();
+            while !text.contains("cannot check whether the interface is there") {
+                assert!(stderr.read_line(&mut text).unwrap() > 0, "{text}");
+            }
+            (stderr, text)
+        });
+        while !warned.is_finished() {
+            run.line();
+        }
+        let (mut stderr, mut text) = warned.join().unwrap();
+        assert!(text.contains("Too many open files") && text.contains("`ulimit -n`"), "{text}");
+        open_files(before);
+        assert!(is_attached());
+        send(10);
+        while run.line()["packets"].as_u64().unwrap() == 0 {}
+        run.end(Signal::SIGINT);
+        stderr.read_to_string(&mut text).unwrap();
+        assert!(!text.contains("is gone"), "{text}");
     });
 }
 

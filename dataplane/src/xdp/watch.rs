@@ -97,7 +97,7 @@ impl Hook {
     fn cannot_look(&mut self, error: &io::Error, events: &mut Vec<Event>) {
         if !std::mem::replace(&mut self.last_check.unseen, true) {
             events.push(Event::Notice(format!(
-                "{}: cannot check whether the interface is still there: {error}{}",
+                "{}: cannot check whether the interface is there: {error}{}",
                 self.place,
                 advice(Some(error))
             )));
