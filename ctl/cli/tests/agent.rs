@@ -580,6 +580,24 @@ fn a_run_raises_its_soft_limit_of_open_files_and_reports_its_memory() {
 }
 
 #[test]
+fn memory_is_reported_by_interface_and_not_by_source() {
+    on_veth(|| {
+        let scratch = Scratch::new("agent-memory");
+        let config = scratch.write(
+            "run.toml",
+            "format = 'json'\nwindow = '100ms'\n\n[[source]]\ninterface = ['rx', 'tx']\n",
+        );
+        let mut running =
+            Running::start(&["-v", "run", "--config", &config, "--sample-every", "never"]);
+        running.line();
+        running.interrupt();
+        let outcome = running.outcome();
+        let taken = "2 interfaces: the kernel's arrays take ";
+        assert!(outcome.stderr.contains(taken), "{}", outcome.stderr);
+    });
+}
+
+#[test]
 fn too_many_open_files_are_named_as_such() {
     on_veth(|| {
         add_pairs(8);

@@ -19,10 +19,10 @@ pub(super) struct Turn(());
 impl Turn {
     /// Waits until fewer starts than CPUs, and than the maximum, are in progress.
     pub(super) fn wait() -> Self {
-        let most = available_parallelism().map_or(1, usize::from).min(MAX_STARTS);
+        let maximum = available_parallelism().map_or(1, usize::from).min(MAX_STARTS);
         let starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut starts = ENDED
-            .wait_while(starts, |starts| *starts >= most)
+            .wait_while(starts, |starts| *starts >= maximum)
             .unwrap_or_else(PoisonError::into_inner);
         *starts += 1;
         Turn(())
