@@ -337,8 +337,8 @@ fn between(source: [u8; 4], destination: [u8; 4]) -> Vec<u8> {
 fn every_level_and_rank_of_a_pair() {
     let settings = spread(KeyKind::Src, OtherKind::Dst, 16, 16).unwrap();
     let mut rows = *Tabulation::ZERO.rows();
-    for zeros in 0..=32 {
-        rows[0][0][zeros] = ((1_u64 << 27) >> zeros) << 32 | (1_u64 << 31) >> zeros;
+    for (zeros, words) in rows[0][0].iter_mut().enumerate().take(33) {
+        *words = ((1_u64 << 27) >> zeros) << 32 | (1_u64 << 31) >> zeros;
     }
     let words = Tabulation::from_words([[0; 256]; 4], rows);
     let tables = Tables { tabulation: words.into(), ..Tables::new(&settings, SEED) };
