@@ -367,9 +367,9 @@ fn locked_memory_matters_before_5_11_only() {
     machine.says("memlock").is("ok", "unlimited may be locked", "");
     let machine = machine.with(
         "proc/self/limits",
-        "Max locked memory         134217728            134217728            bytes\n",
+        "Max locked memory         268435456            268435456            bytes\n",
     );
-    machine.says("memlock").is("ok", "128.0 MiB may be locked", "");
+    machine.says("memlock").is("ok", "256.0 MiB may be locked", "");
     let newer = machine.with("proc/sys/kernel/osrelease", "5.11.0");
     assert!(!newer.doctor("").quiet().contains("memlock"));
 }

@@ -35,7 +35,15 @@ use std::sync::{Arc, Once};
 
 /// Columns with binary data, and the name prefix of register images. Some engines annotate every
 /// byte array as text, others none.
-const BINARY: [&str; 3] = ["membership", "key", SIGNATURE];
+const BINARY: [&str; 7] = [
+    "membership",
+    "key",
+    SIGNATURE,
+    "spread_cells",
+    "spread_levels",
+    "spread2_cells",
+    "spread2_levels",
+];
 const IMAGES: &str = "hll_";
 /// Start of a window, in microseconds. It is not read: another column has it in nanoseconds, and
 /// engines write it in many ways.
