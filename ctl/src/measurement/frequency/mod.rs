@@ -104,7 +104,10 @@ impl Measurement for Frequency {
             RankingItem {
                 name: text(flow),
                 number: Number { value: packets.value, low: packets.low, high: packets.high },
-                more: not_seen.or_else(|| truth.note(note)).unwrap_or_default(),
+                // Pages show rates: the unit says that this is the number of a window.
+                more: not_seen
+                    .or_else(|| truth.note(|truth| format!("truth {}", counted(*truth, "packet"))))
+                    .unwrap_or_default(),
             }
         });
         let title = "packets of the flows that are asked for";

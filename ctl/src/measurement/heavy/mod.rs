@@ -227,7 +227,8 @@ impl Measurement for Heavy {
             more: [
                 Some(format!("{:.2} %", it.share(flow))),
                 (!flow.stands_out).then(|| "unsure".to_owned()),
-                truth.map(note),
+                // Pages show rates: the unit says that this is the number of a window.
+                truth.map(|truth| format!("truth {}", it.counted(truth))),
             ]
             .into_iter()
             .flatten()
