@@ -141,7 +141,9 @@ fn classified(
         {
             return Err(CommandFailure::Usage((*answer).to_owned()));
         } else if text.starts_with('-') && text != "-" {
+            // Clap refuses it, and the next word may be its value.
             found.push(option(word));
+            found.extend(words.by_ref().map(option));
         } else {
             found.push(operand(word));
         }

@@ -51,33 +51,31 @@ fn delays_are_those_of_the_generator_however_small_the_table() {
         let options = format!(
             "--window 1h --sample-every never --measure delay --delay {KINDS} --delay-slots 64 --truth"
         );
-        for workers in [1, 3] {
-            let all = records(Path::new(&capture), &format!("{options} --workers {workers}"));
-            let [window] = of_kind(&all, "window")[..] else { panic!("{all:?}") };
-            let measured = window["delay"].as_array().unwrap();
-            assert_eq!(measured.len(), KINDS.split(',').count());
-            for delay in measured {
-                let (kind, truth) = (text(delay, "kind"), &delay["truth"]);
-                let (requests, delays) = delays(printed.iter().filter(|line| line["kind"] == kind));
-                assert!(!delays.is_empty(), "{profile}: {kind}");
-                assert_eq!(number(truth, "answers"), delays.len() as u64, "{profile}: {delay}");
-                // The generator does not list timestamps that are never echoed.
-                if kind != "tcp-timestamps" {
-                    assert_eq!(number(truth, "requests"), requests, "{profile}: {delay}");
-                }
-                for (name, permille) in
-                    [("p50", 500), ("p90", 900), ("p95", 950), ("p99", 990), ("p99.9", 999)]
-                {
-                    let exact = delays[(delays.len() * permille).div_ceil(1000) - 1];
-                    assert_eq!(truth["delays"][name], exact, "{profile}: {name} {delay}");
-                }
+        let all = records(Path::new(&capture), &options);
+        let [window] = of_kind(&all, "window")[..] else { panic!("{all:?}") };
+        let measured = window["delay"].as_array().unwrap();
+        assert_eq!(measured.len(), KINDS.split(',').count());
+        for delay in measured {
+            let (kind, truth) = (text(delay, "kind"), &delay["truth"]);
+            let (requests, delays) = delays(printed.iter().filter(|line| line["kind"] == kind));
+            assert!(!delays.is_empty(), "{profile}: {kind}");
+            assert_eq!(number(truth, "answers"), delays.len() as u64, "{profile}: {delay}");
+            // The generator does not list timestamps that are never echoed.
+            if kind != "tcp-timestamps" {
+                assert_eq!(number(truth, "requests"), requests, "{profile}: {delay}");
             }
-            // The table has lost answers that the exact matcher has not.
-            let data = measured.iter().find(|delay| delay["kind"] == "tcp-data").unwrap();
-            assert!(number(data, "answers") < number(&data["truth"], "answers"), "{data}");
+            for (name, permille) in
+                [("p50", 500), ("p90", 900), ("p95", 950), ("p99", 990), ("p99.9", 999)]
+            {
+                let exact = delays[(delays.len() * permille).div_ceil(1000) - 1];
+                assert_eq!(truth["delays"][name], exact, "{profile}: {name} {delay}");
+            }
         }
-        // A request and its answer may be in different windows, and at different workers.
-        let options = options.replace("--window 1h", "--window 100ms --workers 3");
+        // The table has lost answers that the exact matcher has not.
+        let data = measured.iter().find(|delay| delay["kind"] == "tcp-data").unwrap();
+        assert!(number(data, "answers") < number(&data["truth"], "answers"), "{data}");
+        // A request and its answer may be in different windows.
+        let options = options.replace("--window 1h", "--window 100ms");
         let all = records(Path::new(&capture), &options);
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for delay in of_kind(&all, "window").iter().flat_map(|it| it["delay"].as_array().unwrap()) {
@@ -122,7 +120,7 @@ fn prefixes_are_those_of_the_generator() {
     let profile = "reorder,packets=50k,prefixes=60,heavy=5,share=0.3,loss=0,flows=500";
     let (capture, printed) = generated(&scratch, profile);
     let options = "--window 1h --sample-every never --measure reorder --reorder-top 1000 --truth";
-    let all = records(Path::new(&capture), &format!("{options} --workers 2"));
+    let all = records(Path::new(&capture), options);
     let [window] = of_kind(&all, "window")[..] else { panic!("{all:?}") };
     let found = window["reorder"]["prefixes"].as_array().unwrap();
     assert!(found.len() > 20, "{}", found.len());
@@ -214,7 +212,11 @@ fn queries_have_their_packets_and_are_seen_or_not() {
     let total = of_kind(&all, "total")[0];
     assert!(total["frequency"]["flows"][0].get("truth").is_none(), "{total}");
     let without = records(&file, &options.replace("--truth", ""));
-    assert!(without.iter().all(|record| !record.to_string().contains("truth")));
+    for (record, measurement) in
+        without.iter().flat_map(|record| [(record, "frequency"), (record, "membership")])
+    {
+        assert!(!record[measurement].to_string().contains("truth"), "{record}");
+    }
     let table = replay(&file, options).quiet();
     for part in [format!("truth {}", sent(1)), "truth not seen".to_owned()] {
         assert!(table.contains(&part), "{part}: {table}");
