@@ -213,31 +213,35 @@ mod tests {
     use super::*;
     use crate::trace::tests::CaptureFile;
     use flowgauge_dataplane::capture::build::CapturePacket;
-    use flowgauge_traffic::delay::{DelayProfile, DelayShape, DelayTraffic};
+    use flowgauge_traffic::delay::{DelayProfile, DelayShape, DelayTraffic, RoundTripKind};
 
-    /// Writes a trace whose truth the generator knows.
-    fn capture(name: &str, requests: u64) -> (CaptureFile, Vec<u64>) {
-        let profile = DelayProfile { requests, ..DelayProfile::new(DelayShape::LogUniform) };
+    /// Writes a trace whose truth the generator knows. Returns the segments with data and their
+    /// delays as well.
+    fn capture(name: &str, requests: u64) -> (CaptureFile, usize, Vec<u64>) {
+        let profile = DelayProfile { requests, ..DelayProfile::new(DelayShape::Conversations) };
         let mut traffic = DelayTraffic::new(profile);
-        let (mut packets, mut delays) = (Vec::new(), Vec::new());
+        let (mut packets, mut segments, mut delays) = (Vec::new(), 0, Vec::new());
         loop {
             let next = traffic.advance(&mut |trip| {
-                delays.extend(trip.response_ns.map(|response| response - trip.request_ns));
+                if trip.kind == RoundTripKind::Data {
+                    segments += 1;
+                    delays.extend(trip.response_ns.map(|response| response - trip.request_ns));
+                }
             });
             let Some((at, frame)) = next else { break };
             packets.push(CapturePacket::new(at, frame.to_vec()));
         }
         delays.sort_unstable();
-        (CaptureFile::new(name, &packets), delays)
+        (CaptureFile::new(name, &packets), segments, delays)
     }
 
     #[test]
     fn every_answered_request_of_a_capture_has_its_delay() {
-        let (file, known) = capture("delays", 3_000);
+        let (file, segments, known) = capture("delays", 3_000);
         let events = events(&file.trace(1 << 21, 10)).unwrap();
         let mut delays: Vec<u64> = events.iter().filter_map(|event| event.delay_ns).collect();
         delays.sort_unstable();
-        assert_eq!((events.len() - delays.len(), delays.len()), (3_000, known.len()));
+        assert_eq!((events.len() - delays.len(), delays.len()), (segments, known.len()));
         // The file has microseconds.
         assert!(delays.iter().zip(&known).all(|(ours, known)| ours.abs_diff(*known) <= 1_000));
         // The packets of all windows are the limit.
@@ -247,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_capture_goes_through_all_tables() {
-        let (file, _) = capture("tables", 3_000);
+        let (file, ..) = capture("tables", 3_000);
         let fridges = [FridgeShape { slots: 4_096, admitted: 1.0 }];
         let tables = replay(&file.trace(1 << 21, 10), &fridges, 2, &|_, _| {}).unwrap();
         let text = tables[0].to_string();

@@ -74,7 +74,7 @@ fn execute(
 /// Returns the results of short runs.
 #[cfg(test)]
 pub(crate) fn small() -> Findings {
-    execute(1, 100_000, &Traffic::ALL, &Setup::all(), 2, &|_, _| {})
+    execute(1, 400_000, &Traffic::ALL, &Setup::all(), 2, &|_, _| {})
 }
 
 impl Findings {
