@@ -538,7 +538,12 @@ impl Conversations {
         command.args(hash.split_whitespace());
         let mut evidence = Evidence::default();
         evidence.text(&Outcome::from(command.output().unwrap()).quiet());
-        evidence.text(&run(["merge", lake.to_str().unwrap(), "--format", "json"]).quiet());
+        let mut merge = flowgauge();
+        merge.arg("merge").arg(&lake).args(["--format", "json"]);
+        if hash.contains("--hash-key") {
+            merge.args(["--hash-key", &self.key]);
+        }
+        evidence.text(&Outcome::from(merge.output().unwrap()).quiet());
         evidence.lake(&lake);
         evidence.file(&samples);
         evidence.file(&calls);
