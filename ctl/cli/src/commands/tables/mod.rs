@@ -5,7 +5,6 @@
 mod read_times;
 
 use crate::config::options::switch::AccessOptions;
-#[cfg(feature = "tofino")]
 use crate::config::secrets;
 use crate::config::value;
 use crate::error::CommandFailure;
