@@ -133,6 +133,7 @@ fn a_key_alone_has_a_narrow_interval() {
 fn the_largest_are_listed_and_no_other_exceeds_the_rest() {
     let others = zipf(20_000, 5000);
     let (mut inside, mut all) = (0, 0);
+    let (mut missed, mut exceeded) = (0, 0);
     for seed in 1..=20 {
         let counted = Counted::new(seed, SIZE, &others);
         let top = counted.top();
@@ -141,22 +142,18 @@ fn the_largest_are_listed_and_no_other_exceeds_the_rest() {
             u32::from_be_bytes(bytes) as usize
         };
         let listed: Vec<usize> = top.keys.iter().map(|it| number(&it.key)).collect();
-        for key in 0..5 {
-            assert!(listed.contains(&key), "seed {seed}: {key} is not in {listed:?}");
-        }
+        missed += (0..5).filter(|key| !listed.contains(key)).count();
         assert!(top.keys.is_sorted_by(|one, next| one.others.value >= next.others.value));
         let other = (0..others.len()).find(|key| !listed.contains(key)).unwrap();
-        assert!(
-            f64::from(others[other]) <= top.rest,
-            "seed {seed}: {} others, and the rest has {}",
-            others[other],
-            top.rest
-        );
+        exceeded += usize::from(f64::from(others[other]) > top.rest);
         for (spreader, number) in top.keys.iter().zip(&listed) {
             inside += u32::from(contains(&spreader.others, others[*number]));
             all += 1;
         }
     }
+    // A key is no candidate if the noise has a greater level in all of its cells: once in some
+    // hundreds for the least of the five. The rest holds in 95 of a hundred sketches.
+    assert!(missed <= 3 && exceeded <= 4, "{missed} of 100 missed, {exceeded} of 20 exceeded");
     // Those that were lucky are listed sooner: nine in ten, and not 95 in a hundred.
     assert!(inside * 10 >= all * 9, "{inside} of {all}");
 }
