@@ -377,7 +377,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
             }),
         ),
         ("column frequency_cells has 255", list("frequency_cells", |cells| _ = cells.pop())),
-        ("no frequency has 9 rows of 64", int("frequency_rows", 9)),
+        ("column frequency_cells has 256 counters, and not 576", int("frequency_rows", 9)),
         ("no entropy2 has 4 rows of 63", int("entropy2_columns", 63)),
         // Which flows were seen.
         ("no filter has 4 rows of 4095 bits", int("membership_bits", 4095)),
@@ -463,7 +463,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ),
         ("column spread.others", floats("spread", "others", f64::NAN)),
         ("column spread.others", floats("spread", "low", -1.0)),
-        ("column spread2.others", floats("spread2", "high", 1e12)),
+        ("column spread.others", floats("spread", "high", 1e12)),
         ("column spread_rest", float("spread_rest", f64::INFINITY)),
         ("column spread_rest", float("spread_rest", -1.0)),
         (
