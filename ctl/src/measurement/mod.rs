@@ -93,6 +93,11 @@ macro_rules! measurements {
             [$($module::$report::columns(),)*].into_iter().flatten().copied()
         }
 
+        /// Returns the names of all measurements' lake columns whose values are bytes.
+        pub(crate) fn binary_columns() -> impl Iterator<Item = &'static str> {
+            [$($module::$report::binary_columns(),)*].into_iter().flatten().copied()
+        }
+
         /// Returns the prefixes of a measurement's column names in a lake.
         pub(crate) fn columns_of(measurement: &str) -> &'static [&'static str] {
             match measurement {
@@ -350,6 +355,15 @@ pub(crate) trait Measurement {
     fn columns() -> &'static [&'static str]
     where
         Self: Sized;
+
+    /// Returns the names of its columns in a lake whose values are bytes and not text. Files do not
+    /// say which they are: some engines annotate both as text, others neither.
+    fn binary_columns() -> &'static [&'static str]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
 
     /// Adds registers and counters to a lake row, after the fields, so that rows can be merged.
     fn store(&self, counted: &ClosedBank, row: &mut Row) {

@@ -19,6 +19,7 @@ mod write;
 pub(crate) use input::{ParquetInput, Spool};
 pub(crate) use write::{write, write_row};
 
+use crate::measurement;
 use crate::row::{Cells, Row, SIGNATURE, Value};
 use check::damaged;
 use decode::RowDecoder;
@@ -33,17 +34,8 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{Arc, Once};
 
-/// Columns with binary data, and the name prefix of register images. Some engines annotate every
-/// byte array as text, others none.
-const BINARY: [&str; 7] = [
-    "membership",
-    "key",
-    SIGNATURE,
-    "spread_cells",
-    "spread_levels",
-    "spread2_cells",
-    "spread2_levels",
-];
+/// Columns with bytes beside those of measurements, and the name prefix of register images.
+const BINARY: [&str; 2] = ["key", SIGNATURE];
 const IMAGES: &str = "hll_";
 /// Start of a window, in microseconds. It is not read: another column has it in nanoseconds, and
 /// engines write it in many ways.
@@ -203,7 +195,9 @@ fn nothing(field: &Type) -> Option<Value> {
         };
     }
     let Type::PrimitiveType { basic_info, physical_type, .. } = field else { return None };
-    let is_binary = BINARY.contains(&basic_info.name()) || basic_info.name().starts_with(IMAGES);
+    let name = basic_info.name();
+    let is_binary = name.starts_with(IMAGES)
+        || BINARY.into_iter().chain(measurement::binary_columns()).any(|binary| binary == name);
     Some(match physical_type {
         Physical::INT32 | Physical::INT64 => Value::Int(None),
         Physical::FLOAT | Physical::DOUBLE => Value::Float(None),

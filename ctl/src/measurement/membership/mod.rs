@@ -147,6 +147,10 @@ impl Measurement for Membership {
         &["membership"]
     }
 
+    fn binary_columns() -> &'static [&'static str] {
+        &["membership"]
+    }
+
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let bytes =
             counted.bank.membership.words(self.shape).iter().flat_map(|word| word.to_le_bytes());

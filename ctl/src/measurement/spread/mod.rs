@@ -42,7 +42,7 @@ pub struct Spread {
     pub settings: Settings,
     /// Hash of the sketch.
     pub hash: HashIdentity,
-    /// All keys that can be told from the noise.
+    /// All keys that stand out from the noise.
     pub top: Top,
     /// Number of keys to list.
     pub shown: usize,
@@ -53,9 +53,9 @@ pub struct Spread {
 /// Exact numbers of others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truth {
-    /// Those of the listed keys, in their order.
+    /// Number of others of each listed key, in the order of the list.
     pub keys: Vec<u64>,
-    /// The largest of another key.
+    /// Largest number of others of any other key.
     pub rest: u64,
 }
 
@@ -399,6 +399,10 @@ impl Measurement for Spreads {
 
     fn columns() -> &'static [&'static str] {
         &["spread"]
+    }
+
+    fn binary_columns() -> &'static [&'static str] {
+        &["spread_cells", "spread_levels", "spread2_cells", "spread2_levels"]
     }
 
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
