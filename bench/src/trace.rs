@@ -199,6 +199,15 @@ pub(crate) mod tests {
             CaptureFile(path)
         }
 
+        /// Writes `number` packets, one every `interval` nanoseconds, of `sources` sources in turn.
+        pub(crate) fn of_sources(name: &str, number: u64, interval: u64, sources: u64) -> Self {
+            let packet = |number: u64| {
+                CapturePacket::new(number * interval, frame((number % sources) as u8, 1))
+            };
+            let packets: Vec<CapturePacket> = (0..number).map(packet).collect();
+            CaptureFile::new(name, &packets)
+        }
+
         pub(crate) fn trace(&self, window_packets: u64, windows: u64) -> Trace {
             Trace { files: vec![self.0.clone()], window_packets, windows }
         }
@@ -223,10 +232,7 @@ pub(crate) mod tests {
 
     #[test]
     fn windows_have_a_fixed_number_of_packets_by_source_and_destination() {
-        let packets: Vec<CapturePacket> = (0..10)
-            .map(|number| CapturePacket::new(u64::from(number) * 1_000_000, frame(number % 3, 1)))
-            .collect();
-        let file = CaptureFile::new("windows", &packets);
+        let file = CaptureFile::of_sources("windows", 10, 1_000_000, 3);
         let count = |window: &Window| (window.packets(), window.counts.clone());
         let found = file.trace(4, 10).windows(count).unwrap();
         // The last two packets are no window.

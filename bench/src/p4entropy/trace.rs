@@ -158,9 +158,8 @@ pub fn replay(trace: &Trace, shape: (usize, usize)) -> Result<Vec<Table>, Reprod
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::tests::{CaptureFile, frame};
+    use crate::trace::tests::CaptureFile;
     use flowgauge_core::FlowKey;
-    use flowgauge_dataplane::capture::build::CapturePacket;
 
     /// A window with two flows of 192 and 64 packets.
     fn window() -> Window {
@@ -196,12 +195,7 @@ mod tests {
 
     #[test]
     fn a_capture_has_a_row_for_each_window() {
-        let packets: Vec<CapturePacket> = (0..130_u32)
-            .map(|number| {
-                CapturePacket::new(u64::from(number) * 1_000_000, frame((number % 7) as u8, 1))
-            })
-            .collect();
-        let file = CaptureFile::new("entropy", &packets);
+        let file = CaptureFile::of_sources("entropy", 130, 1_000_000, 7);
         let text = replay(&file.trace(64, 10), (10, 1000)).unwrap()[0].to_string();
         assert!(text.contains("2 windows of 64 packets") && !text.contains(" -"), "{text}");
         // Windows of no power of two have no figure by Lapolli.

@@ -69,9 +69,8 @@ pub fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::tests::{CaptureFile, frame};
+    use crate::trace::tests::CaptureFile;
     use flowgauge_core::FlowKey;
-    use flowgauge_dataplane::capture::build::CapturePacket;
 
     #[test]
     fn few_flows_are_all_held_and_counted_exactly() {
@@ -87,12 +86,7 @@ mod tests {
 
     #[test]
     fn a_capture_has_a_row_for_each_algorithm() {
-        let packets: Vec<CapturePacket> = (0..100_u32)
-            .map(|number| {
-                CapturePacket::new(u64::from(number) * 1_000_000, frame((number % 5) as u8, 1))
-            })
-            .collect();
-        let file = CaptureFile::new("rap", &packets);
+        let file = CaptureFile::of_sources("rap", 100, 1_000_000, 5);
         let text = replay(&file.trace(50, 10)).unwrap()[0].to_string();
         assert!(text.contains("2 windows of 50 packets with 5 flows"), "{text}");
         assert!(Algorithm::ALL.iter().all(|algorithm| text.contains(algorithm.name())), "{text}");

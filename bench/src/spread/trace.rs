@@ -77,9 +77,8 @@ pub fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::tests::{CaptureFile, frame};
+    use crate::trace::tests::CaptureFile;
     use flowgauge_core::FlowKey;
-    use flowgauge_dataplane::capture::build::CapturePacket;
 
     /// Returns a window with a destination of many sources, over IPv4 or IPv6.
     fn window(address: impl Fn(u32) -> Vec<u8>) -> trace::Window {
@@ -116,12 +115,7 @@ mod tests {
 
     #[test]
     fn a_capture_has_rows_of_both_directions() {
-        let packets: Vec<CapturePacket> = (0..200_u32)
-            .map(|number| {
-                CapturePacket::new(u64::from(number) * 1_000_000, frame((number % 100) as u8, 1))
-            })
-            .collect();
-        let file = CaptureFile::new("spread", &packets);
+        let file = CaptureFile::of_sources("spread", 200, 1_000_000, 100);
         let tables = replay(&file.trace(100, 10)).unwrap();
         let text = tables[0].to_string();
         let described =

@@ -108,18 +108,12 @@ pub fn replay(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::tests::{CaptureFile, frame};
-    use flowgauge_dataplane::capture::build::CapturePacket;
+    use crate::trace::tests::CaptureFile;
 
     #[test]
     fn a_capture_is_read_and_counted_as_generated_traffic_is() {
         // 20 s with 25 packets a second from 100 sources in turn.
-        let packets: Vec<CapturePacket> = (0..500_u32)
-            .map(|number| {
-                CapturePacket::new(u64::from(number) * 40_000_000, frame((number % 100) as u8, 1))
-            })
-            .collect();
-        let file = CaptureFile::new("whll", &packets);
+        let file = CaptureFile::of_sources("whll", 500, 40_000_000, 100);
         let trace = file.trace(1 << 21, 10);
         let experiment = Experiment {
             traffic: Traffic::Bursty,
