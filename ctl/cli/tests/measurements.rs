@@ -2,7 +2,7 @@
 
 use crate::common::{
     Outcome, SECOND, START, Scratch, frames, number, of_kind, packets, parse, pcap, records,
-    replay, run, text, total,
+    replay, run, sources, text, total,
 };
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
@@ -11,15 +11,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,heavy";
-
-/// Returns the sources of 1,000 packets: 10.0.0.k sends in proportion to 1/k.
-fn sources() -> Vec<u32> {
-    (1..=100_u32)
-        .flat_map(|k| (0..200 / k).map(move |_| 0x0a00_0000 + k))
-        .cycle()
-        .take(1000)
-        .collect()
-}
 
 /// Writes three seconds of these.
 fn skewed(scratch: &Scratch) -> String {

@@ -1,19 +1,10 @@
 //! Exact values of `--truth` beside estimates: they are those that a generator knows.
 
-use crate::common::{Scratch, number, of_kind, packets, pcap, records, replay, run, text};
+use crate::common::{Scratch, number, of_kind, packets, pcap, records, replay, run, sources, text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
-
-/// Returns the sources of 1,000 packets: 10.0.0.k sends in proportion to 1/k.
-fn sources() -> Vec<u32> {
-    (1..=100_u32)
-        .flat_map(|k| (0..200 / k).map(move |_| 0x0a00_0000 + k))
-        .cycle()
-        .take(1000)
-        .collect()
-}
 
 /// Writes a capture, with what its generator knows about each request or prefix.
 fn generated(scratch: &Scratch, profile: &str) -> (String, Vec<HashMap<String, String>>) {
@@ -132,7 +123,7 @@ fn prefixes_are_those_of_the_generator() {
         for (key, column) in [("packets", "segments"), ("gaps", "gaps"), ("flows", "flows")] {
             assert_eq!(number(truth, key), known(column), "{key}: {prefix}, {line:?}");
         }
-        // Nothing is sent twice. If the first segment of a flow is late, nothing before the next one
+        // No segment is sent twice. If the first segment of a flow is late, no byte before the next one
         // is known to be missing, so that it looks as if it had been seen.
         let again = number(truth, "retransmitted");
         assert_eq!(number(truth, "out_of_order") + again, known("out_of_order"), "{prefix}");

@@ -308,6 +308,15 @@ pub(crate) fn total(records: &[Value]) -> &Value {
     total
 }
 
+/// Returns the sources of 1,000 packets: 10.0.0.k sends in proportion to 1/k.
+pub(crate) fn sources() -> Vec<u32> {
+    (1..=100_u32)
+        .flat_map(|k| (0..200 / k).map(move |_| 0x0a00_0000 + k))
+        .cycle()
+        .take(1000)
+        .collect()
+}
+
 /// Returns UDP packets from these sources, one every `interval` nanoseconds.
 pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> Vec<CapturePacket> {
     let frame = |source: u32| {
