@@ -5,6 +5,16 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+/// Returns the name of keys of a kind, in the plural.
+pub(crate) const fn plural(kind: KeyKind) -> &'static str {
+    match kind {
+        KeyKind::Src => "sources",
+        KeyKind::Dst => "destinations",
+        KeyKind::SrcDst => "pairs of hosts",
+        KeyKind::FiveTuple => "five-tuples",
+    }
+}
+
 /// A flow key as text: `10.0.0.1`, `10.0.0.1 > 10.0.0.2`, `10.0.0.1:1234 > 10.0.0.2:80 tcp`,
 /// `[2001:db8::1]:1234 > [2001:db8::2]:53 udp`.
 ///

@@ -124,7 +124,7 @@ struct PlaceHistory {
 struct StoredSeries {
     /// Whether a window without a value counts as zero.
     is_count: bool,
-    /// Values of the stored windows; NaN where there is none.
+    /// Values of the stored windows; NaN for a window without a value.
     values: VecDeque<f32>,
 }
 
@@ -137,7 +137,7 @@ impl PlaceHistory {
             let values = series.values.iter().zip(&self.is_usual);
             let values = values.filter(|(value, is_usual)| **is_usual && value.is_finite());
             let values: Vec<f32> = values.map(|(value, _)| *value).collect();
-            // What was usual remains so in an attack that is longer than the history.
+            // The usual value does not change in an attack that is longer than the history.
             if values.len() >= MIN_WINDOWS {
                 self.usual.insert(key.clone(), median(values));
             }

@@ -182,7 +182,7 @@ fn outputs(random: &mut ChaCha8Rng) -> (Outputs, usize, usize) {
     let start = START + random.random_range(0..20 * SECOND);
     let clock = Virtual::at(start);
     let mut dataplane = Scripted::new(&clock);
-    // What passed before the run is not counted.
+    // Packets before the run are not counted.
     dataplane.closed = (start - START) / PACKET_EVERY;
     let all = ["a", "b", "c"].map(|interface| {
         [Direction::Ingress, Direction::Egress]
@@ -275,7 +275,7 @@ fn every_output_has_the_rate_at_which_packets_were_sent() {
             of_window.check("CSV", rate, is_part, seconds);
         }
 
-        // Those of several places are series of theirs.
+        // With several places, each has a series of its own.
         if places == 1 {
             let text = String::from_utf8(outputs.metrics.text().unwrap()).unwrap();
             let counted: f64 = text

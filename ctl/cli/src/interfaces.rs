@@ -11,7 +11,7 @@ use std::io;
 /// Maximum number of names that a message lists.
 const MAX_LISTED: usize = 5;
 
-/// Name that stands for all interfaces, as in tcpdump. An interface of this name goes before it.
+/// Name for all interfaces, as in tcpdump. If an interface has this name, it is the one that is meant.
 pub(crate) const ANY: &str = "any";
 
 /// Network interface at the time of the listing.

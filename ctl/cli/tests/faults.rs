@@ -312,7 +312,7 @@ impl Victim {
             Fault::Moved => {
                 let other = OtherNamespace::start();
                 other.take(RECEIVER.0);
-                // These cross the interface there.
+                // These packets cross the interface in the other namespace.
                 self.send(random.random_range(1..3000));
                 other.give_back(RECEIVER.0);
                 phase.sent += self.send(500);

@@ -101,7 +101,7 @@ fn options_that_make_no_sense_are_refused_with_advice() {
     }
 }
 
-/// What people type after other tools prints what the options of this command print.
+/// Command lines in the form of other tools print what the options of this command print.
 #[test]
 fn lines_of_other_tools_are_understood() {
     let scratch = common::Scratch::new("habits");

@@ -30,10 +30,10 @@ const REPEATED_PACKETS: u64 = 480_000;
 /// More packets than any demo sends.
 const ENDLESS_PACKETS: u64 = 1 << 40;
 
-/// One of so many usual packets of the link with the attack is a SYN, the others are datagrams. The
-/// packets of the attack are SYNs.
+/// Number of usual packets, on the link with the attack, for each SYN among them. The others are
+/// datagrams. All packets of the attack are SYNs.
 const SYN_EVERY: u64 = 16;
-/// The victim of the attack answers one of so many SYNs.
+/// Number of SYNs for each one that the victim of the attack answers.
 const VICTIM_ANSWERS_EVERY: u32 = 8;
 const VICTIM: [u8; 4] = [10, 0, 0, 2];
 /// Shortest and longest round trip of a client, in nanoseconds.

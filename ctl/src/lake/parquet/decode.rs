@@ -514,7 +514,7 @@ mod tests {
         // Levels 0 1 1 1 in runs, then 0 1 1 0 1 0 0 0 in a byte.
         let levels = [1 << 1, 0, 3 << 1, 1, 1 << 1 | 1, 0b0001_0110];
         assert_eq!((pages.longest(&levels, 12), pages.elements), (4, 1));
-        // The last row goes on in the next page for 200 levels, and other rows follow.
+        // The last row continues in the next page for 200 levels, and other rows follow.
         assert_eq!((pages.longest(&[0x90, 0x03, 1], 200), pages.elements), (0, 201));
         assert_eq!((pages.longest(&[5 << 1, 0], 5), pages.elements), (201, 1));
         // Levels beyond the page's values do not count, nor does damage.
@@ -557,7 +557,7 @@ mod tests {
         let error = read(&[table(texts(6, "tcp-timestamps"))]).unwrap_err().to_string();
         let words = "row 1: more than 62914560 bytes of values up to column delay_buckets";
         assert!(error.contains(words), "{error}");
-        // A window's buckets of delays, all of which have delays, and groups with long names.
+        // All buckets of delays of a window, none empty, and groups with long names.
         let mut buckets = texts(3, "sixteen letters.");
         let numbers = || {
             let numbers = 0..MOST as i64;

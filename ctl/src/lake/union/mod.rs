@@ -296,7 +296,7 @@ impl Group {
         }
     }
 
-    /// Returns the memory of what was measured, in bytes.
+    /// Returns the memory of the measurements, in bytes.
     fn bytes(&self) -> usize {
         let bank = self.settings.used().iter().map(|used| used.own + used.shared).sum::<usize>();
         bank + self.union_states.bytes()

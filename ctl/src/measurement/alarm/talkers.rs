@@ -8,7 +8,7 @@
 
 use crate::field::{Datum, object};
 use crate::figure::RankingItem;
-use crate::flow::KeyText;
+use crate::flow::{KeyText, plural};
 use crate::measurement::ClosedBank;
 use crate::measurement::heavy::estimate::{self, Flow};
 use crate::measurement::spread::{self, Spread};
@@ -84,13 +84,7 @@ impl Talkers {
                 "flows that are larger than usual".to_owned()
             }
             (CountedThings::Others(other), key) => {
-                let keys = match key {
-                    KeyKind::Src => "sources",
-                    KeyKind::Dst => "destinations",
-                    KeyKind::SrcDst => "pairs of hosts",
-                    KeyKind::FiveTuple => "five-tuples",
-                };
-                format!("{keys} with more {}s than usual", spread::other_name(other))
+                format!("{} with more {}s than usual", plural(key), spread::other_name(other))
             }
         };
         let flow = |talker: &Talker| {
@@ -219,7 +213,7 @@ fn flows(counted: &ClosedBank) -> Vec<Flow> {
     estimate::top(&counted.bank.heavy, settings, usize::MAX).flows
 }
 
-/// Returns the keys of a sketch that can be told from its noise, with whole numbers of others.
+/// Returns the keys of a sketch that stand out from its noise, with whole numbers of others.
 pub(super) fn spreaders(spread: &Spread) -> Vec<Flow> {
     let flow = |key: &spread::estimate::Spreader| {
         let high = key.others.high.ceil() as u64;

@@ -7,12 +7,13 @@ use super::sketched::{self, FULL};
 use super::{ClosedBank, Damaged, Estimation, Measurement, Number, ReportInput, Sketched};
 use crate::field::{Datum, Fields};
 use crate::figure::{KnownFigure, Unit};
+use crate::flow;
 use crate::row::{Row, RowDefect};
 use crate::text::{self, IndentedLines};
 use estimate::Mixture;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::AMPLIFICATION_BITS;
-use flowgauge_core::{ENTROPIES, KeyKind, Settings, WindowTotals};
+use flowgauge_core::{ENTROPIES, Settings, WindowTotals};
 
 /// No options.
 pub type Options = ();
@@ -212,12 +213,7 @@ impl Entropy {
     fn row(&self) -> text::DetailRow {
         let Entropy { sketch, estimate, truth } = self;
         let estimate::Entropy { bits, low, high, normalised, saturated, .. } = *estimate;
-        let flows = match sketch.key {
-            KeyKind::Src => "sources",
-            KeyKind::Dst => "destinations",
-            KeyKind::SrcDst => "pairs of hosts",
-            KeyKind::FiveTuple => "five-tuples",
-        };
+        let flows = flow::plural(sketch.key);
         let mut notes = vec![format!("normalised {normalised:.2}")];
         notes.extend(truth.map(|truth| {
             // No relative error if the exact entropy is 0.

@@ -56,7 +56,7 @@ impl Measurement for Frequency {
         let (filter, filtered) = (&reading.bank.membership, reading.settings.membership);
         Ok(Sketched::new(&reading.settings.frequency, rows).map(|sketch| {
             let Sketched { key, kind, shape, .. } = sketch;
-            // The filter never misses a flow of what it has seen.
+            // The filter has no false negatives for the packets that it has seen.
             let is_whole = reading.union_states.is_none_or(|states| !states.frequency);
             let is_filtered = filtered.on && filtered.key == key && is_whole;
             let packets = |flow: &FlowKey| {

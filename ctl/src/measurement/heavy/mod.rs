@@ -146,7 +146,7 @@ fn note(truth: u64) -> String {
     format!("truth {}", grouped(truth))
 }
 
-/// Returns the 95 % interval of a flow; without an upper end if there is none.
+/// Returns the 95 % interval of a flow. The upper end is absent if the algorithm has none.
 fn interval(flow: &Flow) -> Datum {
     object([("low", flow.low.into()), ("high", flow.likely_high.into())])
 }

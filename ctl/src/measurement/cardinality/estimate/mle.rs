@@ -25,8 +25,8 @@ pub(super) fn maximum_likelihood(histogram: &LevelHistogram) -> f64 {
 /// nothing limits it.
 ///
 /// `count` is the number of registers at each level from 1 on. `below` is the sum of 2^-k over all
-/// registers at a level k below the last one, also over those of which it is only known that they
-/// are at most at level k. `tolerance` is relative.
+/// registers at a level k below the last one, also over those that are known to be at most at
+/// level k. `tolerance` is relative.
 pub(in crate::measurement) fn most_likely_rate(
     last: u8,
     count: impl Fn(u8) -> f64,

@@ -259,7 +259,7 @@ fn bounds_hold_for_flows_that_a_union_dropped() {
         let key = FlowKey::new(&flow.to_be_bytes());
         Entry { signature: 0, key, count, inherited: 0 }
     };
-    // One more than are stored, of which ten are not dropped.
+    // One flow more than are stored; ten of them are not dropped.
     let flows = 0..2 * Union::MIN_FLOWS as u32 + 1;
     let first: Vec<Entry> =
         flows.map(|flow| entry(flow, if flow < 10 { 100 } else { 1 })).collect();

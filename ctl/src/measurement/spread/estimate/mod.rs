@@ -21,8 +21,8 @@
 //! of the variance is taken out, as in the intervals of distinct flows. Simulated intervals contain
 //! the true number in 93 to 98 % of cases, from 30 to 1,000,000 others among 10^4 to 10^7 pairs.
 //!
-//! A key whose lower end is less than half of its estimate cannot be told from the noise, and is
-//! not listed. Of many such keys the luckiest have large estimates.
+//! A key whose lower end is less than half of its estimate does not stand out from the noise,
+//! and is not listed. Among many such keys some have large estimates by chance.
 
 use crate::measurement::cardinality::estimate::{
     self as cardinality, CEILING, EstimateError, Estimator, most_likely_rate,
@@ -33,7 +33,8 @@ use flowgauge_core::{FlowKey, Grid};
 
 /// Maximum number of estimated keys, those with the largest minima of registers.
 const MAX_ESTIMATED: usize = 256;
-/// Keys in a row that cannot be told from the noise, after which no more are estimated.
+/// Number of consecutive keys that do not stand out from the noise, after which no more are
+/// estimated.
 const MAX_UNLISTED: usize = 16;
 /// Minimum of the lower end of a listed key, as a share of its estimate.
 const LEAST_SHARE: f64 = 0.5;

@@ -154,7 +154,7 @@ fn the_largest_are_listed_and_no_other_exceeds_the_rest() {
     // A key is no candidate if the noise has a greater level in all of its cells: once in some
     // hundreds for the least of the five. The rest holds in 95 of a hundred sketches.
     assert!(missed <= 3 && exceeded <= 4, "{missed} of 100 missed, {exceeded} of 20 exceeded");
-    // Those that were lucky are listed sooner: nine in ten, and not 95 in a hundred.
+    // Keys that are overestimated are listed more often: nine in ten, and not 95 in a hundred.
     assert!(inside * 10 >= all * 9, "{inside} of {all}");
 }
 
