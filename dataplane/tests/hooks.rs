@@ -11,7 +11,7 @@ use flowgauge_dataplane::{
 use flowgauge_testing::kernel::{self, Other};
 use flowgauge_testing::namespace::OtherNamespace;
 use flowgauge_testing::wait::{until, until_some};
-use flowgauge_testing::{on_veth, skip};
+use flowgauge_testing::{extent, on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER, ip};
 use nix::sched::{CloneFlags, unshare};
 use std::fs::{self, Permissions};
@@ -161,6 +161,77 @@ fn an_interface_that_moves_to_another_namespace_is_not_counted_there() {
                 )
             });
             xdp.rotate().unwrap();
+            send(7);
+            let snapshot = window(&mut xdp, 14);
+            assert_eq!((counted(&snapshot), snapshot.complete), (14, true), "{mode:?}");
+        });
+    }
+}
+
+#[test]
+fn an_interface_that_is_back_before_a_look_has_a_marked_window_and_is_counted_again() {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+        for is_rotated in [false, true] {
+            on_veth(move || {
+                let options = Options { mode: Some(mode), ..kept() };
+                let mut xdp = started(vec![ingress()], options);
+                send(10);
+                assert!(window(&mut xdp, 10).complete);
+                let other = OtherNamespace::start();
+                other.take("rx");
+                send(3000);
+                other.give_back("rx");
+                // Either way the first look is the one after the return.
+                let mut events = if is_rotated { Vec::new() } else { xdp.events().unwrap() };
+                assert!(!xdp.rotate().unwrap().complete, "{mode:?}, rotated: {is_rotated}");
+                events.extend(xdp.events().unwrap());
+                let [Event::Warning(left), Event::Warning(back)] = &events[..] else {
+                    panic!("{mode:?}: {events:?}");
+                };
+                let is_filter = mode == Mode::Clsact;
+                assert!(
+                    left.contains(if is_filter { "is gone" } else { "moved to another" }),
+                    "{left}"
+                );
+                assert!(back.contains("is there again, and counted again"), "{back}");
+                send(7);
+                let snapshot = window(&mut xdp, 7);
+                assert_eq!((counted(&snapshot), snapshot.complete), (7, true), "{mode:?}");
+                assert_eq!(xdp.events().unwrap(), []);
+            });
+        }
+    }
+}
+
+/// Windows end while the interface comes and goes, at any time of both.
+#[test]
+fn packets_of_another_namespace_are_in_no_complete_window() {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+        on_veth(move || {
+            // The other place keeps the run alive.
+            let options = Options { mode: Some(mode), ..kept() };
+            let mut xdp = started(vec![ingress(), egress()], options);
+            let mover = thread::spawn(|| {
+                for _ in 0..extent(3, 50) {
+                    let other = OtherNamespace::start();
+                    other.take("rx");
+                    send(200);
+                    other.give_back("rx");
+                }
+            });
+            let check = |xdp: &mut Xdp| {
+                let snapshot = xdp.rotate().unwrap();
+                let arrived = &snapshot.parts[0].snapshot;
+                // Nothing is sent while the interface is here.
+                assert!(!arrived.complete || counted(arrived) == 0, "{mode:?}");
+                xdp.events().unwrap();
+                arrived.complete && xdp.status().programs.iter().all(|program| program.attached)
+            };
+            while !mover.is_finished() {
+                check(&mut xdp);
+            }
+            mover.join().unwrap();
+            until(|| check(&mut xdp));
             send(7);
             let snapshot = window(&mut xdp, 14);
             assert_eq!((counted(&snapshot), snapshot.complete), (14, true), "{mode:?}");

@@ -1,9 +1,10 @@
 //! Network interfaces as the kernel reports them, by netlink, `ioctl` and `/proc`.
 //!
 //! [`device`] combines the rest into names, link types and counters of an interface; `links` waits
-//! for changes; `stack` finds interfaces above others; [`netlink`], `ioctl`, `kind`, `queue` and
+//! for changes, and `departures` are those by which an interface leaves; `stack` finds interfaces above others; [`netlink`], `ioctl`, `kind`, `queue` and
 //! `statistics` make the single requests.
 
+mod departures;
 pub(crate) mod device;
 mod ioctl;
 mod kind;
@@ -13,6 +14,7 @@ mod queue;
 mod stack;
 mod statistics;
 
+pub(crate) use departures::Departures;
 pub use device::{DeviceCounters, link_of, merged};
 pub use ioctl::Interface;
 pub use kind::is_virtual_link;

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Message type of a query for one or all interfaces.
 pub const RTM_GETLINK: u16 = 18;
+/// Message type by which the kernel announces that an interface is gone from the namespace.
+pub(super) const RTM_DELLINK: u16 = 17;
 pub(crate) const RTM_GETQDISC: u16 = 38;
 /// Length of `struct ifinfomsg`, which precedes a link's attributes.
 pub const IFINFOMSG: usize = 16;
@@ -126,7 +128,7 @@ fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns types and bodies of the messages in a datagram, up to the first malformed one.
-fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*rest.first_chunk()?) as usize;

@@ -101,7 +101,7 @@ pub(super) enum ProgramLink {
     Classifier(Classifier),
 }
 
-/// Where an interface went that is not in this network namespace any more.
+/// Where an interface went that left this network namespace. It may be back.
 pub(super) enum Departure {
     /// It does not exist; the kernel has removed the program.
     Gone,
@@ -185,16 +185,21 @@ impl ProgramLink {
         unsafe { bpf(BPF_LINK_DETACH, &mut detach) }.map(drop)
     }
 
-    /// Detaches the program from an interface that is not in this network namespace any more, and
-    /// returns where it went. A link stays attached to an interface that moves to another namespace,
-    /// whose packets must not be counted; the kernel removes filters by itself.
+    /// Detaches the program from an interface that left this network namespace, and returns where
+    /// it went. Packets that cross it in another namespace must not be counted.
     pub(super) fn leave(&self) -> Departure {
         match self.attachment() {
-            Ok(Attachment { index: Some(_), .. }) if matches!(self, ProgramLink::Bpf(_)) => {
+            Ok(Attachment { index: Some(_), .. }) if self.follows_interface() => {
                 self.detach().map_or_else(Departure::Attached, |()| Departure::Moved)
             }
             _ => Departure::Gone,
         }
+    }
+
+    /// Returns whether the program stays attached to an interface that moves to another namespace.
+    /// The kernel removes filters.
+    pub(super) fn follows_interface(&self) -> bool {
+        matches!(self, ProgramLink::Bpf(_))
     }
 
     /// Returns where it is attached, and the program that runs there.

@@ -60,8 +60,9 @@ pub use crate::interface::{
 use crate::capabilities::Capabilities;
 use crate::delay_samples::DelaySampleQueue;
 use crate::error::Error;
-use crate::interface::device;
+use crate::interface::{Departures, device};
 use crate::losses::Losses;
+use crate::open_files::advice;
 use crate::place::{CountingPoint, Direction};
 use crate::snapshot::{Adopted, Part, Snapshot};
 use crate::spares::BankPool;
@@ -100,6 +101,9 @@ struct RunningBackend {
     next_filter: Option<Arc<Filter>>,
     common: Common,
     grace: GracePeriod,
+    /// Notifications of interfaces that change, and those that left since the last look.
+    links: LinkChanges,
+    departures: Departures,
     /// Banks for the sums over counting points.
     sums: BankPool,
     phase: Phase,
@@ -249,6 +253,12 @@ impl Dataplane for Xdp {
             Error::Kernel { interface: self.capabilities.interface.clone(), problem, source: Some(error) }
         })?;
         tracing::debug!("rotations wait for packets in flight by {}", grace.wait_of().name());
+        // Opened first: from here on, every interface that leaves is announced.
+        let links = LinkChanges::open().map_err(|error| Error::Kernel {
+            interface: self.capabilities.interface.clone(),
+            problem: format!("cannot watch for interface changes: {error}{}", advice(Some(&error))),
+            source: Some(error),
+        })?;
         let mut hooks = Vec::new();
         let (mut any_adopted, mut events, mut begun) = (false, Vec::new(), Vec::new());
         let places = &self.capabilities.places;
@@ -306,6 +316,8 @@ impl Dataplane for Xdp {
             next_filter: tables.filter.clone(),
             common,
             grace,
+            links,
+            departures: Departures::default(),
             sums: BankPool::default(),
             phase: Phase::Ready,
             next_window,
@@ -354,6 +366,7 @@ impl Dataplane for Xdp {
             running.hooks.iter_mut().try_for_each(|hook| hook.flip(now, filter))?;
         }
         wait_for_packets_in_flight(&running.grace, &interface)?;
+        running.mark_departures();
         running.phase = Phase::Closed;
         // Before the banks are read: no program counts there any more, and all its samples were
         // sent.
@@ -453,6 +466,9 @@ impl RunningBackend {
         if self.ended {
             return;
         }
+        // Read before the interfaces are looked up: one that is back is known to have been away.
+        self.links.read(&mut self.departures);
+        let departures = std::mem::take(&mut self.departures);
         let mut events = Vec::new();
         let places: Vec<CountingPoint> = self.hooks.iter().map(|hook| hook.place.clone()).collect();
         for hook in self
@@ -466,7 +482,7 @@ impl RunningBackend {
                     hook::attached(place, number, options, &self.tables, &self.common)
                 });
             } else {
-                hook.look(options, &mut events);
+                hook.look(options, &departures, &mut events);
             }
         }
         for event in events {
@@ -479,6 +495,14 @@ impl RunningBackend {
             self.ended = true;
             self.events.push(Event::TrafficEnded);
         }
+    }
+
+    /// Marks the windows of interfaces that left since the last look, once no program counts in the
+    /// closed banks any more. The next look detaches the programs.
+    fn mark_departures(&mut self) {
+        let Self { links, departures, hooks, .. } = self;
+        links.read(departures);
+        hooks.iter_mut().for_each(|hook| hook.mark_departure(departures));
     }
 
     /// Takes the delay samples that have arrived.

@@ -12,7 +12,7 @@ use super::refusal::{loading, refused};
 use super::{Mode, Options};
 use crate::Event;
 use crate::error::Error;
-use crate::interface::{Interface, device};
+use crate::interface::{Departures, Interface, device};
 use crate::open_files::advice;
 use crate::place::CountingPoint;
 use aya::programs::ProgramError;
@@ -35,7 +35,7 @@ fn lasted(time: Duration) -> String {
     }
 }
 
-/// Descriptions of an interface that is not in this network namespace any more.
+/// Descriptions of an interface that left this network namespace.
 pub(super) const GONE: &str = "the interface is gone, and the program with it";
 pub(super) const MOVED: &str =
     "the interface moved to another network namespace; the program was removed from it";
@@ -49,33 +49,35 @@ pub(super) fn not_removed(error: &io::Error) -> String {
 }
 
 impl Hook {
-    /// Checks the program; events are added to `events`.
-    pub(super) fn look(&mut self, options: &Options, events: &mut Vec<Event>) {
+    /// Checks the program. `departures` are the interfaces that left since the last check; events
+    /// are added to `events`.
+    pub(super) fn look(
+        &mut self,
+        options: &Options,
+        departures: &Departures,
+        events: &mut Vec<Event>,
+    ) {
         let before = std::mem::replace(&mut self.last_check.at, Instant::now());
         if self.state == ProgramState::Gone {
             self.return_to(before, options, events);
             return;
         }
+        let has_left = departures.has(self.note.interface_index);
         let name = match device::name(self.note.interface_index) {
             Ok(name) => name,
+            Err(_) if has_left => None,
             // The last known state holds.
             Err(error) => return self.cannot_look(&error, events),
         };
         self.last_check.unseen = false;
-        let Some(name) = name else {
-            self.state = ProgramState::Gone;
-            self.last_check.looks = 0;
-            self.mark_gap();
-            let what = match self.link.as_ref().map_or(Departure::Gone, ProgramLink::leave) {
-                Departure::Gone => GONE.to_owned(),
-                Departure::Moved => {
-                    format!("{MOVED}, and this window may have packets from there")
-                }
-                Departure::Attached(error) => not_removed(&error),
-            };
-            events.push(Event::Warning(format!("{}: {what}", self.place)));
+        let Some(name) = name else { return self.leave(events) };
+        if has_left {
+            // It is back already.
+            self.leave(events);
+            self.return_to(before, options, events);
             return;
-        };
+        }
+        self.follow_announcements(departures, events);
         self.remember_losses();
         if name != self.last_check.name {
             let kept = &self.place.interface;
@@ -91,6 +93,35 @@ impl Hook {
             self.follow_queues(before, options, events);
             self.follow_pins(events);
         }
+    }
+
+    /// Stops counting at an interface that left the network namespace.
+    fn leave(&mut self, events: &mut Vec<Event>) {
+        self.state = ProgramState::Gone;
+        self.last_check.looks = 0;
+        self.mark_gap();
+        let what = match self.link.as_ref().map_or(Departure::Gone, ProgramLink::leave) {
+            Departure::Gone => GONE.to_owned(),
+            Departure::Moved => format!("{MOVED}, and this window may have packets from there"),
+            Departure::Attached(error) => not_removed(&error),
+        };
+        events.push(Event::Warning(format!("{}: {what}", self.place)));
+    }
+
+    /// Marks the window if it is unknown whether the interface was in another network namespace.
+    fn follow_announcements(&mut self, departures: &Departures, events: &mut Vec<Event>) {
+        let is_unknown = self.may_have_left(departures);
+        if is_unknown {
+            self.mark_gap();
+        }
+        if is_unknown && !self.last_check.unannounced {
+            events.push(Event::Warning(format!(
+                "{}: the kernel dropped notifications of interface changes; if the interface was in another network namespace meanwhile, \
+                 this window has packets from there",
+                self.place
+            )));
+        }
+        self.last_check.unannounced = is_unknown;
     }
 
     /// Reports once that the interface cannot be checked.

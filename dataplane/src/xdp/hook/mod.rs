@@ -13,8 +13,8 @@ use super::pins::Pins;
 use super::refusal::refused;
 use super::{Mode, Options, now_ns};
 use crate::error::Error;
-use crate::interface::Interface;
 use crate::interface::device::{self, CountingStage, DeviceCounters};
+use crate::interface::{Departures, Interface};
 use crate::losses::Losses;
 use crate::place::{CountingPoint, Direction};
 use crate::snapshot::Snapshot;
@@ -64,6 +64,8 @@ pub(super) struct LastCheck {
     pub(super) unpinned: bool,
     /// Whether it was reported that the interface cannot be checked.
     pub(super) unseen: bool,
+    /// Whether it was reported that the kernel dropped notifications of interface changes.
+    pub(super) unannounced: bool,
     /// Checks since the interface reappeared.
     pub(super) looks: u32,
 }
@@ -83,6 +85,7 @@ impl LastCheck {
             before: Vec::new(),
             unpinned: false,
             unseen: false,
+            unannounced: false,
             looks: 0,
         }
     }
@@ -252,9 +255,28 @@ impl Hook {
 
     /// Marks the active bank as possibly incomplete.
     pub(super) fn mark_gap(&mut self) {
-        let bit = 1 << self.active();
-        if self.note.gaps & bit == 0 {
-            self.note.gaps |= bit;
+        self.mark(1 << self.active());
+    }
+
+    /// Marks both banks if the interface left, or may have left, since the last check: packets of
+    /// another network namespace may be in either.
+    pub(super) fn mark_departure(&mut self, departures: &Departures) {
+        if self.state != ProgramState::Gone && self.may_have_left(departures) {
+            self.mark((1 << BANKS) - 1);
+        }
+    }
+
+    /// Returns whether the interface left this network namespace, or may have left without a trace.
+    pub(super) fn may_have_left(&self, departures: &Departures) -> bool {
+        departures.has(self.note.interface_index)
+            || departures.are_incomplete()
+                && self.link.as_ref().is_some_and(ProgramLink::follows_interface)
+    }
+
+    /// Marks banks as possibly incomplete.
+    fn mark(&mut self, banks: u64) {
+        if self.note.gaps & banks != banks {
+            self.note.gaps |= banks;
             // Only an adopting process would miss this mark; this one has it in memory.
             if let Err(error) = self.write_note() {
                 tracing::debug!("{error}");
