@@ -370,6 +370,38 @@ fn an_interface_that_moves_to_another_namespace_is_left_and_can_be_counted_again
 }
 
 #[test]
+fn an_interface_that_is_back_before_a_look_has_a_marked_window_and_ends_the_traffic() {
+    for how in ["rx", "rx,xdp=skb"] {
+        on_veth(move || {
+            let mut poll = started(open(how), Options::default());
+            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
+            traffic.send(200);
+            account.settle(&mut poll, &traffic);
+            let other = OtherNamespace::start();
+            other.take("rx");
+            traffic.send(200);
+            other.give_back("rx");
+            // The sockets receive nothing any more.
+            traffic.send(200);
+            let snapshot = poll.rotate().unwrap();
+            assert_eq!((snapshot.bank.counters.packets(), snapshot.complete), (0, false), "{how}");
+            account.said = until_ended(&mut poll);
+            let moved = "rx: the interface moved to another network namespace; the program was removed from it";
+            assert!(account.heard(moved), "{how}: {:?}", account.said);
+            assert!(!poll.rotate().unwrap().complete, "{how}");
+            drop((poll, traffic));
+            nothing_is_left();
+            let mut poll = started(open(how), Options::default());
+            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
+            traffic.send(200);
+            account.settle(&mut poll, &traffic);
+            assert_eq!(account.counted + account.losses.total(), 200, "{how}");
+            assert!(poll.rotate().unwrap().complete, "{how}");
+        });
+    }
+}
+
+#[test]
 fn an_interface_that_gets_another_name_ends_the_traffic() {
     on_veth(|| {
         let mut poll = started(open("rx"), Options::default());

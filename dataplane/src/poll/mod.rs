@@ -478,7 +478,9 @@ impl Dataplane for Poll {
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         // CPU time would make a replay irreproducible.
         let is_reported = cpu::MEASURED && self.gate.pace() != Pace::Trace;
-        Ok(Snapshot { cpu_ns: is_reported.then_some(used), gap_ns, ..snapshot })
+        // Read when every packet of the bank has been counted.
+        let complete = !self.source.has_gap();
+        Ok(Snapshot { cpu_ns: is_reported.then_some(used), gap_ns, complete, ..snapshot })
     }
 
     /// Does nothing: no state outlives this process.

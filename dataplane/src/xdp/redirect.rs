@@ -89,14 +89,14 @@ impl Redirect {
         self.link.take().iter().for_each(|link| _ = link.detach());
     }
 
-    /// Detaches the program from an interface that is not in this network namespace any more, and
-    /// describes where it is. The kernel has disconnected the sockets, so that nothing arrives in
-    /// them from there, and a program left behind would drop its packets.
+    /// Detaches the program from an interface that left this network namespace, and describes where
+    /// it went. The kernel has disconnected the sockets, for good: nothing arrives in them from
+    /// there, nor once the interface is back, and a program left behind would drop its packets.
     pub(crate) fn leave(&mut self) -> String {
         let what = match self.link.take().map_or(Departure::Gone, |link| link.leave()) {
             Departure::Gone => GONE.to_owned(),
             Departure::Moved => {
-                format!("{MOVED}; packets that arrived there until now may have been dropped")
+                format!("{MOVED}; packets that arrived at it until now may have been dropped")
             }
             Departure::Attached(error) => not_removed(&error),
         };

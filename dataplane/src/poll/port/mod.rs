@@ -90,6 +90,12 @@ pub trait PortSource: Send + Sync {
         None
     }
 
+    /// Returns whether packets of the window just closed may be missing that are not in
+    /// [`losses`](Self::losses).
+    fn has_gap(&self) -> bool {
+        false
+    }
+
     /// Returns new problems of the source, one line each, each reported once.
     fn warnings(&self) -> Vec<String> {
         Vec::new()

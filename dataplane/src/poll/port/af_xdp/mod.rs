@@ -109,6 +109,7 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
         watch: Mutex::new(InterfaceWatch {
             redirect,
             handles,
+            disconnected: false,
             queues: there,
             uncounted: false,
             running: true,

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::net::sockopt::{
     set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
-    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_options, xdp_statistics,
+    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, socket_error, xdp_mmap_offsets, xdp_options,
+    xdp_statistics,
 };
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
@@ -92,6 +93,12 @@ impl Handle {
         // SAFETY: as above.
         let produced = unsafe { ring.producer.as_ref() }.load(Ordering::Acquire);
         Ok(produced.wrapping_sub(consumed))
+    }
+
+    /// Returns whether the kernel has disconnected the socket, since its interface left the network
+    /// namespace. It stays disconnected if the interface is back. True only once.
+    pub(super) fn is_newly_disconnected(&self) -> bool {
+        matches!(socket_error(&*self.0), Ok(Err(Errno::NETDOWN)))
     }
 
     /// Returns whether the driver writes packets directly into the frames.

@@ -48,6 +48,8 @@ pub(super) struct InterfaceWatch {
     pub(super) redirect: Redirect,
     /// Handles of the sockets, by queue.
     pub(super) handles: Vec<Handle>,
+    /// Whether the kernel has disconnected the sockets.
+    pub(super) disconnected: bool,
     /// Queues of the interface at the last check.
     pub(super) queues: u32,
     /// Whether some of them cannot be counted.
@@ -86,6 +88,13 @@ impl InterfaceWatch {
     fn passed(&mut self) -> u64 {
         self.passed = self.redirect.passed().unwrap_or(self.passed);
         self.passed
+    }
+
+    /// Returns whether the interface has left the network namespace. It may be back.
+    fn is_disconnected(&mut self) -> bool {
+        self.disconnected =
+            self.disconnected || self.handles.iter().any(Handle::is_newly_disconnected);
+        self.disconnected
     }
 
     /// Returns the packets lost by all sockets, and the part of them larger than a frame.
@@ -268,6 +277,10 @@ impl PortSource for InterfaceState {
         watch.odometer.tally(arrived)
     }
 
+    fn has_gap(&self) -> bool {
+        self.watch().is_disconnected()
+    }
+
     fn filters(&self, filter: &Filter) {
         let name = &self.description.interface;
         self.watch().unseen_tags =
@@ -278,19 +291,20 @@ impl PortSource for InterfaceState {
         let name = &self.description.interface;
         // An interface that the system cannot look up counts as present.
         let is_elsewhere = device::index(name).is_ok_and(|index| index != Some(self.index));
-        if is_elsewhere
+        let has_left = self.watch().is_disconnected();
+        if (is_elsewhere || has_left)
             && !self.gone.load(Ordering::Acquire)
             && let Ok(named) = device::name(self.index)
         {
             let mut watch = self.watch();
             let warning = match named {
-                Some(renamed) => {
+                Some(renamed) if !has_left => {
                     watch.redirect.detach();
                     format!(
                         "{name}: the interface is called {renamed} now, and is not counted any more; count at af_xdp:{renamed}"
                     )
                 }
-                None => watch.redirect.leave(),
+                _ => watch.redirect.leave(),
             };
             // Last: the traffic ends once workers find nothing, and nothing arrives from here on.
             self.gone.store(true, Ordering::Release);
