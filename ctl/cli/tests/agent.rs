@@ -622,7 +622,15 @@ fn too_many_open_files_are_named_as_such() {
 
 #[test]
 fn a_port_whose_interface_moves_is_counted_again_when_it_is_back() {
-    on_veth(|| {
+    for is_back_at_once in [false, true] {
+        a_port_moves(is_back_at_once);
+    }
+}
+
+/// Moves the interface of a port to another namespace and back: before the run has noticed, or
+/// after.
+fn a_port_moves(is_back_at_once: bool) {
+    on_veth(move || {
         let scratch = Scratch::new("agent-port-moves");
         let config = scratch.write(
             "run.toml",
@@ -647,6 +655,9 @@ fn a_port_whose_interface_moves_is_counted_again_when_it_is_back() {
         counted_at(&mut running, "port", 50);
         let other = OtherNamespace::start();
         other.take(RECEIVER.0);
+        if is_back_at_once {
+            other.give_back(RECEIVER.0);
+        }
         until_record(&mut running, "total");
         let (mut said, mut line) = (String::new(), String::new());
         while !line.contains("port: interface removed; counting resumes when it is back") {
@@ -655,8 +666,10 @@ fn a_port_whose_interface_moves_is_counted_again_when_it_is_back() {
             said += &line;
         }
         assert!(said.contains("rx: the interface moved to another network namespace"), "{said}");
-        send();
-        other.give_back(RECEIVER.0);
+        if !is_back_at_once {
+            send();
+            other.give_back(RECEIVER.0);
+        }
         until_record(&mut running, "window");
         send();
         counted_at(&mut running, "port", 50);

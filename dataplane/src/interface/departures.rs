@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// Interfaces that left a network namespace since the last look at it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Departures {
+pub struct Departures {
     /// Their indexes. An interface that returns usually has the same one again.
     left: BTreeSet<u32>,
     /// Whether announcements were dropped, so that any interface may have left.
@@ -28,7 +28,8 @@ impl Departures {
     }
 
     /// Returns whether the interface of this index is known to have left. It may be back.
-    pub(crate) fn has(&self, index: u32) -> bool {
+    #[must_use]
+    pub fn has(&self, index: u32) -> bool {
         self.left.contains(&index)
     }
 

@@ -31,14 +31,15 @@ impl LinkChanges {
         Ok(LinkChanges(socket))
     }
 
-    /// Waits until an interface appears, disappears or changes. It does not return which one: the
-    /// kernel may drop notifications when there are many.
+    /// Waits until an interface appears, disappears or changes. Returns those that left, as far as
+    /// it is known: the kernel may drop notifications when there are many.
     ///
     /// # Errors
     /// The socket fails.
-    pub fn wait(&self) -> io::Result<()> {
-        match self.receive(RecvFlags::empty(), &mut Departures::default()) {
-            Ok(()) | Err(Errno::INTR) => Ok(()),
+    pub fn wait(&self) -> io::Result<Departures> {
+        let mut departures = Departures::default();
+        match self.receive(RecvFlags::empty(), &mut departures) {
+            Ok(()) | Err(Errno::INTR) => Ok(departures),
             Err(error) => Err(error.into()),
         }
     }

@@ -14,7 +14,7 @@ mod queue;
 mod stack;
 mod statistics;
 
-pub(crate) use departures::Departures;
+pub use departures::Departures;
 pub use device::{DeviceCounters, link_of, merged};
 pub use ioctl::Interface;
 pub use kind::is_virtual_link;

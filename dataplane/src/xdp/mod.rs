@@ -54,13 +54,13 @@ pub use refusal::not_loaded;
 pub use trial::{Loaded, Trial, trials};
 
 pub use crate::interface::{
-    DeviceCounters, Interface, LinkChanges, Stack, is_virtual_link, link_of, merged,
+    Departures, DeviceCounters, Interface, LinkChanges, Stack, is_virtual_link, link_of, merged,
 };
 
 use crate::capabilities::Capabilities;
 use crate::delay_samples::DelaySampleQueue;
 use crate::error::Error;
-use crate::interface::{Departures, device};
+use crate::interface::device;
 use crate::losses::Losses;
 use crate::open_files::advice;
 use crate::place::{CountingPoint, Direction};

@@ -24,7 +24,7 @@ use crate::run::signals;
 use crate::run::source::count;
 use clap::ArgMatches;
 use flowgauge_ctl::output::{Format, escaped};
-use flowgauge_dataplane::xdp::{self, LinkChanges, Stack};
+use flowgauge_dataplane::xdp::{self, Departures, LinkChanges, Stack};
 use glob::Pattern;
 use grouped::{GroupedMessages, SourceChange};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,8 +47,8 @@ enum Event {
     Ended(String, Result<(), CommandFailure>),
     /// The configuration is to be read again.
     Reload,
-    /// Interfaces were added, removed or changed.
-    Links,
+    /// Interfaces were added or changed, or left the network namespace.
+    Links(Departures),
 }
 
 /// Reports the end of a source when it is dropped, also if its thread panics.
@@ -109,6 +109,8 @@ struct RunningSource {
     given: Vec<GivenOption>,
     /// Index of its interface, if the source starts and ends with one.
     interface: Option<u32>,
+    /// Whether that interface has left the network namespace since. It may be back.
+    has_left: bool,
     /// Whether the end of this source was requested.
     ends: bool,
 }
@@ -359,8 +361,11 @@ fn follow_links(events: Sender<Event>) -> Result<(), CommandFailure> {
     let follow = move || {
         loop {
             match links.wait() {
-                Ok(()) if events.send(Event::Links).is_ok() => {}
-                Ok(()) => return,
+                Ok(departures) => {
+                    if events.send(Event::Links(departures)).is_err() {
+                        return;
+                    }
+                }
                 Err(error) => {
                     return tracing::warn!(
                         "cannot watch for interface changes any longer; new interfaces are not counted: {error}"
@@ -465,7 +470,7 @@ impl Agent<'_> {
                 }
                 Ok(Event::Ended(name, outcome)) => self.ended(&name, outcome),
                 Ok(Event::Reload) => self.reload(),
-                Ok(Event::Links) => {}
+                Ok(Event::Links(departures)) => self.left(&departures),
                 Err(RecvTimeoutError::Timeout) => {
                     controller.beat();
                     continue;
@@ -490,6 +495,23 @@ impl Agent<'_> {
             let late = format!("{} s", late.as_secs());
             self.messages.add_with(SourceChange::BeganLate, name, late);
         }
+    }
+
+    /// Registers that interfaces have left. A source that ends, or has failed, since its interface
+    /// left is started again if the interface is back, although it has the same index.
+    fn left(&mut self, departures: &Departures) {
+        let has_left = |interface: &Option<u32>| interface.is_some_and(|it| departures.has(it));
+        for running in self.running.values_mut() {
+            running.has_left |= has_left(&running.interface);
+        }
+        let publication = &self.shared.publication;
+        self.failed.retain(|(name, interface)| {
+            let stays = !has_left(interface);
+            if !stays {
+                publication.ended(name);
+            }
+            stays
+        });
     }
 
     /// Returns whether a run that began at this time waits for interfaces. With a duration it waits
@@ -654,18 +676,25 @@ impl Agent<'_> {
         })?;
         self.started += 1;
         self.shared.exporters.configured.set(&name, &given);
-        self.running.insert(name, RunningSource { handle, config, given, interface, ends: false });
+        let source =
+            RunningSource { handle, config, given, interface, has_left: false, ends: false };
+        self.running.insert(name, source);
         Ok(())
     }
 
     fn ended(&mut self, name: &str, outcome: Result<(), CommandFailure>) {
-        let Some(RunningSource { interface, ends, .. }) = self.running.remove(name) else { return };
+        let Some(RunningSource { interface, has_left, ends, .. }) = self.running.remove(name)
+        else {
+            return;
+        };
         self.shared.exporters.configured.remove(name);
         // An interface created meanwhile under the same name is a different one.
-        let is_gone = interface.is_some_and(|number| {
-            let is_absent = |all: Vec<ListedInterface>| !all.iter().any(|it| it.number == number);
-            interfaces::list().is_ok_and(is_absent)
-        });
+        let is_gone = has_left
+            || interface.is_some_and(|number| {
+                let is_absent =
+                    |all: Vec<ListedInterface>| !all.iter().any(|it| it.number == number);
+                interfaces::list().is_ok_and(is_absent)
+            });
         let failure = match outcome {
             Ok(()) => {
                 if self.several && !ends && !signals::is_ending() {
