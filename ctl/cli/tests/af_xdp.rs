@@ -199,6 +199,8 @@ fn what_makes_no_sense_is_told_before_anything_is_opened() {
         ("run --port af_xdp:", "name an interface"),
         ("run --port af_xdp:eth1:0", "1 to 1024"),
         ("run --port af_xdp:eth1,frames=100", "frames=N (a power of two"),
+        ("run --port af_xdp:eth1 --pins /sys/fs/bpf/x", "--pins is for -i and not for --port"),
+        ("run --port af_xdp:eth1 --xdp-mode skb", "--xdp-mode is for -i and not for --port"),
         ("run --cpus 3-1", "give CPUs by number"),
         ("run --cpus one", "give CPUs by number"),
         ("run --poll-mode lazy", "use one of adaptive, busy, interrupt"),

@@ -3,9 +3,8 @@
 use crate::common::served::ALL;
 use crate::common::{Scratch, flowgauge};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
-use flowgauge_testing::extent;
 use flowgauge_testing::wait::until;
-use flowgauge_testing::{on_veth, skip};
+use flowgauge_testing::{extent, kernel, on_veth, skip};
 use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use flowgauge_traffic::{Generator, Profile, Sources};
@@ -548,10 +547,41 @@ fn a_run_whose_interface_is_deleted_ends_with_what_it_counted() {
         run.lines.read_to_string(&mut text).unwrap();
         let said = run.complaints();
         assert_eq!(run.child.wait().unwrap().code(), Some(1), "{said}");
-        assert!(said.contains("rx ingress: the interface is gone"), "{said}");
+        let last = said.lines().last().unwrap();
+        let reason =
+            "exit code 1, because results are incomplete: rx ingress: the interface is gone";
+        assert!(last.contains(reason), "{said}");
         let total: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
         assert_eq!((&total["packets"], &total["complete"]), (&Value::from(7), &Value::from(false)));
     });
+}
+
+/// A program that was detached and put back is marked in its window, and is no failure.
+#[test]
+fn a_run_that_recovered_from_a_fault_ends_with_0() {
+    for names in ["rx", "r*"] {
+        on_veth(move || {
+            let mut run = Run::start(&format!("-i {names} --xdp-mode native --window 20ms"));
+            let until_complete = |run: &mut Run, is_complete: bool| {
+                while run.line()["complete"] != is_complete {}
+            };
+            // The first window is short.
+            until_complete(&mut run, true);
+            let places = fs::read_dir(DIRECTORY).unwrap().flatten();
+            let links = places.map(|place| place.path().join("link"));
+            let links: Vec<PathBuf> = links.filter(|link| link.exists()).collect();
+            let [link] = &links[..] else { panic!("{links:?}") };
+            kernel::detach(link);
+            until_complete(&mut run, false);
+            until_complete(&mut run, true);
+            kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
+            run.lines.read_to_string(&mut String::new()).unwrap();
+            let said = run.complaints();
+            assert_eq!(run.child.wait().unwrap().code(), Some(0), "{said}");
+            assert!(said.contains("its program was not attached"), "{said}");
+            assert!(!said.contains("exit code"), "{said}");
+        });
+    }
 }
 
 #[test]
