@@ -3,6 +3,7 @@
 use crate::common::served::ALL;
 use crate::common::{Scratch, flowgauge};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
+use flowgauge_testing::hosts::connected;
 use flowgauge_testing::wait::until;
 use flowgauge_testing::{extent, kernel, on_veth, skip};
 use flowgauge_traffic::kernel::Sender;
@@ -15,8 +16,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
-use std::io::{BufRead, BufReader, Read};
-use std::net::UdpSocket;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -703,6 +704,43 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
             "{report}"
         );
     });
+}
+
+/// TCP passes data on in super-packets, each of which is one request.
+#[test]
+fn delays_of_data_in_super_packets_are_marked() {
+    const BYTES: usize = 1 << 20;
+    connected(
+        |_| true,
+        |far, _| {
+            let options = "-i rx --direction both --xdp-mode tcx --window 20ms --measure delay";
+            let delays = "--delay tcp-handshake,tcp-data --delay-slots 16384 --delay-admit 1";
+            let mut run = Run::start(&format!("{options} {delays}"));
+            let mut lines = vec![run.line()];
+            let listener = far.run(|| TcpListener::bind((SENDER.1, 0)).unwrap());
+            let port = listener.local_addr().unwrap().port();
+            let received = far.start_with(move || {
+                let (mut connection, _) = listener.accept().unwrap();
+                connection.read_to_end(&mut Vec::new()).unwrap()
+            });
+            let mut connection = TcpStream::connect((SENDER.1, port)).unwrap();
+            connection.write_all(&vec![7; BYTES]).unwrap();
+            drop(connection);
+            assert_eq!(received.recv().unwrap(), BYTES);
+            lines.extend(run.end(Signal::SIGINT));
+            let mut marked = 0;
+            for line in lines.iter().filter(|line| line["record"] == "window") {
+                let has_merged = line["merged"].as_u64().is_some_and(|merged| merged > 0);
+                for delay in line["delay"].as_array().unwrap() {
+                    let is_measured = !delay["raw"]["p50"].is_null();
+                    let is_marked = delay["merged"] == true;
+                    assert_eq!(is_marked, has_merged && is_measured && delay["kind"] == "tcp-data");
+                    marked += u32::from(is_marked);
+                }
+            }
+            assert!(marked > 0, "{lines:?}");
+        },
+    );
 }
 
 #[test]
