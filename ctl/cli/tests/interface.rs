@@ -134,7 +134,7 @@ fn kill_and_adopt(arguments: &str, mut batch: impl FnMut() -> u64 + Send + 'stat
         }
         sent
     });
-    let kills = extent(6, 20);
+    let kills = extent(6, 50);
     for round in 0..kills {
         for _ in 0..round % 5 + 1 {
             windows.add(&run.line());
