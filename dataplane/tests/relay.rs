@@ -1,5 +1,5 @@
-//! Real connections through a relay that delays or reorders packets: measurements find exactly
-//! that, in both directions and at both ends. The networks are the test's own and vanish with their
+//! Real connections through a relay that delays, loses or reorders packets: measurements find
+//! exactly that, in both directions and at both ends. The networks are the test's own and vanish with their
 //! threads.
 
 use flowgauge_core::delay::histogram::least;
@@ -11,7 +11,7 @@ use flowgauge_testing::relay::{Relay, relayed};
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -27,7 +27,7 @@ const BACK: Duration = Duration::from_millis(10);
 const FORTH: Duration = Duration::from_millis(15);
 
 /// Counts at both hooks of a device of this thread's network.
-fn counting(device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
+fn counting(mode: Mode, device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
     let off =
         cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let mut settings = Settings::only(off);
@@ -36,7 +36,7 @@ fn counting(device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
         CountingPoint::ingress(device),
         CountingPoint { interface: device.to_owned(), direction: Direction::Egress },
     ];
-    let mut xdp = Xdp::at(places, Options { mode: Some(Mode::Native), ..Options::new(settings) });
+    let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
 }
@@ -124,10 +124,11 @@ fn between(found: &[(Duration, Duration)], least: Duration, waited: &mut [Durati
 fn delays_are_those_of_the_relay_at_both_ends() {
     let hold = |to_near: bool, _: &[u8]| if to_near { BACK } else { FORTH };
     relayed(Relay::delaying(hold), |far, _| {
-        let mut near = counting(RECEIVER.0, delays);
+        let mut near = counting(Mode::Native, RECEIVER.0, delays);
         let settings = near.settings().delay;
-        let (mut there, listener) =
-            far.run(|| (counting(SENDER.0, delays), TcpListener::bind((SENDER.1, 0)).unwrap()));
+        let (mut there, listener) = far.run(|| {
+            (counting(Mode::Native, SENDER.0, delays), TcpListener::bind((SENDER.1, 0)).unwrap())
+        });
         let port = listener.local_addr().unwrap().port();
         let served = far.start_with(move || serve(&listener));
         let (mut connected, mut answered) = ask(port);
@@ -152,6 +153,78 @@ fn delays_are_those_of_the_relay_at_both_ends() {
         assert!(acknowledged.len() + MISSING >= CONNECTIONS * QUESTIONS, "{}", acknowledged.len());
         assert!(acknowledged.iter().all(|(_, high)| *high >= BACK + FORTH), "{acknowledged:?}");
     });
+}
+
+/// Number of the last DNS question, which is answered.
+const LAST: u16 = 300;
+
+/// Returns whether the relay loses a question, or the answer to it.
+fn is_lost(question: u16, is_answer: bool) -> bool {
+    let every = if is_answer { 7 } else { 5 };
+    question != LAST && question.is_multiple_of(every)
+}
+
+/// Packets that are lost between the hosts never arrived, and no window lacks them.
+#[test]
+fn what_the_relay_loses_is_unanswered_and_not_missing() {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+        let is_datagram = |frame: &[u8]| frame[12..14] == [8, 0] && frame[23] == 17;
+        let fate = move |to_near: bool, frame: &[u8]| {
+            let question = || u16::from_be_bytes([frame[42], frame[43]]);
+            (!is_datagram(frame) || !is_lost(question(), to_near)).then_some(Duration::ZERO)
+        };
+        relayed(Relay::losing(fate), move |far, relay| {
+            let mut near = counting(mode, RECEIVER.0, |settings| {
+                delays(settings);
+                settings.delay.kinds = Kinds::NONE.with(DelayKind::Dns);
+            });
+            let settings = near.settings().delay;
+            let server = far.run(|| UdpSocket::bind((SENDER.1, 53)).unwrap());
+            server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let served = far.start_with(move || {
+                let mut served = Vec::new();
+                while served.last() != Some(&LAST) {
+                    let mut question = [0; 64];
+                    let (length, client) = server.recv_from(&mut question).unwrap();
+                    served.push(u16::from_be_bytes([question[0], question[1]]));
+                    question[2] |= 0x80;
+                    server.send_to(&question[..length], client).unwrap();
+                }
+                served
+            });
+            let client = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            for question in 1..=LAST {
+                let message =
+                    [&question.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
+                client.send_to(&message, (SENDER.1, 53)).unwrap();
+                // No other question is asked meanwhile, which might take the place of this one.
+                if !is_lost(question, false) && !is_lost(question, true) {
+                    client.recv_from(&mut [0; 64]).unwrap();
+                }
+            }
+            let asked = 1..=LAST;
+            let arrived: Vec<u16> = asked.clone().filter(|it| !is_lost(*it, false)).collect();
+            assert_eq!(served.recv().unwrap(), arrived, "{mode:?}");
+            let answered = arrived.iter().filter(|it| !is_lost(**it, true)).count();
+            let sent = relay.sent_to_near();
+            let sent = sent.iter().filter(|frame| is_datagram(frame)).count();
+            assert_eq!(sent, answered, "{mode:?}");
+            let window = near.rotate().unwrap();
+            assert!(window.complete, "{mode:?}");
+            assert_eq!(near.losses().unwrap().total(), 0, "{mode:?}");
+            let requests = window.bank.delay.counts(&settings, DelayKind::Dns, true).requests;
+            assert_eq!(requests, asked.count() as u64, "{mode:?}");
+            let delays = found(&window.bank, &settings, DelayKind::Dns, true);
+            assert_eq!(delays.len(), answered, "{mode:?}");
+            let arrivals = &window.parts[0];
+            let counters = arrivals.snapshot.bank.counters;
+            assert_eq!(counters.ipv4, answered as u64, "{mode:?}");
+            let received = arrivals.received.unwrap();
+            let range = received.least..=received.most;
+            assert!(range.contains(&counters.packets()), "{mode:?}: {received:?}");
+        });
+    }
 }
 
 /// Counts of a flow's segments, by the definition.
@@ -223,7 +296,7 @@ fn reordering_is_that_of_the_relay() {
             algorithm: reorder::Algorithm::Hybrid,
             ..reorder::Settings::DEFAULT
         };
-        let mut near = counting(RECEIVER.0, |settings| settings.reorder = hybrid);
+        let mut near = counting(Mode::Native, RECEIVER.0, |settings| settings.reorder = hybrid);
         // The same ports in every run: with others, two flows may have the same slot.
         fs::write("/proc/sys/net/ipv4/ip_local_port_range", PORTS).unwrap();
         let listener = far.run(|| TcpListener::bind((SENDER.1, PORT)).unwrap());

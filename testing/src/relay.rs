@@ -1,4 +1,4 @@
-//! A host between two others, which delays packets.
+//! A host between two others, which delays, loses or reorders packets.
 
 use crate::hosts::Host;
 use crate::{on_veth, skip};
@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-type Delay = Box<dyn FnMut(bool, &[u8]) -> Duration + Send>;
+type Fate = Box<dyn FnMut(bool, &[u8]) -> Option<Duration> + Send>;
 type Overtaken = Box<dyn FnMut(bool, &[u8]) -> u32 + Send>;
 
 /// Behaviour of a relay.
 pub enum Relay {
-    /// Packets wait for a time.
-    Delaying(Delay),
+    /// Packets wait for a time, or are lost.
+    Delaying(Fate),
     /// A packet waits until a number of others have passed in its direction.
     Reordering(Overtaken),
 }
@@ -26,8 +26,14 @@ pub enum Relay {
 impl Relay {
     /// Creates a relay that delays packets; `hold` gets whether a frame goes to the near host, and
     /// the frame.
-    pub fn delaying(hold: impl FnMut(bool, &[u8]) -> Duration + Send + 'static) -> Self {
-        Relay::Delaying(Box::new(hold))
+    pub fn delaying(mut hold: impl FnMut(bool, &[u8]) -> Duration + Send + 'static) -> Self {
+        Relay::losing(move |to_near, frame| Some(hold(to_near, frame)))
+    }
+
+    /// Creates a relay that delays packets, and loses those for which `fate` returns no time;
+    /// `fate` has the same parameters.
+    pub fn losing(fate: impl FnMut(bool, &[u8]) -> Option<Duration> + Send + 'static) -> Self {
+        Relay::Delaying(Box::new(fate))
     }
 
     /// Creates a relay that reorders packets; `late` has the same parameters.
@@ -132,12 +138,11 @@ fn run(mut wires: [Wire; 2], mut relay: Relay, sent: &Mutex<Vec<Vec<u8>>>, is_ov
                 number += 1;
                 let frame = frame.to_vec();
                 match &mut relay {
-                    Relay::Delaying(hold) => timed.push(Reverse((
-                        Instant::now() + hold(to == 0, &frame),
-                        number,
-                        to,
-                        frame,
-                    ))),
+                    Relay::Delaying(fate) => {
+                        if let Some(hold) = fate(to == 0, &frame) {
+                            timed.push(Reverse((Instant::now() + hold, number, to, frame)));
+                        }
+                    }
                     Relay::Reordering(late) => match late(to == 0, &frame) {
                         0 => {
                             send(&wires, to, frame);
