@@ -68,6 +68,10 @@ pub fn measure(quick: bool) -> Result<(Findings, Option<String>), Error> {
     Ok((findings, missing))
 }
 
+/// Programs that are compared with each other.
+const ENTROPY: &str = "entropy of src-dst, count sketch 4 x 1024";
+const SPREAD: &str = "spread by dst of src, 3 x 512 x 64";
+
 /// Number of times that programs are loaded again.
 const LOADS: usize = 5;
 
@@ -206,11 +210,7 @@ fn programs() -> Vec<Program> {
         ..Settings::DEFAULT
     };
     let more = [
-        (
-            "entropy of src-dst, count sketch 4 x 1024",
-            entropy([of_pairs, sketch::Settings::DEFAULT]),
-            Some(Limit::AtMost(4.0)),
-        ),
+        (ENTROPY, entropy([of_pairs, sketch::Settings::DEFAULT]), Some(Limit::AtMost(4.0))),
         (
             "entropies of src and dst",
             entropy([KeyKind::Src, KeyKind::Dst].map(|key| sketch(count_sketch, key))),
@@ -242,7 +242,7 @@ fn programs() -> Vec<Program> {
             None,
         ),
         (
-            "spread by dst of src, 3 x 512 x 64",
+            SPREAD,
             Settings { spread: [victims, spread::Settings::DEFAULT], ..nothing },
             Some(Limit::AtMost(4.0)),
         ),
@@ -373,11 +373,14 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
             ))
         })
         .collect();
+    let of_spread = named(SPREAD).zip(named(ENTROPY)).map(|(spread, entropy)| {
+        spread.figure("spread by dst / entropy of src-dst", entropy, Some(Limit::AtMost(1.0)))
+    });
     let figures = programs
         .into_iter()
         .zip(best)
         .map(|(program, best)| best.figure(program.name, least, program.limit));
-    Ok([idle].into_iter().chain(figures).chain(keyed).chain(matched).collect())
+    Ok([idle].into_iter().chain(figures).chain(of_spread).chain(keyed).chain(matched).collect())
 }
 
 /// Measures the rate at which a veth device receives packets that are counted in native mode and
