@@ -144,7 +144,9 @@ WITH counted AS (
                 AND arrayReverseSort(heavy.count) = heavy.count
                 AND flowgauge_sum(heavy.count) <= 4 * toFloat64(heavy_total)
                 AND flowgauge_sum(arrayMap(it -> toFloat64(it.count) - it.inherited, heavy))
-                    <= toFloat64(heavy_total) * (1 + 1e-12))),
+                    <= toFloat64(heavy_total) * (1 + 1e-12)
+                AND coalesce(heavy_least, 0) BETWEEN 0 AND 16 * toFloat64(heavy_total)
+                AND coalesce(heavy_least_elsewhere, 0) BETWEEN 0 AND coalesce(heavy_least, 0))),
         ('keys of spread have at most as many others as packets',
             if(spread_key IS NULL, empty(spread), flowgauge_is_spread(
                 spread_rows, spread_columns, spread_registers, spread_rest, spread, flow_packets

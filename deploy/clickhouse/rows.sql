@@ -55,6 +55,7 @@ SELECT _path AS filename, date, hour, * FROM file({lake:String}, Parquet, '
     membership_false_positive Nullable(Float64), heavy_key Nullable(String),
     heavy_unit Nullable(String), heavy_algorithm Nullable(String), heavy_slots Nullable(Int64),
     heavy_total Nullable(Int64), heavy_packets Nullable(Int64),
+    heavy_least Nullable(Int64), heavy_least_elsewhere Nullable(Int64),
     heavy Array(Tuple(flow Nullable(String), count Nullable(Int64), inherited Nullable(Int64))),
     spread_key Nullable(String), spread_of Nullable(String), spread_rows Nullable(Int64),
     spread_columns Nullable(Int64), spread_registers Nullable(Int64), spread_rest Nullable(Float64),

@@ -158,7 +158,10 @@ WITH counted AS (
                     AND list_reverse_sort([it.count FOR it IN heavy]) = [it.count FOR it IN heavy]
                     AND flowgauge_sum([it.count FOR it IN heavy]) <= 4 * heavy_total::DOUBLE
                     AND flowgauge_sum([it.count::DOUBLE - it.inherited FOR it IN heavy])
-                        <= heavy_total * (1 + 1e-12::DOUBLE) END},
+                        <= heavy_total * (1 + 1e-12::DOUBLE)
+                    AND coalesce(heavy_least, 0) BETWEEN 0 AND 16 * heavy_total::DOUBLE
+                    AND coalesce(heavy_least_elsewhere, 0) BETWEEN 0 AND coalesce(heavy_least, 0)
+                END},
         {law: 'keys of spread have at most as many others as packets',
             holds: CASE WHEN spread_key IS NULL THEN len(spread) = 0
                 ELSE flowgauge_is_spread(

@@ -33,6 +33,7 @@ SELECT filename, * FROM read_parquet(getvariable('lake'), schema = map_from_entr
         ['membership_false_positive', 'DOUBLE'], ['heavy_key', 'VARCHAR'],
         ['heavy_unit', 'VARCHAR'], ['heavy_algorithm', 'VARCHAR'], ['heavy_slots', 'BIGINT'],
         ['heavy_total', 'BIGINT'], ['heavy_packets', 'BIGINT'],
+        ['heavy_least', 'BIGINT'], ['heavy_least_elsewhere', 'BIGINT'],
         ['heavy', 'STRUCT(flow VARCHAR, count BIGINT, inherited BIGINT)[]'],
         ['spread_key', 'VARCHAR'], ['spread_of', 'VARCHAR'], ['spread_rows', 'BIGINT'],
         ['spread_columns', 'BIGINT'], ['spread_registers', 'BIGINT'], ['spread_rest', 'DOUBLE'],

@@ -44,6 +44,7 @@ COLUMNS = """
     frequency_columns BIGINT, frequency_cells ARRAY<BIGINT>, frequency_full ARRAY<BIGINT>,
     membership_key STRING, membership_false_positive DOUBLE, heavy_key STRING, heavy_unit STRING,
     heavy_algorithm STRING, heavy_slots BIGINT, heavy_total BIGINT, heavy_packets BIGINT,
+    heavy_least BIGINT, heavy_least_elsewhere BIGINT,
     heavy ARRAY<STRUCT<flow: STRING, count: BIGINT, inherited: BIGINT>>,
     spread_key STRING, spread_of STRING, spread_rows BIGINT, spread_columns BIGINT,
     spread_registers BIGINT, spread_rest DOUBLE,

@@ -155,6 +155,8 @@ LAWS = {
             AND {total("heavy.count")} <= 4 * double(heavy_total)
             AND {total("transform(heavy, it -> double(it.count) - it.inherited)")}
                 <= double(heavy_total) * (1 + 1e-12D)
+            AND coalesce(heavy_least, 0) BETWEEN 0 AND 16 * double(heavy_total)
+            AND coalesce(heavy_least_elsewhere, 0) BETWEEN 0 AND coalesce(heavy_least, 0)
         END""",
     "keys of spread have at most as many others as packets": is_spread("spread"),
     "keys of spread2 have at most as many others as packets": is_spread("spread2"),

@@ -397,6 +397,16 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("column heavy has a flow", ints("heavy", "inherited", |cells| cells[0] = HUGE)),
         ("largest flow first", ints("heavy", "count", |cells| cells[5] = cells[4] + 1)),
         ("column heavy has", repeated("heavy", 3)),
+        ("column heavy_least has", int("heavy_least", HUGE)),
+        ("column heavy_least has", int("heavy_least", -1)),
+        (
+            "column heavy_least_elsewhere",
+            Box::new(|row| {
+                let least = row.maybe_number("heavy_least").unwrap();
+                *value(row, "heavy_least_elsewhere") = Value::Int(Some(least + 1));
+            }),
+        ),
+        ("column heavy_least_elsewhere", int("heavy_least_elsewhere", -1)),
         (
             "of flows' own",
             Box::new(|row| {

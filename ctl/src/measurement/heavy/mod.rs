@@ -85,6 +85,12 @@ impl Heavy {
     }
 }
 
+/// Maximum least count of merged tables, as a multiple of what they count. The least count of a
+/// table is at most a slot's, which PRECISION rounds up to less than twice as many. A merge discards
+/// a flow's count, which no other merge has; with SpaceSaving, where flows inherit, at most the share
+/// of a slot: one of 16, and 256 workers are merged.
+const MAX_LEAST_TOTALS: u64 = 16;
+
 /// Table of a lake row.
 struct StoredTable {
     settings: Settings,
@@ -290,9 +296,8 @@ impl Measurement for Heavy {
     }
 
     fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
-        let Some(StoredTable { settings, total, entries, .. }) = StoredTable::of(row)? else {
-            return Ok(());
-        };
+        let Some(table) = StoredTable::of(row)? else { return Ok(()) };
+        let StoredTable { settings, total, least, least_elsewhere, entries } = table;
         let unit = settings.unit.name();
         let most = match settings.unit {
             CountUnit::Packets => totals.flow_packets,
@@ -328,6 +333,12 @@ impl Measurement for Heavy {
         let own = sum(|entry| entry.count - entry.inherited);
         require(own <= total, || {
             format!("column heavy has {own} {unit} of flows' own, and the window {total}")
+        })?;
+        require(least <= total.saturating_mul(MAX_LEAST_TOTALS), || {
+            format!("column heavy_least has {least} {unit}, and the window {total}")
+        })?;
+        require(least_elsewhere <= least, || {
+            format!("column heavy_least_elsewhere has {least_elsewhere} {unit} of {least}")
         })
     }
 
