@@ -232,13 +232,15 @@ fn chunk_fits(column: &ThriftValue, rows: i64, end: u64) -> Option<()> {
     (start >= 4 && data >= start && start.checked_add(length)? <= end).then_some(())
 }
 
-/// Checks the headers of all pages of the wanted columns.
+/// Checks the headers of all pages of the wanted columns. Returns the memory of those that are read
+/// at once, in bytes.
 pub(super) fn pages(
     file: &impl ChunkReader,
     metadata: &ParquetMetaData,
     is_wanted: impl Fn(&str) -> bool,
-) -> Result<()> {
+) -> Result<u64> {
     let most = PAGES.saturating_add(PAGES_A_BYTE.saturating_mul(file.len()));
+    let mut largest_group = 0;
     for group in metadata.row_groups() {
         let mut sum = 0_u64;
         for index in 0..group.num_columns() {
@@ -255,8 +257,9 @@ pub(super) fn pages(
                 file.len()
             )));
         }
+        largest_group = sum.max(largest_group);
     }
-    Ok(())
+    Ok(largest_group)
 }
 
 /// Returns the maximum size of the pages of a chunk that are in memory at the same time.

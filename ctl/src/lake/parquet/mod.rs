@@ -109,7 +109,18 @@ impl Parquet {
         is_wanted: impl Fn(&str) -> bool,
         is_summed: bool,
     ) -> Result<impl Iterator<Item = Result<Row>>> {
-        check::pages(self.input.as_ref(), &self.metadata, |name| name != TIME && is_wanted(name))?;
+        Ok(self.rows_and_pages(is_wanted, is_summed)?.0)
+    }
+
+    /// As [`rows`](Self::rows), with the memory of the pages that are read at once, in bytes.
+    pub(crate) fn rows_and_pages(
+        self,
+        is_wanted: impl Fn(&str) -> bool,
+        is_summed: bool,
+    ) -> Result<(impl Iterator<Item = Result<Row>>, u64)> {
+        let pages = check::pages(self.input.as_ref(), &self.metadata, |name| {
+            name != TIME && is_wanted(name)
+        })?;
         let fields = self.metadata.file_metadata().schema().get_fields();
         let (mut columns, mut names) = (Vec::new(), HashSet::new());
         for field in fields.iter().filter(|field| is_wanted(field.name())) {
@@ -142,14 +153,15 @@ impl Parquet {
             Ok(Some(row))
         };
         let mut is_over = false;
-        Ok(std::iter::from_fn(move || {
+        let rows = std::iter::from_fn(move || {
             if is_over {
                 return None;
             }
             let row = next().transpose();
             is_over = !matches!(row, Some(Ok(_)));
             row
-        }))
+        });
+        Ok((rows, pages))
     }
 }
 

@@ -3,10 +3,11 @@
 
 use super::selection::{Conflicts, LakeFile, Selection};
 use super::{FleetMember, NumberedNames, RowHeader, SelectionRelation, UnionError};
-use crate::lake::parquet::{self, Parquet, Spool};
+use crate::lake::parquet::{self, Parquet, ParquetInput, Spool};
 use crate::lake::signature::{Untrusted, Verification};
 use crate::lake::{is_known, laws};
-use crate::row::{Row, RowDefect};
+use crate::row::Row;
+use ::parquet::errors::ParquetError;
 use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -19,6 +20,11 @@ pub(super) const SMALL: u64 = 4 << 20;
 /// Maximum number of rows of a file whose rows are not in order and not read whole. Each takes 56
 /// bytes of memory.
 const MAX_UNORDERED_ROWS: usize = 1 << 19;
+/// Maximum memory of open files, those with rows of the same time: pages and rows. Then rows wait on
+/// disk.
+const MAX_OPEN_BYTES: u64 = 1 << 30;
+/// Maximum number of rows on disk of all open files, 56 bytes each.
+const MAX_STORED_ROWS: usize = 1 << 22;
 /// Maximum number of ranges of windows, and of adopted windows. A range takes some 60 bytes of
 /// memory, and three times as much while ranges are joined.
 const MAX_RANGES: usize = 1 << 18;
@@ -350,13 +356,94 @@ fn too_many(path: &Path, most: usize, what: &str) -> UnionError {
     }
 }
 
-type Rows = Box<dyn Iterator<Item = Result<OrderedRow, UnionError>>>;
+/// A row of an open file that waits until the rows before it are merged.
+enum WaitingRow {
+    Read(OrderedRow),
+    Stored(StoredRow),
+}
 
-/// Merging iterator over the rows of all sources. A file is open from its first row to its last.
+/// A row in a temporary file.
+struct StoredRow {
+    about: RowHeader,
+    number: u64,
+    path: Rc<Path>,
+    input: ParquetInput,
+}
+
+impl WaitingRow {
+    fn about(&self) -> &RowHeader {
+        match self {
+            WaitingRow::Read(row) => &row.about,
+            WaitingRow::Stored(row) => &row.about,
+        }
+    }
+
+    /// Returns the memory of its values, in bytes.
+    fn bytes(&self) -> u64 {
+        match self {
+            WaitingRow::Read(row) => row.row.size() as u64,
+            WaitingRow::Stored(_) => 0,
+        }
+    }
+
+    /// Moves its values to a temporary file.
+    fn store(self) -> Result<Self, UnionError> {
+        let OrderedRow { about, row, number, path } = match self {
+            WaitingRow::Read(row) => row,
+            WaitingRow::Stored(_) => return Ok(self),
+        };
+        let bytes = parquet::write_row(&row).map_err(|it| UnionError::file(&path, &it))?;
+        let written = Spool::new().and_then(|mut spool| spool.add(&bytes).map(|_| spool.finish()));
+        let input = written.map_err(|source| no_spool(&path, source))?;
+        Ok(WaitingRow::Stored(StoredRow { about, number, path, input }))
+    }
+
+    fn load(self) -> Result<OrderedRow, UnionError> {
+        match self {
+            WaitingRow::Read(row) => Ok(row),
+            WaitingRow::Stored(StoredRow { about, number, path, input }) => {
+                let row =
+                    read_stored(input, |_| true).map_err(|it| UnionError::file(&path, &it))?;
+                Ok(OrderedRow { about, row, number, path })
+            }
+        }
+    }
+}
+
+/// Reads columns of a row in a temporary file.
+fn read_stored(input: ParquetInput, is_wanted: impl Fn(&str) -> bool) -> Result<Row, ParquetError> {
+    let mut rows = Parquet::open(input)?.rows(is_wanted, false)?;
+    let gone = || ParquetError::General("a row is gone from the temporary file".to_owned());
+    rows.next().transpose()?.ok_or_else(gone)
+}
+
+/// Returns the error of a row that cannot be written to a temporary file.
+fn no_spool(path: &Path, source: io::Error) -> UnionError {
+    let source = io::Error::other(format!("its rows cannot wait on disk: {source}"));
+    UnionError::Read { path: path.to_path_buf(), source }
+}
+
+type ReadRows = Box<dyn Iterator<Item = Result<OrderedRow, UnionError>>>;
+
+/// A file from its first row to its last.
+struct OpenFile {
+    rows: Box<dyn Iterator<Item = Result<WaitingRow, UnionError>>>,
+    /// Memory of its pages, or of its rows, in bytes.
+    bytes: u64,
+    /// Number of its rows if they are on disk.
+    stored: usize,
+}
+
+/// Merging iterator over the rows of all sources.
 pub(super) struct Ordered<F> {
     /// Files to open, in reverse order.
     sources: Vec<SelectedFile>,
     open: BinaryHeap<Reverse<Next>>,
+    /// Memory of open files, in bytes, and its maximum.
+    bytes: u64,
+    limit: u64,
+    /// Number of rows of open files that are on disk.
+    stored: usize,
     is_wanted: Rc<F>,
     is_summed: bool,
     verification: Option<Rc<Verification>>,
@@ -366,8 +453,8 @@ pub(super) struct Ordered<F> {
 
 /// Next row of an open file.
 struct Next {
-    row: OrderedRow,
-    rows: Rows,
+    row: WaitingRow,
+    file: OpenFile,
 }
 
 impl PartialEq for Next {
@@ -383,7 +470,7 @@ impl PartialOrd for Next {
 }
 impl Ord for Next {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.row.about.order(&other.row.about)
+        self.row.about().order(other.row.about())
     }
 }
 
@@ -400,6 +487,9 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
         Ordered {
             sources,
             open: BinaryHeap::new(),
+            bytes: 0,
+            limit: MAX_OPEN_BYTES,
+            stored: 0,
             is_wanted: Rc::new(is_wanted),
             is_summed,
             verification: verification.map(Rc::new),
@@ -411,16 +501,19 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
     pub(super) fn next(&mut self, selection: &Selection) -> Result<Option<OrderedRow>, UnionError> {
         loop {
             let is_due = |source: &SelectedFile| {
-                self.open.peek().is_none_or(|next| source.first.order(&next.0.row.about).is_le())
+                self.open.peek().is_none_or(|next| source.first.order(next.0.row.about()).is_le())
             };
             if self.sources.last().is_some_and(is_due) {
                 let Some(source) = self.sources.pop() else { return Ok(None) };
-                let rows = self.rows(&source)?;
-                self.proceed(rows)?;
+                let file = self.open_file(&source)?;
+                self.proceed(file)?;
                 continue;
             }
-            let Some(Reverse(Next { mut row, rows })) = self.open.pop() else { return Ok(None) };
-            self.proceed(rows)?;
+            let Some(Reverse(Next { row, file })) = self.open.pop() else { return Ok(None) };
+            self.bytes = self.bytes.saturating_sub(file.bytes + row.bytes());
+            self.stored = self.stored.saturating_sub(file.stored);
+            let mut row = row.load()?;
+            self.proceed(file)?;
             if !matches!(row.about.fit(selection), SelectionRelation::Within) {
                 continue;
             }
@@ -451,14 +544,19 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
         Ok(true)
     }
 
-    fn proceed(&mut self, mut rows: Rows) -> Result<(), UnionError> {
-        if let Some(row) = rows.next().transpose()? {
-            self.open.push(Reverse(Next { row, rows }));
+    /// Has the next row of a file wait, if there is one.
+    fn proceed(&mut self, mut file: OpenFile) -> Result<(), UnionError> {
+        let Some(mut row) = file.rows.next().transpose()? else { return Ok(()) };
+        if self.bytes + file.bytes + row.bytes() > self.limit {
+            row = row.store()?;
         }
+        self.bytes += file.bytes + row.bytes();
+        self.stored += file.stored;
+        self.open.push(Reverse(Next { row, file }));
         Ok(())
     }
 
-    fn rows(&self, source: &SelectedFile) -> Result<Rows, UnionError> {
+    fn open_file(&self, source: &SelectedFile) -> Result<OpenFile, UnionError> {
         let file = source.found.open()?;
         let size = file.memory();
         let path: Rc<Path> = source.found.path.as_path().into();
@@ -473,9 +571,12 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
             untrusted.update(|rows| rows + u64::from(is_dropped));
             is_dropped
         };
-        let mut rows = read(file, Rc::clone(&path), is_read, self.is_summed, is_dropped)?;
+        let (mut rows, mut pages) =
+            read(file, Rc::clone(&path), is_read, self.is_summed, is_dropped)?;
+        // The other half is for the next rows of open files.
+        let fits = |bytes: u64| self.bytes.saturating_add(bytes) <= self.limit / 2;
         // A reader takes more memory than the rows of a small file.
-        if size <= SMALL {
+        if size <= SMALL && fits(SMALL) {
             let (mut whole, mut bytes) = (Vec::new(), 0);
             while bytes <= SMALL
                 && let Some(row) = rows.next().transpose()?
@@ -485,28 +586,33 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
             }
             if bytes <= SMALL {
                 whole.sort_by(|one, other| one.about.order(&other.about));
-                return Ok(Box::new(whole.into_iter().map(Ok)));
+                let whole = whole.into_iter().map(WaitingRow::Read);
+                return Ok(OpenFile { rows: Box::new(whole.map(Ok)), bytes, stored: 0 });
             }
             // The file stores a long value once that many rows have.
             rows = Box::new(whole.into_iter().map(Ok).chain(rows));
+            pages = pages.saturating_add(bytes);
         }
-        if source.is_sorted {
-            return Ok(rows);
+        if source.is_sorted && fits(pages) {
+            let rows = rows.map(|row| row.map(WaitingRow::Read));
+            return Ok(OpenFile { rows: Box::new(rows), bytes: pages, stored: 0 });
         }
-        sorted_on_disk(rows, &path)
+        sorted_on_disk(rows, &path, source.is_sorted, self.stored)
     }
 }
 
-/// Reads the rows of a file. Those with a defective header are an error, unless they are dropped.
+/// Reads the rows of a file, and returns the memory of its pages as well. Rows with a defective
+/// header are an error, unless they are dropped.
 fn read(
     file: Parquet,
     path: Rc<Path>,
     is_wanted: impl Fn(&str) -> bool + 'static,
     is_summed: bool,
     is_dropped: impl Fn(&Row) -> bool + 'static,
-) -> Result<Rows, UnionError> {
-    let rows = file.rows(is_wanted, is_summed).map_err(|it| UnionError::file(&path, &it))?;
-    Ok(Box::new((1_u64..).zip(rows).filter_map(move |(number, row)| {
+) -> Result<(ReadRows, u64), UnionError> {
+    let (rows, pages) =
+        file.rows_and_pages(is_wanted, is_summed).map_err(|it| UnionError::file(&path, &it))?;
+    let rows = Box::new((1_u64..).zip(rows).filter_map(move |(number, row)| {
         let row = match row {
             Ok(row) => row,
             Err(error) => return Some(Err(UnionError::file(&path, &error))),
@@ -518,7 +624,8 @@ fn read(
                 Some(Err(UnionError::Row { path: path.to_path_buf(), row: number, problem }))
             }
         }
-    })))
+    }));
+    Ok((rows, pages))
 }
 
 /// Position of a row in a temporary file, with what rows are sorted by.
@@ -535,17 +642,22 @@ struct Position {
 }
 
 /// Sorts rows by way of a temporary file. Only their positions and names stay in memory, both of
-/// which are limited.
-fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
-    let failed = |source: io::Error| UnionError::Read {
-        path: path.to_path_buf(),
-        source: io::Error::other(format!("its rows cannot be sorted on disk: {source}")),
-    };
+/// which are limited. `stored` is the number of rows of other files.
+fn sorted_on_disk(
+    rows: ReadRows,
+    path: &Rc<Path>,
+    is_sorted: bool,
+    stored: usize,
+) -> Result<OpenFile, UnionError> {
+    let failed = |source: io::Error| no_spool(path, source);
     let mut spool = Spool::new().map_err(failed)?;
     let (mut names, mut positions) = (NumberedNames::default(), Vec::new());
     for row in rows {
         let OrderedRow { about, row, number, .. } = row?;
-        if positions.len() == MAX_UNORDERED_ROWS {
+        if stored + positions.len() == MAX_STORED_ROWS {
+            return Err(too_many(path, MAX_STORED_ROWS, "rows of files of the same time"));
+        }
+        if !is_sorted && positions.len() == MAX_UNORDERED_ROWS {
             return Err(UnionError::File {
                 path: path.to_path_buf(),
                 problem: format!(
@@ -575,19 +687,20 @@ fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
         let names = (rank(&places, it.place), rank(&runs, it.run));
         (it.start, names, it.window, it.begin, it.number)
     });
-    let whole = spool.finish();
-    let path = Rc::clone(path);
-    Ok(Box::new(positions.into_iter().map(move |position| {
+    let (whole, path, stored) = (spool.finish(), Rc::clone(path), positions.len());
+    let rows = positions.into_iter().map(move |position| -> Result<WaitingRow, UnionError> {
+        let input = whole.part(position.offset, position.length);
         let number = u64::from(position.number);
-        let defect =
-            |problem: RowDefect| UnionError::Row { path: path.to_path_buf(), row: number, problem };
-        let row = Parquet::open(whole.part(position.offset, position.length))
-            .and_then(|file| file.rows(|_| true, false)?.next().transpose())
-            .map_err(|problem| UnionError::file(&path, &problem))?
-            .ok_or_else(|| defect("it is gone from the temporary file".to_owned()))?;
-        let about = RowHeader::parse(&row).map_err(defect)?;
-        Ok(OrderedRow { about, row, number, path: Rc::clone(&path) })
-    })))
+        let header = read_stored(input.clone(), |name| HEADER_COLUMNS.contains(&name))
+            .map_err(|problem| UnionError::file(&path, &problem))?;
+        let about = RowHeader::parse(&header).map_err(|problem| UnionError::Row {
+            path: path.to_path_buf(),
+            row: number,
+            problem,
+        })?;
+        Ok(WaitingRow::Stored(StoredRow { about, number, path: Rc::clone(&path), input }))
+    });
+    Ok(OpenFile { rows: Box::new(rows), bytes: 0, stored })
 }
 
 /// Returns the place of each numbered name in the order of names.
@@ -604,7 +717,7 @@ fn ranks<T>(numbers: &BTreeMap<T, u32>) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lake::union::tests::at;
+    use crate::lake::union::tests::{at, unused_path};
 
     /// Returns a row after silent windows.
     fn after(silent: u64, window: u64, path: &Rc<Path>) -> OrderedRow {
@@ -630,5 +743,66 @@ mod tests {
             (100..200).find_map(|window| windows.add(&after(1, 3 * window + 2, &one)).err());
         let error = error.unwrap().to_string();
         assert!(error.contains("one: with its rows, there are more than 4 gaps"), "{error}");
+    }
+
+    #[test]
+    fn a_row_that_waited_on_disk_is_the_same() {
+        let row = after(2, 7, &Path::new("one").into());
+        let values = row.row.clone();
+        let stored = WaitingRow::Read(row).store().unwrap();
+        assert_eq!((stored.bytes(), stored.about().windows), (0, (7, 7)));
+        let loaded = stored.store().unwrap().load().unwrap();
+        assert_eq!((loaded.row, loaded.number), (values, 1));
+    }
+
+    /// The files of twelve hosts have rows of the same times.
+    #[test]
+    fn rows_wait_on_disk_if_open_files_take_too_much_memory() {
+        const FILES: u64 = 12;
+        const WINDOWS: u64 = 5;
+        let directory = unused_path("");
+        std::fs::create_dir_all(&directory).unwrap();
+        let host = |file: u64| format!("{file:02}");
+        let path = |file: u64| directory.join(host(file));
+        for file in 0..FILES {
+            let rows: Vec<Row> = (0..WINDOWS)
+                .map(|window| {
+                    let mut row = at(&host(file), window);
+                    row.text("match", "x".repeat(1 << 16));
+                    row
+                })
+                .collect();
+            std::fs::write(path(file), parquet::write(&rows, &[]).unwrap()).unwrap();
+        }
+        let mut expected = Vec::new();
+        for window in 0..WINDOWS {
+            expected.extend((0..FILES).map(|file| (window, host(file))));
+        }
+        // Nothing, some rows, and everything fits into memory.
+        for (limit, on_disk) in
+            [(0, FILES..=FILES), (1 << 20, 1..=FILES - 1), (MAX_OPEN_BYTES, 0..=0)]
+        {
+            let mut survey = Survey::default();
+            for file in 0..FILES {
+                let found = LakeFile::given(path(file));
+                survey.add(found, &Selection::default(), None, |_, _| Ok(())).unwrap();
+            }
+            let is_wanted: fn(&str) -> bool = |_| true;
+            let mut ordered = Ordered::new(survey.sources, is_wanted, false, None);
+            ordered.limit = limit;
+            let mut rows = Vec::new();
+            while let Some(row) = ordered.next(&Selection::default()).unwrap() {
+                assert!(ordered.bytes <= limit, "{} of {limit} bytes", ordered.bytes);
+                if rows.is_empty() {
+                    let waiting = ordered.open.iter().map(|next| &next.0.row);
+                    let stored = waiting.filter(|row| matches!(row, WaitingRow::Stored(_))).count();
+                    assert!(on_disk.contains(&(stored as u64)), "{stored} with {limit} bytes");
+                }
+                rows.push((row.about.windows.0, row.about.place.host));
+            }
+            assert_eq!(rows, expected, "{limit} bytes");
+            assert_eq!((ordered.bytes, ordered.stored), (0, 0));
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -29,7 +29,7 @@ fn row(host: &str, run: &str) -> Row {
 }
 
 /// Returns a path that no other test has.
-fn unused_path(end: &str) -> PathBuf {
+pub(super) fn unused_path(end: &str) -> PathBuf {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, atomic::Ordering::Relaxed);
     std::env::temp_dir().join(format!("flowgauge-union-{}-{number}{end}", std::process::id()))
