@@ -249,6 +249,7 @@ fn the_demonstration_measures_everything() {
         "distinct_flows_truth{",
         "entropy{",
         "heavy_flows{",
+        "fan_out{",
         "asked_flows{",
         "seen_flows{",
         "packet_lengths_bytes_bucket{",

@@ -224,3 +224,37 @@ fn the_alarm_names_victims_by_their_sources() {
     let sources = "; destinations with more sources than usual: 192.0.2.1 (";
     assert!(outcome.stderr.contains(sources), "{}", outcome.stderr);
 }
+
+/// The link of `flowgauge demo` with its attack, from second 22 on.
+#[test]
+fn an_alarm_of_the_demonstration_names_the_victim_by_its_sources() {
+    let scratch = Scratch::new("spread-demo");
+    let path = scratch.path("demo.pcap");
+    let file = path.to_str().unwrap();
+    let profile = "attack,rate=8k,flows=3k,share=0.5,every=30s,lasting=8s,packets=240k";
+    let generated = run(["generate", profile, "--to", file]);
+    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
+    let options = "--alarm --measure spread --window 500ms --sample-every never --format json";
+    let outcome = run(["replay", file].into_iter().chain(options.split_whitespace()));
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let records: Vec<Value> =
+        outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let windows = of_kind(&records, "window");
+    let raised: Vec<&&Value> =
+        windows.iter().filter(|window| window["alarm"]["raised"] == Value::Bool(true)).collect();
+    let numbers: Vec<u64> = raised.iter().filter_map(|window| window["window"].as_u64()).collect();
+    assert_eq!(numbers, (44..60).collect::<Vec<u64>>());
+    for window in raised {
+        let [spreaders] = window["alarm"]["spreaders"].as_array().unwrap().as_slice() else {
+            panic!("{window}")
+        };
+        let first = &spreaders["flows"][0];
+        assert_eq!(
+            (&spreaders["key"], &spreaders["of"]),
+            (&Value::from("dst"), &Value::from("src"))
+        );
+        assert_eq!((&first["flow"], &first["usual"]), (&Value::from("10.0.0.2"), &Value::from(0)));
+    }
+    let sources = "; destinations with more sources than usual: 10.0.0.2 (";
+    assert!(outcome.stderr.contains(sources), "{}", outcome.stderr);
+}
