@@ -3,10 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 
+/// Maximum number of names: those of all prefixes of the Internet fit. They take some 150 MB, and a
+/// file of the maximum size has seven million.
+const MAX_NAMES: usize = 1_500_000;
+
 /// Names by prefix. IPv4 is in the IPv6 range of mapped addresses.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
-    names: HashMap<(u128, u8), String>,
+    names: HashMap<(u128, u8), Box<str>>,
     /// Lengths in use.
     lengths: BTreeSet<u8>,
 }
@@ -15,6 +19,10 @@ impl Prefixes {
     /// Adds the lines of a CSV: a prefix or address, then any columns, such as site, tenant and AS.
     /// The first line may name the columns; a column `as` with a number is shown as `AS64500`.
     pub(super) fn read(&mut self, text: &str) -> Result<(), String> {
+        self.read_up_to(text, MAX_NAMES)
+    }
+
+    fn read_up_to(&mut self, text: &str, most: usize) -> Result<(), String> {
         let mut systems = None;
         let lines = text.lines().map(str::trim).enumerate();
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
@@ -46,7 +54,13 @@ impl Prefixes {
             let name: Vec<String> = cells.filter(|cell| !cell.is_empty()).collect();
             if !name.is_empty() {
                 self.lengths.insert(prefix.1);
-                self.names.insert(prefix, name.join(" "));
+                self.names.insert(prefix, name.join(" ").into());
+                if self.names.len() > most {
+                    return Err(format!(
+                        "line {}: more than {most} prefixes with names, which take too much memory; leave out those that do not matter",
+                        index + 1
+                    ));
+                }
             }
         }
         Ok(())
@@ -60,7 +74,7 @@ impl Prefixes {
             .iter()
             .rev()
             .filter_map(|&length| self.names.get(&(masked(bits, length), length)));
-        found.next().map(String::as_str)
+        found.next().map(AsRef::as_ref)
     }
 }
 
@@ -108,6 +122,15 @@ mod tests {
         ] {
             assert_eq!(prefixes.name(address.parse().unwrap()), name, "{address}");
         }
+    }
+
+    #[test]
+    fn names_are_limited() {
+        let mut prefixes = Prefixes::default();
+        // A prefix that is named again takes no more memory.
+        prefixes.read_up_to("10.0.0.0/8,a\n10.0.0.0/8,b\n10.1.0.0/16,c", 2).unwrap();
+        let error = prefixes.read_up_to("10.0.0.0/8,d\n10.2.0.0/16,e", 2).unwrap_err();
+        assert!(error.starts_with("line 2: more than 2 prefixes with names, "), "{error}");
     }
 
     #[test]
