@@ -52,14 +52,27 @@ CREATE FUNCTION IF NOT EXISTS flowgauge_is_sketch AS (
         )
     );
 
+-- Cells of a sketch of spread in memory, where three rows take as much as four; whether it is not too
+-- large by itself; and if not, its memory: a byte for each register, and 64 for each cell.
+CREATE FUNCTION IF NOT EXISTS flowgauge_spread_cells AS (number, width) ->
+    if(number = 3, 4, toFloat64(number)) * width;
+CREATE FUNCTION IF NOT EXISTS flowgauge_spread_fits AS (number, width, size) ->
+    flowgauge_spread_cells(number, width) <= 4096
+    AND flowgauge_spread_cells(number, width) * size <= 524288;
+CREATE FUNCTION IF NOT EXISTS flowgauge_spread_bytes AS (number, width, size) -> if(
+    ifNull(flowgauge_spread_fits(number, width, size), false),
+    ifNull(flowgauge_spread_cells(number, width) * (toFloat64(size) + 64), 0), 0
+);
 -- Whether keys with the most others are those of a sketch, and none has more than packets.
 CREATE FUNCTION IF NOT EXISTS flowgauge_is_spread AS (
     number, width, size, rest, keys, packets
 ) -> number BETWEEN 1 AND 4 AND width BETWEEN 16 AND 4096 AND flowgauge_is_power(width)
     AND size BETWEEN 16 AND 256 AND flowgauge_is_power(size)
+    AND flowgauge_spread_fits(number, width, size)
     AND rest BETWEEN 0 AND packets AND length(keys) <= toFloat64(number) * width
     AND arrayAll(it -> flowgauge_ascending([it.low, it.others, it.high], packets), keys)
-    AND arrayReverseSort(arrayMap(it -> it.others, keys)) = arrayMap(it -> it.others, keys);
+    AND arrayReverseSort(arrayMap(it -> it.others, keys)) = arrayMap(it -> it.others, keys)
+    AND flowgauge_unique(arrayMap(it -> it.flow, keys));
 
 WITH counted AS (
     SELECT *, coalesce(last_window, window) AS last,
@@ -156,6 +169,10 @@ WITH counted AS (
                 spread2_rows, spread2_columns, spread2_registers, spread2_rest, spread2,
                 flow_packets
             ))),
+        ('sketches of spread take at most 1 MiB',
+            flowgauge_spread_bytes(spread_rows, spread_columns, spread_registers)
+                + flowgauge_spread_bytes(spread2_rows, spread2_columns, spread2_registers)
+                <= 1048576),
         ('lengths of all packets',
             if(lengths_full IS NULL, empty(lengths),
                 lengths_full BETWEEN 0 AND 1441792

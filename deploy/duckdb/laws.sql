@@ -54,13 +54,25 @@ CREATE OR REPLACE TEMP MACRO flowgauge_is_sketch(
         ])
     ELSE false END;
 
+-- Cells of a sketch of spread in memory, where three rows take as much as four; whether it is not too
+-- large by itself; and if not, its memory: a byte for each register, and 64 for each cell.
+CREATE OR REPLACE TEMP MACRO flowgauge_spread_cells(number, width) AS
+    CASE number WHEN 3 THEN 4 ELSE number::DOUBLE END * width;
+CREATE OR REPLACE TEMP MACRO flowgauge_spread_fits(number, width, size) AS
+    flowgauge_spread_cells(number, width) <= 4096
+    AND flowgauge_spread_cells(number, width) * size <= 524288;
+CREATE OR REPLACE TEMP MACRO flowgauge_spread_bytes(number, width, size) AS
+    CASE WHEN flowgauge_spread_fits(number, width, size)
+    THEN flowgauge_spread_cells(number, width) * (size::DOUBLE + 64) ELSE 0 END;
 -- Whether keys with the most others are those of a sketch, and none has more than packets.
 CREATE OR REPLACE TEMP MACRO flowgauge_is_spread(number, width, size, rest, keys, packets) AS
     number BETWEEN 1 AND 4 AND width BETWEEN 16 AND 4096 AND flowgauge_is_power(width)
     AND size BETWEEN 16 AND 256 AND flowgauge_is_power(size)
+    AND flowgauge_spread_fits(number, width, size)
     AND rest BETWEEN 0 AND packets AND len(keys) <= number::DOUBLE * width
     AND flowgauge_all([flowgauge_ascending([it.low, it.others, it.high], packets) FOR it IN keys])
-    AND list_reverse_sort([it.others FOR it IN keys]) = [it.others FOR it IN keys];
+    AND list_reverse_sort([it.others FOR it IN keys]) = [it.others FOR it IN keys]
+    AND flowgauge_unique([it.flow FOR it IN keys]);
 
 WITH counted AS (
     -- A list that is not there is empty.
@@ -173,6 +185,10 @@ WITH counted AS (
                     spread2_rows, spread2_columns, spread2_registers, spread2_rest, spread2,
                     flow_packets
                 ) END},
+        {law: 'sketches of spread take at most 1 MiB',
+            holds: flowgauge_spread_bytes(spread_rows, spread_columns, spread_registers)
+                + flowgauge_spread_bytes(spread2_rows, spread2_columns, spread2_registers)
+                <= 1048576},
         {law: 'lengths of all packets',
             holds: CASE WHEN lengths_full IS NULL THEN len(lengths) = 0
                 ELSE lengths_full BETWEEN 0 AND 1441792

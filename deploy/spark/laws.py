@@ -88,6 +88,25 @@ def is_entropy(name):
             AND {name}_sum BETWEEN 0 AND 34242 * flow_packets END"""
 
 
+def spread_cells(name):
+    """Returns the cells of a sketch in memory: three rows take as much as four."""
+    return f"if({name}_rows = 3, 4D, double({name}_rows)) * {name}_columns"
+
+
+def spread_fits(name):
+    """Whether a sketch is not too large by itself."""
+    cells = spread_cells(name)
+    return f"({cells} <= 4096 AND {cells} * {name}_registers <= 524288)"
+
+
+def spread_bytes(name):
+    """Returns the memory of a sketch: a byte for each register, and 64 for each cell. 0 if it is too
+    large by itself."""
+    return f"""if(
+        {spread_fits(name)}, {spread_cells(name)} * (double({name}_registers) + 64), 0D
+    )"""
+
+
 def is_spread(name):
     """Whether keys with the most others are those of a sketch, and none has more than packets."""
     rows, columns, registers = f"{name}_rows", f"{name}_columns", f"{name}_registers"
@@ -95,11 +114,12 @@ def is_spread(name):
         ELSE {rows} BETWEEN 1 AND 4
             AND {columns} BETWEEN 16 AND 4096 AND {is_power(columns)}
             AND {registers} BETWEEN 16 AND 256 AND {is_power(registers)}
+            AND {spread_fits(name)}
             AND {name}_rest BETWEEN 0 AND flow_packets AND size({name}) <= double({rows}) * {columns}
             AND forall(
                 {name}, it -> {ascending("array(it.low, it.others, it.high)", "flow_packets")}
             )
-            AND sort_array({name}.others, false) = {name}.others
+            AND sort_array({name}.others, false) = {name}.others AND {unique(f"{name}.flow")}
         END"""
 
 
@@ -160,6 +180,8 @@ LAWS = {
         END""",
     "keys of spread have at most as many others as packets": is_spread("spread"),
     "keys of spread2 have at most as many others as packets": is_spread("spread2"),
+    "sketches of spread take at most 1 MiB":
+        f"{spread_bytes('spread')} + {spread_bytes('spread2')} <= 1048576",
     "lengths of all packets": f"""CASE
         WHEN lengths_full IS NULL THEN size(lengths) = 0
         ELSE lengths_full BETWEEN 0 AND 1441792

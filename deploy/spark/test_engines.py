@@ -475,7 +475,20 @@ FORGED = [
             cells(name, "others", NAN),
             cells(name, "low", -1.0),
             cells(name, "high", 0.0),
+            first(name, others=0.0, low=0.0),
+            lambda row, name=name: {name: [row[name][0]] * 2},
+            {f"{name}_rows": 4, f"{name}_columns": 2048, f"{name}_registers": 16},
+            {f"{name}_rows": 3, f"{name}_columns": 1024, f"{name}_registers": 256},
         )
+    ),
+    # Each fits alone.
+    (
+        "sketches of spread take at most 1 MiB",
+        {
+            f"{name}_{size}": number
+            for name in ("spread", "spread2")
+            for size, number in (("rows", 2), ("columns", 2048), ("registers", 128))
+        },
     ),
     (LENGTHS, {"lengths_full": HUGE}),
     (LENGTHS, {"lengths_full": None}),
@@ -961,6 +974,8 @@ class Engines(unittest.TestCase):
         [file] = files(lake)
         table = parquet.read_table(file, partitioning=None)
         schema, (first, _, _, honest, *_) = table.schema, table.to_pylist()
+        # Keys with many others are in the first window alone.
+        honest |= {name: first[name] for name in ("spread", "spread2")}
         schema = pyarrow.schema(
             [(field.name, nullable(field.type)) for field in schema]
             + [(name, pyarrow.int64()) for name in ("unmatched", "unmatched_bytes", "merged")]
