@@ -1,4 +1,4 @@
--- Ten questions of operators to the lake that flowgauge writes. Each statement begins with the
+-- Eleven questions of operators to the lake that flowgauge writes. Each statement begins with the
 -- question's number (../duckdb/README.md lists them).
 --
 --   clickhouse-local --param_lake='lake/*/*/*.parquet' \
@@ -250,3 +250,28 @@ WITH covered AS (
 SELECT covered.hour AS hour, from_bytes, packets, bytes, measured
 FROM covered LEFT JOIN doublings ON doublings.hour = covered.hour
 WHERE from_bytes IS NOT NULL OR some = 0 ORDER BY hour, from_bytes;
+
+-- 11: keys with the most distinct others, of both sketches: victims of floods, and scanners. Others
+-- of several windows are no plain numbers: of each key it is the window with the most.
+WITH covered AS (
+    SELECT count(spread_key) AS some,
+        flowgauge_measured(count(), count(spread_key), 1) AS measured
+    FROM flowgauge_rows(lake = {lake:String}, from = {from:String}, to = {to:String})
+), spreaders AS (
+    SELECT toNullable(host) AS host, toNullable(source) AS source, toNullable(window) AS window,
+        toNullable(start_ns) AS start_ns, spread_key, spread_of, tupleElement(it, 'flow') AS flow,
+        tupleElement(it, 'others') AS others, tupleElement(it, 'low') AS low,
+        tupleElement(it, 'high') AS high
+    FROM (
+        SELECT host, source, window, start_ns, spread_key, spread_of, arrayJoin(spread) AS it
+        FROM flowgauge_rows(lake = {lake:String}, from = {from:String}, to = {to:String})
+        UNION ALL
+        SELECT host, source, window, start_ns, spread2_key, spread2_of, arrayJoin(spread2)
+        FROM flowgauge_rows(lake = {lake:String}, from = {from:String}, to = {to:String})
+    )
+    ORDER BY others DESC, host, source, start_ns LIMIT 1 BY spread_key, spread_of, flow
+)
+SELECT host, source, window, start_ns, spread_key, spread_of, flow, others, low, high, measured
+FROM covered LEFT JOIN spreaders ON 1 = 1
+WHERE host IS NOT NULL OR some = 0
+ORDER BY others DESC, host, source, start_ns, spread_key, spread_of, flow LIMIT 20;

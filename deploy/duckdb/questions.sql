@@ -196,3 +196,27 @@ WITH hours AS (
 SELECT covered.hour, from_bytes, packets, bytes, measured
 FROM covered LEFT JOIN lengths ON lengths.hour = covered.hour
 WHERE from_bytes IS NOT NULL OR known = 0 ORDER BY covered.hour, from_bytes;
+
+-- 11: keys with the most distinct others, of both sketches: victims of floods, and scanners. Others
+-- of several windows are no plain numbers: of each key it is the window with the most.
+WITH covered AS (
+    SELECT count(spread_key) AS known,
+        flowgauge_measured(count(*), count(spread_key), 1) AS measured
+    FROM flowgauge_rows
+), keys AS (
+    SELECT host, source, "window", start_ns, spread_key, spread_of, unnest(spread) AS it
+    FROM flowgauge_rows
+    UNION ALL
+    SELECT host, source, "window", start_ns, spread2_key, spread2_of, unnest(spread2)
+    FROM flowgauge_rows
+), spreaders AS (
+    SELECT * EXCLUDE (it), it.flow AS flow, it.others AS others, it.low AS low, it.high AS high
+    FROM keys
+    QUALIFY row_number() OVER (
+        PARTITION BY spread_key, spread_of, it.flow ORDER BY it.others DESC, host, source, start_ns
+    ) = 1
+)
+SELECT host, source, "window", start_ns, spread_key, spread_of, flow, others, low, high, measured
+FROM covered LEFT JOIN spreaders ON true
+WHERE host IS NOT NULL OR known = 0
+ORDER BY others DESC, host, source, start_ns, spread_key, spread_of, flow LIMIT 20;

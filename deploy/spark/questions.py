@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ten questions of operators to the lake that flowgauge writes, answered by Spark: one JSON object
+"""Eleven questions of operators to the lake that flowgauge writes, answered by Spark: one JSON object
 for each row of an answer.
 
 ../duckdb/README.md lists the questions. Rows whose hashes, keys, registers, headers or versions
@@ -199,6 +199,26 @@ PLAIN = {
         SELECT covered.hour, from_bytes, packets, bytes, measured
         FROM covered LEFT JOIN lengths ON lengths.hour = covered.hour
         WHERE from_bytes IS NOT NULL OR known = 0 ORDER BY covered.hour, from_bytes""",
+    # Others of several windows are no plain numbers: of each key it is the window with the most.
+    "11": f"""WITH covered AS (
+            SELECT count(spread_key) AS known, {measured("spread_key")} FROM flowgauge_rows
+        ), keys AS (
+            SELECT host, source, window, start_ns, spread_key, spread_of, explode(spread) AS it
+            FROM flowgauge_rows
+            UNION ALL
+            SELECT host, source, window, start_ns, spread2_key, spread2_of, explode(spread2)
+            FROM flowgauge_rows
+        ), spreaders AS (
+            SELECT *, row_number() OVER (
+                PARTITION BY spread_key, spread_of, it.flow
+                ORDER BY it.others DESC, host, source, start_ns
+            ) AS nth FROM keys
+        )
+        SELECT host, source, window, start_ns, spread_key, spread_of, it.flow AS flow,
+            it.others AS others, it.low AS low, it.high AS high, measured
+        FROM covered LEFT JOIN spreaders ON nth = 1
+        WHERE host IS NOT NULL OR known = 0
+        ORDER BY others DESC, host, source, start_ns, spread_key, spread_of, flow LIMIT 20""",
 }
 
 

@@ -124,7 +124,7 @@ def results(output):
 
 # All times: what ClickHouse's scripts take in the place of nothing.
 ALWAYS = {"from": "1970-01-01", "to": "2100-01-01"}
-QUESTIONS = ["1", "2", "3", "4", "5", "6", "7", "8", "9a", "9b", "9c", "10"]
+QUESTIONS = ["1", "2", "3", "4", "5", "6", "7", "8", "9a", "9b", "9c", "10", "11"]
 # Those that DuckDB answers.
 PLAIN = QUESTIONS[4:]
 # What measures everything that questions are about, and all of it but distinct flows.
@@ -1208,7 +1208,7 @@ class Engines(unittest.TestCase):
     def test_what_no_agent_measures_is_called_so(self):
         for lake, there in [
             (self.fleet(flows="cardinality"), QUESTIONS[:4]),
-            (self.fleet(plain=NO_DISTINCT), ["5", "6", "8", "10"]),
+            (self.fleet(plain=NO_DISTINCT), ["5", "6", "8", "10", "11"]),
         ]:
             for engine, start, questions in engines():
                 # Spark's job asks for a column of sketches if there is one.
@@ -1396,6 +1396,17 @@ class Engines(unittest.TestCase):
             sum(int(row["packets"]) for row in answers["10"]), of_all["sizes"]["packets"]
         )
         self.assertEqual(sum(int(row["bytes"]) for row in answers["10"]), of_all["sizes"]["bytes"])
+        # The key with the most others of any window, with its interval.
+        most = max(
+            (flow["others"], flow["low"], flow["high"])
+            for host in by_host
+            for record in united(lake, "--host", host, "--by", "window")
+            for sketch in record["spread"]
+            for flow in sketch["flows"]
+        )
+        told = [float(answers["11"][0][name]) for name in ("others", "low", "high")]
+        for ours, theirs in zip(most, told):
+            self.assertAlmostEqual(ours / theirs, 1, places=9)
 
     def assert_distinct(self, lake, answers, apart):
         """Answers to the questions of distinct flows are what flowgauge says."""
@@ -1433,7 +1444,7 @@ class Engines(unittest.TestCase):
         self.assert_answers(self.plain(), answers)
 
     @needs("chdb")
-    def test_clickhouse_answers_ten_questions(self):
+    def test_clickhouse_answers_eleven_questions(self):
         with ClickHouse(self.plain()) as engine:
             answers = engine.answers()
         self.assertEqual(sorted(answers), sorted(QUESTIONS))
@@ -1442,7 +1453,7 @@ class Engines(unittest.TestCase):
             self.assert_distinct(self.lake, engine.answers(QUESTIONS[:4]), 1e-9)
 
     @needs("pyarrow", "pyspark")
-    def test_spark_answers_ten_questions(self):
+    def test_spark_answers_eleven_questions(self):
         def ask(lake, *arguments):
             run = subprocess.run(
                 [sys.executable, HERE / "questions.py", lake, *arguments],
