@@ -503,9 +503,11 @@ impl Measurement for Spreads {
                     ..text::DetailRow::default()
                 }
             });
-            below.rows(&rows.collect::<Vec<_>>());
+            let rows: Vec<text::DetailRow> = rows.collect();
+            below.rows(&rows);
+            let which = if rows.is_empty() { "no" } else { "no other" };
             let rest = counted(spread.rest().round() as u64, other);
-            let mut phrases = vec![format!("no other {key} has more than {rest}")];
+            let mut phrases = vec![format!("{which} {key} has more than {rest}")];
             phrases.extend(spread.truth.note(|truth| format!("truth {}", grouped(truth.rest))));
             below.line(&phrases);
         }
