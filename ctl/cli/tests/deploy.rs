@@ -137,12 +137,14 @@ fn prometheus_takes_the_rules() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Each rule is tested with series on which it fires, and with series on which it does not.
+/// Each rule is tested with series on which it fires, and with series on which it does not, and the
+/// page for the person on call has its first step.
 #[test]
-fn every_rule_is_tested_both_ways() {
+fn every_rule_is_tested_both_ways_and_has_a_first_step() {
     let (rules, tests) =
         (read("prometheus/flowgauge.rules.yml"), read("prometheus/flowgauge.rules.test.yml"));
     let (fires, silent) = tests.split_once("- name: no rule fires").unwrap();
+    let steps = read("../docs/alarm.md");
     let alerts: Vec<&str> =
         rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() > 10, "{alerts:?}");
@@ -150,6 +152,10 @@ fn every_rule_is_tested_both_ways() {
         let fired = format!("alertname: {alert}, exp_alerts: [{{");
         let unfired = format!("{{eval_time: 30m, alertname: {alert}, exp_alerts: []}}");
         assert!(fires.contains(&fired) && silent.contains(&unfired), "{alert}");
+        // The page is about the alert of an attack.
+        let step = format!("`{alert}`");
+        let is_row = |line: &str| line.starts_with("| `") && line.contains(&step);
+        assert!(alert == "FlowgaugeAttack" || steps.lines().any(is_row), "{alert} has no row");
     }
 }
 
