@@ -20,13 +20,18 @@ use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
-use flowgauge_dataplane::poll::port::pcap_reader;
+use flowgauge_dataplane::poll::port::{frames, pcap_reader};
 use flowgauge_dataplane::poll::{self, Pace, Poll, WorkerBarrier};
 use flowgauge_dataplane::{
     Adopted, Capabilities, CountRange, CountingPoint, Dataplane, DelaySample, Direction, Error,
-    Event, LossCause, Losses, Part, Snapshot, Tables,
+    Event, LossCause, Losses, Part, Snapshot, Tables, Tofino, tofino,
 };
+#[cfg(target_os = "linux")]
+use flowgauge_dataplane::{Xdp, xdp};
 use flowgauge_testing::chance::{binomial, poisson};
+use flowgauge_testing::frames::uniques;
+use flowgauge_testing::model::ServedSwitch;
+use flowgauge_testing::skip;
 use flowgauge_traffic::memory;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -1197,33 +1202,57 @@ fn bursts() -> impl Iterator<Item = Bursts> {
     })
 }
 
-/// Samples at Poisson times are independent and uniform in time, given their number. The mean of a
-/// value over `n` of them has an error of its standard deviation by the root of `n`.
-#[test]
-fn samples_see_time_averages_of_bursts() {
-    let (window, duration) = (60 * SECOND, 1800 * SECOND);
-    let intervals = intervals(window, 200 * MILLISECOND, duration);
-    for bursts in bursts() {
-        let clock = Virtual::at(START);
-        let dataplane = Scripted { bursts: Some(bursts), ..Scripted::new(&clock) };
-        let (summary, kept) = done(dataplane, intervals);
-        let is_busy = |record: &Record| bursts.is_busy(record.end_ns - START);
+/// Run whose samples are to see time averages of bursts.
+#[derive(Clone, Copy)]
+struct SampledBursts {
+    bursts: Bursts,
+    /// Time between packets of a burst. The first is this much after its begin, the last at its
+    /// end.
+    packet_every: u64,
+    window: u64,
+    duration: u64,
+}
+
+impl SampledBursts {
+    fn intervals(self) -> Intervals {
+        intervals(self.window, 200 * MILLISECOND, self.duration)
+    }
+
+    /// Returns the number of packets that have arrived at a time after the start.
+    fn arrived(self, since_start: u64) -> u64 {
+        self.bursts.busy_before(since_start) / self.packet_every
+    }
+
+    /// Checks the samples of the run. Samples at Poisson times are independent and uniform in time,
+    /// given their number. The mean of a value over `n` of them has an error of its standard
+    /// deviation by the root of `n`.
+    #[track_caller]
+    fn check(self, what: &str, summary: &Summary, kept: &RecordSink) {
+        let SampledBursts { bursts, packet_every, window, duration } = self;
+        // The first packet of a burst ends the silence.
+        let is_busy = |record: &Record| {
+            let time = record.end_ns - START;
+            bursts.is_busy(time) && bursts.is_busy(time + bursts.period - packet_every)
+        };
         let (all, busy) = kept.weights(is_busy);
-        assert_eq!((all, summary.samples), (reads_due(intervals).len() as u64, all));
-        let share = bursts.length as f64 / bursts.period as f64;
+        let due = reads_due(self.intervals()).len() as u64;
+        assert_eq!((all, summary.samples), (due, due), "{what}");
+        let share = (bursts.length - packet_every) as f64 / bursts.period as f64;
         let error = 4.0 * (share * (1.0 - share) / all as f64).sqrt();
         let sampled = busy as f64 / all as f64;
-        assert!((sampled - share).abs() < error, "{sampled} of samples, {share} of the time");
+        println!("{what}: busy for {share:.4} of the time, {sampled:.4} of {all} samples");
+        assert!(
+            (sampled - share).abs() < error,
+            "{what}: {sampled} of samples, {share} of the time"
+        );
         // Validity of the test: without the repeated ones there are too few in silences.
         let new = kept.new_samples();
         let new_busy = new.iter().filter(|sample| is_busy(sample)).count();
-        assert!(new_busy as f64 / new.len() as f64 - share > error, "{new_busy} of {}", new.len());
+        let alone = new_busy as f64 / new.len() as f64;
+        assert!(alone - share > error, "{what}: {new_busy} of {}", new.len());
 
         // Packets of the open window.
-        let at = |time: u64| {
-            let busy = bursts.busy_before(time) - bursts.busy_before(time - time % window);
-            (busy / PACKET_EVERY) as f64
-        };
+        let at = |time: u64| (self.arrived(time) - self.arrived(time - time % window)) as f64;
         let values: Vec<f64> = (0..duration / MILLISECOND / 10)
             .map(|step| at((step * 10 + 5) * MILLISECOND))
             .collect();
@@ -1237,8 +1266,161 @@ fn samples_see_time_averages_of_bursts() {
             .sum::<f64>()
             / all as f64;
         let error = 4.0 * (variance / all as f64).sqrt();
-        assert!((sampled - mean).abs() < error, "{sampled} packets in samples, {mean} in time");
+        assert!((sampled - mean).abs() < error, "{what}: {sampled} in samples, {mean} in time");
     }
+}
+
+#[test]
+fn samples_see_time_averages_of_bursts() {
+    for bursts in bursts() {
+        let clock = Virtual::at(START);
+        let dataplane = Scripted { bursts: Some(bursts), ..Scripted::new(&clock) };
+        let run = SampledBursts {
+            bursts,
+            packet_every: PACKET_EVERY,
+            window: 60 * SECOND,
+            duration: 1800 * SECOND,
+        };
+        let (summary, kept) = done(dataplane, run.intervals());
+        run.check("scripted", &summary, &kept);
+    }
+}
+
+/// Function that lets a backend count this many packets.
+type Feed = Box<dyn FnMut(u64) + Send>;
+
+/// Backend on the virtual clock: packets that have arrived by a call are counted before it.
+struct Fed {
+    dataplane: Box<dyn Dataplane>,
+    feed: Feed,
+    clock: Virtual,
+    run: SampledBursts,
+    /// Number of packets so far.
+    fed: u64,
+}
+
+impl Fed {
+    fn arrive(&mut self) {
+        let arrived = self.run.arrived(self.clock.now() - START);
+        if arrived > self.fed {
+            (self.feed)(arrived - self.fed);
+            self.fed = arrived;
+        }
+    }
+}
+
+impl Dataplane for Fed {
+    fn capabilities(&self) -> &Capabilities {
+        self.dataplane.capabilities()
+    }
+
+    fn settings(&self) -> &Settings {
+        self.dataplane.settings()
+    }
+
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
+        self.dataplane.install(tables)
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        self.arrive();
+        self.dataplane.sample()
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        self.arrive();
+        self.dataplane.rotate()
+    }
+
+    fn published(&mut self, window: u64) -> Result<(), Error> {
+        self.dataplane.published(window)
+    }
+
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        self.dataplane.events()
+    }
+
+    fn losses(&mut self) -> Result<Losses, Error> {
+        self.dataplane.losses()
+    }
+
+    fn received(&mut self) -> Result<Option<CountRange>, Error> {
+        self.dataplane.received()
+    }
+}
+
+/// Runs a backend with bursts of three lengths, and checks its samples.
+fn sees_time_averages(what: &str, open: impl Fn(Settings) -> (Box<dyn Dataplane>, Feed)) {
+    let settings =
+        Settings::only(cardinality::Settings { mode: Mode::Off, ..cardinality::Settings::DEFAULT });
+    for bursts in bursts().filter(|bursts| bursts.shift == 2300 * MILLISECOND) {
+        let run = SampledBursts {
+            bursts,
+            packet_every: 10 * MILLISECOND,
+            window: 20 * SECOND,
+            duration: 60 * SECOND,
+        };
+        let ((dataplane, feed), clock) = (open(settings), Virtual::at(START));
+        let fed = Fed { dataplane, feed, clock: clock.clone(), run, fed: 0 };
+        let mut kept = RecordSink::default();
+        let controller = match Controller::start(fed, plan(run.intervals()), || clock) {
+            Ok(controller) => controller,
+            Err(ControlError::Dataplane(Error::Kernel { problem, .. }))
+                if problem.contains("it takes root") =>
+            {
+                skip(format_args!("the right to load XDP programs: {problem}"));
+                return;
+            }
+            Err(error) => panic!("{what}: {error}"),
+        };
+        let summary = controller.run(&mut kept).unwrap();
+        run.check(what, &summary, &kept);
+        let packets: u64 = kept.windows().iter().map(|window| window.counters.packets()).sum();
+        assert_eq!(packets, run.arrived(run.duration), "{what}");
+    }
+}
+
+#[test]
+fn samples_of_workers_see_time_averages_of_bursts() {
+    sees_time_averages("workers", |settings| {
+        let (injector, ports) = frames(1);
+        let poll = Poll::new(ports, poll::Options { settings, ..poll::Options::default() });
+        (Box::new(poll), Box::new(move |packets| injector.feed(uniques(0..packets))))
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn samples_in_the_kernel_see_time_averages_of_bursts() {
+    sees_time_averages("xdp", |settings| {
+        let options = xdp::Options { mode: Some(xdp::Mode::Native), ..xdp::Options::new(settings) };
+        let xdp = Xdp::detached(Direction::Ingress, options);
+        let injector = xdp.injector();
+        let feed = move |packets| {
+            for frame in uniques(0..packets).iter() {
+                injector.inject(&frame.bytes).unwrap();
+            }
+        };
+        (Box::new(xdp), Box::new(feed))
+    });
+}
+
+/// On a model of a switch of two pipes.
+#[test]
+fn samples_of_a_switch_see_time_averages_of_bursts() {
+    sees_time_averages("switch", |settings| {
+        let served = ServedSwitch::new(tofino::definitions(&settings).unwrap());
+        let tofino = Tofino::connect(served.options(), settings).unwrap();
+        let feed = move |packets| {
+            // Captured as a whole, so that the server keeps running.
+            let served = &served;
+            let mut entrance = served.switch.enter();
+            for (pipe, frame) in uniques(0..packets).iter().enumerate() {
+                entrance.arrive(served.switch.port(pipe), &frame.bytes).unwrap();
+            }
+        };
+        (Box::new(tofino), Box::new(feed))
+    });
 }
 
 #[test]
