@@ -1,5 +1,6 @@
 //! The rate in every output: packets over the time in which they were counted, however a run starts,
-//! adopts and stops, at any number of interfaces and directions. In virtual time.
+//! adopts and stops, at any number of interfaces and directions. In virtual time. The command's
+//! `commands/status/rates.rs` has the status.
 
 use crate::controller::{
     MILLISECOND, PACKET_EVERY, SECOND, START, Scripted, intervals, plan as plan_of,

@@ -5,6 +5,8 @@
 //! and `table` prints an answer. A socket without a listener belongs to a run that was killed.
 
 mod ask;
+#[cfg(test)]
+mod rates;
 mod table;
 
 use crate::config::value;
