@@ -69,6 +69,9 @@ pub struct ProgramStatus {
     /// `None` if none was requested and the interface does not exist yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
+    /// Why the program is at this hook; `None` if it was requested, is native XDP, or was adopted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook_reason: Option<String>,
     /// Kernel ID, as in `bpftool prog`; `None` if the kernel does not report it.
     pub program: Option<u32>,
     /// Whether it is attached to its interface.

@@ -59,6 +59,13 @@ pub(crate) fn is_virtual(index: u32) -> bool {
     kind::read(index).unwrap_or(false)
 }
 
+/// Returns whether an interface itself merges arriving packets (LRO, `rx-gro-hw`), before the kernel
+/// sees them. One that cannot be queried does not.
+#[must_use]
+pub fn merges_in_device(interface: &str) -> bool {
+    Interface::new(interface).is_ok_and(|device| device.merges_in_device())
+}
+
 /// Raw IP, without a link header: what user space modems deliver (`ARPHRD_RAWIP`).
 const RAW_IP: u16 = 519;
 

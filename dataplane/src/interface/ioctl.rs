@@ -14,24 +14,50 @@ const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_SS_STATS: u32 = 1;
+const ETH_SS_FEATURES: u32 = 4;
 /// Large receive offload, in the flags of `ETHTOOL_GFLAGS`.
 const ETH_FLAG_LRO: u32 = 1 << 15;
 /// Removal of VLAN tags from arriving packets, in the same flags.
 const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+/// Generic receive offload by the device, among the names of `ETH_SS_FEATURES`.
+const HARDWARE_GRO: &CStr = c"rx-gro-hw";
 
 /// Maximum number of driver counters; some drivers have a dozen for each of hundreds of queues.
 const MAX_COUNTERS: usize = 1 << 14;
-const COUNTER_NAME: usize = 32;
+const NAME_BYTES: usize = 32;
 
-/// `struct ethtool_gstrings` with room for the maximum: the kernel writes as many names as exist.
+/// `struct ethtool_gstrings` with room for the names of as many counters, and of the fewer features:
+/// the kernel writes as many names as exist.
 #[repr(C)]
-struct CounterNames {
+struct Names {
     command: u32,
     set: u32,
     count: u32,
-    names: [[u8; COUNTER_NAME]; MAX_COUNTERS],
+    names: [[u8; NAME_BYTES]; MAX_COUNTERS],
+}
+
+/// Words of 32 features each; the kernel has two.
+const FEATURE_WORDS: usize = 8;
+
+/// `struct ethtool_gfeatures`, with room for more features than exist.
+#[repr(C)]
+struct Features {
+    command: u32,
+    count: u32,
+    words: [FeatureWord; FEATURE_WORDS],
+}
+
+/// `struct ethtool_get_features_block`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct FeatureWord {
+    available: u32,
+    requested: u32,
+    active: u32,
+    never_changed: u32,
 }
 
 /// `struct ethtool_stats`, with room for the maximum.
@@ -162,13 +188,9 @@ impl Interface {
         if there > MAX_COUNTERS / 4 {
             return Err(io::Error::other(format!("its driver has {there} counters")));
         }
-        // SAFETY: zeroed memory of a struct of integers and bytes, all of which may be zero;
-        // allocated on the heap because of its size.
-        let mut names: Box<CounterNames> = unsafe { Box::new_zeroed().assume_init() };
-        (names.command, names.set) = (ETHTOOL_GSTRINGS, ETH_SS_STATS);
-        // SAFETY: the structure of this command, with room for all names.
-        unsafe { self.ethtool(&mut *names)? };
-        // SAFETY: as above.
+        let names = self.names(ETH_SS_STATS)?;
+        // SAFETY: zeroed memory of a struct of integers, all of which may be zero; allocated on the
+        // heap because of its size.
         let mut values: Box<CounterValues> = unsafe { Box::new_zeroed().assume_init() };
         values.command = ETHTOOL_GSTATS;
         // SAFETY: the structure of this command, with room for all values.
@@ -182,6 +204,36 @@ impl Interface {
         Ok(named.collect())
     }
 
+    /// Returns the names of a set.
+    fn names(&self, set: u32) -> io::Result<Box<Names>> {
+        // SAFETY: zeroed memory of a struct of integers and bytes, all of which may be zero;
+        // allocated on the heap because of its size.
+        let mut names: Box<Names> = unsafe { Box::new_zeroed().assume_init() };
+        (names.command, names.set) = (ETHTOOL_GSTRINGS, set);
+        // SAFETY: the structure of this command, with room for all names.
+        unsafe { self.ethtool(&mut *names)? };
+        Ok(names)
+    }
+
+    /// Returns whether a feature is on, by its name in `ethtool -k`; false if unknown.
+    fn has_feature(&self, feature: &CStr) -> bool {
+        let Ok(names) = self.names(ETH_SS_FEATURES) else { return false };
+        let words = [FeatureWord::default(); FEATURE_WORDS];
+        let mut features =
+            Features { command: ETHTOOL_GFEATURES, count: FEATURE_WORDS as u32, words };
+        // SAFETY: the structure of this command; the kernel writes no more than `count` words.
+        if unsafe { self.ethtool(&mut features) }.is_err() {
+            return false;
+        }
+        let mut known = names.names.iter().take(names.count as usize);
+        let number = known
+            .position(|name| CStr::from_bytes_until_nul(name).is_ok_and(|name| name == feature));
+        number.is_some_and(|number| {
+            let word = features.words.get(number / 32).copied().unwrap_or_default();
+            word.active >> (number % 32) & 1 == 1
+        })
+    }
+
     fn value(&self, command: u32) -> Option<u32> {
         let mut value = Value { command, data: 0 };
         // SAFETY: the structure of these commands.
@@ -192,8 +244,16 @@ impl Interface {
     /// Returns whether the kernel or the device merges arriving packets: generic or large receive
     /// offload.
     pub(crate) fn merges_packets(&self) -> bool {
-        let (generic, large) = (self.value(ETHTOOL_GGRO), self.value(ETHTOOL_GFLAGS));
-        generic.is_some_and(|on| on != 0) || large.is_some_and(|flags| flags & ETH_FLAG_LRO != 0)
+        self.value(ETHTOOL_GGRO).is_some_and(|on| on != 0) || self.has_large_receive_offload()
+    }
+
+    /// Returns whether the device itself merges arriving packets, before the kernel sees them.
+    pub(crate) fn merges_in_device(&self) -> bool {
+        self.has_large_receive_offload() || self.has_feature(HARDWARE_GRO)
+    }
+
+    fn has_large_receive_offload(&self) -> bool {
+        self.value(ETHTOOL_GFLAGS).is_some_and(|flags| flags & ETH_FLAG_LRO != 0)
     }
 
     /// Returns whether the device removes VLAN tags from arriving packets.
@@ -242,8 +302,9 @@ mod tests {
     fn structures_are_those_of_the_kernel() {
         assert_eq!((size_of::<Channels>(), size_of::<DriverInfo>()), (36, 196));
         assert_eq!(std::mem::offset_of!(DriverInfo, counters), 180);
-        assert_eq!(std::mem::offset_of!(CounterNames, names), 12);
+        assert_eq!(std::mem::offset_of!(Names, names), 12);
         assert_eq!(std::mem::offset_of!(CounterValues, values), 8);
+        assert_eq!((std::mem::offset_of!(Features, words), size_of::<FeatureWord>()), (8, 16));
     }
 
     #[test]
@@ -254,8 +315,13 @@ mod tests {
         assert!(loopback.mtu().unwrap() >= 1500);
         assert!(loopback.is_running().is_some());
         assert_eq!(loopback.driver(), "");
+        // `loopback: on [fixed]` in the output of `ethtool -k lo`.
+        assert!(loopback.has_feature(c"loopback"));
+        assert!(!loopback.has_feature(c"rx-vlan-filter") && !loopback.has_feature(c"loop"));
+        assert!(!loopback.merges_in_device());
         let nothing = Interface::new("no-such-device").unwrap();
         assert!(nothing.mtu().is_err() && nothing.is_running().is_none());
+        assert!(!nothing.has_feature(c"loopback"));
         assert!(Interface::new("a-name-that-is-too-long").is_err());
     }
 }

@@ -15,7 +15,7 @@ mod stack;
 mod statistics;
 
 pub use departures::Departures;
-pub use device::{DeviceCounters, link_of, merged};
+pub use device::{DeviceCounters, link_of, merged, merges_in_device};
 pub use ioctl::Interface;
 pub use kind::is_virtual_link;
 pub use links::LinkChanges;

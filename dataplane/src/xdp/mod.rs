@@ -55,6 +55,7 @@ pub use trial::{Loaded, Trial, trials};
 
 pub use crate::interface::{
     Departures, DeviceCounters, Interface, LinkChanges, Stack, is_virtual_link, link_of, merged,
+    merges_in_device,
 };
 
 use crate::capabilities::Capabilities;
@@ -442,6 +443,7 @@ impl Dataplane for Xdp {
             // Without a request it is chosen when the interface is there.
             hook: (!hook.is_absent() || self.options.wanted(hook.place.direction).is_some())
                 .then(|| hook.mode.name().to_owned()),
+            hook_reason: hook.reason.clone(),
             program: hook.program,
             attached: hook.state == ProgramState::Counting,
         };

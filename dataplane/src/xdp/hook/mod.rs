@@ -96,6 +96,8 @@ pub(super) struct Hook {
     pub(super) place: CountingPoint,
     /// Hook of the interface that the program is attached to.
     pub(super) mode: Mode,
+    /// Why it is at this hook, if it was chosen here and is not native XDP.
+    pub(super) reason: Option<String>,
     pub(super) note: Note,
     /// The run of this process.
     run: RunName,

@@ -80,6 +80,7 @@ fn without_interface(
     let hook = Hook {
         place: place.clone(),
         mode: options.usual(place.direction),
+        reason: None,
         note: Note::new(&identity, &place.interface, NO_INDEX, now_ns()),
         run: identity.run,
         state,
@@ -128,9 +129,10 @@ pub(in crate::xdp) fn attached(
     }
     let pins =
         options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
-    let blank = |mode: Mode, note, pins, memory, link: ProgramLink, programs| Hook {
+    let blank = |mode: Mode, reason, note, pins, memory, link: ProgramLink, programs| Hook {
         place: place.clone(),
         mode,
+        reason,
         note,
         run: identity.run,
         state: ProgramState::Counting,
@@ -175,7 +177,7 @@ pub(in crate::xdp) fn attached(
                 events.push(news);
             }
             let memory = map(place, options, tables, &mut programs)?;
-            let mut hook = blank(mode, note, Some((pins, notes)), memory, link, programs);
+            let mut hook = blank(mode, None, note, Some((pins, notes)), memory, link, programs);
             if !hook.is_attached() {
                 hook.attach_again(options)?;
                 hook.mark_gap();
@@ -199,7 +201,7 @@ pub(in crate::xdp) fn attached(
         let notes = object::new_note(note).map_err(|error| refused(place, loading(&error)))?;
         let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
         events.extend(clsact::clean(place, index, Some(pins.directory()), None));
-        let Choice { link, mode, notice } = choose(place, index, options, |mode| {
+        let Choice { link, mode, reason, event } = choose(place, index, options, |mode| {
             // Written before the program is pinned, which makes the note valid.
             note.set_mode(mode);
             let written = notes
@@ -208,11 +210,11 @@ pub(in crate::xdp) fn attached(
             written.map_err(AttachRefusal::Attaching)?;
             attach(place, index, layer, mode, options, &mut programs, Some(&pins))
         })?;
-        events.extend(notice);
+        events.extend(event);
         pins.pin(&link)?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
         return Ok(AttachedHook {
-            hook: blank(mode, note, Some((pins, notes)), memory, link, programs),
+            hook: blank(mode, reason, note, Some((pins, notes)), memory, link, programs),
             adopted: false,
             programs: None,
             events,
@@ -223,13 +225,13 @@ pub(in crate::xdp) fn attached(
     let memory =
         map(place, options, tables, &mut programs)?.prepared(common.bank(), tables.filter.as_ref());
     events.extend(clsact::clean(place, index, None, None));
-    let Choice { link, mode, notice } = choose(place, index, options, |mode| {
+    let Choice { link, mode, reason, event } = choose(place, index, options, |mode| {
         attach(place, index, layer, mode, options, &mut programs, None)
     })?;
     note.set_mode(mode);
-    events.extend(notice);
+    events.extend(event);
     Ok(AttachedHook {
-        hook: blank(mode, note, None, memory, link, programs),
+        hook: blank(mode, reason, note, None, memory, link, programs),
         adopted: false,
         programs: None,
         events,
@@ -240,14 +242,16 @@ pub(in crate::xdp) fn attached(
 struct Choice {
     link: ProgramLink,
     mode: Mode,
-    /// Reason why native XDP was not used.
-    notice: Option<Event>,
+    /// Why it is at this hook, if it was not requested and is not native XDP.
+    reason: Option<String>,
+    /// The same for the operator.
+    event: Option<Event>,
 }
 
 /// Attaches the program to the requested hook; without a request, to the first that accepts it of
 /// native XDP (for arriving packets), TCX or, on kernels without it, a classifier, and generic XDP
-/// (for arriving packets). On virtual devices native XDP follows TCX or the classifier: their
-/// packets come from a network stack, and on veth it turns off segmentation offload at the peer.
+/// (for arriving packets). Native XDP follows TCX or the classifier where it costs the host what it
+/// does for the whole of its traffic ([`reason_against_native`]).
 fn choose(
     place: &CountingPoint,
     index: u32,
@@ -256,15 +260,13 @@ fn choose(
 ) -> Result<Choice, Error> {
     if let Some(mode) = options.wanted(place.direction) {
         let link = attach(mode).map_err(|refusal| refusal.into_error(place, mode))?;
-        return Ok(Choice { link, mode, notice: None });
+        return Ok(Choice { link, mode, reason: None, event: None });
     }
     let in_stack = if link::has_tcx(index) { Mode::Tcx } else { Mode::Clsact };
-    let is_virtual = place.direction == Direction::Ingress && device::is_virtual(index);
-    let candidates = match place.direction {
-        Direction::Ingress if is_virtual => vec![in_stack, Mode::Native, Mode::Skb],
-        Direction::Ingress => vec![Mode::Native, in_stack, Mode::Skb],
-        Direction::Egress => vec![in_stack],
-    };
+    let against_native = (place.direction == Direction::Ingress)
+        .then(|| reason_against_native(&place.interface, device::is_virtual(index)))
+        .flatten();
+    let candidates = candidates(place.direction, in_stack, against_native.is_some());
     let mut reasons = Vec::new();
     for mode in candidates.iter().copied() {
         if mode == Mode::Clsact {
@@ -272,20 +274,20 @@ fn choose(
         }
         match attach(mode) {
             Ok(link) => {
-                let is_default = is_virtual && mode == in_stack;
-                if is_default {
-                    reasons.insert(0, reason_of_virtual(&place.interface).to_owned());
+                let default = against_native.filter(|_| mode == in_stack);
+                if let Some(reason) = default {
+                    reasons.insert(0, reason.to_owned());
                 }
-                let why = reasons.join(", and ");
-                if why.is_empty() {
+                let reason = Some(reasons.join(", and ")).filter(|reason| !reason.is_empty());
+                if reason.is_none() {
                     tracing::info!("{place}: counting {}", mode.location());
                 }
-                let notice = (!why.is_empty()).then(|| {
-                    let text = format!("{place}: counting {}: {why}", mode.location());
+                let event = reason.as_ref().map(|reason| {
+                    let text = format!("{place}: counting {}: {reason}", mode.location());
                     // Patterns match many virtual devices, and nothing is lost there.
-                    if is_default { Event::Choice(text) } else { Event::Notice(text) }
+                    if default.is_some() { Event::Choice(text) } else { Event::Notice(text) }
                 });
-                return Ok(Choice { link, mode, notice });
+                return Ok(Choice { link, mode, reason, event });
             }
             Err(refusal) if candidates.last() != Some(&mode) && refusal.is_about_hook() => {
                 reasons.push(refusal.reason(place, mode));
@@ -297,14 +299,31 @@ fn choose(
         .into_error(place, in_stack))
 }
 
-/// Returns why native XDP is not tried first on a virtual device.
-fn reason_of_virtual(interface: &str) -> &'static str {
+/// Returns the hooks for packets in a direction in the order of attempts. `in_stack`: TCX or its
+/// substitute.
+fn candidates(direction: Direction, in_stack: Mode, native_is_costly: bool) -> Vec<Mode> {
+    match direction {
+        Direction::Ingress if native_is_costly => vec![in_stack, Mode::Native, Mode::Skb],
+        Direction::Ingress => vec![Mode::Native, in_stack, Mode::Skb],
+        Direction::Egress => vec![in_stack],
+    }
+}
+
+/// Returns why native XDP is not tried first at an interface. On a veth it turns off segmentation
+/// offload at the peer; packets of other virtual devices come from a network stack as well. Drivers
+/// of devices that merge packets turn that off for native XDP, as virtio_net does, or refuse it.
+fn reason_against_native(interface: &str, is_virtual: bool) -> Option<&'static str> {
+    if !is_virtual {
+        return device::merges_in_device(interface).then_some(
+            "the device merges packets (rx-gro-hw or LRO), which native XDP would turn off (--xdp-mode native uses it all the same)",
+        );
+    }
     let is_veth = Interface::new(interface).is_ok_and(|device| device.driver() == "veth");
-    if is_veth {
+    Some(if is_veth {
         "it is a virtual device, whose peer native XDP would slow down (--xdp-mode native uses it all the same)"
     } else {
         "it is a virtual device"
-    }
+    })
 }
 
 fn identity(
@@ -387,4 +406,25 @@ fn ring(place: &CountingPoint, programs: &mut Ebpf) -> Result<RingBuf<MapData>, 
     })?;
     RingBuf::try_from(ring)
         .map_err(|error| refused(place, format!("cannot map the ring of delay samples: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn native_xdp_is_the_second_choice_where_it_is_costly() {
+        use Mode::{Clsact, Native, Skb, Tcx};
+        let order = |direction, costly| candidates(direction, Tcx, costly);
+        assert_eq!(order(Direction::Ingress, false), [Native, Tcx, Skb]);
+        assert_eq!(order(Direction::Ingress, true), [Tcx, Native, Skb]);
+        assert_eq!(order(Direction::Egress, true), [Tcx]);
+        assert_eq!(candidates(Direction::Ingress, Clsact, true), [Clsact, Native, Skb]);
+    }
+
+    #[test]
+    fn loopback_has_a_reason_as_a_virtual_device_only() {
+        assert_eq!(reason_against_native("lo", true), Some("it is a virtual device"));
+        assert_eq!(reason_against_native("lo", false), None);
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::netlink::{self, NetlinkInterface};
-use flowgauge_dataplane::xdp::{Mode, merged};
+use flowgauge_dataplane::xdp::{Mode, merged, merges_in_device};
 use serde::Serialize;
 
 /// Names of the bits of `enum netdev_xdp_act`, in order.
@@ -23,6 +23,9 @@ pub(super) struct InterfaceReport {
     pub(super) hardware: Option<u16>,
     /// Whether it has no hardware queues: runs count there in the network stack.
     pub(super) is_virtual: bool,
+    /// Whether the device merges packets before the kernel sees them (LRO, `rx-gro-hw`): runs count
+    /// there in the network stack, too.
+    pub(super) merges_in_device: bool,
     /// XDP features of the driver.
     pub(super) xdp_features: Option<Vec<&'static str>>,
     /// Whether XDP programs in mode skb see merged or unsegmented packets.
@@ -41,6 +44,11 @@ pub(super) struct AttachedProgram {
 impl InterfaceReport {
     pub(super) fn is_loopback(&self) -> bool {
         self.name == "lo"
+    }
+
+    /// Returns whether a run without `--xdp-mode` counts in the network stack first.
+    pub(super) fn prefers_stack(&self) -> bool {
+        self.is_virtual || self.merges_in_device
     }
 
     /// Returns whether the driver has a feature; `None` if unknown.
@@ -81,6 +89,7 @@ impl From<NetlinkInterface> for InterfaceReport {
             numa_node: None,
             hardware: Some(link.hardware),
             is_virtual: link.is_virtual,
+            merges_in_device: false,
             xdp_features: None,
             skb_merges: false,
             program: link.program.map(|(place, id)| AttachedProgram { id, mode: mode_name(place) }),
@@ -132,6 +141,7 @@ fn from_netlink(machine: &Machine, links: Vec<NetlinkInterface>) -> Vec<Interfac
             features.as_ref().and_then(|all| all.get(&index)).map(|bits| feature_names(*bits));
         let mut interface = InterfaceReport { xdp_features, ..InterfaceReport::from(link) };
         interface.skb_merges = merged(&interface.name).is_some();
+        interface.merges_in_device = merges_in_device(&interface.name);
         // In another network namespace this name may belong to a different interface.
         if machine.number(&format!("sys/class/net/{}/ifindex", interface.name)) == Some(index) {
             interface.complete(machine);

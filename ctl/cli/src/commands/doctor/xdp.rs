@@ -466,8 +466,10 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
     let has_native = link == Some(Link::Ethernet) && interface.has("basic") != Some(false);
     if interface.is_virtual && has_native {
         found += "; a virtual device, counted by TCX (before Linux 6.6 clsact)";
+    } else if interface.merges_in_device && has_native {
+        found += "; merges packets (rx-gro-hw or LRO), which native mode would turn off: counted by TCX (before Linux 6.6 clsact)";
     }
-    let native = !interface.is_virtual && interface.has("basic") != Some(false);
+    let native = !interface.prefers_stack() && interface.has("basic") != Some(false);
     if let Some(mtu) = interface.mtu.filter(|mtu| native && *mtu > LARGEST_MTU_IN_A_PAGE) {
         found += &format!("; MTU {mtu}");
     }
@@ -494,7 +496,7 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
         let removal = format!(
             "stop the program that attached it (`bpftool net`), or `ip link set dev {name} xdp off`"
         );
-        let beside = if interface.is_virtual {
+        let beside = if interface.prefers_stack() {
             format!(
                 "`flowgauge run -i {name}` counts behind it, with TCX (before Linux 6.6 clsact)"
             )

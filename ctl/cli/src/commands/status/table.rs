@@ -293,8 +293,9 @@ fn budget(workers: &[WorkerStatus]) -> Option<String> {
 }
 
 fn program(status: &ProgramStatus, kernel: &Kernel) -> String {
-    let ProgramStatus { place, hook, program, .. } = status;
-    let hook = hook.as_ref().map_or_else(String::new, |hook| format!(", hook {hook}"));
+    let ProgramStatus { place, hook, hook_reason, program, .. } = status;
+    let reason = hook_reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+    let hook = hook.as_ref().map_or_else(String::new, |hook| format!(", hook {hook}{reason}"));
     let Some(program) = program else {
         return format!("{place}{hook}; program id unknown");
     };
@@ -528,6 +529,7 @@ run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
         let counting = ProgramStatus {
             place,
             hook: Some("tcx".to_owned()),
+            hook_reason: None,
             program: Some(34),
             attached: true,
         };
@@ -544,6 +546,15 @@ run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
             "eth1 ingress, hook tcx, id 34; 28.5 ns of CPU per packet, 10,000 packets, while the kernel measured it"
         );
         assert!(cost_of(true, 0).ends_with("no packet yet"));
+        let chosen = ProgramStatus {
+            hook_reason: Some("it is a virtual device".to_owned()),
+            ..counting.clone()
+        };
+        let kernel = Kernel { measures: true, costs: Ok(Vec::new()) };
+        assert_eq!(
+            program(&chosen, &kernel),
+            "eth1 ingress, hook tcx (it is a virtual device), id 34; no packet yet"
+        );
         assert!(cost_of(false, 0).contains("`sysctl kernel.bpf_stats_enabled=1`"));
         let refused = Kernel { measures: true, costs: Err(io::ErrorKind::PermissionDenied.into()) };
         assert!(program(&counting, &refused).ends_with("permission denied; run this as root"));

@@ -94,11 +94,13 @@ struct Kernel {
     /// hardware) [default: auto]
     ///
     /// auto uses the first that works: on hardware native, tcx (before Linux 6.6 clsact) and skb; on
-    /// virtual devices (veth, bridge, macvlan, bond, tun) tcx or clsact, native and skb. It logs the
-    /// hook and the reason if that is not the first (with -v always). Any other mode is used as given, or the run fails.
-    /// Egress packets are counted by tcx or clsact.
+    /// virtual devices (veth, bridge, macvlan, bond, tun) and hardware that merges packets (rx-gro-hw,
+    /// LRO) tcx or clsact, native and skb. It logs the hook and the reason if that is not the first
+    /// (with -v always). Any other mode is used as given, or the run fails. Egress packets are counted
+    /// by tcx or clsact.
     ///
-    /// On veth, native slows the TCP of the peer, because it turns off segmentation offload there.
+    /// On veth, native slows the TCP of the peer, because it turns off segmentation offload there. It
+    /// also turns off the merging by hardware.
     ///
     /// If the kernel merges packets (GRO), or a virtual peer sends them unsegmented (TSO), tcx and
     /// clsact count the packets of the wire, and skb the merged ones.
