@@ -88,7 +88,7 @@ impl Names {
     /// has a name.
     ///
     /// # Errors
-    /// If a file cannot be read or has a line that is no prefix, or if no server of DNS is known.
+    /// If a file cannot be read or has a line that is no prefix, or if no thread can be started.
     pub fn open(sources: &NameSources) -> Result<Self, String> {
         if *sources == NameSources::default() {
             return Ok(Names::default());
