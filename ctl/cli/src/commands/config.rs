@@ -6,7 +6,7 @@ use crate::config::options::run::Run;
 use crate::error::CommandFailure;
 use crate::run::agent;
 use clap::{ArgMatches, Args, Subcommand};
-use flowgauge_ctl::output::escaped;
+use flowgauge_ctl::output::{counted, escaped};
 use std::io::{self, Write, stdout};
 use std::path::PathBuf;
 
@@ -60,8 +60,7 @@ impl Config {
                 agent::check(&configuration)?;
                 let sources = match configuration.sources.len() {
                     0 => "no [[source]] tables".to_owned(),
-                    1 => "1 source".to_owned(),
-                    many => format!("{many} sources"),
+                    sources => counted(sources as u64, "source"),
                 };
                 writeln!(stdout(), "{}: ok, {sources}", escaped(&file.display().to_string()))
                     .map_err(CommandFailure::output)

@@ -85,9 +85,3 @@ pub(crate) fn size(bytes: u64) -> String {
         _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
     }
 }
-
-/// Formats a count with its noun: `1 queue`, `2 queues`.
-pub(super) fn plural(count: usize, noun: &str) -> String {
-    let ending = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{ending}")
-}

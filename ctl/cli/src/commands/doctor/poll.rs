@@ -1,9 +1,10 @@
 //! Checks of the poll backend and its ports.
 
 use super::interface::InterfaceReport;
-use super::machine::{Machine, listed, plural, size};
+use super::machine::{Machine, listed, size};
 use super::report::Check;
 use crate::config::value;
+use flowgauge_ctl::output::counted;
 use flowgauge_dataplane::poll::port::try_af_xdp;
 use flowgauge_dataplane::poll::{INSTRUCTIONS_VARIABLE, Instructions};
 use rustix::io::Errno;
@@ -54,8 +55,8 @@ fn cores(machine: &Machine) -> Check {
             "cores",
             format!(
                 "{}: up to {} next to the controller",
-                plural(usable, "core"),
-                plural(usable - 1, "worker")
+                counted(usable as u64, "core"),
+                counted(usable as u64 - 1, "worker")
             ),
         ),
     }

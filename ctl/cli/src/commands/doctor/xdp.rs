@@ -1,13 +1,14 @@
 //! Checks of the xdp backend.
 
 use super::interface::InterfaceReport;
-use super::machine::{Machine, listed, plural, size};
+use super::machine::{Machine, listed, size};
 use super::report::{Check, CheckStatus};
 use crate::config::options::Options;
 use crate::config::options::measurement::chosen::Measurements;
 use crate::config::{CountingPart, Traffic};
 use flowgauge_core::kernel::MemoryLayout;
 use flowgauge_core::{HashMode, Link, MeasurementKind, Settings};
+use flowgauge_ctl::output::counted;
 use flowgauge_dataplane::xdp::{Loaded, Trial};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Tables, Xdp, xdp};
 use rustix::thread::{MembarrierCommand, membarrier_query};
@@ -380,8 +381,10 @@ fn memory(machine: &Machine) -> Check {
             format!("number of possible CPUs unknown; maps take {bytes_of} to {most_of} per CPU");
         return Check::warning("memory", found, "mount /sys");
     };
-    let found =
-        format!("maps take {bytes_of} for {} (at most {most_of})", plural(cpus, "possible CPU"));
+    let found = format!(
+        "maps take {bytes_of} for {} (at most {most_of})",
+        counted(cpus as u64, "possible CPU")
+    );
     match machine.available_memory() {
         None => Check::ok("memory", found),
         Some(available) if bytes > available => {
@@ -439,7 +442,7 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
     let state = interface.state.as_deref().unwrap_or("unknown");
     let mut found = format!("{driver}, {state}");
     if let (Some(rx), Some(tx)) = (interface.rx_queues, interface.tx_queues) {
-        found += &format!(", {rx} rx and {}", plural(tx, "tx queue"));
+        found += &format!(", {rx} rx and {}", counted(tx as u64, "tx queue"));
     }
     let name = &interface.name;
     let mut advice = Vec::new();

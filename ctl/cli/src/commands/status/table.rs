@@ -284,7 +284,7 @@ fn budget(workers: &[WorkerStatus]) -> Option<String> {
         workers.iter().map(|worker| worker.load.as_ref().and_then(capacity)).collect();
     let room: f64 = rooms.filter(|rooms| !rooms.is_empty())?.iter().sum();
     let (workers, each) = (workers.len(), significant(1e9 / LINE_RATE * workers.len() as f64));
-    let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
+    let workers = counted(workers as u64, "worker");
     Some(format!(
         "{workers}: capacity at least {}; 64-byte frames at 100 Gbit/s are {}, {each} ns each",
         rate(room),
