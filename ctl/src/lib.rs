@@ -55,6 +55,7 @@ pub mod record;
 mod row;
 pub mod schedule;
 pub mod serve;
+pub mod status;
 mod text;
 mod united;
 mod unopened;

@@ -619,7 +619,7 @@ fn nothing_that_is_served_has_a_signature_of_a_secret_hash_in_it() {
         );
         exchange_bytes(&mut TcpStream::connect(&http).unwrap(), &request)
     };
-    for path in ["/", "/metrics", "/about", "/health", "/ready", "/live"] {
+    for path in ["/", "/metrics", "/status", "/about", "/health", "/ready", "/live"] {
         let (status, head, body) = get(path, "*/*");
         assert_eq!(status, 200, "{path}");
         evidence.text(&head);

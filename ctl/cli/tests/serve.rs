@@ -105,6 +105,9 @@ fn a_run_is_not_ready_without_one_of_its_sources() {
     assert_eq!((up("good"), up("bad")), (1.0, 0.0));
     let (status, _, body) = served.get("/live");
     assert_eq!((status, body.as_str()), (200, "alive\n"));
+    let (_, _, status) = served.get("/status");
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["failed"], about["problems"]);
     served.running.interrupt();
     assert_eq!(served.running.child.wait().unwrap().code(), Some(1));
 }

@@ -1,13 +1,14 @@
 //! `flowgauge status` with runs that count, were killed, or are other programs.
 
 use crate::common;
+use crate::common::served::exchange;
 use crate::common::{Outcome, Running, Scratch, flowgauge, number, text};
 use flowgauge_testing::wait::until_some;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::RECEIVER;
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -86,7 +87,12 @@ impl SocketDirectory {
 
     /// Starts a fake run that answers under this process id.
     fn answering(&self, pid: u32, answer: &'static str) {
-        self.serving(pid, |mut reader| reader.write_all(answer.as_bytes()).unwrap());
+        self.serving(pid, move |mut reader| {
+            let mut request = BufReader::new(reader.try_clone().unwrap()).lines();
+            assert_eq!(request.next().unwrap().unwrap(), "GET /status HTTP/1.0");
+            assert!(request.any(|line| line.unwrap().is_empty()));
+            write!(reader, "HTTP/1.0 200 OK\r\n\r\n{answer}").unwrap();
+        });
     }
 
     /// Starts a fake run that handles its first client with `serve`.
@@ -175,6 +181,28 @@ fn a_run_is_found_while_it_counts() {
     running.outcome().live();
     assert_eq!(place.sockets(), [] as [PathBuf; 0]);
     place.nothing_runs();
+}
+
+#[test]
+fn a_socket_answers_over_http() {
+    let place = SocketDirectory::new("status-http");
+    let running = place.run(&["--port", "memory:unique,rate=10k"]);
+    let ask = |request: &str| {
+        let mut stream = UnixStream::connect(place.socket(running.child.id())).unwrap();
+        let request = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let (code, _, body) = exchange(&mut stream, &request);
+        (code, body)
+    };
+    for (path, body) in [("/live", "alive\n"), ("/ready", "ready\n"), ("/health", "well\n")] {
+        assert_eq!(ask(&format!("GET {path}")), (200, body.to_owned()));
+    }
+    let (code, status) = ask("GET /status");
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((code, number(&status, "pid")), (200, u64::from(running.child.id())));
+    // The page and metrics need --listen, and a client can change nothing.
+    assert_eq!([ask("GET /metrics").0, ask("POST /status").0], [404, 405]);
+    running.interrupt();
+    running.outcome().live();
 }
 
 #[test]
@@ -387,9 +415,13 @@ fn other_versions_and_other_programs_are_told_apart() {
     assert!(outcome.stdout.starts_with("run 8 is flowgauge \"9.0.0\""), "{outcome:?}");
     fs::remove_file(place.directory.join("8.sock")).unwrap();
     place.answering(9, "nonsense");
+    place.serving(10, |mut reader| reader.write_all(b"{ \"problems\": [] }").unwrap());
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.stdout.starts_with("run 9 does not answer on "), "{outcome:?}");
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    let [no_json, no_http] = lines[..] else { panic!("{outcome:?}") };
+    assert!(no_json.starts_with("run 9 does not answer on "), "{outcome:?}");
+    assert!(no_http.starts_with("run 10 does not answer on "), "{outcome:?}");
 }
 
 #[test]

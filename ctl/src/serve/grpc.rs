@@ -8,15 +8,16 @@ use super::guard::Guard;
 use super::kept::RecentItems;
 use super::protocol::Protocol;
 use super::refusal::RequestRefusal;
-use super::server::{MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Server, end};
+use super::server::{Listener, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Server, end};
 use crate::output::Metrics;
+use crate::status::StatusSource;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request as HttpRequest, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response as HttpResponse;
 use proto::agent_server::{Agent, AgentServer};
 use std::io;
-use std::net::SocketAddr;
+use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,19 +54,15 @@ const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const REFLECTION_PREFIX: &str = "/grpc.reflection.";
 const SERVICE: &str = "flowgauge.v1.Agent";
 
-type Ask<T> = Arc<dyn Fn() -> T + Send + Sync>;
-
 /// State that the service returns.
 #[derive(Clone)]
 pub struct ServiceState {
     /// Recent records.
     pub feed: Feed,
-    /// Problems of the run, one line each; empty if it is healthy.
-    pub problems: Ask<Vec<String>>,
-    /// Status of the run, as JSON.
-    pub status: Ask<String>,
-    /// Configuration of each source.
-    pub configuration: Ask<Vec<proto::Source>>,
+    /// Status of the run.
+    pub status: StatusSource,
+    /// Returns the configuration of each source.
+    pub configuration: Arc<dyn Fn() -> Vec<proto::Source> + Send + Sync>,
     /// Name of the machine.
     pub host: Arc<str>,
     /// Metrics, which count rejections.
@@ -76,13 +73,13 @@ impl Server {
     /// Starts the gRPC server of a run.
     ///
     /// # Errors
-    /// If the address is not local, or in use.
+    /// If the thread or its runtime cannot be started.
     pub fn start_grpc(
-        address: SocketAddr,
+        listener: TcpListener,
         state: ServiceState,
         access: Access,
     ) -> io::Result<Self> {
-        let guard = access.guard(Protocol::Grpc, &state.metrics);
+        let guard = access.guard(Protocol::Grpc, Some(&state.metrics));
         let (stop, stopped) = watch::channel(());
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
@@ -98,7 +95,7 @@ impl Server {
         .add_service(HealthServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES))
         .add_service(reflection);
         let router = routes.into_axum_router().layer(from_fn_with_state(guard.clone(), guarded));
-        Server::listen(address, access, guard, router, stop, stopped)
+        Server::begin("grpc", || Listener::tcp(listener), access, guard, router, (stop, stopped))
     }
 }
 
@@ -203,7 +200,7 @@ impl AgentService {
     }
 
     fn health(&self) -> HealthCheckResponse {
-        let is_well = (self.state.problems)().is_empty();
+        let is_well = (self.state.status)().problems.is_empty();
         let status = if is_well { ServingStatus::Serving } else { ServingStatus::NotServing };
         HealthCheckResponse { status: status as i32 }
     }
@@ -290,13 +287,13 @@ impl Agent for AgentService {
         &self,
         _: Request<proto::StatusRequest>,
     ) -> Result<Response<proto::StatusResponse>, Status> {
-        let ServiceState { host, problems, status, .. } = &self.state;
-        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let report = (self.state.status)();
+        let json = serde_json::to_string(&report).unwrap_or_default();
         Ok(Response::new(proto::StatusResponse {
-            host: host.to_string(),
-            version,
-            problems: problems(),
-            json: status(),
+            host: self.state.host.to_string(),
+            version: report.version,
+            problems: report.problems,
+            json,
         }))
     }
 }

@@ -31,12 +31,12 @@ pub(super) enum DenialReason {
 }
 
 impl Access {
-    /// Returns the guard of a server.
-    pub(super) fn guard(&self, protocol: Protocol, metrics: &Metrics) -> Guard {
+    /// Returns the guard of a server, which counts rejections in these metrics.
+    pub(super) fn guard(&self, protocol: Protocol, metrics: Option<&Metrics>) -> Guard {
         Guard {
             protocol,
             token: self.token.clone(),
-            refusals: Refusals::new(protocol, metrics.clone()),
+            refusals: Refusals::new(protocol, metrics.cloned()),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Servers of a run: metrics, health and the live page over HTTP, records as streams over gRPC.
+//! Servers of a run: status, metrics and the live page over HTTP, records as streams over gRPC. The
+//! status is also served on a Unix socket, without an option.
 //!
 //! Records arrive through two sinks: `Board` stores recent windows for the live page, `Feed` recent
 //! records for gRPC streams, both on `RecentItems` (`kept.rs`), which drops old items rather than
@@ -33,7 +34,8 @@ pub use access::{Access, Token, encryption};
 pub use board::Board;
 #[cfg(feature = "grpc")]
 pub use feed::Feed;
-pub use fence::drop_capabilities;
+#[cfg(feature = "otlp")]
+pub(crate) use fence::drop_capabilities;
 #[cfg(feature = "grpc")]
 pub use grpc::{ServiceState, proto};
 pub use page::document;
@@ -42,7 +44,8 @@ pub use report::{Fact, ReportPage};
 pub use server::Server;
 
 use crate::output::Metrics;
-use crate::text::{escaped, escaped_strings};
+use crate::status::{StatusReport, StatusSource};
+use crate::text::{escaped, escaped_json, escaped_strings};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -57,12 +60,13 @@ use connections::{ConnectionHandle, Connections, FullOfStreams};
 use guard::Guard;
 use protocol::Protocol;
 use refusal::{Refusals, RequestRefusal};
-use server::{KEEP_ALIVE_INTERVAL, READ_TIMEOUT};
+use server::{KEEP_ALIVE_INTERVAL, Listener, READ_TIMEOUT};
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 /// Maximum number of windows that a newly opened page receives.
@@ -74,15 +78,8 @@ pub struct ServedContent {
     pub metrics: Metrics,
     /// Recent windows, served at `/events`.
     pub board: Board,
-    /// Problems of the run, one line each, served at `/health`; empty if it is healthy.
-    pub problems: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Sources that failed while others continue, one line each, served at `/health` as well.
-    pub failures: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Reasons why sources make no windows at present, one line each, served at `/ready`; empty if
-    /// all do.
-    pub hindrances: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Stalled controllers, one line each, served at `/live`; empty if none is.
-    pub stalls: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Status of the run, served at `/status`; `/health`, `/ready` and `/live` answer from it.
+    pub status: StatusSource,
     /// Name of the machine, for the page's title.
     pub host: Arc<str>,
 }
@@ -91,23 +88,47 @@ impl Server {
     /// Starts to serve a site over HTTP.
     ///
     /// # Errors
-    /// If the address is not local, or in use.
-    pub fn start(address: SocketAddr, site: ServedContent, access: Access) -> io::Result<Self> {
-        let guard = access.guard(Protocol::Http, &site.metrics);
-        Server::begin(
-            address,
-            access,
-            guard.clone(),
-            router(site, guard.refusals.clone()).layer(from_fn_with_state(guard, guarded)),
-        )
+    /// If the thread or its runtime cannot be started.
+    pub fn start(listener: TcpListener, site: ServedContent, access: Access) -> io::Result<Self> {
+        let guard = access.guard(Protocol::Http, Some(&site.metrics));
+        let router = status_router(Arc::clone(&site.status))
+            .merge(page_router(site, guard.refusals.clone()))
+            .layer(from_fn_with_state(guard.clone(), guarded));
+        let channel = watch::channel(());
+        Server::begin("http", || Listener::tcp(listener), access, guard, router, channel)
+    }
+
+    /// Starts to serve the status of a run over HTTP on a Unix socket, whose mode decides who may
+    /// ask.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_local(listener: UnixListener, status: StatusSource) -> io::Result<Self> {
+        let access = Access::default();
+        let guard = access.guard(Protocol::Http, None);
+        let router = status_router(status).layer(from_fn_with_state(guard.clone(), guarded));
+        let channel = watch::channel(());
+        Server::begin("status", || Listener::unix(listener), access, guard, router, channel)
     }
 }
 
+const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-fn router(site: ServedContent, refusals: Refusals) -> Router {
+/// Returns the routes that answer from the status of a run.
+fn status_router(status: StatusSource) -> Router {
+    Router::new()
+        .route("/status", get(whole))
+        .route("/health", get(health))
+        .route("/ready", get(ready))
+        .route("/live", get(live))
+        .with_state(status)
+}
+
+/// Returns the other routes: the page, what it reads, and metrics.
+fn page_router(site: ServedContent, refusals: Refusals) -> Router {
     let asset = |kind: &'static str, bytes: &'static [u8]| {
         get(move || async move { (content_type(kind), Bytes::from_static(bytes)) })
     };
@@ -118,9 +139,6 @@ fn router(site: ServedContent, refusals: Refusals) -> Router {
         .route("/uplot.js", asset(SCRIPT, page::CHARTS.as_bytes()))
         .route("/uplot.css", asset(STYLE, page::CHARTS_STYLE.as_bytes()))
         .route("/metrics", get(metrics))
-        .route("/health", get(health))
-        .route("/ready", get(ready))
-        .route("/live", get(live))
         .route("/about", get(about))
         .route("/events", get(events).layer(from_fn_with_state(refusals, streamed)))
         .with_state(site)
@@ -166,21 +184,28 @@ async fn metrics(State(site): State<ServedContent>, headers: HeaderMap) -> Respo
     }
 }
 
-async fn health(State(site): State<ServedContent>) -> Response {
-    let (problems, failures) = ((site.problems)(), (site.failures)());
-    if problems.is_empty() && !failures.is_empty() {
-        // A restart of the run would not help the other sources, which are counted.
-        return format!("degraded\n{}", lines(&failures)).into_response();
+async fn whole(State(status): State<StatusSource>) -> Response {
+    match serde_json::to_string(&status()) {
+        Ok(json) => (content_type(JSON), escaped_json(&json) + "\n").into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
-    unless([problems, failures].concat(), "well\n")
 }
 
-async fn ready(State(site): State<ServedContent>) -> Response {
-    unless((site.hindrances)(), "ready\n")
+async fn health(State(status): State<StatusSource>) -> Response {
+    let StatusReport { problems, failed, .. } = status();
+    if problems.is_empty() && !failed.is_empty() {
+        // A restart of the run would not help the other sources, which are counted.
+        return format!("degraded\n{}", lines(&failed)).into_response();
+    }
+    unless([problems, failed].concat(), "well\n")
 }
 
-async fn live(State(site): State<ServedContent>) -> Response {
-    unless((site.stalls)(), "alive\n")
+async fn ready(State(status): State<StatusSource>) -> Response {
+    unless(status().not_ready_reasons(), "ready\n")
+}
+
+async fn live(State(status): State<StatusSource>) -> Response {
+    unless(status().stalled, "alive\n")
 }
 
 /// Answers with the problems, or with `fine` if the list is empty.
@@ -196,10 +221,11 @@ fn lines(problems: &[String]) -> String {
 }
 
 async fn about(State(site): State<ServedContent>) -> Response {
-    let problems = [(site.problems)(), (site.failures)()].concat();
+    let StatusReport { problems, failed, .. } = (site.status)();
+    let problems = [problems, failed].concat();
     let about = serde_json::json!({ "host": site.host.as_ref(), "version": env!("CARGO_PKG_VERSION"), "problems": problems });
     let about = about.to_string();
-    (content_type("application/json"), escaped_strings(&about).into_owned()).into_response()
+    (content_type(JSON), escaped_strings(&about).into_owned()).into_response()
 }
 
 /// Refuses a stream if too many others are open.

@@ -47,18 +47,21 @@ impl RequestRefusal {
     }
 }
 
-/// Rejections of one server; clones share them.
+/// Rejections of one server; clones share them. Without metrics they are neither counted nor
+/// logged, since clients of this machine must not fill its log.
 #[derive(Clone)]
 pub(super) struct Refusals {
     protocol: Protocol,
-    metrics: Metrics,
+    metrics: Option<Metrics>,
     logged: Arc<[AtomicBool; RequestRefusal::ALL.len()]>,
 }
 
 impl Refusals {
-    pub(super) fn new(protocol: Protocol, metrics: Metrics) -> Self {
-        for refusal in RequestRefusal::ALL {
-            metrics.refused(protocol.name(), refusal.name(), 0);
+    pub(super) fn new(protocol: Protocol, metrics: Option<Metrics>) -> Self {
+        if let Some(metrics) = &metrics {
+            for refusal in RequestRefusal::ALL {
+                metrics.refused(protocol.name(), refusal.name(), 0);
+            }
         }
         Refusals { protocol, metrics, logged: Arc::default() }
     }
@@ -66,7 +69,10 @@ impl Refusals {
     /// Counts a rejection, and logs the first of each reason.
     pub(super) fn add(&self, refusal: RequestRefusal, why: impl Display) {
         let (name, protocol) = (refusal.name(), self.protocol.name());
-        let metric = self.metrics.refused(protocol, name, 1);
+        let Some(metrics) = &self.metrics else {
+            return tracing::debug!("refused over {protocol}: {why}");
+        };
+        let metric = metrics.refused(protocol, name, 1);
         if self
             .logged
             .get(refusal as usize)

@@ -14,14 +14,14 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio_io_timeout::TimeoutStream;
@@ -43,38 +43,69 @@ const MAX_SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Time for which the end of a run waits for streams to deliver the last records.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
+/// Socket on which a server accepts connections.
+pub(super) enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+/// Stream of a connection.
+trait Connection: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Connection for T {}
+
+impl Listener {
+    /// Prepares a listener in the runtime of this thread.
+    pub(super) fn tcp(listener: TcpListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        tokio::net::TcpListener::from_std(listener).map(Listener::Tcp)
+    }
+
+    /// As [`tcp`](Self::tcp).
+    pub(super) fn unix(listener: UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        tokio::net::UnixListener::from_std(listener).map(Listener::Unix)
+    }
+
+    async fn accept(&self) -> io::Result<(Peer, Box<dyn Connection>)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                let peer = Peer::new(peer, stream.local_addr()?);
+                let stream: Box<dyn Connection> = Box::new(stream);
+                Ok((peer, stream))
+            }
+            Listener::Unix(listener) => {
+                let stream: Box<dyn Connection> = Box::new(listener.accept().await?.0);
+                Ok((Peer::Local, stream))
+            }
+        }
+    }
+}
+
 /// Running server; it stops when dropped.
 pub struct Server {
-    address: SocketAddr,
     /// Ends the thread when dropped.
     stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
+    /// Starts a thread of this name with a runtime, in which it calls `listen` and serves. The
+    /// channel ends it, and streams that have a receiver.
     pub(super) fn begin(
-        address: SocketAddr,
+        name: &str,
+        listen: impl FnOnce() -> io::Result<Listener>,
         access: Access,
         guard: Guard,
         router: Router,
+        (stop, stopped): (watch::Sender<()>, watch::Receiver<()>),
     ) -> io::Result<Self> {
-        let (stop, stopped) = watch::channel(());
-        Server::listen(address, access, guard, router, stop, stopped)
-    }
-
-    /// Starts a server as [`begin`](Self::begin) does; `stopped` ends the streams as well.
-    pub(super) fn listen(
-        address: SocketAddr,
-        access: Access,
-        guard: Guard,
-        router: Router,
-        stop: watch::Sender<()>,
-        stopped: watch::Receiver<()>,
-    ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
+        let listener = {
+            let _entered = runtime.enter();
+            listen()?
+        };
         let protocol = guard.protocol;
         let tls = access.encryption.map(|encryption| {
             let mut encryption = (*encryption).clone();
@@ -89,18 +120,11 @@ impl Server {
             connections: Connections::default(),
             stopped,
         };
-        let thread =
-            thread::Builder::new().name(protocol.name().to_lowercase()).spawn(move || {
-                fence::enter(protocol.name());
-                runtime.block_on(serving.serve(listener));
-            })?;
-        Ok(Server { address, stop: Some(stop), thread: Some(thread) })
-    }
-
-    /// Returns the listening address, with the actual port if port 0 was requested.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            fence::enter(protocol.name());
+            runtime.block_on(serving.serve(listener));
+        })?;
+        Ok(Server { stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -129,14 +153,7 @@ struct Serving {
 }
 
 impl Serving {
-    async fn serve(self, listener: TcpListener) {
-        let protocol = self.protocol;
-        let listener = match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => listener,
-            Err(error) => {
-                return tracing::warn!("cannot answer requests over {}: {error}", protocol.name());
-            }
-        };
+    async fn serve(self, listener: Listener) {
         // Closes when the last connection has dropped its receiver.
         let (open, end_of_connection) = watch::channel(());
         let mut stopped = pin!(end(self.stopped.clone()));
@@ -147,24 +164,16 @@ impl Serving {
             }
         }
         drop(end_of_connection);
-        if protocol == Protocol::Grpc {
+        if self.protocol == Protocol::Grpc {
             // Streams end when their clients have received the last record.
             let _ = tokio::time::timeout(SHUTDOWN_GRACE, open.closed()).await;
         }
     }
 
     /// Accepts a connection, and serves it in a task of its own.
-    async fn take(
-        &self,
-        listener: &tokio::net::TcpListener,
-        end_of_connection: &watch::Receiver<()>,
-    ) {
+    async fn take(&self, listener: &Listener, end_of_connection: &watch::Receiver<()>) {
         let refusals = &self.refusals;
-        let accepted = listener
-            .accept()
-            .await
-            .and_then(|(stream, peer)| Ok((Peer::new(peer, stream.local_addr()?), stream)));
-        let (peer, stream) = match accepted {
+        let (peer, stream) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 refusals.add(
@@ -201,7 +210,7 @@ impl Serving {
     }
 
     /// Serves a connection until it ends.
-    async fn converse(&self, stream: TcpStream, admission: &ConnectionHandle) {
+    async fn converse(&self, stream: Box<dyn Connection>, admission: &ConnectionHandle) {
         // Only the write timeout detects a client that does not read.
         let mut stream = Box::pin(TimeoutStream::new(stream));
         stream.as_mut().set_write_timeout_pinned(Some(READ_TIMEOUT));

@@ -22,7 +22,7 @@ use flowgauge_ctl::serve::{Access, Board, ServedContent, Server, Token, encrypti
 use flowgauge_ctl::serve::{Feed, ServiceState, proto};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -176,31 +176,24 @@ impl Exporters {
         let Some(Listen { address, anywhere }) = outputs.listen else { return Ok(None) };
         let access = access(outputs)?;
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
-        let (metrics, board, host) =
-            (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
-        let (problems, not_ready_reasons) =
-            (Arc::new(publication.problems()), Arc::new(publication.not_ready_reasons()));
-        let (failures, stalls) = (Arc::new(publication.failures()), Arc::new(publication.stalls()));
         let site = ServedContent {
-            metrics,
-            board,
-            problems,
-            failures,
-            hindrances: not_ready_reasons,
-            stalls,
-            host,
+            metrics: self.metrics.clone(),
+            board: self.board.clone(),
+            status: publication.status(),
+            host: Arc::clone(&identity.host),
         };
-        let listening = |address| Server::start(address, site.clone(), access.clone());
-        let server = match listening(address) {
+        let bound = match TcpListener::bind(address) {
             // Use any free port if the user did not choose one.
-            Err(_) if anywhere => listening(SocketAddr::new(address.ip(), 0)),
-            listening => listening,
+            Err(_) if anywhere => TcpListener::bind((address.ip(), 0)),
+            bound => bound,
         };
-        let server = server.map_err(|error| cannot_listen("--listen", address, &error))?;
-        eprintln!(
-            "listening on {protocol}://{} (page, /metrics, /health, /ready)",
-            server.address()
-        );
+        let started = bound.and_then(|listener| {
+            let address = listener.local_addr()?;
+            Ok((address, Server::start(listener, site, access)?))
+        });
+        let (address, server) =
+            started.map_err(|error| cannot_listen("--listen", address, &error))?;
+        eprintln!("listening on {protocol}://{address} (page, /metrics, /health, /ready)");
         Ok(Some(server))
     }
 
@@ -216,16 +209,19 @@ impl Exporters {
         let configured = self.configured.clone();
         let state = ServiceState {
             feed: self.feed.clone(),
-            problems: Arc::new(publication.problems()),
-            status: Arc::new(publication.status()),
+            status: publication.status(),
             configuration: Arc::new(move || configured.all()),
             host: Arc::clone(&identity.host),
             metrics: self.metrics.clone(),
         };
         let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
-        let server = Server::start_grpc(address, state, access)
-            .map_err(|error| cannot_listen("--grpc", address, &error))?;
-        eprintln!("serving flowgauge.v1.Agent on grpc://{}{encrypted}", server.address());
+        let started = TcpListener::bind(address).and_then(|listener| {
+            let address = listener.local_addr()?;
+            Ok((address, Server::start_grpc(listener, state, access)?))
+        });
+        let (address, server) =
+            started.map_err(|error| cannot_listen("--grpc", address, &error))?;
+        eprintln!("serving flowgauge.v1.Agent on grpc://{address}{encrypted}");
         Ok(Some(server))
     }
 

@@ -1,9 +1,9 @@
 //! Options of messages, and the log on standard error.
 
-use crate::output::status::report::Warning;
 use crate::output::terminal::{self, Color};
 use clap::{ArgAction, Args};
 use flowgauge_ctl::output::escaped;
+use flowgauge_ctl::status::Warning;
 use std::fmt;
 use std::io::stderr;
 use std::sync::{Mutex, PoisonError};

@@ -1,17 +1,19 @@
-//! Queries to the status sockets of runs: all in parallel, with a time limit, and only sockets of
-//! trusted users.
+//! Queries to the status sockets of runs over HTTP: all in parallel, with a time limit, and only
+//! sockets of trusted users.
 
 use crate::output::status::directory::{doubt_of_socket, is_trusted, parent_of_socket};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::Value;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
+/// Request. In version 1.0 the answer is one piece, and ends the connection.
+const REQUEST: &[u8] = b"GET /status HTTP/1.0\r\nHost: localhost\r\n\r\n";
 /// Time limit of all queries together.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of an answer. A run with a thousand workers needs an eighth of it; sources with
@@ -28,56 +30,44 @@ pub(super) enum StatusError {
     Killed,
     /// The socket, or the process that answers, belongs to a user who is not trusted.
     Foreign(String),
-    /// The run did not answer, or not with a status.
+    /// The run did not answer, or not with a status over HTTP.
     Silent(String),
 }
 
-/// Connection whose answer is being read.
-struct PendingAnswer {
-    pid: u32,
-    path: PathBuf,
-    stream: UnixStream,
-    answer: Vec<u8>,
-}
+/// Answer of the run with a process ID and socket.
+type Answer = (u32, PathBuf, Result<Value, StatusError>);
 
 /// Queries all sockets and returns the answers, ordered by process id.
-pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Value, StatusError>)> {
+pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<Answer> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
-    let mut answers = Vec::new();
-    let mut open = Vec::new();
-    for (pid, path) in sockets {
-        match opened(&path) {
-            Ok(stream) => open.push(PendingAnswer { pid, path, stream, answer: Vec::new() }),
-            Err(problem) => answers.push((pid, path, Err(problem))),
-        }
-    }
-    while !open.is_empty() {
-        let readable = wait(&open, deadline);
-        let mut still = Vec::new();
-        for (asked, readable) in open.into_iter().zip(readable.chain(std::iter::repeat(false))) {
-            let step = if readable { asked.read() } else { Step::More(asked) };
-            match step {
-                Step::More(asked) if Instant::now() < deadline => still.push(asked),
-                Step::More(PendingAnswer { pid, path, .. }) => {
-                    answers.push((
-                        pid,
-                        path,
-                        Err(StatusError::Silent(format!(
-                            "no complete answer within {ANSWER_TIMEOUT:?}; is the process stopped?"
-                        ))),
-                    ));
-                }
-                Step::Done(pid, path, answer) => answers.push((pid, path, answer)),
-            }
-        }
-        open = still;
-    }
+    let mut answers: Vec<Answer> = thread::scope(|scope| {
+        let started: Vec<_> = sockets
+            .into_iter()
+            .map(|(pid, path)| {
+                let reader = connected(&path).and_then(|stream| {
+                    thread::Builder::new()
+                        .spawn_scoped(scope, move || answer(stream, deadline))
+                        .map_err(silent)
+                });
+                (pid, path, reader)
+            })
+            .collect();
+        let joined = started.into_iter().map(|(pid, path, reader)| {
+            let failed = |_| Err(StatusError::Silent("the reader of its answer failed".to_owned()));
+            (pid, path, reader.and_then(|reader| reader.join().unwrap_or_else(failed)))
+        });
+        joined.collect()
+    });
     answers.sort_by_key(|(pid, ..)| *pid);
     answers
 }
 
+fn silent(error: io::Error) -> StatusError {
+    StatusError::Silent(error.to_string())
+}
+
 /// Connects without blocking and checks the user of the other end.
-fn opened(path: &Path) -> Result<UnixStream, StatusError> {
+fn connected(path: &Path) -> Result<UnixStream, StatusError> {
     let io = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => StatusError::Ended,
         io::ErrorKind::ConnectionRefused => StatusError::Killed,
@@ -105,59 +95,50 @@ fn opened(path: &Path) -> Result<UnixStream, StatusError> {
             "{path} is answered by user {user}, who is neither you nor root; skipped"
         )));
     }
-    Ok(UnixStream::from(socket))
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false).map_err(io)?;
+    Ok(stream)
 }
 
-/// Waits until a connection is readable or the deadline has passed, and returns for each whether it
-/// is readable.
-fn wait(open: &[PendingAnswer], deadline: Instant) -> impl Iterator<Item = bool> + use<> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    let mut watched: Vec<PollFd<'_>> =
-        open.iter().map(|asked| PollFd::new(&asked.stream, PollFlags::IN)).collect();
-    // After an interrupt, the caller waits again. Any other failure shows up when reading.
-    let all = !matches!(poll(&mut watched, Some(&left)), Ok(_) | Err(Errno::INTR));
-    watched
-        .iter()
-        .map(|watched| all || !watched.revents().is_empty())
-        .collect::<Vec<_>>()
-        .into_iter()
-}
-
-enum Step {
-    More(PendingAnswer),
-    Done(u32, PathBuf, Result<Value, StatusError>),
-}
-
-impl PendingAnswer {
-    /// Reads at most one chunk, so that the other connections get their turn.
-    fn read(mut self) -> Step {
-        let mut chunk = [0; CHUNK_BYTES];
-        let problem = match self.stream.read(&mut chunk) {
-            Ok(0) => return self.ended(),
-            Ok(length) if self.answer.len() + length > MAX_ANSWER_BYTES => {
-                format!("the answer is longer than {} KiB", MAX_ANSWER_BYTES >> 10)
+/// Sends the request and reads the whole answer.
+fn answer(mut stream: UnixStream, deadline: Instant) -> Result<Value, StatusError> {
+    stream.write_all(REQUEST).map_err(silent)?;
+    let (mut answer, mut chunk) = (Vec::new(), [0; CHUNK_BYTES]);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(StatusError::Silent(format!(
+                "no complete answer within {ANSWER_TIMEOUT:?}; is the process stopped?"
+            )));
+        }
+        stream.set_read_timeout(Some(left)).map_err(silent)?;
+        match stream.read(&mut chunk) {
+            Ok(0) => return status(&answer),
+            Ok(length) if answer.len() + length > MAX_ANSWER_BYTES => {
+                return Err(StatusError::Silent(format!(
+                    "the answer is longer than {} KiB",
+                    MAX_ANSWER_BYTES >> 10
+                )));
             }
-            Ok(length) => {
-                self.answer.extend_from_slice(&chunk[..length]);
-                return Step::More(self);
-            }
+            Ok(length) => answer.extend_from_slice(&chunk[..length]),
             Err(error)
                 if matches!(
                     error.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                return Step::More(self);
-            }
-            Err(error) => error.to_string(),
-        };
-        Step::Done(self.pid, self.path, Err(StatusError::Silent(problem)))
+                ) => {}
+            Err(error) => return Err(silent(error)),
+        }
     }
+}
 
-    fn ended(self) -> Step {
-        let answer = serde_json::from_slice(&self.answer)
-            .map_err(|error| StatusError::Silent(error.to_string()));
-        Step::Done(self.pid, self.path, answer)
+/// Returns the status in an answer.
+fn status(answer: &[u8]) -> Result<Value, StatusError> {
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+    let (head, body) = answer.split_at(end.map_or(0, |end| end + 4));
+    let code = head.split(|byte| *byte == b' ').nth(1);
+    if !head.starts_with(b"HTTP/1.") || code != Some(&b"200"[..]) {
+        let problem = "no status over HTTP; use `flowgauge status` of its version";
+        return Err(StatusError::Silent(problem.to_owned()));
     }
+    serde_json::from_slice(body).map_err(|error| StatusError::Silent(error.to_string()))
 }

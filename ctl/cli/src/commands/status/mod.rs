@@ -1,8 +1,8 @@
 //! `flowgauge status`: lists the runs on this machine and whether they are healthy.
 //!
-//! Every run listens on a socket in a [directory] of its user, and writes one JSON object, a
-//! [`StatusReport`], to each client. `output::status` is the server in the run, `ask` the client,
-//! and `table` prints an answer. A socket without a listener belongs to a run that was killed.
+//! Every run answers over HTTP on a socket in a [directory] of its user; `/status` is one JSON
+//! object, a [`StatusReport`]. `output::status` collects it in the run, `ask` is the client, and
+//! `table` prints an answer. A socket without a listener belongs to a run that was killed.
 
 mod ask;
 #[cfg(test)]
@@ -12,9 +12,9 @@ mod table;
 use crate::config::value;
 use crate::error::CommandFailure;
 use crate::output::status::directory;
-use crate::output::status::report::{StatusReport, VERSION};
 use clap::{Args, ValueEnum};
 use flowgauge_ctl::output::{escaped, escaped_json};
+use flowgauge_ctl::status::{StatusReport, VERSION};
 use flowgauge_dataplane::xdp;
 use serde_json::Value;
 use std::fs;

@@ -1,10 +1,10 @@
 //! Status of a run as text.
 
-use crate::output::status::report::{Latest, StatusReport};
 use flowgauge_core::KeyKind;
 use flowgauge_ctl::Ledger;
 use flowgauge_ctl::measurement::cardinality;
 use flowgauge_ctl::output::{counted, grouped};
+use flowgauge_ctl::status::{Latest, StatusReport};
 use flowgauge_dataplane::status::{ProgramStatus, SwitchStatus, WorkerLoad, WorkerStatus};
 use flowgauge_dataplane::xdp::{self, AbandonedProgram, Cost};
 use std::collections::BTreeMap;
@@ -359,7 +359,7 @@ fn time(nanoseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::status::report::{Flows, MeasurementStatus, Warning};
+    use flowgauge_ctl::status::{Flows, MeasurementStatus, Warning};
     use flowgauge_dataplane::poll::PollMode;
     use flowgauge_dataplane::{CountingPoint, Direction, Status};
 
