@@ -14,7 +14,7 @@ use super::proto::{
     ResourceMetrics, ScopeMetrics, Sum,
 };
 use crate::output::metrics::{Family, SeriesLabels, SeriesValue};
-use prometheus::proto::MetricType;
+use crate::output::proto::MetricType;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Suffixes of metric names, and the units that they stand for.
@@ -73,12 +73,12 @@ impl Times {
             family.series.iter().filter_map(|(labels, value)| self.number(labels, value)).collect()
         };
         let data = match family.kind {
-            MetricType::COUNTER => Data::Sum(Sum {
+            MetricType::Counter => Data::Sum(Sum {
                 data_points: numbers(),
                 aggregation_temporality: temporality,
                 is_monotonic: true,
             }),
-            MetricType::HISTOGRAM => {
+            MetricType::Histogram => {
                 let points = family
                     .series
                     .iter()

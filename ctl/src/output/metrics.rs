@@ -6,6 +6,7 @@
 mod distributed;
 mod native;
 mod protobuf;
+mod text;
 
 pub(crate) use distributed::RunHistogram;
 pub use protobuf::proto;
@@ -15,11 +16,7 @@ use crate::figure::{Figure, LOST, SIGNS, Shape, UNACCOUNTED};
 use crate::number::Number;
 use crate::record::{Record, RecordKind};
 use flowgauge_dataplane::{Dataplane, LossCause};
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::{
-    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
-};
-use prometheus::{Encoder, TextEncoder};
+use proto::MetricType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -135,36 +132,32 @@ impl Metrics {
             all.map(|(name, family)| (name.clone(), family.clone())).collect();
         let sources_up = state.sources_up.clone();
         drop(state);
-        let series: BTreeMap<SeriesLabels, SeriesValue> = sources_up
-            .map(|sources_up| sources_up())
-            .into_iter()
-            .flatten()
-            .map(|(source, is_up)| {
-                (vec![("source", source)], SeriesValue::One(f64::from(u8::from(is_up))))
-            })
-            .collect();
-        if !series.is_empty() {
-            let help = "whether the source is counted: 0 if it is starting, has failed, is stalled or its interface is gone".to_owned();
-            all.push((
-                "flowgauge_source_up".to_owned(),
-                Family { help, kind: MetricType::GAUGE, series },
-            ));
-        }
+        let mut add = |name: &str, help: &str, kind, series: Vec<(SeriesLabels, f64)>| {
+            let series =
+                series.into_iter().map(|(labels, value)| (labels, SeriesValue::One(value)));
+            let family = Family { help: help.to_owned(), kind, series: series.collect() };
+            if !family.series.is_empty() {
+                all.push((name.to_owned(), family));
+            }
+        };
+        let up = sources_up.map(|sources_up| sources_up()).unwrap_or_default().into_iter();
+        let up = up.map(|(source, is_up)| (vec![("source", source)], f64::from(u8::from(is_up))));
+        add(
+            "flowgauge_source_up",
+            "whether the source is counted: 0 if it is starting, has failed, is stalled or its interface is gone",
+            MetricType::Gauge,
+            up.collect(),
+        );
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        let series = BTreeMap::from([(version, SeriesValue::One(1.0))]);
-        let help = "which flowgauge it is".to_owned();
-        all.push((
-            "flowgauge_build_info".to_owned(),
-            Family { help, kind: MetricType::GAUGE, series },
-        ));
-        if let Some(seconds) = cpu_seconds() {
-            let series = BTreeMap::from([(Vec::new(), SeriesValue::One(seconds))]);
-            let help = "CPU time of the whole process, user and system".to_owned();
-            all.push((
-                "process_cpu_seconds_total".to_owned(),
-                Family { help, kind: MetricType::COUNTER, series },
-            ));
-        }
+        let info = "which flowgauge it is";
+        add("flowgauge_build_info", info, MetricType::Gauge, vec![(version, 1.0)]);
+        let seconds = cpu_seconds().map(|seconds| (Vec::new(), seconds));
+        add(
+            "process_cpu_seconds_total",
+            "CPU time of the whole process, user and system",
+            MetricType::Counter,
+            Vec::from_iter(seconds),
+        );
         all
     }
 
@@ -175,14 +168,10 @@ impl Metrics {
         protobuf::encoded(&self.families())
     }
 
-    /// Returns all metrics in the text format of Prometheus.
-    ///
-    /// # Errors
-    /// If a number cannot be formatted, which does not happen.
-    pub fn text(&self) -> io::Result<Vec<u8>> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.collect(), &mut text).map_err(io::Error::other)?;
-        Ok(text)
+    /// Returns all metrics in the text format of Prometheus, version 0.0.4.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text::encoded(&self.families())
     }
 }
 
@@ -201,12 +190,12 @@ impl State {
     }
 
     fn set(&mut self, name: String, help: &str, labels: SeriesLabels, value: f64) {
-        self.family(name, help, MetricType::GAUGE).insert(labels, SeriesValue::One(value));
+        self.family(name, help, MetricType::Gauge).insert(labels, SeriesValue::One(value));
     }
 
     fn add(&mut self, name: String, help: &str, labels: SeriesLabels, more: f64) {
         let value = self
-            .family(name, help, MetricType::COUNTER)
+            .family(name, help, MetricType::Counter)
             .entry(labels)
             .or_insert(SeriesValue::One(0.0));
         if let SeriesValue::One(value) = value {
@@ -216,7 +205,7 @@ impl State {
 
     /// Sets a counter that has a total since the start of the run.
     fn reach(&mut self, name: &str, help: &str, labels: SeriesLabels, value: u64) {
-        self.family(name.to_owned(), help, MetricType::COUNTER)
+        self.family(name.to_owned(), help, MetricType::Counter)
             .insert(labels, SeriesValue::One(value as f64));
     }
 
@@ -255,7 +244,7 @@ impl State {
                     let family = self.family(
                         format!("{name}{bound}{unit}"),
                         &format!("{title}{end}"),
-                        MetricType::GAUGE,
+                        MetricType::Gauge,
                     );
                     // Ranks that no item takes any more are removed.
                     family.retain(|series, _| !labels.iter().all(|label| series.contains(label)));
@@ -266,7 +255,7 @@ impl State {
                 }
             }
             Shape::Distribution(distribution) => {
-                let family = self.family(format!("{name}{unit}"), title, MetricType::HISTOGRAM);
+                let family = self.family(format!("{name}{unit}"), title, MetricType::Histogram);
                 if let SeriesValue::Many(all) = family
                     .entry(labels)
                     .or_insert_with(|| SeriesValue::Many(RunHistogram::default()))
@@ -323,84 +312,43 @@ impl Sink for Metrics {
                 place.clone(),
                 f64::from(u8::from(!record.complete)),
             );
-            let seconds = |ns: u64| ns as f64 / 1e9;
-            state.set(
-                "window_end_timestamp_seconds".into(),
-                "end of the last window",
-                place.clone(),
-                seconds(record.end_ns),
-            );
-            state.set(
-                "window_late_seconds".into(),
-                "how late it was closed",
-                place.clone(),
-                seconds(record.late_ns),
-            );
             let length = record.end_ns.saturating_sub(record.start_ns);
-            state.set(
-                "window_length_seconds".into(),
-                "how long it was open",
-                place,
-                seconds(length),
-            );
+            for (name, help, ns) in [
+                ("window_end_timestamp_seconds", "end of the last window", record.end_ns),
+                ("window_late_seconds", "how late it was closed", record.late_ns),
+                ("window_length_seconds", "how long it was open", length),
+            ] {
+                state.set(name.to_owned(), help, place.clone(), ns as f64 / 1e9);
+            }
         }
         Ok(())
     }
 
     fn heartbeat(&mut self, _: &dyn Dataplane, summary: &Summary) {
-        let labels = || self.labels();
+        let totals = [
+            ("windows_total", "windows that were closed", summary.windows),
+            (
+                "samples_total",
+                "samples of open windows, with those that found nothing new",
+                summary.samples,
+            ),
+            ("late_samples_total", "samples that were late", summary.late_samples),
+            ("missed_samples_total", "samples that were given up", summary.missed_samples),
+            ("late_windows_total", "windows that were closed late", summary.late_windows),
+            (
+                "stalled_windows_total",
+                "windows that are in the record of one before them",
+                summary.stalled_windows,
+            ),
+            ("late_rotations_total", "rotations that failed at their time", summary.late_rotations),
+            ("retries_total", "calls that were repeated", summary.retries),
+            ("clock_steps_total", "how often the clock was set", summary.clock_steps),
+            ("alarms_total", "windows that raised the alarm", summary.alarms),
+        ];
         let mut state = self.state();
-        state.reach("windows_total", "windows that were closed", labels(), summary.windows);
-        state.reach(
-            "samples_total",
-            "samples of open windows, with those that found nothing new",
-            labels(),
-            summary.samples,
-        );
-        state.reach("late_samples_total", "samples that were late", labels(), summary.late_samples);
-        state.reach(
-            "missed_samples_total",
-            "samples that were given up",
-            labels(),
-            summary.missed_samples,
-        );
-        state.reach(
-            "late_windows_total",
-            "windows that were closed late",
-            labels(),
-            summary.late_windows,
-        );
-        state.reach(
-            "stalled_windows_total",
-            "windows that are in the record of one before them",
-            labels(),
-            summary.stalled_windows,
-        );
-        state.reach(
-            "late_rotations_total",
-            "rotations that failed at their time",
-            labels(),
-            summary.late_rotations,
-        );
-        state.reach("retries_total", "calls that were repeated", labels(), summary.retries);
-        state.reach(
-            "clock_steps_total",
-            "how often the clock was set",
-            labels(),
-            summary.clock_steps,
-        );
-        state.reach("alarms_total", "windows that raised the alarm", labels(), summary.alarms);
-    }
-}
-
-impl Collector for Metrics {
-    fn desc(&self) -> Vec<&Desc> {
-        // The set of metrics depends on the measurements.
-        Vec::new()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        self.families().iter().map(|(name, family)| family.to_proto(name)).collect()
+        for (name, help, total) in totals {
+            state.reach(name, help, self.labels(), total);
+        }
     }
 }
 
@@ -410,53 +358,4 @@ fn cpu_seconds() -> Option<f64> {
     let seconds =
         |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Some(seconds(usage.user_time()) + seconds(usage.system_time()))
-}
-
-impl Family {
-    fn to_proto(&self, name: &str) -> MetricFamily {
-        let mut family = MetricFamily::default();
-        family.set_name(name.to_owned());
-        family.set_help(self.help.to_owned());
-        family.set_field_type(self.kind);
-        family.set_metric(
-            self.series.iter().map(|(labels, value)| self.metric(labels, value)).collect(),
-        );
-        family
-    }
-
-    fn metric(&self, labels: &SeriesLabels, value: &SeriesValue) -> Metric {
-        let pair = |(name, value): &(&str, String)| {
-            let mut pair = LabelPair::default();
-            pair.set_name((*name).to_owned());
-            pair.set_value(value.clone());
-            pair
-        };
-        let mut metric = Metric::from_label(labels.iter().map(pair).collect());
-        match value {
-            SeriesValue::One(value) if self.kind == MetricType::COUNTER => {
-                let mut counter = Counter::default();
-                counter.set_value(*value);
-                metric.set_counter(counter);
-            }
-            SeriesValue::One(value) => {
-                let mut gauge = Gauge::default();
-                gauge.set_value(*value);
-                metric.set_gauge(gauge);
-            }
-            SeriesValue::Many(distributed) => {
-                let mut histogram = Histogram::default();
-                let buckets = distributed.cumulative().map(|(high, count)| {
-                    let mut bucket = Bucket::default();
-                    bucket.set_upper_bound(high);
-                    bucket.set_cumulative_count(count);
-                    bucket
-                });
-                histogram.set_bucket(buckets.collect());
-                histogram.set_sample_count(distributed.count());
-                histogram.set_sample_sum(distributed.sum);
-                metric.set_histogram(histogram);
-            }
-        }
-        metric
-    }
 }

@@ -178,10 +178,7 @@ async fn metrics(State(site): State<ServedContent>, headers: HeaderMap) -> Respo
     if accept::wants_protobuf(&headers) {
         return (content_type(accept::PROTOBUF), site.metrics.protobuf()).into_response();
     }
-    match site.metrics.text() {
-        Ok(text) => (content_type(accept::TEXT), text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-    }
+    (content_type(accept::TEXT), site.metrics.text()).into_response()
 }
 
 async fn whole(State(status): State<StatusSource>) -> Response {

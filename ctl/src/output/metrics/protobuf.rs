@@ -1,9 +1,8 @@
 //! Metrics in the protocol-buffer format of Prometheus, the only one with native histograms.
 
 use super::{Family, SeriesLabels, SeriesValue};
-use prometheus::proto::MetricType;
 use prost::Message;
-use proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily};
+use proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 
 /// Generated messages of Prometheus, as far as they are used.
 #[allow(
@@ -27,30 +26,25 @@ pub(super) fn encoded(families: &[(String, Family)]) -> Vec<u8> {
 
 impl Family {
     fn message(&self, name: &str) -> MetricFamily {
-        let kind = match self.kind {
-            MetricType::COUNTER => proto::MetricType::Counter,
-            MetricType::HISTOGRAM => proto::MetricType::Histogram,
-            _ => proto::MetricType::Gauge,
-        };
         let metric =
-            self.series.iter().map(|(labels, value)| series(kind, labels, value)).collect();
+            self.series.iter().map(|(labels, value)| series(self.kind, labels, value)).collect();
         MetricFamily {
             name: Some(name.to_owned()),
             help: Some(self.help.clone()),
-            r#type: Some(kind.into()),
+            r#type: Some(self.kind.into()),
             metric,
         }
     }
 }
 
-fn series(kind: proto::MetricType, labels: &SeriesLabels, value: &SeriesValue) -> Metric {
+fn series(kind: MetricType, labels: &SeriesLabels, value: &SeriesValue) -> Metric {
     let pair = |(name, value): &(&str, String)| LabelPair {
         name: Some((*name).to_owned()),
         value: Some(value.clone()),
     };
     let mut metric = Metric { label: labels.iter().map(pair).collect(), ..Metric::default() };
     match value {
-        SeriesValue::One(value) if kind == proto::MetricType::Counter => {
+        SeriesValue::One(value) if kind == MetricType::Counter => {
             metric.counter = Some(Counter { value: Some(*value) })
         }
         SeriesValue::One(value) => metric.gauge = Some(Gauge { value: Some(*value) }),
