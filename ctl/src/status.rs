@@ -116,7 +116,8 @@ pub struct MeasurementStatus {
 }
 
 /// Last closed window, or last sample of the open one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Latest {
     /// Number of the window.
     pub window: u64,

@@ -16,6 +16,7 @@ use clap::{Args, ValueEnum};
 use flowgauge_ctl::output::{escaped, escaped_json};
 use flowgauge_ctl::status::{StatusReport, VERSION};
 use flowgauge_dataplane::xdp;
+use serde::Deserialize;
 use serde_json::Value;
 use std::fs;
 use std::io::{self, Write};
@@ -94,12 +95,26 @@ struct Answers {
 /// Returns the statuses of the runs on this machine and other messages, with control characters
 /// escaped.
 #[cfg(feature = "top")]
-pub(crate) fn runs() -> (Vec<Value>, Vec<String>) {
+pub(crate) fn runs() -> (Vec<StatusReport>, Vec<String>) {
     let found = Answers::ask(&directory::all());
-    (
-        found.runs.iter().map(|(_, run)| shown(run)).collect(),
-        found.notes.iter().map(|note| escaped(note).into_owned()).collect(),
-    )
+    let mut notes: Vec<String> =
+        found.notes.iter().map(|note| escaped(note).into_owned()).collect();
+    let read = |(_, run): &(u32, Value)| report(run).map_err(|note| notes.push(note)).ok();
+    let runs = found.runs.iter().filter_map(read).collect();
+    (runs, notes)
+}
+
+/// Returns a status with control characters escaped, or a message about another version.
+fn report(run: &Value) -> Result<StatusReport, String> {
+    // The peer may be another program, and a status cites other systems.
+    let run = shown(run);
+    match StatusReport::deserialize(&run) {
+        Ok(report) if report.status == VERSION => Ok(report),
+        _ => Err(format!(
+            "run {} is flowgauge {}, whose status this version cannot read; use its own `flowgauge status`",
+            run["pid"], run["version"]
+        )),
+    }
 }
 
 impl Status {
@@ -182,19 +197,9 @@ impl Answers {
 
     fn table(&self, out: &mut impl Write) -> io::Result<()> {
         for (_, run) in &self.runs {
-            // The peer may be another program, and a status cites other systems; escape it.
-            let run = &shown(run);
-            let report = (run["status"] == VERSION)
-                .then(|| serde_json::from_value::<StatusReport>(run.clone()));
-            match report {
-                Some(Ok(report)) => table::run(out, &report, &table::kernel(&report))?,
-                _ => {
-                    let (pid, version) = (&run["pid"], &run["version"]);
-                    writeln!(
-                        out,
-                        "run {pid} is flowgauge {version}, whose status this version cannot read; use its own `flowgauge status`"
-                    )?;
-                }
+            match report(run) {
+                Ok(report) => table::run(out, &report, &table::kernel(&report))?,
+                Err(note) => writeln!(out, "{note}")?,
             }
         }
         self.notes.iter().try_for_each(|note| writeln!(out, "{}", escaped(note)))?;

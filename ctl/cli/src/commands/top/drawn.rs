@@ -3,6 +3,7 @@
 
 use super::figure::{Figure, Ranked, Shape};
 use super::tiles::{TILES, TileValue};
+use flowgauge_ctl::status::{Latest, PartStatus, StatusReport};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +26,7 @@ pub(super) type Place = (String, String);
 /// the series of its numbers.
 #[derive(Default)]
 pub(super) struct RunView {
-    pub(super) pid: u64,
+    pub(super) pid: u32,
     /// Time of the last status.
     answered: Option<Instant>,
     /// Time since the last status, once the run no longer has one.
@@ -70,21 +71,20 @@ pub(super) struct Runs {
 impl Runs {
     /// Updates the runs from their statuses of this moment. Runs without one remain for
     /// [`SILENT_SHOWN`] with their last figures.
-    pub(super) fn take(&mut self, runs: &[Value], notes: Vec<String>, now: Instant) {
+    pub(super) fn take(&mut self, runs: &[StatusReport], notes: Vec<String>, now: Instant) {
         self.notes = notes;
         let mut before = std::mem::take(&mut self.runs);
         for status in runs {
-            let Some(pid) = status["pid"].as_u64() else { continue };
-            let sources = status["sources"].as_array().filter(|sources| !sources.is_empty());
-            let parts = sources.map_or_else(|| std::slice::from_ref(status), Vec::as_slice);
-            for part in parts {
-                let source = part["source"].as_str().map(str::to_owned);
-                let known = before.iter().position(|run| run.pid == pid && run.source == source);
+            let (pid, sources) = (status.pid, &status.sources);
+            let one = std::slice::from_ref(status);
+            for part in if sources.is_empty() { one } else { &sources[..] } {
+                let source = &part.source;
+                let known = before.iter().position(|run| run.pid == pid && run.source == *source);
                 let mut run = known.map_or_else(
-                    || RunView { pid, source, ..RunView::default() },
+                    || RunView { pid, source: source.clone(), ..RunView::default() },
                     |at| before.swap_remove(at),
                 );
-                run.take(part, sources.map(|_| status));
+                run.take(part, status);
                 (run.answered, run.silent) = (Some(now), None);
                 self.runs.push(run);
             }
@@ -108,50 +108,48 @@ impl RunView {
         self.silent.is_some_and(|silent| silent >= ENDED_AFTER)
     }
 
-    /// Updates the view from the status of a run, or of one of the sources of `run`.
-    fn take(&mut self, status: &Value, run: Option<&Value>) {
-        let text = |key: &str| status[key].as_str().unwrap_or_default();
+    /// Updates the view from the status of one of the sources of `run`, or of the run itself.
+    fn take(&mut self, status: &StatusReport, run: &StatusReport) {
         self.heading = format!(
             "run {}: {} {}, flowgauge {}",
             self.pid,
-            text("backend"),
-            self.source.as_deref().unwrap_or(text("interface")),
-            text("version")
+            status.backend,
+            self.source.as_ref().unwrap_or(&status.interface),
+            status.version
         );
         // Problems of other sources concern a run as a whole.
-        let lines = |key: &str| {
-            let all = run.unwrap_or(status)[key].as_array().into_iter().flatten();
-            all.filter_map(|line| line.as_str().map(str::to_owned))
-        };
-        self.starting = lines("starting").collect();
-        self.problems = lines("problems").chain(lines("failed")).collect();
-        self.places = status["places"].as_array().map_or(0, Vec::len);
-        self.take_parts(status);
-        self.take_window(status);
+        self.starting.clone_from(&run.starting);
+        self.problems = [&run.problems[..], &run.failed].concat();
+        self.places = status.places.len();
+        self.take_parts(&status.parts);
+        self.take_window(status.last_window.as_ref(), &status.figures, &status.series);
     }
 
     /// Updates the views of interfaces and directions.
-    fn take_parts(&mut self, status: &Value) {
+    fn take_parts(&mut self, parts: &[PartStatus]) {
         let mut before = std::mem::take(&mut self.parts);
-        for part in status["parts"].as_array().into_iter().flatten() {
-            let text = |key: &str| part[key].as_str().unwrap_or_default().to_owned();
-            let place = Some((text("interface"), text("direction")));
+        for part in parts {
+            let place = Some((part.interface.clone(), part.direction.clone()));
             let known = before.iter().position(|part| part.place == place);
             let mut view = known.map_or_else(
                 || RunView { place, ..RunView::default() },
                 |at| before.swap_remove(at),
             );
-            view.take_window(part);
+            view.take_window(Some(&part.last_window), &part.figures, &BTreeMap::new());
             self.parts.push(view);
         }
     }
 
     /// Updates the numbers, if the last window is another one.
-    fn take_window(&mut self, status: &Value) {
-        let last = &status["last_window"];
-        self.age = last["age_ns"].as_u64().unwrap_or_default() as f64 / 1e9;
-        let window = last["window"].as_u64();
-        if window == self.window {
+    fn take_window(
+        &mut self,
+        last: Option<&Latest>,
+        figures: &Value,
+        series: &BTreeMap<String, Vec<Option<f32>>>,
+    ) {
+        let Some(last) = last else { return };
+        self.age = last.age_ns as f64 / 1e9;
+        if self.window == Some(last.window) {
             return;
         }
         self.before = self
@@ -167,27 +165,23 @@ impl RunView {
             })
             .collect();
         // Skip figures of a newer version that this one does not know.
-        let figures = status["figures"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let figures = figures.as_array().map(Vec::as_slice).unwrap_or_default();
         self.figures =
             figures.iter().filter_map(|figure| Figure::deserialize(figure).ok()).collect();
         if self.window.is_none() {
-            for (tile, (_, series)) in TILES.iter().zip(&mut self.tiles) {
-                series.extend(tile.before(&status["series"], &self.figures));
+            for (tile, (_, drawn)) in TILES.iter().zip(&mut self.tiles) {
+                drawn.extend(tile.before(series, &self.figures));
             }
         }
-        let at = |key: &str| last[key].as_u64().unwrap_or_default();
-        let before = std::mem::replace(
-            &mut self.seconds,
-            at("end_ns").saturating_sub(at("start_ns")) as f64 / 1e9,
-        );
+        let seconds = last.end_ns.saturating_sub(last.start_ns) as f64 / 1e9;
+        let before = std::mem::replace(&mut self.seconds, seconds);
         // The last window of a run, or the one before a step of the clock, may be too short.
         let is_stump = self.seconds < before / 2.0;
-        (self.window, self.complete) = (window, last["complete"].as_bool().unwrap_or(true));
+        (self.window, self.complete) = (Some(last.window), last.complete);
         let lasts =
             |before: Option<f64>, is: bool| is.then(|| before.unwrap_or(0.0) + self.seconds);
-        let drops = last["drops"].as_object().into_iter().flat_map(|drops| drops.values());
-        let lost: f64 = drops.filter_map(Value::as_f64).sum();
-        self.alarm = lasts(self.alarm, last["alarm"].as_bool().unwrap_or(false));
+        let lost = last.drops.values().sum::<u64>() as f64;
+        self.alarm = lasts(self.alarm, last.alarm == Some(true));
         self.lossy = lasts(self.lossy, lost > 0.0);
         self.lost += lost;
         for figure in &self.figures {

@@ -2,7 +2,6 @@
 //! listed.
 
 use super::figure::{Figure, Shape};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Content of a tile.
@@ -178,25 +177,24 @@ fn shown<'a>(name: &str, figures: &'a [Figure]) -> Option<&'a Figure> {
 impl Tile {
     /// Returns the values in the windows before the last one, as far as the run reports them.
     /// `figures` are those of the last window.
-    pub(super) fn before(&self, series: &Value, figures: &[Figure]) -> Vec<f64> {
-        let series: BTreeMap<&str, Vec<f64>> = series
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, values)| {
-                let values = values.as_array().into_iter().flatten();
-                let values = values.map(|value| value.as_f64().unwrap_or(f64::NAN));
-                (key.as_str(), values.collect())
-            })
-            .collect();
-        let name_of = |key: &str| key.split(' ').next().unwrap_or_default().to_owned();
+    pub(super) fn before(
+        &self,
+        series: &BTreeMap<String, Vec<Option<f32>>>,
+        figures: &[Figure],
+    ) -> Vec<f64> {
+        let numbers = |values: &Vec<Option<f32>>| -> Vec<f64> {
+            values.iter().map(|value| value.map_or(f64::NAN, f64::from)).collect()
+        };
         let mut values: Vec<f64> = match self.part {
             TilePart::Counts(names) => {
                 let per = if self.unit == "bits/s" { 8.0 } else { 1.0 };
-                let summed = series.iter().filter(|(key, _)| names.contains(&&*name_of(key)));
+                let is_summed = |key: &str| names.contains(&key.split(' ').next().unwrap_or(key));
+                let summed = series.iter().filter(|(key, _)| is_summed(key));
                 summed.fold(Vec::new(), |mut sums: Vec<f64>, (_, values)| {
                     sums.resize(sums.len().max(values.len()), 0.0);
-                    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value * per);
+                    sums.iter_mut()
+                        .zip(numbers(values))
+                        .for_each(|(sum, value)| *sum += value * per);
                     sums
                 })
             }
@@ -204,11 +202,12 @@ impl Tile {
                 let shown = shown(name, figures);
                 let is_shown = |key: &str| shown.is_some_and(|figure| figure.is_key(key));
                 let found = series.iter().find(|(key, _)| is_shown(key));
-                found.map(|(_, values)| values.clone()).unwrap_or_default()
+                found.map(|(_, values)| numbers(values)).unwrap_or_default()
             }
             TilePart::OutOfOrder => {
-                let stored = |what: &str| series.get(what).into_iter().flatten().copied();
-                let pairs = stored("tcp_segments all").zip(stored("tcp_segments out-of-order"));
+                let stored = |what: &str| series.get(what).map(numbers).unwrap_or_default();
+                let pairs =
+                    stored("tcp_segments all").into_iter().zip(stored("tcp_segments out-of-order"));
                 pairs.map(|(all, late)| if all > 0.0 { late / all } else { 0.0 }).collect()
             }
         };

@@ -52,7 +52,7 @@ const KEYS: [(&str, &str); 9] = [
 #[derive(Default)]
 pub(super) struct View {
     /// Process id and source of the selected run.
-    chosen: Option<(u64, Option<String>)>,
+    chosen: Option<(u32, Option<String>)>,
     /// Index of the selected run, which keys change.
     at: usize,
     runs: usize,
@@ -670,10 +670,18 @@ impl View {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use flowgauge_ctl::status::StatusReport;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use serde::Deserialize;
     use serde_json::{Value, json};
     use std::time::{Duration, Instant};
+
+    fn take(watched: &mut Runs, runs: &[Value], notes: Vec<String>, now: Instant) {
+        let runs: Vec<StatusReport> =
+            runs.iter().map(|run| StatusReport::deserialize(run).unwrap()).collect();
+        watched.take(&runs, notes, now);
+    }
 
     fn status_of(window: u64, flows: f64) -> Value {
         json!({
@@ -748,7 +756,8 @@ mod tests {
     #[test]
     fn the_first_screen_at_three_sizes() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        (0..=ATTACK).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
+        (0..=ATTACK)
+            .for_each(|window| take(&mut watched, &[busy(window)], Vec::new(), Instant::now()));
         for (width, height) in [(80, 24), (120, 36), (200, 50)] {
             let screen = screen_of(&mut view, &watched, width, height);
             let path = format!(
@@ -776,27 +785,29 @@ mod tests {
             "delay dns 95": [0.5, 0.5, 0.5], "delay tcp-data 95": [0.01, 0.02, 0.0123],
             "tcp_segments all": [100.0, 0.0, 1.0], "tcp_segments out-of-order": [5.0, 0.0, 1.0],
         });
-        watched.take(&[status], Vec::new(), Instant::now());
+        take(&mut watched, &[status], Vec::new(), Instant::now());
         let series = |title: &str| -> Vec<f64> {
             let index = TILES.iter().position(|tile| tile.title == title).unwrap();
             watched.runs[0].tiles[index].1.iter().copied().collect()
         };
         assert_eq!(series("packets"), [5250.0, 5500.0, 15_250.0]);
-        assert_eq!(series("p95"), [0.01, 0.02, 0.0123]);
+        // A status has values of half the precision.
+        assert_eq!(series("p95"), [f64::from(0.01_f32), f64::from(0.02_f32), 0.0123]);
         assert_eq!(series("out of order")[..2], [0.05, 0.0]);
         assert!(series("entropy")[0].is_nan() && series("distinct").len() == 1);
         let screen = screen(&mut view, &watched);
         let line = screen.lines().find(|line| line.starts_with("packets")).unwrap();
         assert!(line.contains("+177 % usual"), "{screen}");
         // A run without enough windows does not know what is usual.
-        watched.take(&[busy(3)], Vec::new(), Instant::now());
+        take(&mut watched, &[busy(3)], Vec::new(), Instant::now());
         assert!(screen_of(&mut view, &watched, 100, 24).contains("no history yet"));
     }
 
     #[test]
     fn rankings_are_sorted_by_size_change_or_name() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        (0..=ATTACK).for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
+        (0..=ATTACK)
+            .for_each(|window| take(&mut watched, &[busy(window)], Vec::new(), Instant::now()));
         let mut order = |expected: [&str; 3], key: &str| {
             let screen = screen(&mut view, &watched);
             let places = expected.map(|name| screen.rfind(&format!(" {name} ")).unwrap());
@@ -821,7 +832,7 @@ mod tests {
     fn losses_and_alarms_last_until_they_end() {
         let (mut watched, mut view) = (Runs::default(), View::default());
         (0..=ATTACK + 1)
-            .for_each(|window| watched.take(&[busy(window)], Vec::new(), Instant::now()));
+            .for_each(|window| take(&mut watched, &[busy(window)], Vec::new(), Instant::now()));
         let during = screen(&mut view, &watched);
         assert!(
             during.contains("alarm for 4 s") && during.contains("heaviest: 10.0.0.2"),
@@ -830,7 +841,7 @@ mod tests {
         assert!(during.contains("packets are lost for 4 s, 240 so far"), "{during}");
         let mut over = busy(0);
         over["last_window"]["window"] = 9.into();
-        watched.take(&[over], Vec::new(), Instant::now());
+        take(&mut watched, &[over], Vec::new(), Instant::now());
         let after = screen(&mut view, &watched);
         assert!(after.contains("healthy now; 240 packets were lost before"), "{after}");
     }
@@ -842,7 +853,7 @@ mod tests {
         run["figures"].as_array_mut().unwrap().push(json!({
             "name": "alarm_flows", "title": "flows that are larger than usual, in an alarm", "unit": "things", "labels": { "by": "packets", "key": "dst" },
             "ranking": [{ "name": "192.0.2.1", "number": { "value": 400.0, "low": 400.0, "high": 400.0 }, "more": "usually 12" }] }));
-        watched.take(&[run], Vec::new(), Instant::now());
+        take(&mut watched, &[run], Vec::new(), Instant::now());
         let text = screen(&mut view, &watched);
         let expected = "alarm for 2 s: possible flood, victim 192.0.2.1 (400 packets, usually 12)";
         assert!(text.contains(expected), "{text}");
@@ -857,7 +868,7 @@ mod tests {
             source["source"] = name.into();
             run["sources"].as_array_mut().unwrap().push(source);
         }
-        watched.take(&[run], Vec::new(), Instant::now());
+        take(&mut watched, &[run], Vec::new(), Instant::now());
         let first = screen(&mut view, &watched);
         assert!(first.starts_with("run 7: xdp a,") && first.contains("1 of 2"), "{first}");
         assert!(first.contains("b: it is slow"), "{first}");
@@ -870,7 +881,7 @@ mod tests {
         let (mut watched, mut view) = (Runs::default(), View::default());
         for (window, flows) in [(0, 100.0), (1, 200.0), (1, 200.0), (2, 800.0)] {
             let notes = vec!["a note".to_owned()];
-            watched.take(&[status_of(window, flows)], notes, Instant::now());
+            take(&mut watched, &[status_of(window, flows)], notes, Instant::now());
         }
         view.press(KeyCode::Char('a'));
         let screen = screen_of(&mut view, &watched, 100, 40);
@@ -894,12 +905,12 @@ mod tests {
         let (mut watched, mut view) = (Runs::default(), View::default());
         let mut run = json!({ "pid": 7, "backend": "xdp", "interface": "eth1", "version": "0.1.0", "problems": [],
             "starting": ["counting has not started"], "failed": ["b: it has failed"] });
-        watched.take(&[run.clone()], Vec::new(), Instant::now());
+        take(&mut watched, &[run.clone()], Vec::new(), Instant::now());
         let starting = screen(&mut view, &watched);
         let expected = "starting\n▲ b: it has failed\n● starting: counting has not started\n";
         assert!(starting.contains(expected), "{starting}");
         run["starting"] = json!([]);
-        watched.take(&[run], Vec::new(), Instant::now());
+        take(&mut watched, &[run], Vec::new(), Instant::now());
         let begun = screen(&mut view, &watched);
         assert!(
             begun.contains("no window has ended yet") && !begun.contains("starting"),
@@ -919,11 +930,11 @@ mod tests {
         };
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        watched.take(&[run(7), run(9)], Vec::new(), at(0));
+        take(&mut watched, &[run(7), run(9)], Vec::new(), at(0));
         assert!(screen(&mut view, &watched).starts_with("run 7"));
         view.press(KeyCode::Tab);
         assert!(screen(&mut view, &watched).starts_with("run 9"));
-        watched.take(&[run(5), run(9), run(7)], Vec::new(), at(1));
+        take(&mut watched, &[run(5), run(9), run(7)], Vec::new(), at(1));
         assert!(
             screen(&mut view, &watched).starts_with("run 9"),
             "the one that is looked at stays"
@@ -932,10 +943,10 @@ mod tests {
         assert!(screen(&mut view, &watched).starts_with("run 5"));
         view.press(KeyCode::BackTab);
         assert!(screen(&mut view, &watched).starts_with("run 9"));
-        watched.take(&[run(5), run(7)], Vec::new(), at(3));
+        take(&mut watched, &[run(5), run(7)], Vec::new(), at(3));
         let late = screen(&mut view, &watched);
         assert!(late.starts_with("run 9") && late.contains("3 of 3"), "one late answer: {late}");
-        watched.take(&[run(7)], Vec::new(), at(15));
+        take(&mut watched, &[run(7)], Vec::new(), at(15));
         let live = screen(&mut view, &watched);
         assert!(live.starts_with("run 7") && !live.contains("no longer"), "{live}");
         assert!(live.contains("1 of 3, 2 ended"), "{live}");
@@ -947,7 +958,7 @@ mod tests {
         }
         view.press(KeyCode::Tab);
         assert!(screen(&mut view, &watched).starts_with("run 7"));
-        watched.take(&[run(7)], Vec::new(), at(603));
+        take(&mut watched, &[run(7)], Vec::new(), at(603));
         let only = screen(&mut view, &watched);
         assert!(only.starts_with("run 7") && !only.contains("ended"), "{only}");
         // Scrolling stops at the end.
@@ -975,8 +986,8 @@ mod tests {
             part("eth1", "egress", 4000.0),
             part("eth2", "ingress", 6000.0)
         ]);
-        run["places"] = json!([1, 2, 3, 4]);
-        watched.take(&[run], Vec::new(), Instant::now());
+        run["places"] = json!(vec![json!({ "interface": "eth1", "direction": "ingress" }); 4]);
+        take(&mut watched, &[run], Vec::new(), Instant::now());
         let all = screen(&mut view, &watched);
         let line = |screen: &str, start: &str| {
             let found = screen.lines().find(|line| line.trim_start().starts_with(start));
@@ -1007,7 +1018,7 @@ mod tests {
     #[test]
     fn the_clock_and_the_keys_are_shown() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        watched.take(&[busy(3)], Vec::new(), Instant::now());
+        take(&mut watched, &[busy(3)], Vec::new(), Instant::now());
         view.set_clock("12:34:56".to_owned());
         let first = screen_of(&mut view, &watched, 80, 24);
         assert!(first.lines().next().unwrap().ends_with("  12:34:56"), "{first}");
@@ -1036,14 +1047,14 @@ mod tests {
             ),
             ranking("asked_flows", json!([entry("192.0.2.1", 0.0)])),
         ]);
-        watched.take(&[run.clone()], Vec::new(), Instant::now());
+        take(&mut watched, &[run.clone()], Vec::new(), Instant::now());
         let shown = screen(&mut view, &watched);
         assert!(shown.contains("10.0.1.0/24") && shown.contains("0 of 41 segments"), "{shown}");
         assert!(!shown.contains("10.0.2.0/24") && shown.contains("192.0.2.1"), "{shown}");
         run["figures"] =
             json!([ranking("reordering_prefixes", json!([entry("10.0.2.0/24", 0.0)]))]);
         run["last_window"]["window"] = 4.into();
-        watched.take(&[run], Vec::new(), Instant::now());
+        take(&mut watched, &[run], Vec::new(), Instant::now());
         let none = screen(&mut view, &watched);
         assert!(none.contains("none in this window") && !none.contains("10.0.2"), "{none}");
     }
@@ -1051,7 +1062,7 @@ mod tests {
     #[test]
     fn percentiles_of_a_kind_are_one_row() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        watched.take(&[busy(3)], Vec::new(), Instant::now());
+        take(&mut watched, &[busy(3)], Vec::new(), Instant::now());
         view.press(KeyCode::Char('a'));
         let screen = screen_of(&mut view, &watched, 100, 40);
         assert_eq!(screen.matches("\ndelays\n").count(), 1, "{screen}");
