@@ -49,32 +49,18 @@ fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, CommandFail
     path.map(read).transpose()
 }
 
-/// Option in effect.
-#[derive(Clone, Debug)]
-struct Setting {
-    name: String,
-    values: Vec<String>,
-    origin: String,
-}
-
 /// Options in effect for each source of a run. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EffectiveSettings(Arc<Mutex<BTreeMap<String, Vec<Setting>>>>);
+pub(crate) struct EffectiveSettings(Arc<Mutex<BTreeMap<String, Vec<GivenOption>>>>);
 
 impl EffectiveSettings {
-    fn sources(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Setting>>> {
+    fn sources(&self) -> MutexGuard<'_, BTreeMap<String, Vec<GivenOption>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the options of a source. The name is empty if it is the only one.
     pub(crate) fn set<'a>(&self, source: &str, given: impl IntoIterator<Item = &'a GivenOption>) {
-        let setting = |given: &GivenOption| Setting {
-            name: given.key.clone(),
-            values: given.texts.clone(),
-            origin: given.origin.to_string(),
-        };
-        let settings = given.into_iter().map(setting).collect();
-        self.sources().insert(source.to_owned(), settings);
+        self.sources().insert(source.to_owned(), given.into_iter().cloned().collect());
     }
 
     pub(crate) fn remove(&self, source: &str) {
@@ -83,14 +69,14 @@ impl EffectiveSettings {
 
     #[cfg(feature = "grpc")]
     fn all(&self) -> Vec<proto::Source> {
-        let setting = |setting: &Setting| proto::Setting {
-            name: setting.name.clone(),
-            values: setting.values.clone(),
-            origin: setting.origin.clone(),
+        let setting = |given: &GivenOption| proto::Setting {
+            name: given.key.clone(),
+            values: given.texts.clone(),
+            origin: given.origin.to_string(),
         };
-        let source = |(name, settings): (&String, &Vec<Setting>)| proto::Source {
+        let source = |(name, given): (&String, &Vec<GivenOption>)| proto::Source {
             name: name.clone(),
-            settings: settings.iter().map(setting).collect(),
+            settings: given.iter().map(setting).collect(),
         };
         self.sources().iter().map(source).collect()
     }
