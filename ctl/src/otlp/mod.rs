@@ -19,15 +19,15 @@ use proto::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::VecDeque;
+use std::future::pending;
 use std::io;
 use std::path::Path;
-use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 use tokio::runtime::Builder;
-use tokio::sync::{Notify, watch};
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
@@ -137,7 +137,11 @@ impl Exporter {
             resource,
             metrics,
             began: SystemTime::now(),
-            queue: Queue::default(),
+            pending: VecDeque::new(),
+            last: 0,
+            lost: 0,
+            missed: None,
+            rejected: 0,
         };
         let thread = thread::Builder::new().name("otlp".to_owned()).spawn(move || {
             drop_capabilities();
@@ -166,30 +170,21 @@ fn count(metrics: &Metrics, outcome: &str, more: u64) {
     metrics.count("otlp_exports_total", help, vec![("outcome", outcome.to_owned())], more);
 }
 
-/// Pending exports, the oldest first.
-#[derive(Default)]
-struct Queue {
-    waiting: Mutex<VecDeque<ExportMetricsServiceRequest>>,
-    came: Notify,
-}
-
-impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<ExportMetricsServiceRequest>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// Outcome of an export.
+type Outcome = Result<Response<ExportMetricsServiceResponse>, Status>;
+/// Export in flight, with its number.
+type Sending = Pin<Box<dyn Future<Output = (u64, Outcome)>>>;
 
 struct Export {
     collector: Collector,
     resource: Resource,
     metrics: Metrics,
     began: SystemTime,
-    queue: Queue,
-}
-
-/// Outcome of the exports.
-#[derive(Default)]
-struct ExportOutcome {
+    /// Pending exports with their numbers, the oldest first. One in flight is pending.
+    pending: VecDeque<(u64, ExportMetricsServiceRequest)>,
+    /// Number of the last export.
+    last: u64,
+    /// Exports dropped for good.
     lost: u64,
     /// Exports dropped since the collector stopped answering; logged when it answers again.
     missed: Option<u64>,
@@ -199,32 +194,55 @@ struct ExportOutcome {
 
 impl Export {
     /// Exports until stopped. Returns a message about dropped exports, if there are any.
-    async fn run(self, every: Duration, mut stopped: watch::Receiver<()>) -> Option<String> {
-        let fate = Mutex::new(ExportOutcome::default());
+    async fn run(mut self, every: Duration, mut stopped: watch::Receiver<()>) -> Option<String> {
         let client = MetricsServiceClient::new(self.collector.endpoint.connect_lazy())
             .max_decoding_message_size(MAX_ANSWER_BYTES);
-        {
-            let mut sending = pin!(self.send(client, &fate, every));
+        let mut ticks = interval_at(Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // Random pauses keep agents from reconnecting to a restarted collector all at once.
+        let seed = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |time| time.as_nanos() as u64);
+        let mut random = ChaCha8Rng::seed_from_u64(seed ^ u64::from(std::process::id()));
+        let first_pause = every.min(FIRST_PAUSE);
+        let (mut pause, mut resume) = (first_pause, Instant::now());
+        let (mut sending, mut deadline): (Option<Sending>, Option<Instant>) = (None, None);
+        while deadline.is_none() || !self.pending.is_empty() {
             tokio::select! {
-                () = self.gather(every, &fate) => {}
-                () = &mut sending => {}
-                _ = stopped.changed() => {}
-            }
-            self.take(&fate);
-            // Wait until no export is pending; the one in flight still counts as pending.
-            let all_sent = async {
-                while !self.queue.waiting().is_empty() {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                _ = ticks.tick(), if deadline.is_none() => self.take(),
+                _ = stopped.changed(), if deadline.is_none() => {
+                    self.take();
+                    deadline = Some(Instant::now() + SHUTDOWN_GRACE);
                 }
-            };
-            tokio::select! {
-                () = &mut sending => {}
-                _ = timeout(SHUTDOWN_GRACE, all_sent) => {}
+                () = sleep_until(deadline.unwrap_or(resume)), if deadline.is_some() => break,
+                () = sleep_until(resume), if sending.is_none() && !self.pending.is_empty() => {
+                    sending = self.sending(&client);
+                }
+                (number, outcome) = sent(&mut sending) => {
+                    sending = None;
+                    let is_final = !outcome.as_ref().err().is_some_and(is_temporary);
+                    // The export may have been dropped for a newer one in the meantime.
+                    if is_final && self.pending.front().is_some_and(|(first, _)| *first == number) {
+                        self.pending.pop_front();
+                    }
+                    match outcome {
+                        Ok(answer) => {
+                            self.delivered(&answer.into_inner());
+                            pause = first_pause;
+                        }
+                        Err(status) => {
+                            self.failed(&status, is_final);
+                            if !is_final {
+                                let share = random.random_range(0.5..1.0);
+                                resume = Instant::now() + pause.mul_f64(share);
+                                pause = (pause * 2).min(MAX_PAUSE);
+                            }
+                        }
+                    }
+                }
             }
         }
-        let unsent = self.queue.waiting().len() as u64;
-        let fate = fate.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let (lost, rejected) = (fate.lost + unsent, fate.rejected);
+        let (lost, rejected) = (self.lost + self.pending.len() as u64, self.rejected);
         let name = &self.collector.name;
         match (lost, rejected) {
             (0, 0) => None,
@@ -238,106 +256,50 @@ impl Export {
         }
     }
 
-    /// Adds an export of the current metrics to the queue, and drops the oldest beyond the limit.
-    fn take(&self, fate: &Mutex<ExportOutcome>) {
+    /// Adds an export of the current metrics, and drops the oldest beyond the limit.
+    fn take(&mut self) {
         let request = points::request(
             &self.metrics.families(),
             &self.resource,
             self.began,
             SystemTime::now(),
         );
-        let mut waiting = self.queue.waiting();
-        waiting.push_back(request);
-        let more = waiting.len().saturating_sub(MAX_PENDING);
-        waiting.drain(..more);
-        drop(waiting);
-        self.lose(fate, more as u64);
-        self.queue.came.notify_one();
-    }
-
-    fn lose(&self, fate: &Mutex<ExportOutcome>, exports: u64) {
-        if exports == 0 {
-            return;
-        }
-        count(&self.metrics, LOST, exports);
-        let mut fate = locked(fate);
-        fate.lost += exports;
-        if let Some(missed) = &mut fate.missed {
-            *missed += exports;
+        self.last += 1;
+        self.pending.push_back((self.last, request));
+        if self.pending.len() > MAX_PENDING {
+            self.pending.pop_front();
+            self.lose();
         }
     }
 
-    async fn gather(&self, every: Duration, fate: &Mutex<ExportOutcome>) {
-        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        loop {
-            ticks.tick().await;
-            self.take(fate);
+    /// Counts an export that is dropped for good.
+    fn lose(&mut self) {
+        count(&self.metrics, LOST, 1);
+        self.lost += 1;
+        if let Some(missed) = &mut self.missed {
+            *missed += 1;
         }
     }
 
-    /// Sends pending exports, one after another.
-    async fn send(
-        &self,
-        mut client: MetricsServiceClient<Channel>,
-        fate: &Mutex<ExportOutcome>,
-        every: Duration,
-    ) {
-        // Random pauses keep agents from reconnecting to a restarted collector all at once.
-        let seed = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |time| time.as_nanos() as u64);
-        let mut random = ChaCha8Rng::seed_from_u64(seed ^ u64::from(std::process::id()));
-        let first_pause = every.min(FIRST_PAUSE);
-        let mut pause = first_pause;
-        loop {
-            let Some(request) = self.queue.waiting().front().cloned() else {
-                self.queue.came.notified().await;
-                continue;
-            };
-            // The export may be dropped for a newer one in the meantime.
-            let sent = request.clone();
-            let outcome = self.export(&mut client, request).await;
-            let is_final = outcome.as_ref().err().is_none_or(|status| !is_temporary(status));
-            if is_final {
-                let mut waiting = self.queue.waiting();
-                if waiting.front() == Some(&sent) {
-                    waiting.pop_front();
-                }
-            }
-            match outcome {
-                Ok(answer) => {
-                    self.delivered(&answer.into_inner(), fate);
-                    pause = first_pause;
-                }
-                Err(status) => {
-                    self.failed(&status, is_final, fate);
-                    if !is_final {
-                        tokio::time::sleep(pause.mul_f64(random.random_range(0.5..1.0))).await;
-                        pause = (pause * 2).min(MAX_PAUSE);
-                    }
-                }
-            }
-        }
-    }
-
-    async fn export(
-        &self,
-        client: &mut MetricsServiceClient<Channel>,
-        request: ExportMetricsServiceRequest,
-    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        let mut request = Request::new(request);
+    /// Begins to send the oldest export.
+    fn sending(&self, client: &MetricsServiceClient<Channel>) -> Option<Sending> {
+        let (number, request) = self.pending.front()?;
+        let (number, mut request) = (*number, Request::new(request.clone()));
         if let Some(bearer) = self.collector.token.as_ref().and_then(Token::bearer) {
             request.metadata_mut().insert("authorization", bearer);
         }
-        let late = |_| Status::deadline_exceeded(format!("no answer within {EXPORT_TIMEOUT:?}"));
-        timeout(EXPORT_TIMEOUT, client.export(request)).await.map_err(late)?
+        let mut client = client.clone();
+        Some(Box::pin(async move {
+            let late =
+                |_| Err(Status::deadline_exceeded(format!("no answer within {EXPORT_TIMEOUT:?}")));
+            (number, timeout(EXPORT_TIMEOUT, client.export(request)).await.unwrap_or_else(late))
+        }))
     }
 
-    fn delivered(&self, answer: &ExportMetricsServiceResponse, fate: &Mutex<ExportOutcome>) {
+    fn delivered(&mut self, answer: &ExportMetricsServiceResponse) {
         count(&self.metrics, DELIVERED, 1);
-        let (mut fate, name) = (locked(fate), &self.collector.name);
-        if let Some(missed) = fate.missed.take() {
+        let name = &self.collector.name;
+        if let Some(missed) = self.missed.take() {
             tracing::warn!("{name} takes metrics again; {} lost", counted(missed, "export"));
         }
         let Some(partial) =
@@ -345,14 +307,14 @@ impl Export {
         else {
             return;
         };
-        if fate.rejected == 0 {
+        if self.rejected == 0 {
             let points = counted(partial.rejected_data_points.unsigned_abs(), "metric point");
             tracing::warn!(
                 "{name} refuses {points} of an export: {}; further ones are counted",
                 partial.error_message
             );
         }
-        fate.rejected += partial.rejected_data_points;
+        self.rejected += partial.rejected_data_points;
         let help =
             "metric points that a collector of OpenTelemetry refused, of exports that it took";
         self.metrics.count(
@@ -363,9 +325,8 @@ impl Export {
         );
     }
 
-    fn failed(&self, status: &Status, is_final: bool, fate: &Mutex<ExportOutcome>) {
-        let is_first = locked(fate).missed.is_none();
-        if is_first {
+    fn failed(&mut self, status: &Status, is_final: bool) {
+        if self.missed.is_none() {
             let what = if is_final {
                 "what it refuses is lost".to_owned()
             } else {
@@ -377,16 +338,20 @@ impl Export {
                 status.message()
             };
             tracing::warn!("cannot send metrics to {}: {problem}; {what}", self.collector.name);
-            locked(fate).missed = Some(0);
+            self.missed = Some(0);
         }
         if is_final {
-            self.lose(fate, 1);
+            self.lose();
         }
     }
 }
 
-fn locked(fate: &Mutex<ExportOutcome>) -> MutexGuard<'_, ExportOutcome> {
-    fate.lock().unwrap_or_else(PoisonError::into_inner)
+/// Waits for the export in flight; without one, forever.
+async fn sent(sending: &mut Option<Sending>) -> (u64, Outcome) {
+    match sending {
+        Some(sending) => sending.await,
+        None => pending().await,
+    }
 }
 
 /// Returns whether a retry may succeed, as the specification of OTLP defines it.
