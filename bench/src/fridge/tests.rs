@@ -1,5 +1,6 @@
 use super::*;
 use crate::report::assert_figures;
+use flowgauge_testing::extent;
 
 /// Standard deviations of one run's errors and gap on the log-uniform trace, over ten runs
 /// (`flowgauge reproduce fridge`).
@@ -22,16 +23,16 @@ fn findings(seeds: u64, requests: u64, recipes: &[Recipe], setups: &[Setup]) -> 
 
 #[test]
 fn errors_are_the_known_ones() {
-    const SEEDS: u64 = 4;
+    let seeds = extent(2, 4);
     let recipe = Recipe::LogUniform;
-    let findings = findings(SEEDS, REQUESTS, &[recipe], &Setup::COMPARED);
+    let findings = findings(seeds, REQUESTS, &[recipe], &Setup::COMPARED);
     // Compare the reference values, taken as those of one run, with our mean. They are printed with
     // two digits.
     for ((setup, (deviations, gap_deviation)), digit) in
         Setup::COMPARED.into_iter().zip(DEVIATIONS).zip([0.1, 1.0, 0.1, 1.0])
     {
         let allowed = |deviation: f64, digit: f64| {
-            3.0 * deviation * (1.0 + 1.0 / SEEDS as f64).sqrt() + digit / 2.0
+            3.0 * deviation * (1.0 + 1.0 / seeds as f64).sqrt() + digit / 2.0
         };
         let known = known::errors(setup.method).unwrap();
         for (index, deviation) in deviations.into_iter().enumerate() {

@@ -74,9 +74,10 @@ impl Backend for OnVeth {
         self.queues as usize
     }
 
-    // Every combination needs a pair of devices, which the kernel removes slowly.
+    // Every combination needs a pair of devices, which the kernel removes slowly. Packets are
+    // counted by the same workers as those of captures.
     fn breadth(&self) -> Breadth {
-        Breadth::Values
+        extent(Breadth::Few, Breadth::Values)
     }
 
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {

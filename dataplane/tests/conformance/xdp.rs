@@ -95,9 +95,15 @@ impl Backend for Injected {
     }
 
     // Every combination is a program that the kernel verifies; it counts with the same code as a
-    // worker.
+    // worker. Programs of TCX are built from the same functions as those of XDP.
     fn breadth(&self) -> Breadth {
-        if self.is_twin() { Breadth::Few } else { Breadth::Values }
+        if self.is_twin() {
+            Breadth::Few
+        } else if self.is_tcx() {
+            extent(Breadth::Few, Breadth::Values)
+        } else {
+            Breadth::Values
+        }
     }
 
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {

@@ -7,6 +7,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_testing::captured::captured;
+use flowgauge_testing::extent;
 use flowgauge_testing::frames::{cut_everywhere, from_source, kinds, other_links, random};
 use flowgauge_testing::skip;
 use std::thread;
@@ -64,10 +65,12 @@ pub fn every_key_hash_and_precision(backend: &dyn Backend) {
     for (row, key) in KeyKind::ALL.into_iter().enumerate() {
         for (column, hash) in HashMode::ALL.into_iter().enumerate() {
             // Two precisions per key and hash are enough for all four to meet every key and every
-            // hash.
-            let meets = |number: usize| {
-                backend.breadth() == Breadth::Combinations
-                    || (row + column + number).is_multiple_of(2)
+            // hash; one per key for each value to be tried.
+            let is_usual = extent(true, false);
+            let meets = |number: usize| match backend.breadth() {
+                Breadth::Combinations => true,
+                Breadth::Few if is_usual => number == row && column == row % HashMode::ALL.len(),
+                Breadth::Few | Breadth::Values => (row + column + number).is_multiple_of(2),
             };
             for p in PRECISIONS
                 .into_iter()
@@ -87,7 +90,10 @@ pub fn every_key_hash_and_precision(backend: &dyn Backend) {
 }
 
 pub fn every_beginning_of_every_kind(backend: &dyn Backend) {
-    let frames = backend.possible([kinds(), cut_everywhere(&kinds())].concat());
+    // Where only few are tried, each is a call of the kernel or of a driver.
+    let step = if backend.breadth() == Breadth::Few { extent(5, 1) } else { 1 };
+    let cut = cut_everywhere(&kinds()).into_iter().step_by(step).collect();
+    let frames = backend.possible([kinds(), cut].concat());
     check_each(backend, &Setup::with(|cardinality| cardinality.key = KeyKind::FiveTuple), &frames);
 }
 
