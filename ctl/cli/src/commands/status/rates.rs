@@ -2,7 +2,6 @@
 //! adopts and stops, at any number of interfaces and directions. In virtual time.
 
 use super::table;
-use crate::output::status::report::{Latest, StatusReport};
 use crate::output::status::{Publication, Publisher};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashIdentity, HashMode, Settings, WindowTotals, Zeroed};
@@ -12,6 +11,7 @@ use flowgauge_ctl::history::History;
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::schedule::Intervals;
+use flowgauge_ctl::status::{Latest, StatusReport, StatusSource};
 use flowgauge_dataplane::poll::port::frames;
 use flowgauge_dataplane::{
     Adopted, Capabilities, CountingPoint, Dataplane, Direction, Error, Event, Losses, Part, Poll,
@@ -94,7 +94,8 @@ impl Dataplane for Steady {
             return Ok(self.snapshot(packets));
         }
         let arrived = self.arrived();
-        Ok(self.snapshot(arrived - std::mem::replace(&mut self.closed, arrived)))
+        let closed = std::mem::replace(&mut self.closed, arrived);
+        Ok(self.snapshot(arrived - closed))
     }
 
     fn published(&mut self, _: u64) -> Result<(), Error> {
@@ -111,10 +112,10 @@ impl Dataplane for Steady {
 }
 
 /// Sink that checks the status after each window.
-struct Checker<S> {
+struct Checker {
     publisher: Publisher,
     history: History,
-    status: S,
+    status: StatusSource,
     seed: u64,
     places: usize,
     /// Start of the first window, in nanoseconds.
@@ -122,7 +123,7 @@ struct Checker<S> {
     windows: usize,
 }
 
-impl<S: Fn() -> String> Checker<S> {
+impl Checker {
     /// Checks a rate: at most 1 % off, and a packet of each place at the end of each window.
     #[track_caller]
     fn check(&self, what: &str, rate: f64, places: usize, windows: usize, seconds: f64) {
@@ -141,9 +142,9 @@ impl<S: Fn() -> String> Checker<S> {
     }
 
     fn check_status(&self, record: &Record) {
-        let report: StatusReport = serde_json::from_str(&(self.status)()).unwrap();
+        let report: StatusReport = (self.status)();
         let window = report.last_window.as_ref().unwrap();
-        self.check_latest("JSON", window, self.places);
+        self.check_latest("window", window, self.places);
         let parts = if self.places > 1 { self.places } else { 0 };
         assert_eq!(report.parts.len(), parts, "seed {}", self.seed);
         report.parts.iter().for_each(|part| self.check_latest("part", &part.last_window, 1));
@@ -168,7 +169,7 @@ impl<S: Fn() -> String> Checker<S> {
     }
 }
 
-impl<S: Fn() -> String> Sink for Checker<S> {
+impl Sink for Checker {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.history.record(record)?;
         self.publisher.record(record)?;
