@@ -572,6 +572,30 @@ fn one_of_several_interfaces_that_comes_back_is_counted_again() {
 }
 
 #[test]
+fn windows_of_an_interface_that_appears_and_cannot_be_counted_are_marked() {
+    on_veth(|| {
+        let mut xdp = Xdp::at(vec![CountingPoint::ingress("rx2"), ingress()], options());
+        xdp.install(&Tables::new(&options().settings, 1)).unwrap();
+        assert!(warning(&mut xdp).contains("there is no such interface"));
+        assert!(xdp.rotate().unwrap().complete, "nothing crosses what is not there");
+        veth::pair(("tx2", "10.78.0.1"), ("rx2", "10.78.0.2")).unwrap();
+        let other = Other::xdp().attach("rx2").unwrap();
+        let said = warning(&mut xdp);
+        assert!(said.contains("the interface is there, but is not counted"), "{said}");
+        for _ in 0..3 {
+            let parts = xdp.rotate().unwrap().parts;
+            let complete: Vec<bool> = parts.iter().map(|part| part.snapshot.complete).collect();
+            assert_eq!(complete, [false, true]);
+        }
+        drop(other);
+        let is_counted = |event: &Event| matches!(event, Event::Warning(said) if said.contains("counted from now on"));
+        until(|| xdp.events().unwrap().iter().any(is_counted));
+        assert!(!xdp.rotate().unwrap().complete);
+        assert!(xdp.rotate().unwrap().complete);
+    });
+}
+
+#[test]
 fn an_interface_that_goes_down_and_up_is_reported() {
     on_veth(|| {
         let both = vec![ingress(), CountingPoint { direction: Direction::Egress, ..ingress() }];

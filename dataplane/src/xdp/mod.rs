@@ -367,7 +367,7 @@ impl Dataplane for Xdp {
             running.hooks.iter_mut().try_for_each(|hook| hook.flip(now, filter))?;
         }
         wait_for_packets_in_flight(&running.grace, &interface)?;
-        running.mark_departures();
+        running.mark_moved();
         running.phase = Phase::Closed;
         // Before the banks are read: no program counts there any more, and all its samples were
         // sent.
@@ -499,12 +499,12 @@ impl RunningBackend {
         }
     }
 
-    /// Marks the windows of interfaces that left since the last look, once no program counts in the
-    /// closed banks any more. The next look detaches the programs.
-    fn mark_departures(&mut self) {
+    /// Marks the windows of interfaces that left or returned since the last look, once no program
+    /// counts in the closed banks any more. The next look detaches or attaches the programs.
+    fn mark_moved(&mut self) {
         let Self { links, departures, hooks, .. } = self;
         links.read(departures);
-        hooks.iter_mut().for_each(|hook| hook.mark_departure(departures));
+        hooks.iter_mut().for_each(|hook| hook.mark_if_moved(departures));
     }
 
     /// Takes the delay samples that have arrived.

@@ -149,6 +149,7 @@ impl Hook {
             }
             Err(error) => return self.cannot_look(&error, events),
         }
+        self.mark_gap();
         let is_first = self.last_check.looks == 0;
         self.last_check.looks += 1;
         if self.last_check.looks % RETRY_CHECKS != 1 {

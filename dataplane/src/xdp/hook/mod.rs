@@ -260,10 +260,14 @@ impl Hook {
         self.mark(1 << self.active());
     }
 
-    /// Marks both banks if the interface left, or may have left, since the last check: packets of
-    /// another network namespace may be in either.
-    pub(super) fn mark_departure(&mut self, departures: &Departures) {
-        if self.state != ProgramState::Gone && self.may_have_left(departures) {
+    /// Marks both banks if the interface left, or may have left, since the last check, so that
+    /// packets of another network namespace may be in either; or if it is back and not counted yet.
+    pub(super) fn mark_if_moved(&mut self, departures: &Departures) {
+        let has_moved = match self.state {
+            ProgramState::Gone => matches!(device::index(&self.place.interface), Ok(Some(_))),
+            _ => self.may_have_left(departures),
+        };
+        if has_moved {
             self.mark((1 << BANKS) - 1);
         }
     }
