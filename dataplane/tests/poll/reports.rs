@@ -8,7 +8,7 @@ use flowgauge_dataplane::poll::{Options, Pace, WorkerBarrier};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables};
 use flowgauge_testing::wait::until;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 struct Silent;
 
@@ -53,6 +53,29 @@ fn no_warning_comes_after_the_end() {
     let warning = Event::Warning("the end is damaged".to_owned());
     assert_eq!(poll.events().unwrap(), [warning, Event::TrafficEnded]);
     assert_eq!(poll.events().unwrap(), []);
+}
+
+/// Source that has a gap in some windows.
+#[derive(Default)]
+struct Gapped(AtomicBool);
+
+impl PortSource for Gapped {
+    fn has_gap(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_window_in_which_the_source_has_a_gap_is_marked() {
+    let (gate, gapped) = (Arc::new(WorkerBarrier::new(Pace::Open)), Arc::new(Gapped::default()));
+    let source: Arc<dyn PortSource> = gapped.clone();
+    let ports = Ports { ports: vec![Silent], source, gate, interface: "gapped".to_owned() };
+    let mut poll = Poll::new(ports, Options::default());
+    poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+    for has_gap in [false, true, true, false] {
+        gapped.0.store(has_gap, Ordering::Relaxed);
+        assert_eq!(poll.rotate().unwrap().complete, !has_gap);
+    }
 }
 
 #[test]
