@@ -4,8 +4,8 @@ use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit};
 use crate::machine::Machine;
 use crate::report::html::Page;
-use crate::report::svg::{Axis, Chart, Promise, Tone};
-use crate::report::{Cell, Column, Directory, Table, escape};
+use crate::report::svg::{Axis, Chart, Tone};
+use crate::report::{Cell, Column, Table, escape, write_file};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -79,10 +79,16 @@ impl Findings {
                 Some(Limit::AtLeast(least)) => format!(">= {}", number(least)),
             };
             let nanoseconds = figure.nanoseconds.map(number).unwrap_or_default();
-            let value = format!("{} {:<2}", number(figure.value), figure.unit.name());
+            let value = Cell::new(format!("{} {:<2}", number(figure.value), figure.unit.name()));
+            // The verdict is on pages only.
+            let value = match figure.limit {
+                None => value,
+                Some(_) if figure.breaks_limit() => value.detail("\u{2717} FAIL"),
+                Some(_) => value.detail("\u{2713} pass"),
+            };
             table.row(vec![
                 Cell::new(&figure.name),
-                Cell::new(value),
+                value,
                 Cell::new(number(figure.noise)),
                 Cell::new(limit),
                 Cell::new(nanoseconds),
@@ -107,57 +113,30 @@ impl Findings {
     /// # Errors
     /// [`ReproduceError::File`].
     pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
-        let directory = Directory::create(directory)?;
-        directory.write(&format!("{}.json", self.benchmark), |file| {
-            serde_json::to_writer_pretty(&mut *file, self)?;
-            file.write_all(b"\n")
+        let numbers = serde_json::to_string_pretty(self).map_err(|error| ReproduceError::File {
+            operation: "write",
+            path: directory.to_owned(),
+            source: error.into(),
         })?;
-        directory.write(&format!("{}.html", self.benchmark), |file| {
-            file.write_all(self.page().as_bytes())
-        })
-    }
-
-    /// Returns the figures that have limits.
-    fn promises(&self) -> Vec<Promise> {
-        let promise = |figure: &Figure| {
-            let (share, limit) = match figure.limit? {
-                Limit::AtMost(most) => (figure.value / most, format!("<= {}", number(most))),
-                Limit::AtLeast(least) => (least / figure.value, format!(">= {}", number(least))),
-            };
-            // The verdict allows for the noise of the figure, as everywhere else.
-            let share =
-                if figure.breaks_limit() { share.max(1.0 + f64::EPSILON) } else { share.min(1.0) };
-            let text = format!("{} {} ({limit})", number(figure.value), figure.unit.name());
-            Some(Promise { name: figure.name.clone(), share, text })
-        };
-        self.figures.iter().filter_map(promise).collect()
+        write_file(directory, &format!("{}.json", self.benchmark), &(numbers + "\n"))?;
+        write_file(directory, &format!("{}.html", self.benchmark), &self.page())
     }
 
     fn page(&self) -> String {
-        let mut page = Page::new(self.title);
-        page.lead(&escape(self.method));
-        page.paragraph(&format!("Measured on: {}.", escape(&self.machine.line())));
+        let mut page = Page::new(self.title, &format!("flowgauge bench {}", self.benchmark));
+        page.add(&format!("<p class=\"lead\">{}</p>", escape(self.method)));
+        page.add(&format!("<p>Measured on: {}.</p>", escape(&self.machine.line())));
         for grid in &self.grids {
-            page.heading(&grid.title);
+            page.add(&format!("<h2>{}</h2>", escape(&grid.title)));
             if let Some(chart) = grid.chart() {
-                page.figure(
-                    &[chart],
-                    &escape(&format!("{}, by {}; less is better.", grid.unit, grid.across)),
-                );
+                let caption = format!("{}, by {}; less is better.", grid.unit, grid.across);
+                page.add_charts(&[chart], &escape(&caption));
             }
-            page.table(&grid.table());
+            page.add(&grid.table().html());
         }
         if !self.figures.is_empty() {
-            page.heading("Figures and limits");
-            let promises = self.promises();
-            if !promises.is_empty() {
-                page.promises(
-                    "Figures as shares of their limits",
-                    &promises,
-                    "A bar that ends left of the line is within its limit.",
-                );
-            }
-            page.table(&self.figure_table());
+            page.add("<h2>Figures and limits</h2>");
+            page.add(&self.figure_table().html());
         }
         page.html()
     }
@@ -186,22 +165,12 @@ impl Grid {
         let values = || self.rows.iter().flat_map(|row| &row.values).flatten().copied();
         let most = values().fold(0.0, f64::max);
         let x = Axis::logarithmic(self.across, low, high);
-        let mut chart =
-            Chart::new(&self.title, x, Axis::linear(self.unit, 0.0, most * 1.05), (720.0, 340.0));
-        for (row, tone) in self.rows.iter().zip([
-            Tone::First,
-            Tone::Second,
-            Tone::Third,
-            Tone::Fourth,
-            Tone::Fifth,
-        ]) {
-            let points = || {
-                places
-                    .iter()
-                    .zip(&row.values)
-                    .filter_map(|(place, value)| value.map(|value| (*place, value)))
-            };
-            chart = chart.line(&row.name, tone, points()).points("", tone, 5.0, points());
+        let mut chart = Chart::new(&self.title, x, Axis::linear(self.unit, 0.0, most * 1.05));
+        // Rows beyond the colours are in the table.
+        for (row, tone) in self.rows.iter().zip(Tone::ALL) {
+            let values = places.iter().zip(&row.values);
+            let points = values.filter_map(|(place, value)| value.map(|value| (*place, value)));
+            chart = chart.line(&row.name, tone, points);
         }
         Some(chart)
     }
@@ -279,10 +248,9 @@ mod tests {
     fn the_page_and_the_numbers_are_written() {
         let path = std::env::temp_dir().join(format!("flowgauge-findings-{}", std::process::id()));
         let page = std::fs::read_to_string(findings().write(&path).unwrap()).unwrap();
-        // Once in the chart, and once in its table.
         assert_eq!(
             (page.matches("\u{2713} pass").count(), page.matches("\u{2717} FAIL").count()),
-            (2, 2)
+            (1, 1)
         );
         assert!(
             page.contains("<svg") && page.contains("Cost &lt;a&gt;") && !page.contains("Cost <a>")

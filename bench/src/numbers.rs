@@ -2,7 +2,12 @@
 
 use crate::statistics::Spread;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+
+/// Returns lines of CSV below their heading.
+#[must_use]
+pub fn csv(heading: &str, lines: impl IntoIterator<Item = String>) -> String {
+    lines.into_iter().fold(format!("{heading}\n"), |csv, line| csv + &line + "\n")
+}
 
 /// Results by name, such as `whll/4.3/5s/average`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,15 +39,33 @@ impl Numbers {
         self.0.get(name).copied()
     }
 
-    /// Writes one line per result.
-    ///
-    /// # Errors
-    /// Errors of writing the file.
-    pub fn csv(&self, file: &mut dyn Write) -> io::Result<()> {
-        writeln!(file, "name,mean,deviation,runs")?;
-        for (name, Spread { mean, deviation, count, .. }) in &self.0 {
-            writeln!(file, "{name},{mean},{deviation},{count}")?;
+    /// Returns one line per result.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let lines = self.0.iter().map(|(name, Spread { mean, deviation, count, .. })| {
+            format!("{name},{mean},{deviation},{count}")
+        });
+        csv("name,mean,deviation,runs", lines)
+    }
+
+    /// Returns a text with results in the places of their names in double braces, such as
+    /// `{{whll/4.3/5s/average:1}}` with one decimal, or two if it does not say how many. `other`
+    /// returns what other names stand for.
+    pub fn fill(&self, text: &str, mut other: impl FnMut(&str) -> Option<String>) -> String {
+        let mut parts = text.split("{{");
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (name, rest) = part.split_once("}}").unwrap_or((part, ""));
+            filled += &other(name).unwrap_or_else(|| self.digits(name));
+            filled += rest;
         }
-        Ok(())
+        filled
+    }
+
+    fn digits(&self, name: &str) -> String {
+        let (name, decimals) = name.rsplit_once(':').unwrap_or((name, "2"));
+        let decimals = decimals.parse().unwrap_or(2);
+        self.get(name)
+            .map_or_else(|| "not run".to_owned(), |found| format!("{:.decimals$}", found.mean))
     }
 }

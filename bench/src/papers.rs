@@ -252,55 +252,45 @@ fn digits(value: f64) -> String {
 }
 
 /// Returns the page of the documentation: the text with our results in the places of their names,
-/// such as `{{whll/4.3/5s/average:2}}` with two decimals, and the tables of all documents.
+/// and the tables of all documents.
 #[must_use]
 pub fn page(numbers: &Numbers) -> String {
-    let mut page = String::new();
-    let mut parts = TEXT.split("{{");
-    page += parts.next().unwrap_or_default();
-    for part in parts {
-        let (name, rest) = part.split_once("}}").unwrap_or((part, ""));
-        page += &place(name, numbers);
-        page += rest;
-    }
-    page
-}
-
-/// Returns what stands at the place of a name.
-fn place(name: &str, numbers: &Numbers) -> String {
-    if name == "documents" {
-        return Document::ALL.map(|document| table(document, numbers).markdown()).join("\n");
-    }
-    let (name, decimals) = name.rsplit_once(':').unwrap_or((name, "2"));
-    let decimals = decimals.parse().unwrap_or(2);
-    numbers
-        .get(name)
-        .map_or_else(|| "not run".to_owned(), |ours| format!("{:.decimals$}", ours.mean))
+    numbers.fill(TEXT, |name| {
+        let tables = || Document::ALL.map(|document| table(document, numbers).markdown());
+        (name == "documents").then(|| tables().join("\n"))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Report;
     use crate::{fridge, p4entropy, p4exp, p4log, rap, reorder, spread, whll};
 
-    /// Returns the results of small runs: names do not depend on sizes.
-    fn small() -> Numbers {
-        let mut numbers = Numbers::default();
-        numbers.extend(whll::small().numbers());
-        numbers.extend(p4log::run(1_000, &|_, _| {}).unwrap().numbers());
-        numbers.extend(p4exp::run(1_000, &|_, _| {}).unwrap().numbers());
+    /// Returns the reports of small runs: names do not depend on sizes.
+    fn small() -> [Report; 8] {
         let options = p4entropy::Options { seeds: 1, packets_bits: 12, flows: 500, figures: true };
-        numbers.extend(p4entropy::run(&options, &|_, _| {}).unwrap().numbers());
-        numbers.extend(rap::small().numbers());
-        numbers.extend(fridge::small().numbers());
-        numbers.extend(reorder::small().numbers());
-        numbers.extend(spread::small().numbers());
-        numbers
+        [
+            whll::small().report(),
+            p4log::run(1_000, &|_, _| {}).unwrap().report(),
+            p4exp::run(1_000, &|_, _| {}).unwrap().report(),
+            p4entropy::run(&options, &|_, _| {}).unwrap().report(),
+            rap::small().report(),
+            fridge::small().report(),
+            reorder::small().report(),
+            spread::small().report(),
+        ]
     }
 
     #[test]
     fn every_printed_number_names_a_result_or_says_why_there_is_none() {
-        let (numbers, printed) = (small(), printed());
+        let (mut numbers, printed) = (Numbers::default(), printed());
+        for report in small() {
+            // Pages have the names of results and of parts.
+            let page = report.page.html();
+            assert!(!page.contains("not run") && !page.contains("{{"), "a name is unknown: {page}");
+            numbers.extend(report.numbers);
+        }
         // A line that cannot be parsed would be left out.
         assert_eq!(printed.len(), LIST.lines().count() - 1);
         assert!(printed.len() >= 60, "{}", printed.len());

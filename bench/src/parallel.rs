@@ -1,5 +1,6 @@
 //! Parallel execution of independent experiments.
 
+use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -8,6 +9,12 @@ use std::thread;
 
 /// Progress of a reproduction: work done and total work, in any unit.
 pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
+
+/// Returns the number of processors that this process may use.
+#[must_use]
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
 
 /// Runs the jobs on `threads` threads and returns the results in the order of the jobs. `cost` is
 /// the work of a job, for `progress`. Jobs are started in order, so put the longest first.

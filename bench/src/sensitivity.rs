@@ -1,8 +1,9 @@
 //! Errors as functions of a parameter: the figures of the P4Entropy paper.
 
+use crate::numbers;
+use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Table};
-use std::io::{self, Write};
 
 /// Line of a figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,10 +31,6 @@ pub struct Sensitivity {
     /// The lines.
     pub curves: Vec<Curve>,
 }
-
-const TONES: [Tone; 6] =
-    [Tone::First, Tone::Second, Tone::Third, Tone::Fourth, Tone::Fifth, Tone::Neutral];
-const HALF: (f64, f64) = (520.0, 380.0);
 
 impl Sensitivity {
     /// Returns the error of a line at a value of the parameter, in percent.
@@ -68,9 +65,8 @@ impl Sensitivity {
         table
     }
 
-    /// Returns the figure as a plot. Errors above `most` percent are outside of it.
-    #[must_use]
-    pub fn chart(&self, most: f64) -> Chart {
+    /// Returns the figure as a chart. Errors above `most` percent are outside of it.
+    fn chart(&self, most: f64) -> Chart {
         let ends = |values: &[u64]| {
             (
                 values.first().map_or(0.0, |low| *low as f64),
@@ -84,33 +80,38 @@ impl Sensitivity {
             Axis::linear(self.parameter, low, high),
             Axis::linear("relative error, %", 0.0, (largest * 1.05).clamp(0.1, most)),
         );
-        let chart = Chart::new(&format!("Figure {}: {}", self.figure, self.title), x, y, HALF);
-        self.curves.iter().zip(TONES.iter().cycle()).fold(chart, |chart, (curve, tone)| {
-            let points: Vec<(f64, f64)> = self
-                .values
-                .iter()
-                .map(|value| *value as f64)
-                .zip(curve.errors.iter().copied())
-                .collect();
-            chart.line(&curve.name, *tone, points.clone()).points("", *tone, 6.0, points)
+        let chart = Chart::new(&format!("Figure {}: {}", self.figure, self.title), x, y);
+        self.curves.iter().zip(Tone::ALL.into_iter().cycle()).fold(chart, |chart, (curve, tone)| {
+            let values = self.values.iter().map(|value| *value as f64);
+            chart.line(&curve.name, tone, values.zip(curve.errors.iter().copied()))
         })
     }
 }
 
-/// Writes all figures as CSV, one line per point.
-///
-/// # Errors
-/// Errors of writing the file.
-pub fn csv(figures: &[Sensitivity], file: &mut dyn Write) -> io::Result<()> {
-    writeln!(file, "figure,parameter,value,curve,error_percent")?;
+/// Returns the charts of figures. Errors above `most` percent are outside of them.
+#[must_use]
+pub fn charts(figures: &[Sensitivity], most: f64) -> Part {
+    Part::Charts(figures.iter().map(|figure| figure.chart(most)).collect())
+}
+
+/// Returns the tables of figures for a page.
+#[must_use]
+pub fn tables(figures: &[Sensitivity]) -> Part {
+    Part::Text(figures.iter().map(|figure| figure.table().html()).collect())
+}
+
+/// Returns all figures as CSV, one line per point.
+#[must_use]
+pub fn csv(figures: &[Sensitivity]) -> String {
+    let mut lines = Vec::new();
     for Sensitivity { figure, parameter, values, curves, .. } in figures {
         for Curve { name, errors } in curves {
             for (value, error) in values.iter().zip(errors) {
-                writeln!(file, "{figure},{parameter},{value},{name},{error:.5}")?;
+                lines.push(format!("{figure},{parameter},{value},{name},{error:.5}"));
             }
         }
     }
-    Ok(())
+    numbers::csv("figure,parameter,value,curve,error_percent", lines)
 }
 
 /// Formats an error with its significant digits.
@@ -153,14 +154,12 @@ mod tests {
             (figure.largest(1), figure.largest(4), figure.largest(5)),
             (Some(3.0), Some(0.5), None)
         );
-        let mut file = Vec::new();
-        csv(std::slice::from_ref(&figure), &mut file).unwrap();
-        let text = String::from_utf8(file).unwrap();
+        let text = csv(std::slice::from_ref(&figure));
         assert_eq!(
             text.lines().collect::<Vec<_>>()[1..3],
             ["3a,Nbits,1,a,3.00000", "3a,Nbits,4,a,0.05000"]
         );
         assert!(figure.table().to_string().contains("0.050"));
-        assert!(figure.chart(10.0).svg().contains("tone-2"));
+        assert!(figure.chart(10.0).svg("").contains("line tone-2"));
     }
 }

@@ -6,7 +6,7 @@ use flowgauge_bench::numbers::Numbers;
 use flowgauge_bench::papers::{self, Document};
 use flowgauge_bench::parallel::Progress;
 use flowgauge_bench::report::html::Page;
-use flowgauge_bench::report::{Directory, Table, escape};
+use flowgauge_bench::report::{Report, escape, write_file};
 use flowgauge_bench::trace::Trace;
 use flowgauge_bench::{
     ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reorder, spread, whll,
@@ -51,14 +51,15 @@ pub(crate) fn execute(options: &Reproduce) -> Result<(), CommandFailure> {
 
 /// Writes a page that links to all reports, and returns its path.
 fn index(options: &Reproduce, pages: &[(Paper, PathBuf)]) -> Result<PathBuf, CommandFailure> {
-    let mut index = Page::new("Experiments of papers, repeated");
-    index.lead("Each report compares the paper's figures with ours, with plots. All measurements are next to it as CSV files.");
+    let mut index = Page::new("Experiments of papers, repeated", "flowgauge reproduce");
+    index.add("<p class=\"lead\">Each report compares the paper's figures with ours, with plots. All measurements are next to it as CSV files.</p>");
     // The page is next to the reports, or in a directory next to theirs.
     let (directory, up) = match &options.out {
         Some(out) => (out.clone(), ""),
         None => (default_directory(Paper::All), "../"),
     };
-    index.list(pages.iter().map(|(what, page)| {
+    index.add("<ul>");
+    for (what, page) in pages {
         let place: Vec<_> = page
             .components()
             .rev()
@@ -66,109 +67,74 @@ fn index(options: &Reproduce, pages: &[(Paper, PathBuf)]) -> Result<PathBuf, Com
             .map(|part| part.as_os_str().to_string_lossy())
             .collect();
         let place: Vec<&str> = place.iter().rev().map(AsRef::as_ref).collect();
-        format!(
-            "<a href=\"{up}{}\">{}</a>: {}",
-            escape(&place.join("/")),
-            what.name(),
-            escape(what.about())
-        )
-    }));
-    let directory = Directory::create(&directory)?;
-    Ok(directory.write("index.html", |file| file.write_all(index.html().as_bytes()))?)
+        let (place, about) = (escape(&place.join("/")), escape(what.about()));
+        index.add(&format!("<li><a href=\"{up}{place}\">{}</a>: {about}</li>", what.name()));
+    }
+    index.add("</ul>");
+    Ok(write_file(&directory, "index.html", &index.html())?)
 }
 
-/// Tables, results and the path of the page.
-type Report = (Vec<Table>, Numbers, PathBuf);
-
-/// Runs one reproduction, prints its tables, and returns the path of its page and all results.
+/// Runs one reproduction, prints its tables, writes its report, and returns the path of its page and
+/// all results.
 fn one(
     options: &Reproduce,
     what: Paper,
     directory: &Path,
 ) -> Result<(PathBuf, Numbers), CommandFailure> {
     let bar = bar(Some(1), what.name().to_owned());
-    let run = if options.trace.is_empty() { report } else { replay };
-    let report = run(options, what, directory, &|done, total| {
+    let run = if options.trace.is_empty() { reproduce } else { replay };
+    let report = run(options, what, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let (tables, numbers, page) = report?;
+    let mut report = report?;
     if options.trace.is_empty() {
-        Directory::create(directory)?.write("numbers.csv", |file| numbers.csv(file))?;
+        report.files.push(("numbers.csv".to_owned(), report.numbers.csv()));
     }
+    let page = report.write(directory)?;
     let mut out = io::stdout().lock();
-    let written = tables.iter().try_for_each(|table| writeln!(out, "{table}"));
+    let written = report.tables.iter().try_for_each(|table| writeln!(out, "{table}"));
     written
         .and_then(|()| writeln!(out, "report: {}", page.display()))
         .map_err(CommandFailure::output)?;
-    Ok((page, numbers))
+    Ok((page, report.numbers))
 }
 
-/// Runs one reproduction and writes its report.
-fn report(
+/// Runs one reproduction.
+fn reproduce(
     options: &Reproduce,
     what: Paper,
-    directory: &Path,
     progress: &Progress<'_>,
 ) -> Result<Report, ReproduceError> {
-    let seeds =
-        |quick, default| options.seeds.unwrap_or(if options.quick { quick } else { default });
-    match what {
+    let often = |quick, usual| if options.quick { quick } else { usual };
+    let seeds = |quick, usual| options.seeds.unwrap_or(often(quick, usual));
+    Ok(match what {
         Paper::All | Paper::Whll => {
-            let options = whll::Options {
-                seeds: seeds(whll::QUICK_SEEDS, whll::SEEDS),
-                read_skew: options.read_skew,
-            };
-            let findings = whll::run(&options, progress)?;
-            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
+            let seeds = seeds(whll::QUICK_SEEDS, whll::SEEDS);
+            let read_skew = options.read_skew;
+            whll::run(&whll::Options { seeds, read_skew }, progress)?.report()
         }
-        Paper::P4log => {
-            let findings = p4log::run(
-                if options.quick { p4log::QUICK_NUMBERS } else { p4log::NUMBERS },
-                progress,
-            )?;
-            Ok((findings.tables(), findings.numbers(), findings.write(directory)?))
-        }
-        Paper::P4exp => {
-            let findings = p4exp::run(
-                if options.quick { p4exp::QUICK_NUMBERS } else { p4exp::NUMBERS },
-                progress,
-            )?;
-            Ok((findings.tables(), findings.numbers(), findings.write(directory)?))
-        }
+        Paper::P4log => p4log::run(often(p4log::QUICK_NUMBERS, p4log::NUMBERS), progress)?.report(),
+        Paper::P4exp => p4exp::run(often(p4exp::QUICK_NUMBERS, p4exp::NUMBERS), progress)?.report(),
         Paper::P4entropy => {
             let seeds = seeds(p4entropy::QUICK_SEEDS, p4entropy::SEEDS);
-            let findings = p4entropy::run(
-                &p4entropy::Options { seeds, ..p4entropy::Options::default() },
-                progress,
-            )?;
-            Ok((findings.tables(), findings.numbers(), findings.write(directory)?))
+            let options = p4entropy::Options { seeds, ..p4entropy::Options::default() };
+            p4entropy::run(&options, progress)?.report()
         }
-        Paper::Rap => {
-            let findings = rap::run(seeds(rap::QUICK_SEEDS, rap::SEEDS), progress);
-            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
-        }
-        Paper::Fridge => {
-            let findings = fridge::run(seeds(fridge::QUICK_SEEDS, fridge::SEEDS), progress);
-            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
-        }
+        Paper::Rap => rap::run(seeds(rap::QUICK_SEEDS, rap::SEEDS), progress).report(),
+        Paper::Fridge => fridge::run(seeds(fridge::QUICK_SEEDS, fridge::SEEDS), progress).report(),
         Paper::Reorder => {
-            let findings = reorder::run(seeds(reorder::QUICK_SEEDS, reorder::SEEDS), progress);
-            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
+            reorder::run(seeds(reorder::QUICK_SEEDS, reorder::SEEDS), progress).report()
         }
-        Paper::Spread => {
-            let findings = spread::run(seeds(spread::QUICK_SEEDS, spread::SEEDS), progress)?;
-            Ok((findings.tables().into(), findings.numbers(), findings.write(directory)?))
-        }
-    }
+        Paper::Spread => spread::run(seeds(spread::QUICK_SEEDS, spread::SEEDS), progress)?.report(),
+    })
 }
 
-/// Counts captures in the place of generated traffic, and writes the tables.
+/// Counts captures in the place of generated traffic.
 fn replay(
     options: &Reproduce,
     what: Paper,
-    directory: &Path,
     progress: &Progress<'_>,
 ) -> Result<Report, ReproduceError> {
     let Reproduce { window_packets, windows, .. } = *options;
@@ -185,16 +151,13 @@ fn replay(
         Paper::All | Paper::P4log | Paper::P4exp => Vec::new(),
     };
     let command = options.trace_command();
-    let mut page = Page::new(&format!("Captures: {}", what.about()));
-    tables.iter().for_each(|table| page.table(table));
-    page.paragraph(&format!("To repeat: <code>{}</code>", escape(&command)));
-    let directory = Directory::create(directory)?;
-    for (number, table) in (1..).zip(&tables) {
-        let csv = table.csv(&command);
-        directory.write(&format!("table-{number}.csv"), |file| file.write_all(csv.as_bytes()))?;
-    }
-    let page = page.write(&directory, &command)?;
-    Ok((tables, Numbers::default(), page))
+    let mut page = Page::new(&format!("Captures: {}", what.about()), &command);
+    tables.iter().for_each(|table| page.add(&table.html()));
+    let files = (1..)
+        .zip(&tables)
+        .map(|(number, table)| (format!("table-{number}.csv"), table.csv(&command)))
+        .collect();
+    Ok(Report { tables, numbers: Numbers::default(), page, files })
 }
 
 fn default_directory(what: Paper) -> PathBuf {

@@ -29,15 +29,11 @@ pub use experiment::{
 pub use simulation::{Event, SimulatedTable};
 pub use trace::replay;
 
-use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::{Directory, Table};
+use crate::report::Report;
 use crate::statistics::Spread;
 use std::convert::Infallible;
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 /// Repetitions of every experiment, as in the dissertation.
 pub const SEEDS: u64 = 10;
@@ -57,9 +53,9 @@ pub struct Findings {
 /// requests, and then in simulated tables.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
-    let threads = available_parallelism().map_or(1, NonZero::get);
     let findings = execute(seeds, REQUESTS, &Setup::all(), progress);
-    Findings { sizes: equal::measure(seeds, REQUESTS, threads, progress), ..findings }
+    let sizes = equal::measure(seeds, REQUESTS, parallel::processors(), progress);
+    Findings { sizes, ..findings }
 }
 
 fn execute(seeds: u64, requests: u64, setups: &[Setup], progress: &Progress<'_>) -> Findings {
@@ -67,10 +63,9 @@ fn execute(seeds: u64, requests: u64, setups: &[Setup], progress: &Progress<'_>)
         .into_iter()
         .flat_map(|recipe| (1..=seeds).map(move |seed| Run { recipe, requests, seed }))
         .collect();
-    let threads = available_parallelism().map_or(1, NonZero::get);
     let Ok(outcomes) = parallel::run(
         &runs,
-        threads,
+        parallel::processors(),
         |run| run.requests,
         progress,
         |run| Ok::<_, Infallible>(run.execute(setups)),
@@ -143,21 +138,6 @@ impl Findings {
         Spread::from_values(&self.single(recipe, setup).iter().map(what).collect::<Vec<_>>())
     }
 
-    /// Returns the comparison, the share to admit, memory, the end of requests, and memory for equal
-    /// errors as tables.
-    #[must_use]
-    pub fn tables(&self) -> [Table; 6] {
-        let [first, second] = Recipe::ALL.map(|recipe| page::comparison_table(self, recipe));
-        [
-            first,
-            second,
-            page::admission_table(self),
-            page::memory_table(self),
-            page::stopping_table(self),
-            equal::table(&self.sizes),
-        ]
-    }
-
     /// Returns all results by name. Errors are in percent, and gaps in doublings.
     #[must_use]
     pub fn numbers(&self) -> Numbers {
@@ -193,16 +173,9 @@ impl Findings {
         numbers
     }
 
-    /// Writes `index.html`, its figures, `errors.csv` and `percentiles.csv` to a directory, which is
-    /// created if necessary. Existing files with these names are replaced. Returns the path of the
-    /// page.
-    ///
-    /// # Errors
-    /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
-        let directory = Directory::create(directory)?;
-        directory.write("errors.csv", |file| summary::errors(self, file))?;
-        directory.write("percentiles.csv", |file| summary::percentiles(self, file))?;
-        page::page(self).write(&directory, &page::command(self))
+    /// Returns the report, with `errors.csv` and `percentiles.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        page::report(self)
     }
 }

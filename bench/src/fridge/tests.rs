@@ -107,7 +107,7 @@ fn tables_that_cannot_be_are_left_out() {
 fn a_report_has_its_tables_plots_and_lines() {
     let findings = execute(1, 200_000, &Setup::all(), &|_, _| {});
     let directory = std::env::temp_dir().join(format!("flowgauge-fridge-{}", std::process::id()));
-    let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
+    let page = std::fs::read_to_string(findings.report().write(&directory).unwrap()).unwrap();
     for part in [
         "<svg",
         "expiry at p80",

@@ -9,7 +9,7 @@ use super::experiment::{ADMITS_LOG2, Errors};
 use super::simulation::{Event, SimulatedTable, truth};
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};
-use crate::report::{Cell, Column, Table};
+use crate::report::{Cell, Column, Table, number_cell};
 use crate::statistics::{self, Spread};
 use crate::trace::{Trace, hash};
 use flowgauge::reproduce::FridgeShape;
@@ -19,8 +19,6 @@ use flowgauge_ctl::output::grouped;
 use flowgauge_dataplane::poll::port::PortFrame;
 use hashbrown::HashMap;
 use std::convert::Infallible;
-use std::num::NonZero;
-use std::thread::available_parallelism;
 
 /// Shares of the true delays at which requests expire, in the sweep.
 const EXPIRIES: [f64; 6] = [0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
@@ -176,7 +174,7 @@ pub fn replay(
     let counted = Cell::new(grouped(delays.len() as u64));
     table.row(vec![Cell::new("truth"), counted, time(50), time(95), time(99), Cell::default()]);
     let jobs = tables(fridges, &delays);
-    let threads = available_parallelism().map_or(1, NonZero::get);
+    let threads = parallel::processors();
     let Ok(results) = parallel::run(
         &jobs,
         threads,
@@ -196,13 +194,8 @@ pub fn replay(
         let samples = Spread::from_values(&samples).map_or(0.0, |spread| spread.mean);
         let mut row = vec![Cell::new(name), Cell::new(grouped(samples.round() as u64))];
         let percentiles = [0, 1, 2].map(|index| mean(&|errors| errors.percentiles[index].abs()));
-        row.extend(percentiles.map(|error| {
-            error.map_or_else(Cell::default, |error| Cell::new(format!("{error:.1}")))
-        }));
-        row.push(
-            mean(&|errors| errors.gap)
-                .map_or_else(Cell::default, |gap| Cell::new(format!("{gap:.2}"))),
-        );
+        row.extend(percentiles.map(|error| number_cell(error, 1)));
+        row.push(number_cell(mean(&|errors| errors.gap), 2));
         table.row(row);
     }
     Ok(vec![table])

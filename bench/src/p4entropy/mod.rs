@@ -11,11 +11,11 @@ mod trace;
 pub use trace::replay;
 
 use crate::error::ReproduceError;
-use crate::numbers::Numbers;
+use crate::numbers::{self, Numbers};
 use crate::parallel::{self, Progress};
-use crate::report::html::Page;
-use crate::report::{Cell, Column, Directory, Table};
-use crate::sensitivity::{Curve, Sensitivity, csv, statements};
+use crate::report::html::{Page, Part};
+use crate::report::{Cell, Column, Report, Table, mean_cell};
+use crate::sensitivity::{Curve, Sensitivity, charts, csv, statements, tables};
 use crate::statistics::{Spread, mean};
 use flowgauge_core::entropy::{POWER, in_integers, of_window};
 use flowgauge_core::hash::crc32;
@@ -24,10 +24,6 @@ use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, SketchTot
 use flowgauge_ctl::measurement::entropy::estimate::estimate;
 use flowgauge_traffic::{Generator, Profile, Sources};
 use hashbrown::HashMap;
-use std::io::{self, Write};
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 /// Windows of each kind of traffic. The paper has 10.
 pub const SEEDS: u64 = 5;
@@ -265,7 +261,7 @@ pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, Repro
     alphas.sort_by_key(|alpha| *alpha != FIGURE_ALPHA);
     let job = |alpha| (1..=options.seeds).map(move |seed| Job { alpha, seed, options: *options });
     let jobs: Vec<Job> = alphas.into_iter().flat_map(job).collect();
-    let threads = available_parallelism().map_or(1, NonZero::get);
+    let threads = parallel::processors();
     let findings = parallel::run(&jobs, threads, Job::cost, progress, |job| {
         Ok::<_, ReproduceError>(job.run())
     })?;
@@ -346,16 +342,6 @@ impl Findings {
         }
     }
 
-    /// Returns the errors of all methods, figure 7, and the paper's statements.
-    #[must_use]
-    pub fn tables(&self) -> Vec<Table> {
-        [self.methods()]
-            .into_iter()
-            .chain(self.figures.iter().map(Sensitivity::table))
-            .chain([self.statements()])
-            .collect()
-    }
-
     fn methods(&self) -> Table {
         let Options { seeds, packets_bits, flows, .. } = self.options;
         let caption = format!(
@@ -370,15 +356,7 @@ impl Findings {
             SketchKind::ALL.into_iter().flat_map(|kind| Method::ALL.map(|method| (kind, method)))
         {
             let mut cells = vec![Cell::new(kind.name()), Cell::new(method.name())];
-            cells.extend(ALPHAS.map(|alpha| {
-                self.errors(alpha, kind, method).map_or_else(
-                    Cell::default,
-                    |Spread { mean, low, high, count, .. }| {
-                        let cell = Cell::new(format!("{mean:.2}"));
-                        if count > 1 { cell.detail(format!("{low:.2}…{high:.2}")) } else { cell }
-                    },
-                )
-            }));
+            cells.extend(ALPHAS.map(|alpha| mean_cell(self.errors(alpha, kind, method), 2)));
             cells.push(Cell::new(match (kind, method) {
                 (SketchKind::CountSketch, Method::FourBits) => "close to 3",
                 (SketchKind::CountMin, Method::FourBits) => "around 20",
@@ -439,85 +417,44 @@ impl Findings {
         numbers
     }
 
-    /// Writes `index.html`, its figures, `figures.csv` and `windows.csv` to a directory, which is
-    /// created if necessary. Returns the path of the page.
-    ///
-    /// # Errors
-    /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
-        let directory = Directory::create(directory)?;
-        directory.write("figures.csv", |file| csv(&self.figures, file))?;
-        directory.write("windows.csv", |file| self.windows(file))?;
-        self.page().write(&directory, &self.command())
-    }
-
-    /// Writes one line per window, sketch and method.
-    fn windows(&self, file: &mut dyn Write) -> io::Result<()> {
-        writeln!(
-            file,
-            "alpha,seed,sketch,rows,columns,method,bits,exact_bits,error_percent,interval_holds"
-        )?;
-        for finding in &self.findings {
+    /// Returns one line per window, sketch and method.
+    fn windows(&self) -> String {
+        let line = |finding: &Finding| {
             let Finding { alpha, seed, kind, shape, method, bits, truth, held } = *finding;
             let (rows, columns) = (shape.rows(), shape.columns());
             let held = held.map_or_else(String::new, |held| held.to_string());
             let (kind, method, error) = (kind.name(), method.name(), finding.error());
-            writeln!(
-                file,
-                "{alpha},{seed},{kind},{rows},{columns},{method},{bits:.6},{truth:.6},{error:.4},{held}"
-            )?;
-        }
-        Ok(())
-    }
-
-    fn command(&self) -> String {
-        format!("flowgauge reproduce p4entropy --seeds {}", self.options.seeds)
-    }
-
-    fn page(&self) -> Page {
-        let mut page = Page::new("P4Entropy: entropy in the data plane");
-        page.lead(
-            "How far the entropy of a window is from the exact one: with the paper's arithmetic and ours, with a Count Sketch and a Count-Min \
-             sketch, and next to the table of Lapolli et al. All of it is the code that counts packets.",
-        );
-        page.table(&self.methods());
-        page.paragraph(
-            "<strong>Algorithm 3 as printed</strong> passes an exponent to P4Exp that is already amplified; the power exceeds 128 bits, which P4 \
-             turns into 0, so that the logarithm of the packets remains. All other lines use the exponent itself, and the power stays \
-             amplified, like the logarithm computed from it.",
-        );
-        page.paragraph(
-            "<strong>The last two logarithms</strong> are most of the error with the paper's 4 bits. They are taken once a window: the dataplane \
-             has 7 bits for them, and the controller floating point. A logarithm that is cut off has steps: with 4 bits and Zipf's law of exponent \
-             1 a window is off by about 0.5 % or by about 4.6 %, by the step on which it ends, and never by anything between. A mean over few \
-             windows says how many were on which step; <code>windows.csv</code> has them one by one.",
-        );
-        page.paragraph(
-            "<strong>Count-Min</strong> is too high for every small flow, and most packets are of small flows. Count Sketch is too high for one \
-             half of them and negative for the other, which adds nothing; how well that cancels depends on the sizes of small flows.",
-        );
-        let charts: Vec<_> = self.figures.iter().map(|figure| figure.chart(60.0)).collect();
-        if !charts.is_empty() {
-            page.figure(
-                &charts,
-                "Figure 7 of the paper, with Zipf traffic of exponent 1 instead of its trace.",
-            );
-        }
-        self.figures.iter().for_each(|figure| page.table(&figure.table()));
-        page.table(&self.statements());
-        let (held, all) = self.held();
-        page.heading("Method");
-        page.list([
-            "The paper's trace (CAIDA 2018) is not public. It is replaced by Zipf traffic, with windows of as many packets.".to_owned(),
             format!(
-                "The 95 % interval of the controller's estimate holds the exact entropy in {held} of {all} windows and sketches: more than 95 %, because it is the range of all \
-                 traffic that explains sum and sketch, a linear program with room for the model's error, and no quantile of a distribution."
-            ),
-            "Sketches have powers of two as columns: 1024 for the paper's 1000.".to_owned(),
-            "Lapolli's table has an entry for every five bits below the leading one, in sixteenths of a bit.".to_owned(),
-            "<code>windows.csv</code> has every window; <code>figures.csv</code> the points of figure 7.".to_owned(),
-            format!("To repeat: <code>{}</code>", self.command()),
-        ]);
-        page
+                "{alpha},{seed},{kind},{rows},{columns},{method},{bits:.6},{truth:.6},{error:.4},{held}"
+            )
+        };
+        numbers::csv(
+            "alpha,seed,sketch,rows,columns,method,bits,exact_bits,error_percent,interval_holds",
+            self.findings.iter().map(line),
+        )
+    }
+
+    /// Returns the report, with `figures.csv` and `windows.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let (methods, statements) = (self.methods(), self.statements());
+        let parts = [
+            ("methods", Part::Table(methods.clone())),
+            ("charts", charts(&self.figures, 60.0)),
+            ("tables", tables(&self.figures)),
+            ("statements", Part::Table(statements.clone())),
+        ];
+        let numbers = self.numbers();
+        let command = format!("flowgauge reproduce p4entropy --seeds {}", self.options.seeds);
+        let figures = self.figures.iter().map(Sensitivity::table);
+        Report {
+            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
+            numbers,
+            tables: [methods].into_iter().chain(figures).chain([statements]).collect(),
+            files: vec![
+                ("figures.csv".to_owned(), csv(&self.figures)),
+                ("windows.csv".to_owned(), self.windows()),
+            ],
+        }
     }
 }

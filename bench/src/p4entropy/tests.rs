@@ -112,7 +112,7 @@ fn a_report_has_its_tables_plots_and_windows() {
     let findings = run(&options, &|_, _| {}).unwrap();
     let directory =
         std::env::temp_dir().join(format!("flowgauge-p4entropy-{}", std::process::id()));
-    let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
+    let page = std::fs::read_to_string(findings.report().write(&directory).unwrap()).unwrap();
     for part in
         ["Figure 7a", "Figure 7b", "<svg", "around 20", "flowgauge reproduce p4entropy --seeds 1"]
     {

@@ -12,16 +12,13 @@ mod tests;
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::html::Page;
-use crate::report::{Cell, Column, Directory, Table};
-use crate::sensitivity::{Curve, RANDOM, Sensitivity, csv, percent};
+use crate::report::html::{Page, Part};
+use crate::report::{Cell, Column, Report, Table};
+use crate::sensitivity::{Curve, RANDOM, Sensitivity, charts, csv, percent, tables};
 use decimal::Decimal;
 use flowgauge_core::logarithm::{Logarithm, MAX_BITS, MAX_DIGITS, Power};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 /// Number of random powers in the average. The paper has 5 million.
 pub const NUMBERS: u64 = 5_000_000;
@@ -133,10 +130,9 @@ fn averages(decimal: &Decimal, power: &Power, numbers: u64) -> (f64, f64) {
 /// None; the signature is that of other reproductions.
 pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
     let jobs: Vec<Parameters> = pairs().into_iter().flat_map(|pair| pair.powers).collect();
-    let threads = available_parallelism().map_or(1, NonZero::get);
     let columns = parallel::run(
         &jobs,
-        threads,
+        parallel::processors(),
         |_| 1,
         progress,
         |&(bits, digits, terms)| {
@@ -222,13 +218,6 @@ fn figures(arithmetic: Arithmetic, mut columns: &[Vec<f64>]) -> Vec<Sensitivity>
 }
 
 impl Findings {
-    /// Returns the figures in both arithmetics and the paper's statements as tables.
-    #[must_use]
-    pub fn tables(&self) -> Vec<Table> {
-        let figures = self.decimals.iter().chain(&self.integers);
-        figures.map(Sensitivity::table).chain([self.statements()]).collect()
-    }
-
     fn figures(&self, arithmetic: Arithmetic) -> &[Sensitivity] {
         match arithmetic {
             Arithmetic::Decimals => &self.decimals,
@@ -336,57 +325,28 @@ impl Findings {
         numbers
     }
 
-    /// Writes `index.html`, its figures, `decimals.csv` and `integers.csv` to a directory, which is
-    /// created if necessary. Returns the path of the page.
-    ///
-    /// # Errors
-    /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
-        let directory = Directory::create(directory)?;
-        for arithmetic in Arithmetic::ALL {
-            let name = format!("{}.csv", arithmetic.name());
-            directory.write(&name, |file| csv(self.figures(arithmetic), file))?;
+    /// Returns the report, with `decimals.csv` and `integers.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let (numbers, statements) = (self.numbers(), self.statements());
+        let parts = [
+            ("numbers", Part::Text(flowgauge_ctl::output::grouped(self.numbers))),
+            ("parameters", Part::Table(self.parameters())),
+            ("statements", Part::Table(statements.clone())),
+            ("decimals-charts", charts(&self.decimals, 6.0)),
+            ("decimals-tables", tables(&self.decimals)),
+            ("integers-charts", charts(&self.integers, 6.0)),
+            ("integers-tables", tables(&self.integers)),
+        ];
+        let figures = self.decimals.iter().chain(&self.integers);
+        Report {
+            page: Page::from_text(include_str!("page.html"), COMMAND, &numbers, &parts),
+            numbers,
+            tables: figures.map(Sensitivity::table).chain([statements]).collect(),
+            files: vec![
+                ("decimals.csv".to_owned(), csv(&self.decimals)),
+                ("integers.csv".to_owned(), csv(&self.integers)),
+            ],
         }
-        let mut page = Page::new("P4Exp: powers without a floating-point unit");
-        page.lead(&format!(
-            "Powers of any base from P4Log and a binomial series (P4Entropy paper, algorithm 2). Errors against floating point; the average is \
-             over {} random powers of at most 64 bits. Each figure is computed twice: in decimals, with the constants of the paper's text and a \
-             series in real numbers, and in integers, as flowgauge and a switch compute it.",
-            flowgauge_ctl::output::grouped(self.numbers)
-        ));
-        page.table(&self.parameters());
-        page.table(&self.statements());
-        page.paragraph(
-            "<strong>Ours.</strong> Constants of the logarithm are cut to 1/1024, and the exponent multiplies what was cut: 26/1024 of the exponent \
-             are 1.8 % of 5<sup>26</sup>. So three statements about chosen bases (4a, 5a, 6a) do not hold in integers. In decimals they do.",
-        );
-        page.paragraph(
-            "<strong>The paper's.</strong> One digit is too few for 55109<sup>4</sup> (5b), in either arithmetic. One or two are too few for random \
-             powers on the average (5): here, too, both agree, but the paper's random powers are others (see below).",
-        );
-        page.paragraph(
-            "<strong>Which numbers the paper used</strong> is not said: it evaluates the algorithm in Python (section V). Decimals are the reading by \
-             which its statements hold, and by which errors change with every term, as its text on figure 6 describes. In integers no term after the \
-             seventh adds anything: the constant 1024 / 7! is 0. Nterms counts the constant: lines 5 to 7 of algorithm 2 are three terms.",
-        );
-        for arithmetic in Arithmetic::ALL {
-            page.heading(&format!("In {}", arithmetic.name()));
-            for pair in self.figures(arithmetic).chunks(2) {
-                let charts: Vec<_> = pair.iter().map(|figure| figure.chart(6.0)).collect();
-                page.figure(
-                    &charts,
-                    "The paper's figures. The tables below have errors above 6 %.",
-                );
-            }
-            self.figures(arithmetic).iter().for_each(|figure| page.table(&figure.table()));
-        }
-        page.heading("Other deviations from the paper");
-        page.paragraph(
-            "Products in the series are signed: a binomial coefficient of a fraction is negative every other time. The exponents of the paper's \
-             random powers, up to 32 for bases of up to 32 bits, leave 64 bits by far; here bases are drawn so that powers fit. The authors' P4 program \
-             has constants rounded to 1/1024 without decimal digits (330, 599 and 827 with two bits); flowgauge has 329, 599 and 826.",
-        );
-        page.paragraph(&format!("To repeat: <code>{COMMAND}</code>"));
-        page.write(&directory, COMMAND)
     }
 }

@@ -69,7 +69,7 @@ fn figures_4_to_6_have_the_known_errors() {
     assert_eq!(deviating(Arithmetic::Decimals), ["5b"]);
 
     let directory = std::env::temp_dir().join(format!("flowgauge-p4exp-{}", std::process::id()));
-    let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
+    let page = std::fs::read_to_string(findings.report().write(&directory).unwrap()).unwrap();
     for part in ["Figure 6b", "in decimals", "in integers", "ours: constants cut to 1/1024"] {
         assert!(page.contains(part), "{part} is not on the page");
     }

@@ -4,15 +4,12 @@
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::html::Page;
-use crate::report::{Directory, Table};
-use crate::sensitivity::{Curve, RANDOM, Sensitivity, csv, statements};
+use crate::report::html::{Page, Part};
+use crate::report::{Report, Table};
+use crate::sensitivity::{Curve, RANDOM, Sensitivity, charts, csv, statements, tables};
 use flowgauge_core::logarithm::{Logarithm, MAX_BITS, MAX_DIGITS};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 /// Number of random numbers in the average. The paper has 5 million.
 pub const NUMBERS: u64 = 5_000_000;
@@ -58,10 +55,9 @@ pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceE
     let bits = (1..=MAX_BITS).map(|bits| (bits, DIGITS));
     let digits = (1..=MAX_DIGITS).map(|digits| (BITS, digits));
     let jobs: Vec<(u32, u32)> = bits.chain(digits).collect();
-    let threads = available_parallelism().map_or(1, NonZero::get);
     let columns = parallel::run(
         &jobs,
-        threads,
+        parallel::processors(),
         |_| 1,
         progress,
         |&(bits, digits)| {
@@ -108,12 +104,6 @@ fn least_digits(by_digits: &Sensitivity) -> Option<f64> {
 }
 
 impl Findings {
-    /// Returns figure 3 and the paper's statements as tables.
-    #[must_use]
-    pub fn tables(&self) -> Vec<Table> {
-        self.figures.iter().map(Sensitivity::table).chain([self.statements()]).collect()
-    }
-
     fn statements(&self) -> Table {
         let [by_bits, by_digits] = self.figures.as_slice() else { return statements([]) };
         let largest = |figure: &Sensitivity, value| figure.largest(value).unwrap_or(f64::NAN);
@@ -165,35 +155,22 @@ impl Findings {
         numbers
     }
 
-    /// Writes `index.html`, its figures and `figures.csv` to a directory, which is created if
-    /// necessary. Returns the path of the page.
-    ///
-    /// # Errors
-    /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
-        let directory = Directory::create(directory)?;
-        directory.write("figures.csv", |file| csv(&self.figures, file))?;
-        let mut page = Page::new("P4Log: logarithms without a floating-point unit");
-        page.lead(&format!(
-            "The logarithm that a dataplane takes of every packet's count (P4Entropy paper, algorithm 1), in integers: the position of the \
-             leading one, and a constant for the bits below it. Errors against floating point; the average is over {} random numbers of \
-             64 bits.",
-            flowgauge_ctl::output::grouped(self.numbers)
-        ));
-        page.table(&self.statements());
-        let charts: Vec<_> = self.figures.iter().map(|figure| figure.chart(6.0)).collect();
-        page.figure(
-            &charts,
-            "Figure 3 of the paper. Numbers with all bits set are the worst case for a table of the upper bits.",
-        );
-        self.figures.iter().for_each(|figure| page.table(&figure.table()));
-        page.heading("Deviations from the paper");
-        page.paragraph(
-            "Its text has the branches of the search the wrong way round: where <code>x &lt; x ^ (x &gt;&gt; j)</code> the bit is 0, as figure 1 \
-             has it. Numbers with fewer bits than are looked at are padded with zeros, which that comparison alone does not do.",
-        );
-        page.paragraph(&format!("To repeat: <code>{COMMAND}</code>"));
-        page.write(&directory, COMMAND)
+    /// Returns the report, with `figures.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let (numbers, statements) = (self.numbers(), self.statements());
+        let parts = [
+            ("numbers", Part::Text(flowgauge_ctl::output::grouped(self.numbers))),
+            ("statements", Part::Table(statements.clone())),
+            ("charts", charts(&self.figures, 6.0)),
+            ("tables", tables(&self.figures)),
+        ];
+        Report {
+            page: Page::from_text(include_str!("page.html"), COMMAND, &numbers, &parts),
+            numbers,
+            tables: self.figures.iter().map(Sensitivity::table).chain([statements]).collect(),
+            files: vec![("figures.csv".to_owned(), csv(&self.figures))],
+        }
     }
 }
 
@@ -227,7 +204,7 @@ mod tests {
         );
         let directory =
             std::env::temp_dir().join(format!("flowgauge-p4log-{}", std::process::id()));
-        let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
+        let page = std::fs::read_to_string(findings.report().write(&directory).unwrap()).unwrap();
         assert!(page.contains("Figure 3a") && !page.contains("NaN"));
         assert_figures(&directory, &page, COMMAND);
         std::fs::remove_dir_all(directory).unwrap();

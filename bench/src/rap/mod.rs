@@ -22,16 +22,12 @@ pub use experiment::{
 };
 pub use trace::replay;
 
-use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::{Directory, Table};
+use crate::report::Report;
 use crate::statistics::Spread;
 use flowgauge_core::heavy::Algorithm;
 use std::convert::Infallible;
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 /// Repetitions of every experiment.
 pub const SEEDS: u64 = 10;
@@ -96,7 +92,7 @@ fn execute(seeds: u64, sizes_log2: &[u8], progress: &Progress<'_>) -> Findings {
     });
     let mut jobs: Vec<Job> = zipf.chain(skewed).collect();
     jobs.sort_by_key(|job| std::cmp::Reverse(job.packets()));
-    let threads = available_parallelism().map_or(1, NonZero::get);
+    let threads = parallel::processors();
     let Ok(outcomes) = parallel::run(&jobs, threads, Job::packets, progress, Job::run);
     let mut findings = Findings { seeds, zipf: Vec::new(), skewed: Vec::new() };
     for outcome in outcomes {
@@ -157,12 +153,6 @@ impl Findings {
         self.skewed.iter().filter(|(skewed, _)| wanted(skewed)).map(|(_, share)| *share).collect()
     }
 
-    /// Returns the shares and the theorem as tables.
-    #[must_use]
-    pub fn tables(&self) -> [Table; 2] {
-        [page::share_table(self), page::theorem_table(self)]
-    }
-
     /// Returns all results by name, in percent.
     #[must_use]
     pub fn numbers(&self) -> Numbers {
@@ -183,16 +173,9 @@ impl Findings {
         numbers
     }
 
-    /// Writes `index.html`, its figures, `shares.csv` and `theorem.csv` to a directory, which is
-    /// created if necessary. Existing files with these names are replaced. Returns the path of the
-    /// page.
-    ///
-    /// # Errors
-    /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
-        let directory = Directory::create(directory)?;
-        directory.write("shares.csv", |file| summary::shares(self, file))?;
-        directory.write("theorem.csv", |file| summary::theorem(self, file))?;
-        page::page(self).write(&directory, &page::command(self))
+    /// Returns the report, with `shares.csv` and `theorem.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        page::report(self)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::experiment::{SETTINGS, SLOTS, TableContent, content};
 use crate::error::ReproduceError;
-use crate::report::{Cell, Column, Table};
+use crate::report::{Cell, Column, Table, number_cell};
 use crate::statistics::Spread;
 use crate::trace::{Trace, Window};
 use flowgauge_core::Heavy;
@@ -60,7 +60,7 @@ pub fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
             [mean, low, high].map(|share| Cell::new(format!("{share:.2}")))
         }));
         let error = spread(|content| content.count_error);
-        row.push(error.map_or_else(Cell::default, |error| Cell::new(format!("{:.1}", error.mean))));
+        row.push(number_cell(error.map(|error| error.mean), 1));
         table.row(row);
     }
     Ok(vec![table])

@@ -18,16 +18,12 @@ pub use experiment::{
 };
 pub use trace::replay;
 
-use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::{Directory, Table};
+use crate::report::Report;
 use crate::statistics::Spread;
 use flowgauge_core::reorder::Algorithm;
 use std::convert::Infallible;
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 /// Repetitions of every experiment.
 pub const SEEDS: u64 = 10;
@@ -45,8 +41,7 @@ pub struct Findings {
 /// packets.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
-    let threads = available_parallelism().map_or(1, NonZero::get);
-    execute(seeds, PACKETS, &Traffic::ALL, &Setup::all(), threads, progress)
+    execute(seeds, PACKETS, &Traffic::ALL, &Setup::all(), parallel::processors(), progress)
 }
 
 fn execute(
@@ -167,17 +162,6 @@ impl Findings {
         (compared.iter().filter(|is_better| **is_better).count(), compared.len())
     }
 
-    /// Returns the claim, memory and traffic as tables.
-    #[must_use]
-    pub fn tables(&self) -> [Table; 4] {
-        [
-            page::claim_table(self),
-            page::memory_table(self),
-            page::traffic_table(self),
-            page::others_table(self),
-        ]
-    }
-
     /// Returns all results by name, in percent.
     #[must_use]
     pub fn numbers(&self) -> Numbers {
@@ -202,14 +186,9 @@ impl Findings {
         numbers
     }
 
-    /// Writes `index.html`, its figures and `runs.csv` to a directory, which is created if necessary.
-    /// Existing files with these names are replaced. Returns the path of the page.
-    ///
-    /// # Errors
-    /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
-        let directory = Directory::create(directory)?;
-        directory.write("runs.csv", |file| summary::runs(self, file))?;
-        page::page(self).write(&directory, &page::command(self))
+    /// Returns the report, with `runs.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        page::report(self)
     }
 }

@@ -1,15 +1,14 @@
 //! Tables, plots and text of the report.
 
+use super::summary;
 use super::{ALGORITHMS, BETA, Findings, MEMORIES_LOG2, MEMORY_LOG2, Setup, Traffic, known};
-use crate::report::html::Page;
+use crate::report::html::{Page, Part};
 use crate::report::svg::{Axis, Chart, Tone};
-use crate::report::{Cell, Column, Table};
+use crate::report::{Cell, Column, Report, Table, number_cell, runs};
 use crate::statistics::Spread;
 use flowgauge_core::reorder::Algorithm;
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH};
 use flowgauge_ctl::output::grouped;
-
-const HALF: (f64, f64) = (520.0, 340.0);
 
 /// Measure of a table: its name, its value, and the digits of its percentage.
 #[derive(Clone, Copy)]
@@ -31,10 +30,7 @@ impl Measure {
     /// Formats the mean in percent.
     fn mean(self, findings: &Findings, traffic: Traffic, setup: Setup) -> Cell {
         let Measure(.., digits) = self;
-        let spread = self.of(findings, traffic, setup);
-        spread.map_or_else(Cell::default, |spread| {
-            Cell::new(format!("{:.digits$}", spread.mean * 100.0))
-        })
+        number_cell(self.of(findings, traffic, setup).map(|spread| spread.mean * 100.0), digits)
     }
 
     /// Formats the mean with the standard deviation of a run.
@@ -54,10 +50,6 @@ impl Measure {
     }
 }
 
-fn runs(seeds: u64) -> String {
-    format!("{seeds} run{}", if seeds == 1 { "" } else { "s" })
-}
-
 fn setup(algorithm: Algorithm, memory_log2: u8) -> Setup {
     Setup { algorithm, memory_log2 }
 }
@@ -66,18 +58,8 @@ fn at_claim(algorithm: Algorithm) -> Setup {
     setup(algorithm, MEMORY_LOG2)
 }
 
-/// Returns the number of heavy prefixes that sampling did not find, over all runs.
-fn missed(findings: &Findings, traffic: Traffic) -> u64 {
-    findings
-        .sum(traffic, at_claim(Algorithm::Sampling), |outcome, result| outcome.heavy - result.right)
-}
-
-fn mean_percent(spread: Option<Spread>) -> String {
-    spread.map_or_else(|| "none".to_owned(), |spread| format!("{:.0} %", spread.mean * 100.0))
-}
-
 /// Returns the claim compared with our measurements.
-pub(super) fn claim_table(findings: &Findings) -> Table {
+fn claim_table(findings: &Findings) -> Table {
     let caption = format!(
         "Heavy prefixes with {} buckets, usual traffic, %, mean of {}",
         grouped(1 << MEMORY_LOG2),
@@ -98,9 +80,7 @@ pub(super) fn claim_table(findings: &Findings) -> Table {
         ("segments that are followed", None, None),
     ];
     for ((name, dissertation, target), measure) in rows.into_iter().zip(MEASURES) {
-        let known = [dissertation, target].map(|known| {
-            known.map_or_else(Cell::default, |known| Cell::new(format!("{known:.0}")))
-        });
+        let known = [dissertation, target].map(|known| number_cell(known, 0));
         let ours = ALGORITHMS
             .map(|algorithm| measure.with_spread(findings, Traffic::Usual, at_claim(algorithm)));
         table.row([Cell::new(name)].into_iter().chain(known).chain(ours).collect());
@@ -109,7 +89,7 @@ pub(super) fn claim_table(findings: &Findings) -> Table {
 }
 
 /// Returns the results for the default traffic by memory.
-pub(super) fn memory_table(findings: &Findings) -> Table {
+fn memory_table(findings: &Findings) -> Table {
     let caption = format!(
         "Usual traffic by memory, %, mean of {} ± deviation of a run",
         runs(findings.seeds)
@@ -143,7 +123,7 @@ fn measures(findings: &Findings, traffic: Traffic, memory_log2: u8) -> Vec<Cell>
 }
 
 /// Returns the results for all traffic at the size of the claim.
-pub(super) fn traffic_table(findings: &Findings) -> Table {
+fn traffic_table(findings: &Findings) -> Table {
     let caption = format!(
         "Traffic and what is found with {} buckets, %, mean of {} ± deviation of a run",
         grouped(1 << MEMORY_LOG2),
@@ -171,7 +151,7 @@ pub(super) fn traffic_table(findings: &Findings) -> Table {
 }
 
 /// Returns recall and precision for other traffic by memory.
-pub(super) fn others_table(findings: &Findings) -> Table {
+fn others_table(findings: &Findings) -> Table {
     let caption = format!(
         "Recall / precision of other traffic by memory, %, mean of {}",
         runs(findings.seeds)
@@ -211,182 +191,84 @@ fn chart(findings: &Findings, traffic: Traffic) -> Chart {
         Axis::linear("%", 0.0, 100.0),
     );
     let title = format!("Recall and precision, {} traffic", traffic.name());
-    let chart = Chart::new(&title, x, y, HALF);
-    ALGORITHMS.into_iter().zip([Tone::First, Tone::Second]).fold(
-        chart,
-        |chart, (algorithm, tone)| {
-            let points = |measure: Measure| {
-                MEMORIES_LOG2.into_iter().filter_map(move |log2| {
-                    Some((
-                        buckets(log2),
-                        measure.of(findings, traffic, setup(algorithm, log2))?.mean * 100.0,
-                    ))
-                })
-            };
-            let name = algorithm.name();
-            chart.line(&format!("{name}: recall"), tone, points(RECALL)).dashed(
-                &format!("{name}: precision"),
-                tone,
-                points(PRECISION),
-            )
-        },
-    )
-}
-
-/// Returns the report.
-pub(super) fn page(findings: &Findings) -> Page {
-    let mut page = Page::new("Prefixes that reorder packets: flow sampling and the hybrid");
-    let of = |measure: Measure, traffic, algorithm| {
-        mean_percent(measure.of(findings, traffic, at_claim(algorithm)))
-    };
-    page.lead(&format!(
-        "With {} buckets for 2,000 prefixes, flow sampling finds {} of the heavy prefixes of the usual traffic, and the hybrid {}. Of the prefixes \
-         found, {} and {} are heavy. If all flows are small, sampling finds {} and the hybrid {}.",
-        grouped(1 << MEMORY_LOG2),
-        of(RECALL, Traffic::Usual, Algorithm::Sampling),
-        of(RECALL, Traffic::Usual, Algorithm::Hybrid),
-        of(PRECISION, Traffic::Usual, Algorithm::Sampling),
-        of(PRECISION, Traffic::Usual, Algorithm::Hybrid),
-        of(RECALL, Traffic::SmallFlows, Algorithm::Sampling),
-        of(RECALL, Traffic::SmallFlows, Algorithm::Hybrid),
-    ));
-    claim(findings, &mut page);
-    traffic(findings, &mut page);
-    method(findings, &mut page);
-    page
-}
-
-/// Returns the command that makes the report.
-pub(super) fn command(findings: &Findings) -> String {
-    format!("flowgauge reproduce reorder --seeds {}", findings.seeds)
+    let chart = Chart::new(&title, x, y);
+    ALGORITHMS.into_iter().zip(Tone::ALL).fold(chart, |chart, (algorithm, tone)| {
+        let points = |measure: Measure| {
+            MEMORIES_LOG2.into_iter().filter_map(move |log2| {
+                Some((
+                    buckets(log2),
+                    measure.of(findings, traffic, setup(algorithm, log2))?.mean * 100.0,
+                ))
+            })
+        };
+        let name = algorithm.name();
+        chart.line(&format!("{name}: recall"), tone, points(RECALL)).dashed(
+            &format!("{name}: precision"),
+            tone,
+            points(PRECISION),
+        )
+    })
 }
 
 /// Describes at how many sizes the hybrid is better.
-fn wins(findings: &Findings, traffic: Traffic, measure: Measure, more: bool) -> String {
+fn wins(findings: &Findings, traffic: Traffic, measure: Measure, more: bool) -> Part {
     let (wins, all) = findings.wins(|hybrid, sampling| {
         let [hybrid, sampling] =
             [hybrid, sampling].map(|setup| measure.of(findings, traffic, setup));
         let (hybrid, sampling) = (hybrid?.mean, sampling?.mean);
         Some(if more { hybrid > sampling } else { hybrid < sampling })
     });
-    format!("{wins} of {all} sizes")
+    Part::Text(format!("{wins} of {all} sizes"))
 }
 
-fn claim(findings: &Findings, page: &mut Page) {
-    page.heading("Next to the dissertation (chapter 3)");
-    page.paragraph(&format!(
-        "A prefix is heavy if it has at least {BETA} data segments and more than {:.0} % of them are out of order. It is found if at least \
-         {LEAST_LATE} followed segments, and more than {:.0} % of them, are out of order. The generator means 38 prefixes to be heavy: of their segments 5 % are late. Other prefixes are heavy by chance: of \
-         their segments 0.5 % are late, or none.",
-        MUCH * 100.0,
-        MUCH * 100.0
-    ));
-    page.table(&claim_table(findings));
-    page.table(&memory_table(findings));
-    page.list([
-        "<strong>The dissertation says</strong>: \u{201c}First, we sample as many flows as possible, regardless of their sizes, but only for a short period at \
-         a time. Next, we separately monitor the large flows over long periods, in addition to the flow sampling.\u{201d} The algorithms \
-         \u{201c}correctly identify 80% of the prefixes with heavy packet reordering using moderate memory resources\u{201d} (§1.4). Its chapter 3, with the algorithms, the \
-         figures and the number of buckets, is not at hand. Its traces of a campus and a backbone are not public. The target of 80 % of recall and of \
-         precision with 2<sup>8</sup> buckets is ours."
-            .to_owned(),
-        format!(
-            "<strong>We agree</strong> on the usual traffic: both algorithms reach 80 % with few false positives, at all these sizes. Segments of a prefix \
-             share their path, so that a few of its flows tell about all. Of {} heavy prefixes that sampling with {} buckets missed in these runs, {} are heavy by \
-             chance: they have a few hundred segments, and a handful of these are late.",
-            missed(findings, Traffic::Usual),
-            grouped(1 << MEMORY_LOG2),
-            findings.sum(Traffic::Usual, at_claim(Algorithm::Sampling), |outcome, result| {
-                (outcome.heavy - outcome.meant) - (result.right - result.meant)
-            }),
-        ),
-        format!(
-            "<strong>We do not see</strong> that the hybrid finds more of the usual traffic's heavy prefixes: {} with {} buckets, next to {} by sampling. Both find nearly all \
-             that can be found. One segment in 64 of other flows takes a bucket of sampling, so that large flows get buckets more often there as well.",
-            mean_percent(findings.recall(Traffic::Usual, at_claim(Algorithm::Hybrid))),
-            grouped(1 << MEMORY_LOG2),
-            mean_percent(findings.recall(Traffic::Usual, at_claim(Algorithm::Sampling))),
-        ),
-        format!(
-            "<strong>The hybrid is better</strong> in other ways: it follows more segments at {}, and its shares are closer to the truth at {}. If flows are small it \
-             finds more, see below.",
-            wins(findings, Traffic::Usual, FOLLOWED, true),
-            wins(findings, Traffic::Usual, ERROR, false),
-        ),
-        format!(
-            "<strong>Precision falls as memory grows</strong>, most of all with loss. With more flows followed, more small prefixes have {LEAST_LATE} late segments. \
-             Some of them reorder as much as heavy ones and have fewer than {BETA} segments. In the others more of the followed segments \
-             than of all are late, by chance."
-        ),
-    ]);
-}
-
-fn traffic(findings: &Findings, page: &mut Page) {
-    page.heading("Which traffic is hard");
-    page.paragraph(
-        "Active flows are those with a segment within 1.07 s, after which a bucket is free: so many ask for buckets at a time. The usual traffic has \
-         20,000 flows with Zipf-distributed sizes.",
-    );
-    page.table(&traffic_table(findings));
-    page.table(&others_table(findings));
-    let charts = Traffic::ALL.map(|traffic| chart(findings, traffic));
-    page.figure(&charts, "Recall and, dashed, precision by memory; means of all runs.");
+/// Returns the report.
+pub(super) fn report(findings: &Findings) -> Report {
+    let (claim, memory) = (claim_table(findings), memory_table(findings));
+    let (traffic, others) = (traffic_table(findings), others_table(findings));
     let sampling = at_claim(Algorithm::Sampling);
-    page.list([
-        format!(
-            "<strong>The size of flows decides.</strong> If every flow is small, {} buckets of sampling follow {} of the segments, next to {} of the usual \
-             traffic. One segment in 64 takes a bucket from another flow. The bucket then follows the rest of its train, six segments on the average, and nothing \
-             until the next one comes, as small flows have few further trains. More buckets help only when there are so many that some are idle. Of {} heavy \
-             prefixes that were missed, {} had fewer than {LEAST_LATE} late segments among those followed.",
-            grouped(1 << MEMORY_LOG2),
-            mean_percent(findings.followed(Traffic::SmallFlows, sampling)),
-            mean_percent(findings.followed(Traffic::Usual, sampling)),
-            missed(findings, Traffic::SmallFlows),
-            findings.sum(Traffic::SmallFlows, sampling, |_, result| result.unseen),
-        ),
-        format!(
-            "<strong>The hybrid is better if flows are small</strong>: it finds more at {}. Places of its other half belong to flows, not to prefixes. A flow gets one whenever \
-             one is idle, and need not compete with all flows of its prefix.",
-            wins(findings, Traffic::SmallFlows, RECALL, true),
-        ),
-        "<strong>The number of flows at a time does not matter</strong>: in the fast traffic several times as many are active, and as much is found. Who takes a bucket \
-         depends on segments more than on time."
-            .to_owned(),
-        format!(
-            "<strong>Loss looks like reordering.</strong> What was lost before the point of measurement and is sent again comes behind later segments. \
-             Sequence numbers do not tell why, so the truth counts these segments too: half a percent of all. It lifts prefixes that reorder lightly up to about {:.0} %. \
-             Whether these are heavy, and whether they are found, is then a matter of chance. Those that are meant to be heavy are found as before.",
-            MUCH * 100.0
-        ),
-        "<strong>The depth does not matter</strong>: a segment is late however far behind it comes.".to_owned(),
-    ]);
-}
-
-fn method(findings: &Findings, page: &mut Page) {
-    page.heading("Method");
+    let missed =
+        |traffic| findings.sum(traffic, sampling, |outcome, result| outcome.heavy - result.right);
+    let by_chance = findings.sum(Traffic::Usual, sampling, |outcome, result| {
+        (outcome.heavy - outcome.meant) - (result.right - result.meant)
+    });
+    let unseen = findings.sum(Traffic::SmallFlows, sampling, |_, result| result.unseen);
+    let followed = |traffic| {
+        let followed = findings.followed(traffic, sampling);
+        followed.map_or_else(String::new, |spread| format!("{:.0}", spread.mean * 100.0))
+    };
     let options = Traffic::ALL
         .map(|traffic| format!("<code>{}</code> ({})", traffic.options(), traffic.name()));
-    page.list([
-        format!(
-            "{} packets went through {} tables by the code that every software dataplane runs (<code>flowgauge_core::reorder</code>), flowgauge {}.",
-            grouped(findings.outcomes.iter().map(|outcome| outcome.run.packets).sum()),
-            findings.outcomes.first().map_or(0, |outcome| outcome.results.len()),
-            env!("CARGO_PKG_VERSION")
-        ),
-        format!(
-            "Traffic of <code>flowgauge generate</code>: {}. It has 2,000 prefixes. 38 of the 76 largest have 5 % of their segments late, and 162 of \
-             the others 0.5 %. Traces and hashes have the seeds 1 to {}. Each trace is one window.",
-            options.join(", "),
-            findings.seeds
-        ),
-        format!(
-            "With fewer than {BETA} segments, more than {:.0} % of them can be fewer than {LEAST_LATE}, and such a prefix could not be found. \
-             The dissertation's bound is in chapter 3, which is not at hand.",
-            MUCH * 100.0
-        ),
-        "The truth is the generator's: exact counts of every prefix. Prefixes found are judged by the sums of the core, without intervals.".to_owned(),
-        "Buckets of the hybrid are those of both of its halves together.".to_owned(),
-        "<code>runs.csv</code> has one line a run and table.".to_owned(),
-        format!("To repeat: <code>{}</code>", command(findings)),
-    ]);
+    let packets = findings.outcomes.iter().map(|outcome| outcome.run.packets).sum();
+    let tables = findings.outcomes.first().map_or(0, |outcome| outcome.results.len());
+    let parts = [
+        ("buckets", Part::Text(grouped(1 << MEMORY_LOG2))),
+        ("beta", Part::Text(BETA.to_string())),
+        ("much", Part::Text(format!("{:.0}", MUCH * 100.0))),
+        ("late", Part::Text(LEAST_LATE.to_string())),
+        ("claim", Part::Table(claim.clone())),
+        ("memory", Part::Table(memory.clone())),
+        ("missed", Part::Text(missed(Traffic::Usual).to_string())),
+        ("missed-by-chance", Part::Text(by_chance.to_string())),
+        ("wins-followed", wins(findings, Traffic::Usual, FOLLOWED, true)),
+        ("wins-error", wins(findings, Traffic::Usual, ERROR, false)),
+        ("traffic", Part::Table(traffic.clone())),
+        ("others", Part::Table(others.clone())),
+        ("charts", Part::Charts(Traffic::ALL.map(|traffic| chart(findings, traffic)).to_vec())),
+        ("followed", Part::Text(followed(Traffic::Usual))),
+        ("followed-small", Part::Text(followed(Traffic::SmallFlows))),
+        ("missed-small", Part::Text(missed(Traffic::SmallFlows).to_string())),
+        ("unseen-small", Part::Text(unseen.to_string())),
+        ("wins-small", wins(findings, Traffic::SmallFlows, RECALL, true)),
+        ("packets", Part::Text(grouped(packets))),
+        ("tables", Part::Text(tables.to_string())),
+        ("options", Part::Text(options.join(", "))),
+    ];
+    let numbers = findings.numbers();
+    let command = format!("flowgauge reproduce reorder --seeds {}", findings.seeds);
+    Report {
+        page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
+        numbers,
+        tables: vec![claim, memory, traffic, others],
+        files: vec![("runs.csv".to_owned(), summary::runs(findings))],
+    }
 }

@@ -144,7 +144,7 @@ fn all_segments_are_counted() {
 fn a_report_has_its_tables_plots_and_lines() {
     let findings = findings(1, 100_000, &Traffic::ALL, &Setup::all());
     let directory = std::env::temp_dir().join(format!("flowgauge-reorder-{}", std::process::id()));
-    let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
+    let page = std::fs::read_to_string(findings.report().write(&directory).unwrap()).unwrap();
     for part in [
         "<svg",
         "4,096",

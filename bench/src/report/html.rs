@@ -1,12 +1,13 @@
-//! Self-contained HTML page, with its figures in files next to it.
+//! Page of a report: HTML for a browser, with each chart in files beside it.
 
-use super::directory::Directory;
+use super::directory::write_file;
 use super::escape::escape;
-use super::svg::{self, Chart, Promise, promises};
+use super::svg::Chart;
 use super::table::Table;
 use crate::error::ReproduceError;
+use crate::numbers::Numbers;
 use flowgauge_ctl::serve::document;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -14,91 +15,95 @@ const STYLE: &str = include_str!("style.css");
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
+    /// Command that makes the page.
+    command: String,
     body: String,
-    figures: Vec<Chart>,
+    charts: Vec<Chart>,
+}
+
+/// Part of a page under a name.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Words as HTML, or a number.
+    Text(String),
+    /// Table.
+    Table(Table),
+    /// Charts side by side, if there is room. The caption is after the name.
+    Charts(Vec<Chart>),
 }
 
 impl Page {
-    /// Starts a page with this title.
+    /// Starts a page with this title, which a command makes.
     #[must_use]
-    pub fn new(title: &str) -> Self {
-        Page { title: title.to_owned(), body: String::new(), figures: Vec::new() }
+    pub fn new(title: &str, command: &str) -> Self {
+        let (title, command) = (title.to_owned(), command.to_owned());
+        Page { title, command, body: String::new(), charts: Vec::new() }
     }
 
-    /// Adds a lead paragraph in larger type. `html` is not escaped.
-    pub fn lead(&mut self, html: &str) {
-        self.body += &format!("<p class=\"lead\">{html}</p>\n");
+    /// Returns the page that a text describes: its title in the first line, and HTML with names in
+    /// double braces for parts and numbers. Charts have their caption after the name.
+    #[must_use]
+    pub fn from_text(text: &str, command: &str, numbers: &Numbers, parts: &[(&str, Part)]) -> Self {
+        let (title, text) = text.split_once('\n').unwrap_or((text, ""));
+        let mut page = Page::new(title, command);
+        let body = numbers.fill(text, |name| {
+            let (word, caption) = name.split_once(' ').unwrap_or((name, ""));
+            let (_, part) = parts.iter().find(|(name, _)| *name == word)?;
+            Some(match part {
+                Part::Text(text) => text.clone(),
+                Part::Table(table) => table.html(),
+                Part::Charts(charts) => page.figure(charts, caption),
+            })
+        });
+        page.body = body;
+        page
     }
 
-    /// Adds a section heading.
-    pub fn heading(&mut self, text: &str) {
-        self.body += &format!("<h2>{}</h2>\n", escape(text));
-    }
-
-    /// Adds a paragraph. `html` is not escaped.
-    pub fn paragraph(&mut self, html: &str) {
-        self.body += &format!("<p>{html}</p>\n");
-    }
-
-    /// Adds a list. The `items` are not escaped.
-    pub fn list<S: AsRef<str>>(&mut self, items: impl IntoIterator<Item = S>) {
-        let items: String =
-            items.into_iter().map(|item| format!("<li>{}</li>", item.as_ref())).collect();
-        self.body += &format!("<ul>{items}</ul>\n");
-    }
-
-    /// Adds a table.
-    pub fn table(&mut self, table: &Table) {
-        self.body += &table.html();
+    /// Adds HTML.
+    pub fn add(&mut self, html: &str) {
+        self.body += html;
         self.body.push('\n');
     }
 
-    /// Adds plots side by side if there is room, each with a table of its values, and a caption
-    /// below; nothing without plots. `caption` is not escaped.
-    pub fn figure(&mut self, charts: &[Chart], caption: &str) {
+    /// Adds charts side by side if there is room, with a caption below; nothing without charts.
+    pub fn add_charts(&mut self, charts: &[Chart], caption: &str) {
+        let figure = self.figure(charts, caption);
+        self.add(&figure);
+    }
+
+    fn figure(&mut self, charts: &[Chart], caption: &str) -> String {
         if charts.is_empty() {
-            return;
+            return String::new();
         }
-        self.figures.extend_from_slice(charts);
-        let charts: Vec<_> = charts.iter().map(|chart| (chart.svg(), chart.table())).collect();
-        self.panels(&charts, caption);
-    }
-
-    /// Adds figures with their limits and a caption. `caption` is not escaped.
-    pub fn promises(&mut self, title: &str, figures: &[Promise], caption: &str) {
-        self.panels(&[promises(title, figures)], caption);
-    }
-
-    fn panels(&mut self, charts: &[(String, Table)], caption: &str) {
-        self.body += "<figure><div class=\"charts\">";
-        for (chart, table) in charts {
-            let table = table.html();
-            self.body += &format!(
-                "<div class=\"panel\"><div class=\"plot\">{chart}</div><details><summary>as a table</summary>{table}</details></div>"
-            );
-        }
-        self.body += &format!("</div><figcaption>{caption}</figcaption></figure>\n");
+        self.charts.extend_from_slice(charts);
+        let charts: String = charts
+            .iter()
+            .map(|chart| format!("<div class=\"plot\">{}</div>", chart.svg(&self.command)))
+            .collect();
+        format!(
+            "<figure><div class=\"charts\">{charts}</div><figcaption>{caption}</figcaption></figure>"
+        )
     }
 
     /// Returns the document.
     #[must_use]
     pub fn html(&self) -> String {
-        document(&escape(&self.title), &[STYLE, svg::STYLE].concat(), &self.body)
+        let Page { title, command, body, .. } = self;
+        let body = format!("{body}<p>To repeat: <code>{}</code></p>\n", escape(command));
+        document(&escape(title), STYLE, &body)
     }
 
-    /// Writes `index.html`, and each figure as SVG and as CSV with the command that made it. Returns
-    /// the path of the page.
+    /// Writes `index.html`, and each chart as SVG and as CSV, to a directory. Returns the path of the
+    /// page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Directory, command: &str) -> Result<PathBuf, ReproduceError> {
-        for chart in &self.figures {
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        for chart in &self.charts {
             let name = chart.file_name();
-            let svg = chart.document(command);
-            directory.write(&format!("{name}.svg"), |file| file.write_all(svg.as_bytes()))?;
-            directory.write(&format!("{name}.csv"), |file| chart.csv(command, file))?;
+            write_file(directory, &format!("{name}.svg"), &chart.svg(&self.command))?;
+            write_file(directory, &format!("{name}.csv"), &chart.csv(&self.command))?;
         }
-        let page = self.html();
-        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+        write_file(directory, "index.html", &self.html())
     }
 }

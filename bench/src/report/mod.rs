@@ -1,9 +1,9 @@
-//! Reports: a self-contained page, tables that can also be printed, and plots.
+//! Reports: a page with tables and charts, tables that can also be printed, and files.
 //!
-//! - [`html`]: the page, light or dark as the reader prefers, readable without scripts;
-//! - [`svg`]: plots for the page, and for files of their own;
-//! - [`Table`]: a table on the page and on a terminal;
-//! - [`Directory`]: the directory of the files.
+//! - [`Report`]: results of a reproduction, with everything that is written about them;
+//! - [`html`]: the page, made of a text and of parts that it names;
+//! - [`svg`]: charts, on the page and in files of their own;
+//! - [`Table`]: a table on the page and on a terminal.
 
 mod directory;
 mod escape;
@@ -11,14 +11,71 @@ pub mod html;
 pub mod svg;
 mod table;
 
-pub use directory::Directory;
+pub use directory::write_file;
 pub use escape::escape;
 pub use table::{Align, Cell, Column, Table};
 
-/// Asserts that each figure of a page has files of its own, which requires that titles differ, and
+use crate::error::ReproduceError;
+use crate::numbers::Numbers;
+use crate::statistics::Spread;
+use html::Page;
+use std::path::{Path, PathBuf};
+
+/// Results of a reproduction.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Tables for a terminal.
+    pub tables: Vec<Table>,
+    /// Results by name.
+    pub numbers: Numbers,
+    /// Page.
+    pub page: Page,
+    /// Names and contents of further files.
+    pub files: Vec<(String, String)>,
+}
+
+impl Report {
+    /// Writes `index.html`, its charts and the further files to a directory. Returns the path of the
+    /// page.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        for (name, text) in &self.files {
+            write_file(directory, name, text)?;
+        }
+        self.page.write(directory)
+    }
+}
+
+/// Returns a cell with a number; an empty one without a number.
+#[must_use]
+pub fn number_cell(value: Option<f64>, decimals: usize) -> Cell {
+    value.map_or_else(Cell::default, |value| Cell::new(format!("{value:.decimals$}")))
+}
+
+/// Returns a cell with the mean of repetitions, and how they vary; an empty one without any.
+#[must_use]
+pub fn mean_cell(spread: Option<Spread>, decimals: usize) -> Cell {
+    let cell = number_cell(spread.map(|spread| spread.mean), decimals);
+    match spread {
+        Some(Spread { deviation, low, high, count: 2.., .. }) => cell
+            .detail(format!("±{deviation:.decimals$}"))
+            .detail(format!("{low:.decimals$}…{high:.decimals$}")),
+        _ => cell,
+    }
+}
+
+/// Returns a number of repetitions, in words.
+#[must_use]
+pub fn runs(seeds: u64) -> String {
+    format!("{seeds} run{}", if seeds == 1 { "" } else { "s" })
+}
+
+/// Asserts that each chart of a page has files of its own, which requires that titles differ, and
 /// that these have the command.
 #[cfg(test)]
-pub(crate) fn assert_figures(directory: &std::path::Path, page: &str, command: &str) {
+pub(crate) fn assert_figures(directory: &Path, page: &str, command: &str) {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let drawn: Vec<_> =
         entries.filter(|path| path.extension().is_some_and(|ending| ending == "svg")).collect();

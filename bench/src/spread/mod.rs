@@ -26,13 +26,10 @@ pub use trace::replay;
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::{Directory, Table};
+use crate::report::Report;
 use crate::statistics::Spread;
 use count::EstimateError;
 use flowgauge_core::HashMode;
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 /// Repetitions of every experiment.
 pub const SEEDS: u64 = 10;
@@ -117,7 +114,7 @@ fn execute(seeds: u64, divisor: u32, progress: &Progress<'_>) -> Result<Findings
             jobs.extend(HASHES.map(|hash| Job::Attack(attack, hash, seed)));
         }
     }
-    let threads = available_parallelism().map_or(1, NonZero::get);
+    let threads = parallel::processors();
     let done = parallel::run(&jobs, threads, Job::windows, progress, |job| job.run(divisor))?;
     let mut findings = Findings { seeds, runs: Vec::new(), attacks: Vec::new() };
     for done in done {
@@ -159,12 +156,6 @@ impl Findings {
     /// Returns the results of an attack on a hash.
     pub fn attacked(&self, attack: Attack, hash: HashMode) -> impl Iterator<Item = &Attacked> {
         self.attacks.iter().filter(move |it| (it.attack, it.hash) == (attack, hash))
-    }
-
-    /// Returns keys found, errors and intervals, and attacks as tables.
-    #[must_use]
-    pub fn tables(&self) -> [Table; 3] {
-        [page::found_table(self), page::error_table(self), page::attack_table(self)]
     }
 
     /// Returns all results by name; shares and errors in percent.
@@ -216,16 +207,9 @@ impl Findings {
         numbers
     }
 
-    /// Writes `index.html`, its figures, `found.csv` and `attacks.csv` to a directory, which is
-    /// created if necessary. Existing files with these names are replaced. Returns the path of the
-    /// page.
-    ///
-    /// # Errors
-    /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
-        let directory = Directory::create(directory)?;
-        directory.write("found.csv", |file| summary::found(self, file))?;
-        directory.write("attacks.csv", |file| summary::attacks(self, file))?;
-        page::page(self).write(&directory, &page::command(self))
+    /// Returns the report, with `found.csv` and `attacks.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        page::report(self)
     }
 }

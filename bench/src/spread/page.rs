@@ -1,18 +1,16 @@
 //! Tables, plots and text of the report.
 
+use super::summary;
 use super::{
     Attack, Attacked, CARPET, DEFAULT_SIZE, Findings, Found, HASHES, LEAST, Method, NOBODY,
     Outcome, SCANNED, SIZES, Score, Size, TOPS, TRIED_SOURCES, Traffic, USUAL_KEYS, USUAL_OTHERS,
     VICTIM_SOURCES, ZIPF_FIRST, ZIPF_KEYS, coverage, over,
 };
-use crate::report::html::Page;
+use crate::report::html::{Page, Part};
 use crate::report::svg::{Axis, Chart, Tone};
-use crate::report::{Cell, Column, Table};
+use crate::report::{Cell, Column, Report, Table, number_cell, runs};
 use flowgauge_core::HashMode;
 use flowgauge_ctl::output::grouped;
-
-const HALF: (f64, f64) = (520.0, 380.0);
-const TONES: [Tone; Method::ALL.len()] = [Tone::First, Tone::Second, Tone::Third];
 
 /// Returns traffic and sizes in the order of the tables.
 pub(super) fn cases() -> impl Iterator<Item = (Traffic, Size)> {
@@ -24,13 +22,9 @@ pub(super) fn attacks() -> impl Iterator<Item = (Attack, HashMode)> {
     Attack::ALL.into_iter().flat_map(|attack| HASHES.map(|hash| (attack, hash)))
 }
 
-fn runs(seeds: u64) -> String {
-    format!("mean of {seeds} run{}", if seeds == 1 { "" } else { "s" })
-}
-
 /// Returns a mean with this many decimals; an empty cell without values.
 fn mean_cell(values: impl Iterator<Item = Option<f64>>, decimals: usize) -> Cell {
-    over(values).map_or_else(Cell::default, |it| Cell::new(format!("{:.decimals$}", it.mean)))
+    number_cell(over(values).map(|spread| spread.mean), decimals)
 }
 
 fn percent_cell(values: impl Iterator<Item = Option<f64>>) -> Cell {
@@ -130,28 +124,28 @@ fn rows(findings: &Findings) -> Vec<Row<'_>> {
 }
 
 /// Returns recall and precision by traffic and memory.
-pub(super) fn found_table(findings: &Findings) -> Table {
+fn found_table(findings: &Findings) -> Table {
     let caption = format!(
-        "Keys with the most others: recall and precision in %, by memory, {}",
+        "Keys with the most others: recall and precision in %, by memory, mean of {}",
         runs(findings.seeds)
     );
     found_rows(caption, &rows(findings))
 }
 
 /// Returns errors and intervals by traffic and memory.
-pub(super) fn error_table(findings: &Findings) -> Table {
+fn error_table(findings: &Findings) -> Table {
     let [_, most] = TOPS;
     let caption = format!(
-        "The first {most} listed keys: |error| of those that are right in %, intervals with the true number in %, and rests that no other key exceeds in %, {}",
+        "The first {most} listed keys: |error| of those that are right in %, intervals with the true number in %, and rests that no other key exceeds in %, mean of {}",
         runs(findings.seeds)
     );
     error_rows(caption, &rows(findings))
 }
 
 /// Returns what the controller reports of the keys of attacks.
-pub(super) fn attack_table(findings: &Findings) -> Table {
+fn attack_table(findings: &Findings) -> Table {
     let caption = format!(
-        "Contacts chosen by known tables, {} KiB, {}",
+        "Contacts chosen by known tables, {} KiB, mean of {}",
         DEFAULT_SIZE.kib(),
         runs(findings.seeds)
     );
@@ -201,15 +195,18 @@ fn chart(
         Axis::logarithmic("memory, KiB", first.kib() as f64, last.kib() as f64),
         Axis::linear(label, 0.0, 100.0),
     );
-    let chart = Chart::new(&format!("{}: {title}", traffic.about()), x, y, HALF);
-    Method::ALL.into_iter().zip(TONES).enumerate().fold(chart, |chart, (index, (method, tone))| {
-        let points = SIZES.into_iter().filter_map(|size| {
-            let outcomes = findings.outcomes(traffic, size);
-            let values = outcomes.map(|outcome| outcome.scores.get(index).and_then(&value));
-            over(values).map(|it| (size.kib() as f64, it.mean))
-        });
-        chart.line(method.name(), tone, points.collect::<Vec<_>>())
-    })
+    let chart = Chart::new(&format!("{}: {title}", traffic.about()), x, y);
+    Method::ALL.into_iter().zip(Tone::ALL).enumerate().fold(
+        chart,
+        |chart, (index, (method, tone))| {
+            let points = SIZES.into_iter().filter_map(|size| {
+                let outcomes = findings.outcomes(traffic, size);
+                let values = outcomes.map(|outcome| outcome.scores.get(index).and_then(&value));
+                over(values).map(|it| (size.kib() as f64, it.mean))
+            });
+            chart.line(method.name(), tone, points.collect::<Vec<_>>())
+        },
+    )
 }
 
 /// Returns the recall by memory.
@@ -221,114 +218,50 @@ fn recall_chart(findings: &Findings, traffic: Traffic, index: usize) -> Chart {
 }
 
 /// Returns the report.
-pub(super) fn page(findings: &Findings) -> Page {
-    let mut page = Page::new("Keys with the most distinct others, in little memory");
-    let recall = |method: usize, size: Size| {
-        let outcomes = findings.outcomes(Traffic::Zipf, size);
-        let found = outcomes
-            .filter_map(|outcome| outcome.scores.get(method).and_then(|score| score.found.first()));
-        over(found.map(Found::recall)).map_or(0.0, |it| it.mean * 100.0)
+pub(super) fn report(findings: &Findings) -> Report {
+    let (found, errors, attacks) =
+        (found_table(findings), error_table(findings), attack_table(findings));
+    let recalls = |cases: [(Traffic, usize); 2]| {
+        Part::Charts(cases.map(|(traffic, index)| recall_chart(findings, traffic, index)).to_vec())
     };
-    let scores = findings.runs.iter().filter_map(|run| run.outcome.scores.first());
-    page.lead(&format!(
-        "In {} KiB the sketch finds {:.0} % of the ten destinations with the most sources by Zipf's law; a table with a HyperLogLog for each \
-         destination finds {:.0} %. Of all intervals {:.0} % contain the true number.",
-        DEFAULT_SIZE.kib(),
-        recall(0, DEFAULT_SIZE),
-        recall(2, DEFAULT_SIZE),
-        coverage(scores).unwrap_or(0.0) * 100.0
-    ));
-    found(findings, &mut page);
-    errors(findings, &mut page);
-    adversary(findings, &mut page);
-    method(findings, &mut page);
-    page
-}
-
-/// Returns the command that makes the report.
-pub(super) fn command(findings: &Findings) -> String {
-    format!("flowgauge reproduce spread --seeds {}", findings.seeds)
-}
-
-fn found(findings: &Findings, page: &mut Page) {
-    page.heading("Which keys are found");
-    page.paragraph(&format!(
-        "A key is to be found among the first ten, or hundred, if no more than nine, or ninety-nine, have more others, and if it has at least {LEAST}. \
-         Recall is the share of those to find among the first listed ones, precision the share of right ones among these. A list may be shorter: \
-         flowgauge lists no key that it cannot tell from the noise of its cells."
-    ));
-    page.table(&found_table(findings));
-    page.figure(
-        &[recall_chart(findings, Traffic::Zipf, 0), recall_chart(findings, Traffic::Zipf, 1)],
-        "Recall by memory. A candidate of the sketch has to have more others than its cells have noise: pairs divided by columns. \
-         A table counts the keys that come first, and has no noise.",
-    );
-    page.figure(
-        &[recall_chart(findings, Traffic::Victim, 0), recall_chart(findings, Traffic::Carpet, 1)],
-        "The same of attacks that begin when half of the other pairs have come. A table is full by then.",
-    );
-}
-
-fn errors(findings: &Findings, page: &mut Page) {
-    page.heading("Errors and intervals");
-    page.table(&error_table(findings));
-    page.figure(
-        &[Traffic::Zipf, Traffic::Carpet]
-            .map(|traffic| chart(findings, traffic, "error", "|error|, %", |score| score.error)),
-        "Mean absolute relative error of the listed keys that are right. The minimum of rows counts the noise of a cell as others of the key.",
-    );
-}
-
-fn adversary(findings: &Findings, page: &mut Page) {
-    page.heading("An adversary");
-    page.paragraph(&format!(
-        "An adversary who knows the tables of the hash chooses contacts. A hidden scan contacts {} destinations whose pairs have the lowest rank and level, \
-         one of four. A forged victim has one source for each register, those with the greatest ranks of {}. With <code>crc32</code> and \
-         <code>tabulated</code> the tables are known; <code>keyed</code> draws secret ones, and the same contacts are like any others. What is reported is \
-         true if the interval contains the number of others, or if a key that is not listed does not exceed the rest.",
-        grouped(SCANNED.into()),
-        grouped(TRIED_SOURCES.into())
-    ));
-    page.table(&attack_table(findings));
-}
-
-fn method(findings: &Findings, page: &mut Page) {
-    page.heading("Method");
+    let error_charts = [Traffic::Zipf, Traffic::Carpet]
+        .map(|traffic| chart(findings, traffic, "error", "|error|, %", |score| score.error));
+    let number = |number: u32| Part::Text(grouped(number.into()));
     let [addresses, sources] = CARPET;
     let [keys, others] = NOBODY;
-    page.list([
-        format!(
-            "Pairs are counted by the code that every software dataplane runs (<code>flowgauge_core::spread</code>) and estimated by the controller, \
-             flowgauge {}. Truths are exact counts.",
-            env!("CARGO_PKG_VERSION")
-        ),
-        "SpreadSketch (Tang, Huang and Lee, INFOCOM 2020) is evaluated by recall, precision and relative error too. Its traces and printed \
-         numbers are not at hand: not comparable. \u{201c}Minimum of rows\u{201d} is its estimate on the candidates of the same sketch, with HyperLogLog \
-         registers in the place of its multiresolution bitmaps."
-            .to_owned(),
-        format!(
-            "\u{201c}HyperLogLogs\u{201d} is a table of the same memory that gives each new key the registers of a cell, until it is full: {} keys in {} KiB.",
-            grouped(DEFAULT_SIZE.slots() as u64),
-            DEFAULT_SIZE.kib()
-        ),
-        format!(
-            "Sketches have three rows; {} KiB have twice the registers of a cell and are the largest sketch.",
-            SIZES.map(Size::kib).into_iter().max().unwrap_or(0)
-        ),
-        format!(
-            "Zipf: {} destinations, the first with {} sources, the n-th with an n-th of them. One victim: {} sources. Carpet bombing: {} addresses with the \
-             same {} sources. With these, and with the scan of a /16, come {} keys with {} others each. Nobody: {} destinations with {} sources each.",
-            grouped(ZIPF_KEYS.into()),
-            grouped(ZIPF_FIRST.into()),
-            grouped(VICTIM_SOURCES.into()),
-            grouped(addresses.into()),
-            grouped(sources.into()),
-            grouped(USUAL_KEYS.into()),
-            USUAL_OTHERS,
-            grouped(keys.into()),
-            others
-        ),
-        "<code>found.csv</code> has one line a window, size and method, <code>attacks.csv</code> one an attack and hash.".to_owned(),
-        format!("To repeat: <code>{}</code>", command(findings)),
-    ]);
+    let largest = SIZES.map(Size::kib).into_iter().max().unwrap_or(0);
+    let parts = [
+        ("kib", Part::Text(DEFAULT_SIZE.kib().to_string())),
+        ("least", Part::Text(LEAST.to_string())),
+        ("found", Part::Table(found.clone())),
+        ("zipf", recalls([(Traffic::Zipf, 0), (Traffic::Zipf, 1)])),
+        ("attacked", recalls([(Traffic::Victim, 0), (Traffic::Carpet, 1)])),
+        ("errors", Part::Table(errors.clone())),
+        ("error-charts", Part::Charts(error_charts.to_vec())),
+        ("scanned", number(SCANNED)),
+        ("tried", number(TRIED_SOURCES)),
+        ("attacks", Part::Table(attacks.clone())),
+        ("slots", Part::Text(grouped(DEFAULT_SIZE.slots() as u64))),
+        ("largest", Part::Text(largest.to_string())),
+        ("zipf-keys", number(ZIPF_KEYS)),
+        ("zipf-first", number(ZIPF_FIRST)),
+        ("victim", number(VICTIM_SOURCES)),
+        ("carpet-addresses", number(addresses)),
+        ("carpet-sources", number(sources)),
+        ("usual-keys", number(USUAL_KEYS)),
+        ("usual-others", number(USUAL_OTHERS)),
+        ("nobody-keys", number(keys)),
+        ("nobody-others", number(others)),
+    ];
+    let numbers = findings.numbers();
+    let command = format!("flowgauge reproduce spread --seeds {}", findings.seeds);
+    Report {
+        page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
+        numbers,
+        tables: vec![found, errors, attacks],
+        files: vec![
+            ("found.csv".to_owned(), summary::found(findings)),
+            ("attacks.csv".to_owned(), summary::attacks(findings)),
+        ],
+    }
 }

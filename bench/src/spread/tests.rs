@@ -77,7 +77,7 @@ fn runs_repeat() {
 fn a_report_has_its_tables_plots_and_lines() {
     let findings = findings();
     let directory = std::env::temp_dir().join(format!("flowgauge-spread-{}", std::process::id()));
-    let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
+    let page = std::fs::read_to_string(findings.report().write(&directory).unwrap()).unwrap();
     for part in [
         "<svg",
         "carpet bombing of a /24",

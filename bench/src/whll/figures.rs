@@ -9,8 +9,6 @@ use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::output::grouped;
 use std::ops::Range;
 
-pub(super) const HALF: (f64, f64) = (520.0, 380.0);
-
 /// Returns estimates against the truth, linear and logarithmic (Figures 4.`number` and the next one),
 /// of one seed with the hash and estimator of the thesis; nothing if that was not run.
 pub(super) fn scatter(
@@ -39,11 +37,11 @@ pub(super) fn scatter(
         run.reads.iter().filter(|read| read.truth > 0).map(point)
     };
     let draw = |title: String, x: Axis, y: Axis| {
-        let chart = Chart::new(&title, x, y, HALF);
+        let chart = Chart::new(&title, x, y);
         let chart = chart.dashed("", Tone::Neutral, [(1.0, 1.0), (most, most)]);
         findings.readings().iter().fold(chart, |chart, &reading| {
             let tone = if reading == Reading::Skewed { Tone::Second } else { Tone::First };
-            chart.points(&reading_name(findings, reading), tone, 3.4, points(reading))
+            chart.points(&reading_name(findings, reading), tone, points(reading))
         })
     };
     let (truth, estimate) = ("flows (truth)", "flows (estimate)");
@@ -95,7 +93,7 @@ pub(super) fn raw_bias(findings: &Findings) -> Chart {
         (read.truth > 0).then(|| (read.instant.raw / truth - 1.0) * 100.0)
     };
     let by = |estimator| move |read: &Read| read.error(Reading::Instant, estimator);
-    Chart::new("Figure 2.9: median relative bias", x, y, HALF)
+    Chart::new("Figure 2.9: median relative bias", x, y)
         .dashed("", Tone::Neutral, [(0.0, 0.0), (MAX_FLOWS as f64, 0.0)])
         .line("raw", Tone::Fourth, curve(&reads, bins(), raw, statistics::median))
         .line(
@@ -125,19 +123,17 @@ pub(super) fn error_by_cardinality(findings: &Findings) -> [Chart; 2] {
     };
     let switch = format!("2.5 m = {}", grouped((2.5 * REGISTERS) as u64));
     let edge = MAX_FLOWS as f64;
-    let bias =
-        Chart::new("Mean error (bias)", axis(), Axis::linear("mean error, %", -3.0, 3.0), HALF)
-            .band(
-                "±2.3 %",
-                Tone::Neutral,
-                [(0.0, -STANDARD_ERROR, STANDARD_ERROR), (edge, -STANDARD_ERROR, STANDARD_ERROR)],
-            )
-            .dashed(&switch, Tone::Neutral, [(2.5 * REGISTERS, -3.0), (2.5 * REGISTERS, 3.0)]);
+    let bias = Chart::new("Mean error (bias)", axis(), Axis::linear("mean error, %", -3.0, 3.0))
+        .band(
+            "±2.3 %",
+            Tone::Neutral,
+            [(0.0, -STANDARD_ERROR, STANDARD_ERROR), (edge, -STANDARD_ERROR, STANDARD_ERROR)],
+        )
+        .dashed(&switch, Tone::Neutral, [(2.5 * REGISTERS, -3.0), (2.5 * REGISTERS, 3.0)]);
     let rms = Chart::new(
         "Root mean square error",
         axis(),
         Axis::linear("root mean square error, %", 0.0, 4.0),
-        HALF,
     )
     .band("up to 2.3 %", Tone::Neutral, [(0.0, 0.0, STANDARD_ERROR), (edge, 0.0, STANDARD_ERROR)])
     .dashed(&switch, Tone::Neutral, [(2.5 * REGISTERS, 0.0), (2.5 * REGISTERS, 4.0)]);
@@ -194,7 +190,7 @@ pub(super) fn skew_by_cardinality(findings: &Findings, traffic: Traffic) -> Char
         Axis::logarithmic("flows (truth)", 1.0, most),
         Axis::logarithmic("mean absolute error, %", 0.01, 1_000.0),
     );
-    let chart = Chart::new(&title, x, y, HALF).dashed(
+    let chart = Chart::new(&title, x, y).dashed(
         &format!("{EXPECTED_AVERAGE:.1} %"),
         Tone::Neutral,
         [(1.0, EXPECTED_AVERAGE), (most, EXPECTED_AVERAGE)],
@@ -219,7 +215,7 @@ pub(super) fn sequential(findings: &Findings) -> [Chart; 2] {
     let draw = |title: &str, range: f64| {
         let (x, y) =
             (Axis::linear("flows (truth)", 0.0, 10_000.0), Axis::linear("error, %", -range, range));
-        Chart::new(title, x, y, HALF)
+        Chart::new(title, x, y)
             .band(
                 "±2.3 %",
                 Tone::Neutral,
@@ -228,8 +224,8 @@ pub(super) fn sequential(findings: &Findings) -> [Chart; 2] {
                     (10_000.0, -STANDARD_ERROR, STANDARD_ERROR),
                 ],
             )
-            .points(HashMode::Crc32.name(), Tone::Second, 3.0, points(HashMode::Crc32))
-            .points(HashMode::Tabulated.name(), Tone::First, 3.0, points(HashMode::Tabulated))
+            .points(HashMode::Crc32.name(), Tone::Second, points(HashMode::Crc32))
+            .points(HashMode::Tabulated.name(), Tone::First, points(HashMode::Tabulated))
     };
     [
         draw("Sequential addresses: all errors", 140.0),

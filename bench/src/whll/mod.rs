@@ -31,14 +31,11 @@ pub use trace::replay;
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::{Directory, Table};
+use crate::report::Report;
 use crate::statistics::{self, Spread};
 use flowgauge_core::HashMode;
 use flowgauge_core::cardinality::{Precision, rank_table};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 use std::time::Duration;
 use thesis::{ALPHA, CONFIGURATIONS, Configuration, DURATION, RATE, STANDARD_ERROR};
 
@@ -205,7 +202,7 @@ fn execute(
     experiments: Vec<Experiment>,
     progress: &Progress<'_>,
 ) -> Result<Vec<(Experiment, Run)>, ReproduceError> {
-    let threads = available_parallelism().map_or(1, NonZero::get);
+    let threads = parallel::processors();
     let runs =
         parallel::run(&experiments, threads, Experiment::packets, progress, Experiment::run)?;
     Ok(experiments.into_iter().zip(runs).collect())
@@ -280,16 +277,6 @@ impl Findings {
         Some(average(Traffic::Bursty)? / average(Traffic::Unique)?)
     }
 
-    /// Returns the two tables of the thesis, and their ratios, with our figures next to its own.
-    #[must_use]
-    pub fn tables(&self) -> [Table; 3] {
-        [
-            page::thesis_table(self, Traffic::Unique),
-            page::thesis_table(self, Traffic::Bursty),
-            page::ratio_table(self),
-        ]
-    }
-
     /// Returns all results by name.
     #[must_use]
     pub fn numbers(&self) -> Numbers {
@@ -349,16 +336,9 @@ impl Findings {
         numbers
     }
 
-    /// Writes `index.html`, its figures, `summary.csv` and `reads.csv` to a directory, which is
-    /// created if necessary. Existing files with these names are replaced. Returns the path of the
-    /// page.
-    ///
-    /// # Errors
-    /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
-        let directory = Directory::create(directory)?;
-        directory.write("summary.csv", |file| summary::summary(self, file))?;
-        directory.write("reads.csv", |file| summary::reads(self, file))?;
-        page::page(self).write(&directory, &page::command(self))
+    /// Returns the report, with `summary.csv` and `reads.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        page::report(self)
     }
 }

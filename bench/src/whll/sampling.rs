@@ -105,12 +105,12 @@ pub(super) fn table(seeds: u64) -> Table {
 }
 
 /// Returns the shares by the phase of fixed samples, with the range of the Poisson process.
-pub(super) fn chart(seeds: u64, size: (f64, f64)) -> Chart {
+pub(super) fn chart(seeds: u64) -> Chart {
     let (x, y) = (
         Axis::linear("phase of fixed samples, intervals", 0.0, 1.0),
         Axis::linear("samples in bursts, %", 0.0, 100.0),
     );
-    let chart = Chart::new("Figure 2.10: fixed intervals and a Poisson process", x, y, size);
+    let chart = Chart::new("Figure 2.10: fixed intervals and a Poisson process", x, y);
     let tones = [Tone::First, Tone::Second, Tone::Third];
     UTILISATIONS.into_iter().zip(tones).fold(chart, |chart, (utilisation, tone)| {
         let name = format!("{:.0} % of the time", utilisation * 100.0);

@@ -145,7 +145,7 @@ pub(super) fn table(seeds: u64) -> Table {
 }
 
 /// Returns the estimates of one run in which the rate doubles.
-pub(super) fn chart(size: (f64, f64)) -> Chart {
+pub(super) fn chart() -> Chart {
     const RATE: u64 = 5_000;
     let samples = run(RATE, 2 * RATE, 1);
     let (x, y) = (
@@ -155,7 +155,7 @@ pub(super) fn chart(size: (f64, f64)) -> Chart {
     let points = |value: fn(&Sample) -> f64| {
         samples.iter().map(move |sample| (sample.at, value(sample))).collect::<Vec<_>>()
     };
-    Chart::new("Staggered HyperLogLog: the rate doubles", x, y, size)
+    Chart::new("Staggered HyperLogLog: the rate doubles", x, y)
         .dashed("arrivals in the last window", Tone::Neutral, points(|sample| sample.truth))
         .line("harmonic", Tone::Second, points(|sample| sample.harmonic))
         .line("mle", Tone::First, points(|sample| sample.mle))
@@ -202,6 +202,6 @@ mod tests {
     fn a_report_has_both() {
         let text = table(1).to_string();
         assert!(text.contains("20,000") && !text.contains("NaN"), "{text}");
-        assert!(chart((520.0, 380.0)).svg().contains("harmonic"));
+        assert!(chart().svg("").contains("harmonic"));
     }
 }

@@ -34,14 +34,14 @@ fn ratios(step: u32, hash: HashMode, numbers: &[u32]) -> Vec<(f64, f64)> {
 }
 
 /// Returns the ratios as a plot.
-pub(super) fn chart(size: (f64, f64)) -> Chart {
+pub(super) fn chart() -> Chart {
     let decades = (MOST / FEWEST).log10().round() as u32;
     let numbers: Vec<u32> = (0..=decades * POINTS)
         .map(|point| (FEWEST * 10_f64.powf(f64::from(point) / f64::from(POINTS))).round() as u32)
         .collect();
     let (x, y) =
         (Axis::logarithmic("addresses", FEWEST, MOST), Axis::linear("estimate / truth", 0.0, 2.5));
-    Chart::new("Structured addresses by their number", x, y, size)
+    Chart::new("Structured addresses by their number", x, y)
         .dashed("", Tone::Neutral, [(FEWEST, 1.0), (MOST, 1.0)])
         .line(
             "crc32, one address of each /24",

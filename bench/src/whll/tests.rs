@@ -189,9 +189,9 @@ fn a_report_has_its_tables_plots_and_reads() {
         sweep: Vec::new(),
     };
     let directory = std::env::temp_dir().join(format!("flowgauge-whll-{}", std::process::id()));
-    let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
+    let page = std::fs::read_to_string(findings.report().write(&directory).unwrap()).unwrap();
     for part in [
-        "Figures 4.8 and 4.9",
+        "Figure 4.9: unique",
         "<svg",
         "3.42",
         "1.84",

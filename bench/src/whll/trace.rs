@@ -5,14 +5,12 @@ use super::experiment::{Experiment, Reading, Run, Traffic};
 use super::thesis::{CONFIGURATIONS, Configuration, DURATION, STANDARD_ERROR};
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};
-use crate::report::{Cell, Column, Table};
+use crate::report::{Cell, Column, Table, number_cell};
 use crate::statistics;
 use crate::trace::Trace;
 use flowgauge_core::HashMode;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::output::grouped;
-use std::num::NonZero;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// Hash and estimator of the thesis, and the default ones.
@@ -33,7 +31,7 @@ pub fn replay(
         .into_iter()
         .flat_map(|configuration| VARIANTS.map(|(hash, _)| (configuration, hash)))
         .collect();
-    let threads = available_parallelism().map_or(1, NonZero::get);
+    let threads = parallel::processors();
     let runs = parallel::run(
         &jobs,
         threads,
@@ -96,9 +94,7 @@ pub fn replay(
                 reads.map(|errors| errors.median),
                 statistics::mean(&windows),
             ];
-            row.extend(figures.map(|error| {
-                error.map_or_else(Cell::default, |error| Cell::new(format!("{error:.2}")))
-            }));
+            row.extend(figures.map(|error| number_cell(error, 2)));
         }
         table.row(row);
     }
