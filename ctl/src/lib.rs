@@ -23,7 +23,7 @@
 //! ```
 
 #![cfg_attr(
-    not(all(feature = "grpc", feature = "lake", feature = "otlp", feature = "report")),
+    not(all(feature = "lake", feature = "report", feature = "serve")),
     allow(dead_code, unreachable_pub, reason = "features that are off use it")
 )]
 
@@ -48,12 +48,13 @@ pub mod measurement;
 pub mod names;
 pub mod nearest;
 mod number;
-#[cfg(feature = "otlp")]
+#[cfg(feature = "serve")]
 pub mod otlp;
 pub mod output;
 pub mod record;
 mod row;
 pub mod schedule;
+#[cfg_attr(not(feature = "serve"), path = "serve/pages.rs")]
 pub mod serve;
 pub mod status;
 mod text;

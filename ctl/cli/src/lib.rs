@@ -12,10 +12,9 @@
 
 #![cfg_attr(
     not(all(
-        feature = "grpc",
         feature = "lake",
-        feature = "otlp",
         feature = "report",
+        feature = "serve",
         feature = "tofino",
         feature = "top"
     )),

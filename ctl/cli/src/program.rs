@@ -31,11 +31,10 @@ const BENCH: &str = "flowgauge-bench";
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let features = [
         ("dpdk", cfg!(feature = "dpdk")),
-        ("grpc", cfg!(feature = "grpc")),
         ("lake", cfg!(feature = "lake")),
         ("object-store", cfg!(feature = "object-store")),
-        ("otlp", cfg!(feature = "otlp")),
         ("report", cfg!(feature = "report")),
+        ("serve", cfg!(feature = "serve")),
         ("tofino", cfg!(feature = "tofino")),
         ("top", cfg!(feature = "top")),
     ];

@@ -260,11 +260,10 @@ fn the_version_is_a_line_or_all_that_a_bug_report_needs() {
     assert!(commit == "unknown" || commit.len() >= 12, "{long}");
     let all = [
         ("dpdk", cfg!(feature = "dpdk")),
-        ("grpc", cfg!(feature = "grpc")),
         ("lake", cfg!(feature = "lake")),
         ("object-store", cfg!(feature = "object-store")),
-        ("otlp", cfg!(feature = "otlp")),
         ("report", cfg!(feature = "report")),
+        ("serve", cfg!(feature = "serve")),
         ("tofino", cfg!(feature = "tofino")),
         ("top", cfg!(feature = "top")),
     ];

@@ -22,7 +22,7 @@ pub use csv::Csv;
 pub use delay_samples::DelaySampleLog;
 pub use idle::IdleWindows;
 pub use json::Json;
-#[cfg(feature = "grpc")]
+#[cfg(feature = "serve")]
 pub(crate) use json::line;
 pub use metrics::{Metrics, proto};
 pub use table::{Table, TableStyle, Times};

@@ -12,7 +12,6 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
-#[cfg(feature = "otlp")]
 use tonic::metadata::AsciiMetadataValue;
 
 /// Maximum size of a token file, in bytes.
@@ -46,7 +45,6 @@ impl Token {
     }
 
     /// Returns the value of an `authorization` header with this token.
-    #[cfg(feature = "otlp")]
     pub(crate) fn bearer(&self) -> Option<AsciiMetadataValue> {
         let mut header = AsciiMetadataValue::try_from([b"Bearer ", &*self.0].concat()).ok()?;
         header.set_sensitive(true);

@@ -10,7 +10,6 @@ use axum::http::StatusCode;
 use axum::http::header::{ALLOW, AUTHORIZATION, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
-#[cfg(feature = "grpc")]
 use tonic::Status;
 
 /// Authorization rules of one server.
@@ -109,7 +108,6 @@ impl DenialReason {
         }
     }
 
-    #[cfg(feature = "grpc")]
     pub(super) fn over_grpc(&self) -> Response {
         match self {
             DenialReason::Method => {

@@ -16,10 +16,8 @@ mod access;
 mod board;
 mod connections;
 mod event;
-#[cfg(feature = "grpc")]
 mod feed;
 mod fence;
-#[cfg(feature = "grpc")]
 mod grpc;
 mod guard;
 mod kept;
@@ -32,11 +30,8 @@ mod server;
 
 pub use access::{Access, Token, encryption};
 pub use board::Board;
-#[cfg(feature = "grpc")]
 pub use feed::Feed;
-#[cfg(feature = "otlp")]
-pub(crate) use fence::drop_capabilities;
-#[cfg(feature = "grpc")]
+pub use fence::drop_capabilities;
 pub use grpc::{ServiceState, proto};
 pub use page::document;
 #[cfg(feature = "report")]

@@ -14,12 +14,11 @@ use flowgauge_ctl::controller::Sink;
 use flowgauge_ctl::history::History;
 use flowgauge_ctl::identity::Identity;
 use flowgauge_ctl::names::Names;
-#[cfg(feature = "otlp")]
 use flowgauge_ctl::otlp::{Collector, Exporter};
 use flowgauge_ctl::output::{Metrics, Origin};
-use flowgauge_ctl::serve::{Access, Board, ServedContent, Server, Token, encryption};
-#[cfg(feature = "grpc")]
-use flowgauge_ctl::serve::{Feed, ServiceState, proto};
+use flowgauge_ctl::serve::{
+    Access, Board, Feed, ServedContent, Server, ServiceState, Token, encryption, proto,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -67,7 +66,6 @@ impl EffectiveSettings {
         self.sources().remove(source);
     }
 
-    #[cfg(feature = "grpc")]
     fn all(&self) -> Vec<proto::Source> {
         let setting = |given: &GivenOption| proto::Setting {
             name: given.key.clone(),
@@ -87,7 +85,6 @@ impl EffectiveSettings {
 pub(crate) struct Exporters {
     metrics: Metrics,
     board: Board,
-    #[cfg(feature = "grpc")]
     feed: Feed,
     pub(crate) configured: EffectiveSettings,
 }
@@ -95,7 +92,6 @@ pub(crate) struct Exporters {
 /// Servers and exporter of a run, which stop when this is dropped.
 pub(crate) struct RunningExporters {
     _servers: Vec<Server>,
-    #[cfg(feature = "otlp")]
     _exporter: Option<Exporter>,
 }
 
@@ -123,7 +119,6 @@ impl Exporters {
         if outputs.listen.is_some() {
             sinks.push(Box::new(self.board.of_source(names.clone(), history.clone())));
         }
-        #[cfg(feature = "grpc")]
         if outputs.grpc.is_some() {
             sinks.push(Box::new(self.feed.of(
                 origin.clone(),
@@ -144,11 +139,9 @@ impl Exporters {
     ) -> Result<RunningExporters, CommandFailure> {
         self.metrics.follow_sources(publication.sources_up());
         let mut servers = Vec::from_iter(self.serve(outputs, identity, publication)?);
-        #[cfg(feature = "grpc")]
         servers.extend(self.serve_grpc(outputs, identity, publication)?);
         Ok(RunningExporters {
             _servers: servers,
-            #[cfg(feature = "otlp")]
             _exporter: self.export(outputs, identity, problems)?,
         })
     }
@@ -183,7 +176,6 @@ impl Exporters {
         Ok(Some(server))
     }
 
-    #[cfg(feature = "grpc")]
     fn serve_grpc(
         &self,
         outputs: &Outputs,
@@ -211,7 +203,6 @@ impl Exporters {
         Ok(Some(server))
     }
 
-    #[cfg(feature = "otlp")]
     fn export(
         &self,
         outputs: &Outputs,

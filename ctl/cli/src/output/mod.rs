@@ -5,6 +5,7 @@
 //! ends with one. On standard error, `messages` writes the log and `progress` a bar; `terminal`
 //! knows the width and the colours.
 
+#[cfg_attr(not(feature = "serve"), path = "no_listen.rs")]
 pub(crate) mod listen;
 pub(crate) mod messages;
 pub(crate) mod new_file;

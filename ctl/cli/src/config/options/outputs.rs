@@ -286,16 +286,15 @@ impl OutputOptions {
 
     /// Returns the error of an output that this build does not have.
     fn not_built(&self) -> Option<String> {
-        let not_built = |option, feature| format!("{option}: {}", value::not_built(feature));
-        if cfg!(not(feature = "lake")) && self.lake.is_some() {
-            Some(not_built("--lake", "lake"))
-        } else if cfg!(not(feature = "grpc")) && self.grpc.is_some() {
-            Some(not_built("--grpc", "grpc"))
-        } else if cfg!(not(feature = "otlp")) && self.otlp.is_some() {
-            Some(not_built("--otlp", "otlp"))
-        } else {
-            None
-        }
+        let outputs = [
+            ("--lake", "lake", cfg!(feature = "lake"), self.lake.is_some()),
+            ("--listen", "serve", cfg!(feature = "serve"), self.listen.is_some()),
+            ("--grpc", "serve", cfg!(feature = "serve"), self.grpc.is_some()),
+            ("--otlp", "serve", cfg!(feature = "serve"), self.otlp.is_some()),
+        ];
+        let (option, feature, ..) =
+            outputs.into_iter().find(|(.., is_built, is_given)| *is_given && !is_built)?;
+        Some(format!("{option}: {}", value::not_built(feature)))
     }
 }
 
