@@ -1,11 +1,11 @@
 //! Results of one benchmark, as tables, as a page and as JSON.
 
-use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit};
 use crate::machine::Machine;
-use crate::report::html::Page;
-use crate::report::svg::{Axis, Chart, Tone};
-use crate::report::{Cell, Column, Table, escape, write_file};
+use flowgauge_papers::ReproduceError;
+use flowgauge_papers::report::html::Page;
+use flowgauge_papers::report::svg::{Axis, Chart, Tone};
+use flowgauge_papers::report::{Cell, Column, Table, escape, write_file};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

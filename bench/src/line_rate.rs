@@ -1,7 +1,6 @@
 //! `flowgauge bench line-rate`: the highest rate at which a port loses nothing, after RFC 2544
 //! section 26.1.
 
-use crate::error::ReproduceError;
 use crate::figure::{Figure, Unit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
@@ -9,6 +8,7 @@ use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{Outlet, Port, PortFrame, Ports, Received, Waker, Worker};
 use flowgauge_dataplane::poll::{self, PollMode};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
+use flowgauge_papers::ReproduceError;
 use flowgauge_traffic::{Generator, Profile, Sources};
 use hdrhistogram::Histogram;
 use std::panic::resume_unwind;

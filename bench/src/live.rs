@@ -1,13 +1,13 @@
 //! Ports with continuous traffic: their worker polls on one CPU, and its CPU time per packet is
 //! measured. Everything else runs on the other CPU.
 
-use crate::error::ReproduceError;
 #[cfg(feature = "dpdk")]
 use crate::machine;
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, AfXdpPort, Port, Ports, Received, af_xdp};
 use flowgauge_dataplane::poll::{self, Options};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
+use flowgauge_papers::ReproduceError;
 use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use flowgauge_traffic::{Generator, Profile, Sources};

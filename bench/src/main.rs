@@ -48,8 +48,8 @@ fn main() -> ExitCode {
         return CommandFailure::Usage(problem.to_string()).report();
     }
     let outcome = match cli.command {
-        Command::Bench(bench) => command::bench::execute(bench),
-        Command::Reproduce(reproduce) => command::reproduce::execute(&reproduce),
+        Command::Bench(bench) => command::execute(bench),
+        Command::Reproduce(reproduce) => flowgauge_papers::reproduce(&reproduce),
     };
     outcome.map_or_else(CommandFailure::report, |()| ExitCode::SUCCESS)
 }

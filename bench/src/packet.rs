@@ -1,7 +1,6 @@
 //! `flowgauge bench packet`: the cost of one packet, stage by stage, with its frame in a cache or
 //! in memory.
 
-use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
 use crate::filters;
 use crate::findings::{Findings, Grid, Row};
@@ -20,6 +19,7 @@ use flowgauge_core::{
 };
 use flowgauge_dataplane::poll::port::{AHEAD, PortFrame, prefetch};
 use flowgauge_dataplane::poll::{Batch, Instructions, PacketBuffers};
+use flowgauge_papers::ReproduceError;
 use flowgauge_traffic::{Generator, Profile, Sources};
 use std::hint::black_box;
 

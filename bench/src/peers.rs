@@ -1,6 +1,5 @@
 //! `flowgauge bench peers`: the same work done by other crates and programs.
 
-use crate::error::ReproduceError;
 use crate::figure::Limit;
 use crate::findings::{Findings, Grid, PeerFindings, Row};
 use crate::machine::Machine;
@@ -15,6 +14,7 @@ use flowgauge_core::{
 };
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, estimate};
 use flowgauge_dataplane::poll::{Batch, Instructions};
+use flowgauge_papers::ReproduceError;
 use flowgauge_traffic::Sources;
 use hashbrown::HashSet;
 use hyperloglogplus::{HyperLogLog, HyperLogLogPlus};

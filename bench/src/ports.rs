@@ -1,7 +1,6 @@
 //! Cost per packet of complete runs, by the port that packets come from: a part of `flowgauge bench
 //! packet`.
 
-use crate::error::ReproduceError;
 use crate::figure::Limit;
 use crate::filters;
 use crate::findings::{Grid, PeerFindings, Row};
@@ -12,6 +11,7 @@ use flowgauge_core::{HashMode, Settings};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::poll::port::{Port, Ports, Received, pcap};
 use flowgauge_dataplane::poll::{Instructions, Pace};
+use flowgauge_papers::ReproduceError;
 use flowgauge_traffic::veth::isolated;
 use flowgauge_traffic::{Profile, Sources, memory};
 use std::hint::black_box;

@@ -1,6 +1,5 @@
 //! `flowgauge bench scale`: the cost of counting as traffic and settings grow.
 
-use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
@@ -13,6 +12,7 @@ use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::port::{Port, PortFrame, Ports, pcap};
 use flowgauge_dataplane::poll::{self, Advance, Batch, Instructions, Pace};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
+use flowgauge_papers::ReproduceError;
 use flowgauge_traffic::{Generator, Profile, Sources, memory};
 use std::fs::{self, File};
 use std::hint::black_box;

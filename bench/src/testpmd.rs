@@ -5,14 +5,14 @@
 //! rate of a core follows from it. Startup is excluded, since packets and time are differences
 //! between two readings.
 
-use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
 use crate::findings::{Grid, PeerFindings, Row};
 #[cfg(feature = "dpdk")]
 use crate::live::Null;
 use crate::live::{self, CpuPair, Failure, Traffic, WITHOUT_HUGEPAGES, missing};
-use crate::statistics::median;
 use flowgauge_core::Settings;
+use flowgauge_papers::ReproduceError;
+use flowgauge_papers::statistics::median;
 use flowgauge_traffic::veth::{RECEIVER, isolated};
 use std::fs;
 use std::io::{Read, Write};

@@ -68,7 +68,7 @@ pub fn same_build() -> Result<(), CommandFailure> {
         "{} has a different build ({BUILD}) than the program that started it ({}); rebuild both with `{}`",
         own.display(),
         wanted.display(),
-        build("")
+        build(&format!(" -p flowgauge -p {BENCH}"))
     )))
 }
 

@@ -1,5 +1,5 @@
 //! All numbers that the three documents print and that can be compared, next to ours: the list
-//! `papers.csv`, verdicts, and the page of the documentation, whose text is `reproductions.md.in`.
+//! `printed.csv`, verdicts, and the page of the documentation, whose text is `reproductions.md.in`.
 //!
 //! A line of the list names a result of a reproduction, so that nothing on the page is written by
 //! hand: neither our numbers nor verdicts.
@@ -8,7 +8,7 @@ use crate::numbers::Numbers;
 use crate::report::{Cell, Column, Table};
 use crate::statistics::Spread;
 
-const LIST: &str = include_str!("../papers.csv");
+const LIST: &str = include_str!("../printed.csv");
 const TEXT: &str = include_str!("../reproductions.md.in");
 
 /// Standard deviations by which one run may differ from the mean of ours. The chance that a normal

@@ -1,22 +1,24 @@
 //! `flowgauge reproduce`: repeats the experiments of papers.
 
+use crate::documents::{self, Document};
+use crate::error::ReproduceError;
+use crate::numbers::Numbers;
+use crate::parallel::Progress;
+use crate::report::html::Page;
+use crate::report::{Report, escape, write_file};
+use crate::trace::Trace;
+use crate::{fridge, p4entropy, p4exp, p4log, rap, reorder, spread, whll};
 use flowgauge::reproduce::{Paper, Reproduce};
 use flowgauge::{CommandFailure, bar};
-use flowgauge_bench::numbers::Numbers;
-use flowgauge_bench::papers::{self, Document};
-use flowgauge_bench::parallel::Progress;
-use flowgauge_bench::report::html::Page;
-use flowgauge_bench::report::{Report, escape, write_file};
-use flowgauge_bench::trace::Trace;
-use flowgauge_bench::{
-    ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reorder, spread, whll,
-};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Runs the requested reproductions.
-pub(crate) fn execute(options: &Reproduce) -> Result<(), CommandFailure> {
+/// Runs the requested reproductions, prints their tables and writes their reports.
+///
+/// # Errors
+/// If options contradict each other, an experiment fails, or a file cannot be written.
+pub fn reproduce(options: &Reproduce) -> Result<(), CommandFailure> {
     options.check()?;
     let directory = |what| match (options.what, &options.out) {
         (_, None) => default_directory(what),
@@ -35,13 +37,13 @@ pub(crate) fn execute(options: &Reproduce) -> Result<(), CommandFailure> {
     let index = index(options, &pages)?;
     let mut out = io::stdout().lock();
     for document in Document::ALL {
-        let [met, not_met, not_comparable] = papers::count(document, &numbers);
+        let [met, not_met, not_comparable] = documents::count(document, &numbers);
         let title = document.title();
         writeln!(out, "{met} met, {not_met} not met, {not_comparable} not comparable: {title}")
             .map_err(CommandFailure::output)?;
     }
     if let Some(page) = &options.page {
-        fs::write(page, papers::page(&numbers)).map_err(|error| {
+        fs::write(page, documents::page(&numbers)).map_err(|error| {
             CommandFailure::Failed(format!("cannot write {}: {error}", page.display()))
         })?;
         writeln!(out, "page: {}", page.display()).map_err(CommandFailure::output)?;
@@ -82,7 +84,7 @@ fn one(
     directory: &Path,
 ) -> Result<(PathBuf, Numbers), CommandFailure> {
     let bar = bar(Some(1), what.name().to_owned());
-    let run = if options.trace.is_empty() { reproduce } else { replay };
+    let run = if options.trace.is_empty() { repeat } else { replay };
     let report = run(options, what, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -102,7 +104,7 @@ fn one(
 }
 
 /// Runs one reproduction.
-fn reproduce(
+fn repeat(
     options: &Reproduce,
     what: Paper,
     progress: &Progress<'_>,

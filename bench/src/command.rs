@@ -5,10 +5,10 @@ use flowgauge::bench::{
 };
 use flowgauge::{CommandFailure, Cpus, PortSpec, beside, version};
 use flowgauge_bench::findings::Findings;
-use flowgauge_bench::report::Table;
 use flowgauge_bench::{line_rate, packet, peers, scale, xdp};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, FrameSender, Outlet, af_xdp};
+use flowgauge_papers::report::Table;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, isolated};
 use jiff::Timestamp;
 use std::io::{self, Write};
