@@ -5,18 +5,15 @@
 //! The dissertation's trace of an Internet provider is not public, and of its synthetic ones only
 //! the recipe is available. Its figure is therefore described in words.
 //!
-//! [`run`] executes the experiments of `experiment`, [`Findings`] aggregates them, and `page` and
-//! `summary` write the report. `simulation` has tables that the dataplane lacks: of any size, in
+//! [`run`] executes the experiments of `experiment`, [`Findings`] aggregates them, and `page`
+//! makes the report. `simulation` has tables that the dataplane lacks: of any size, in
 //! stages, any number of fridges. `equal` compares the memory of all of them, and `trace` counts a
 //! capture with them.
 
 mod equal;
 mod experiment;
-#[cfg(test)]
-mod known;
 mod page;
 mod simulation;
-mod summary;
 #[cfg(test)]
 mod tests;
 mod trace;

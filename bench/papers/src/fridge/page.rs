@@ -1,12 +1,12 @@
-//! Tables, plots and text of the report.
+//! Tables, charts and files of the report, whose text is `page.html`.
 
 use super::equal::{self, Kind};
 use super::experiment::{METHODS, shares};
-use super::summary;
 use super::{
     ADMIT_LOG2, ADMITS_LOG2, Errors, Findings, MEMORIES_LOG2, MEMORY_LOG2, Method, REQUESTS,
     Recipe, Setup,
 };
+use crate::numbers::csv;
 use crate::report::html::{Page, Part};
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Report, Table, mean_cell, number_cell, runs};
@@ -257,8 +257,54 @@ pub(super) fn report(findings: &Findings) -> Report {
         numbers,
         tables: vec![first, second, admission, memory, stopping, equal],
         files: vec![
-            ("errors.csv".to_owned(), summary::errors(findings)),
-            ("percentiles.csv".to_owned(), summary::percentiles(findings)),
+            ("errors.csv".to_owned(), errors_csv(findings)),
+            ("percentiles.csv".to_owned(), percentiles_csv(findings)),
         ],
     }
+}
+
+/// Returns one line per run and table.
+fn errors_csv(findings: &Findings) -> String {
+    let mut lines = Vec::new();
+    for outcome in &findings.outcomes {
+        let results = outcome.results.iter().map(|result| ("last request", result));
+        for (until, result) in
+            results.chain(outcome.stopped.iter().map(|result| ("last answer", result)))
+        {
+            let Setup { memory_log2, admit_log2, .. } = result.setup;
+            let (recipe, seed, name) =
+                (outcome.run.recipe.name(), outcome.run.seed, result.setup.name());
+            let (slots, admit) = (1_u32 << memory_log2, 2_f64.powi(-i32::from(admit_log2)));
+            let errors = result.errors.map_or_else(
+                || ",,,".to_owned(),
+                |errors| {
+                    let [low, p95, p99] = errors.percentiles;
+                    format!("{low:.3},{p95:.3},{p99:.3},{:.4}", errors.gap)
+                },
+            );
+            let samples = result.samples;
+            lines
+                .push(format!("{recipe},{until},{seed},{name},{slots},{admit},{samples},{errors}"));
+        }
+    }
+    // The first percentile is the median, or the 25th for a bimodal trace.
+    csv(
+        "recipe,until,seed,method,slots,admit,samples,low_error_percent,p95_error_percent,p99_error_percent,gap_log2",
+        lines,
+    )
+}
+
+/// Returns the percentiles of figure 2.2, of all runs combined.
+fn percentiles_csv(findings: &Findings) -> String {
+    let cases =
+        Recipe::ALL.into_iter().flat_map(|recipe| Setup::COMPARED.map(|setup| (recipe, setup)));
+    let lines = cases.flat_map(|(recipe, setup)| {
+        let times = findings.times(recipe, setup).unwrap_or_default();
+        let points = shares().into_iter().zip(findings.truth(recipe)).zip(times);
+        let (recipe, name) = (recipe.name(), setup.name());
+        points.map(move |((share, truth), time)| {
+            format!("{recipe},{name},{share:.2},{truth:.0},{time:.0}")
+        })
+    });
+    csv("recipe,method,share,truth_ns,estimate_ns", lines)
 }

@@ -8,10 +8,7 @@
 //! which the first packet of a flow does not reveal whether it is heavy.
 
 mod experiment;
-#[cfg(test)]
-mod known;
 mod page;
-mod summary;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -44,64 +41,33 @@ pub struct Findings {
 }
 
 /// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
-/// counted packets.
+/// counted packets, first of the Zipf streams and then of those of the theorem.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     execute(seeds, &SIZES_LOG2, progress)
 }
 
-/// Unit of work of a thread.
-enum Job {
-    Zipf(Zipf),
-    Skewed(Skewed),
-}
-
-enum Outcome {
-    Zipf(Zipf, Vec<TableContent>),
-    Skewed(Skewed, f64),
-}
-
-impl Job {
-    fn packets(&self) -> u64 {
-        match self {
-            Job::Zipf(_) => PACKETS * Algorithm::ALL.len() as u64,
-            Job::Skewed(skewed) => skewed.packets(),
-        }
-    }
-
-    fn run(&self) -> Result<Outcome, Infallible> {
-        Ok(match self {
-            Job::Zipf(zipf) => Outcome::Zipf(*zipf, zipf.run()),
-            Job::Skewed(skewed) => Outcome::Skewed(*skewed, skewed.run()),
-        })
-    }
-}
-
 fn execute(seeds: u64, sizes_log2: &[u8], progress: &Progress<'_>) -> Findings {
-    let zipf = ALPHAS
-        .into_iter()
-        .flat_map(|alpha| (1..=seeds).map(move |seed| Job::Zipf(Zipf { alpha, seed })));
-    let skewed = HEAVY_SHARES.into_iter().flat_map(|heavy_share| {
-        COMPARED.into_iter().flat_map(move |algorithm| {
-            sizes_log2.iter().flat_map(move |&size_log2| {
-                (1..=seeds).map(move |seed| {
-                    Job::Skewed(Skewed { algorithm, size_log2, heavy_share, seed })
-                })
-            })
-        })
-    });
-    let mut jobs: Vec<Job> = zipf.chain(skewed).collect();
-    jobs.sort_by_key(|job| std::cmp::Reverse(job.packets()));
     let threads = parallel::processors();
-    let Ok(outcomes) = parallel::run(&jobs, threads, Job::packets, progress, Job::run);
-    let mut findings = Findings { seeds, zipf: Vec::new(), skewed: Vec::new() };
-    for outcome in outcomes {
-        match outcome {
-            Outcome::Zipf(zipf, held) => findings.zipf.push((zipf, held)),
-            Outcome::Skewed(skewed, share) => findings.skewed.push((skewed, share)),
-        }
-    }
-    findings
+    let zipf: Vec<Zipf> = ALPHAS
+        .into_iter()
+        .flat_map(|alpha| (1..=seeds).map(move |seed| Zipf { alpha, seed }))
+        .collect();
+    let packets = |_: &Zipf| PACKETS * Algorithm::ALL.len() as u64;
+    let count = |zipf: &Zipf| Ok::<_, Infallible>((*zipf, zipf.run()));
+    let Ok(zipf) = parallel::run(&zipf, threads, packets, progress, count);
+    let mut skewed: Vec<Skewed> = HEAVY_SHARES
+        .into_iter()
+        .flat_map(|heavy_share| COMPARED.map(|algorithm| (heavy_share, algorithm)))
+        .flat_map(|case| sizes_log2.iter().map(move |size_log2| (case, *size_log2)))
+        .flat_map(|((heavy_share, algorithm), size_log2)| {
+            (1..=seeds).map(move |seed| Skewed { algorithm, size_log2, heavy_share, seed })
+        })
+        .collect();
+    skewed.sort_by_key(|skewed| std::cmp::Reverse(skewed.packets()));
+    let count = |skewed: &Skewed| Ok::<_, Infallible>((*skewed, skewed.run()));
+    let Ok(skewed) = parallel::run(&skewed, threads, Skewed::packets, progress, count);
+    Findings { seeds, zipf, skewed }
 }
 
 /// Returns results as of a run, made up: each algorithm holds three of four flows.

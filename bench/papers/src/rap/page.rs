@@ -1,10 +1,10 @@
-//! Tables, plots and text of the report.
+//! Tables, charts and files of the report, whose text is `page.html`.
 
-use super::summary;
 use super::{
     ALPHAS, COMPARED, FLOWS, Findings, HEAVY_SHARES, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2,
-    SLOTS, Skewed, TableContent,
+    SLOTS, Skewed, TableContent, Zipf,
 };
+use crate::numbers::csv;
 use crate::report::html::{Page, Part};
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Report, Table, mean_cell, number_cell, runs};
@@ -172,8 +172,29 @@ pub(super) fn report(findings: &Findings) -> Report {
         numbers,
         tables: vec![shares, theorem],
         files: vec![
-            ("shares.csv".to_owned(), summary::shares(findings)),
-            ("theorem.csv".to_owned(), summary::theorem(findings)),
+            ("shares.csv".to_owned(), shares_csv(findings)),
+            ("theorem.csv".to_owned(), theorem_csv(findings)),
         ],
     }
+}
+
+/// Returns one line per run and algorithm.
+fn shares_csv(findings: &Findings) -> String {
+    let lines = findings.zipf.iter().flat_map(|(Zipf { alpha, seed }, runs)| {
+        runs.iter().map(move |held| {
+            let (algorithm, share, error) = (held.algorithm.name(), held.share(), held.count_error);
+            format!("{alpha},{FLOWS},{PACKETS},{SLOTS},{algorithm},{seed},{share:.4},{error:.4}")
+        })
+    });
+    csv("alpha,flows,packets,slots,algorithm,seed,share,count_error_percent", lines)
+}
+
+/// Returns one line per run.
+fn theorem_csv(findings: &Findings) -> String {
+    let lines = findings.skewed.iter().map(|(skewed, share)| {
+        let Skewed { algorithm, heavy_share, seed, .. } = skewed;
+        let (packets, size, name) = (skewed.packets(), skewed.size(), algorithm.name());
+        format!("{heavy_share},{packets},{size},{name},{seed},{share:.4}")
+    });
+    csv("heavy_share,packets,slots,algorithm,seed,share", lines)
 }

@@ -5,9 +5,7 @@
 //! traces are generated, and the reference is one sentence.
 
 mod experiment;
-mod known;
 mod page;
-mod summary;
 #[cfg(test)]
 mod tests;
 mod trace;

@@ -21,10 +21,7 @@ fn the_target_is_reached_on_usual_traffic() {
         both(MEMORY_LOG2).into_iter().flat_map(|setup| findings.results(Traffic::Usual, setup))
     {
         let (recall, precision) = (outcome.recall(result).unwrap(), result.precision().unwrap());
-        assert!(
-            recall * 100.0 >= known::TARGET && precision * 100.0 >= known::TARGET,
-            "{outcome:?}"
-        );
+        assert!(recall * 100.0 >= page::TARGET && precision * 100.0 >= page::TARGET, "{outcome:?}");
         assert_eq!((outcome.meant, result.meant), (38, 38), "{outcome:?}");
         assert!(
             outcome.heavy >= outcome.meant

@@ -1,9 +1,9 @@
 //! Page of a report: HTML for a browser, with each chart in files beside it.
 
-use super::directory::write_file;
 use super::escape::escape;
 use super::svg::Chart;
 use super::table::Table;
+use super::write_file;
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use flowgauge_ctl::serve::document;

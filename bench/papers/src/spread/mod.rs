@@ -10,7 +10,6 @@ mod attack;
 mod count;
 mod experiment;
 mod page;
-mod summary;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -58,44 +57,8 @@ pub struct Findings {
     attacks: Vec<Attacked>,
 }
 
-/// Unit of work of a thread.
-#[derive(Clone, Copy)]
-enum Job {
-    Window(Traffic, u64),
-    Attack(Attack, HashMode, u64),
-}
-
-enum Done {
-    Window(Vec<Run>),
-    Attack(Attacked),
-}
-
-impl Job {
-    /// Returns the windows that it counts.
-    fn windows(&self) -> u64 {
-        match self {
-            Job::Window(..) => SIZES.len() as u64,
-            Job::Attack(..) => 1,
-        }
-    }
-
-    fn run(self, divisor: u32) -> Result<Done, EstimateError> {
-        match self {
-            Job::Window(traffic, seed) => {
-                let outcomes = experiment::run(traffic, seed, divisor)?;
-                let runs = SIZES.into_iter().zip(outcomes);
-                let run = |(size, outcome)| Run { traffic, seed, size, outcome };
-                Ok(Done::Window(runs.map(run).collect()))
-            }
-            Job::Attack(attack, hash, seed) => {
-                attack::run(attack, hash, seed, divisor).map(Done::Attack)
-            }
-        }
-    }
-}
-
 /// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
-/// counted windows.
+/// counted windows, and then in attacks.
 ///
 /// # Errors
 /// [`ReproduceError::Registers`].
@@ -105,25 +68,25 @@ pub fn run(seeds: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceErr
 
 /// As [`run`]. `divisor` divides the numbers of keys and others.
 fn execute(seeds: u64, divisor: u32, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
-    let mut jobs = Vec::new();
-    for seed in 1..=seeds {
-        jobs.extend(Traffic::ALL.map(|traffic| Job::Window(traffic, seed)));
-    }
-    for seed in 1..=seeds {
-        for attack in Attack::ALL {
-            jobs.extend(HASHES.map(|hash| Job::Attack(attack, hash, seed)));
-        }
-    }
     let threads = parallel::processors();
-    let done = parallel::run(&jobs, threads, Job::windows, progress, |job| job.run(divisor))?;
-    let mut findings = Findings { seeds, runs: Vec::new(), attacks: Vec::new() };
-    for done in done {
-        match done {
-            Done::Window(runs) => findings.runs.extend(runs),
-            Done::Attack(attacked) => findings.attacks.push(attacked),
-        }
-    }
-    Ok(findings)
+    let windows: Vec<(u64, Traffic)> =
+        (1..=seeds).flat_map(|seed| Traffic::ALL.map(|traffic| (seed, traffic))).collect();
+    let sizes = |_: &(u64, Traffic)| SIZES.len() as u64;
+    let runs = parallel::run(&windows, threads, sizes, progress, |&(seed, traffic)| {
+        let outcomes = SIZES.into_iter().zip(experiment::run(traffic, seed, divisor)?);
+        let run = |(size, outcome)| Run { traffic, seed, size, outcome };
+        Ok::<Vec<Run>, EstimateError>(outcomes.map(run).collect())
+    })?;
+    let attacks: Vec<(u64, (Attack, HashMode))> =
+        (1..=seeds).flat_map(|seed| page::attacks().map(move |attack| (seed, attack))).collect();
+    let attacks = parallel::run(
+        &attacks,
+        threads,
+        |_| 1,
+        progress,
+        |&(seed, (attack, hash))| attack::run(attack, hash, seed, divisor),
+    )?;
+    Ok(Findings { seeds, runs: runs.concat(), attacks })
 }
 
 /// Returns the results of one run with a twentieth of the keys and others.

@@ -9,8 +9,8 @@
 //! and compares both with the counter of the first. That the skew makes the errors of the thesis is
 //! a hypothesis: its tables need different skews, see [`READ_SKEW`].
 //!
-//! `experiment` is one run, `thesis` has the published figures, `page`, `figures` and `summary` write
-//! the report, and `trace` counts a capture. `sampling` compares fixed intervals with the Poisson
+//! `experiment` is one run, `thesis` has the published figures, `page` and `figures` make the report,
+//! and `trace` counts a capture. `sampling` compares fixed intervals with the Poisson
 //! process, and `staggered` has the staggered registers that the thesis names as future work.
 
 mod experiment;
@@ -19,7 +19,6 @@ mod page;
 mod sampling;
 mod staggered;
 mod structured;
-mod summary;
 #[cfg(test)]
 mod tests;
 pub mod thesis;

@@ -1,4 +1,4 @@
-//! Tables and text of the report.
+//! Tables and files of the report, whose text is `page.html`.
 
 use super::figures::{
     error_by_cardinality, milliseconds, raw_bias, reading_name, scatter, sequential,
@@ -8,8 +8,9 @@ use super::thesis::{
     CONFIGURATIONS, Configuration, DURATION, EXPECTED_AVERAGE, EXPECTED_MEDIAN, RATIOS, Row,
     STANDARD_ERROR, TABLE_4_3, TABLE_4_4,
 };
-use super::{Case, Errors, Findings, Options, Read, Reading, Traffic};
-use super::{sampling, staggered, structured, summary};
+use super::{Case, Errors, Experiment, Findings, Options, Read, Reading, Run, Traffic};
+use super::{sampling, staggered, structured};
+use crate::numbers::csv;
 use crate::report::html::{Page, Part};
 use crate::report::{Cell, Column, Report, Table, escape, mean_cell, number_cell, runs};
 use crate::statistics::Spread;
@@ -314,8 +315,66 @@ pub(super) fn report(findings: &Findings) -> Report {
         numbers,
         tables: vec![table_4_3, table_4_4, ratios],
         files: vec![
-            ("summary.csv".to_owned(), summary::summary(findings)),
-            ("reads.csv".to_owned(), summary::reads(findings)),
+            ("summary.csv".to_owned(), summary_csv(findings)),
+            ("reads.csv".to_owned(), reads_csv(findings)),
         ],
     }
+}
+
+/// Returns one line per run, reading and estimator.
+fn summary_csv(findings: &Findings) -> String {
+    let cases = readings(findings)
+        .flat_map(|case| Estimator::ALL.into_iter().map(move |estimator| (case, estimator)));
+    let lines = cases.filter_map(|((experiment, run, reading), estimator)| {
+        let Errors { average, median, bias, samples, max_cardinality } =
+            Errors::from_run(run, reading, estimator)?;
+        let (seed, expected) = (experiment.seed, experiment.expected_reads());
+        Some(format!(
+            "{},{estimator},{seed},{average:.4},{median:.4},{bias:.4},{samples},{expected},{max_cardinality}",
+            columns(experiment, reading)
+        ))
+    });
+    csv(
+        "traffic,hash,read_s,reset_s,duration_s,read_skew_ms,estimator,seed,average_error_percent,median_error_percent,\
+         bias_percent,samples,expected_samples,max_cardinality",
+        lines,
+    )
+}
+
+/// Returns one line per read, with the thesis' columns first (§4.2.4). Its `estimate` is that of its
+/// estimator; the other two follow.
+fn reads_csv(findings: &Findings) -> String {
+    let lines = readings(findings).flat_map(|(experiment, run, reading)| {
+        let columns = format!("{},{}", columns(experiment, reading), experiment.seed);
+        run.reads.iter().map(move |read| {
+            let Read { window, truth, .. } = read;
+            let time = read.time_ns as f64 / 1e9;
+            let [ertl, flajolet, mle] = [Estimator::Ertl, Estimator::Flajolet, Estimator::Mle]
+                .map(|estimator| read.estimate(reading, estimator));
+            format!("{time:.6},{window},{truth},{flajolet:.3},{ertl:.3},{mle:.3},{columns}")
+        })
+    });
+    csv(
+        "time,window_id,ground_truth,estimate,ertl,mle,traffic,hash,read_s,reset_s,duration_s,read_skew_ms,seed",
+        lines,
+    )
+}
+
+/// Returns all runs with each of their readings.
+fn readings(findings: &Findings) -> impl Iterator<Item = (&Experiment, &Run, Reading)> {
+    findings.runs.iter().chain(&findings.sweep).flat_map(|(experiment, run)| {
+        let skewed = (!experiment.read_skew.is_zero()).then_some(Reading::Skewed);
+        [Reading::Instant].into_iter().chain(skewed).map(move |reading| (experiment, run, reading))
+    })
+}
+
+fn columns(experiment: &Experiment, reading: Reading) -> String {
+    let Experiment { traffic, hash, configuration, duration, .. } = experiment;
+    let (read, reset) = (configuration.read.as_secs_f64(), configuration.reset.as_secs_f64());
+    let skew_ms = match reading {
+        Reading::Instant => 0.0,
+        Reading::Skewed => experiment.read_skew.as_secs_f64() * 1e3,
+    };
+    let (traffic, hash, duration) = (traffic.name(), hash.name(), duration.as_secs_f64());
+    format!("{traffic},{hash},{read},{reset},{duration},{skew_ms}")
 }
