@@ -212,6 +212,21 @@ pub fn table(document: Document, numbers: &Numbers) -> Table {
         "{}: {met} met, {not_met} not met, {not_comparable} not comparable",
         document.title()
     );
+    compared(caption, numbers, |number| number.document == document)
+}
+
+/// Returns the printed numbers that compare with results of a reproduction, next to these.
+#[must_use]
+pub fn reproduction_table(reproduction: &str, numbers: &Numbers) -> Table {
+    let is_its = |name: &str| name.split('/').next() == Some(reproduction);
+    compared("Printed numbers and ours".to_owned(), numbers, |number| is_its(&number.ours))
+}
+
+fn compared(
+    caption: String,
+    numbers: &Numbers,
+    is_wanted: impl Fn(&PrintedNumber) -> bool,
+) -> Table {
     let columns = vec![
         Column::text("", "place"),
         Column::text("", "what"),
@@ -221,7 +236,7 @@ pub fn table(document: Document, numbers: &Numbers) -> Table {
         Column::text("", "remark"),
     ];
     let mut table = Table::new(caption, columns);
-    for number in printed().iter().filter(|number| number.document == document) {
+    for number in printed().iter().filter(|number| is_wanted(number)) {
         let ours = numbers.get(&number.ours);
         let relation = match number.relation {
             Relation::About => "about ",

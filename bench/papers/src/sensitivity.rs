@@ -120,15 +120,6 @@ pub fn percent(error: f64) -> Cell {
     Cell::new(if error < 0.1 { format!("{error:.3}") } else { format!("{error:.2}") })
 }
 
-/// Returns a table of the paper's statements and our results.
-#[must_use]
-pub fn statements(rows: impl IntoIterator<Item = (&'static str, String)>) -> Table {
-    let columns = vec![Column::text("", "the paper").from_source(), Column::text("", "ours")];
-    let mut table = Table::new("Statements of the paper and our results", columns);
-    rows.into_iter().for_each(|(paper, ours)| table.row(vec![Cell::new(paper), Cell::new(ours)]));
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,12 +10,13 @@ mod trace;
 
 pub use trace::replay;
 
+use crate::documents::reproduction_table;
 use crate::error::ReproduceError;
 use crate::numbers::{self, Numbers};
 use crate::parallel::{self, Progress};
 use crate::report::html::{Page, Part};
 use crate::report::{Cell, Column, Report, Table, mean_cell};
-use crate::sensitivity::{Curve, Sensitivity, charts, csv, statements, tables};
+use crate::sensitivity::{Curve, Sensitivity, charts, csv, tables};
 use crate::statistics::{Spread, mean};
 use flowgauge_core::entropy::{POWER, in_integers, of_window};
 use flowgauge_core::hash::crc32;
@@ -369,24 +370,6 @@ impl Findings {
         table
     }
 
-    fn statements(&self) -> Table {
-        let over = |kind, method| {
-            let errors = ALPHAS.map(|alpha| {
-                self.errors(alpha, kind, method).map_or(f64::NAN, |errors| errors.mean)
-            });
-            errors.map(|error| format!("{error:.2}")).join(" / ") + " %"
-        };
-        statements([
-            ("Count Sketch: close to 3 %", over(SketchKind::CountSketch, Method::FourBits)),
-            ("Count-Min: around 20 %", over(SketchKind::CountMin, Method::FourBits)),
-            ("Count-Min, Lapolli: slightly higher", over(SketchKind::CountMin, Method::Lapolli)),
-            (
-                "Count Sketch, Lapolli: slightly better",
-                over(SketchKind::CountSketch, Method::Lapolli),
-            ),
-        ])
-    }
-
     /// Returns all results by name.
     #[must_use]
     pub fn numbers(&self) -> Numbers {
@@ -437,20 +420,20 @@ impl Findings {
     /// Returns the report, with `figures.csv` and `windows.csv`.
     #[must_use]
     pub fn report(&self) -> Report {
-        let (methods, statements) = (self.methods(), self.statements());
+        let (numbers, methods) = (self.numbers(), self.methods());
+        let compared = reproduction_table("p4entropy", &numbers);
         let parts = [
             ("methods", Part::Table(methods.clone())),
             ("charts", charts(&self.figures, 60.0)),
             ("tables", tables(&self.figures)),
-            ("statements", Part::Table(statements.clone())),
+            ("compared", Part::Table(compared.clone())),
         ];
-        let numbers = self.numbers();
         let command = format!("flowgauge reproduce p4entropy --seeds {}", self.options.seeds);
         let figures = self.figures.iter().map(Sensitivity::table);
         Report {
             page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
             numbers,
-            tables: [methods].into_iter().chain(figures).chain([statements]).collect(),
+            tables: [methods].into_iter().chain(figures).chain([compared]).collect(),
             files: vec![
                 ("figures.csv".to_owned(), csv(&self.figures)),
                 ("windows.csv".to_owned(), self.windows()),

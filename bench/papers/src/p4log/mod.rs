@@ -1,12 +1,13 @@
 //! Accuracy of P4Log: figure 3 of the P4Entropy paper, for the function that counts the entropy of
 //! every packet.
 
+use crate::documents::reproduction_table;
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
+use crate::report::Report;
 use crate::report::html::{Page, Part};
-use crate::report::{Report, Table};
-use crate::sensitivity::{Curve, RANDOM, Sensitivity, charts, csv, statements, tables};
+use crate::sensitivity::{Curve, RANDOM, Sensitivity, charts, csv, tables};
 use flowgauge_core::logarithm::{Logarithm, MAX_BITS, MAX_DIGITS};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -104,27 +105,6 @@ fn least_digits(by_digits: &Sensitivity) -> Option<f64> {
 }
 
 impl Findings {
-    fn statements(&self) -> Table {
-        let [by_bits, by_digits] = self.figures.as_slice() else { return statements([]) };
-        let largest = |figure: &Sensitivity, value| figure.largest(value).unwrap_or(f64::NAN);
-        let random = by_bits.error(RANDOM, u64::from(BITS)).unwrap_or(f64::NAN);
-        statements([
-            (
-                "Nbits = 4: all errors below 1 %",
-                format!(
-                    "largest {:.2} %; over all numbers of 16 bits 1.09 %, at 67",
-                    largest(by_bits, 4)
-                ),
-            ),
-            ("Nbits = 6: almost 0", format!("largest {:.2} %", largest(by_bits, 6))),
-            (
-                "more digits do not improve much; the least error with 4",
-                format!("least with {}", least_digits(by_digits).unwrap_or(f64::NAN)),
-            ),
-            ("random numbers: below 1 % on the average", format!("{random:.3} %")),
-        ])
-    }
-
     /// Returns all results by name.
     #[must_use]
     pub fn numbers(&self) -> Numbers {
@@ -158,17 +138,18 @@ impl Findings {
     /// Returns the report, with `figures.csv`.
     #[must_use]
     pub fn report(&self) -> Report {
-        let (numbers, statements) = (self.numbers(), self.statements());
+        let numbers = self.numbers();
+        let compared = reproduction_table("p4log", &numbers);
         let parts = [
             ("numbers", Part::Text(flowgauge_ctl::output::grouped(self.numbers))),
-            ("statements", Part::Table(statements.clone())),
+            ("compared", Part::Table(compared.clone())),
             ("charts", charts(&self.figures, 6.0)),
             ("tables", tables(&self.figures)),
         ];
         Report {
             page: Page::from_text(include_str!("page.html"), COMMAND, &numbers, &parts),
             numbers,
-            tables: self.figures.iter().map(Sensitivity::table).chain([statements]).collect(),
+            tables: self.figures.iter().map(Sensitivity::table).chain([compared]).collect(),
             files: vec![("figures.csv".to_owned(), csv(&self.figures))],
         }
     }
