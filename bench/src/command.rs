@@ -1,8 +1,6 @@
 //! `flowgauge bench`: runs a benchmark and prints its results.
 
-use flowgauge::bench::{
-    Bench, BenchFormat, BenchOptions, Benchmark, LineRate, Packet, Peers, Scale, Xdp, no_line_rate,
-};
+use flowgauge::bench::{Bench, BenchFormat, BenchOptions, Benchmark, LineRate, no_line_rate};
 use flowgauge::{CommandFailure, Cpus, PortSpec, beside, version};
 use flowgauge_bench::findings::Findings;
 use flowgauge_bench::{line_rate, packet, peers, scale, xdp};
@@ -19,19 +17,19 @@ pub(crate) fn execute(options: Bench) -> Result<(), CommandFailure> {
     options.check()?;
     match options.what {
         Benchmark::LineRate(options) => search(*options),
-        Benchmark::Packet(Packet { common }) => {
+        Benchmark::Packet(common) => {
             let (findings, missing) = packet::measure(common.quick)?;
             missing.iter().for_each(|need| tracing::warn!("skipped: needs {need}"));
             conclude(&common, &findings)
         }
-        Benchmark::Peers(Peers { common }) => {
+        Benchmark::Peers(common) => {
             let flowgauge = beside("flowgauge")?;
             let (findings, missing) = peers::measure(&flowgauge, common.quick)?;
             missing.iter().for_each(|need| tracing::warn!("skipped: needs {need}"));
             conclude(&common, &findings)
         }
-        Benchmark::Scale(Scale { common }) => conclude(&common, &scale::measure(common.quick)?),
-        Benchmark::Xdp(Xdp { common }) => {
+        Benchmark::Scale(common) => conclude(&common, &scale::measure(common.quick)?),
+        Benchmark::Xdp(common) => {
             let (findings, missing) = xdp::measure(common.quick)?;
             if let Some(need) = missing {
                 tracing::warn!("no live packets: needs {need}");

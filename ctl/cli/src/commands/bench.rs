@@ -27,16 +27,39 @@ pub struct Bench {
 
 /// Benchmark to run, with its options.
 #[derive(Subcommand)]
-#[allow(
-    missing_docs,
-    reason = "the options of each say it, in the help too, which a line here would replace"
-)]
 pub enum Benchmark {
+    /// Find the highest rate at which a port loses no packet (RFC 2544).
+    ///
+    /// Sends frames from one port and counts them at another; connect the two by a cable or a
+    /// switch. Without ports, uses two veth devices in a separate network namespace, which measures
+    /// how fast the kernel copies. Requires root and two otherwise idle CPUs.
+    #[command(after_help = "Examples:
+  flowgauge bench line-rate
+  flowgauge bench line-rate af_xdp:eth1 --from af_xdp:eth2 --trial 60s
+  flowgauge bench line-rate dpdk:0000:01:00.0 --from dpdk:0000:01:00.1 --cpus 2,3 --sizes 64,1518")]
     LineRate(Box<LineRate>),
-    Packet(Packet),
-    Peers(Peers),
-    Scale(Scale),
-    Xdp(Xdp),
+    /// Measure the cost of counting in user space, stage by stage, with frames in cache and in
+    /// memory.
+    Packet(BenchOptions),
+    /// Measure other crates and programs that do the same work.
+    ///
+    /// Crates: datasketches, cardinality-estimator, hyperloglogplus, and an exact hash set.
+    /// Programs, if installed: tshark, softflowd and pmacctd, on a capture of several hundred
+    /// megabytes that is written to the temporary directory and removed; and dpdk-testpmd, compared
+    /// with ports on net_null (if flowgauge was built with DPDK) and, as root, with AF_XDP on veth
+    /// devices in a separate network namespace.
+    Peers(BenchOptions),
+    /// Measure how the cost of counting scales with flows, registers, windows, frames and workers.
+    ///
+    /// Replays a capture of several hundred megabytes, which is written to the temporary directory
+    /// and removed.
+    Scale(BenchOptions),
+    /// Measure the cost of counting in the kernel, compared with programs that do nothing.
+    ///
+    /// Takes turns with an empty program on injected frames, sends packets over veth devices in a
+    /// separate network namespace, and reads and rotates a window. Uses no interface of this
+    /// machine. Requires root, or CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
+    Xdp(BenchOptions),
 }
 
 /// Options of every benchmark.
@@ -73,16 +96,8 @@ pub enum BenchFormat {
     Markdown,
 }
 
-/// Find the highest rate at which a port loses no packet (RFC 2544).
-///
-/// Sends frames from one port and counts them at another; connect the two by a cable or a switch.
-/// Without ports, uses two veth devices in a separate network namespace, which measures how fast
-/// the kernel copies. Requires root and two otherwise idle CPUs.
+/// Options of `flowgauge bench line-rate`.
 #[derive(Args)]
-#[command(after_help = "Examples:
-  flowgauge bench line-rate
-  flowgauge bench line-rate af_xdp:eth1 --from af_xdp:eth2 --trial 60s
-  flowgauge bench line-rate dpdk:0000:01:00.0 --from dpdk:0000:01:00.1 --cpus 2,3 --sizes 64,1518")]
 pub struct LineRate {
     /// Port that counts: af_xdp:IFACE or dpdk:DEVICE, as for `flowgauge run --port`
     #[arg(value_name = "PORT", value_parser = value::port, requires = "from")]
@@ -113,51 +128,6 @@ pub struct LineRate {
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
     pub eal: Option<String>,
 
-    /// Options of every benchmark.
-    #[command(flatten)]
-    pub common: BenchOptions,
-}
-
-/// Measure the cost of counting in user space, stage by stage, with frames in cache and in memory.
-#[derive(Args)]
-pub struct Packet {
-    /// Options of every benchmark.
-    #[command(flatten)]
-    pub common: BenchOptions,
-}
-
-/// Measure other crates and programs that do the same work.
-///
-/// Crates: datasketches, cardinality-estimator, hyperloglogplus, and an exact hash set. Programs,
-/// if installed: tshark, softflowd and pmacctd, on a capture of several hundred megabytes that is
-/// written to the temporary directory and removed; and dpdk-testpmd, compared with ports on
-/// net_null (if flowgauge was built with DPDK) and, as root, with AF_XDP on veth devices in a
-/// separate network namespace.
-#[derive(Args)]
-pub struct Peers {
-    /// Options of every benchmark.
-    #[command(flatten)]
-    pub common: BenchOptions,
-}
-
-/// Measure how the cost of counting scales with flows, registers, windows, frames and workers.
-///
-/// Replays a capture of several hundred megabytes, which is written to the temporary directory and
-/// removed.
-#[derive(Args)]
-pub struct Scale {
-    /// Options of every benchmark.
-    #[command(flatten)]
-    pub common: BenchOptions,
-}
-
-/// Measure the cost of counting in the kernel, compared with programs that do nothing.
-///
-/// Takes turns with an empty program on injected frames, sends packets over veth devices in a
-/// separate network namespace, and reads and rotates a window. Uses no interface of this machine.
-/// Requires root, or CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
-#[derive(Args)]
-pub struct Xdp {
     /// Options of every benchmark.
     #[command(flatten)]
     pub common: BenchOptions,
