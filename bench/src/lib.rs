@@ -7,10 +7,8 @@
 //! - `packet`, `scale`, `peers`: cost of counting in user space, stage by stage, as traffic grows,
 //!   and compared with others (Linux);
 //! - `line_rate`: highest rate of a port without loss (Linux);
-//! - `xdp`: cost of counting in the kernel (Linux);
-//! - [`delay_loads`]: delays among other packets, such as requests that an adversary repeats.
+//! - `xdp`: cost of counting in the kernel (Linux).
 
-pub mod delay_loads;
 pub mod figure;
 mod filters;
 pub mod findings;

@@ -4,6 +4,7 @@
 mod address_plans;
 mod controller;
 mod delay;
+mod delay_loads;
 mod entropy;
 mod rates;
 mod tcpdump;

@@ -4,7 +4,8 @@
 //! [`LoadTrial::run`] counts one trace of a kind with an algorithm. Exchanges arrive at random times,
 //! with log-normal delays around 20 ms. [`Background`] packets come at a fixed rate from a number of
 //! flows in turn: requests with the tokens that [`Tokens`] describes, answered or not. [`Outcomes`]
-//! adds up trials. [`LOADS`] are those of the table in `docs/security.md`.
+//! adds up trials. [`LOADS`] are those of the table in `docs/security.md`, which the first test
+//! prints.
 
 use flowgauge_core::delay::{Algorithm, Counts, DelayKind, Kinds, Settings as DelaySettings};
 use flowgauge_core::{
@@ -14,6 +15,8 @@ use flowgauge_core::{
 use flowgauge_ctl::measurement::delay::estimate::{
     DelayDistribution, Fridge, Miscount, PERCENTILES, estimate,
 };
+use flowgauge_testing::chance::binomial;
+use flowgauge_testing::extent;
 use flowgauge_traffic::frame::{self, Ip, Tcp, flag};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -39,7 +42,7 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// Tokens of background requests. Of the spin bit, the token's lowest bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tokens {
+enum Tokens {
     /// Each flow repeats one.
     Constant,
     /// Each flow repeats two in turn.
@@ -57,26 +60,26 @@ pub enum Tokens {
 
 /// Packets beside the exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Background {
+struct Background {
     /// Number of flows that send in turn.
-    pub flows: u32,
+    flows: u32,
     /// Packets per second.
-    pub rate: u64,
+    rate: u64,
     /// Tokens of the packets.
-    pub tokens: Tokens,
+    tokens: Tokens,
     /// Whether each request is answered after a millisecond.
-    pub is_answered: bool,
+    is_answered: bool,
 }
 
 /// Exchanges and background of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+struct Load {
     /// Name in the table.
-    pub name: &'static str,
+    name: &'static str,
     /// Exchanges per second.
-    pub exchanges: u64,
+    exchanges: u64,
     /// Other packets.
-    pub background: Background,
+    background: Background,
 }
 
 impl Load {
@@ -92,7 +95,7 @@ impl Load {
 }
 
 /// Loads of the table.
-pub const LOADS: [Load; 14] = [
+const LOADS: [Load; 14] = [
     Load::new("few exchanges", 100, (0, 0), Tokens::Constant, false),
     Load::new("exchanges alone", 500, (0, 0), Tokens::Constant, false),
     Load::new("10 times as many", 5000, (0, 0), Tokens::Constant, false),
@@ -111,28 +114,28 @@ pub const LOADS: [Load; 14] = [
 
 /// One trace.
 #[derive(Clone, Copy, Debug)]
-pub struct LoadTrial {
+struct LoadTrial {
     /// Kind of all exchanges.
-    pub kind: DelayKind,
+    kind: DelayKind,
     /// Algorithm of the tables.
-    pub algorithm: Algorithm,
+    algorithm: Algorithm,
     /// Load.
-    pub load: Load,
+    load: Load,
     /// Length in seconds.
-    pub seconds: u64,
+    seconds: u64,
     /// Seed of times, delays and tokens, and of the table's hash.
-    pub seed: u64,
+    seed: u64,
 }
 
 /// Result of a trial.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+struct Outcome {
     /// Whether the report says that intervals are too narrow.
-    pub crowded: bool,
+    crowded: bool,
     /// Whether the interval of the number of answers holds it.
-    pub answered: bool,
+    answered: bool,
     /// Whether the interval of each percentile holds it.
-    pub percentiles: [bool; PERCENTILES.len()],
+    percentiles: [bool; PERCENTILES.len()],
 }
 
 /// Arrival of a packet.
@@ -306,8 +309,7 @@ impl LoadTrial {
 
     /// Counts the trace in one window with tables of the default size and compares the report with
     /// the truth; `None` if no delay was seen.
-    #[must_use]
-    pub fn run(&self) -> Option<Outcome> {
+    fn run(&self) -> Option<Outcome> {
         let Trace { events, delays } = self.trace();
         let found = self.count(&events)?;
         let exact = |share: f64| {
@@ -375,21 +377,20 @@ impl LoadTrial {
 
 /// Numbers of trials by outcome. Crowded trials count as nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcomes {
+struct Outcomes {
     /// All trials.
-    pub trials: u64,
+    trials: u64,
     /// Trials whose report is crowded.
-    pub crowded: u64,
+    crowded: u64,
     /// Trials that hold the number of answers.
-    pub answered: u64,
+    answered: u64,
     /// Trials that hold each percentile.
-    pub percentiles: [u64; PERCENTILES.len()],
+    percentiles: [u64; PERCENTILES.len()],
 }
 
 impl Outcomes {
     /// Runs trials with seeds from 0 on.
-    #[must_use]
-    pub fn of(trial: LoadTrial, seeds: u64) -> Self {
+    fn of(trial: LoadTrial, seeds: u64) -> Self {
         let mut sum = Outcomes::default();
         for seed in 0..seeds {
             sum.add(&LoadTrial { seed, ..trial }.run().unwrap_or_default());
@@ -410,7 +411,7 @@ impl Outcomes {
     }
 
     /// Adds the numbers of other trials.
-    pub fn merge(&mut self, other: &Outcomes) {
+    fn merge(&mut self, other: &Outcomes) {
         self.trials += other.trials;
         self.crowded += other.crowded;
         self.answered += other.answered;
@@ -421,8 +422,7 @@ impl Outcomes {
 
     /// Returns in how many trials the truth is outside of an interval, and no report is crowded: of
     /// the number of answers or the percentile for which these are most.
-    #[must_use]
-    pub fn missed(&self) -> u64 {
+    fn missed(&self) -> u64 {
         let held = self.percentiles.into_iter().fold(self.answered, u64::min);
         self.trials - self.crowded - held
     }
@@ -435,138 +435,130 @@ impl fmt::Display for Outcomes {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use flowgauge_testing::chance::binomial;
-    use flowgauge_testing::extent;
+const WEIGHING: [Algorithm; 2] = [Algorithm::Fridge, Algorithm::MultiFridge];
+/// Probability that a correct interval misses the truth.
+const MISSES: f64 = 0.05;
 
-    const WEIGHING: [Algorithm; 2] = [Algorithm::Fridge, Algorithm::MultiFridge];
-    /// Probability that a correct interval misses the truth.
-    const MISSES: f64 = 0.05;
+/// Checks that chance explains how often the truth is outside.
+#[track_caller]
+fn check(outcomes: &Outcomes, what: &str) {
+    let most = *binomial(outcomes.trials - outcomes.crowded, MISSES).end();
+    assert!(outcomes.missed() <= most, "{what}: {outcomes}, at most {most} may miss");
+}
 
-    /// Checks that chance explains how often the truth is outside.
-    #[track_caller]
-    fn check(outcomes: &Outcomes, what: &str) {
-        let most = *binomial(outcomes.trials - outcomes.crowded, MISSES).end();
-        assert!(outcomes.missed() <= most, "{what}: {outcomes}, at most {most} may miss");
-    }
-
-    /// The example `delay_loads` prints the same table.
-    #[test]
-    fn intervals_hold_the_truth_or_the_window_is_crowded() {
-        let (seeds, seconds) = extent((1, 1), (20, 2));
-        for (kind, algorithm) in
-            DelayKind::ALL.into_iter().flat_map(|kind| WEIGHING.map(|algorithm| (kind, algorithm)))
-        {
-            let remembers = DelaySettings { algorithm, ..DelaySettings::DEFAULT }.remembers(kind);
-            let mut all = Outcomes::default();
-            for load in LOADS {
-                let trial = LoadTrial { kind, algorithm, load, seconds, seed: 0 };
-                let outcomes = Outcomes::of(trial, seeds);
-                let what = format!("{} {} {}", kind.name(), algorithm.name(), load.name);
-                println!("{what}: {outcomes}");
-                check(&outcomes, &what);
-                match load.name {
-                    "few exchanges" => {
-                        let is_whole = algorithm == Algorithm::Fridge;
-                        assert!(outcomes.crowded == 0 || !is_whole, "{what}");
-                    }
-                    "exchanges alone" | "1 flow repeats" | "keepalives" => {
-                        assert!(outcomes.crowded == 0 || !remembers, "{what}");
-                    }
-                    "300 flows repeat" => assert_eq!(outcomes.crowded, seeds, "{what}"),
-                    _ => {}
-                }
-                all.merge(&outcomes);
-            }
-            check(&all, &format!("{} {}", kind.name(), algorithm.name()));
-        }
-    }
-
-    /// Draws exchanges and other packets, each number with a uniform logarithm.
-    fn drawn(seed: u64) -> Load {
-        const BACKGROUNDS: [(Tokens, bool); 5] = [
-            (Tokens::Constant, false),
-            (Tokens::Alternating, false),
-            (Tokens::Fresh, false),
-            (Tokens::Clock, true),
-            (Tokens::Keepalive, true),
-        ];
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut between = |least: f64, most: f64| {
-            (least * (most / least).powf(random.random_range(0.0..1.0))).round() as u64
-        };
-        let (exchanges, flows) = (between(100.0, 5000.0), between(1.0, 1000.0));
-        let rate = between(100.0, 50_000.0);
-        let (tokens, is_answered) = BACKGROUNDS[random.random_range(0..BACKGROUNDS.len())];
-        // A flow sends again after four times the delay of its answer.
-        let most = if is_answered { SECOND / (4 * BACKGROUND_DELAY) * flows } else { rate };
-        Load::new("drawn", exchanges, (flows as u32, rate.min(most)), tokens, is_answered)
-    }
-
-    #[test]
-    fn intervals_of_drawn_loads_hold_the_truth_or_the_window_is_crowded() {
-        let (seeds, seconds) = extent((2, 1), (20, 2));
+#[test]
+fn intervals_hold_the_truth_or_the_window_is_crowded() {
+    let (seeds, seconds) = extent((1, 1), (20, 2));
+    for (kind, algorithm) in
+        DelayKind::ALL.into_iter().flat_map(|kind| WEIGHING.map(|algorithm| (kind, algorithm)))
+    {
+        let remembers = DelaySettings { algorithm, ..DelaySettings::DEFAULT }.remembers(kind);
         let mut all = Outcomes::default();
-        for (kind, algorithm) in
-            DelayKind::ALL.into_iter().flat_map(|kind| WEIGHING.map(|algorithm| (kind, algorithm)))
-        {
-            let mut outcomes = Outcomes::default();
-            for seed in 0..seeds {
-                let load = drawn(seed);
-                let trial = LoadTrial { kind, algorithm, load, seconds, seed };
-                let outcome = trial.run().unwrap_or_default();
-                println!("{} {} {load:?}: {outcome:?}", kind.name(), algorithm.name());
-                outcomes.add(&outcome);
+        for load in LOADS {
+            let trial = LoadTrial { kind, algorithm, load, seconds, seed: 0 };
+            let outcomes = Outcomes::of(trial, seeds);
+            let what = format!("{} {} {}", kind.name(), algorithm.name(), load.name);
+            println!("{what}: {outcomes}");
+            check(&outcomes, &what);
+            match load.name {
+                "few exchanges" => {
+                    let is_whole = algorithm == Algorithm::Fridge;
+                    assert!(outcomes.crowded == 0 || !is_whole, "{what}");
+                }
+                "exchanges alone" | "1 flow repeats" | "keepalives" => {
+                    assert!(outcomes.crowded == 0 || !remembers, "{what}");
+                }
+                "300 flows repeat" => assert_eq!(outcomes.crowded, seeds, "{what}"),
+                _ => {}
             }
-            check(&outcomes, &format!("{} {}", kind.name(), algorithm.name()));
             all.merge(&outcomes);
         }
-        check(&all, "all kinds and algorithms");
-        // Two draws may both be of many packets.
-        assert!(all.crowded < all.trials || seeds < 20, "{all}");
+        check(&all, &format!("{} {}", kind.name(), algorithm.name()));
     }
+}
 
-    /// Overwriting and expiring tables have no weights, and the report has no intervals of all
-    /// delays.
-    #[test]
-    fn delays_without_weights_count_once() {
-        for (kind, algorithm) in DelayKind::ALL
-            .into_iter()
-            .flat_map(|kind| [Algorithm::Overwrite, Algorithm::Expiry].map(|it| (kind, it)))
-        {
-            let loads = LOADS.into_iter().step_by(extent(4, 1));
-            for load in loads.chain((0..extent(1, 20)).map(drawn)) {
-                let trial = LoadTrial { kind, algorithm, load, seconds: 1, seed: 0 };
-                let trace = trial.trace();
-                let found = trial.count(&trace.events).unwrap();
-                let what = format!("{} {} {}", kind.name(), algorithm.name(), load.name);
-                let (seen, all) = (found.samples, trace.delays.len());
-                println!("{what}: {seen} of {all} delays seen, p50 {} ns", found.raw[0]);
-                assert_eq!((found.answered.value, found.crowded), (seen as f64, false), "{what}");
-            }
+/// Draws exchanges and other packets, each number with a uniform logarithm.
+fn drawn(seed: u64) -> Load {
+    const BACKGROUNDS: [(Tokens, bool); 5] = [
+        (Tokens::Constant, false),
+        (Tokens::Alternating, false),
+        (Tokens::Fresh, false),
+        (Tokens::Clock, true),
+        (Tokens::Keepalive, true),
+    ];
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut between = |least: f64, most: f64| {
+        (least * (most / least).powf(random.random_range(0.0..1.0))).round() as u64
+    };
+    let (exchanges, flows) = (between(100.0, 5000.0), between(1.0, 1000.0));
+    let rate = between(100.0, 50_000.0);
+    let (tokens, is_answered) = BACKGROUNDS[random.random_range(0..BACKGROUNDS.len())];
+    // A flow sends again after four times the delay of its answer.
+    let most = if is_answered { SECOND / (4 * BACKGROUND_DELAY) * flows } else { rate };
+    Load::new("drawn", exchanges, (flows as u32, rate.min(most)), tokens, is_answered)
+}
+
+#[test]
+fn intervals_of_drawn_loads_hold_the_truth_or_the_window_is_crowded() {
+    let (seeds, seconds) = extent((2, 1), (20, 2));
+    let mut all = Outcomes::default();
+    for (kind, algorithm) in
+        DelayKind::ALL.into_iter().flat_map(|kind| WEIGHING.map(|algorithm| (kind, algorithm)))
+    {
+        let mut outcomes = Outcomes::default();
+        for seed in 0..seeds {
+            let load = drawn(seed);
+            let trial = LoadTrial { kind, algorithm, load, seconds, seed };
+            let outcome = trial.run().unwrap_or_default();
+            println!("{} {} {load:?}: {outcome:?}", kind.name(), algorithm.name());
+            outcomes.add(&outcome);
+        }
+        check(&outcomes, &format!("{} {}", kind.name(), algorithm.name()));
+        all.merge(&outcomes);
+    }
+    check(&all, "all kinds and algorithms");
+    // Two draws may both be of many packets.
+    assert!(all.crowded < all.trials || seeds < 20, "{all}");
+}
+
+/// Overwriting and expiring tables have no weights, and the report has no intervals of all
+/// delays.
+#[test]
+fn delays_without_weights_count_once() {
+    for (kind, algorithm) in DelayKind::ALL
+        .into_iter()
+        .flat_map(|kind| [Algorithm::Overwrite, Algorithm::Expiry].map(|it| (kind, it)))
+    {
+        let loads = LOADS.into_iter().step_by(extent(4, 1));
+        for load in loads.chain((0..extent(1, 20)).map(drawn)) {
+            let trial = LoadTrial { kind, algorithm, load, seconds: 1, seed: 0 };
+            let trace = trial.trace();
+            let found = trial.count(&trace.events).unwrap();
+            let what = format!("{} {} {}", kind.name(), algorithm.name(), load.name);
+            let (seen, all) = (found.samples, trace.delays.len());
+            println!("{what}: {seen} of {all} delays seen, p50 {} ns", found.raw[0]);
+            assert_eq!((found.answered.value, found.crowded), (seen as f64, false), "{what}");
         }
     }
+}
 
-    /// Keepalives take their slots again after an answer, which is no insertion. There are so many of
-    /// them that they would fill most of a table.
-    #[test]
-    fn more_keepalives_than_data_do_no_harm() {
-        let load = LOADS.into_iter().find(|load| load.name == "keepalives").unwrap();
-        let (kind, algorithm) = (DelayKind::TcpData, Algorithm::Fridge);
-        let trial = LoadTrial { kind, algorithm, load, seconds: 2, seed: 0 };
-        let (_, counts) = trial.counted(&trial.trace().events);
-        assert!(counts.miscounted * 2 > counts.inserted, "{counts:?}");
-        assert!(!trial.run().unwrap().crowded, "{counts:?}");
-    }
+/// Keepalives take their slots again after an answer, which is no insertion. There are so many of
+/// them that they would fill most of a table.
+#[test]
+fn more_keepalives_than_data_do_no_harm() {
+    let load = LOADS.into_iter().find(|load| load.name == "keepalives").unwrap();
+    let (kind, algorithm) = (DelayKind::TcpData, Algorithm::Fridge);
+    let trial = LoadTrial { kind, algorithm, load, seconds: 2, seed: 0 };
+    let (_, counts) = trial.counted(&trial.trace().events);
+    assert!(counts.miscounted * 2 > counts.inserted, "{counts:?}");
+    assert!(!trial.run().unwrap().crowded, "{counts:?}");
+}
 
-    #[test]
-    fn guessed_acknowledgements_answer_nothing() {
-        let load = Load::new("guesses", 500, (1, 20_000), Tokens::Guessed, false);
-        let (kind, algorithm) = (DelayKind::TcpData, Algorithm::Fridge);
-        let outcomes = Outcomes::of(LoadTrial { kind, algorithm, load, seconds: 2, seed: 0 }, 5);
-        assert_eq!(outcomes.crowded, 0, "{outcomes}");
-        check(&outcomes, "guesses");
-    }
+#[test]
+fn guessed_acknowledgements_answer_nothing() {
+    let load = Load::new("guesses", 500, (1, 20_000), Tokens::Guessed, false);
+    let (kind, algorithm) = (DelayKind::TcpData, Algorithm::Fridge);
+    let outcomes = Outcomes::of(LoadTrial { kind, algorithm, load, seconds: 2, seed: 0 }, 5);
+    assert_eq!(outcomes.crowded, 0, "{outcomes}");
+    check(&outcomes, "guesses");
 }
