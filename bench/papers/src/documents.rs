@@ -192,6 +192,14 @@ pub fn printed() -> Vec<PrintedNumber> {
     LIST.lines().skip(1).filter_map(PrintedNumber::parse).collect()
 }
 
+/// Returns the printed number with which a result is compared, without its unit; empty if there is
+/// none.
+#[must_use]
+pub fn paper(result: &str) -> String {
+    let number = printed().into_iter().find(|number| number.ours == result);
+    number.and_then(|number| Some(number.paper.split(' ').next()?.to_owned())).unwrap_or_default()
+}
+
 /// Returns how many numbers of a document were met, not met, and not comparable.
 #[must_use]
 pub fn count(document: Document, numbers: &Numbers) -> [usize; 3] {

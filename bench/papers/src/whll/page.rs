@@ -5,11 +5,11 @@ use super::figures::{
     skew_by_cardinality,
 };
 use super::thesis::{
-    CONFIGURATIONS, Configuration, DURATION, EXPECTED_AVERAGE, EXPECTED_MEDIAN, RATIOS, Row,
-    STANDARD_ERROR, TABLE_4_3, TABLE_4_4,
+    CONFIGURATIONS, Configuration, DURATION, EXPECTED_AVERAGE, EXPECTED_MEDIAN, STANDARD_ERROR,
 };
 use super::{Case, Errors, Experiment, Findings, Options, Read, Reading, Run, Traffic};
 use super::{sampling, staggered, structured};
+use crate::documents::paper;
 use crate::numbers::csv;
 use crate::report::html::{Page, Part};
 use crate::report::{Cell, Column, Report, Table, escape, mean_cell, number_cell, runs};
@@ -18,19 +18,20 @@ use flowgauge_core::HashMode;
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, flajolet_large_range};
 use flowgauge_ctl::output::grouped;
 
-fn printed(traffic: Traffic) -> &'static [Row; 4] {
+/// Returns the number of the thesis' table with this traffic, and a title.
+fn thesis_name(traffic: Traffic) -> (&'static str, &'static str) {
     match traffic {
-        Traffic::Unique | Traffic::Sequential => &TABLE_4_3,
-        Traffic::Bursty => &TABLE_4_4,
+        Traffic::Unique | Traffic::Sequential => ("4.3", "Table 4.3, random unique sources"),
+        Traffic::Bursty => {
+            ("4.4", "Table 4.4, bursty Zipf traffic in the place of the campus trace")
+        }
     }
 }
 
-fn title(traffic: Traffic) -> &'static str {
-    match traffic {
-        Traffic::Unique => "Table 4.3, random unique sources",
-        Traffic::Sequential => "Sequential sources",
-        Traffic::Bursty => "Table 4.4, bursty Zipf traffic in the place of the campus trace",
-    }
+/// Returns a number that the thesis prints in a row of one of its tables.
+fn printed(traffic: Traffic, Configuration { reset, .. }: &Configuration, what: &str) -> String {
+    let (number, _) = thesis_name(traffic);
+    paper(&format!("whll/{number}/{}s/{what}", reset.as_secs()))
 }
 
 fn row_name(configuration: &Configuration) -> Cell {
@@ -54,11 +55,11 @@ fn error_cells(findings: &Findings, case: &Case) -> [Cell; 2] {
 
 /// Returns a table of the thesis with our figures next to its own, with its hash and estimator.
 fn thesis_table(findings: &Findings, traffic: Traffic) -> Table {
+    let (_, title) = thesis_name(traffic);
     let seeds = findings.runs(traffic, HashMode::Crc32, CONFIGURATIONS[0]).count();
     let caption = format!(
-        "{}: |error| in %, mean of {} (hash {}, estimator {}). Expected: the standard error, with which the thesis \
+        "{title}: |error| in %, mean of {} (hash {}, estimator {}). Expected: the standard error, with which the thesis \
          compares, and 0.80 and 0.67 of it, the mean and median of normal errors",
-        title(traffic),
         runs(seeds as u64),
         HashMode::Crc32.name(),
         Estimator::Flajolet.name()
@@ -79,7 +80,8 @@ fn thesis_table(findings: &Findings, traffic: Traffic) -> Table {
         Column::number("max. flows", "ours"),
     ]);
     let mut table = Table::new(caption, columns);
-    for (configuration, row) in CONFIGURATIONS.iter().zip(printed(traffic)) {
+    for configuration in &CONFIGURATIONS {
+        let thesis = |what| Cell::new(printed(traffic, configuration, what));
         let case = |reading| Case {
             traffic,
             hash: HashMode::Crc32,
@@ -87,23 +89,19 @@ fn thesis_table(findings: &Findings, traffic: Traffic) -> Table {
             reading,
             estimator: Estimator::Flajolet,
         };
-        let mut cells = vec![
-            row_name(configuration),
-            Cell::new(format!("{:.2}", row.average)),
-            Cell::new(format!("{:.2}", row.median)),
-        ];
+        let mut cells = vec![row_name(configuration), thesis("average"), thesis("median")];
         cells.extend(
             findings.readings().iter().flat_map(|reading| error_cells(findings, &case(*reading))),
         );
         let accuracy = findings.accuracy(&case(Reading::Instant));
         let expected = DURATION.as_secs_f64() / configuration.read.as_secs_f64();
         cells.extend([
-            Cell::new(grouped(row.samples)),
+            thesis("reads"),
             Cell::new(grouped(expected as u64)),
             Cell::new(accuracy.map_or_else(String::new, |accuracy| {
                 grouped(accuracy.samples.mean.round() as u64)
             })),
-            Cell::new(grouped(row.max_cardinality)),
+            thesis("flows"),
             Cell::new(
                 accuracy.map_or_else(String::new, |accuracy| grouped(accuracy.max_cardinality)),
             ),
@@ -135,8 +133,9 @@ fn ratio_table(findings: &Findings) -> Table {
             .map(|reading| Column::number("ours", &reading_name(findings, *reading))),
     );
     let mut table = Table::new(caption, columns);
-    for (configuration, printed) in CONFIGURATIONS.into_iter().zip(RATIOS) {
-        let mut cells = vec![row_name(&configuration), Cell::new(format!("{printed:.1}"))];
+    for configuration in CONFIGURATIONS {
+        let printed = paper(&format!("whll/ratio/{}s", configuration.reset.as_secs()));
+        let mut cells = vec![row_name(&configuration), Cell::new(printed)];
         cells.extend(
             findings
                 .readings()
@@ -222,7 +221,7 @@ fn signed(spread: Spread) -> Cell {
 }
 
 fn printed_averages(traffic: Traffic) -> Part {
-    Part::Text(printed(traffic).map(|row| format!("{:.2}", row.average)).join(" / "))
+    Part::Text(CONFIGURATIONS.map(|it| printed(traffic, &it, "average")).join(" / "))
 }
 
 /// Numbers of flows for which collisions of hashes are shown.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::documents::paper;
 use crate::report::assert_figures;
 use flowgauge_testing::chance::{of_mean, poisson};
 use std::sync::OnceLock;
@@ -79,9 +80,12 @@ fn read_skew_makes_the_errors_of_short_windows() {
 
 #[test]
 fn ratios_are_those_of_the_tables_of_the_thesis() {
-    let rows = thesis::TABLE_4_4.iter().zip(&thesis::TABLE_4_3);
-    for ((real, synthetic), printed) in rows.zip(thesis::RATIOS) {
-        let ratio = real.average / synthetic.average;
+    let printed = |name: String| paper(&name).parse::<f64>().unwrap();
+    for configuration in CONFIGURATIONS {
+        let seconds = configuration.reset.as_secs();
+        let [real, synthetic] =
+            ["4.4", "4.3"].map(|table| printed(format!("whll/{table}/{seconds}s/average")));
+        let (ratio, printed) = (real / synthetic, printed(format!("whll/ratio/{seconds}s")));
         assert!((ratio - printed).abs() <= 0.05, "{ratio:.3}, printed {printed}");
     }
 }

@@ -1,19 +1,6 @@
-//! Parameters and results of the thesis: *W-HLL*, chapter 4.
+//! Parameters of the thesis: *W-HLL*, chapter 4. Its results are in the list of printed numbers.
 
 use std::time::Duration;
-
-/// Row of Tables 4.3 and 4.4.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
-    /// Mean absolute relative error, in percent.
-    pub average: f64,
-    /// Median absolute relative error, in percent.
-    pub median: f64,
-    /// Number of reads.
-    pub samples: u64,
-    /// Largest number of flows in a window.
-    pub max_cardinality: u64,
-}
 
 /// Times of reads and windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,29 +22,6 @@ pub const CONFIGURATIONS: [Configuration; 4] = [
     configuration(5_000, 50),
     configuration(10_000, 100),
 ];
-
-const fn row(average: f64, median: f64, samples: u64, max_cardinality: u64) -> Row {
-    Row { average, median, samples, max_cardinality }
-}
-
-/// Table 4.3: one new source per packet.
-pub const TABLE_4_3: [Row; 4] = [
-    row(3.42, 1.46, 1654, 500),
-    row(2.65, 1.32, 1066, 1_000),
-    row(1.47, 1.21, 273, 5_000),
-    row(1.41, 1.16, 133, 10_000),
-];
-
-/// Table 4.4: a trace of the campus network.
-pub const TABLE_4_4: [Row; 4] = [
-    row(8.51, 2.56, 1620, 2_000),
-    row(5.34, 2.63, 984, 2_800),
-    row(2.32, 2.05, 244, 7_000),
-    row(1.69, 1.40, 135, 10_000),
-];
-
-/// Averages of Table 4.4 over those of Table 4.3 (§4.5.3).
-pub const RATIOS: [f64; 4] = [2.5, 2.0, 1.6, 1.2];
 
 /// Length of an experiment (Table 4.1).
 pub const DURATION: Duration = Duration::from_secs(1320);
