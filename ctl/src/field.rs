@@ -191,6 +191,19 @@ impl Fields {
         self.figure(name, title, unit, labels, Shape::Count(count));
     }
 
+    /// Adds a figure for each value of a label: numbers of things that can be added up.
+    pub(crate) fn counts<'a>(
+        &mut self,
+        name: &'static str,
+        title: &'static str,
+        label: &'static str,
+        counts: impl IntoIterator<Item = (&'a str, u64)>,
+    ) {
+        for (value, count) in counts {
+            self.count(name, title, Unit::Things, &[(label, value)], count as f64);
+        }
+    }
+
     /// Adds a figure: a flag.
     pub(crate) fn state(
         &mut self,

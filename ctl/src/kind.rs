@@ -1,9 +1,10 @@
 //! The kind of a record, which measurements and outputs share.
 
 /// Kind of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecordKind {
     /// A closed window.
+    #[default]
     Window,
     /// A sample of the open window.
     Sample,

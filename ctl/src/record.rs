@@ -14,8 +14,8 @@ use flowgauge_dataplane::{LossCause, Losses};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-/// Result of one window, sample, silence, union or run.
-#[derive(Clone, Debug, PartialEq)]
+/// Result of one window, sample, silence, union or run. The default has counted nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// Kind of record.
     pub kind: RecordKind,
@@ -197,105 +197,41 @@ impl Record {
     fn draw(&self) -> RecordFields {
         let mut described = self.reports.describe(self.counted.as_ref());
         let mut figures = Fields::default();
-        let counters = &self.counters;
-        for (family, packets) in [("ipv4", counters.ipv4), ("ipv6", counters.ipv6)] {
-            figures.count(
-                "packets",
-                "IP packets",
-                Unit::Things,
-                &[("family", family)],
-                packets as f64,
-            );
-        }
+        let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header, .. } = self.counters;
+        let Counters { unmatched, unmatched_bytes, merged, .. } = self.counters;
+        figures.counts("packets", "IP packets", "family", [("ipv4", ipv4), ("ipv6", ipv6)]);
         for measurement in &mut described {
             figures.figures.append(&mut measurement.fields.figures);
         }
-        figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
+        figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], bytes as f64);
         if self.is_filtered() {
-            figures.count(
-                "unmatched_packets",
-                "packets that do not match the filter expression",
-                Unit::Things,
-                &[],
-                counters.unmatched as f64,
-            );
-            figures.count(
-                "unmatched",
-                "bytes of packets that do not match the filter expression",
-                Unit::Bytes,
-                &[],
-                counters.unmatched_bytes as f64,
-            );
+            let title = "packets that do not match the filter expression";
+            figures.count("unmatched_packets", title, Unit::Things, &[], unmatched as f64);
+            let title = "bytes of packets that do not match the filter expression";
+            figures.count("unmatched", title, Unit::Bytes, &[], unmatched_bytes as f64);
         }
-        if counters.merged > 0 {
-            figures.count(
-                "merged_packets",
-                "packets in super-packets beyond the first of each",
-                Unit::Things,
-                &[],
-                counters.merged as f64,
-            );
+        if merged > 0 {
+            let title = "packets in super-packets beyond the first of each";
+            figures.count("merged_packets", title, Unit::Things, &[], merged as f64);
         }
-        for (cause, packets) in self.drops.iter() {
-            figures.count(
-                "lost_packets",
-                LOST,
-                Unit::Things,
-                &[("cause", cause.name())],
-                packets as f64,
-            );
+        let drops = self.drops.iter().map(|(cause, packets)| (cause.name(), packets));
+        figures.counts("lost_packets", LOST, "cause", drops);
+        if let Some(Ledger { received, unaccounted, .. }) = self.ledger {
+            let title = "packets that devices received";
+            figures.count("received_packets", title, Unit::Things, &[], received as f64);
+            let [missing, extra] = SIGNS;
+            let sign = if unaccounted > 0 { missing } else { extra };
+            let packets = Some((sign, unaccounted.unsigned_abs())).filter(|(_, it)| *it > 0);
+            figures.counts("unaccounted_packets", UNACCOUNTED, "sign", packets);
         }
-        if let Some(ledger) = self.ledger {
-            figures.count(
-                "received_packets",
-                "packets that devices received",
-                Unit::Things,
-                &[],
-                ledger.received as f64,
-            );
-            for (sign, packets) in SIGNS.into_iter().zip([ledger.unaccounted, -ledger.unaccounted])
-            {
-                if packets > 0 {
-                    figures.count(
-                        "unaccounted_packets",
-                        UNACCOUNTED,
-                        Unit::Things,
-                        &[("sign", sign)],
-                        packets as f64,
-                    );
-                }
-            }
-        }
-        figures.count(
-            "late_packets",
-            "packets of windows that had been closed",
-            Unit::Things,
-            &[],
-            self.late as f64,
-        );
-        for (reason, packets) in [
-            ("non-ip", counters.non_ip),
-            ("truncated", counters.truncated),
-            ("bad-header", counters.bad_header),
-        ] {
-            let title = "packets without an IP flow";
-            figures.count(
-                "rejected_packets",
-                title,
-                Unit::Things,
-                &[("reason", reason)],
-                packets as f64,
-            );
-        }
+        let title = "packets of windows that had been closed";
+        figures.count("late_packets", title, Unit::Things, &[], self.late as f64);
+        let rejected = [("non-ip", non_ip), ("truncated", truncated), ("bad-header", bad_header)];
+        figures.counts("rejected_packets", "packets without an IP flow", "reason", rejected);
         figures.state("window_complete", "the window is complete", &[], self.complete);
         if let Some(cpu_ns) = self.cpu_ns {
-            figures.count(
-                "worker_cpu",
-                "CPU time of workers",
-                Unit::Seconds,
-                &[],
-                cpu_ns as f64 / 1e9,
-            );
+            let seconds = cpu_ns as f64 / 1e9;
+            figures.count("worker_cpu", "CPU time of workers", Unit::Seconds, &[], seconds);
         }
         draw_alerts(&self.alerts, &mut figures);
         RecordFields { described, figures: figures.figures }
@@ -323,7 +259,7 @@ pub(crate) fn known(source: SourceTraits) -> Vec<KnownFigure> {
         things("packets").label("family", ["ipv4", "ipv6"]),
         KnownFigure::new("traffic", Unit::Bytes),
         things("lost_packets").label("cause", causes.map(LossCause::name)),
-        things("unaccounted_packets").label("sign", ["missing", "extra"]),
+        things("unaccounted_packets").label("sign", SIGNS),
         things("late_packets"),
         things("rejected_packets").label("reason", ["non-ip", "truncated", "bad-header"]),
         things("window_complete"),
@@ -342,11 +278,7 @@ pub(crate) fn known(source: SourceTraits) -> Vec<KnownFigure> {
 
 fn draw_alerts(alerts: &[Alert], figures: &mut Fields) {
     for alert in alerts {
-        figures.state(
-            "alert_firing",
-            "a rule holds for certain",
-            &[("rule", &alert.rule)],
-            alert.firing,
-        );
+        let labels = [("rule", alert.rule.as_str())];
+        figures.state("alert_firing", "a rule holds for certain", &labels, alert.firing);
     }
 }

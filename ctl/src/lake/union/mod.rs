@@ -24,7 +24,6 @@ use crate::lake::laws;
 use crate::lake::signature::Verification;
 use crate::measurement::laws::{byte_count, byte_count_if_any, count, count_if_any};
 use crate::measurement::{self, ReportInput, Reports, RowHash, UnionStates};
-use crate::record::FieldCache;
 use crate::record::Record;
 use crate::row::{CHECKSUM, Row, RowDefect, Value};
 use crate::text::{counted, storage};
@@ -654,36 +653,22 @@ impl<'a> Unions<'a> {
         Ok(Record {
             kind: if is_by_window { RecordKind::Window } else { RecordKind::Union },
             window: self.records,
-            last_window: None,
             start_ns: begin,
             end_ns: end,
             scheduled: Some(range).filter(|_| is_by_window),
-            at_ns: None,
-            late_ns: 0,
-            repeats: 0,
-            last_ns: None,
-            adopted: None,
-            clock_step_ns: None,
             complete: is_whole,
             backend: "lake",
             interface: name,
             direction: "both",
-            hook: None,
-            part: false,
             inner: group.settings.headers.inner,
             filter: group.filter.clone(),
             counters: group.counters,
             packets_before_after: (packets, packets),
             drops: group.drops.clone(),
-            ledger: None,
-            source: None,
-            alerts: Vec::new(),
             late: group.late,
-            cpu_ns: None,
             reports,
             united: Some(united),
-            counted: None,
-            drawn: FieldCache::default(),
+            ..Record::default()
         })
     }
 

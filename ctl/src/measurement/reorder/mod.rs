@@ -275,12 +275,10 @@ impl Measurement for Reordering {
         to.column(truth).csv(187, "reorder_rate_truth");
 
         let PrefixCounts { packets, out_of_order, retransmitted, .. } = it.sum;
-        for (what, packets) in
-            [("all", packets), ("out-of-order", out_of_order), ("retransmitted", retransmitted)]
-        {
-            let title = "TCP segments of prefixes that were followed";
-            to.count("tcp_segments", title, Unit::Things, &[("what", what)], packets as f64);
-        }
+        let segments =
+            [("all", packets), ("out-of-order", out_of_order), ("retransmitted", retransmitted)];
+        let title = "TCP segments of prefixes that were followed";
+        to.counts("tcp_segments", title, "what", segments);
         let prefixes = it.prefixes.iter().map(|prefix| RankingItem {
             name: prefix.name.clone(),
             number: prefix.rate,

@@ -7,7 +7,6 @@ use crate::measurement::heavy::Heavy;
 use crate::measurement::heavy::estimate::{Flow, Top};
 use crate::measurement::membership::Membership;
 use crate::measurement::{ExactValue, Reports, Sketched};
-use crate::record::FieldCache;
 use flowgauge_core::Grid;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{Counters, FlowKey, HashIdentity, HashMode, KeyKind, SketchKind};
@@ -26,36 +25,13 @@ fn window(number: u64) -> Record {
     Record {
         kind: RecordKind::Window,
         window: number,
-        last_window: None,
-        adopted: None,
-        clock_step_ns: None,
         start_ns: START + number * SECOND,
         end_ns: START + (number + 1) * SECOND,
-        scheduled: None,
-        at_ns: None,
-        late_ns: 0,
-        repeats: 0,
-        last_ns: None,
         complete: true,
         backend: "poll",
         interface: "eth0".to_owned(),
         direction: "ingress",
-        hook: None,
-        part: false,
-        inner: false,
-        filter: None,
-        counters: Counters::default(),
-        packets_before_after: (0, 0),
-        drops: Losses::default(),
-        ledger: None,
-        source: None,
-        alerts: Vec::new(),
-        late: 0,
-        cpu_ns: None,
-        reports: Reports::default(),
-        united: None,
-        counted: None,
-        drawn: FieldCache::default(),
+        ..Record::default()
     }
 }
 
