@@ -32,77 +32,89 @@ pub use store::Store;
 pub use writer::Lake;
 
 use crate::identity::{self, SCHEMA};
-use crate::measurement;
+use crate::measurement::{self, ClosedBank};
 use crate::record::Record;
 use crate::row::{self, int};
 use flowgauge_core::Counters;
 
+/// What a row is made of, beside the measurements.
+struct RowSource<'a> {
+    record: &'a Record,
+    counted: &'a ClosedBank,
+    identity: &'a Identity,
+    /// Number of rows that were lost so far.
+    lost: u64,
+    /// Number of windows without packets, and without rows, just before.
+    silent: u64,
+}
+
+impl RowSource<'_> {
+    /// Returns the start and the end of the window by the schedule.
+    fn scheduled(&self) -> (u64, u64) {
+        self.record.scheduled.unwrap_or((self.record.start_ns, self.record.end_ns))
+    }
+
+    /// Returns the counters of a row with a filter expression.
+    fn filtered(&self) -> Option<&Counters> {
+        self.record.is_filtered().then_some(&self.record.counters)
+    }
+}
+
+/// Columns of every row with their values; a row lacks those that are `None`.
+const COLUMNS: [(&str, fn(&RowSource<'_>) -> Option<Value>); 36] = [
+    ("schema", |_| Some(SCHEMA.into())),
+    ("host", |it| Some((*it.identity.host).into())),
+    ("run", |it| Some((*it.identity.run).into())),
+    ("counted_by", |it| Some(it.record.adopted.as_ref()?.run.as_deref()?.into())),
+    ("backend", |it| Some(it.record.backend.into())),
+    ("source", |it| Some(it.record.interface.as_str().into())),
+    ("direction", |it| Some(it.record.direction.into())),
+    ("time", |it| Some(Value::Time(int(it.scheduled().0 / 1000)))),
+    ("window", |it| Some(it.record.window.into())),
+    ("last_window", |it| Some(it.record.last_window.unwrap_or(it.record.window).into())),
+    ("silent_windows", |it| Some(it.silent.into())),
+    ("start_ns", |it| Some(it.record.start_ns.into())),
+    ("end_ns", |it| Some(it.record.end_ns.into())),
+    ("scheduled_start_ns", |it| Some(it.scheduled().0.into())),
+    ("scheduled_end_ns", |it| Some(it.scheduled().1.into())),
+    ("complete", |it| Some(it.record.complete.into())),
+    ("late_ns", |it| Some(it.record.late_ns.into())),
+    ("clock_step_ns", |it| Some(it.record.clock_step_ns.into())),
+    ("inner", |it| Some(it.record.inner.into())),
+    ("packets", |it| Some(it.record.counters.packets().into())),
+    ("bytes", |it| Some(it.record.counters.bytes.into())),
+    ("ipv4_packets", |it| Some(it.record.counters.ipv4.into())),
+    ("ipv6_packets", |it| Some(it.record.counters.ipv6.into())),
+    ("non_ip", |it| Some(it.record.counters.non_ip.into())),
+    ("truncated", |it| Some(it.record.counters.truncated.into())),
+    ("bad_header", |it| Some(it.record.counters.bad_header.into())),
+    ("match", |it| it.filtered().map(|_| it.record.filter.as_deref().into())),
+    ("unmatched", |it| Some(it.filtered()?.unmatched.into())),
+    ("unmatched_bytes", |it| Some(it.filtered()?.unmatched_bytes.into())),
+    ("merged", |it| Some(it.record.counters.merged).filter(|it| *it > 0).map(Value::from)),
+    ("late", |it| Some(it.record.late.into())),
+    ("dropped", |it| Some(it.record.drops.total().into())),
+    ("drops", |it| {
+        let causes = it.record.drops.iter().map(|(cause, _)| cause.name().to_owned());
+        let packets = it.record.drops.iter().map(|(_, packets)| int(packets));
+        Some(Value::Table(vec![
+            ("cause".into(), Cells::Text(causes.collect())),
+            ("packets".into(), Cells::Int(packets.collect())),
+        ]))
+    }),
+    ("lost_rows", |it| Some(it.lost.into())),
+    ("hash", |it| Some(identity::name(&it.counted.hash).into())),
+    ("row_hash", |it| Some(identity::name(&it.counted.row_hash).into())),
+];
+
 /// Makes the row of a record that has registers.
 fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<Row> {
     let counted = record.counted.as_ref()?;
-    let (start, end) = record.scheduled.unwrap_or((record.start_ns, record.end_ns));
-    let Counters {
-        bytes,
-        ipv4,
-        ipv6,
-        non_ip,
-        truncated,
-        bad_header,
-        unmatched,
-        unmatched_bytes,
-        merged,
-    } = record.counters;
+    let source = RowSource { record, counted, identity, lost, silent };
     let mut row = Row::default();
-    row.int("schema", SCHEMA);
-    row.text("host", identity.host.as_ref());
-    row.text("run", identity.run.as_ref());
-    if let Some(run) = record.adopted.as_ref().and_then(|adoption| adoption.run.as_deref()) {
-        row.text("counted_by", run);
+    for (name, value) in COLUMNS {
+        value(&source).into_iter().for_each(|value| row.put(name, value));
     }
-    row.text("backend", record.backend);
-    row.text("source", record.interface.as_str());
-    row.text("direction", record.direction);
-    row.put("time", Value::Time(int(start / 1000)));
-    row.int("window", record.window);
-    row.int("last_window", record.last_window.unwrap_or(record.window));
-    row.int("silent_windows", silent);
-    row.int("start_ns", record.start_ns);
-    row.int("end_ns", record.end_ns);
-    row.int("scheduled_start_ns", start);
-    row.int("scheduled_end_ns", end);
-    row.put("complete", Value::Bool(Some(record.complete)));
-    row.int("late_ns", record.late_ns);
-    row.put("clock_step_ns", Value::Int(record.clock_step_ns));
-    row.put("inner", Value::Bool(Some(record.inner)));
-    row.int("packets", record.counters.packets());
-    row.int("bytes", bytes);
-    row.int("ipv4_packets", ipv4);
-    row.int("ipv6_packets", ipv6);
-    row.int("non_ip", non_ip);
-    row.int("truncated", truncated);
-    row.int("bad_header", bad_header);
-    if record.is_filtered() {
-        row.put("match", record.filter.as_deref().into());
-        row.int("unmatched", unmatched);
-        row.int("unmatched_bytes", unmatched_bytes);
-    }
-    if merged > 0 {
-        row.int("merged", merged);
-    }
-    row.int("late", record.late);
-    row.int("dropped", record.drops.total());
-    let causes = record.drops.iter().map(|(cause, _)| cause.name().to_owned());
-    let packets = record.drops.iter().map(|(_, packets)| int(packets));
-    row.put(
-        "drops",
-        Value::Table(vec![
-            ("cause".into(), Cells::Text(causes.collect())),
-            ("packets".into(), Cells::Int(packets.collect())),
-        ]),
-    );
-    row.int("lost_rows", lost);
-    row.text("hash", identity::name(&counted.hash));
-    row.text("row_hash", identity::name(&counted.row_hash));
     row.0.extend(record.sketches(counted).0);
     row.seal();
     debug_assert_eq!(laws::check(&row), Ok(()));
@@ -117,50 +129,10 @@ fn about() -> [(&'static str, String); 2] {
     ]
 }
 
-/// Columns of every row.
-const COLUMNS: [&str; 38] = [
-    "schema",
-    "host",
-    "run",
-    "counted_by",
-    "backend",
-    "source",
-    "direction",
-    "time",
-    "window",
-    "last_window",
-    "silent_windows",
-    "start_ns",
-    "end_ns",
-    "scheduled_start_ns",
-    "scheduled_end_ns",
-    "complete",
-    "late_ns",
-    "clock_step_ns",
-    "inner",
-    "packets",
-    "bytes",
-    "ipv4_packets",
-    "ipv6_packets",
-    "non_ip",
-    "truncated",
-    "bad_header",
-    "match",
-    "unmatched",
-    "unmatched_bytes",
-    "merged",
-    "late",
-    "dropped",
-    "drops",
-    "lost_rows",
-    "hash",
-    "row_hash",
-    row::CHECKSUM,
-    row::SIGNATURE,
-];
-
 /// Whether a row can have a column of this name, of its own or of a measurement. Others are not
 /// read.
 pub(crate) fn is_known(column: &str) -> bool {
-    COLUMNS.contains(&column) || measurement::columns().any(|begin| column.starts_with(begin))
+    COLUMNS.iter().any(|(name, _)| *name == column)
+        || [row::CHECKSUM, row::SIGNATURE].contains(&column)
+        || measurement::columns().any(|begin| column.starts_with(begin))
 }
