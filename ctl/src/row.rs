@@ -435,6 +435,48 @@ impl Row {
     }
 }
 
+/// Column of a nested table that has a counter of each item.
+pub(crate) type CounterColumn<T> = (&'static str, fn(&mut T) -> &mut u64);
+
+/// Nested table in the making, with a row for each item.
+pub(crate) struct TableBuilder<'a, T> {
+    items: &'a [T],
+    columns: Vec<(Cow<'static, str>, Cells)>,
+}
+
+impl<'a, T> TableBuilder<'a, T> {
+    pub(crate) fn new(items: &'a [T]) -> Self {
+        TableBuilder { items, columns: Vec::new() }
+    }
+
+    /// Adds a column with the cell of each item.
+    pub(crate) fn add<C>(
+        mut self,
+        name: &'static str,
+        cells: impl FnOnce(Vec<C>) -> Cells,
+        cell: impl Fn(&T) -> C,
+    ) -> Self {
+        self.columns.push((name.into(), cells(self.items.iter().map(cell).collect())));
+        self
+    }
+
+    /// Adds columns with a counter each, which [`Inner::counters`] reads back.
+    pub(crate) fn counters(self, columns: &[CounterColumn<T>]) -> Self
+    where
+        T: Copy,
+    {
+        columns.iter().fold(self, |table, (name, counter)| {
+            table.add(name, Cells::Int, |item| int(*counter(&mut { *item })))
+        })
+    }
+}
+
+impl<T> From<TableBuilder<'_, T>> for Value {
+    fn from(table: TableBuilder<'_, T>) -> Self {
+        Value::Table(table.columns)
+    }
+}
+
 /// Table nested in a column.
 pub(crate) struct Inner<'a> {
     name: &'a str,
@@ -445,6 +487,20 @@ impl<'a> Inner<'a> {
     /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.columns.first().map_or(0, |(_, cells)| cells.len())
+    }
+
+    /// Sets counters of the items, one for each row.
+    pub(crate) fn counters<T>(
+        &self,
+        columns: &[CounterColumn<T>],
+        items: &mut [T],
+    ) -> Result<(), RowDefect> {
+        for (name, counter) in columns {
+            for (item, cell) in items.iter_mut().zip(self.ints(name)?) {
+                *counter(item) = cell.unsigned_abs();
+            }
+        }
+        Ok(())
     }
 
     fn cells(&self, column: &str) -> Option<&'a Cells> {

@@ -12,7 +12,7 @@ use super::laws::{self, RowTotals, require};
 use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, KnownFigure, Range, Unit};
-use crate::row::{Cells, Inner, Row, RowDefect, Value, int};
+use crate::row::{Cells, CounterColumn, Inner, Row, RowDefect, TableBuilder, Value, int};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{DelayDistribution, Fridge, Miscount, PERCENTILES, Percentile};
 use flowgauge_core::WindowTotals;
@@ -22,7 +22,6 @@ use flowgauge_core::delay::{
     Algorithm, Counts, DelayKind, Directions, Kinds, Label, MAX_ADMIT_BITS, Settings,
 };
 use flowgauge_dataplane::{Direction, TimestampClock};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tune::{RequestLoad, Suggestion};
@@ -334,44 +333,49 @@ impl Delays {
     }
 }
 
-fn counts(rows: &[LabelRow<'_>], counted: &ClosedBank) -> Vec<(Cow<'static, str>, Cells)> {
+/// Counts of a label in a lake's table. Earlier versions did not have the last two.
+const COUNTS: [CounterColumn<Counts>; 7] = [
+    ("requests", |it| &mut it.requests),
+    ("admitted", |it| &mut it.admitted),
+    ("refused", |it| &mut it.refused),
+    ("backward", |it| &mut it.backward),
+    ("unsampled", |it| &mut it.unsampled),
+    ("inserted", |it| &mut it.inserted),
+    ("miscounted", |it| &mut it.miscounted),
+];
+/// Number of counts that every row has.
+const ALWAYS: usize = 5;
+
+/// Adds the columns of the kind and label of each item.
+fn labels<'a, T>(items: &'a [T], row: impl Fn(&T) -> &LabelRow<'_>) -> TableBuilder<'a, T> {
+    TableBuilder::new(items)
+        .add("kind", Cells::Text, |it| row(it).kind.name().to_owned())
+        .add("direction", Cells::Text, |it| row(it).direction())
+        .add("group", Cells::Text, |it| row(it).group())
+        .add("leaves", Cells::Int, |it| row(it).label.leaves.into())
+        .add("group_number", Cells::Int, |it| row(it).label.group.into())
+}
+
+fn counts(rows: &[LabelRow<'_>], counted: &ClosedBank) -> Value {
     let (settings, bank) = (&counted.settings.delay, &counted.bank.delay);
-    let ints = |value: fn(&Counts) -> u64| {
-        Cells::Int(
-            rows.iter()
-                .map(|row| int(value(&bank.counts(settings, row.kind, row.label))))
-                .collect(),
-        )
+    let percentile = |row: &LabelRow<'_>, nth: usize| {
+        let report = row.report?;
+        report.resolved(report.percentiles()?.get(nth)?.value)
     };
-    let share = |row: &LabelRow<'_>| bank.counted_admit_log2(row.kind).map_or(-1, i64::from);
-    let percentile = |nth: usize| {
-        let value = |row: &LabelRow<'_>| {
-            let report = row.report?;
-            report.resolved(report.percentiles()?.get(nth)?.value)
-        };
-        Cells::Float(rows.iter().map(|row| value(row).unwrap_or(f64::NAN)).collect())
-    };
-    vec![
-        ("kind".into(), Cells::Text(rows.iter().map(|row| row.kind.name().to_owned()).collect())),
-        ("direction".into(), Cells::Text(rows.iter().map(LabelRow::direction).collect())),
-        ("group".into(), Cells::Text(rows.iter().map(LabelRow::group).collect())),
-        ("leaves".into(), Cells::Int(rows.iter().map(|row| row.label.leaves.into()).collect())),
-        (
-            "group_number".into(),
-            Cells::Int(rows.iter().map(|row| row.label.group.into()).collect()),
-        ),
-        ("requests".into(), ints(|it| it.requests)),
-        ("admitted".into(), ints(|it| it.admitted)),
-        ("refused".into(), ints(|it| it.refused)),
-        ("backward".into(), ints(|it| it.backward)),
-        ("unsampled".into(), ints(|it| it.unsampled)),
-        ("inserted".into(), ints(|it| it.inserted)),
-        ("miscounted".into(), ints(|it| it.miscounted)),
-        ("admit_log2".into(), Cells::Int(rows.iter().map(share).collect())),
-        ("p50_ns".into(), percentile(0)),
-        ("p95_ns".into(), percentile(2)),
-        ("p99_ns".into(), percentile(3)),
-    ]
+    let percentile = |row: &LabelRow<'_>, nth| percentile(row, nth).unwrap_or(f64::NAN);
+    let table = COUNTS.iter().fold(labels(rows, |row| row), |table, (name, count)| {
+        table.add(name, Cells::Int, |row| {
+            int(*count(&mut bank.counts(settings, row.kind, row.label)))
+        })
+    });
+    table
+        .add("admit_log2", Cells::Int, |row| {
+            bank.counted_admit_log2(row.kind).map_or(-1, i64::from)
+        })
+        .add("p50_ns", Cells::Float, |row| percentile(row, 0))
+        .add("p95_ns", Cells::Float, |row| percentile(row, 2))
+        .add("p99_ns", Cells::Float, |row| percentile(row, 3))
+        .into()
 }
 
 /// Bucket that is not empty.
@@ -382,34 +386,20 @@ struct FilledBucket<'a> {
     bucket: &'a Bucket,
 }
 
-fn filled(buckets: &[FilledBucket<'_>]) -> Vec<(Cow<'static, str>, Cells)> {
-    let ints = |value: fn(&FilledBucket<'_>) -> u64| {
-        Cells::Int(buckets.iter().map(|it| int(value(it))).collect())
+fn filled(buckets: &[FilledBucket<'_>]) -> Value {
+    let ns = |it: &FilledBucket<'_>, index| {
+        int(u64::from(histogram::least(index)) << it.row.kind.tick_bits())
     };
-    let texts = |value: fn(&LabelRow<'_>) -> String| {
-        Cells::Text(buckets.iter().map(|it| value(it.row)).collect())
-    };
-    vec![
-        ("kind".into(), texts(|row| row.kind.name().to_owned())),
-        ("direction".into(), texts(|row| row.direction())),
-        ("group".into(), texts(|row| row.group())),
-        ("leaves".into(), ints(|it| it.row.label.leaves.into())),
-        ("group_number".into(), ints(|it| it.row.label.group.into())),
-        ("fridge".into(), ints(|it| it.fridge as u64)),
-        ("low_ticks".into(), ints(|it| histogram::least(it.index).into())),
-        (
-            "low_ns".into(),
-            ints(|it| u64::from(histogram::least(it.index)) << it.row.kind.tick_bits()),
-        ),
-        (
-            "high_ns".into(),
-            ints(|it| u64::from(histogram::least(it.index + 1)) << it.row.kind.tick_bits()),
-        ),
-        ("samples".into(), ints(|it| it.bucket.samples.into())),
-        ("weight".into(), ints(|it| it.bucket.weight)),
-        ("squares".into(), ints(|it| it.bucket.squares)),
-        ("beyond".into(), ints(|it| it.bucket.beyond.into())),
-    ]
+    labels(buckets, |it| it.row)
+        .add("fridge", Cells::Int, |it| it.fridge as i64)
+        .add("low_ticks", Cells::Int, |it| histogram::least(it.index).into())
+        .add("low_ns", Cells::Int, |it| ns(it, it.index))
+        .add("high_ns", Cells::Int, |it| ns(it, it.index + 1))
+        .add("samples", Cells::Int, |it| it.bucket.samples.into())
+        .add("weight", Cells::Int, |it| int(it.bucket.weight))
+        .add("squares", Cells::Int, |it| int(it.bucket.squares))
+        .add("beyond", Cells::Int, |it| it.bucket.beyond.into())
+        .into()
 }
 
 /// Columns that identify the kind and label of a row in a lake's tables.
@@ -716,7 +706,7 @@ impl Measurement for Delays {
         let rows: Vec<LabelRow<'_>> = rows
             .map(|(kind, label)| LabelRow { kind, label, report: self.of(kind, settings, label) })
             .collect();
-        row.put("delay", Value::Table(counts(&rows, counted)));
+        row.put("delay", counts(&rows, counted));
         let mut buckets = Vec::new();
         for row in &rows {
             for fridge in 0..settings.fridges() {
@@ -731,7 +721,7 @@ impl Measurement for Delays {
                 }));
             }
         }
-        row.put("delay_buckets", Value::Table(filled(&buckets)));
+        row.put("delay_buckets", filled(&buckets));
     }
 
     fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
@@ -763,7 +753,7 @@ impl Measurement for Delays {
             let most = if is_raised(kind) { most << MAX_ADMIT_BITS } else { most };
             laws::sum("delay.requests", &[requests], most)?;
         }
-        for column in ["admitted", "refused", "backward", "unsampled", "inserted", "miscounted"] {
+        for (column, _) in COUNTS.into_iter().skip(1) {
             // Earlier versions did not count all of these.
             laws::sum(&format!("delay.{column}"), table.ints(column).unwrap_or_default(), most)?;
         }
@@ -794,28 +784,18 @@ impl Measurement for Delays {
             "more requests in all than a number can hold".to_owned()
         })?;
         let place = |index: usize| Labels::of(&table)?.at(index, &delay);
-        let columns = ["requests", "admitted", "refused", "backward", "unsampled", "admit_log2"]
-            .map(|column| table.ints(column));
-        let [requests, admitted, refused, backward, unsampled, shares] = columns;
-        let (requests, admitted, refused, backward) = (requests?, admitted?, refused?, backward?);
-        let (unsampled, shares, names) = (unsampled?, shares?, table.texts("group")?);
-        // Earlier versions did not count these.
-        let [inserted, miscounted] =
-            ["inserted", "miscounted"].map(|column| table.ints(column).unwrap_or_default());
+        let mut counts = vec![Counts::default(); table.len()];
+        let (always, sometimes) = COUNTS.split_at(ALWAYS);
+        table.counters(always, &mut counts)?;
+        for count in sometimes.iter().filter(|(name, _)| table.ints(name).is_ok()) {
+            table.counters(&[*count], &mut counts)?;
+        }
+        let (shares, names) = (table.ints("admit_log2")?, table.texts("group")?);
         let at =
             |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0).unsigned_abs();
-        for index in 0..table.len() {
+        for (index, counts) in counts.into_iter().enumerate() {
             let (kind, label) = place(index)?;
             beside.name(label.group, names.get(index).map_or("", String::as_str));
-            let counts = Counts {
-                requests: at(requests, index),
-                admitted: at(admitted, index),
-                refused: at(refused, index),
-                backward: at(backward, index),
-                unsampled: at(unsampled, index),
-                inserted: at(inserted, index),
-                miscounted: at(miscounted, index),
-            };
             bank.delay.set_counts(&delay, kind, label, counts);
             // A negative number means that no share was stored.
             if let Some(share) = shares.get(index).and_then(|share| u8::try_from(*share).ok()) {

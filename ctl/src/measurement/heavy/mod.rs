@@ -10,7 +10,7 @@ use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Ra
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, KnownFigure, RankingItem};
 use crate::flow::KeyText;
-use crate::row::{Cells, Row, RowDefect, Value, int};
+use crate::row::{Cells, Row, RowDefect, TableBuilder, int};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{Flow, StoredCounts, Top};
 use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, Settings};
@@ -279,20 +279,12 @@ impl Measurement for Heavy {
         // slot numbers, reveal the secret of the hash.
         let mut taken: Vec<Entry> = table.entries(settings).collect();
         taken.sort_unstable_by_key(|entry| (Reverse(entry.count), entry.key));
-        let ints = |value: &dyn Fn(&Entry) -> u64| {
-            Cells::Int(taken.iter().map(|entry| int(value(entry))).collect())
-        };
-        let flow = |entry: &Entry| KeyText { kind: self.key, key: &entry.key }.to_string();
-        let columns = vec![
-            ("flow".into(), Cells::Text(taken.iter().map(flow).collect())),
-            ("count".into(), ints(&|entry| entry.count)),
-            ("inherited".into(), ints(&|entry| entry.inherited)),
-            (
-                "key".into(),
-                Cells::Bytes(taken.iter().map(|entry| entry.key.as_bytes().to_vec()).collect()),
-            ),
-        ];
-        row.put("heavy", Value::Table(columns));
+        let table = TableBuilder::new(&taken)
+            .add("flow", Cells::Text, |it| KeyText { kind: self.key, key: &it.key }.to_string())
+            .add("count", Cells::Int, |it| int(it.count))
+            .add("inherited", Cells::Int, |it| int(it.inherited))
+            .add("key", Cells::Bytes, |it| it.key.as_bytes().to_vec());
+        row.put("heavy", table.into());
     }
 
     fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {

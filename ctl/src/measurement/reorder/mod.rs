@@ -9,7 +9,7 @@ use super::{
 };
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
-use crate::row::{Cells, Row, RowDefect, Value, int};
+use crate::row::{Cells, CounterColumn, Row, RowDefect, TableBuilder};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::DetectionQuality;
 use flowgauge_core::WindowTotals;
@@ -81,6 +81,16 @@ impl fmt::Display for Name<'_> {
     }
 }
 
+/// Counts of a prefix in a lake's table.
+const COUNTS: [CounterColumn<PrefixCounts>; 6] = [
+    ("packets", |it| &mut it.packets),
+    ("out_of_order", |it| &mut it.out_of_order),
+    ("retransmitted", |it| &mut it.retransmitted),
+    ("gaps", |it| &mut it.gaps),
+    ("flows", |it| &mut it.flows),
+    ("squares", |it| &mut it.squares),
+];
+
 /// Prefixes of a lake row.
 struct StoredPrefixes {
     settings: Settings,
@@ -106,27 +116,14 @@ impl StoredPrefixes {
             format!("column reorder_buckets has {buckets}")
         })?;
         let table = row.table("reorder")?;
-        let counts = |column: &'static str| -> Result<&[i64], RowDefect> {
-            let counts = table.ints(column)?;
-            laws::sum(&format!("reorder.{column}"), counts, MAX_COUNT)?;
-            Ok(counts)
-        };
-        let (packets, out_of_order) = (counts("packets")?, counts("out_of_order")?);
-        let (retransmitted, gaps) = (counts("retransmitted")?, counts("gaps")?);
-        let (flows, squares) = (counts("flows")?, counts("squares")?);
-        let prefixes = table.ints("bits")?.iter().enumerate().map(|(index, bits)| {
-            let at = |cells: &[i64]| cells.get(index).copied().unwrap_or(0).unsigned_abs();
-            PrefixCounts {
-                prefix: bits.cast_unsigned(),
-                packets: at(packets),
-                out_of_order: at(out_of_order),
-                retransmitted: at(retransmitted),
-                gaps: at(gaps),
-                flows: at(flows),
-                squares: at(squares),
-            }
-        });
-        let prefixes = prefixes.collect();
+        for (column, _) in COUNTS {
+            laws::sum(&format!("reorder.{column}"), table.ints(column)?, MAX_COUNT)?;
+        }
+        let bits = table.ints("bits")?.iter();
+        let prefix =
+            |bits: &i64| PrefixCounts { prefix: bits.cast_unsigned(), ..Default::default() };
+        let mut prefixes: Vec<PrefixCounts> = bits.map(prefix).collect();
+        table.counters(&COUNTS, &mut prefixes)?;
         let [unfollowed, contended, crowded] =
             ["reorder_unfollowed", "reorder_contended", "reorder_crowded"]
                 .map(|column| laws::count(row, column));
@@ -173,15 +170,12 @@ impl PrefixUnion {
 
 /// Returns the sum of both, saturated: counts of rows may be of any size.
 fn plus(one: &PrefixCounts, other: &PrefixCounts) -> PrefixCounts {
-    PrefixCounts {
-        prefix: one.prefix,
-        packets: one.packets.saturating_add(other.packets),
-        out_of_order: one.out_of_order.saturating_add(other.out_of_order),
-        retransmitted: one.retransmitted.saturating_add(other.retransmitted),
-        gaps: one.gaps.saturating_add(other.gaps),
-        flows: one.flows.saturating_add(other.flows),
-        squares: one.squares.saturating_add(other.squares),
+    let (mut both, mut other) = (*one, *other);
+    for (_, count) in COUNTS {
+        let sum = count(&mut both);
+        *sum = sum.saturating_add(*count(&mut other));
     }
+    both
 }
 
 impl Measurement for Reordering {
@@ -311,30 +305,13 @@ impl Measurement for Reordering {
     }
 
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
-        let prefixes = || counted.bank.reorder.prefixes();
-        let ints = |value: fn(&PrefixCounts) -> u64| {
-            Cells::Int(prefixes().map(|prefix| int(value(prefix))).collect())
-        };
-        let columns = vec![
-            (
-                "prefix".into(),
-                Cells::Text(
-                    prefixes().map(|it| Name(&self.settings, it.prefix).to_string()).collect(),
-                ),
-            ),
-            ("packets".into(), ints(|it| it.packets)),
-            ("out_of_order".into(), ints(|it| it.out_of_order)),
-            ("retransmitted".into(), ints(|it| it.retransmitted)),
-            ("gaps".into(), ints(|it| it.gaps)),
-            ("flows".into(), ints(|it| it.flows)),
-            ("squares".into(), ints(|it| it.squares)),
+        let prefixes: Vec<PrefixCounts> = counted.bank.reorder.prefixes().copied().collect();
+        let table = TableBuilder::new(&prefixes)
+            .add("prefix", Cells::Text, |it| Name(&self.settings, it.prefix).to_string())
+            .counters(&COUNTS)
             // The value may have its top bit set.
-            (
-                "bits".into(),
-                Cells::Int(prefixes().map(|prefix| prefix.prefix.cast_signed()).collect()),
-            ),
-        ];
-        row.put("reorder", Value::Table(columns));
+            .add("bits", Cells::Int, |it| it.prefix.cast_signed());
+        row.put("reorder", table.into());
     }
 
     fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {

@@ -7,7 +7,7 @@ use super::sketched::FULL;
 use super::{ClosedBank, Damaged, Estimation, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, KnownFigure, Unit};
-use crate::row::{Cells, Row, RowDefect, Value, int};
+use crate::row::{Cells, Row, RowDefect, TableBuilder, int};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{LengthDistribution, LengthRange, LengthTruth, PERCENT, Quantile};
 use flowgauge_core::measurement::Toggle;
@@ -202,22 +202,17 @@ impl Measurement for Sizes {
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let sizes = &counted.bank.sizes;
         row.int("lengths_full", sizes.full);
-        let used = || {
-            (0..sizes::BUCKETS).filter_map(|index| {
-                Some((index, *sizes.packets.get(index)?, *sizes.excess.get(index)?))
-            })
-        };
-        let used = || used().filter(|(_, packets, excess)| packets | excess > 0);
-        let ints = |value: &dyn Fn(usize, u64, u64) -> u64| {
-            Cells::Int(used().map(|(i, p, e)| int(value(i, p, e))).collect())
-        };
-        let columns = vec![
-            ("low".into(), ints(&|index, _, _| sizes::least(index).into())),
-            ("high".into(), ints(&|index, _, _| sizes::greatest(index).into())),
-            ("packets".into(), ints(&|_, packets, _| packets)),
-            ("excess".into(), ints(&|_, _, excess| excess)),
-        ];
-        row.put("lengths", Value::Table(columns));
+        let used: Vec<(usize, u64, u64)> = std::iter::zip(&sizes.packets, &sizes.excess)
+            .enumerate()
+            .filter(|(_, (packets, excess))| *packets | *excess > 0)
+            .map(|(index, (packets, excess))| (index, *packets, *excess))
+            .collect();
+        let table = TableBuilder::new(&used)
+            .add("low", Cells::Int, |(index, ..)| sizes::least(*index).into())
+            .add("high", Cells::Int, |(index, ..)| sizes::greatest(*index).into())
+            .add("packets", Cells::Int, |(_, packets, _)| int(*packets))
+            .add("excess", Cells::Int, |(.., excess)| int(*excess));
+        row.put("lengths", table.into());
     }
 
     fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {

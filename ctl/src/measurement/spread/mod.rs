@@ -10,7 +10,7 @@ use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
 use crate::flow::KeyText;
 use crate::kind::RecordKind;
-use crate::row::{Cells, Row, RowDefect, Value};
+use crate::row::{Cells, Row, RowDefect, TableBuilder, Value};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{PlacedKey, Spreader, Top};
 use flowgauge_core::spread::{Candidate, FanOut, OtherKind, Settings};
@@ -430,25 +430,21 @@ impl Measurement for Spreads {
             // Store nothing that depends on a key's hash, such as its cells: enough of them reveal
             // the secret of the hash.
             let keys = &spread.top.keys;
-            let bytes = |key: &FlowKey| key.as_bytes().to_vec();
-            let floats =
-                |value: fn(&Spreader) -> f64| Cells::Float(keys.iter().map(value).collect());
-            let columns = vec![
-                ("flow".into(), Cells::Text(keys.iter().map(|it| spread.text(&it.key)).collect())),
-                ("key".into(), Cells::Bytes(keys.iter().map(|it| bytes(&it.key)).collect())),
-                ("others".into(), floats(|it| it.others.value)),
-                ("low".into(), floats(|it| it.others.low)),
-                ("high".into(), floats(|it| it.others.high)),
-            ];
-            row.put(name, Value::Table(columns));
+            let table = TableBuilder::new(keys)
+                .add("flow", Cells::Text, |it| spread.text(&it.key))
+                .add("key", Cells::Bytes, |it| it.key.as_bytes().to_vec())
+                .add("others", Cells::Float, |it| it.others.value)
+                .add("low", Cells::Float, |it| it.others.low)
+                .add("high", Cells::Float, |it| it.others.high);
+            row.put(name, table.into());
             let listed: BTreeSet<&FlowKey> = keys.iter().map(|it| &it.key).collect();
             let candidates = sketch.candidates().map(Candidate::key);
             let mut candidates: Vec<&FlowKey> =
                 candidates.filter(|key| !listed.contains(key)).collect();
             candidates.sort_unstable();
-            let candidates = Cells::Bytes(candidates.into_iter().map(bytes).collect());
-            let columns = vec![("key".into(), candidates)];
-            row.put(format!("{name}_candidates"), Value::Table(columns));
+            let table = TableBuilder::new(&candidates)
+                .add("key", Cells::Bytes, |it| it.as_bytes().to_vec());
+            row.put(format!("{name}_candidates"), table.into());
         }
     }
 
