@@ -130,6 +130,12 @@ impl Fields {
         self.json = Some(json);
     }
 
+    /// Returns the fields that have a key in JSON and a value.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &Datum)> {
+        let fields = self.fields.iter().map(|field| (&*field.name, &field.value));
+        fields.filter(|(name, value)| !name.is_empty() && !value.is_nothing())
+    }
+
     /// Returns the CSV columns, in the order in which they were added.
     pub(crate) fn cells(&self) -> impl Iterator<Item = (&CsvColumn, &Value)> {
         self.fields.iter().filter_map(|field| match (&field.csv, &field.value) {
@@ -245,9 +251,7 @@ impl Serialize for Fields {
         if let Some(json) = &self.json {
             return json.serialize(serializer);
         }
-        let named = self.fields.iter().filter(|field| !field.name.is_empty());
-        let there = named.filter(|field| !field.value.is_nothing());
-        serializer.collect_map(there.map(|field| (&field.name, &field.value)))
+        serializer.collect_map(self.named())
     }
 }
 

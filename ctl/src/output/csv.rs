@@ -1,9 +1,8 @@
 //! CSV output: the four columns of the W-HLL thesis (§4.2.4) first, then the others.
 
-use super::Origin;
+use super::{Origin, fields};
 use crate::controller::Sink;
 use crate::field::Fields;
-use crate::identity::{Identity, SCHEMA};
 use crate::record::{Record, RecordKind};
 use crate::row::Value;
 use crate::united::{LeaveOneOut, United};
@@ -32,17 +31,17 @@ impl Sink for Csv<'_> {
             return self.writer.flush();
         }
         let is_first = self.begin.is_none();
-        let mut fields = fields(record, *self.begin.get_or_insert(record.start_ns));
-        if let Some(Identity { host, run }) = &self.origin.identity {
-            fields.column(host.as_ref()).csv(203, "host");
-            fields.column(run.as_ref()).csv(204, "run");
-        }
-        fields.column(SCHEMA).csv(205, "schema");
+        let begin = *self.begin.get_or_insert(record.start_ns);
+        let mut fields = fields::fields(record);
+        let time = record.end_ns.saturating_sub(begin) as f64 / 1e9;
+        fields.column(format!("{time:.9}")).csv(0, "time");
         if let Some(united) = &record.united {
             describe_union(united, &mut fields);
         }
         let of_measurements = record.described().iter().flat_map(|it| it.fields.cells());
-        let mut cells: Vec<_> = fields.cells().chain(of_measurements).collect();
+        let origin = fields::origin(record, &self.origin);
+        let mut cells: Vec<_> =
+            fields.cells().chain(origin.cells()).chain(of_measurements).collect();
         cells.sort_by_key(|(column, _)| column.position);
         debug_assert!(cells.is_sorted_by(|(one, _), (next, _)| one.position < next.position));
         if is_first && !self.origin.no_csv_header {
@@ -53,48 +52,6 @@ impl Sink for Csv<'_> {
         writeln!(self.writer, "{}", values.join(","))?;
         self.writer.flush()
     }
-}
-
-/// Returns the columns of the record itself. Positions 2 to 5, 20 to 29, 40 to 59, 70 to 199 and
-/// those from 300 on belong to measurements.
-fn fields(record: &Record, origin: u64) -> Fields {
-    let mut fields = Fields::default();
-    let mut add = |position, name: &'static str, value: Value| {
-        fields.column(value).csv(position, name);
-    };
-    let counters = &record.counters;
-    let time = record.end_ns.saturating_sub(origin) as f64 / 1e9;
-    add(0, "time", format!("{time:.9}").into());
-    add(1, "window_id", record.window.into());
-    add(6, "record", record.kind.name().into());
-    add(7, "packets", counters.packets().into());
-    add(8, "bytes", counters.bytes.into());
-    add(9, "ipv4_packets", counters.ipv4.into());
-    add(10, "ipv6_packets", counters.ipv6.into());
-    add(11, "non_ip", counters.non_ip.into());
-    add(12, "truncated", counters.truncated.into());
-    add(13, "bad_header", counters.bad_header.into());
-    add(14, "drops", record.drops.total().into());
-    add(15, "start_ns", record.start_ns.into());
-    add(16, "end_ns", record.end_ns.into());
-    if record.is_filtered() {
-        add(17, "unmatched", counters.unmatched.into());
-        add(18, "unmatched_bytes", counters.unmatched_bytes.into());
-        add(33, "match", record.filter.as_deref().into());
-    }
-    add(30, "interface", record.interface.as_str().into());
-    add(31, "direction", record.direction.into());
-    add(32, "part", record.part.into());
-    add(60, "last_window", record.last_window.into());
-    add(61, "late", record.late.into());
-    add(62, "late_ns", record.late_ns.into());
-    add(200, "received", record.ledger.map(|ledger| ledger.received).into());
-    add(201, "unaccounted", record.ledger.map(|ledger| ledger.unaccounted).into());
-    let is_sampled = matches!(record.kind, RecordKind::Sample | RecordKind::Silence);
-    add(206, "repeats", is_sampled.then_some(record.repeats).into());
-    add(207, "last_ns", record.last_ns.into());
-    add(208, "complete", record.complete.into());
-    fields
 }
 
 /// Adds the columns of a union: its rows, and what is missing or duplicated.

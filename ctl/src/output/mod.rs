@@ -6,12 +6,13 @@
 //! figures from the record (`field`) and know no measurement by name.
 //!
 //! # Where to look
-//! `table` for people with its columns in `layout`, `csv` for calculation, `json` for programs,
-//! `delay_samples` for single delays, and `metrics` for Prometheus. `idle` summarizes windows
-//! without traffic.
+//! `table` for people with its columns in `layout`, `csv` for calculation, `json` for programs, both
+//! with the `fields` of a record; `delay_samples` for single delays, and `metrics` for Prometheus.
+//! `idle` summarizes windows without traffic.
 
 mod csv;
 mod delay_samples;
+mod fields;
 mod idle;
 mod json;
 mod layout;
