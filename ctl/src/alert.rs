@@ -206,7 +206,7 @@ fn bound(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number::Number;
+    use crate::figure::Number;
 
     fn figure(name: &'static str, labels: &[(&'static str, &str)], shape: Shape) -> Figure {
         let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();

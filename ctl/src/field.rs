@@ -3,8 +3,7 @@
 //! A measurement adds its fields and figures to [`Fields`]. JSON lines take fields by their names,
 //! the CSV and a lake those with a column, and metrics, OTLP, gRPC and the page draw the figures.
 
-use crate::figure::{Distribution, Figure, RankingItem, Shape, Unit};
-use crate::number::Number;
+use crate::figure::{Distribution, Figure, Number, RankingItem, Shape, Unit};
 use crate::row::{Row, Value};
 use serde::ser::{Serialize, Serializer};
 use std::borrow::Cow;

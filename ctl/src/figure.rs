@@ -4,9 +4,22 @@
 //! Metrics, OTLP, the live page and the terminal view draw figures and know no measurement by name;
 //! each measurement adds its own next to its fields.
 
-use crate::number::Number;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+
+/// Two-sided 95 % quantile of the standard normal distribution.
+pub(crate) const Z95: f64 = 1.959_963_984_540_054;
+
+/// An estimate with its 95 % confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Number {
+    /// The estimate.
+    pub value: f64,
+    /// The lower bound.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
 
 /// Unit of a figure. Its suffix ends the names of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

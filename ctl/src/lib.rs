@@ -39,7 +39,6 @@ pub mod history;
 pub mod identity;
 #[cfg(feature = "report")]
 pub mod inventory;
-mod kind;
 pub mod known;
 #[cfg(feature = "lake")]
 pub mod lake;
@@ -47,7 +46,6 @@ mod ledger;
 pub mod measurement;
 pub mod names;
 pub mod nearest;
-mod number;
 #[cfg(feature = "serve")]
 pub mod otlp;
 pub mod output;

@@ -1,6 +1,6 @@
 //! Records that the controller publishes: one for each window, sample and run.
 
-pub use crate::kind::RecordKind;
+pub use crate::measurement::RecordKind;
 
 use crate::alert::{self, Alert, Rule};
 use crate::field::Fields;

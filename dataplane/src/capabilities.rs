@@ -9,6 +9,17 @@ use flowgauge_core::{
 };
 use std::ops::RangeInclusive;
 
+/// Usual range of a key's entropy, for a dataplane that watches one itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// Key of the entropy.
+    pub key: KeyKind,
+    /// Lower end of the range, in bits.
+    pub lowest: f64,
+    /// Upper end of the range, in bits.
+    pub highest: f64,
+}
+
 /// Clock that timestamps packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimestampClock {

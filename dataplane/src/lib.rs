@@ -27,7 +27,6 @@
 //! `examples/backend.rs` is a backend outside this crate. Every backend passes the suite in
 //! `tests/conformance`.
 
-mod bounds;
 pub mod capabilities;
 pub mod capture;
 mod delay_samples;
@@ -43,7 +42,6 @@ pub mod open_files;
 mod outlet;
 mod place;
 pub mod poll;
-mod poll_mode;
 pub mod snapshot;
 mod spares;
 pub mod status;
@@ -65,8 +63,7 @@ pub mod tofino {
 #[cfg(target_os = "linux")]
 pub mod xdp;
 
-pub use bounds::Bounds;
-pub use capabilities::{Capabilities, TimestampClock};
+pub use capabilities::{Bounds, Capabilities, TimestampClock};
 pub use error::Error;
 pub use flow_counts::{FlowCounts, FlowTraffic};
 pub use flowgauge_core::MeasurementKind;

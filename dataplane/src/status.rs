@@ -1,7 +1,6 @@
 //! State of a dataplane for the operator, apart from its counts.
 
 use crate::place::CountingPoint;
-use crate::poll_mode::PollMode;
 use serde::{Deserialize, Serialize};
 
 /// State of a dataplane. Fields that do not apply to a backend are empty.
@@ -32,6 +31,34 @@ pub struct WorkerStatus {
     pub poll_mode: PollMode,
     /// Recent load; `None` before the first sample or rotation.
     pub load: Option<WorkerLoad>,
+}
+
+/// Behaviour of a worker that finds no packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PollMode {
+    /// Polls for some microseconds more, then sleeps until packets arrive.
+    #[default]
+    Adaptive,
+    /// Polls without pause; takes a whole CPU.
+    Busy,
+    /// Sleeps at once until packets arrive.
+    Interrupt,
+}
+
+impl PollMode {
+    /// All modes.
+    pub const ALL: [PollMode; 3] = [PollMode::Adaptive, PollMode::Busy, PollMode::Interrupt];
+
+    /// Returns the name used in options.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            PollMode::Adaptive => "adaptive",
+            PollMode::Busy => "busy",
+            PollMode::Interrupt => "interrupt",
+        }
+    }
 }
 
 /// Load of a worker between two samples or rotations, at least a second apart unless it has just

@@ -15,7 +15,6 @@ pub mod delay;
 pub mod entropy;
 mod exact_value;
 pub mod frequency;
-mod headline;
 pub mod heavy;
 pub(crate) mod laws;
 pub mod membership;
@@ -24,16 +23,14 @@ pub mod sizes;
 mod sketched;
 pub mod spread;
 
-pub use crate::number::Number;
-pub use cardinality::has_windows;
+pub use crate::figure::Number;
+pub use cardinality::{Headline, has_windows};
 pub use exact_value::ExactValue;
-pub use headline::Headline;
 pub use sketched::{RowHash, Sketched};
 
 use crate::alert::Rule;
 use crate::field::Fields;
 use crate::figure::{KnownFigure, Unit};
-use crate::kind::RecordKind;
 use crate::row::{Row, RowDefect};
 use crate::text::IndentedLines;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WindowTotals};
@@ -165,6 +162,41 @@ impl Reports {
     #[must_use]
     pub fn headline(&self) -> Option<Headline> {
         self.all().find_map(|(_, report)| report.headline())
+    }
+}
+
+/// Kind of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A closed window.
+    #[default]
+    Window,
+    /// A sample of the open window.
+    Sample,
+    /// Consecutive windows of a trace without packets, in one record.
+    Silence,
+    /// The whole run: counters added, registers merged.
+    Total,
+    /// Merged rows of a lake.
+    Union,
+}
+
+impl RecordKind {
+    /// Returns the name used in outputs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RecordKind::Window => "window",
+            RecordKind::Sample => "sample",
+            RecordKind::Silence => "silence",
+            RecordKind::Total => "total",
+            RecordKind::Union => "union",
+        }
+    }
+
+    /// Whether the record merges several windows.
+    pub(crate) fn is_sum(self) -> bool {
+        matches!(self, RecordKind::Total | RecordKind::Union)
     }
 }
 

@@ -3,17 +3,15 @@
 //! Counts and distributions accumulate over windows; numbers are those of the last closed window.
 //! No label is an address: items of rankings are identified by their rank, `rank="1"`.
 
-mod distributed;
 mod native;
 mod protobuf;
 mod text;
 
-pub(crate) use distributed::RunHistogram;
+pub(crate) use native::RunHistogram;
 pub use protobuf::proto;
 
 use crate::controller::{Sink, Summary};
-use crate::figure::{Figure, LOST, SIGNS, Shape, UNACCOUNTED};
-use crate::number::Number;
+use crate::figure::{Figure, LOST, Number, SIGNS, Shape, UNACCOUNTED};
 use crate::record::{Record, RecordKind};
 use flowgauge_dataplane::{Dataplane, LossCause};
 use proto::MetricType;

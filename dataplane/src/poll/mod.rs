@@ -16,7 +16,7 @@
 //! banks: it adds them up, clears them, and returns the sum.
 //!
 //! # Where to look
-//! `run`: the loop of a worker; `filter`: packets that are not counted; `handoff`: how banks change
+//! `run`: the loop of a worker; `worker`: its state, and filters; `handoff`: how banks change
 //! hands; `gate`: how far a capture may be read, so that a replay gives the same windows every
 //! time; [`port`]: sources of packets; `meter`: how workers spend their time; `gap`: how late their
 //! timestamps may be; `truth`: exact counts.
@@ -24,7 +24,6 @@
 mod batch;
 mod cpu;
 mod delay_samples;
-mod filter;
 mod gap;
 mod gate;
 mod handoff;
@@ -43,7 +42,7 @@ pub use gate::{Advance, Pace, WorkerBarrier};
 pub use passes::PacketBuffers;
 pub use vector::instructions::{Instructions, NotAvailable, VARIABLE as INSTRUCTIONS_VARIABLE};
 
-pub use crate::poll_mode::PollMode;
+pub use crate::status::PollMode;
 
 use crate::capabilities::{Capabilities, TimestampClock};
 use crate::delay_samples::DelaySampleQueue;
@@ -57,7 +56,6 @@ use crate::tables::Tables;
 use crate::tally::CountRange;
 use crate::{Dataplane, Event};
 use delay_samples::{DelaySampleReceiver, delay_sample_channel};
-use filter::BankFilters;
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::{
@@ -73,6 +71,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use truth::ExactFlows;
+use worker::BankFilters;
 
 /// Options of a poll-mode backend.
 #[derive(Clone, Debug)]

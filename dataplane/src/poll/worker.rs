@@ -2,7 +2,6 @@
 
 use super::PollMode;
 use super::batch::Batch;
-use super::filter::BankFilters;
 use super::gap::LongestGaps;
 use super::gate::WorkerBarrier;
 use super::handoff::SnapshotWriter;
@@ -10,9 +9,9 @@ use super::meter::LoadMeter;
 use super::passes::PacketBuffers;
 use super::truth::{ExactFlows, PacketKey};
 use crate::hash_key::HashWords;
-use flowgauge_core::{Filter, Observation, Settings, Sharing};
-use std::sync::Arc;
+use flowgauge_core::{BANKS, Filter, Observation, Settings, Sharing};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A worker that has not started: the state that it shares with the backend, and its buffers.
 pub struct Worker {
@@ -38,4 +37,26 @@ pub struct Worker {
     /// Packets not yet added to the exact counts.
     pub(super) keys: Vec<PacketKey>,
     pub(super) seen: Vec<Observation>,
+}
+
+/// Filters by bank, which all workers share, so that all packets of a window pass the same one. The
+/// controller sets that of a bank before it requests the switch to it, and a worker reads it then:
+/// the lock is taken only at a switch.
+#[derive(Default)]
+pub(super) struct BankFilters(Mutex<[Option<Arc<Filter>>; BANKS]>);
+
+impl BankFilters {
+    fn filters(&self) -> MutexGuard<'_, [Option<Arc<Filter>>; BANKS]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the filter of a bank that no worker counts in.
+    pub(super) fn set(&self, bank: usize, filter: Option<Arc<Filter>>) {
+        self.filters()[bank % BANKS] = filter;
+    }
+
+    /// Returns the filter of a bank.
+    pub(super) fn of(&self, bank: usize) -> Option<Arc<Filter>> {
+        self.filters()[bank % BANKS].clone()
+    }
 }

@@ -2,10 +2,10 @@
 
 use crate::Model;
 use crate::execute::{Pipe, hash_of, to_bytes};
-use crate::identifier::{identifier, prefixes};
 use crate::key::KeyBits;
 use crate::matching::{Row, prefix};
 use crate::program::{self, CounterKind, HashInput, MatchKind, mask};
+use crate::schema::{identifier, prefixes};
 use std::ops::Range;
 
 /// Field of action data, of a register element or of a digest.

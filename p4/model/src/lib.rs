@@ -41,7 +41,6 @@ mod compile;
 mod control_plane;
 mod crc;
 mod execute;
-mod identifier;
 mod key;
 mod matching;
 mod preprocess;
@@ -59,8 +58,8 @@ pub use control_plane::{
     HashInfo, Key, KeyInfo, Match, ParameterInfo, Pipes, RegisterInfo, TableInfo,
 };
 pub use execute::{Digest, Fault, Output};
-pub use identifier::identifier;
 pub use program::{CounterKind, MatchKind};
+pub use schema::identifier;
 pub use source::{Place, SourceError};
 pub use switch::{PacketEntrance, Switch};
 

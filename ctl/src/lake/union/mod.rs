@@ -19,12 +19,11 @@ use selection::found;
 pub use selection::{By, Conflicts, Options, Selection, files};
 
 use crate::identity::{self, SCHEMA};
-use crate::kind::RecordKind;
 use crate::lake::laws;
 use crate::lake::signature::Verification;
 use crate::measurement::laws::{byte_count, byte_count_if_any, count, count_if_any};
 use crate::measurement::{self, ReportInput, Reports, RowHash, UnionStates};
-use crate::record::Record;
+use crate::record::{Record, RecordKind};
 use crate::row::{CHECKSUM, Row, RowDefect, Value};
 use crate::text::{counted, storage};
 use crate::united::UNTRUSTED;

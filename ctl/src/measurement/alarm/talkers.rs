@@ -7,12 +7,11 @@
 //! count as zero, so that a new flow usually has none.
 
 use crate::field::{Datum, object};
-use crate::figure::RankingItem;
+use crate::figure::{Number, RankingItem};
 use crate::flow::{KeyText, plural};
 use crate::measurement::ClosedBank;
 use crate::measurement::heavy::estimate::{self, Flow};
 use crate::measurement::spread::{self, Spread};
-use crate::number::Number;
 use crate::text::{counted, grouped};
 use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::spread::OtherKind;

@@ -17,7 +17,7 @@
 //! for the fewest and for the most requests that can have taken a slot, and `crowded` marks a
 //! distribution whose bounds differ too much.
 
-use crate::number::{Number, Z95};
+use crate::figure::{Number, Z95};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, Histogram, least};
 use flowgauge_core::delay::weights::{CLASS_BITS, SQUARE_BITS, WEIGHT_BITS};
 use flowgauge_core::delay::{Counts, DelayKind, Settings};

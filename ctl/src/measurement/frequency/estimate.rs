@@ -3,7 +3,7 @@
 //! Count-Min: Cormode and Muthukrishnan, *An improved data stream summary* (2005). Count Sketch:
 //! Charikar, Chen and Farach-Colton, *Finding frequent items in data streams* (2002).
 
-use crate::number::Z95;
+use crate::figure::Z95;
 use flowgauge_core::sketch::RowEstimate;
 use flowgauge_core::{Grid, SketchKind, SketchTotals, Tabulation};
 

@@ -1,7 +1,5 @@
 //! Membership: which of the queried flows were seen.
 
-pub mod estimate;
-
 use super::laws::{RowTotals, require};
 use super::{
     ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput, sketched,
@@ -12,7 +10,7 @@ use crate::flow::KeyText;
 use crate::row::{Row, RowDefect, Value};
 use crate::text::{DetailRow, IndentedLines};
 use flowgauge_core::membership::Settings;
-use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, WindowTotals};
+use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, Membership as Filter, WindowTotals};
 use flowgauge_dataplane::FlowCounts;
 
 /// No options.
@@ -51,6 +49,15 @@ fn note(truth: &bool) -> String {
     format!("truth {}", text(*truth))
 }
 
+/// Returns the probability that a flow that was not seen finds its bit set in every row.
+fn false_positive(filter: &Filter, shape: Grid) -> f64 {
+    let row = shape.columns();
+    let set = |words: &[u64]| {
+        words.iter().map(|word| f64::from(word.count_ones())).sum::<f64>() / row as f64
+    };
+    filter.words(shape).chunks(row / 64).map(set).product()
+}
+
 /// Settings of a filter, and its words with the low byte first.
 type StoredFilter<'a> = (Settings, &'a [[u8; 8]]);
 
@@ -87,7 +94,7 @@ impl Measurement for Membership {
                 key,
                 shape,
                 hash: rows.hash,
-                false_positive: estimate::false_positive(filter, shape),
+                false_positive: false_positive(filter, shape),
                 flows,
                 truth,
             }
@@ -207,5 +214,44 @@ impl Measurement for Membership {
             ..DetailRow::default()
         });
         below.rows(&rows.collect::<Vec<_>>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowgauge_core::Tabulation;
+    use flowgauge_core::hash::crc32;
+    use flowgauge_testing::chance::binomial;
+
+    #[test]
+    fn an_empty_filter_is_never_wrong_and_a_full_one_always() {
+        let shape = Grid::BITS;
+        let mut filter = Box::new(Filter::new());
+        assert_eq!(false_positive(&filter, shape), 0.0);
+        filter.words_mut(shape).fill(u64::MAX);
+        assert_eq!(false_positive(&filter, shape), 1.0);
+    }
+
+    #[test]
+    fn it_is_wrong_as_often_as_it_says() {
+        const ASKED: u32 = 100_000;
+        for (rows, bits, flows) in
+            [(4, 1 << 16, 60_000_u32), (3, 1 << 12, 3_000), (1, 64, 20), (12, 1 << 10, 900)]
+        {
+            let shape = Grid::of_bits(rows, bits).unwrap();
+            let tabulation = Box::new(Tabulation::from_seed(1));
+            let mut filter = Box::new(Filter::new());
+            (0..flows)
+                .for_each(|flow| filter.update(shape, crc32(&flow.to_be_bytes()), &tabulation));
+            let seen = |flow: u32| filter.contains(shape, crc32(&flow.to_be_bytes()), &tabulation);
+            assert!((0..flows).all(seen));
+            let wrong = (flows..flows + ASKED).filter(|&flow| seen(flow)).count() as u64;
+            let expected = false_positive(&filter, shape);
+            assert!(
+                binomial(ASKED.into(), expected).contains(&wrong),
+                "{rows} x {bits}: {wrong} of {ASKED}, {expected} expected"
+            );
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! of y²)` equal ones, and one more is allowed for (as Fay and Feuer 1997 do for weighted sums). If
 //! no segment was late, each flow counts once.
 
-use crate::number::{Number, Z95};
+use crate::figure::{Number, Z95};
 use flowgauge_core::reorder::{MOST_LATE, PrefixCounts};
 use std::collections::HashSet;
 

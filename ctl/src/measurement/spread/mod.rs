@@ -5,11 +5,12 @@ pub mod estimate;
 
 use super::laws::{self, RowTotals, require};
 use super::sketched::{self, RowHash};
-use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Rank, ReportInput};
+use super::{
+    ClosedBank, Damaged, Estimation, ExactValue, Measurement, Rank, RecordKind, ReportInput,
+};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
 use crate::flow::KeyText;
-use crate::kind::RecordKind;
 use crate::row::{Cells, Row, RowDefect, TableBuilder, Value};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{PlacedKey, Spreader, Top};

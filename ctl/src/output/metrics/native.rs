@@ -1,10 +1,11 @@
-//! Native histograms of Prometheus: buckets that grow by a factor, without empty ones.
+//! Distributions of a run, and native histograms of Prometheus: buckets that grow by a factor,
+//! without empty ones.
 //!
 //! Bucket `i` ends at `2^(i / 16)`. All values of a range are counted in the bucket of the range's
 //! middle: dividing them among buckets would be a guess, and after rounding, counts could decrease.
 
 use super::proto::{BucketSpan, Histogram};
-use crate::figure::Distribution;
+use crate::figure::{Distribution, Range};
 use std::collections::BTreeMap;
 
 /// Schema with `2^4` buckets per doubling, each 4.4 % wide. The next finer one, 2.2 %, has buckets
@@ -59,6 +60,44 @@ impl Native {
     }
 }
 
+/// Histogram of all values since the start of the run.
+#[derive(Clone, Default)]
+pub(crate) struct RunHistogram {
+    ranges: Vec<Range>,
+    pub(crate) sum: f64,
+    pub(super) native: Native,
+}
+
+impl RunHistogram {
+    /// Adds the values of a window.
+    pub(super) fn add(&mut self, window: &Distribution) {
+        self.native.add(window);
+        self.sum += window.sum;
+        if self.ranges.is_empty() {
+            self.ranges.clone_from(&window.ranges);
+        } else {
+            self.ranges
+                .iter_mut()
+                .zip(&window.ranges)
+                .for_each(|(all, range)| all.count += range.count);
+        }
+    }
+
+    /// Returns upper bounds with the numbers of values up to them. The running sum is rounded, so
+    /// that the ranges add up to the total.
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
+        self.ranges.iter().scan(0.0, |all, range| {
+            *all += range.count;
+            Some((range.high, *all as u64))
+        })
+    }
+
+    /// Returns the number of values.
+    pub(crate) fn count(&self) -> u64 {
+        self.cumulative().last().map_or(0, |(_, count)| count)
+    }
+}
+
 /// Returns the bucket of a positive value: the lower end is excluded, the upper end included.
 fn bucket(value: f64) -> i32 {
     (value.log2() * f64::from(1 << SCHEMA)).ceil() as i32
@@ -67,7 +106,6 @@ fn bucket(value: f64) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Range;
 
     fn histogram_of(native: &Native) -> Histogram {
         let mut histogram = Histogram::default();

@@ -1,8 +1,8 @@
 //! Estimator of the thesis (section 3.5.1; Flajolet et al. 2007, figure 3).
 
 use super::histogram::LevelHistogram;
-use super::interval::{CEILING, Estimate, around, saturated};
 use super::model::{match_mean, moments, weight};
+use super::{CEILING, Estimate, around, saturated};
 
 /// 1 / (2 ln 2), the limit of alpha for large m.
 const ALPHA_LIMIT: f64 = 0.5 * std::f64::consts::LOG2_E;
@@ -52,7 +52,7 @@ fn raw_interval(raw: f64, m: f64, q: u8, certain: f64) -> Estimate {
         None => Estimate::ordered(raw, certain, CEILING),
         Some((t, moments)) => {
             let poissonised = moments.variance / (m * moments.slope.powi(2));
-            // The number of flows is fixed, not Poisson: see `interval::relative_error`.
+            // The number of flows is fixed, not Poisson: see `relative_error`.
             let relative = (poissonised - 1.0 / (m * t)).max(0.0).sqrt();
             around(m * t, relative, raw, certain)
         }

@@ -8,9 +8,10 @@
 mod cells;
 
 use self::cells::{LevelDistribution, Matrix, PairCounts, Rates};
-use super::interval::{CEILING, Z95, around};
 use super::mle::maximum_likelihood;
+use super::{CEILING, around};
 use super::{Estimate, EstimateError, LevelHistogram};
+use crate::figure::Z95;
 
 /// Flows in two sketches, each number with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -164,7 +165,7 @@ impl RateFit {
 
     /// Returns the covariance of the three numbers of flows at `rates`, by the expected
     /// information. The numbers are fixed, not Poisson, so their own variances are subtracted; see
-    /// `interval::relative_error`.
+    /// `relative_error`.
     fn covariance(&self, rates: &Rates) -> Option<Matrix> {
         let information = LevelDistribution::new(rates, self.q).information();
         let per_register = information.map(|row| row.map(|value| value * self.m));

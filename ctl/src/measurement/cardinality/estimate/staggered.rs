@@ -6,9 +6,9 @@
 
 use super::flajolet::alpha;
 use super::histogram::{check, last_level, precision};
-use super::interval::{CEILING, around};
 use super::mle::lower_bound;
 use super::model::{Moments, match_mean, moments, weight};
+use super::{CEILING, around};
 use super::{Estimate, EstimateError};
 
 /// Share of the youngest registers that the harmonic estimator discards: their levels are too low

@@ -24,10 +24,10 @@
 //! A key whose lower end is less than half of its estimate does not stand out from the noise,
 //! and is not listed. Among many such keys some have large estimates by chance.
 
+use crate::figure::{Number, Z95};
 use crate::measurement::cardinality::estimate::{
     self as cardinality, CEILING, EstimateError, Estimator, most_likely_rate,
 };
-use crate::number::{Number, Z95};
 use flowgauge_core::spread::{Candidate, MAX_ROWS, SpreadSketch};
 use flowgauge_core::{FlowKey, Grid};
 

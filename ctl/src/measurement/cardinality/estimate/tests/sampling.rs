@@ -1,6 +1,6 @@
 //! Sketches of random flows, from seeds.
 
-use super::super::interval::Z95;
+use crate::figure::Z95;
 use flowgauge_testing::chance::{DEVIATIONS, binomial, of_mean};
 
 /// Steele, Lea and Flood's SplitMix64: fast enough to add flows one by one.
