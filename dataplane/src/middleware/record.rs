@@ -47,6 +47,21 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         }
     }
 
+    /// Writes the result of a call, and returns it.
+    fn noted<T>(
+        &mut self,
+        call: &str,
+        result: Result<T, Error>,
+        describe: impl FnOnce(&Self, &T) -> Value,
+    ) -> Result<T, Error> {
+        let outcome = match &result {
+            Ok(answer) => json!({ "ok": describe(self, answer) }),
+            Err(error) => json!({ "error": error.to_string(), "transient": error.is_transient() }),
+        };
+        self.note(call, outcome);
+        result
+    }
+
     fn snapshot(&self, snapshot: &Snapshot) -> Value {
         let counters = &snapshot.bank.counters;
         let Settings { cardinality, entropy, frequency, membership, heavy, spread, .. } =
@@ -177,13 +192,6 @@ fn hash(identity: &flowgauge_core::HashIdentity) -> Value {
     }
 }
 
-fn outcome<T>(result: &Result<T, Error>, describe: impl FnOnce(&T) -> Value) -> Value {
-    match result {
-        Ok(answer) => json!({ "ok": describe(answer) }),
-        Err(error) => json!({ "error": error.to_string(), "transient": error.is_transient() }),
-    }
-}
-
 impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
     fn capabilities(&self) -> &Capabilities {
         self.inner.capabilities()
@@ -195,44 +203,37 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
 
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         let result = self.inner.install(tables);
-        let described = outcome(
-            &result,
-            |adopted| json!({ "hash": hash(&tables.hash), "rank_entries": tables.rank.len(), "filter": rule_counts(tables.filter.as_ref()), "adopted": adopted.as_ref().map(adoption) }),
-        );
-        self.note("install", described);
-        result
+        self.noted(
+            "install",
+            result,
+            |_, adopted| json!({ "hash": hash(&tables.hash), "rank_entries": tables.rank.len(), "filter": rule_counts(tables.filter.as_ref()), "adopted": adopted.as_ref().map(adoption) }),
+        )
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
         let result = self.inner.sample();
-        let described = outcome(&result, |snapshot| self.snapshot(snapshot));
-        self.note("sample", described);
-        result
+        self.noted("sample", result, Self::snapshot)
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         let result = self.inner.rotate();
-        let described = outcome(&result, |snapshot| self.snapshot(snapshot));
-        self.note("rotate", described);
-        result
+        self.noted("rotate", result, Self::snapshot)
     }
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
         let result = self.inner.published(window);
-        let described = outcome(&result, |()| json!({ "window": window }));
-        self.note("published", described);
-        result
+        self.noted("published", result, |_, ()| json!({ "window": window }))
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         let result = self.inner.events();
-        let described =
-            outcome(&result, |events| events.iter().map(|event| format!("{event:?}")).collect());
         // Most calls return no events; logging those would bury the rest.
-        if !matches!(&result, Ok(events) if events.is_empty()) {
-            self.note("events", described);
+        if matches!(&result, Ok(events) if events.is_empty()) {
+            return result;
         }
-        result
+        self.noted("events", result, |_, events| {
+            events.iter().map(|event| format!("{event:?}")).collect()
+        })
     }
 
     fn received(&mut self) -> Result<Option<CountRange>, Error> {
@@ -241,46 +242,33 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
 
     fn losses(&mut self) -> Result<Losses, Error> {
         let result = self.inner.losses();
-        let described = outcome(&result, losses);
-        self.note("losses", described);
-        result
+        self.noted("losses", result, |_, lost| losses(lost))
     }
 
     fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
         let result = self.inner.delay_samples();
-        // Only their number: the delays themselves are in the configured output file.
-        let described = outcome(&result, |delays| json!(delays.len()));
-        if !matches!(&result, Ok(delays) if delays.is_empty()) {
-            self.note("delays", described);
+        if matches!(&result, Ok(delays) if delays.is_empty()) {
+            return result;
         }
-        result
+        // Only their number: the delays themselves are in the configured output file.
+        self.noted("delays", result, |_, delays| json!(delays.len()))
     }
 
     fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
         let result = self.inner.admit(admissions);
-        let described = outcome(&result, |()| {
-            let admitted = |(kind, admission): &(DelayKind, Admission)| json!({ "kind": kind.name(), "kept": admission.kept, "counted": admission.counted });
-            admissions.iter().map(admitted).collect()
-        });
-        self.note("admit", described);
-        result
+        let admitted = |(kind, admission): &(DelayKind, Admission)| json!({ "kind": kind.name(), "kept": admission.kept, "counted": admission.counted });
+        self.noted("admit", result, |_, ()| admissions.iter().map(admitted).collect())
     }
 
     fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
         let result = self.inner.watch(bounds);
-        let described = outcome(&result, |()| {
-            let bound = |bound: &Bounds| json!({ "key": bound.key.name(), "lowest": bound.lowest, "highest": bound.highest });
-            bounds.iter().map(bound).collect()
-        });
-        self.note("watch", described);
-        result
+        let bound = |bound: &Bounds| json!({ "key": bound.key.name(), "lowest": bound.lowest, "highest": bound.highest });
+        self.noted("watch", result, |_, ()| bounds.iter().map(bound).collect())
     }
 
     fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
         let result = self.inner.set_filter(filter);
-        let described = outcome(&result, |()| rule_counts(filter));
-        self.note("set_filter", described);
-        result
+        self.noted("set_filter", result, |_, ()| rule_counts(filter))
     }
 
     fn status(&self) -> Status {
