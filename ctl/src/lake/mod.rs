@@ -134,5 +134,5 @@ fn about() -> [(&'static str, String); 2] {
 pub(crate) fn is_known(column: &str) -> bool {
     COLUMNS.iter().any(|(name, _)| *name == column)
         || [row::CHECKSUM, row::SIGNATURE].contains(&column)
-        || measurement::columns().any(|begin| column.starts_with(begin))
+        || measurement::columns(None).any(|begin| column.starts_with(begin))
 }

@@ -7,7 +7,8 @@
 //! back, to merge rows of several machines.
 //!
 //! A new measurement is a folder with a report that implements `Measurement`, its `mod`, and a line
-//! in the list below. Outputs know no measurement by name.
+//! in the list below, with the prefixes of its columns in a lake. Outputs know no measurement by
+//! name.
 
 pub mod alarm;
 pub mod cardinality;
@@ -41,7 +42,7 @@ use std::fmt;
 use std::sync::Arc;
 
 macro_rules! measurements {
-    ($($about:literal $module:ident: $report:ident;)*) => {
+    ($($about:literal $module:ident: $report:ident $columns:expr;)*) => {
         /// Reports of all measurements in a record; `None` for those that are off. The order is
         /// that of the JSON lines.
         #[derive(Clone, Debug, Default, PartialEq)]
@@ -85,22 +86,12 @@ macro_rules! measurements {
             Ok(())
         }
 
-        /// Returns the prefixes of the column names of all measurements in a lake.
-        pub(crate) fn columns() -> impl Iterator<Item = &'static str> {
-            [$($module::$report::columns(),)*].into_iter().flatten().copied()
-        }
+        /// Prefixes of the column names of each measurement in a lake; others are not read.
+        const COLUMNS: &[(&str, &[&str])] = &[$((stringify!($module), &$columns),)*];
 
         /// Returns the names of all measurements' lake columns whose values are bytes.
         pub(crate) fn binary_columns() -> impl Iterator<Item = &'static str> {
             [$($module::$report::binary_columns(),)*].into_iter().flatten().copied()
-        }
-
-        /// Returns the prefixes of a measurement's column names in a lake.
-        pub(crate) fn columns_of(measurement: &str) -> &'static [&'static str] {
-            match measurement {
-                $(stringify!($module) => $module::$report::columns(),)*
-                _ => &[],
-            }
         }
 
         /// Returns the figures that windows can have of the measurements that are on.
@@ -140,16 +131,22 @@ macro_rules! measurements {
 }
 
 measurements! {
-    "Distinct flows." cardinality: Cardinality;
-    "How packets are spread over flows." entropy: Entropies;
-    "Packets of the flows that are asked for." frequency: Frequency;
-    "Whether the flows that are asked for were seen." membership: Membership;
-    "The flows with the most packets or bytes." heavy: Heavy;
-    "The keys with the most distinct others." spread: Spreads;
-    "How long packets are." sizes: Sizes;
-    "How long answers take." delay: Delays;
-    "Which prefixes reorder packets." reorder: Reordering;
-    "What the entropies of sources and destinations say about an attack." alarm: Alarm;
+    "Distinct flows." cardinality: Cardinality ["distinct", "registers", "hll_"];
+    "How packets are spread over flows." entropy: Entropies ["entropy"];
+    "Packets of the flows that are asked for." frequency: Frequency ["frequency"];
+    "Whether the flows that are asked for were seen." membership: Membership ["membership"];
+    "The flows with the most packets or bytes." heavy: Heavy ["heavy"];
+    "The keys with the most distinct others." spread: Spreads ["spread"];
+    "How long packets are." sizes: Sizes ["length"];
+    "How long answers take." delay: Delays ["delay"];
+    "Which prefixes reorder packets." reorder: Reordering ["reorder"];
+    "What the entropies of sources and destinations say about an attack." alarm: Alarm ["alarm"];
+}
+
+/// Returns the prefixes of the column names in a lake: of all measurements, or of one.
+pub(crate) fn columns(measurement: Option<&str>) -> impl Iterator<Item = &'static str> {
+    let wanted = COLUMNS.iter().filter(move |(name, _)| measurement.is_none_or(|it| it == *name));
+    wanted.flat_map(|(_, columns)| *columns).copied()
 }
 
 impl Reports {
@@ -382,11 +379,6 @@ pub(crate) trait Measurement {
     fn lines(&self, below: &mut IndentedLines<'_>) {
         let _ = below;
     }
-
-    /// Returns the prefixes of its column names in a lake; other columns are not read.
-    fn columns() -> &'static [&'static str]
-    where
-        Self: Sized;
 
     /// Returns the names of its columns in a lake whose values are bytes and not text. Files do not
     /// say which they are: some engines annotate both as text, others neither.

@@ -439,7 +439,7 @@ impl<'a> Unions<'a> {
             .collect();
         move |column| {
             !unwanted.iter().any(|kind| {
-                measurement::columns_of(kind.name()).iter().any(|begin| column.starts_with(begin))
+                measurement::columns(Some(kind.name())).any(|begin| column.starts_with(begin))
             })
         }
     }
@@ -887,9 +887,8 @@ fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
         "ns",
         "prefixes",
     ];
-    let begins = measurement::columns_of(measurement);
     let is_how = |name: &str| {
-        begins.iter().any(|begin| name.starts_with(begin))
+        measurement::columns(Some(measurement)).any(|begin| name.starts_with(begin))
             && name.rsplit('_').next().is_some_and(|end| ENDS.contains(&end))
     };
     let is_scalar =

@@ -325,10 +325,6 @@ impl Measurement for Alarm {
         known
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["alarm"]
-    }
-
     fn rank(&self) -> Rank {
         Rank::Alarm
     }

@@ -280,10 +280,6 @@ impl Measurement for Cardinality {
         }
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["distinct", "registers", "hll_"]
-    }
-
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let precision = counted.settings.cardinality.precision;
         row.put(

@@ -679,10 +679,6 @@ impl Measurement for Delays {
         settings.kinds.each().flat_map(figures).collect()
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["delay"]
-    }
-
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let (settings, bank) = (&counted.settings.delay, &counted.bank.delay);
         let kinds: Vec<&str> = settings.kinds.each().map(DelayKind::name).collect();

@@ -120,10 +120,6 @@ impl Measurement for Entropies {
             .collect()
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["entropy"]
-    }
-
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         // In the order of the settings; those that are off have no entropy.
         let mut entropies = self.0.iter();

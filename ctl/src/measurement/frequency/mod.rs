@@ -121,10 +121,6 @@ impl Measurement for Frequency {
         sketch.is_on().then(known).into_iter().collect()
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["frequency"]
-    }
-
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         sketched::store("frequency", &counted.settings.frequency, &counted.bank.frequency, row);
     }

@@ -265,10 +265,6 @@ impl Measurement for Heavy {
         figures.filter(|_| algorithm != Algorithm::Off).map(known).collect()
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["heavy"]
-    }
-
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let (table, settings) = (&counted.bank.heavy, &counted.settings.heavy);
         row.int("heavy_total", table.total());

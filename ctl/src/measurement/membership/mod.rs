@@ -150,10 +150,6 @@ impl Measurement for Membership {
             .collect()
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["membership"]
-    }
-
     fn binary_columns() -> &'static [&'static str] {
         &["membership"]
     }

@@ -300,10 +300,6 @@ impl Measurement for Reordering {
         ]
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["reorder"]
-    }
-
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let prefixes: Vec<PrefixCounts> = counted.bank.reorder.prefixes().copied().collect();
         let table = TableBuilder::new(&prefixes)

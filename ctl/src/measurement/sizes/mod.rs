@@ -195,10 +195,6 @@ impl Measurement for Sizes {
         ]
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["length"]
-    }
-
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let sizes = &counted.bank.sizes;
         row.int("lengths_full", sizes.full);

@@ -398,10 +398,6 @@ impl Measurement for Spreads {
         .collect()
     }
 
-    fn columns() -> &'static [&'static str] {
-        &["spread"]
-    }
-
     fn binary_columns() -> &'static [&'static str] {
         &["spread_cells", "spread_levels", "spread2_cells", "spread2_levels"]
     }
