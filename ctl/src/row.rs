@@ -92,6 +92,12 @@ impl Cells {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row(pub(crate) Vec<(Cow<'static, str>, Value)>);
 
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.columns())
+    }
+}
+
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -483,6 +489,19 @@ pub(crate) struct Inner<'a> {
     columns: &'a [(Cow<'static, str>, Cells)],
 }
 
+macro_rules! cells_of {
+    ($($what:literal $name:ident: $kind:ident($type:ty);)*) => {$(
+        #[doc = concat!("Returns a column of ", $what, ".")]
+        pub(crate) fn $name(&self, column: &str) -> Result<&'a [$type], RowDefect> {
+            match self.cells(column) {
+                Some(Cells::$kind(cells)) => Ok(cells),
+                None if self.columns.is_empty() => Ok(&[]),
+                _ => Err(format!("column {}.{column} is missing, or of another type", self.name)),
+            }
+        }
+    )*};
+}
+
 impl<'a> Inner<'a> {
     /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
@@ -507,43 +526,10 @@ impl<'a> Inner<'a> {
         self.columns.iter().find_map(|(name, cells)| (name == column).then_some(cells))
     }
 
-    fn missing(&self, column: &str) -> RowDefect {
-        format!("column {}.{column} is missing, or of another type", self.name)
-    }
-
-    /// Returns a column of integers.
-    pub(crate) fn ints(&self, column: &str) -> Result<&'a [i64], RowDefect> {
-        match self.cells(column) {
-            Some(Cells::Int(cells)) => Ok(cells),
-            None if self.columns.is_empty() => Ok(&[]),
-            _ => Err(self.missing(column)),
-        }
-    }
-
-    /// Returns a column of floating-point numbers.
-    pub(crate) fn floats(&self, column: &str) -> Result<&'a [f64], RowDefect> {
-        match self.cells(column) {
-            Some(Cells::Float(cells)) => Ok(cells),
-            None if self.columns.is_empty() => Ok(&[]),
-            _ => Err(self.missing(column)),
-        }
-    }
-
-    /// Returns a column of text.
-    pub(crate) fn texts(&self, column: &str) -> Result<&'a [String], RowDefect> {
-        match self.cells(column) {
-            Some(Cells::Text(cells)) => Ok(cells),
-            None if self.columns.is_empty() => Ok(&[]),
-            _ => Err(self.missing(column)),
-        }
-    }
-
-    /// Returns a column of bytes.
-    pub(crate) fn blobs(&self, column: &str) -> Result<&'a [Vec<u8>], RowDefect> {
-        match self.cells(column) {
-            Some(Cells::Bytes(cells)) => Ok(cells),
-            None if self.columns.is_empty() => Ok(&[]),
-            _ => Err(self.missing(column)),
-        }
+    cells_of! {
+        "integers" ints: Int(i64);
+        "floating-point numbers" floats: Float(f64);
+        "text" texts: Text(String);
+        "bytes" blobs: Bytes(Vec<u8>);
     }
 }

@@ -55,15 +55,14 @@ impl<T> ExactValue<T> {
 }
 
 impl<T: Copy> ExactValue<Vec<T>> {
-    /// Returns the values one by one; as many as there are estimates if none is known.
+    /// Returns the values one by one, as many as there are estimates.
     pub(crate) fn each(&self, estimates: usize) -> impl Iterator<Item = ExactValue<T>> {
-        let known = self.known().map_or(&[][..], Vec::as_slice);
-        let unknown: Option<ExactValue<T>> = match self {
-            ExactValue::NotCounted => Some(ExactValue::NotCounted),
-            ExactValue::TooMany => Some(ExactValue::TooMany),
-            ExactValue::Known(_) => None,
-        };
-        let unknown = unknown.into_iter().flat_map(move |it| std::iter::repeat_n(it, estimates));
-        known.iter().map(|value| ExactValue::Known(*value)).chain(unknown)
+        (0..estimates).map(move |index| match self {
+            ExactValue::NotCounted => ExactValue::NotCounted,
+            ExactValue::TooMany => ExactValue::TooMany,
+            ExactValue::Known(values) => {
+                values.get(index).map_or(ExactValue::NotCounted, |value| ExactValue::Known(*value))
+            }
+        })
     }
 }

@@ -4,7 +4,6 @@ use super::{Origin, fields};
 use crate::controller::Sink;
 use crate::measurement::MeasurementFields;
 use crate::record::Record;
-use crate::row::Row;
 use crate::text::optional;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -42,15 +41,6 @@ struct Line<'a> {
     origin: &'a Origin,
 }
 
-/// Registers and sketches, in the columns of a lake.
-struct Sketches(Row);
-
-impl Serialize for Sketches {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.columns())
-    }
-}
-
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Line { record, origin } = self;
@@ -68,7 +58,7 @@ impl Serialize for Line<'_> {
         {
             line.serialize_entry(measurement, fields)?;
         }
-        let sketches = || record.counted.as_ref().map(|counted| Sketches(record.sketches(counted)));
+        let sketches = || record.counted.as_ref().map(|counted| record.sketches(counted));
         optional(&mut line, "sketches", origin.sketches.then(sketches).flatten())?;
         line.end()
     }

@@ -61,6 +61,17 @@ pub struct Cardinality {
 }
 
 impl Cardinality {
+    fn new(
+        reading: &ReportInput<'_>,
+        estimate: Estimate,
+        estimator: &'static str,
+        truth: Option<u64>,
+        levels: Vec<u8>,
+    ) -> Self {
+        let (key, hash) = (reading.settings.cardinality.key, reading.hash);
+        Cardinality { key, estimate, estimator, truth, hash, levels }
+    }
+
     /// Builds the report from the registers of a window, a sample, or several windows.
     fn windowed(reading: &ReportInput<'_>) -> Result<Self, EstimateError> {
         let (settings, estimator) =
@@ -73,14 +84,7 @@ impl Cardinality {
         let truth = reading.truth.and_then(|truth| {
             if reading.kind == RecordKind::Total { truth.total } else { truth.window }
         });
-        Ok(Cardinality {
-            key: settings.key,
-            estimate,
-            estimator: estimator.name(),
-            truth,
-            hash: reading.hash,
-            levels,
-        })
+        Ok(Self::new(reading, estimate, estimator.name(), truth, levels))
     }
 
     /// Builds the report from staggered registers.
@@ -120,14 +124,7 @@ impl Cardinality {
             high: estimate.high * part,
         };
         let truth = reading.truth.and_then(|truth| truth.window);
-        Ok(Some(Cardinality {
-            key: settings.key,
-            estimate,
-            estimator: estimator.name(),
-            truth,
-            hash: reading.hash,
-            levels,
-        }))
+        Ok(Some(Self::new(reading, estimate, estimator.name(), truth, levels)))
     }
 
     fn as_headline(&self) -> Headline {
