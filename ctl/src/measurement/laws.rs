@@ -30,13 +30,13 @@ impl RowTotals {
         let [ipv4, ipv6, non_ip, truncated, bad_header] = kinds;
         let flow_packets = ipv4? + ipv6?;
         let sum = flow_packets + non_ip? + truncated? + bad_header?;
-        let (packets, bytes) = (count(row, "packets")?, byte_count(row, "bytes")?);
+        let (packets, bytes) = (count(row, "packets")?, count(row, "bytes")?);
         require(packets == sum, || {
             format!("column packets has {packets}, and those of all kinds {sum}")
         })?;
         require(bytes == 0 || packets > 0, || format!("{bytes} bytes without a packet"))?;
         let unmatched = count_if_any(row, "unmatched")?;
-        let unmatched_bytes = byte_count_if_any(row, "unmatched_bytes")?;
+        let unmatched_bytes = count_if_any(row, "unmatched_bytes")?;
         require(unmatched_bytes == 0 || unmatched > 0, || {
             format!("{unmatched_bytes} bytes that do not match, without a packet")
         })?;
@@ -49,17 +49,9 @@ impl RowTotals {
     }
 }
 
-/// Returns a number of packets or rows.
+/// Returns a number of packets or rows, or one of bytes, by the column's name.
 pub(crate) fn count(row: &Row, column: &str) -> Result<u64, RowDefect> {
-    at_most(row, column, MAX_COUNT)
-}
-
-/// Returns a number of bytes.
-pub(crate) fn byte_count(row: &Row, column: &str) -> Result<u64, RowDefect> {
-    at_most(row, column, MAX_BYTES)
-}
-
-fn at_most(row: &Row, column: &str, most: u64) -> Result<u64, RowDefect> {
+    let most = if column.ends_with("bytes") { MAX_BYTES } else { MAX_COUNT };
     let count = row.number(column)?;
     require(count <= most, || format!("column {column} has {count}, more than a window can hold"))?;
     Ok(count)
@@ -68,11 +60,6 @@ fn at_most(row: &Row, column: &str, most: u64) -> Result<u64, RowDefect> {
 /// As [`count`], of a column that only some rows have.
 pub(crate) fn count_if_any(row: &Row, column: &str) -> Result<u64, RowDefect> {
     if row.maybe_number(column).is_some() { count(row, column) } else { Ok(0) }
-}
-
-/// As [`byte_count`], of a column that only some rows have.
-pub(crate) fn byte_count_if_any(row: &Row, column: &str) -> Result<u64, RowDefect> {
-    if row.maybe_number(column).is_some() { byte_count(row, column) } else { Ok(0) }
 }
 
 /// Fails with the description of a broken law.

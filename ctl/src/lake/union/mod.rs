@@ -21,7 +21,7 @@ pub use selection::{By, Conflicts, Options, Selection, files};
 use crate::identity::{self, SCHEMA};
 use crate::lake::laws;
 use crate::lake::signature::Verification;
-use crate::measurement::laws::{byte_count, byte_count_if_any, count, count_if_any};
+use crate::measurement::laws::{count, count_if_any};
 use crate::measurement::{self, ReportInput, Reports, RowHash, UnionStates};
 use crate::record::{Record, RecordKind};
 use crate::row::{CHECKSUM, Row, RowDefect, Value};
@@ -1075,14 +1075,14 @@ impl Group {
         self.settings.headers.inner = about.inner;
         self.filter.clone_from(&about.filter);
         let counters = Counters {
-            bytes: byte_count(row, "bytes")?,
+            bytes: count(row, "bytes")?,
             ipv4: count(row, "ipv4_packets")?,
             ipv6: count(row, "ipv6_packets")?,
             non_ip: count(row, "non_ip")?,
             truncated: count(row, "truncated")?,
             bad_header: count(row, "bad_header")?,
             unmatched: count_if_any(row, "unmatched")?,
-            unmatched_bytes: byte_count_if_any(row, "unmatched_bytes")?,
+            unmatched_bytes: count_if_any(row, "unmatched_bytes")?,
             merged: count_if_any(row, "merged")?,
         };
         let late = count(row, "late")?;
