@@ -30,7 +30,7 @@ pub(super) fn enter(protocol: &str) {
 }
 
 /// Drops all capabilities of this thread and its children.
-pub(crate) fn drop_capabilities() {
+pub fn drop_capabilities() {
     use caps::CapSet::{Ambient, Effective, Inheritable, Permitted};
     for set in [Ambient, Effective, Inheritable, Permitted] {
         if let Err(error) = caps::clear(None, set) {
