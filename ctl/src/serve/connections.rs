@@ -113,19 +113,11 @@ pub(super) struct ConnectionSlot {
     connections: Connections,
 }
 
-/// Outcome for a new connection when a limit is reached.
+/// Outcome for a new connection or stream when a limit is reached.
 pub(super) struct Full {
     /// Slot of the new connection, if another one was closed for it.
     pub(super) place: Option<ConnectionSlot>,
-    /// Number of open connections in the full set.
-    pub(super) open: usize,
-    /// Peers that the limit applies to, for messages.
-    pub(super) whose: &'static str,
-}
-
-/// Streams that leave no room for another one.
-pub(super) struct FullOfStreams {
-    /// Number of streams in the full set.
+    /// Number of open connections or streams in the full set.
     pub(super) open: usize,
     /// Peers that the limit applies to, for messages.
     pub(super) whose: &'static str,
@@ -190,7 +182,7 @@ impl Connections {
     }
 
     /// Begins a stream on a connection, unless too many others have one.
-    pub(super) fn stream(&self, connection: &ConnectionHandle) -> Result<(), FullOfStreams> {
+    pub(super) fn stream(&self, connection: &ConnectionHandle) -> Result<(), Full> {
         let open = self.open();
         let peer = connection.peer;
         let count = |set: &Set| {
@@ -204,7 +196,7 @@ impl Connections {
         let full =
             SETS.iter().map(|set| (set, count(set))).find(|(set, open)| *open >= set.max_streams());
         if let Some((set, open)) = full {
-            return Err(FullOfStreams { open, whose: set.whose });
+            return Err(Full { place: None, open, whose: set.whose });
         }
         connection.stage.send_replace(Stage::Streaming);
         Ok(())

@@ -51,7 +51,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use connections::{ConnectionHandle, Connections, FullOfStreams};
+use connections::{ConnectionHandle, Connections, Full};
 use guard::Guard;
 use protocol::Protocol;
 use refusal::{Refusals, RequestRefusal};
@@ -225,7 +225,7 @@ async fn streamed(State(refusals): State<Refusals>, request: Request, next: Next
     let extensions = request.extensions();
     if let (Some(connections), Some(connection)) =
         (extensions.get::<Connections>(), extensions.get::<ConnectionHandle>())
-        && let Err(FullOfStreams { open, whose }) = connections.stream(connection)
+        && let Err(Full { open, whose, .. }) = connections.stream(connection)
     {
         let problem = format!("{open} readers of /events are connected {whose}; no more are taken");
         refusals.add(RequestRefusal::Crowded, &problem);
