@@ -96,14 +96,24 @@ pub fn excerpt(text: &str, index: usize) -> Cow<'_, str> {
 /// All code that prints them for people must escape them.
 #[must_use]
 pub fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_unsafe) {
+    replaced(text, is_unsafe, |safe, character| safe.extend(character.escape_default()))
+}
+
+/// Replaces characters of a kind by what `write` appends for them.
+fn replaced(
+    text: &str,
+    is_replaced: impl Fn(char) -> bool,
+    write: impl Fn(&mut String, char),
+) -> Cow<'_, str> {
+    if !text.contains(&is_replaced) {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len() + 16);
     for character in text.chars() {
-        match is_unsafe(character) {
-            true => safe.extend(character.escape_default()),
-            false => safe.push(character),
+        if is_replaced(character) {
+            write(&mut safe, character);
+        } else {
+            safe.push(character);
         }
     }
     Cow::Owned(safe)
@@ -123,34 +133,21 @@ fn is_unsafe(character: char) -> bool {
 /// first 32; the others occur only within strings.
 #[must_use]
 pub fn escaped_json(json: &str) -> String {
-    let mut safe = String::with_capacity(json.len());
-    for character in json.chars() {
-        match is_unsafe(character) && character != '\n' {
-            true => character.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
-                let _ = write!(safe, "\\u{unit:04x}");
-            }),
-            false => safe.push(character),
+    let is_escaped = |character| is_unsafe(character) && character != '\n';
+    let escape = |safe: &mut String, character: char| {
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            let _ = write!(safe, "\\u{unit:04x}");
         }
-    }
-    safe
+    };
+    replaced(json, is_escaped, escape).into_owned()
 }
 
 /// Escapes the same characters in the strings of a JSON text as [`escaped`] does, so that a page
 /// shows them as text. In JSON, only strings contain them.
 pub(crate) fn escaped_strings(json: &str) -> Cow<'_, str> {
-    if !json.contains(is_unsafe) {
-        return Cow::Borrowed(json);
-    }
-    let mut safe = String::with_capacity(json.len() + 16);
-    for character in json.chars() {
-        match is_unsafe(character) {
-            true => {
-                let _ = write!(safe, "\\\\u{{{:x}}}", u32::from(character));
-            }
-            false => safe.push(character),
-        }
-    }
-    Cow::Owned(safe)
+    replaced(json, is_unsafe, |safe, character| {
+        let _ = write!(safe, "\\\\u{{{:x}}}", u32::from(character));
+    })
 }
 
 /// Splits a phrase where a line may end: at blanks, except between a number and its unit and within
