@@ -161,17 +161,8 @@ impl Exporters {
             status: publication.status(),
             host: Arc::clone(&identity.host),
         };
-        let bound = match TcpListener::bind(address) {
-            // Use any free port if the user did not choose one.
-            Err(_) if anywhere => TcpListener::bind((address.ip(), 0)),
-            bound => bound,
-        };
-        let started = bound.and_then(|listener| {
-            let address = listener.local_addr()?;
-            Ok((address, Server::start(listener, site, access)?))
-        });
-        let (address, server) =
-            started.map_err(|error| cannot_listen("--listen", address, &error))?;
+        let start = |listener| Server::start(listener, site, access);
+        let (address, server) = started("--listen", address, anywhere, start)?;
         eprintln!("listening on {protocol}://{address} (page, /metrics, /health, /ready)");
         Ok(Some(server))
     }
@@ -193,12 +184,8 @@ impl Exporters {
             metrics: self.metrics.clone(),
         };
         let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
-        let started = TcpListener::bind(address).and_then(|listener| {
-            let address = listener.local_addr()?;
-            Ok((address, Server::start_grpc(listener, state, access)?))
-        });
-        let (address, server) =
-            started.map_err(|error| cannot_listen("--grpc", address, &error))?;
+        let start = |listener| Server::start_grpc(listener, state, access);
+        let (address, server) = started("--grpc", address, false, start)?;
         eprintln!("serving flowgauge.v1.Agent on grpc://{address}{encrypted}");
         Ok(Some(server))
     }
@@ -234,8 +221,20 @@ impl Exporters {
     }
 }
 
-fn cannot_listen(option: &str, address: SocketAddr, error: &io::Error) -> CommandFailure {
-    CommandFailure::Failed(format!(
-        "cannot listen on {address}: {error}; choose another address with {option}"
-    ))
+/// Starts a server at an address, or if that is in use `anywhere`, and returns its address.
+fn started(
+    option: &str,
+    address: SocketAddr,
+    anywhere: bool,
+    start: impl FnOnce(TcpListener) -> io::Result<Server>,
+) -> Result<(SocketAddr, Server), CommandFailure> {
+    let bound = match TcpListener::bind(address) {
+        // Use any free port if the user did not choose one.
+        Err(_) if anywhere => TcpListener::bind((address.ip(), 0)),
+        bound => bound,
+    };
+    bound.and_then(|listener| Ok((listener.local_addr()?, start(listener)?))).map_err(|error| {
+        let advice = format!("choose another address with {option}");
+        CommandFailure::Failed(format!("cannot listen on {address}: {error}; {advice}"))
+    })
 }
