@@ -28,7 +28,6 @@ pub use trace::replay;
 
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::Report;
 use crate::statistics::Spread;
 use std::convert::Infallible;
 
@@ -168,11 +167,5 @@ impl Findings {
         let packets = run.zip(answered).map(|(run, answered)| run.requests as f64 + answered);
         numbers.add_one("fridge/packets", packets);
         numbers
-    }
-
-    /// Returns the report, with `errors.csv` and `percentiles.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        page::report(self)
     }
 }

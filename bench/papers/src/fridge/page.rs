@@ -208,58 +208,61 @@ fn better(findings: &Findings, recipe: Recipe) -> String {
     format!("on {} traffic at {wins} of {all} sizes", recipe.name())
 }
 
-/// Returns the report.
-pub(super) fn report(findings: &Findings) -> Report {
-    let [first, second] = Recipe::ALL.map(|recipe| comparison_table(findings, recipe));
-    let (admission, memory) = (admission_table(findings), memory_table(findings));
-    let (stopping, equal) = (stopping_table(findings), equal::table(&findings.sizes));
-    let charts = |chart: fn(&Findings, Recipe) -> Chart| {
-        Part::Charts(Recipe::ALL.map(|recipe| chart(findings, recipe)).to_vec())
-    };
-    let [fridge, overwrite, late, early] =
-        Setup::COMPARED.map(|setup| gap(findings, Recipe::LogUniform, setup).unwrap_or(0.0).exp2());
-    let less = |kind, other| {
-        let (wins, all) = equal::wins(&findings.sizes, kind, other);
-        Part::Text(format!("at {wins} of {all}"))
-    };
-    let requests = findings.outcomes.iter().map(|outcome| outcome.run.requests).sum();
-    let tables = findings.outcomes.first().map_or(0, |outcome| outcome.results.len());
-    let parts = [
-        ("slots", Part::Text(grouped(1 << MEMORY_LOG2))),
-        ("admitted", Part::Text(share(ADMIT_LOG2))),
-        ("gap", Part::Text(format!("{fridge:.2}"))),
-        ("gap-overwrite", Part::Text(format!("{overwrite:.0}"))),
-        ("gap-late", Part::Text(format!("{late:.2}"))),
-        ("gap-early", Part::Text(format!("{early:.1}"))),
-        ("comparison-1", Part::Table(first.clone())),
-        ("comparison-2", Part::Table(second.clone())),
-        ("distributions", charts(distribution_chart)),
-        ("admission", Part::Table(admission.clone())),
-        ("admissions", charts(admission_chart)),
-        ("memory", Part::Table(memory.clone())),
-        ("memories", charts(memory_chart)),
-        ("better", Part::Text(Recipe::ALL.map(|recipe| better(findings, recipe)).join(", and "))),
-        ("equal", Part::Table(equal.clone())),
-        ("less-overwrite", less(Kind::Fridge, Kind::Overwrite)),
-        ("less-expiry", less(Kind::Fridge, Kind::Expiry)),
-        ("less-expiry-5", less(Kind::Fridge, Kind::ExpiryInFive)),
-        ("less-four", less(Kind::FourFridges, Kind::Fridge)),
-        ("less-staged", less(Kind::Staged, Kind::Fridge)),
-        ("stopping", Part::Table(stopping.clone())),
-        ("requests", Part::Text(grouped(requests))),
-        ("tables", Part::Text(tables.to_string())),
-        ("trace", Part::Text(REQUESTS.to_string())),
-    ];
-    let numbers = findings.numbers();
-    let command = format!("flowgauge reproduce fridge --seeds {}", findings.seeds);
-    Report {
-        page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-        numbers,
-        tables: vec![first, second, admission, memory, stopping, equal],
-        files: vec![
-            ("errors.csv".to_owned(), errors_csv(findings)),
-            ("percentiles.csv".to_owned(), percentiles_csv(findings)),
-        ],
+impl Findings {
+    /// Returns the report, with `errors.csv` and `percentiles.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let [first, second] = Recipe::ALL.map(|recipe| comparison_table(self, recipe));
+        let (admission, memory) = (admission_table(self), memory_table(self));
+        let (stopping, equal) = (stopping_table(self), equal::table(&self.sizes));
+        let charts = |chart: fn(&Findings, Recipe) -> Chart| {
+            Part::Charts(Recipe::ALL.map(|recipe| chart(self, recipe)).to_vec())
+        };
+        let [fridge, overwrite, late, early] =
+            Setup::COMPARED.map(|setup| gap(self, Recipe::LogUniform, setup).unwrap_or(0.0).exp2());
+        let less = |kind, other| {
+            let (wins, all) = equal::wins(&self.sizes, kind, other);
+            Part::Text(format!("at {wins} of {all}"))
+        };
+        let requests = self.outcomes.iter().map(|outcome| outcome.run.requests).sum();
+        let tables = self.outcomes.first().map_or(0, |outcome| outcome.results.len());
+        let parts = [
+            ("slots", Part::Text(grouped(1 << MEMORY_LOG2))),
+            ("admitted", Part::Text(share(ADMIT_LOG2))),
+            ("gap", Part::Text(format!("{fridge:.2}"))),
+            ("gap-overwrite", Part::Text(format!("{overwrite:.0}"))),
+            ("gap-late", Part::Text(format!("{late:.2}"))),
+            ("gap-early", Part::Text(format!("{early:.1}"))),
+            ("comparison-1", Part::Table(first.clone())),
+            ("comparison-2", Part::Table(second.clone())),
+            ("distributions", charts(distribution_chart)),
+            ("admission", Part::Table(admission.clone())),
+            ("admissions", charts(admission_chart)),
+            ("memory", Part::Table(memory.clone())),
+            ("memories", charts(memory_chart)),
+            ("better", Part::Text(Recipe::ALL.map(|recipe| better(self, recipe)).join(", and "))),
+            ("equal", Part::Table(equal.clone())),
+            ("less-overwrite", less(Kind::Fridge, Kind::Overwrite)),
+            ("less-expiry", less(Kind::Fridge, Kind::Expiry)),
+            ("less-expiry-5", less(Kind::Fridge, Kind::ExpiryInFive)),
+            ("less-four", less(Kind::FourFridges, Kind::Fridge)),
+            ("less-staged", less(Kind::Staged, Kind::Fridge)),
+            ("stopping", Part::Table(stopping.clone())),
+            ("requests", Part::Text(grouped(requests))),
+            ("tables", Part::Text(tables.to_string())),
+            ("trace", Part::Text(REQUESTS.to_string())),
+        ];
+        let numbers = self.numbers();
+        let command = format!("flowgauge reproduce fridge --seeds {}", self.seeds);
+        Report {
+            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
+            numbers,
+            tables: vec![first, second, admission, memory, stopping, equal],
+            files: vec![
+                ("errors.csv".to_owned(), errors_csv(self)),
+                ("percentiles.csv".to_owned(), percentiles_csv(self)),
+            ],
+        }
     }
 }
 

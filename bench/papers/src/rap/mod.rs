@@ -21,7 +21,6 @@ pub use trace::replay;
 
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::Report;
 use crate::statistics::Spread;
 use flowgauge_core::heavy::Algorithm;
 use std::convert::Infallible;
@@ -137,11 +136,5 @@ impl Findings {
             numbers.add_one(format!("rap/theorem/{share:.1}/{}", algorithm.name()), Some(lowest));
         }
         numbers
-    }
-
-    /// Returns the report, with `shares.csv` and `theorem.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        page::report(self)
     }
 }

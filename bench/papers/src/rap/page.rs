@@ -131,50 +131,56 @@ pub(super) fn lowest(findings: &Findings, heavy_share: f64, algorithm: Algorithm
     shares.fold(1.0, f64::min)
 }
 
-/// Returns the report.
-pub(super) fn report(findings: &Findings) -> Report {
-    let (shares, theorem) = (share_table(findings), theorem_table(findings));
-    let ranks = |slots, algorithms: &[Algorithm]| {
-        let ends = [ALPHAS[0], ALPHAS[ALPHAS.len() - 1]];
-        Part::Charts(ends.map(|alpha| rank_chart(findings, alpha, slots, algorithms)).to_vec())
-    };
-    let found = HEAVY_SHARES.map(|share| {
+impl Findings {
+    /// Returns the report, with `shares.csv` and `theorem.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let (shares, theorem) = (share_table(self), theorem_table(self));
+        let ranks = |slots, algorithms: &[Algorithm]| {
+            let ends = [ALPHAS[0], ALPHAS[ALPHAS.len() - 1]];
+            Part::Charts(ends.map(|alpha| rank_chart(self, alpha, slots, algorithms)).to_vec())
+        };
+        let found = HEAVY_SHARES.map(|share| {
         let [rap, saving] = [Algorithm::Rap, Algorithm::SpaceSaving]
-            .map(|algorithm| lowest(findings, share, algorithm) * 100.0);
+            .map(|algorithm| lowest(self, share, algorithm) * 100.0);
         format!(
             "with {:.0} % of the packets in heavy flows RAP stored at least {rap:.0} % of them in every run of every size, SpaceSaving {saving:.0} %",
             share * 100.0
         )
     });
-    let zipf: u64 = findings.zipf.iter().map(|(_, held)| PACKETS * held.len() as u64).sum();
-    let skewed: u64 =
-        findings.skewed.iter().map(|(skewed, _): &(Skewed, f64)| skewed.packets()).sum();
-    let parts = [
-        ("slots", Part::Text(SLOTS.to_string())),
-        ("shares", Part::Table(shares.clone())),
-        ("any", ranks("any slot", &[Algorithm::Rap, Algorithm::SpaceSaving])),
-        (
-            "few",
-            ranks("few slots", &[Algorithm::DWayRap, Algorithm::Precision, Algorithm::HashPipe]),
-        ),
-        ("theorem", Part::Table(theorem.clone())),
-        ("sizes", Part::Charts(HEAVY_SHARES.map(|share| theorem_chart(findings, share)).to_vec())),
-        ("lowest", Part::Text(found.join("; "))),
-        ("packets", Part::Text(grouped(zipf + skewed))),
-        ("flows", Part::Text(FLOWS.to_string())),
-        ("stream", Part::Text(PACKETS.to_string())),
-        ("heavy", Part::Text(PACKETS_PER_HEAVY_FLOW.to_string())),
-    ];
-    let numbers = findings.numbers();
-    let command = format!("flowgauge reproduce rap --seeds {}", findings.seeds);
-    Report {
-        page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-        numbers,
-        tables: vec![shares, theorem],
-        files: vec![
-            ("shares.csv".to_owned(), shares_csv(findings)),
-            ("theorem.csv".to_owned(), theorem_csv(findings)),
-        ],
+        let zipf: u64 = self.zipf.iter().map(|(_, held)| PACKETS * held.len() as u64).sum();
+        let skewed: u64 =
+            self.skewed.iter().map(|(skewed, _): &(Skewed, f64)| skewed.packets()).sum();
+        let parts = [
+            ("slots", Part::Text(SLOTS.to_string())),
+            ("shares", Part::Table(shares.clone())),
+            ("any", ranks("any slot", &[Algorithm::Rap, Algorithm::SpaceSaving])),
+            (
+                "few",
+                ranks(
+                    "few slots",
+                    &[Algorithm::DWayRap, Algorithm::Precision, Algorithm::HashPipe],
+                ),
+            ),
+            ("theorem", Part::Table(theorem.clone())),
+            ("sizes", Part::Charts(HEAVY_SHARES.map(|share| theorem_chart(self, share)).to_vec())),
+            ("lowest", Part::Text(found.join("; "))),
+            ("packets", Part::Text(grouped(zipf + skewed))),
+            ("flows", Part::Text(FLOWS.to_string())),
+            ("stream", Part::Text(PACKETS.to_string())),
+            ("heavy", Part::Text(PACKETS_PER_HEAVY_FLOW.to_string())),
+        ];
+        let numbers = self.numbers();
+        let command = format!("flowgauge reproduce rap --seeds {}", self.seeds);
+        Report {
+            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
+            numbers,
+            tables: vec![shares, theorem],
+            files: vec![
+                ("shares.csv".to_owned(), shares_csv(self)),
+                ("theorem.csv".to_owned(), theorem_csv(self)),
+            ],
+        }
     }
 }
 

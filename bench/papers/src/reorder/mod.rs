@@ -18,7 +18,6 @@ pub use trace::replay;
 
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::Report;
 use crate::statistics::Spread;
 use flowgauge_core::reorder::Algorithm;
 use std::convert::Infallible;
@@ -182,11 +181,5 @@ impl Findings {
             numbers.add(format!("{name}/precision"), percent(&|_, result| result.precision()));
         }
         numbers
-    }
-
-    /// Returns the report, with `runs.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        page::report(self)
     }
 }

@@ -229,55 +229,58 @@ fn wins(findings: &Findings, traffic: Traffic, measure: Measure, more: bool) -> 
     Part::Text(format!("{wins} of {all} sizes"))
 }
 
-/// Returns the report.
-pub(super) fn report(findings: &Findings) -> Report {
-    let (claim, memory) = (claim_table(findings), memory_table(findings));
-    let (traffic, others) = (traffic_table(findings), others_table(findings));
-    let sampling = at_claim(Algorithm::Sampling);
-    let missed =
-        |traffic| findings.sum(traffic, sampling, |outcome, result| outcome.heavy - result.right);
-    let by_chance = findings.sum(Traffic::Usual, sampling, |outcome, result| {
-        (outcome.heavy - outcome.meant) - (result.right - result.meant)
-    });
-    let unseen = findings.sum(Traffic::SmallFlows, sampling, |_, result| result.unseen);
-    let followed = |traffic| {
-        let followed = findings.followed(traffic, sampling);
-        followed.map_or_else(String::new, |spread| format!("{:.0}", spread.mean * 100.0))
-    };
-    let options = Traffic::ALL
-        .map(|traffic| format!("<code>{}</code> ({})", traffic.options(), traffic.name()));
-    let packets = findings.outcomes.iter().map(|outcome| outcome.run.packets).sum();
-    let tables = findings.outcomes.first().map_or(0, |outcome| outcome.results.len());
-    let parts = [
-        ("buckets", Part::Text(grouped(1 << MEMORY_LOG2))),
-        ("beta", Part::Text(BETA.to_string())),
-        ("much", Part::Text(format!("{:.0}", MUCH * 100.0))),
-        ("late", Part::Text(LEAST_LATE.to_string())),
-        ("claim", Part::Table(claim.clone())),
-        ("memory", Part::Table(memory.clone())),
-        ("missed", Part::Text(missed(Traffic::Usual).to_string())),
-        ("missed-by-chance", Part::Text(by_chance.to_string())),
-        ("wins-followed", wins(findings, Traffic::Usual, FOLLOWED, true)),
-        ("wins-error", wins(findings, Traffic::Usual, ERROR, false)),
-        ("traffic", Part::Table(traffic.clone())),
-        ("others", Part::Table(others.clone())),
-        ("charts", Part::Charts(Traffic::ALL.map(|traffic| chart(findings, traffic)).to_vec())),
-        ("followed", Part::Text(followed(Traffic::Usual))),
-        ("followed-small", Part::Text(followed(Traffic::SmallFlows))),
-        ("missed-small", Part::Text(missed(Traffic::SmallFlows).to_string())),
-        ("unseen-small", Part::Text(unseen.to_string())),
-        ("wins-small", wins(findings, Traffic::SmallFlows, RECALL, true)),
-        ("packets", Part::Text(grouped(packets))),
-        ("tables", Part::Text(tables.to_string())),
-        ("options", Part::Text(options.join(", "))),
-    ];
-    let numbers = findings.numbers();
-    let command = format!("flowgauge reproduce reorder --seeds {}", findings.seeds);
-    Report {
-        page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-        numbers,
-        tables: vec![claim, memory, traffic, others],
-        files: vec![("runs.csv".to_owned(), runs_csv(findings))],
+impl Findings {
+    /// Returns the report, with `runs.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let (claim, memory) = (claim_table(self), memory_table(self));
+        let (traffic, others) = (traffic_table(self), others_table(self));
+        let sampling = at_claim(Algorithm::Sampling);
+        let missed =
+            |traffic| self.sum(traffic, sampling, |outcome, result| outcome.heavy - result.right);
+        let by_chance = self.sum(Traffic::Usual, sampling, |outcome, result| {
+            (outcome.heavy - outcome.meant) - (result.right - result.meant)
+        });
+        let unseen = self.sum(Traffic::SmallFlows, sampling, |_, result| result.unseen);
+        let followed = |traffic| {
+            let followed = self.followed(traffic, sampling);
+            followed.map_or_else(String::new, |spread| format!("{:.0}", spread.mean * 100.0))
+        };
+        let options = Traffic::ALL
+            .map(|traffic| format!("<code>{}</code> ({})", traffic.options(), traffic.name()));
+        let packets = self.outcomes.iter().map(|outcome| outcome.run.packets).sum();
+        let tables = self.outcomes.first().map_or(0, |outcome| outcome.results.len());
+        let parts = [
+            ("buckets", Part::Text(grouped(1 << MEMORY_LOG2))),
+            ("beta", Part::Text(BETA.to_string())),
+            ("much", Part::Text(format!("{:.0}", MUCH * 100.0))),
+            ("late", Part::Text(LEAST_LATE.to_string())),
+            ("claim", Part::Table(claim.clone())),
+            ("memory", Part::Table(memory.clone())),
+            ("missed", Part::Text(missed(Traffic::Usual).to_string())),
+            ("missed-by-chance", Part::Text(by_chance.to_string())),
+            ("wins-followed", wins(self, Traffic::Usual, FOLLOWED, true)),
+            ("wins-error", wins(self, Traffic::Usual, ERROR, false)),
+            ("traffic", Part::Table(traffic.clone())),
+            ("others", Part::Table(others.clone())),
+            ("charts", Part::Charts(Traffic::ALL.map(|traffic| chart(self, traffic)).to_vec())),
+            ("followed", Part::Text(followed(Traffic::Usual))),
+            ("followed-small", Part::Text(followed(Traffic::SmallFlows))),
+            ("missed-small", Part::Text(missed(Traffic::SmallFlows).to_string())),
+            ("unseen-small", Part::Text(unseen.to_string())),
+            ("wins-small", wins(self, Traffic::SmallFlows, RECALL, true)),
+            ("packets", Part::Text(grouped(packets))),
+            ("tables", Part::Text(tables.to_string())),
+            ("options", Part::Text(options.join(", "))),
+        ];
+        let numbers = self.numbers();
+        let command = format!("flowgauge reproduce reorder --seeds {}", self.seeds);
+        Report {
+            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
+            numbers,
+            tables: vec![claim, memory, traffic, others],
+            files: vec![("runs.csv".to_owned(), runs_csv(self))],
+        }
     }
 }
 

@@ -25,7 +25,6 @@ pub use trace::replay;
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::Report;
 use crate::statistics::Spread;
 use count::EstimateError;
 use flowgauge_core::HashMode;
@@ -168,11 +167,5 @@ impl Findings {
             numbers.add(format!("{place}/true"), is_true);
         }
         numbers
-    }
-
-    /// Returns the report, with `found.csv` and `attacks.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        page::report(self)
     }
 }

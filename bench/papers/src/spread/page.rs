@@ -217,52 +217,54 @@ fn recall_chart(findings: &Findings, traffic: Traffic, index: usize) -> Chart {
     })
 }
 
-/// Returns the report.
-pub(super) fn report(findings: &Findings) -> Report {
-    let (found, errors, attacks) =
-        (found_table(findings), error_table(findings), attack_table(findings));
-    let recalls = |cases: [(Traffic, usize); 2]| {
-        Part::Charts(cases.map(|(traffic, index)| recall_chart(findings, traffic, index)).to_vec())
-    };
-    let error_charts = [Traffic::Zipf, Traffic::Carpet]
-        .map(|traffic| chart(findings, traffic, "error", "|error|, %", |score| score.error));
-    let number = |number: u32| Part::Text(grouped(number.into()));
-    let [addresses, sources] = CARPET;
-    let [keys, others] = NOBODY;
-    let largest = SIZES.map(Size::kib).into_iter().max().unwrap_or(0);
-    let parts = [
-        ("kib", Part::Text(DEFAULT_SIZE.kib().to_string())),
-        ("least", Part::Text(LEAST.to_string())),
-        ("found", Part::Table(found.clone())),
-        ("zipf", recalls([(Traffic::Zipf, 0), (Traffic::Zipf, 1)])),
-        ("attacked", recalls([(Traffic::Victim, 0), (Traffic::Carpet, 1)])),
-        ("errors", Part::Table(errors.clone())),
-        ("error-charts", Part::Charts(error_charts.to_vec())),
-        ("scanned", number(SCANNED)),
-        ("tried", number(TRIED_SOURCES)),
-        ("attacks", Part::Table(attacks.clone())),
-        ("slots", Part::Text(grouped(DEFAULT_SIZE.slots() as u64))),
-        ("largest", Part::Text(largest.to_string())),
-        ("zipf-keys", number(ZIPF_KEYS)),
-        ("zipf-first", number(ZIPF_FIRST)),
-        ("victim", number(VICTIM_SOURCES)),
-        ("carpet-addresses", number(addresses)),
-        ("carpet-sources", number(sources)),
-        ("usual-keys", number(USUAL_KEYS)),
-        ("usual-others", number(USUAL_OTHERS)),
-        ("nobody-keys", number(keys)),
-        ("nobody-others", number(others)),
-    ];
-    let numbers = findings.numbers();
-    let command = format!("flowgauge reproduce spread --seeds {}", findings.seeds);
-    Report {
-        page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-        numbers,
-        tables: vec![found, errors, attacks],
-        files: vec![
-            ("found.csv".to_owned(), found_csv(findings)),
-            ("attacks.csv".to_owned(), attacks_csv(findings)),
-        ],
+impl Findings {
+    /// Returns the report, with `found.csv` and `attacks.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let (found, errors, attacks) = (found_table(self), error_table(self), attack_table(self));
+        let recalls = |cases: [(Traffic, usize); 2]| {
+            Part::Charts(cases.map(|(traffic, index)| recall_chart(self, traffic, index)).to_vec())
+        };
+        let error_charts = [Traffic::Zipf, Traffic::Carpet]
+            .map(|traffic| chart(self, traffic, "error", "|error|, %", |score| score.error));
+        let number = |number: u32| Part::Text(grouped(number.into()));
+        let [addresses, sources] = CARPET;
+        let [keys, others] = NOBODY;
+        let largest = SIZES.map(Size::kib).into_iter().max().unwrap_or(0);
+        let parts = [
+            ("kib", Part::Text(DEFAULT_SIZE.kib().to_string())),
+            ("least", Part::Text(LEAST.to_string())),
+            ("found", Part::Table(found.clone())),
+            ("zipf", recalls([(Traffic::Zipf, 0), (Traffic::Zipf, 1)])),
+            ("attacked", recalls([(Traffic::Victim, 0), (Traffic::Carpet, 1)])),
+            ("errors", Part::Table(errors.clone())),
+            ("error-charts", Part::Charts(error_charts.to_vec())),
+            ("scanned", number(SCANNED)),
+            ("tried", number(TRIED_SOURCES)),
+            ("attacks", Part::Table(attacks.clone())),
+            ("slots", Part::Text(grouped(DEFAULT_SIZE.slots() as u64))),
+            ("largest", Part::Text(largest.to_string())),
+            ("zipf-keys", number(ZIPF_KEYS)),
+            ("zipf-first", number(ZIPF_FIRST)),
+            ("victim", number(VICTIM_SOURCES)),
+            ("carpet-addresses", number(addresses)),
+            ("carpet-sources", number(sources)),
+            ("usual-keys", number(USUAL_KEYS)),
+            ("usual-others", number(USUAL_OTHERS)),
+            ("nobody-keys", number(keys)),
+            ("nobody-others", number(others)),
+        ];
+        let numbers = self.numbers();
+        let command = format!("flowgauge reproduce spread --seeds {}", self.seeds);
+        Report {
+            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
+            numbers,
+            tables: vec![found, errors, attacks],
+            files: vec![
+                ("found.csv".to_owned(), found_csv(self)),
+                ("attacks.csv".to_owned(), attacks_csv(self)),
+            ],
+        }
     }
 }
 

@@ -30,7 +30,6 @@ pub use trace::replay;
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::Report;
 use crate::statistics::{self, Spread};
 use flowgauge_core::HashMode;
 use flowgauge_core::cardinality::{Precision, rank_table};
@@ -333,11 +332,5 @@ impl Findings {
         // Packets that arrive while the registers are read (§4.2.4).
         numbers.add_one("whll/late-packets", Some(0.245 * RATE));
         numbers
-    }
-
-    /// Returns the report, with `summary.csv` and `reads.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        page::report(self)
     }
 }

@@ -254,69 +254,75 @@ fn large_range_table() -> Table {
     table
 }
 
-/// Returns the report.
-pub(super) fn report(findings: &Findings) -> Report {
-    let Options { seeds, read_skew } = findings.options();
-    let (table_4_3, table_4_4) =
-        (thesis_table(findings, Traffic::Unique), thesis_table(findings, Traffic::Bursty));
-    let ratios = ratio_table(findings);
-    let estimators = |traffic| {
-        let tables = findings.readings().iter().rev();
-        Part::Text(tables.map(|it| estimator_table(findings, traffic, *it).html()).collect())
-    };
-    let scatters = |traffic, first| {
-        let configurations = CONFIGURATIONS.into_iter().enumerate();
-        let charts = configurations
-            .flat_map(|(index, it)| scatter(findings, traffic, it, first + 2 * index));
-        Part::Charts(charts.collect())
-    };
-    let skews = match findings.readings() {
-        [_] => Vec::new(),
-        _ => [Traffic::Unique, Traffic::Bursty].map(|it| skew_by_cardinality(findings, it)).into(),
-    };
-    let all = || findings.runs.iter().chain(&findings.sweep);
-    let empty = findings.runs.iter().filter_map(|(_, run)| {
-        let errors = Errors::from_run(run, Reading::Instant, Estimator::Ertl)?;
-        Some((run.reads.len() - errors.samples) as u64)
-    });
-    let parts = [
-        ("printed-4.3", printed_averages(Traffic::Unique)),
-        ("printed-4.4", printed_averages(Traffic::Bursty)),
-        ("skew", Part::Text(milliseconds(findings))),
-        ("table-4.3", Part::Table(table_4_3.clone())),
-        ("table-4.4", Part::Table(table_4_4.clone())),
-        ("ratios", Part::Table(ratios.clone())),
-        ("skews", Part::Charts(skews)),
-        ("scatters-4.3", scatters(Traffic::Unique, 4)),
-        ("scatters-4.4", scatters(Traffic::Bursty, 12)),
-        ("estimators-4.3", estimators(Traffic::Unique)),
-        ("estimators-4.4", estimators(Traffic::Bursty)),
-        ("errors", Part::Charts(error_by_cardinality(findings).into())),
-        ("raw", Part::Charts(vec![raw_bias(findings)])),
-        ("large-range", Part::Table(large_range_table())),
-        ("sampling", Part::Table(sampling::table(seeds))),
-        ("phases", Part::Charts(vec![sampling::chart(seeds)])),
-        ("staggered", Part::Table(staggered::table(seeds))),
-        ("step", Part::Charts(vec![staggered::chart()])),
-        ("sequential", Part::Table(sequential_table(findings))),
-        ("sequential-charts", Part::Charts(sequential(findings).into())),
-        ("structured", Part::Charts(vec![structured::chart()])),
-        ("profile", Part::Text(escape(&Traffic::Bursty.profile(1).to_string()))),
-        ("runs", Part::Text(grouped(all().count() as u64))),
-        ("packets", Part::Text(grouped(all().map(|(experiment, _)| experiment.packets()).sum()))),
-        ("empty", Part::Text(grouped(empty.sum()))),
-    ];
-    let skew = if read_skew.is_zero() { "none".to_owned() } else { format!("{read_skew:?}") };
-    let command = format!("flowgauge reproduce whll --seeds {seeds} --read-skew {skew}");
-    let numbers = findings.numbers();
-    Report {
-        page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-        numbers,
-        tables: vec![table_4_3, table_4_4, ratios],
-        files: vec![
-            ("summary.csv".to_owned(), summary_csv(findings)),
-            ("reads.csv".to_owned(), reads_csv(findings)),
-        ],
+impl Findings {
+    /// Returns the report, with `summary.csv` and `reads.csv`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let Options { seeds, read_skew } = self.options();
+        let (table_4_3, table_4_4) =
+            (thesis_table(self, Traffic::Unique), thesis_table(self, Traffic::Bursty));
+        let ratios = ratio_table(self);
+        let estimators = |traffic| {
+            let tables = self.readings().iter().rev();
+            Part::Text(tables.map(|it| estimator_table(self, traffic, *it).html()).collect())
+        };
+        let scatters = |traffic, first| {
+            let configurations = CONFIGURATIONS.into_iter().enumerate();
+            let charts = configurations
+                .flat_map(|(index, it)| scatter(self, traffic, it, first + 2 * index));
+            Part::Charts(charts.collect())
+        };
+        let skews = match self.readings() {
+            [_] => Vec::new(),
+            _ => [Traffic::Unique, Traffic::Bursty].map(|it| skew_by_cardinality(self, it)).into(),
+        };
+        let all = || self.runs.iter().chain(&self.sweep);
+        let empty = self.runs.iter().filter_map(|(_, run)| {
+            let errors = Errors::from_run(run, Reading::Instant, Estimator::Ertl)?;
+            Some((run.reads.len() - errors.samples) as u64)
+        });
+        let parts = [
+            ("printed-4.3", printed_averages(Traffic::Unique)),
+            ("printed-4.4", printed_averages(Traffic::Bursty)),
+            ("skew", Part::Text(milliseconds(self))),
+            ("table-4.3", Part::Table(table_4_3.clone())),
+            ("table-4.4", Part::Table(table_4_4.clone())),
+            ("ratios", Part::Table(ratios.clone())),
+            ("skews", Part::Charts(skews)),
+            ("scatters-4.3", scatters(Traffic::Unique, 4)),
+            ("scatters-4.4", scatters(Traffic::Bursty, 12)),
+            ("estimators-4.3", estimators(Traffic::Unique)),
+            ("estimators-4.4", estimators(Traffic::Bursty)),
+            ("errors", Part::Charts(error_by_cardinality(self).into())),
+            ("raw", Part::Charts(vec![raw_bias(self)])),
+            ("large-range", Part::Table(large_range_table())),
+            ("sampling", Part::Table(sampling::table(seeds))),
+            ("phases", Part::Charts(vec![sampling::chart(seeds)])),
+            ("staggered", Part::Table(staggered::table(seeds))),
+            ("step", Part::Charts(vec![staggered::chart()])),
+            ("sequential", Part::Table(sequential_table(self))),
+            ("sequential-charts", Part::Charts(sequential(self).into())),
+            ("structured", Part::Charts(vec![structured::chart()])),
+            ("profile", Part::Text(escape(&Traffic::Bursty.profile(1).to_string()))),
+            ("runs", Part::Text(grouped(all().count() as u64))),
+            (
+                "packets",
+                Part::Text(grouped(all().map(|(experiment, _)| experiment.packets()).sum())),
+            ),
+            ("empty", Part::Text(grouped(empty.sum()))),
+        ];
+        let skew = if read_skew.is_zero() { "none".to_owned() } else { format!("{read_skew:?}") };
+        let command = format!("flowgauge reproduce whll --seeds {seeds} --read-skew {skew}");
+        let numbers = self.numbers();
+        Report {
+            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
+            numbers,
+            tables: vec![table_4_3, table_4_4, ratios],
+            files: vec![
+                ("summary.csv".to_owned(), summary_csv(self)),
+                ("reads.csv".to_owned(), reads_csv(self)),
+            ],
+        }
     }
 }
 
