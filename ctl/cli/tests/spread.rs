@@ -1,10 +1,12 @@
 //! Keys with the most distinct others: floods, scans, merges, and what the alarm makes of them.
 
+use crate::common::tshark::{has_tshark, tshark};
 use crate::common::{
     SECOND, START, Scratch, flowgauge, frames, of_kind, pcap, records, run, text, total,
 };
 use flowgauge_dataplane::capture::build::CapturePacket;
 use serde_json::Value;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::PermissionsExt;
 
 /// 192.0.2.1 and 192.0.2.7.
@@ -102,6 +104,58 @@ fn ports_are_counted_with_their_protocol() {
     assert_first(&spread[0], "192.0.2.7 > 192.0.2.1", MANY);
     assert_first(&spread[1], "192.0.2.7", MANY);
     assert_eq!(spread[1]["registers"], 128);
+}
+
+#[test]
+fn exact_numbers_of_others_are_those_of_tshark() {
+    if !has_tshark() {
+        return;
+    }
+    let scratch = Scratch::new("spread-tshark");
+    let attacks = scan(30_000).chain(flood(40_000)).chain(port_scan(50_000));
+    let trace: Vec<CapturePacket> = background(0).chain(attacks).collect();
+    let file = scratch.write("attacks.pcap", pcap(&trace));
+    let fields = ["-e", "ip.src", "-e", "ip.dst", "-e", "ip.proto", "-e", "udp.dstport"];
+    let output = tshark()
+        .args(["-r", &file, "-T", "fields", "-E", "occurrence=f"])
+        .args(fields)
+        .output()
+        .unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(lines.lines().count(), trace.len());
+    let mut by_tshark: [HashMap<&str, HashSet<String>>; 3] = Default::default();
+    for line in lines.lines() {
+        let words: [&str; 4] = line.split('\t').collect::<Vec<_>>().try_into().unwrap();
+        let [source, destination, protocol, port] = words;
+        let found = [
+            (destination, source.to_owned()),
+            (source, destination.to_owned()),
+            (source, format!("{protocol} {port}")),
+        ];
+        for (others, (key, other)) in by_tshark.iter_mut().zip(found) {
+            others.entry(key).or_default().insert(other);
+        }
+    }
+    let mut spreads = Vec::new();
+    for options in ["--spread by=dst,of=src --spread by=src,of=dst", "--spread by=src,of=dst-port"]
+    {
+        let options = format!("--measure spread {options} --spread-top 256 --truth --window 1h");
+        let records = records(&file, &options);
+        spreads.extend(of_kind(&records, "window")[0]["spread"].as_array().unwrap().clone());
+    }
+    assert_eq!(spreads.len(), by_tshark.len());
+    for (spread, others) in spreads.iter().zip(&by_tshark) {
+        let flows = spread["flows"].as_array().unwrap();
+        assert!(!flows.is_empty(), "{spread}");
+        let listed: HashSet<&str> = flows.iter().map(|flow| text(flow, "flow")).collect();
+        for flow in flows {
+            let number = others.get(text(flow, "flow")).map(|others| others.len() as u64);
+            assert_eq!(flow["truth"].as_u64(), number, "{flow}");
+        }
+        let unlisted = others.iter().filter(|(key, _)| !listed.contains(*key));
+        let rest = unlisted.map(|(_, others)| others.len() as u64).max().unwrap_or(0);
+        assert_eq!(spread["rest_truth"].as_u64(), Some(rest), "{spread}");
+    }
 }
 
 #[test]
