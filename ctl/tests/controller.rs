@@ -69,6 +69,8 @@ pub(super) struct Scripted {
     clock: Virtual,
     script: Script,
     sample_takes: u64,
+    /// Time that the confirmation of a window takes.
+    pub(super) confirmation_takes: u64,
     pub(super) closed: u64,
     made: [usize; 3],
     log: Arc<Mutex<Vec<(Call, u64)>>>,
@@ -128,6 +130,7 @@ impl Scripted {
             clock: clock.clone(),
             script: Box::new(|_, _| None),
             sample_takes: 0,
+            confirmation_takes: 0,
             closed: 0,
             made: [0; 3],
             log: Arc::default(),
@@ -235,6 +238,7 @@ impl Dataplane for Scripted {
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
         self.published.lock().unwrap().push(window);
+        self.clock.advance(self.confirmation_takes);
         Ok(())
     }
 

@@ -271,7 +271,9 @@ impl Controller {
             kind: RecordKind::Total,
             window: self.open_window(),
             start_ns: self.start,
-            end_ns: self.clock.now(),
+            // The end of the last window: its packets were counted until then, and publishing it
+            // takes time.
+            end_ns: self.window_start,
             complete: !total.gap && total.late == 0,
             counters: total.counters,
             filter: total.filters.as_deref().map(Arc::from),
