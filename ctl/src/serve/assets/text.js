@@ -18,6 +18,9 @@ function scale(size, unit) {
   return [1000 ** -power, POWERS[power] + (SYMBOLS[base] || "") + per];
 }
 
+// Writes a number with this many places, and one that would take more than six of them with a power of ten.
+const written = (value, places) => (places <= 6 ? value.toFixed(places) : value === 0 ? "0" : Number(value.toPrecision(2)).toExponential());
+
 // Formats a value and its interval in one unit, with the digits that the interval leaves meaning: three at most.
 function quantity(value, unit, low = value, high = value) {
   if (!Number.isFinite(value)) return { value: Number.isNaN(value) ? "none" : "∞", interval: "" };
@@ -28,7 +31,7 @@ function quantity(value, unit, low = value, high = value) {
   // Two digits of the value remain, however wide the interval is.
   const digits = (it) => Math.max(0, 1 - Math.floor(Math.log10(it)));
   if (width > 0 && width < Infinity && !isWhole) places = size === 0 ? Math.min(2, digits(width)) : Math.min(places, Math.max(digits(width), digits(size)));
-  const text = (it) => (Number.isFinite(it) ? (it * factor).toFixed(Math.min(places, 12)) : "∞");
+  const text = (it) => (Number.isFinite(it) ? written(it * factor, places) : "∞");
   const behind = symbol.startsWith("/") || symbol === "" ? symbol : `\u00a0${symbol}`;
   const [from, to] = [text(low), text(high)];
   return { value: text(value) + behind, interval: from === to ? "" : `${from} … ${to}${behind}` };
@@ -67,10 +70,12 @@ function axisNumbers(numbers, unit) {
   const most = Math.max(...numbers.map(Math.abs));
   const [factor, symbol] = unit === "seconds" && most >= 0.1 ? [1, "s"] : scale(most, unit);
   const step = numbers.length > 1 ? (numbers[1] - numbers[0]) * factor : 1;
+  // Whole, but for the rounding of binary numbers.
+  const isWhole = (it) => Math.abs(it - Math.round(it)) <= 1e-6 * Math.abs(it);
   let places = 0;
-  while (places < 9 && Math.abs(step * 10 ** places - Math.round(step * 10 ** places)) > 1e-6) places += 1;
+  while (places < 20 && !isWhole(step * 10 ** places)) places += 1;
   const behind = symbol.startsWith("/") || symbol === "" ? symbol : `\u00a0${symbol}`;
-  return numbers.map((it) => (it === 0 ? "0" : (it * factor).toFixed(places) + behind));
+  return numbers.map((it) => (it === 0 ? "0" : written(it * factor, places) + behind));
 }
 
 // Times of captures are shown in UTC as recorded; those of a run in the reader's time zone.

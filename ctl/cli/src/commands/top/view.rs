@@ -479,7 +479,9 @@ fn tile_line(
             _ if tile.title == "p95" && has_delays() => "none in this window".to_owned(),
             option => format!("off; {option}"),
         };
-        let text = cut(&format!("{:<TITLE$} {text}", tile.title), width);
+        // A percentile alone does not say of what.
+        let title = if tile.title == "p95" { "round trip p95" } else { tile.title };
+        let text = cut(&format!("{title:<TITLE$} {text}"), width);
         return Line::from(format!("{text:<width$}").dim());
     };
     let title = cut(&[tile.title, &it.label.replace("p95", "")].join(" "), TITLE);
