@@ -159,15 +159,16 @@ impl Headline {
         format!("{} … {}", grouped(self.low.round() as u64), grouped(self.high.round() as u64))
     }
 
-    /// Formats the longer half of the interval, relative to the value.
+    /// Formats the longer half of the interval, relative to the value; if that is as long as the
+    /// value, its upper end: a flow that is one need not be two.
     pub(crate) fn half_width(&self) -> String {
         let Headline { value, low, high, .. } = *self;
         let percent = (high - value).max(value - low) / value * 100.0;
         match percent {
             percent if percent < 99.95 => format!("± {percent:.1} %"),
-            percent if percent < 1000.0 => format!("± {percent:.0} %"),
-            _ if high.round() > value.round() => format!("≤ {}", scaled(high.round())),
-            _ => String::new(),
+            _ if high.round() <= value.round() => String::new(),
+            _ if high < 999.5 => format!("≤ {high:.0}"),
+            _ => format!("≤ {}", scaled(high)),
         }
     }
 
@@ -364,5 +365,22 @@ impl Measurement for Cardinality {
             HashMode::Keyed => phrases.push(format!("key {:016x}", hash.fingerprint)),
         }
         below.line(&phrases);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_as_long_as_the_value_is_its_upper_end() {
+        let half_width = |value: f64, low: f64, high: f64| {
+            let what = "distinct sources";
+            Headline { key: KeyKind::Src, what, value, low, high, truth: None }.half_width()
+        };
+        assert_eq!(half_width(1000.0, 960.0, 1045.0), "± 4.5 %");
+        assert_eq!(half_width(10.0, 10.0, 11.0), "± 10.0 %");
+        assert_eq!(half_width(1.000_2, 1.0, 2.000_2), "≤ 2");
+        assert_eq!(half_width(2.0, 1.0, 8.1), "≤ 8");
     }
 }
