@@ -444,7 +444,7 @@ impl Row {
 /// Column of a nested table that has a counter of each item.
 pub(crate) type CounterColumn<T> = (&'static str, fn(&mut T) -> &mut u64);
 
-/// Nested table in the making, with a row for each item.
+/// Builder of a nested table, with a row for each item.
 pub(crate) struct TableBuilder<'a, T> {
     items: &'a [T],
     columns: Vec<(Cow<'static, str>, Cells)>,

@@ -37,7 +37,7 @@ use crate::record::Record;
 use crate::row::{self, int};
 use flowgauge_core::Counters;
 
-/// What a row is made of, beside the measurements.
+/// Source of the columns of a row, beside those of measurements.
 struct RowSource<'a> {
     record: &'a Record,
     counted: &'a ClosedBank,
@@ -54,7 +54,7 @@ impl RowSource<'_> {
         self.record.scheduled.unwrap_or((self.record.start_ns, self.record.end_ns))
     }
 
-    /// Returns the counters of a row with a filter expression.
+    /// Returns the counters, if a filter expression left packets out or could have.
     fn filtered(&self) -> Option<&Counters> {
         self.record.is_filtered().then_some(&self.record.counters)
     }

@@ -9,7 +9,7 @@ use crate::record::{Record, RecordKind};
 use flowgauge_core::Counters;
 use std::collections::BTreeMap;
 
-/// Returns what a record is about, and its packets. Positions 2 to 5, 20 to 29, 40 to 59, 70 to 199
+/// Returns the place, time and packets of a record. Positions 2 to 5, 20 to 29, 40 to 59, 70 to 199
 /// and those from 300 on belong to measurements.
 pub(super) fn fields(record: &Record) -> Fields {
     let mut to = Fields::default();
@@ -82,7 +82,7 @@ pub(super) fn fields(record: &Record) -> Fields {
     to
 }
 
-/// Returns who counted a record, and the version of its fields.
+/// Returns the origin of a record, and the version of its fields.
 pub(super) fn origin(record: &Record, origin: &Origin) -> Fields {
     let mut to = Fields::default();
     if let Some(Identity { host, run }) = &origin.identity {

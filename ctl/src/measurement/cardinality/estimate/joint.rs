@@ -9,8 +9,7 @@ mod cells;
 
 use self::cells::{LevelDistribution, Matrix, PairCounts, Rates};
 use super::mle::maximum_likelihood;
-use super::{CEILING, around};
-use super::{Estimate, EstimateError, LevelHistogram};
+use super::{CEILING, Estimate, EstimateError, LevelHistogram, around};
 use crate::figure::Z95;
 
 /// Flows in two sketches, each number with its 95 % interval.

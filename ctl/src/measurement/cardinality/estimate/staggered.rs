@@ -8,8 +8,7 @@ use super::flajolet::alpha;
 use super::histogram::{check, last_level, precision};
 use super::mle::lower_bound;
 use super::model::{Moments, match_mean, moments, weight};
-use super::{CEILING, around};
-use super::{Estimate, EstimateError};
+use super::{CEILING, Estimate, EstimateError, around};
 
 /// Share of the youngest registers that the harmonic estimator discards: their levels are too low
 /// for its asymptotic constant.
