@@ -60,8 +60,11 @@ impl RowSource<'_> {
     }
 }
 
-/// Columns of every row with their values; a row lacks those that are `None`.
-const COLUMNS: [(&str, fn(&RowSource<'_>) -> Option<Value>); 36] = [
+/// Name of a column with its value; a row lacks the column if it is `None`.
+type Column = (&'static str, fn(&RowSource<'_>) -> Option<Value>);
+
+/// Columns of every row.
+const COLUMNS: [Column; 36] = [
     ("schema", |_| Some(SCHEMA.into())),
     ("host", |it| Some((*it.identity.host).into())),
     ("run", |it| Some((*it.identity.run).into())),
