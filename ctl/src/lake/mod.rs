@@ -60,44 +60,45 @@ impl RowSource<'_> {
     }
 }
 
-/// Name of a column with its value; a row lacks the column if it is `None`.
-type Column = (&'static str, fn(&RowSource<'_>) -> Option<Value>);
+/// Name of a column, whether it is of a row's header, and its value; a row lacks the column if that is
+/// `None`.
+type Column = (&'static str, bool, fn(&RowSource<'_>) -> Option<Value>);
 
 /// Columns of every row.
 const COLUMNS: [Column; 36] = [
-    ("schema", |_| Some(SCHEMA.into())),
-    ("host", |it| Some((*it.identity.host).into())),
-    ("run", |it| Some((*it.identity.run).into())),
-    ("counted_by", |it| Some(it.record.adopted.as_ref()?.run.as_deref()?.into())),
-    ("backend", |it| Some(it.record.backend.into())),
-    ("source", |it| Some(it.record.interface.as_str().into())),
-    ("direction", |it| Some(it.record.direction.into())),
-    ("time", |it| Some(Value::Time(int(it.scheduled().0 / 1000)))),
-    ("window", |it| Some(it.record.window.into())),
-    ("last_window", |it| Some(it.record.last_window.unwrap_or(it.record.window).into())),
-    ("silent_windows", |it| Some(it.silent.into())),
-    ("start_ns", |it| Some(it.record.start_ns.into())),
-    ("end_ns", |it| Some(it.record.end_ns.into())),
-    ("scheduled_start_ns", |it| Some(it.scheduled().0.into())),
-    ("scheduled_end_ns", |it| Some(it.scheduled().1.into())),
-    ("complete", |it| Some(it.record.complete.into())),
-    ("late_ns", |it| Some(it.record.late_ns.into())),
-    ("clock_step_ns", |it| Some(it.record.clock_step_ns.into())),
-    ("inner", |it| Some(it.record.inner.into())),
-    ("packets", |it| Some(it.record.counters.packets().into())),
-    ("bytes", |it| Some(it.record.counters.bytes.into())),
-    ("ipv4_packets", |it| Some(it.record.counters.ipv4.into())),
-    ("ipv6_packets", |it| Some(it.record.counters.ipv6.into())),
-    ("non_ip", |it| Some(it.record.counters.non_ip.into())),
-    ("truncated", |it| Some(it.record.counters.truncated.into())),
-    ("bad_header", |it| Some(it.record.counters.bad_header.into())),
-    ("match", |it| it.filtered().map(|_| it.record.filter.as_deref().into())),
-    ("unmatched", |it| Some(it.filtered()?.unmatched.into())),
-    ("unmatched_bytes", |it| Some(it.filtered()?.unmatched_bytes.into())),
-    ("merged", |it| Some(it.record.counters.merged).filter(|it| *it > 0).map(Value::from)),
-    ("late", |it| Some(it.record.late.into())),
-    ("dropped", |it| Some(it.record.drops.total().into())),
-    ("drops", |it| {
+    ("schema", true, |_| Some(SCHEMA.into())),
+    ("host", true, |it| Some((*it.identity.host).into())),
+    ("run", true, |it| Some((*it.identity.run).into())),
+    ("counted_by", true, |it| Some(it.record.adopted.as_ref()?.run.as_deref()?.into())),
+    ("backend", false, |it| Some(it.record.backend.into())),
+    ("source", true, |it| Some(it.record.interface.as_str().into())),
+    ("direction", true, |it| Some(it.record.direction.into())),
+    ("time", false, |it| Some(Value::Time(int(it.scheduled().0 / 1000)))),
+    ("window", true, |it| Some(it.record.window.into())),
+    ("last_window", true, |it| Some(it.record.last_window.unwrap_or(it.record.window).into())),
+    ("silent_windows", true, |it| Some(it.silent.into())),
+    ("start_ns", true, |it| Some(it.record.start_ns.into())),
+    ("end_ns", true, |it| Some(it.record.end_ns.into())),
+    ("scheduled_start_ns", true, |it| Some(it.scheduled().0.into())),
+    ("scheduled_end_ns", true, |it| Some(it.scheduled().1.into())),
+    ("complete", false, |it| Some(it.record.complete.into())),
+    ("late_ns", false, |it| Some(it.record.late_ns.into())),
+    ("clock_step_ns", false, |it| Some(it.record.clock_step_ns.into())),
+    ("inner", true, |it| Some(it.record.inner.into())),
+    ("packets", false, |it| Some(it.record.counters.packets().into())),
+    ("bytes", false, |it| Some(it.record.counters.bytes.into())),
+    ("ipv4_packets", false, |it| Some(it.record.counters.ipv4.into())),
+    ("ipv6_packets", false, |it| Some(it.record.counters.ipv6.into())),
+    ("non_ip", false, |it| Some(it.record.counters.non_ip.into())),
+    ("truncated", false, |it| Some(it.record.counters.truncated.into())),
+    ("bad_header", false, |it| Some(it.record.counters.bad_header.into())),
+    ("match", true, |it| it.filtered().map(|_| it.record.filter.as_deref().into())),
+    ("unmatched", false, |it| Some(it.filtered()?.unmatched.into())),
+    ("unmatched_bytes", false, |it| Some(it.filtered()?.unmatched_bytes.into())),
+    ("merged", false, |it| Some(it.record.counters.merged).filter(|it| *it > 0).map(Value::from)),
+    ("late", false, |it| Some(it.record.late.into())),
+    ("dropped", false, |it| Some(it.record.drops.total().into())),
+    ("drops", false, |it| {
         let causes = it.record.drops.iter().map(|(cause, _)| cause.name().to_owned());
         let packets = it.record.drops.iter().map(|(_, packets)| int(packets));
         Some(Value::Table(vec![
@@ -105,9 +106,9 @@ const COLUMNS: [Column; 36] = [
             ("packets".into(), Cells::Int(packets.collect())),
         ]))
     }),
-    ("lost_rows", |it| Some(it.lost.into())),
-    ("hash", |it| Some(identity::name(&it.counted.hash).into())),
-    ("row_hash", |it| Some(identity::name(&it.counted.row_hash).into())),
+    ("lost_rows", false, |it| Some(it.lost.into())),
+    ("hash", true, |it| Some(identity::name(&it.counted.hash).into())),
+    ("row_hash", true, |it| Some(identity::name(&it.counted.row_hash).into())),
 ];
 
 /// Makes the row of a record that has registers.
@@ -115,7 +116,7 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
     let counted = record.counted.as_ref()?;
     let source = RowSource { record, counted, identity, lost, silent };
     let mut row = Row::default();
-    for (name, value) in COLUMNS {
+    for (name, _, value) in COLUMNS {
         value(&source).into_iter().for_each(|value| row.put(name, value));
     }
     row.0.extend(record.sketches(counted).0);
@@ -135,7 +136,12 @@ fn about() -> [(&'static str, String); 2] {
 /// Whether a row can have a column of this name, of its own or of a measurement. Others are not
 /// read.
 pub(crate) fn is_known(column: &str) -> bool {
-    COLUMNS.iter().any(|(name, _)| *name == column)
+    COLUMNS.iter().any(|(name, ..)| *name == column)
         || [row::CHECKSUM, row::SIGNATURE].contains(&column)
         || measurement::columns(None).any(|begin| column.starts_with(begin))
+}
+
+/// Whether a column is of a row's header: its place, run, times, hashes and filter.
+fn is_header(column: &str) -> bool {
+    COLUMNS.iter().any(|(name, is_header, _)| *is_header && *name == column)
 }

@@ -989,10 +989,8 @@ impl RowHeader {
         let is_named = |wanted: &Option<String>, mine: &String| {
             wanted.as_ref().is_none_or(|wanted| wanted == mine)
         };
-        if exclude.contains(my_host) {
-            return SelectionRelation::Beyond;
-        }
-        if !is_named(host, my_host)
+        if exclude.contains(my_host)
+            || !is_named(host, my_host)
             || !is_named(source, my_source)
             || !is_named(direction, my_direction)
         {

@@ -5,8 +5,8 @@ use super::selection::{Conflicts, LakeFile, Selection};
 use super::{FleetMember, NumberedNames, RowHeader, SelectionRelation, UnionError};
 use crate::lake::parquet::{self, Parquet, ParquetInput, Spool};
 use crate::lake::signature::{Untrusted, Verification};
-use crate::lake::{is_known, laws};
-use crate::row::Row;
+use crate::lake::{is_header, is_known, laws};
+use crate::row::{Row, RowDefect};
 use ::parquet::errors::ParquetError;
 use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
@@ -28,26 +28,6 @@ const MAX_STORED_ROWS: usize = 1 << 22;
 /// Maximum number of ranges of windows, and of adopted windows. A range takes some 60 bytes of
 /// memory, and three times as much while ranges are joined.
 const MAX_RANGES: usize = 1 << 18;
-/// Columns that the survey reads.
-const HEADER_COLUMNS: [&str; 17] = [
-    "schema",
-    "host",
-    "source",
-    "direction",
-    "run",
-    "counted_by",
-    "window",
-    "last_window",
-    "silent_windows",
-    "start_ns",
-    "end_ns",
-    "scheduled_start_ns",
-    "scheduled_end_ns",
-    "hash",
-    "row_hash",
-    "inner",
-    "match",
-];
 
 /// A row with its header and origin.
 pub(super) struct OrderedRow {
@@ -108,11 +88,8 @@ impl Survey {
         let mut last: Option<RowHeader> = None;
         let (mut first, mut is_sorted): (Option<RowHeader>, bool) = (None, true);
         for (number, row) in (1_u64..).zip(
-            file.rows(
-                |name| HEADER_COLUMNS.contains(&name) || (dropping.is_some() && is_known(name)),
-                false,
-            )
-            .map_err(|it| UnionError::file(&found.path, &it))?,
+            file.rows(|name| is_header(name) || (dropping.is_some() && is_known(name)), false)
+                .map_err(|it| UnionError::file(&found.path, &it))?,
         ) {
             let row = row.map_err(|it| UnionError::file(&found.path, &it))?;
             let is_dropped = || dropping.is_some_and(|it| it.drops(&row));
@@ -538,9 +515,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
                 "{problem}; find out who wrote it, and remove the file, or leave such rows out with merge --untrusted drop"
             )));
         }
-        row.row.0.retain(|(name, _)| {
-            HEADER_COLUMNS.contains(&name.as_ref()) || (self.is_wanted)(name.as_ref())
-        });
+        row.row.0.retain(|(name, _)| is_header(name.as_ref()) || (self.is_wanted)(name.as_ref()));
         Ok(true)
     }
 
@@ -561,9 +536,8 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
         let size = file.memory();
         let path: Rc<Path> = source.found.path.as_path().into();
         let (is_wanted, is_whole) = (Rc::clone(&self.is_wanted), self.verification.is_some());
-        let is_read = move |name: &str| {
-            is_known(name) && (is_whole || HEADER_COLUMNS.contains(&name) || is_wanted(name))
-        };
+        let is_read =
+            move |name: &str| is_known(name) && (is_whole || is_header(name) || is_wanted(name));
         let (verification, untrusted) = (self.verification.clone(), Rc::clone(&self.untrusted));
         // Of a row that is dropped, the header may be anything.
         let is_dropped = move |row: &Row| {
