@@ -155,10 +155,10 @@ impl Reports {
         self.all().map(|(name, _)| name)
     }
 
-    /// Returns the first report's number that has columns of its own in a table.
+    /// Returns the number that has columns of its own in a table.
     #[must_use]
     pub fn headline(&self) -> Option<Headline> {
-        self.all().find_map(|(_, report)| report.headline())
+        self.cardinality.as_ref().map(cardinality::Cardinality::headline)
     }
 }
 
@@ -358,11 +358,6 @@ pub(crate) trait Measurement {
     fn known(settings: &Settings, options: &Estimation) -> Vec<KnownFigure>
     where
         Self: Sized;
-
-    /// Returns the number that has columns of its own in the table.
-    fn headline(&self) -> Option<Headline> {
-        None
-    }
 
     /// Writes the lines of a total, above those about losses; `part` is true for one of several
     /// sources.

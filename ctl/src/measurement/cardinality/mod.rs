@@ -127,7 +127,8 @@ impl Cardinality {
         Ok(Some(Self::new(reading, estimate, estimator.name(), truth, levels)))
     }
 
-    fn as_headline(&self) -> Headline {
+    /// Returns the number that has columns of its own in the table.
+    pub(super) fn headline(&self) -> Headline {
         let Cardinality { key, estimate: Estimate { value, low, high }, truth, .. } = *self;
         Headline { key, what: distinct(key), value, low, high, truth }
     }
@@ -264,10 +265,6 @@ impl Measurement for Cardinality {
         }
     }
 
-    fn headline(&self) -> Option<Headline> {
-        Some(self.as_headline())
-    }
-
     fn known(settings: &Settings, _: &Estimation) -> Vec<KnownFigure> {
         let cardinality::Settings { mode, key, .. } = settings.cardinality;
         match mode {
@@ -335,7 +332,7 @@ impl Measurement for Cardinality {
     }
 
     fn summary(&self, part: bool, below: &mut IndentedLines<'_>) {
-        let (headline, hash) = (self.as_headline(), &self.hash);
+        let (headline, hash) = (self.headline(), &self.hash);
         let singular = headline.what.trim_end_matches('s');
         let mut phrases = vec![format!(
             "{} ({}) in all",
