@@ -2,7 +2,7 @@
 
 use super::bounded::{BoundedTable, MAX_ENTRIES, Volume};
 use super::connection::{Endpoint, ServerCounts};
-use super::{Exchanged, Inventory, Layer, Pair, Reason};
+use super::{Exchanged, HostPackets, Inventory, Layer, Pair, Reason};
 use crate::flow::protocol_name;
 use crate::names::Names;
 use crate::unopened;
@@ -61,9 +61,8 @@ pub struct RankedRows<R> {
 #[allow(missing_docs, reason = "columns of a table")]
 pub struct HostRow {
     pub address: IpAddr,
-    pub all: Volume,
-    pub sent: Volume,
-    pub received: Volume,
+    #[serde(flatten)]
+    pub packets: HostPackets,
 }
 
 /// A pair of hosts.
@@ -126,12 +125,7 @@ impl Inventory {
             hosts: ranked(
                 hosts,
                 |host| host.all,
-                |address, host| HostRow {
-                    address: *address,
-                    all: host.all,
-                    sent: host.sent,
-                    received: host.received,
-                },
+                |address, host| HostRow { address: *address, packets: *host },
             ),
             conversations: ranked(conversations, Exchanged::all, |addresses, pair| {
                 ConversationRow {

@@ -22,6 +22,7 @@ pub use contents::{Contents, RankedRows};
 use connection::TcpConnections;
 use flowgauge_core::packet::{Packet, Reject, Transport, transport};
 use flowgauge_core::{Link, parse, tunnel};
+use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Frame of a capture.
@@ -54,11 +55,12 @@ enum Reason {
 }
 
 /// Packets of a host. Those from it to itself are sent and received.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct HostPackets {
-    all: Volume,
-    sent: Volume,
-    received: Volume,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "columns of a table")]
+pub struct HostPackets {
+    pub all: Volume,
+    pub sent: Volume,
+    pub received: Volume,
 }
 
 /// Packets of a conversation in both directions.
