@@ -72,26 +72,17 @@ impl Rule {
     /// while it is zero.
     #[must_use]
     pub fn judge(&self, figures: &[Figure]) -> Option<Alert> {
-        if LEFT_OUT.contains(&self.figure.as_str())
-            && !figures.iter().any(|figure| self.is_about(figure))
-        {
-            let firing =
-                if self.side == BoundSide::Above { 0.0 > self.bound } else { 0.0 < self.bound };
-            return Some(Alert {
-                rule: self.text.clone(),
-                firing,
-                value: 0.0,
-                low: 0.0,
-                high: 0.0,
-            });
+        let about = figures.iter().filter(|figure| self.is_about(figure));
+        let mut found: Vec<_> = about.filter_map(|figure| bounds(&figure.shape)).collect();
+        if found.is_empty() && LEFT_OUT.contains(&self.figure.as_str()) {
+            found.push((0.0, 0.0, 0.0));
         }
-        let alerts = figures.iter().filter(|figure| self.is_about(figure)).filter_map(|figure| {
-            let (value, low, high) = bounds(&figure.shape)?;
+        let alerts = found.into_iter().map(|(value, low, high)| {
             let firing = match self.side {
                 BoundSide::Above => low > self.bound,
                 BoundSide::Below => high < self.bound,
             };
-            Some(Alert { rule: self.text.clone(), firing, value, low, high })
+            Alert { rule: self.text.clone(), firing, value, low, high }
         });
         alerts.max_by(|one, other| {
             let nearest =

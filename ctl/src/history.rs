@@ -214,8 +214,7 @@ fn median(mut sorted: Vec<f32>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Number;
-    use crate::figure::Unit;
+    use crate::figure::{Number, Unit};
 
     const SECOND: u64 = 1_000_000_000;
 
