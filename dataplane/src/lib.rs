@@ -39,7 +39,6 @@ mod interface;
 pub mod losses;
 pub mod middleware;
 pub mod open_files;
-mod outlet;
 mod place;
 pub mod poll;
 pub mod snapshot;

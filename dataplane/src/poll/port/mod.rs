@@ -27,11 +27,10 @@ pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};
 pub use frames::{Injector, OwnedFrame, frames};
 pub use memory::{MemoryPort, NumberedFrames, memory};
 
-pub use crate::outlet::Outlet;
-
 pub use super::port_frame::{PortFrame, Received};
 pub use super::worker::Worker;
 
+use crate::error::Error;
 use crate::losses::Losses;
 use crate::tally::CountRange;
 use flowgauge_core::Filter;
@@ -135,4 +134,39 @@ pub struct Ports<P> {
     pub gate: Arc<super::WorkerBarrier>,
     /// Name of the source in outputs.
     pub interface: String,
+}
+
+/// An interface that sends packets unmodified.
+///
+/// Outlets are defined next to their sockets and programs: [`FrameSender`] (AF_XDP) and `DpdkSender`
+/// here, and `LiveSender` (in the kernel) in the crate `flowgauge-traffic`.
+pub trait Outlet {
+    /// Returns the interface name used in outputs.
+    fn interface(&self) -> &str;
+
+    /// Returns the size of the largest packet, in bytes without frame check sequence.
+    fn largest(&self) -> usize;
+
+    /// Queues a packet of up to [`largest`](Self::largest) bytes. It is handed to the interface
+    /// when [`flush`](Self::flush) returns, or after some more packets.
+    ///
+    /// # Errors
+    /// The packet is too large, or the interface is down or gone.
+    fn send(&mut self, packet: &[u8]) -> Result<(), Error>;
+
+    /// Hands all queued packets to the interface.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn flush(&mut self) -> Result<(), Error>;
+
+    /// Waits until every packet was sent or dropped.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn finish(&mut self) -> Result<(), Error>;
+
+    /// Returns the packets of any sender that the interface dropped on transmission since this
+    /// outlet was created.
+    fn dropped(&self) -> u64;
 }

@@ -4,7 +4,7 @@ use super::socket::{Socket, SocketConfig, SocketDirection};
 use super::{HEADROOM, LINK_HEADER, advice, opened};
 use crate::error::Error;
 use crate::interface::{DeviceCounters, Interface, device};
-use crate::outlet::Outlet;
+use crate::poll::port::Outlet;
 
 /// Packets that the kernel sends per call.
 const BATCH: u32 = 32;

@@ -2,7 +2,7 @@
 
 use super::{failed, open};
 use crate::error::Error;
-use crate::outlet::Outlet;
+use crate::poll::port::Outlet;
 use flowgauge_dpdk::{Control, Device, Queues, SendQueue};
 use std::sync::Arc;
 use std::thread;
