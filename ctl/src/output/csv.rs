@@ -38,8 +38,8 @@ impl Sink for Csv<'_> {
         if let Some(united) = &record.united {
             describe_union(united, &mut fields);
         }
-        let of_measurements = record.described().iter().flat_map(|it| it.fields.cells());
         let origin = fields::origin(record, &self.origin);
+        let of_measurements = record.described().iter().flat_map(|it| it.fields.cells());
         let mut cells: Vec<_> =
             fields.cells().chain(origin.cells()).chain(of_measurements).collect();
         cells.sort_by_key(|(column, _)| column.position);

@@ -6,7 +6,7 @@ use super::{FleetMember, NumberedNames, RowHeader, SelectionRelation, UnionError
 use crate::lake::parquet::{self, Parquet, ParquetInput, Spool};
 use crate::lake::signature::{Untrusted, Verification};
 use crate::lake::{is_header, is_known, laws};
-use crate::row::{Row, RowDefect};
+use crate::row::Row;
 use ::parquet::errors::ParquetError;
 use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
