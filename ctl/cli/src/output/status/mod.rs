@@ -5,7 +5,9 @@
 //! client of the status socket (`socket`, in one of the directories of `directory`), of `--listen`
 //! or of `--grpc` asks.
 
+#[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "it serves no socket"))]
 pub(crate) mod directory;
+#[cfg_attr(not(feature = "serve"), path = "no_socket.rs")]
 mod socket;
 
 use crate::output::messages::last_warning;
@@ -69,15 +71,7 @@ enum Expected {
 impl Publication {
     /// Opens the status socket. If that fails, the run continues with a warning.
     pub(crate) fn start(&self) {
-        let socket = directory::own().and_then(|directory| {
-            let failed = |error| {
-                let (directory, variable) = (directory.display(), directory::VARIABLE);
-                tracing::warn!(
-                    "`flowgauge status` cannot find this run: {directory}: {error}; choose another directory with {variable}"
-                );
-            };
-            StatusSocket::open(&directory, self.status()).map_err(failed).ok()
-        });
+        let socket = StatusSocket::open(self.status());
         *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = socket;
     }
 

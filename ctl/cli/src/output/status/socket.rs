@@ -20,8 +20,19 @@ pub(super) struct StatusSocket {
 }
 
 impl StatusSocket {
-    /// Starts to serve the status in a directory of sockets.
-    pub(super) fn open(directory: &Path, status: StatusSource) -> io::Result<Self> {
+    /// Starts to serve the status in this run's directory of sockets, or warns that it cannot.
+    pub(super) fn open(status: StatusSource) -> Option<Self> {
+        let directory = directory::own()?;
+        let failed = |error: &io::Error| {
+            let (directory, variable) = (directory.display(), directory::VARIABLE);
+            tracing::warn!(
+                "`flowgauge status` cannot find this run: {directory}: {error}; choose another directory with {variable}"
+            );
+        };
+        StatusSocket::start(&directory, status).inspect_err(failed).ok()
+    }
+
+    fn start(directory: &Path, status: StatusSource) -> io::Result<Self> {
         let path = directory::socket(directory)?;
         let server = Server::start_local(bind(&path)?, status);
         let _server = server.inspect_err(|_| remove(&path))?;
