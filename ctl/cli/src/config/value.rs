@@ -90,12 +90,14 @@ pub(crate) fn registers(text: &str) -> Result<Precision, String> {
 }
 
 pub(crate) fn workers(text: &str) -> Result<usize, String> {
-    let workers: usize = text.parse().map_err(|_| "give a number from 1 to 256".to_owned())?;
-    if (1..=256).contains(&workers) {
-        Ok(workers)
-    } else {
-        Err("give a number from 1 to 256".to_owned())
-    }
+    let workers = text.parse::<usize>().ok().filter(|workers| (1..=256).contains(workers));
+    workers.ok_or_else(|| "give a number from 1 to 256".to_owned())
+}
+
+/// Parses a power of two; returns its exponent.
+pub(crate) fn power_of_two(text: &str) -> Option<u8> {
+    let number = text.parse::<u32>().ok().filter(|number| number.is_power_of_two());
+    number.map(|number| number.trailing_zeros() as u8)
 }
 
 /// Packets per second; `None` for as many as possible.

@@ -156,12 +156,8 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
 }
 
 fn slots(text: &str) -> Result<u8, String> {
-    let bits = text
-        .parse::<u32>()
-        .ok()
-        .filter(|slots| slots.is_power_of_two())
-        .map(|slots| slots.trailing_zeros() as u8);
-    bits.filter(|bits| SLOT_BITS.contains(bits))
+    value::power_of_two(text)
+        .filter(|bits| SLOT_BITS.contains(bits))
         .ok_or_else(|| "give a power of two from 64 to 65536".to_owned())
 }
 
@@ -179,13 +175,8 @@ fn admit(text: &str) -> Result<Admit, String> {
 }
 
 fn expiry(text: &str) -> Result<Duration, String> {
-    value::duration(text).and_then(|expiry| {
-        if expiry <= Duration::from_secs(4) {
-            Ok(expiry)
-        } else {
-            Err("must be at most 4s".to_owned())
-        }
-    })
+    let expiry = value::duration(text)?;
+    if expiry > Duration::from_secs(4) { Err("must be at most 4s".to_owned()) } else { Ok(expiry) }
 }
 
 impl DelayArgs {

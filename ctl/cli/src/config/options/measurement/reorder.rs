@@ -3,6 +3,7 @@
 use super::Measurement;
 use crate::config::Traffic;
 use crate::config::options::Options;
+use crate::config::value;
 use clap::Args;
 use flowgauge_core::Settings;
 use flowgauge_core::reorder::{self, Algorithm, MAX_SLOTS_LOG2};
@@ -58,12 +59,8 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
 }
 
 fn buckets(text: &str) -> Result<u8, String> {
-    let bits = text
-        .parse::<u32>()
-        .ok()
-        .filter(|slots| slots.is_power_of_two())
-        .map(|slots| slots.trailing_zeros() as u8);
-    bits.filter(|bits| (1..=MAX_SLOTS_LOG2).contains(bits))
+    value::power_of_two(text)
+        .filter(|bits| (1..=MAX_SLOTS_LOG2).contains(bits))
         .ok_or_else(|| "give a power of two from 2 to 65536".to_owned())
 }
 
