@@ -1,6 +1,8 @@
-//! Frames to feed: built by hand, random from a seed, and numbered ones with unique sources.
+//! Frames to feed: built by hand, random from a seed, numbered ones with unique sources, and those of
+//! captures.
 
 use flowgauge_core::Link;
+use flowgauge_dataplane::capture::{PacketRecord, Step, Walker};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_traffic::frame::TAG;
 pub use flowgauge_traffic::frame::{IPV4, IPV6, Ip, ethernet};
@@ -8,6 +10,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 const ARP: u16 = 0x0806;
@@ -367,4 +370,27 @@ pub fn within_reach_of_a_switch(frame: &[u8]) -> bool {
         at += 8;
     }
     unreachable!()
+}
+
+/// Returns the frames of a capture file, up to its end or to damage.
+pub fn captured(path: &Path) -> Vec<OwnedFrame> {
+    let bytes = std::fs::read(path).unwrap();
+    let (mut walker, mut rest, mut frames) = (Walker::new(), &bytes[..], Vec::new());
+    loop {
+        let consumed = match walker.next(rest) {
+            Step::Packet { record, consumed } => {
+                let PacketRecord { wire: wire_length, timestamp, link, .. } = record;
+                frames.push(OwnedFrame {
+                    bytes: record.frame(rest).to_vec(),
+                    wire_length,
+                    timestamp,
+                    link,
+                });
+                consumed
+            }
+            Step::Skip { consumed } => consumed,
+            Step::NeedMore { .. } | Step::Damaged(_) => return frames,
+        };
+        rest = &rest[consumed..];
+    }
 }

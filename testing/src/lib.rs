@@ -4,16 +4,15 @@
 //! namespace, [`extent`] chooses the size of a long one, and [`chance`] has bounds for random
 //! results.
 //!
-//! Packets: [`frames`] of every kind, [`definitions`] of what is counted of them, frames of a
-//! [`captured`] file, delay [`samples`]. Networks: [`hosts`] with a wire between them, a [`relay`]
-//! on that wire, another [`namespace`], programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
+//! Packets: [`frames`] of every kind, [`definitions`] of what is counted of them, delay
+//! [`samples`]. Networks: [`hosts`] with a wire between them, a [`relay`] on that wire, another
+//! [`namespace`], programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
 //! nothing, a [`switch`] that counts, one that runs the P4 program in the [`model`], [`faults`]
 //! between it and its client. [`wait`] waits for other processes and the kernel, [`limited`] runs a
 //! test with little memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 #![allow(missing_docs, reason = "names of frames and of protocol fields")]
 
-pub mod captured;
 pub mod chance;
 pub mod definitions;
 pub mod faults;

@@ -1,11 +1,14 @@
 //! Frames of a profile, written in place.
 
-use crate::checksum::internet_sum;
 use crate::frame::TCP;
+use crate::layout::internet_sum;
 use crate::profile::{Profile, Sources, TCP_HEADER_BYTES};
 use crate::random::{CounterRng, DistinctAddresses, mix};
+use flowgauge_dataplane::poll::Pace;
+use flowgauge_dataplane::poll::port::{self, MemoryPort, NumberedFrames, Ports};
 use rand::RngExt;
 use rand_distr::Zipf;
+use std::sync::Arc;
 
 /// Generator of the frames of a profile.
 #[derive(Clone, Debug)]
@@ -221,6 +224,41 @@ impl Generator {
 const SPOOFED: u64 = 0x73_706f_6f66;
 const FLOOD: u64 = 0x66_6c6f_6f64;
 const DESTINED: u64 = 0x64_6573_7473;
+
+/// Creates ports that share the packets of one profile among `workers`.
+#[must_use]
+pub fn memory(profile: Profile, workers: usize, pace: Pace) -> Ports<MemoryPort> {
+    port::memory(Arc::new(Generator::new(profile)), workers, pace)
+}
+
+impl NumberedFrames for Generator {
+    fn name(&self) -> String {
+        format!("memory:{}", self.profile())
+    }
+
+    fn packets(&self) -> Option<u64> {
+        self.profile().packets
+    }
+
+    fn is_timed(&self) -> bool {
+        self.profile().rate.is_some()
+    }
+
+    fn timestamp(&self, index: u64) -> u64 {
+        self.profile().timestamp(index)
+    }
+
+    fn template(&self) -> &[u8] {
+        Generator::template(self)
+    }
+
+    fn fill(&self, first: u64, frames: &mut [u8], timestamps: &mut [u64]) {
+        self.fill_all(first, frames);
+        (first..)
+            .zip(timestamps)
+            .for_each(|(index, timestamp)| *timestamp = self.profile().timestamp(index));
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Frames of TCP and UDP, with checksums and the options that Linux sends.
 
-use crate::checksum::{add, internet_sum};
 use crate::frame::{TCP, UDP, flag};
 use crate::option::{ProfileError, parse_count, parse_vlan};
 use crate::profile::MAX_FRAME_BYTES;
@@ -238,4 +237,23 @@ pub(crate) fn first_sequence(random: u64) -> u32 {
 /// milliseconds from a random number.
 pub(crate) fn ticks(clock: u32, at: u64) -> u32 {
     clock.wrapping_add((at / 1_000_000) as u32)
+}
+
+/// Returns the one's complement sum of these bytes, not yet complemented: the checksum of IP, TCP and
+/// UDP (RFC 1071).
+pub(crate) fn internet_sum(bytes: &[u8]) -> u16 {
+    let mut sum: u64 = bytes
+        .chunks(2)
+        .map(|pair| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low)))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// Adds in one's complement.
+fn add(left: u16, right: u16) -> u16 {
+    let (sum, carry) = left.overflowing_add(right);
+    sum + u16::from(carry)
 }

@@ -21,7 +21,6 @@
 //! - [`send`]: transmission through an interface, at a rate;
 //! - `veth`: isolated networks to send in, for tests and benchmarks (Linux).
 
-mod checksum;
 pub mod delay;
 pub mod frame;
 mod generator;
@@ -29,7 +28,6 @@ mod generator;
 pub mod kernel;
 mod layout;
 mod option;
-mod port;
 mod profile;
 mod random;
 #[cfg(test)]
@@ -39,8 +37,7 @@ pub mod send;
 #[cfg(target_os = "linux")]
 pub mod veth;
 
-pub use generator::Generator;
+pub use generator::{Generator, memory};
 pub use layout::HeaderLayout;
 pub use option::ProfileError;
-pub use port::memory;
 pub use profile::{Attack, Burst, Profile, Sources};

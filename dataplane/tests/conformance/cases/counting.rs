@@ -6,9 +6,10 @@ use crate::conformance::backend::{
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_testing::captured::captured;
 use flowgauge_testing::extent;
-use flowgauge_testing::frames::{cut_everywhere, from_source, kinds, other_links, random};
+use flowgauge_testing::frames::{
+    captured, cut_everywhere, from_source, kinds, other_links, random,
+};
 use flowgauge_testing::skip;
 use std::thread;
 
