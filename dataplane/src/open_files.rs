@@ -1,5 +1,6 @@
-//! Limit of open files of this process. A live run takes about 15 for each interface, and captures
-//! that overlap in time are open at once; a login shell allows 1,024.
+//! Limit of open files of this process. A live run takes two to 11 for each interface, and some 15
+//! more for each that starts; captures that overlap in time are open at once. A login shell allows
+//! 1,024.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -507,6 +507,28 @@ fn a_missing_capability_is_told_in_one_line() {
     });
 }
 
+/// The counting points share a table, whatever the process may do.
+#[test]
+fn delays_at_several_interfaces_take_no_further_capability() {
+    on_veth(|| {
+        let mut run = Command::new("capsh");
+        run.args([
+            "--drop=cap_sys_admin",
+            "--",
+            "-c",
+            "exec \"$0\" run -i rx,tx --direction both --measure delay,reorder --window 50ms --duration 50ms",
+            env!("CARGO_BIN_EXE_flowgauge"),
+        ]);
+        let output = match run.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").output() {
+            Err(error) => return skip(format_args!("capsh ({error})")),
+            Ok(output) => output,
+        };
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{complaint}");
+        assert_eq!(left_behind(), (false, false));
+    });
+}
+
 /// Endless restarts as by a service manager.
 #[test]
 fn a_run_that_is_started_again_begins_anew_on_an_interface_made_anew() {

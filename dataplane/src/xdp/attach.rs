@@ -12,7 +12,7 @@ use crate::interface::Interface;
 use crate::open_files;
 use crate::place::CountingPoint;
 use aya::Ebpf;
-use aya::maps::{Map, MapData};
+use aya::maps::MapData;
 use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
 use flowgauge_core::{Link as Layer, Settings};
 use std::io;
@@ -36,13 +36,19 @@ pub(super) fn array<'a>(
     programs: &'a Ebpf,
     name: &str,
 ) -> Result<&'a MapData, Error> {
-    match programs.map(name) {
-        Some(Map::Array(data) | Map::ProgramArray(data)) => Ok(data),
-        _ => Err(refused(
-            place,
-            format!("the object has no array {name}; rebuild it with ebpf/build"),
-        )),
-    }
+    let array = programs.map(name).and_then(object::data);
+    array.ok_or_else(|| {
+        refused(place, format!("the object has no array {name}; rebuild it with ebpf/build"))
+    })
+}
+
+/// Returns arrays of an object, with their names.
+pub(super) fn arrays<'a>(
+    place: &CountingPoint,
+    programs: &'a Ebpf,
+    names: Vec<&'static str>,
+) -> Result<Vec<(&'static str, &'a MapData)>, Error> {
+    names.into_iter().map(|name| Ok((name, array(place, programs, name)?))).collect()
 }
 
 /// Returns an XDP program, loaded or not.
@@ -79,13 +85,16 @@ pub(super) fn attach(
     pins: Option<&Pins>,
 ) -> Result<ProgramLink, AttachRefusal> {
     with_program(layer, mode, options, programs, |program| match (mode, pins) {
-        (Mode::Tcx, _) => ProgramLink::tcx(program, index, place.direction),
         (Mode::Clsact, Some(pins)) => pins.attach_classifier(program).map(ProgramLink::Classifier),
         (Mode::Clsact, None) => {
             Classifier::attach(program, index, place.direction, FilterOwner::process())
                 .map(ProgramLink::Classifier)
         }
-        (Mode::Native | Mode::Skb | Mode::Offload, _) => ProgramLink::xdp(program, index, mode),
+        _ => {
+            let mut link = ProgramLink::attach(program, index, place.direction, mode)?;
+            link.hold(program);
+            Ok(link)
+        }
     })
 }
 
@@ -98,9 +107,13 @@ pub(super) fn put(
     mode: Mode,
     options: &Options,
     programs: &mut Ebpf,
-    link: &ProgramLink,
+    link: &mut ProgramLink,
 ) -> Result<(), AttachRefusal> {
-    with_program(layer, mode, options, programs, |program| link.replace(program))
+    with_program(layer, mode, options, programs, |program| {
+        link.replace(program)?;
+        link.hold(program);
+        Ok(())
+    })
 }
 
 /// Reason why a program could not be installed.
@@ -131,7 +144,7 @@ impl AttachRefusal {
 
     /// Returns whether the variant for packets in one or several pieces may be accepted where this
     /// one was not.
-    fn is_about_pieces(&self) -> bool {
+    pub(super) fn is_about_pieces(&self) -> bool {
         !matches!(
             self.code(),
             Some(

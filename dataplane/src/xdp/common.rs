@@ -2,34 +2,27 @@
 //! matches its answer at another, and one clock for both.
 //!
 //! Each counting point has programs of its own, with its settings inserted. Loading them also
-//! creates separate arrays, unless an array is pinned at the path that the loader is given: on a
-//! private BPF file system, which vanishes with this process.
+//! creates separate arrays, unless an existing one is given in place of it.
 
-use super::attach::array;
 use super::mapped;
-use super::object::{PERSISTENT, Pinned};
-use super::refusal::refused;
+use super::object::{self, PERSISTENT};
+use super::refusal::{loading, refused};
 use super::{Options, now_ns};
 use crate::Event;
 use crate::error::Error;
 use crate::place::CountingPoint;
 use crate::tables::Tables;
-use aya::Ebpf;
-use aya::maps::MapData;
+use aya::maps::{MapData, MapError};
 use flowgauge_core::Settings;
 use flowgauge_core::kernel::MemoryLayout;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
-use std::cell::Cell;
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::cell::{Cell, OnceCell};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// State shared by the counting points of a run.
 pub(super) struct Common {
-    /// Private BPF file system; `None` if there is nothing to share or only one counting point.
-    mount: Option<OwnedFd>,
-    /// Whether the array is initialised.
-    is_prepared: Cell<bool>,
+    /// Shared array, once one of them has it; `None` if there is nothing to share or only one
+    /// counting point.
+    persistent: Option<OnceCell<MapData>>,
     /// Wall-clock time at the start of the kernel's clock, in nanoseconds. Read once, so that a
     /// delay between two counting points is affected neither by changes of the wall clock nor by a
     /// thread that was preempted between two readings.
@@ -40,15 +33,13 @@ pub(super) struct Common {
 
 impl Common {
     /// Creates the shared state for these counting points.
-    pub(super) fn of(places: &[CountingPoint], settings: &Settings) -> Result<Self, Error> {
-        let takes = places.len() > 1 && MemoryLayout::of(settings).together > 0;
-        let mount = takes.then(mount).transpose().map_err(|error| {
-            let interface = places.first().map_or_else(String::new, |place| place.interface.clone());
-            let problem = format!("cannot make a BPF file system, through which places share what they know of requests (needs CAP_SYS_ADMIN): {error}");
-            Error::Kernel { interface, problem, source: Some(error) }
-        })?;
-        let (is_prepared, boot_ns) = (Cell::new(false), Cell::new(boot_ns()));
-        Ok(Common { mount, is_prepared, boot_ns, bank: Cell::new(0) })
+    pub(super) fn of(places: &[CountingPoint], settings: &Settings) -> Self {
+        let shares = places.len() > 1 && MemoryLayout::of(settings).together > 0;
+        Common {
+            persistent: shares.then(OnceCell::new),
+            boot_ns: Cell::new(boot_ns()),
+            bank: Cell::new(0),
+        }
     }
 
     /// Returns the bank of the open window.
@@ -65,29 +56,29 @@ impl Common {
         self.boot_ns.get()
     }
 
-    fn path(&self) -> Option<PathBuf> {
-        self.mount
-            .as_ref()
-            .map(|mount| PathBuf::from(format!("/proc/self/fd/{}/persistent", mount.as_raw_fd())))
+    /// Returns the arrays to load the next programs with.
+    pub(super) fn arrays(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
+        let shared = self.persistent.as_ref().and_then(OnceCell::get);
+        shared.map(|array| (PERSISTENT, array.fd().as_fd())).into_iter().collect()
     }
 
-    /// Returns the pinned arrays to load the next programs with.
-    pub(super) fn pinned(&self) -> Pinned {
-        Pinned(self.path().map(|path| (PERSISTENT, path)).into_iter().collect())
-    }
-
-    /// Initialises the array if these programs are the first that use it.
+    /// Initialises the array of persistent state, if these have one and no other counting point has
+    /// it already.
     pub(super) fn prepare(
         &self,
         place: &CountingPoint,
-        programs: &Ebpf,
+        arrays: &[(&'static str, &MapData)],
         options: &Options,
         tables: &Tables,
     ) -> Result<(), Error> {
-        if self.mount.is_some() && self.is_prepared.replace(true) {
-            return Ok(());
+        let Some(array) = object::find(arrays, PERSISTENT) else { return Ok(()) };
+        if let Some(shared) = &self.persistent {
+            if shared.get().is_some() {
+                return Ok(());
+            }
+            share(place, shared, array)?;
         }
-        mapped::prepare(array(place, programs, PERSISTENT)?, &options.settings, tables)
+        mapped::prepare(array, &options.settings, tables)
             .map_err(|error| refused(place, format!("cannot fill what lasts: {error}")))
     }
 
@@ -96,24 +87,30 @@ impl Common {
     pub(super) fn adopt(
         &self,
         place: &CountingPoint,
-        programs: &Ebpf,
+        arrays: &[(&'static str, &MapData)],
         boot_ns: u64,
     ) -> Result<Option<Event>, Error> {
-        let Some(path) = self.path() else { return Ok(None) };
-        let array: &MapData = array(place, programs, PERSISTENT)?;
-        if !self.is_prepared.replace(true) {
+        let array = object::find(arrays, PERSISTENT);
+        let Some((shared, array)) = self.persistent.as_ref().zip(array) else { return Ok(None) };
+        let Some(common) = shared.get() else {
             self.boot_ns.set(boot_ns);
-            array
-                .pin(path)
-                .map_err(|error| refused(place, format!("cannot share what lasts: {error}")))?;
-            return Ok(None);
-        }
-        let is_same = MapData::from_pin(path).is_ok_and(|common| number(&common) == number(array));
+            return share(place, shared, array).map(|()| None);
+        };
+        let is_same = number(common).is_some_and(|common| Some(common) == number(array));
         let news = format!(
             "{place}: what counts here began before the other places did; requests here are not matched with answers there"
         );
         Ok((!is_same).then_some(Event::Warning(news)))
     }
+}
+
+/// Stores a copy of the array for all counting points.
+fn share(place: &CountingPoint, shared: &OnceCell<MapData>, array: &MapData) -> Result<(), Error> {
+    let copy = array.fd().as_fd().try_clone_to_owned().map_err(MapError::from);
+    let copy = copy.and_then(MapData::from_fd);
+    let copy = copy.map_err(|error| refused(place, loading(&error)))?;
+    shared.get_or_init(|| copy);
+    Ok(())
 }
 
 /// Returns the ID of an array.
@@ -137,12 +134,6 @@ fn monotonic_ns() -> u64 {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
         time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs()
     })
-}
-
-fn mount() -> io::Result<OwnedFd> {
-    let context = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(&context)?;
-    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 
 use super::Mode;
 use super::clsact::Classifier;
-use super::syscall::{BPF_OBJ_GET_INFO_BY_FD, ObjectInfo, bpf, descriptor};
+use super::syscall::{self, BPF_OBJ_GET_INFO_BY_FD, ObjectInfo, bpf, descriptor};
 use crate::place::Direction;
 use std::io;
 use std::mem::offset_of;
@@ -96,7 +96,11 @@ struct LinkInfo {
 /// A program attached to an interface. Detached on drop, unless it is pinned.
 pub(super) enum ProgramLink {
     /// A `bpf_link`, of an XDP or TCX program.
-    Bpf(OwnedFd),
+    Bpf {
+        link: OwnedFd,
+        /// The program, if this process attached it and may not open it by its ID.
+        program: Option<OwnedFd>,
+    },
     /// A filter of the `clsact` queueing discipline.
     Classifier(Classifier),
 }
@@ -123,6 +127,20 @@ pub(super) struct Attachment {
 }
 
 impl ProgramLink {
+    /// Attaches a program to a hook other than the classifier's.
+    pub(super) fn attach(
+        program: BorrowedFd<'_>,
+        index: u32,
+        direction: Direction,
+        mode: Mode,
+    ) -> io::Result<Self> {
+        if mode == Mode::Tcx {
+            Self::tcx(program, index, direction)
+        } else {
+            Self::xdp(program, index, mode)
+        }
+    }
+
     /// Attaches an XDP program.
     pub(super) fn xdp(program: BorrowedFd<'_>, index: u32, mode: Mode) -> io::Result<Self> {
         let flags = match mode {
@@ -135,11 +153,7 @@ impl ProgramLink {
     }
 
     /// Attaches a TCX program before all others, so that it also sees packets that those drop.
-    pub(super) fn tcx(
-        program: BorrowedFd<'_>,
-        index: u32,
-        direction: Direction,
-    ) -> io::Result<Self> {
+    fn tcx(program: BorrowedFd<'_>, index: u32, direction: Direction) -> io::Result<Self> {
         Self::create(program, index, Hooks::tcx(direction), BPF_F_BEFORE)
     }
 
@@ -147,13 +161,56 @@ impl ProgramLink {
         let program = program.as_raw_fd();
         let mut create = LinkCreate { program, index, hooks: hooks as u32, flags, tcx: [0; 2] };
         // SAFETY: the structure of this command, which creates a descriptor and has no pointers.
-        unsafe { descriptor(BPF_LINK_CREATE, &mut create) }.map(ProgramLink::Bpf)
+        unsafe { descriptor(BPF_LINK_CREATE, &mut create) }.map(Self::opened)
+    }
+
+    /// Returns the link with this descriptor.
+    pub(super) fn opened(link: OwnedFd) -> Self {
+        ProgramLink::Bpf { link, program: None }
+    }
+
+    /// Prepares to [attach its present program again](Self::attach_again): keeps a descriptor of it
+    /// if this process may not open it by its ID.
+    pub(super) fn hold(&mut self, present: BorrowedFd<'_>) {
+        let may_open =
+            self.attachment().is_ok_and(|attachment| syscall::program(attachment.program).is_ok());
+        if let ProgramLink::Bpf { program, .. } = self {
+            *program = if may_open { None } else { present.try_clone_to_owned().ok() };
+        }
+    }
+
+    /// Attaches the program with this ID, which it had attached before, again: by the same link if
+    /// that is still at the interface, otherwise by a new one.
+    ///
+    /// # Errors
+    /// The kernel refuses. [`io::ErrorKind::NotFound`]: the program cannot be opened.
+    pub(super) fn attach_again(
+        &mut self,
+        number: Option<u32>,
+        index: u32,
+        direction: Direction,
+        mode: Mode,
+    ) -> io::Result<()> {
+        if let ProgramLink::Classifier(classifier) = self {
+            return classifier.attach_again();
+        }
+        let program = match &*self {
+            ProgramLink::Bpf { program: Some(program), .. } => program.try_clone(),
+            _ => number.map_or(Err(io::ErrorKind::NotFound.into()), syscall::program),
+        };
+        let program = program.map_err(|_| io::Error::from(io::ErrorKind::NotFound))?;
+        if self.attachment().is_ok_and(|attachment| attachment.index == Some(index)) {
+            return self.replace(program.as_fd());
+        }
+        *self = Self::attach(program.as_fd(), index, direction, mode)?;
+        self.hold(program.as_fd());
+        Ok(())
     }
 
     /// Returns the descriptor to pin, so that the link outlives this process.
     pub(super) fn pinnable(&self) -> BorrowedFd<'_> {
         match self {
-            ProgramLink::Bpf(link) => link.as_fd(),
+            ProgramLink::Bpf { link, .. } => link.as_fd(),
             ProgramLink::Classifier(classifier) => classifier.program().as_fd(),
         }
     }
@@ -161,7 +218,9 @@ impl ProgramLink {
     /// Replaces the attached program without a gap. Not supported for a filter, which is recreated
     /// instead.
     pub(super) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        let ProgramLink::Bpf(link) = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let ProgramLink::Bpf { link, .. } = self else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let mut update = LinkUpdate {
             link: link.as_raw_fd(),
             program: program.as_raw_fd(),
@@ -177,7 +236,7 @@ impl ProgramLink {
     /// program.
     pub(super) fn detach(&self) -> io::Result<()> {
         let link = match self {
-            ProgramLink::Bpf(link) => link.as_raw_fd(),
+            ProgramLink::Bpf { link, .. } => link.as_raw_fd(),
             ProgramLink::Classifier(classifier) => return classifier.detach(),
         };
         let mut detach = LinkDetach { link };
@@ -199,13 +258,13 @@ impl ProgramLink {
     /// Returns whether the program stays attached to an interface that moves to another namespace.
     /// The kernel removes filters.
     pub(super) fn follows_interface(&self) -> bool {
-        matches!(self, ProgramLink::Bpf(_))
+        matches!(self, ProgramLink::Bpf { .. })
     }
 
     /// Returns where it is attached, and the program that runs there.
     pub(super) fn attachment(&self) -> io::Result<Attachment> {
         let link = match self {
-            ProgramLink::Bpf(link) => link,
+            ProgramLink::Bpf { link, .. } => link,
             ProgramLink::Classifier(classifier) => {
                 return Ok(Attachment {
                     link: 0,

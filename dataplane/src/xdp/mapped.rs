@@ -77,13 +77,9 @@ impl Drop for Mapping {
 pub(super) struct SharedMemory(Option<Mapping>);
 
 impl SharedMemory {
-    /// Maps the shared memory.
-    pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
-        settings
-            .shares()
-            .then(|| Mapping::new(map, 1, size_of::<SharedBanks>()))
-            .transpose()
-            .map(SharedMemory)
+    /// Maps the shared memory, if there is any.
+    pub(super) fn new(map: Option<&MapData>) -> io::Result<Self> {
+        map.map(|map| Mapping::new(map, 1, size_of::<SharedBanks>())).transpose().map(SharedMemory)
     }
 
     /// Returns a shared bank, which programs in the kernel may update at any time.
@@ -103,10 +99,9 @@ pub(super) struct MappedFilters {
 }
 
 impl MappedFilters {
-    /// Maps the filters.
-    pub(super) fn new(map: &MapData, filtered: bool) -> io::Result<Self> {
-        let mapping =
-            filtered.then(|| Mapping::new(map, BANKS, size_of::<Filter>())).transpose()?;
+    /// Maps the filters, if packets pass one.
+    pub(super) fn new(map: Option<&MapData>) -> io::Result<Self> {
+        let mapping = map.map(|map| Mapping::new(map, BANKS, size_of::<Filter>())).transpose()?;
         Ok(MappedFilters { mapping, written: [None, None] })
     }
 
@@ -145,13 +140,13 @@ impl MappedFilters {
 pub(super) struct AdmissionShares(Option<(Mapping, usize)>);
 
 impl AdmissionShares {
-    /// Maps the shares.
-    pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
+    /// Maps the shares, in the array of persistent state if there is one.
+    pub(super) fn new(map: Option<&MapData>, settings: &Settings) -> io::Result<Self> {
         let layout = MemoryLayout::of(settings);
         let start = layout.shared_persistent[Delay::INDEX] as usize + Shares::OFFSET;
         let follows = settings.delay.kinds.any() && settings.delay.follows;
-        let mapping =
-            follows.then(|| Mapping::new(map, 1, layout.together as usize)).transpose()?;
+        let map = map.filter(|_| follows);
+        let mapping = map.map(|map| Mapping::new(map, 1, layout.together as usize)).transpose()?;
         Ok(AdmissionShares(mapping.map(|mapping| (mapping, start))))
     }
 
@@ -168,9 +163,6 @@ impl AdmissionShares {
 /// Initialises the array of persistent state before the first packet.
 pub(super) fn prepare(map: &MapData, settings: &Settings, tables: &Tables) -> io::Result<()> {
     let layout = MemoryLayout::of(settings);
-    if layout.together == 0 {
-        return Ok(());
-    }
     let mapping = Mapping::new(map, 1, layout.together as usize)?;
     let prepared = SharedPersistentBank::boxed();
     prepared.prepare(settings);

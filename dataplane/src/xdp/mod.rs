@@ -77,7 +77,7 @@ use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::heavy::Algorithm;
 use flowgauge_core::{Filter, Link, PersistentBank, Settings};
 use grace::GracePeriod;
-use hook::{AttachedHook, Hook, ProgramState};
+use hook::{AttachedHook, Hook, ProgramSource, ProgramState};
 use inject::{Programs, locked};
 use std::io;
 use std::sync::Arc;
@@ -263,7 +263,7 @@ impl Dataplane for Xdp {
         let mut hooks = Vec::new();
         let (mut any_adopted, mut events, mut begun) = (false, Vec::new(), Vec::new());
         let places = &self.capabilities.places;
-        let common = Common::of(places, &self.options.settings)?;
+        let common = Common::of(places, &self.options.settings);
         // One that the system cannot look up is reported when its program is attached.
         let is_there = |place: &CountingPoint| !matches!(device::index(&place.interface), Ok(None));
         let any_is_there = places.iter().any(is_there);
@@ -484,7 +484,8 @@ impl RunningBackend {
                     hook::attached(place, number, options, &self.tables, &self.common)
                 });
             } else {
-                hook.look(options, &departures, &mut events);
+                let from = ProgramSource { options, tables: &self.tables };
+                hook.look(from, &departures, &mut events);
             }
         }
         for event in events {

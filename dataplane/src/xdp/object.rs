@@ -4,21 +4,21 @@
     reason = "aya asks for a promise that the values written into the object and its maps are plain data"
 )]
 
-use super::elements;
+use super::mode::Mode;
 use super::note::Note;
-use super::probe;
 use super::verifier::NotLoaded;
-use aya::maps::{MapError, ProgramArray};
+use super::{elements, probe, syscall};
+use aya::maps::{Map, MapData, MapError, ProgramArray};
 use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
-use flowgauge_core::kernel::{Config, SharedBanks};
+use flowgauge_core::kernel::{Config, MemoryLayout, SharedBanks};
 use flowgauge_core::list::MEASUREMENTS;
-use flowgauge_core::{Filter, HashMode, MeasurementKind, Settings, Tabulation};
+use flowgauge_core::{Filter, HashMode, Link, MeasurementKind, Settings, Tabulation};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Object built by `ebpf/build`; `ebpf/flowgauge.record` lists its inputs. This crate links to the
@@ -39,7 +39,7 @@ pub(super) struct PlainData<T>(pub(super) T);
 unsafe impl Pod for PlainData<Note> {}
 
 /// Kernel array that contains one note.
-pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, PlainData<Note>>;
+pub(super) type NoteArray = aya::maps::Array<MapData, PlainData<Note>>;
 
 /// Names of arrays in the object.
 pub(super) const CORES: &str = "CORES";
@@ -50,8 +50,8 @@ const XDP_CHAIN: &str = "XDP_CHAIN";
 const FRAGS_CHAIN: &str = "FRAGS_CHAIN";
 const TCX_CHAIN: &str = "TCX_CHAIN";
 
-/// Arrays that outlive a process whose programs are retained: counting memory, and the arrays of
-/// follow-up programs, which the kernel empties once no process and no pin references them.
+/// Arrays that may outlive the loaded object, and a process whose programs are retained: those
+/// [in use](used).
 pub(super) const KEPT: [&str; 7] =
     [CORES, SHARED, PERSISTENT, FILTERS, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
 pub(super) const DELAY_SAMPLES: &str = "DELAY_SAMPLES";
@@ -70,18 +70,44 @@ pub(super) const REDIRECT_FRAGS: &str = "flowgauge_redirect_frags";
 pub(super) const SOCKETS: &str = "SOCKETS";
 pub(super) const PASSED: &str = "PASSED";
 
-/// Arrays that are opened from pins instead of created, with the paths of the pins.
-#[derive(Debug, Default)]
-pub(super) struct Pinned(pub(super) Vec<(&'static str, PathBuf)>);
+/// Returns the names of the arrays of memory that programs use with these settings.
+pub(super) fn memory(settings: &Settings, is_filtered: bool) -> Vec<&'static str> {
+    let lasts = MemoryLayout::of(settings).together > 0;
+    let arrays =
+        [(CORES, true), (SHARED, settings.shares()), (PERSISTENT, lasts), (FILTERS, is_filtered)];
+    arrays.into_iter().filter(|(_, is_used)| *is_used).map(|(array, _)| array).collect()
+}
+
+/// Returns the names of the arrays that programs at a hook use with these settings: the memory, and
+/// the arrays of follow-up programs, which the kernel empties once no process and no pin references
+/// them.
+pub(super) fn used(
+    settings: &Settings,
+    is_filtered: bool,
+    mode: Mode,
+    layer: Link,
+) -> Vec<&'static str> {
+    // As the first programs: without follow-up programs only distinct flows of Ethernet frames.
+    let has_followers = settings.beyond_cardinality() || layer == Link::Ip;
+    let chains: &[&'static str] = if !has_followers {
+        &[]
+    } else if mode.is_xdp() {
+        &[XDP_CHAIN, FRAGS_CHAIN]
+    } else {
+        &[TCX_CHAIN]
+    };
+    memory(settings, is_filtered).into_iter().chain(chains.iter().copied()).collect()
+}
 
 /// Loads maps and programs; each program is verified when it is loaded later. `ring` is the size in
-/// bytes of the ring for individual delays, if settings enable them.
+/// bytes of the ring for individual delays, if settings enable them. The programs use the existing
+/// maps, given by their names in the object, instead of new ones.
 pub(super) fn load(
     config: &Config,
     tabulation: &Tabulation,
     cpus: usize,
     ring: u32,
-    pinned: &Pinned,
+    existing: &[(&'static str, BorrowedFd<'_>)],
 ) -> Result<Ebpf, EbpfError> {
     const {
         assert!(
@@ -97,22 +123,26 @@ pub(super) fn load(
     // SAFETY: a `repr(C)` struct of integers and of enums with an integer representation, without
     // padding, which lives as long as the reference.
     let settings_bytes = unsafe { std::slice::from_raw_parts(start, size_of::<Config>()) };
-    let shared =
-        if settings.shares() { size_of::<SharedBanks>() as u32 } else { UNUSED_ELEMENT_BYTES };
-    let persistent = config.layout.together.max(UNUSED_ELEMENT_BYTES);
-    let filter =
-        if config.filtered == 0 { UNUSED_ELEMENT_BYTES } else { size_of::<Filter>() as u32 };
+    // Those that are not used, and that an existing array replaces, are as small as possible.
+    let memory = memory(settings, config.filtered != 0);
+    let is_new = |map: &str| existing.iter().all(|(other, _)| *other != map);
+    let bytes = |array: &'static str, bytes: u32| {
+        let is_needed = memory.contains(&array) && is_new(array);
+        (array, if is_needed { bytes } else { UNUSED_ELEMENT_BYTES })
+    };
     let mut object = elements::resized(
         OBJECT,
         &[
-            (CORES, config.layout.core),
-            (SHARED, shared),
-            (PERSISTENT, persistent),
-            (FILTERS, filter),
+            bytes(CORES, config.layout.core),
+            bytes(SHARED, size_of::<SharedBanks>() as u32),
+            bytes(PERSISTENT, config.layout.together),
+            bytes(FILTERS, size_of::<Filter>() as u32),
         ],
     );
-    elements::set_entries(&mut object, CORES, u32::try_from(cpus).unwrap_or(u32::MAX));
-    if settings.delay.samples {
+    if is_new(CORES) {
+        elements::set_entries(&mut object, CORES, u32::try_from(cpus).unwrap_or(u32::MAX));
+    }
+    if settings.delay.samples && is_new(DELAY_SAMPLES) {
         elements::set_entries(&mut object, DELAY_SAMPLES, ring);
     } else {
         elements::without(&mut object, DELAY_SAMPLES);
@@ -125,7 +155,52 @@ pub(super) fn load(
     }
     let followers = followers(settings);
     elements::hide_programs(&mut object, |name| !is_used(name, settings, &followers));
-    load_with(&object, pinned)
+    let programs = load_object(&object)?;
+    for &(map, existing) in existing {
+        replace(&programs, map, existing)?;
+    }
+    Ok(programs)
+}
+
+/// Makes programs use an existing map instead of the one that was created with them. Until a program
+/// is loaded, it names maps by the numbers of their descriptors: this number refers to the existing
+/// map from now on.
+fn replace(programs: &Ebpf, map: &str, existing: BorrowedFd<'_>) -> Result<(), ProgramError> {
+    let created = programs.map(map).and_then(data);
+    let created = created.ok_or_else(|| {
+        io::Error::other(format!("the object has no map {map}; rebuild it with ebpf/build"))
+    })?;
+    Ok(syscall::substitute(created.fd().as_fd(), existing)?)
+}
+
+/// Returns the data of a map of memory or programs.
+pub(super) fn data(map: &Map) -> Option<&MapData> {
+    match map {
+        Map::Array(data) | Map::ProgramArray(data) => Some(data),
+        _ => None,
+    }
+}
+
+/// Returns an array of a list, if it is there.
+pub(super) fn find<'a>(arrays: &[(&'static str, &'a MapData)], name: &str) -> Option<&'a MapData> {
+    arrays.iter().find(|(other, _)| *other == name).map(|(_, array)| *array)
+}
+
+/// Returns a list of borrowed arrays.
+pub(super) fn borrowed<'a>(
+    arrays: &'a [(&'static str, MapData)],
+) -> Vec<(&'static str, &'a MapData)> {
+    arrays.iter().map(|(name, array)| (*name, array)).collect()
+}
+
+/// Takes arrays out of a loaded object, which may be dropped then: programs hold what they use.
+/// Those that it lacks are left out; the code that maps them has reported that.
+pub(super) fn take(programs: &mut Ebpf, arrays: Vec<&'static str>) -> Vec<(&'static str, MapData)> {
+    let taken = arrays.into_iter().filter_map(|array| match programs.take_map(array)? {
+        Map::Array(data) | Map::ProgramArray(data) => Some((array, data)),
+        _ => None,
+    });
+    taken.collect()
 }
 
 /// Returns whether a function of the object may run with these settings: on some hook, for some
@@ -140,33 +215,24 @@ fn is_used(name: &str, settings: &Settings, followers: &[(usize, String)]) -> bo
     measurement.is_none_or(|measurement| followers.iter().any(|(_, name)| name == measurement))
 }
 
-/// Loaders that are not in use, each with the names of the arrays that it takes from pins. A new
-/// loader parses the type information of the kernel, which takes longer than all else but the
-/// verifier, and tens of megabytes. These programs need none of it.
-static IDLE: Mutex<Vec<(Vec<&'static str>, EbpfLoader<'static>)>> = Mutex::new(Vec::new());
+/// Loaders that are not in use. A new loader parses the type information of the kernel, which takes
+/// longer than all else but the verifier, and tens of megabytes. These programs need none of it.
+static IDLE: Mutex<Vec<EbpfLoader<'static>>> = Mutex::new(Vec::new());
 
-fn idle() -> MutexGuard<'static, Vec<(Vec<&'static str>, EbpfLoader<'static>)>> {
+fn idle() -> MutexGuard<'static, Vec<EbpfLoader<'static>>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Loads an object whose sizes and globals are set.
-fn load_with(object: &[u8], pinned: &Pinned) -> Result<Ebpf, EbpfError> {
-    let names: Vec<&'static str> = pinned.0.iter().map(|(array, _)| *array).collect();
-    let is_same = |(others, _): &(Vec<&'static str>, _)| *others == names;
-    let found = {
-        let mut idle = idle();
-        idle.iter().position(is_same).map(|at| idle.swap_remove(at))
-    };
-    let (_, mut loader) = found.unwrap_or_else(|| {
+fn load_object(object: &[u8]) -> Result<Ebpf, EbpfError> {
+    let found = idle().pop();
+    let mut loader = found.unwrap_or_else(|| {
         let mut loader = EbpfLoader::new();
         loader.btf(None);
-        (Vec::new(), loader)
+        loader
     });
-    for &(array, ref pin) in &pinned.0 {
-        loader.map_pin_path(array, pin.clone());
-    }
     let loaded = loader.load(object);
-    idle().push((names, loader));
+    idle().push(loader);
     loaded
 }
 
@@ -311,6 +377,30 @@ pub(super) fn new_note(note: Note) -> Result<NoteArray, MapError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flowgauge_core::delay::{DelayKind, Kinds};
+
+    #[test]
+    fn arrays_of_memory_and_chains_that_are_not_used_have_no_descriptor() {
+        let used = |settings: &Settings, is_filtered, mode, layer| {
+            let used = used(settings, is_filtered, mode, layer);
+            assert!(used.iter().all(|array| KEPT.contains(array)), "{used:?}");
+            used
+        };
+        let flows = Settings::default();
+        assert_eq!(used(&flows, false, Mode::Native, Link::Ethernet), [CORES]);
+        assert_eq!(used(&flows, true, Mode::Tcx, Link::Ethernet), [CORES, FILTERS]);
+        assert_eq!(used(&flows, false, Mode::Clsact, Link::Ip), [CORES, TCX_CHAIN]);
+        assert_eq!(used(&flows, false, Mode::Skb, Link::Ip), [CORES, XDP_CHAIN, FRAGS_CHAIN]);
+        let delay = Settings {
+            delay: flowgauge_core::delay::Settings {
+                kinds: Kinds::NONE.with(DelayKind::Dns),
+                ..flowgauge_core::delay::Settings::DEFAULT
+            },
+            ..flows
+        };
+        let of_delay = used(&delay, false, Mode::Tcx, Link::Ethernet);
+        assert!(of_delay.contains(&PERSISTENT) && of_delay.contains(&TCX_CHAIN), "{of_delay:?}");
+    }
 
     #[test]
     fn programs_that_settings_need_are_used() {

@@ -9,6 +9,7 @@ use std::path::Path;
 
 const BPF_OBJ_PIN: libc::c_int = 6;
 const BPF_OBJ_GET: libc::c_int = 7;
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 pub(super) const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 
 /// Fields of `union bpf_attr` that the commands read; the rest is zero.
@@ -16,6 +17,14 @@ pub(super) const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 struct ObjectPath {
     path: u64,
     descriptor: u32,
+    flags: u32,
+}
+
+/// As above.
+#[repr(C)]
+struct ObjectId {
+    id: u32,
+    next: u32,
     flags: u32,
 }
 
@@ -74,6 +83,16 @@ pub(super) fn open(pin: &Path) -> io::Result<OwnedFd> {
     unsafe { descriptor(BPF_OBJ_GET, &mut get) }
 }
 
+/// Makes a descriptor refer to what another one refers to, under its number and with its owner.
+pub(super) fn substitute(descriptor: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both are open, and the first one still is after the call, so that its owner closes it
+    // as before. Its owner only passes it to system calls.
+    match unsafe { libc::dup3(to.as_raw_fd(), descriptor.as_raw_fd(), libc::O_CLOEXEC) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// Pins a link or a program, so that it outlives this process.
 pub(super) fn pin(pinned: BorrowedFd<'_>, pin: &Path) -> io::Result<()> {
     let path = CString::new(pin.as_os_str().as_bytes())?;
@@ -81,6 +100,13 @@ pub(super) fn pin(pinned: BorrowedFd<'_>, pin: &Path) -> io::Result<()> {
     let mut pin = ObjectPath { path: path.as_ptr() as u64, descriptor, flags: 0 };
     // SAFETY: the structure of this command; the path ends with a zero and lives until it returns.
     unsafe { bpf(BPF_OBJ_PIN, &mut pin) }.map(drop)
+}
+
+/// Opens a program by its ID, which takes `CAP_SYS_ADMIN`.
+pub(super) fn program(number: u32) -> io::Result<OwnedFd> {
+    let mut get = ObjectId { id: number, next: 0, flags: 0 };
+    // SAFETY: the structure of this command, which creates a descriptor and has no pointers.
+    unsafe { descriptor(BPF_PROG_GET_FD_BY_ID, &mut get) }
 }
 
 /// Returns the ID of a program.

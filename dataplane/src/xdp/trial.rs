@@ -2,7 +2,7 @@
 //! verification.
 
 use super::attach::cpus;
-use super::object::{self, Pinned};
+use super::object;
 use super::refusal::{loading, refused};
 use super::{Options, syscall};
 use crate::error::Error;
@@ -53,7 +53,7 @@ pub fn trials(settings: &Settings) -> Result<Vec<Trial>, Error> {
     let ring = Options::new(*settings).delay_sample_ring;
     let cpus = cpus(&place)?;
     let load = |config: &Config| {
-        object::load(config, &tables.tabulation, cpus, ring, &Pinned::default())
+        object::load(config, &tables.tabulation, cpus, ring, &[])
             .map_err(|error| refused(&place, loading(&error)))
     };
     let mut programs = load(&config)?;

@@ -4,18 +4,16 @@
 //! Problems are repaired where possible, and reported. A window in which packets may have been
 //! missed is marked.
 
-use super::attach::{AttachRefusal, attach, put, xdp};
-use super::hook::{AttachedHook, Hook, LastCheck, ProgramState};
+use super::Mode;
+use super::attach::{AttachRefusal, attach, put};
+use super::hook::{AttachedHook, Hook, LastCheck, ProgramSource, ProgramState};
 use super::link::{Attachment, Departure, ProgramLink};
-use super::object;
-use super::refusal::{loading, refused};
-use super::{Mode, Options};
+use super::refusal::refused;
 use crate::Event;
 use crate::error::Error;
 use crate::interface::{Departures, Interface, device};
 use crate::open_files::advice;
 use crate::place::CountingPoint;
-use aya::programs::ProgramError;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -53,13 +51,13 @@ impl Hook {
     /// are added to `events`.
     pub(super) fn look(
         &mut self,
-        options: &Options,
+        from: ProgramSource<'_>,
         departures: &Departures,
         events: &mut Vec<Event>,
     ) {
         let before = std::mem::replace(&mut self.last_check.at, Instant::now());
         if self.state == ProgramState::Gone {
-            self.return_to(before, options, events);
+            self.return_to(before, from, events);
             return;
         }
         let has_left = departures.has(self.note.interface_index);
@@ -74,7 +72,7 @@ impl Hook {
         if has_left {
             // It is back already.
             self.leave(events);
-            self.return_to(before, options, events);
+            self.return_to(before, from, events);
             return;
         }
         self.follow_announcements(departures, events);
@@ -88,9 +86,9 @@ impl Hook {
             self.last_check.name = name;
         }
         self.follow_state(events);
-        if self.follow_link(before, options, events) {
-            self.follow_order(before, options, events);
-            self.follow_queues(before, options, events);
+        if self.follow_link(before, from, events) {
+            self.follow_order(before, from, events);
+            self.follow_queues(before, from, events);
             self.follow_pins(events);
         }
     }
@@ -176,7 +174,7 @@ impl Hook {
     }
 
     /// Resumes counting if an interface that was gone exists again.
-    fn return_to(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
+    fn return_to(&mut self, before: Instant, from: ProgramSource<'_>, events: &mut Vec<Event>) {
         let index = match device::index(&self.place.interface) {
             Ok(Some(index)) => index,
             Ok(None) => {
@@ -191,7 +189,7 @@ impl Hook {
         if self.last_check.looks % RETRY_CHECKS != 1 {
             return;
         }
-        match self.begin_again(index, options) {
+        match self.begin_again(index, from) {
             Ok(()) => {
                 self.state = ProgramState::Counting;
                 self.last_check = LastCheck::at(&self.place.interface);
@@ -248,7 +246,12 @@ impl Hook {
 
     /// Checks that the program is attached, and attaches it again if not. Returns whether it was
     /// attached all the time.
-    fn follow_link(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) -> bool {
+    fn follow_link(
+        &mut self,
+        before: Instant,
+        from: ProgramSource<'_>,
+        events: &mut Vec<Event>,
+    ) -> bool {
         let found = self.link.as_ref().map(ProgramLink::attachment);
         let here = Some(self.note.interface_index);
         let what = match found {
@@ -277,7 +280,7 @@ impl Hook {
             return false;
         }
         let reported = self.state != ProgramState::Counting;
-        match self.attach_again(options) {
+        match self.attach_again(from) {
             Ok(()) => {
                 self.state = ProgramState::Counting;
                 let missed = lasted(since.elapsed());
@@ -302,34 +305,43 @@ impl Hook {
     }
 
     /// Attaches the program again: by its own link if it still exists, otherwise by a new one. A
-    /// filter is recreated with its program.
-    pub(super) fn attach_again(&mut self, options: &Options) -> Result<(), Error> {
-        let place = self.place.clone();
+    /// filter is recreated with its program. If the program does not exist any more, or the
+    /// interface takes it no more, another one is loaded.
+    pub(super) fn attach_again(&mut self, from: ProgramSource<'_>) -> Result<(), Error> {
+        let (program, index) = (self.program, self.note.interface_index);
+        let (direction, mode) = (self.place.direction, self.mode);
+        let Some(link) = &mut self.link else { return self.attach_another(from) };
+        match link.attach_again(program, index, direction, mode).map_err(AttachRefusal::Attaching) {
+            Ok(()) => self.pin_link(),
+            Err(refusal) if mode != Mode::Clsact && refusal.is_about_pieces() => {
+                self.attach_another(from)
+            }
+            Err(refusal) => Err(refusal.into_error(&self.place, mode)),
+        }
+    }
+
+    /// Loads programs and attaches one of them, in place of the attached one if there is one.
+    fn attach_another(&mut self, from: ProgramSource<'_>) -> Result<(), Error> {
+        let mut programs = self.load(from)?;
+        let (mode, layer, options) = (self.mode, self.layer, from.options);
         let index = self.note.interface_index;
-        let Some(programs) = &mut self.programs else { return Ok(()) };
-        if let Some(ProgramLink::Classifier(classifier)) = &mut self.link {
-            classifier
-                .attach_again()
-                .map_err(|error| AttachRefusal::Attaching(error).into_error(&place, self.mode))?;
-            return self.pin_link();
-        }
-        let layer = self.layer;
-        let attached = self.link.take().filter(|link| {
-            link.attachment().is_ok_and(|attachment| attachment.index == Some(index))
-        });
-        let pins = self.pins.as_ref().map(|(pins, _)| pins);
-        let link = match attached {
-            Some(link) => put(layer, self.mode, options, programs, &link).map(|()| link),
-            None => attach(&place, index, layer, self.mode, options, programs, pins),
-        }
-        .map_err(|refusal| refusal.into_error(&place, self.mode))?;
-        self.program = link.attachment().ok().map(|attachment| attachment.program);
-        self.link = Some(link);
+        let is_here = self.is_attached();
+        let outcome = if let Some(link) = self.link.as_mut().filter(|_| is_here) {
+            put(layer, mode, options, &mut programs, link)
+        } else {
+            let pins = self.pins.as_ref();
+            attach(&self.place, index, layer, mode, options, &mut programs, pins)
+                .map(|link| self.link = Some(link))
+        };
+        outcome.map_err(|refusal| refusal.into_error(&self.place, mode))?;
+        let attachment = self.link.as_ref().and_then(|link| link.attachment().ok());
+        self.program = attachment.map(|attachment| attachment.program);
+        self.keep_arrays_of(programs, &options.settings);
         self.pin_link()
     }
 
     /// Checks for programs attached before this one, which may drop packets before it.
-    fn follow_order(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
+    fn follow_order(&mut self, before: Instant, from: ProgramSource<'_>, events: &mut Vec<Event>) {
         if self.mode.is_xdp() {
             return;
         }
@@ -364,7 +376,7 @@ impl Hook {
                 refused(&self.place, format!("cannot detach the program: {error}"))
             })
         });
-        match moved.and_then(|()| self.attach_again(options)) {
+        match moved.and_then(|()| self.attach_again(from)) {
             Ok(()) => {
                 let missed = lasted(before.elapsed());
                 events.push(Event::Warning(format!(
@@ -381,7 +393,7 @@ impl Hook {
     }
 
     /// Checks for more receive queues: a veth device runs no program on those it gains later.
-    fn follow_queues(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
+    fn follow_queues(&mut self, before: Instant, from: ProgramSource<'_>, events: &mut Vec<Event>) {
         if self.mode != Mode::Native {
             return;
         }
@@ -393,7 +405,9 @@ impl Hook {
         }
         self.mark_gap();
         let now = format!("{}: has {queues} receive queues now instead of {earlier}", self.place);
-        match self.renew(options) {
+        // The kernel ignores a replacement by the same program, so another copy is loaded. The
+        // other queues keep the present one meanwhile.
+        match self.attach_another(from) {
             Ok(()) => {
                 let missed = lasted(before.elapsed());
                 events.push(Event::Warning(format!(
@@ -410,24 +424,5 @@ impl Hook {
                 }
             }
         }
-    }
-
-    /// Installs the program on all queues. The kernel ignores a replacement by the same program, so
-    /// a second copy is loaded. Other queues keep it meanwhile.
-    fn renew(&mut self, options: &Options) -> Result<(), Error> {
-        let (Some(programs), Some(link)) = (&mut self.programs, &self.link) else { return Ok(()) };
-        for name in options.programs(self.mode, self.layer) {
-            match xdp(programs, name).and_then(|program| program.unload()) {
-                // The programs that follow it stay.
-                Ok(()) => object::load_alone(programs, name)
-                    .map_err(|error| refused(&self.place, loading(&error)))?,
-                Err(ProgramError::NotLoaded) => {}
-                Err(error) => return Err(refused(&self.place, loading(&error))),
-            }
-        }
-        put(self.layer, self.mode, options, programs, link)
-            .map_err(|refusal| refusal.into_error(&self.place, self.mode))?;
-        self.program = link.attachment().ok().map(|attachment| attachment.program);
-        Ok(())
     }
 }

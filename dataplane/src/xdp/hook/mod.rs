@@ -2,16 +2,15 @@
 
 mod start;
 
-pub(super) use start::{AttachedHook, absent, attached, detached};
+pub(super) use start::{AttachedHook, ProgramSource, absent, attached, detached};
 
-use super::attach::array;
 use super::link::ProgramLink;
 use super::mapped::{AdmissionShares, Cores, MappedFilters, SharedMemory};
 use super::note::{Note, RunName};
-use super::object::{self, NoteArray, PlainData};
+use super::object;
 use super::pins::Pins;
 use super::refusal::refused;
-use super::{Mode, Options, now_ns};
+use super::{Mode, now_ns};
 use crate::error::Error;
 use crate::interface::device::{self, CountingStage, DeviceCounters};
 use crate::interface::{Departures, Interface};
@@ -26,6 +25,7 @@ use aya::maps::{MapData, RingBuf};
 use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::{BANKS, Filter, Link as Layer, Settings, WindowTotals};
 use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -94,6 +94,8 @@ impl LastCheck {
 /// One program at one counting point.
 pub(super) struct Hook {
     pub(super) place: CountingPoint,
+    /// Number of its interface in the run.
+    number: u32,
     /// Hook of the interface that the program is attached to.
     pub(super) mode: Mode,
     /// Why it is at this hook, if it was chosen here and is not native XDP.
@@ -122,9 +124,10 @@ pub(super) struct Hook {
     pub(super) link: Option<ProgramLink>,
     /// State seen at the last check.
     pub(super) last_check: LastCheck,
-    pub(super) pins: Option<(Pins, NoteArray)>,
-    /// Programs, for attaching again.
-    pub(super) programs: Option<Ebpf>,
+    pub(super) pins: Option<Pins>,
+    /// Arrays that its programs use, for their pins and for programs to come: what is loaded has no
+    /// other descriptors once it is attached.
+    arrays: Vec<(&'static str, MapData)>,
     memory: Memory,
 }
 
@@ -158,11 +161,6 @@ fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> 
     }
 }
 
-/// Returns the [arrays](object::KEPT) to pin, in their order.
-fn arrays<'a>(place: &CountingPoint, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Error> {
-    object::KEPT.into_iter().map(|name| array(place, programs, name)).collect()
-}
-
 /// Returns a number for a filter in notes; zero for none.
 fn fingerprint(filter: Option<&Arc<Filter>>) -> u64 {
     filter.map_or(0, |filter| filter.fingerprint())
@@ -184,13 +182,12 @@ impl Hook {
     }
 
     fn write_note(&mut self) -> Result<(), Error> {
-        let Some((pins, array)) = &mut self.pins else { return Ok(()) };
-        array.set(0, PlainData(self.note), 0).map_err(|error| pins.failed("write the note", &error))
+        self.pins.as_mut().map_or(Ok(()), |pins| pins.write(self.note))
     }
 
     /// Pins the link, replacing a stale one.
     pub(super) fn pin_link(&mut self) -> Result<(), Error> {
-        if let (Some((pins, _)), Some(link)) = (&self.pins, &self.link) {
+        if let (Some(pins), Some(link)) = (&self.pins, &self.link) {
             pins.pin(link)?;
         }
         self.mend_pins().map(drop)
@@ -198,10 +195,24 @@ impl Hook {
 
     /// Restores pins that others removed. Returns whether any were missing.
     pub(super) fn mend_pins(&mut self) -> Result<bool, Error> {
-        let (Some((pins, _)), Some(programs)) = (&mut self.pins, &self.programs) else {
-            return Ok(false);
-        };
-        pins.mend(self.link.as_ref(), arrays(&self.place, programs)?)
+        let Some(pins) = &mut self.pins else { return Ok(false) };
+        pins.mend(self.link.as_ref(), &object::borrowed(&self.arrays))
+    }
+
+    /// Loads programs that count in the present memory.
+    pub(super) fn load(&self, from: ProgramSource<'_>) -> Result<Ebpf, Error> {
+        let ring = self.memory.delay_samples.as_ref();
+        let ring = ring.map(|ring| (object::DELAY_SAMPLES, ring.as_fd()));
+        let arrays = self.arrays.iter().map(|(name, array)| (*name, array.fd().as_fd()));
+        let existing: Vec<_> = arrays.chain(ring).collect();
+        let (boot_ns, is_filtered) = (self.note.boot_ns, self.is_filtered());
+        start::load(&self.place, self.number, from, boot_ns, is_filtered, &existing)
+    }
+
+    /// Keeps the arrays that attached programs use; everything else of the object is closed.
+    pub(super) fn keep_arrays_of(&mut self, mut programs: Ebpf, settings: &Settings) {
+        let used = object::used(settings, self.is_filtered(), self.mode, self.layer);
+        self.arrays = object::take(&mut programs, used);
     }
 
     /// Returns whether its programs apply filters.
@@ -425,9 +436,9 @@ impl Hook {
     }
 
     /// Starts to count at a recreated interface, in the existing memory.
-    pub(super) fn begin_again(&mut self, index: u32, options: &Options) -> Result<(), Error> {
+    pub(super) fn begin_again(&mut self, index: u32, from: ProgramSource<'_>) -> Result<(), Error> {
         // Once, however often attaching fails.
-        if let (Some((pins, _)), Some(keep)) = (&mut self.pins, &options.pins)
+        if let (Some(pins), Some(keep)) = (&mut self.pins, &from.options.pins)
             && self.note.interface_index != index
         {
             let new = Pins::claim(&keep.directory, &self.place, index)?;
@@ -435,22 +446,27 @@ impl Hook {
                 .map_err(|error| new.failed("remove what is left of a killed flowgauge", &error))?;
             new.take_over(pins);
         }
-        self.layer =
+        let layer =
             device::link(&self.place.interface).map_err(|problem| refused(&self.place, problem))?;
-        self.link = None;
+        // A link keeps its program, which may suit the new interface as well; a filter belongs to the
+        // old one.
+        self.link = self.link.take().filter(|link| {
+            matches!(link, ProgramLink::Bpf { .. }) && layer == self.layer && link.detach().is_ok()
+        });
+        self.layer = layer;
         self.losses_earlier = self.losses_seen.clone();
         self.note.interface_index = index;
         self.counters_before = self.counters().unwrap_or_default();
         self.odometer = self.odometer.take().map(|_| Odometer::later());
         self.write_note()?;
-        self.attach_again(options)
+        self.attach_again(from)
     }
 }
 
 impl Drop for Hook {
     fn drop(&mut self) {
         // A filter stays without its process, even if its pin was removed.
-        if let (Some(link @ ProgramLink::Classifier(_)), Some((pins, _))) = (&self.link, &self.pins)
+        if let (Some(link @ ProgramLink::Classifier(_)), Some(pins)) = (&self.link, &self.pins)
             && !pins.leave
             && let Err(error) = link.detach()
         {

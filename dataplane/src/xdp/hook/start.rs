@@ -1,6 +1,6 @@
 //! Creation of hooks: loading, attaching, and adoption of programs that a dead controller left.
 
-use super::{Hook, LastCheck, Memory, NO_INDEX, ProgramState, arrays, fingerprint, passed};
+use super::{Hook, LastCheck, Memory, NO_INDEX, ProgramState, fingerprint, passed};
 use crate::Event;
 use crate::error::Error;
 use crate::interface::Interface;
@@ -9,12 +9,12 @@ use crate::losses::Losses;
 use crate::place::{CountingPoint, Direction};
 use crate::tables::Tables;
 use crate::tally::Odometer;
-use crate::xdp::attach::{AttachRefusal, array, attach, cpus, verify};
+use crate::xdp::attach::{AttachRefusal, arrays, attach, cpus, verify};
 use crate::xdp::common::Common;
 use crate::xdp::link::{self, ProgramLink};
 use crate::xdp::mapped::{AdmissionShares, Cores, MappedFilters, SharedMemory};
 use crate::xdp::note::{CountingIdentity, Note, RunName, Secret};
-use crate::xdp::object::{self, Pinned, PlainData};
+use crate::xdp::object;
 use crate::xdp::pins::{self, AdoptedPins, Pins};
 use crate::xdp::refusal::{TCX_SINCE, loading, no_tcx, refused, release};
 use crate::xdp::verifier::NotLoaded;
@@ -25,6 +25,14 @@ use aya::programs::ProgramError;
 use flowgauge_core::Link as Layer;
 use flowgauge_core::kernel::{Config, MemoryLayout};
 use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What programs are made of, beside the object: settings, and the tables of the hash.
+#[derive(Clone, Copy)]
+pub(in crate::xdp) struct ProgramSource<'a> {
+    pub(in crate::xdp) options: &'a Options,
+    pub(in crate::xdp) tables: &'a Tables,
+}
 
 /// A hook, with its programs if they are still needed.
 pub(in crate::xdp) struct AttachedHook {
@@ -73,12 +81,10 @@ fn without_interface(
     state: ProgramState,
 ) -> Result<(Hook, Ebpf), Error> {
     let identity = identity(place, options, tables, common);
-    let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
-    common.prepare(place, &programs, options, tables)?;
-    let memory =
-        map(place, options, tables, &mut programs)?.prepared(common.bank(), tables.filter.as_ref());
+    let (programs, memory) = prepared(place, number, ProgramSource { options, tables }, common)?;
     let hook = Hook {
         place: place.clone(),
+        number,
         mode: options.usual(place.direction),
         reason: None,
         note: Note::new(&identity, &place.interface, NO_INDEX, now_ns()),
@@ -96,7 +102,7 @@ fn without_interface(
         link: None,
         last_check: LastCheck::at(""),
         pins: None,
-        programs: None,
+        arrays: Vec::new(),
         memory,
     };
     Ok((hook, programs))
@@ -129,8 +135,11 @@ pub(in crate::xdp) fn attached(
     }
     let pins =
         options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
-    let blank = |mode: Mode, reason, note, pins, memory, link: ProgramLink, programs| Hook {
+    let from = ProgramSource { options, tables };
+    let used = |mode| object::used(&options.settings, tables.filter.is_some(), mode, layer);
+    let blank = |mode: Mode, reason, note, pins, memory, link: ProgramLink, arrays| Hook {
         place: place.clone(),
+        number,
         mode,
         reason,
         note,
@@ -152,7 +161,7 @@ pub(in crate::xdp) fn attached(
         link: Some(link),
         last_check: LastCheck::at(interface),
         pins,
-        programs: Some(programs),
+        arrays,
         memory,
     };
     if let Some(mut pins) = pins {
@@ -164,29 +173,26 @@ pub(in crate::xdp) fn attached(
                                `flowgauge detach` drops them";
                 return Err(refused(place, problem.to_owned()));
             }
-            let AdoptedPins { mut note, notes, link, mode } =
-                pins.adopt(place, &note, options.wanted(place.direction))?;
+            let AdoptedPins { mut note, link, mode, arrays } =
+                pins.adopt(place, &note, options.wanted(place.direction), used)?;
             if note.rein_in(now_ns()) {
                 events.push(Event::Notice(format!("{place}: the clock was set back since counting began; open windows are reported to begin now at the latest")));
             }
-            // The programs are for attaching again. They count in the existing memory, by the clock
-            // of the earlier ones.
-            let identity = CountingIdentity { boot_ns: note.boot_ns, ..identity };
-            let mut programs = load(place, number, options, &identity, tables, &pins.arrays())?;
-            if let Some(news) = common.adopt(place, &programs, note.boot_ns)? {
+            let found = object::borrowed(&arrays);
+            if let Some(news) = common.adopt(place, &found, note.boot_ns)? {
                 events.push(news);
             }
-            let memory = map(place, options, tables, &mut programs)?;
-            let mut hook = blank(mode, None, note, Some((pins, notes)), memory, link, programs);
+            let memory = map(place, options, &found)?;
+            let mut hook = blank(mode, None, note, Some(pins), memory, link, arrays);
             if !hook.is_attached() {
-                hook.attach_again(options)?;
+                hook.attach_again(from)?;
                 hook.mark_gap();
                 let what = "its program was detached while no flowgauge looked after it; it is attached again";
                 events.push(Event::Warning(format!(
                     "{place}: {what}, and packets since then are missing"
                 )));
             }
-            if let (Some((pins, _)), Some(keep)) = (&mut hook.pins, &options.pins) {
+            if let (Some(pins), Some(keep)) = (&mut hook.pins, &options.pins) {
                 pins.leave = keep.leave;
                 events.extend(clsact::clean(place, index, Some(pins.directory()), hook.program));
             }
@@ -194,44 +200,42 @@ pub(in crate::xdp) fn attached(
         }
         pins.clear()
             .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
-        let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
-        common.prepare(place, &programs, options, tables)?;
-        let memory = map(place, options, tables, &mut programs)?
-            .prepared(common.bank(), tables.filter.as_ref());
+        let (mut programs, memory) = prepared(place, number, from, common)?;
         let notes = object::new_note(note).map_err(|error| refused(place, loading(&error)))?;
-        let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
+        let counting = object::memory(&options.settings, tables.filter.is_some());
+        pins.keep(notes, &arrays(place, &programs, counting)?)?;
         events.extend(clsact::clean(place, index, Some(pins.directory()), None));
         let Choice { link, mode, reason, event } = choose(place, index, options, |mode| {
             // Written before the program is pinned, which makes the note valid.
             note.set_mode(mode);
-            let written = notes
-                .set(0, PlainData(note), 0)
-                .map_err(|error| io::Error::other(error.to_string()));
-            written.map_err(AttachRefusal::Attaching)?;
+            let written = pins
+                .write(note)
+                .and_then(|()| pins.mend(None, &arrays(place, &programs, used(mode))?));
+            written
+                .map_err(|error| AttachRefusal::Attaching(io::Error::other(error.to_string())))?;
             attach(place, index, layer, mode, options, &mut programs, Some(&pins))
         })?;
         events.extend(event);
         pins.pin(&link)?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
+        let arrays = object::take(&mut programs, used(mode));
         return Ok(AttachedHook {
-            hook: blank(mode, reason, note, Some((pins, notes)), memory, link, programs),
+            hook: blank(mode, reason, note, Some(pins), memory, link, arrays),
             adopted: false,
             programs: None,
             events,
         });
     }
-    let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
-    common.prepare(place, &programs, options, tables)?;
-    let memory =
-        map(place, options, tables, &mut programs)?.prepared(common.bank(), tables.filter.as_ref());
+    let (mut programs, memory) = prepared(place, number, from, common)?;
     events.extend(clsact::clean(place, index, None, None));
     let Choice { link, mode, reason, event } = choose(place, index, options, |mode| {
         attach(place, index, layer, mode, options, &mut programs, None)
     })?;
     note.set_mode(mode);
     events.extend(event);
+    let arrays = object::take(&mut programs, used(mode));
     Ok(AttachedHook {
-        hook: blank(mode, reason, note, None, memory, link, programs),
+        hook: blank(mode, reason, note, None, memory, link, arrays),
         adopted: false,
         programs: None,
         events,
@@ -347,18 +351,40 @@ fn identity(
     }
 }
 
-/// Loads the object with its pinned memory, if any. `number` is that of the interface in this run.
-fn load(
+/// Loads programs, and maps and prepares the memory that they will count in. `number` is that of
+/// the interface in this run.
+fn prepared(
     place: &CountingPoint,
     number: u32,
-    options: &Options,
-    identity: &CountingIdentity,
-    tables: &Tables,
-    pinned: &Pinned,
+    from: ProgramSource<'_>,
+    common: &Common,
+) -> Result<(Ebpf, Memory), Error> {
+    let ProgramSource { options, tables } = from;
+    let is_filtered = tables.filter.is_some();
+    let mut programs = load(place, number, from, common.boot_ns(), is_filtered, &common.arrays())?;
+    let arrays = arrays(place, &programs, object::memory(&options.settings, is_filtered))?;
+    common.prepare(place, &arrays, options, tables)?;
+    let memory = map(place, options, &arrays)?;
+    let samples = options.settings.delay.samples;
+    let delay_samples = samples.then(|| ring(place, &mut programs)).transpose()?;
+    let memory = Memory { delay_samples, ..memory };
+    Ok((programs, memory.prepared(common.bank(), tables.filter.as_ref())))
+}
+
+/// Loads the object, with existing arrays in place of new ones. `number` is that of the interface in
+/// this run.
+pub(super) fn load(
+    place: &CountingPoint,
+    number: u32,
+    from: ProgramSource<'_>,
+    boot_ns: u64,
+    is_filtered: bool,
+    existing: &[(&'static str, BorrowedFd<'_>)],
 ) -> Result<Ebpf, Error> {
-    let CountingIdentity { settings, slot_ns, boot_ns, .. } = *identity;
+    let ProgramSource { options, tables } = from;
+    let settings = options.settings;
     let config = Config {
-        slot_ns,
+        slot_ns: options.slot_ns.max(1),
         boot_ns,
         settings,
         needs: settings.needs(),
@@ -366,36 +392,33 @@ fn load(
         layout: MemoryLayout::of(&settings),
         leaves: u32::from(place.direction == Direction::Egress),
         interface: number,
-        filtered: tables.filter.is_some().into(),
+        filtered: is_filtered.into(),
         ..Config::DEFAULT
     };
-    object::load(&config, &tables.tabulation, cpus(place)?, options.delay_sample_ring, pinned)
+    object::load(&config, &tables.tabulation, cpus(place)?, options.delay_sample_ring, existing)
         .map_err(|error| refused(place, loading(&error)))
 }
 
+/// Maps the arrays that programs use, but for the ring of delay samples.
 fn map(
     place: &CountingPoint,
     options: &Options,
-    tables: &Tables,
-    programs: &mut Ebpf,
+    arrays: &[(&'static str, &MapData)],
 ) -> Result<Memory, Error> {
     let failed =
         |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
-    let (cores, shared) =
-        (array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?);
+    let found = |name: &str| object::find(arrays, name);
+    let cores = found(object::CORES)
+        .ok_or_else(|| failed("the array of cores", &io::Error::from(io::ErrorKind::NotFound)))?;
     let cores = Cores::new(cores, cpus(place)?, &options.settings)
         .map_err(|error| failed("the array of cores", &error))?;
-    let shared = SharedMemory::new(shared, &options.settings)
+    let shared = SharedMemory::new(found(object::SHARED))
         .map_err(|error| failed("what cores share", &error))?;
-    let persistent = array(place, programs, object::PERSISTENT)?;
-    let admitted = AdmissionShares::new(persistent, &options.settings)
+    let admitted = AdmissionShares::new(found(object::PERSISTENT), &options.settings)
         .map_err(|error| failed("what lasts", &error))?;
-    let filters =
-        MappedFilters::new(array(place, programs, object::FILTERS)?, tables.filter.is_some())
-            .map_err(|error| failed("the filters", &error))?;
-    let delay_samples =
-        options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;
-    Ok(Memory { cores, shared, delay_samples, admitted, filters })
+    let filters = MappedFilters::new(found(object::FILTERS))
+        .map_err(|error| failed("the filters", &error))?;
+    Ok(Memory { cores, shared, delay_samples: None, admitted, filters })
 }
 
 /// Takes the ring of delay samples; the programs keep a reference.

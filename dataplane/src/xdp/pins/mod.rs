@@ -5,9 +5,9 @@
 //! change and repeat. It contains
 //! - `link`, which keeps the program attached; for a [filter](super::clsact), which needs no link,
 //!   `program` identifies it;
-//! - `cores`, the array it counts in; `shared`, the sketches shared by all CPUs; `persistent`, the
-//!   persistent state shared by all counting points;
-//! - `xdp_chain` and similar, the programs that follow the first one;
+//! - `cores`, the array it counts in; if they are used, `shared`, the sketches shared by all CPUs,
+//!   `persistent`, the persistent state shared by all counting points, and `filters`;
+//! - `xdp_chain` and similar, the programs that follow the first one, if there are any;
 //! - `note`: the settings, and the progress of the controller.
 //!
 //! A process that uses the directory holds a lock on it, which the kernel releases when the process
@@ -38,13 +38,13 @@ pub use left::{AbandonedProgram, detach, kept_key, left};
 use super::clsact::{Classifier, FilterOwner};
 use super::link::ProgramLink;
 use super::note::Note;
-use super::object::{KEPT, NoteArray, Pinned, PlainData};
+use super::object::{KEPT, NoteArray, PlainData};
 use super::refusal::reason;
 use super::syscall;
 use crate::error::Error;
 use crate::interface::device;
 use crate::place::CountingPoint;
-use aya::maps::{Map, MapData};
+use aya::maps::{Array, Map, MapData};
 use spot::PinKey;
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -65,8 +65,8 @@ pub(super) struct Pins {
     spot: PinKey,
     /// File that holds the lock.
     lock: File,
-    /// Array of the note, for pinning it again.
-    note: Option<MapData>,
+    /// Array of the note.
+    note: Option<Map>,
     /// Whether the pins stay when this is dropped.
     pub(super) leave: bool,
 }
@@ -74,9 +74,10 @@ pub(super) struct Pins {
 /// Adopted pins.
 pub(super) struct AdoptedPins {
     pub(super) note: Note,
-    pub(super) notes: NoteArray,
     pub(super) link: ProgramLink,
     pub(super) mode: super::Mode,
+    /// Arrays that its programs use.
+    pub(super) arrays: Vec<(&'static str, MapData)>,
 }
 
 impl Pins {
@@ -121,7 +122,7 @@ impl Pins {
     fn open(&self) -> io::Result<ProgramLink> {
         let program = self.path(PROGRAM);
         if !program.exists() {
-            return syscall::open(&self.path(LINK)).map(ProgramLink::Bpf);
+            return syscall::open(&self.path(LINK)).map(ProgramLink::opened);
         }
         // Filters of another network namespace cannot be queried.
         if !self.spot.is_here() {
@@ -198,23 +199,30 @@ impl Pins {
         earlier.leave = false;
     }
 
-    /// Pins everything except the link.
+    /// Pins a note and these arrays.
     pub(super) fn keep(
         &mut self,
-        arrays: Vec<&MapData>,
         notes: NoteArray,
-    ) -> Result<NoteArray, Error> {
+        arrays: &[(&'static str, &MapData)],
+    ) -> Result<(), Error> {
         notes.pin(self.path(NOTE)).map_err(|error| self.failed("pin the note", &error))?;
         self.note = Some(self.note_map()?);
-        self.mend(None, arrays)?;
-        self.notes()
+        self.mend(None, arrays).map(drop)
     }
 
-    /// Restores missing pins. Returns whether any were missing.
+    /// Writes the note, if it was pinned.
+    pub(super) fn write(&mut self, note: Note) -> Result<(), Error> {
+        let Some(map) = &mut self.note else { return Ok(()) };
+        let notes = Array::<&mut MapData, PlainData<Note>>::try_from(map);
+        let written = notes.and_then(|mut notes| notes.set(0, PlainData(note), 0));
+        written.map_err(|error| self.failed("write the note", &error))
+    }
+
+    /// Restores missing pins, of these arrays and others. Returns whether any were missing.
     pub(super) fn mend(
         &mut self,
         link: Option<&ProgramLink>,
-        arrays: Vec<&MapData>,
+        arrays: &[(&'static str, &MapData)],
     ) -> Result<bool, Error> {
         let number = |found: io::Result<fs::Metadata>| found.map(|found| found.ino()).ok();
         let removed = number(fs::metadata(&self.directory)) != number(self.lock.metadata());
@@ -227,13 +235,18 @@ impl Pins {
             self.lock = lock;
         }
         let mut mended = removed;
-        let arrays = KEPT.into_iter().map(pin_of_array).zip(arrays);
-        for (name, map) in arrays.chain(self.note.as_ref().map(|note| (NOTE.to_owned(), note))) {
-            let path = self.path(&name);
+        for (array, map) in arrays {
+            let path = self.path(&pin_of_array(array));
             if !path.exists() {
                 map.pin(path).map_err(|error| self.failed("pin an array", &error))?;
                 mended = true;
             }
+        }
+        if let Some(note) = &self.note
+            && !self.path(NOTE).exists()
+        {
+            note.pin(self.path(NOTE)).map_err(|error| self.failed("pin the note", &error))?;
+            mended = true;
         }
         if let Some(link) = link
             && !self.path(pin_of(link)).exists()
@@ -272,26 +285,34 @@ impl Pins {
         })
     }
 
-    fn note_map(&self) -> Result<MapData, Error> {
-        MapData::from_pin(self.path(NOTE)).map_err(|error| self.failed("read the note", &error))
-    }
-
-    /// Returns the paths of the pinned arrays.
-    pub(super) fn arrays(&self) -> Pinned {
-        Pinned(KEPT.map(|array| (array, self.path(&pin_of_array(array)))).into())
-    }
-
-    fn notes(&self) -> Result<NoteArray, Error> {
-        let opened = Map::from_map_data(self.note_map()?).and_then(NoteArray::try_from);
+    fn note_map(&self) -> Result<Map, Error> {
+        let opened = MapData::from_pin(self.path(NOTE)).and_then(Map::from_map_data);
         opened.map_err(|error| self.failed("read the note", &error))
     }
 
-    /// Opens the pins if they match `wanted` and, if `hook` is given, that hook.
+    fn notes(&self) -> Result<NoteArray, Error> {
+        NoteArray::try_from(self.note_map()?).map_err(|error| self.failed("read the note", &error))
+    }
+
+    /// Opens a pinned array.
+    fn open_array(&self, array: &'static str) -> Result<(&'static str, MapData), Error> {
+        let path = self.path(&pin_of_array(array));
+        if !path.exists() {
+            let problem = io::Error::other(format!("{} is missing", path.display()));
+            return Err(self.failed("adopt", &problem));
+        }
+        let opened = MapData::from_pin(path).map_err(|error| self.failed("open an array", &error));
+        Ok((array, opened?))
+    }
+
+    /// Opens the pins if they match `wanted` and, if `hook` is given, that hook. `used` returns the
+    /// names of the arrays that programs at a hook use.
     pub(super) fn adopt(
         &mut self,
         place: &CountingPoint,
         wanted: &Note,
         hook: Option<super::Mode>,
+        used: impl FnOnce(super::Mode) -> Vec<&'static str>,
     ) -> Result<AdoptedPins, Error> {
         let notes = self.notes()?;
         let PlainData(note) =
@@ -309,17 +330,11 @@ impl Pins {
         let mode = note
             .mode()
             .ok_or_else(|| refused("it was started by another version of flowgauge".to_owned()))?;
-        for array in KEPT.map(|array| self.path(&pin_of_array(array))) {
-            if !array.exists() {
-                return Err(self.failed(
-                    "adopt",
-                    &io::Error::other(format!("{} is missing", array.display())),
-                ));
-            }
-        }
+        let arrays = used(mode).into_iter().map(|array| self.open_array(array));
+        let arrays = arrays.collect::<Result<Vec<_>, Error>>()?;
         let link = self.open().map_err(|error| self.failed("open the link", &error))?;
         self.note = Some(self.note_map()?);
-        Ok(AdoptedPins { note, notes, link, mode })
+        Ok(AdoptedPins { note, link, mode, arrays })
     }
 }
 
@@ -331,7 +346,7 @@ fn pin_of_array(array: &str) -> String {
 /// Returns the name of the pin that keeps a program attached.
 fn pin_of(link: &ProgramLink) -> &'static str {
     match link {
-        ProgramLink::Bpf(_) => LINK,
+        ProgramLink::Bpf { .. } => LINK,
         ProgramLink::Classifier(_) => PROGRAM,
     }
 }

@@ -79,8 +79,8 @@ struct Kernel {
     /// Count the packets on this network interface, in the kernel (XDP, TCX)
     ///
     /// Several interfaces (repeat the option, or separate them by commas) are counted each and in
-    /// total; 'any' stands for all, as the pattern '*' does. Requires root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. Delays and reordering on
-    /// several interfaces or in both directions also require CAP_SYS_ADMIN.
+    /// total; 'any' stands for all, as the pattern '*' does. Requires root, or CAP_BPF, CAP_NET_ADMIN
+    /// and CAP_PERFMON.
     #[arg(short, long, value_name = "IFACE", value_parser = value::interface, value_delimiter = ',', help_heading = "Traffic")]
     interface: Vec<String>,
 
