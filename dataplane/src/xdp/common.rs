@@ -1,11 +1,11 @@
-//! State shared by all programs of a run: one array, so that a request at one counting point
-//! matches its answer at another, and one clock for both.
+//! State shared by all programs of a run: one array of persistent state, so that a request at one
+//! counting point matches its answer at another, the lock of that array, and one clock for both.
 //!
 //! Each counting point has programs of its own, with its settings inserted. Loading them also
 //! creates separate arrays, unless an existing one is given in place of it.
 
 use super::mapped;
-use super::object::{self, PERSISTENT};
+use super::object::{self, LOCK, PERSISTENT};
 use super::refusal::{loading, refused};
 use super::{Options, now_ns};
 use crate::Event;
@@ -20,9 +20,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// State shared by the counting points of a run.
 pub(super) struct Common {
-    /// Shared array, once one of them has it; `None` if there is nothing to share or only one
+    /// Shared arrays, once one of them has them; `None` if there is nothing to share or only one
     /// counting point.
-    persistent: Option<OnceCell<MapData>>,
+    shared: Option<OnceCell<Vec<(&'static str, MapData)>>>,
     /// Wall-clock time at the start of the kernel's clock, in nanoseconds. Read once, so that a
     /// delay between two counting points is affected neither by changes of the wall clock nor by a
     /// thread that was preempted between two readings.
@@ -36,7 +36,7 @@ impl Common {
     pub(super) fn of(places: &[CountingPoint], settings: &Settings) -> Self {
         let shares = places.len() > 1 && MemoryLayout::of(settings).together > 0;
         Common {
-            persistent: shares.then(OnceCell::new),
+            shared: shares.then(OnceCell::new),
             boot_ns: Cell::new(boot_ns()),
             bank: Cell::new(0),
         }
@@ -58,8 +58,8 @@ impl Common {
 
     /// Returns the arrays to load the next programs with.
     pub(super) fn arrays(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
-        let shared = self.persistent.as_ref().and_then(OnceCell::get);
-        shared.map(|array| (PERSISTENT, array.fd().as_fd())).into_iter().collect()
+        let shared = self.shared.as_ref().and_then(OnceCell::get);
+        shared.into_iter().flatten().map(|(name, array)| (*name, array.fd().as_fd())).collect()
     }
 
     /// Initialises the array of persistent state, if these have one and no other counting point has
@@ -72,31 +72,31 @@ impl Common {
         tables: &Tables,
     ) -> Result<(), Error> {
         let Some(array) = object::find(arrays, PERSISTENT) else { return Ok(()) };
-        if let Some(shared) = &self.persistent {
+        if let Some(shared) = &self.shared {
             if shared.get().is_some() {
                 return Ok(());
             }
-            share(place, shared, array)?;
+            share(place, shared, arrays)?;
         }
         mapped::prepare(array, &options.settings, tables)
             .map_err(|error| refused(place, format!("cannot fill what lasts: {error}")))
     }
 
-    /// Makes array and clock of adopted programs the shared ones. Returns a warning if another
-    /// array is shared already.
+    /// Makes arrays and clock of adopted programs the shared ones. Returns a warning if other ones
+    /// are shared already.
     pub(super) fn adopt(
         &self,
         place: &CountingPoint,
         arrays: &[(&'static str, &MapData)],
         boot_ns: u64,
     ) -> Result<Option<Event>, Error> {
-        let array = object::find(arrays, PERSISTENT);
-        let Some((shared, array)) = self.persistent.as_ref().zip(array) else { return Ok(None) };
+        let Some(shared) = &self.shared else { return Ok(None) };
         let Some(common) = shared.get() else {
             self.boot_ns.set(boot_ns);
-            return share(place, shared, array).map(|()| None);
+            return share(place, shared, arrays).map(|()| None);
         };
-        let is_same = number(common).is_some_and(|common| Some(common) == number(array));
+        let common = number(&object::borrowed(common));
+        let is_same = common.is_some() && common == number(arrays);
         let news = format!(
             "{place}: what counts here began before the other places did; requests here are not matched with answers there"
         );
@@ -104,18 +104,26 @@ impl Common {
     }
 }
 
-/// Stores a copy of the array for all counting points.
-fn share(place: &CountingPoint, shared: &OnceCell<MapData>, array: &MapData) -> Result<(), Error> {
-    let copy = array.fd().as_fd().try_clone_to_owned().map_err(MapError::from);
-    let copy = copy.and_then(MapData::from_fd);
-    let copy = copy.map_err(|error| refused(place, loading(&error)))?;
-    shared.get_or_init(|| copy);
+/// Stores copies of the arrays that all counting points share.
+fn share(
+    place: &CountingPoint,
+    shared: &OnceCell<Vec<(&'static str, MapData)>>,
+    arrays: &[(&'static str, &MapData)],
+) -> Result<(), Error> {
+    let copies = arrays.iter().filter(|(name, _)| [PERSISTENT, LOCK].contains(name));
+    let copies = copies.map(|(name, array)| {
+        let copy = array.fd().as_fd().try_clone_to_owned()?;
+        Ok((*name, MapData::from_fd(copy)?))
+    });
+    let copies = copies.collect::<Result<Vec<_>, MapError>>();
+    let copies = copies.map_err(|error| refused(place, loading(&error)))?;
+    shared.get_or_init(|| copies);
     Ok(())
 }
 
-/// Returns the ID of an array.
-fn number(map: &MapData) -> Option<u32> {
-    map.info().ok().map(|info| info.id())
+/// Returns the ID of the array of persistent state.
+fn number(arrays: &[(&'static str, &MapData)]) -> Option<u32> {
+    object::find(arrays, PERSISTENT)?.info().ok().map(|info| info.id())
 }
 
 /// Returns the wall-clock time at the start of the kernel's clock, by the closest of several

@@ -46,14 +46,15 @@ pub(super) const CORES: &str = "CORES";
 pub(super) const SHARED: &str = "SHARED";
 pub(super) const PERSISTENT: &str = "PERSISTENT";
 pub(super) const FILTERS: &str = "FILTERS";
+pub(super) const LOCK: &str = "LOCK";
 const XDP_CHAIN: &str = "XDP_CHAIN";
 const FRAGS_CHAIN: &str = "FRAGS_CHAIN";
 const TCX_CHAIN: &str = "TCX_CHAIN";
 
 /// Arrays that may outlive the loaded object, and a process whose programs are retained: those
 /// [in use](used).
-pub(super) const KEPT: [&str; 7] =
-    [CORES, SHARED, PERSISTENT, FILTERS, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
+pub(super) const KEPT: [&str; 8] =
+    [CORES, SHARED, PERSISTENT, FILTERS, LOCK, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
 pub(super) const DELAY_SAMPLES: &str = "DELAY_SAMPLES";
 pub(super) const XDP: [&str; 2] = ["flowgauge_xdp", "flowgauge_xdp_keyed"];
 pub(super) const XDP_ALL: [&str; 2] = ["flowgauge_xdp_all", "flowgauge_xdp_all_keyed"];
@@ -73,8 +74,14 @@ pub(super) const PASSED: &str = "PASSED";
 /// Returns the names of the arrays of memory that programs use with these settings.
 pub(super) fn memory(settings: &Settings, is_filtered: bool) -> Vec<&'static str> {
     let lasts = MemoryLayout::of(settings).together > 0;
-    let arrays =
-        [(CORES, true), (SHARED, settings.shares()), (PERSISTENT, lasts), (FILTERS, is_filtered)];
+    let is_locked = (settings.shares() || lasts) && !probe::has_fetching_atomics();
+    let arrays = [
+        (CORES, true),
+        (SHARED, settings.shares()),
+        (PERSISTENT, lasts),
+        (FILTERS, is_filtered),
+        (LOCK, is_locked),
+    ];
     arrays.into_iter().filter(|(_, is_used)| *is_used).map(|(array, _)| array).collect()
 }
 

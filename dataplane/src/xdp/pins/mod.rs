@@ -6,7 +6,8 @@
 //! - `link`, which keeps the program attached; for a [filter](super::clsact), which needs no link,
 //!   `program` identifies it;
 //! - `cores`, the array it counts in; if they are used, `shared`, the sketches shared by all CPUs,
-//!   `persistent`, the persistent state shared by all counting points, and `filters`;
+//!   `persistent`, the persistent state shared by all counting points, its `lock` on old kernels, and
+//!   `filters`;
 //! - `xdp_chain` and similar, the programs that follow the first one, if there are any;
 //! - `note`: the settings, and the progress of the controller.
 //!
