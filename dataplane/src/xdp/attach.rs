@@ -5,6 +5,7 @@ use super::link::ProgramLink;
 use super::object;
 use super::pins::Pins;
 use super::refusal::{Problem, attaching, io_error, loading, reason, refused};
+use super::turn::Turn;
 use super::verifier::NotLoaded;
 use super::{Mode, Options};
 use crate::error::Error;
@@ -84,16 +85,21 @@ pub(super) fn attach(
     programs: &mut Ebpf,
     pins: Option<&Pins>,
 ) -> Result<ProgramLink, AttachRefusal> {
-    with_program(layer, mode, options, programs, |program| match (mode, pins) {
-        (Mode::Clsact, Some(pins)) => pins.attach_classifier(program).map(ProgramLink::Classifier),
-        (Mode::Clsact, None) => {
-            Classifier::attach(program, index, place.direction, FilterOwner::process())
-                .map(ProgramLink::Classifier)
-        }
-        _ => {
-            let mut link = ProgramLink::attach(program, index, place.direction, mode)?;
-            link.hold(program);
-            Ok(link)
+    with_program(layer, mode, options, programs, |program| {
+        let _turn = Turn::attach();
+        match (mode, pins) {
+            (Mode::Clsact, Some(pins)) => {
+                pins.attach_classifier(program).map(ProgramLink::Classifier)
+            }
+            (Mode::Clsact, None) => {
+                Classifier::attach(program, index, place.direction, FilterOwner::process())
+                    .map(ProgramLink::Classifier)
+            }
+            _ => {
+                let mut link = ProgramLink::attach(program, index, place.direction, mode)?;
+                link.hold(program);
+                Ok(link)
+            }
         }
     })
 }

@@ -267,7 +267,7 @@ impl Dataplane for Xdp {
         // One that the system cannot look up is reported when its program is attached.
         let is_there = |place: &CountingPoint| !matches!(device::index(&place.interface), Ok(None));
         let any_is_there = places.iter().any(is_there);
-        let turn = Turn::wait();
+        let turn = Turn::start();
         for place in places {
             let number = number_of(places, place);
             let hook = match self.attach {

@@ -19,7 +19,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Object built by `ebpf/build`; `ebpf/flowgauge.record` lists its inputs. This crate links to the
 /// objects, so that its package contains them.
@@ -222,25 +222,21 @@ fn is_used(name: &str, settings: &Settings, followers: &[(usize, String)]) -> bo
     measurement.is_none_or(|measurement| followers.iter().any(|(_, name)| name == measurement))
 }
 
-/// Loaders that are not in use. A new loader parses the type information of the kernel, which takes
-/// longer than all else but the verifier, and tens of megabytes. These programs need none of it.
-static IDLE: Mutex<Vec<EbpfLoader<'static>>> = Mutex::new(Vec::new());
+/// Loader of all objects, once there was one. A new loader parses the type information of the
+/// kernel, which takes longer than all else but the verifier, and tens of megabytes. These programs
+/// need none of it.
+static LOADER: Mutex<Option<EbpfLoader<'static>>> = Mutex::new(None);
 
-fn idle() -> MutexGuard<'static, Vec<EbpfLoader<'static>>> {
-    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Loads an object whose sizes and globals are set.
+/// Loads an object whose sizes and globals are set. One at a time: a few milliseconds, while the
+/// verification of its programs takes longer and comes later.
 fn load_object(object: &[u8]) -> Result<Ebpf, EbpfError> {
-    let found = idle().pop();
-    let mut loader = found.unwrap_or_else(|| {
+    let mut loader = LOADER.lock().unwrap_or_else(PoisonError::into_inner);
+    let loader = loader.get_or_insert_with(|| {
         let mut loader = EbpfLoader::new();
         loader.btf(None);
         loader
     });
-    let loaded = loader.load(object);
-    idle().push(loader);
-    loaded
+    loader.load(object)
 }
 
 /// Programs of a hook, identified by the prefix of their names, which share an array of follow-up

@@ -1,38 +1,66 @@
-//! Turns of sources that start.
+//! Turns of sources that start: many load programs at once, and few attach them.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::available_parallelism;
 
-/// Maximum number of starts at once. More would not be faster: the kernel attaches programs one
+/// Maximum number of attachments at once. More would not be faster: the kernel attaches programs one
 /// after the other, each for a grace period, under the lock (`rtnl`) that queries for counters
-/// take as well. With 150 starts in that queue, the windows of sources that count already would
+/// take as well. With 150 attachments in that queue, the windows of sources that count already would
 /// end after all of them.
-const MAX_STARTS: usize = 4;
+const MAX_ATTACHMENTS: usize = 4;
 
-/// Number of starts in progress.
-static STARTS: Mutex<usize> = Mutex::new(0);
-static ENDED: Condvar = Condvar::new();
+/// A limited number of places, and how many of them are taken.
+struct Places {
+    taken: Mutex<usize>,
+    freed: Condvar,
+}
 
-/// Right to load and attach programs, until it is dropped.
-pub(super) struct Turn(());
+impl Places {
+    const fn new() -> Self {
+        Places { taken: Mutex::new(0), freed: Condvar::new() }
+    }
+
+    /// Waits until fewer places than the maximum are taken, and takes one.
+    fn take(&'static self, maximum: usize) -> Turn {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self
+            .freed
+            .wait_while(taken, |taken| *taken >= maximum)
+            .unwrap_or_else(PoisonError::into_inner);
+        *taken += 1;
+        Turn(self)
+    }
+}
+
+static STARTS: Places = Places::new();
+static ATTACHMENTS: Places = Places::new();
+
+/// Right to start or to attach, until it is dropped.
+pub(super) struct Turn(&'static Places);
 
 impl Turn {
-    /// Waits until fewer starts than CPUs, and than the maximum, are in progress.
-    pub(super) fn wait() -> Self {
-        let maximum = available_parallelism().map_or(1, usize::from).min(MAX_STARTS);
-        let starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut starts = ENDED
-            .wait_while(starts, |starts| *starts >= maximum)
-            .unwrap_or_else(PoisonError::into_inner);
-        *starts += 1;
-        Turn(())
+    /// Waits until a source may load its programs. The verifier takes most of a start, and a CPU.
+    pub(super) fn start() -> Self {
+        STARTS.take(max_starts(available_parallelism().map_or(1, usize::from)))
     }
+
+    /// Waits until a program may be attached.
+    pub(super) fn attach() -> Self {
+        ATTACHMENTS.take(MAX_ATTACHMENTS)
+    }
+}
+
+/// Returns the maximum number of starts at once: up to four CPUs or, of more than eight, half of
+/// them, and no more than 16, each of which has some 15 files open.
+fn max_starts(cpus: usize) -> usize {
+    (cpus / 2).clamp(cpus.min(4), 16)
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        *STARTS.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        ENDED.notify_one();
+        let Turn(places) = self;
+        *places.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        places.freed.notify_one();
     }
 }
 
@@ -43,13 +71,13 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn starts_beyond_the_maximum_wait_for_others() {
+    fn turns_beyond_the_maximum_wait_for_others() {
         let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
-            for _ in 0..4 * MAX_STARTS {
+            for _ in 0..4 * MAX_ATTACHMENTS {
                 scope.spawn(|| {
                     for _ in 0..100 {
-                        let _turn = Turn::wait();
+                        let _turn = Turn::attach();
                         most.fetch_max(
                             running.fetch_add(1, Ordering::Relaxed) + 1,
                             Ordering::Relaxed,
@@ -61,6 +89,12 @@ mod tests {
             }
         });
         assert_eq!(running.into_inner(), 0);
-        assert!((1..=MAX_STARTS).contains(&most.into_inner()));
+        assert!((1..=MAX_ATTACHMENTS).contains(&most.into_inner()));
+    }
+
+    #[test]
+    fn starts_leave_half_of_many_cpus_to_others() {
+        let starts = [1, 2, 4, 6, 8, 16, 64].map(max_starts);
+        assert_eq!(starts, [1, 2, 4, 4, 4, 8, 16]);
     }
 }
