@@ -665,7 +665,7 @@ fn sorted_on_disk(
     let rows = positions.into_iter().map(move |position| -> Result<WaitingRow, UnionError> {
         let input = whole.part(position.offset, position.length);
         let number = u64::from(position.number);
-        let header = read_stored(input.clone(), |name| is_header(name))
+        let header = read_stored(input.clone(), is_header)
             .map_err(|problem| UnionError::file(&path, &problem))?;
         let about = RowHeader::parse(&header).map_err(|problem| UnionError::Row {
             path: path.to_path_buf(),
