@@ -38,6 +38,7 @@ const NOT_RUN: [(&str, &str); 33] = [
     ("p4c ", "a compiler of P4"),
     ("ssh router", "another machine"),
     ("curl --cacert", "another machine"),
+    ("curl --unix-socket", "a run in another terminal"),
     ("grpcurl", "grpcurl"),
     ("systemctl", "systemd"),
     ("/usr/local/bin/flowgauge", "root, and an installation"),
