@@ -248,8 +248,11 @@ impl ProgramLink {
     /// it went. Packets that cross it in another namespace must not be counted.
     pub(super) fn leave(&self) -> Departure {
         match self.attachment() {
-            Ok(Attachment { index: Some(_), .. }) if self.follows_interface() => {
-                self.detach().map_or_else(Departure::Attached, |()| Departure::Moved)
+            // A filter is attached if it was added again before the return was noticed.
+            Ok(Attachment { index: Some(_), .. }) => {
+                self.detach().map_or_else(Departure::Attached, |()| {
+                    if self.follows_interface() { Departure::Moved } else { Departure::Gone }
+                })
             }
             _ => Departure::Gone,
         }

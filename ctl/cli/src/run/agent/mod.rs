@@ -178,16 +178,18 @@ pub(crate) fn run(
     };
     agent.check()?;
     let problems = FileProblems::default();
-    let open = agent.serve(&problems)?;
-    let reload = agent.events.clone();
-    if agent.configuration.file.is_some() {
-        signals::on_reload(move || _ = reload.send(Event::Reload));
-    }
-    if agent.several {
-        follow_links(agent.events.clone())?;
-    }
-    let outcome = agent.supervise(&heard);
-    drop(open);
+    let outcome = {
+        // Servers report their last problems when they end.
+        let _servers = agent.serve(&problems)?;
+        let reload = agent.events.clone();
+        if agent.configuration.file.is_some() {
+            signals::on_reload(move || _ = reload.send(Event::Reload));
+        }
+        if agent.several {
+            follow_links(agent.events.clone())?;
+        }
+        agent.supervise(&heard)
+    };
     match problems.all().pop() {
         Some(problem) if outcome.is_ok() => Err(CommandFailure::Incomplete(problem)),
         _ => outcome,
