@@ -203,6 +203,26 @@ fn an_interface_that_is_back_before_a_look_has_a_marked_window_and_is_counted_ag
     }
 }
 
+/// What crosses the interface between its return and its next move is in no window.
+#[test]
+fn an_interface_that_was_back_between_two_looks_has_a_marked_window() {
+    on_veth(|| {
+        // The other place keeps the run alive.
+        let mut xdp = started(vec![ingress(), egress()], kept());
+        let other = OtherNamespace::start();
+        other.take("rx");
+        let events = xdp.events().unwrap();
+        let is_moved = |event: &Event| matches!(event, Event::Warning(said) if said.contains("moved to another"));
+        assert!(events.iter().any(is_moved), "{events:?}");
+        let mut is_complete = || xdp.rotate().unwrap().parts[0].snapshot.complete;
+        assert_eq!([is_complete(), is_complete()], [false, true]);
+        other.give_back("rx");
+        send(3);
+        other.take("rx");
+        assert_eq!([is_complete(), is_complete()], [false, true]);
+    });
+}
+
 /// Windows end while the interface comes and goes, at any time of both.
 #[test]
 fn packets_of_another_namespace_are_in_no_complete_window() {

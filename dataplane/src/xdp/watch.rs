@@ -56,11 +56,15 @@ impl Hook {
         events: &mut Vec<Event>,
     ) {
         let before = std::mem::replace(&mut self.last_check.at, Instant::now());
+        let has_left = departures.has(self.note.interface_index);
         if self.state == ProgramState::Gone {
+            if has_left {
+                // It was back in the meantime, and was not counted.
+                self.mark_gap();
+            }
             self.return_to(before, from, events);
             return;
         }
-        let has_left = departures.has(self.note.interface_index);
         let name = match device::name(self.note.interface_index) {
             Ok(name) => name,
             Err(_) if has_left => None,

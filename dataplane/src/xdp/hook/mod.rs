@@ -272,10 +272,14 @@ impl Hook {
     }
 
     /// Marks both banks if the interface left, or may have left, since the last check, so that
-    /// packets of another network namespace may be in either; or if it is back and not counted yet.
+    /// packets of another network namespace may be in either; or if it is back and not counted yet,
+    /// or was.
     pub(super) fn mark_if_moved(&mut self, departures: &Departures) {
         let has_moved = match self.state {
-            ProgramState::Gone => matches!(device::index(&self.place.interface), Ok(Some(_))),
+            ProgramState::Gone => {
+                departures.has(self.note.interface_index)
+                    || matches!(device::index(&self.place.interface), Ok(Some(_)))
+            }
             _ => self.may_have_left(departures),
         };
         if has_moved {
