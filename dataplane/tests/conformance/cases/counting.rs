@@ -70,7 +70,9 @@ pub fn every_key_hash_and_precision(backend: &dyn Backend) {
             let is_usual = extent(true, false);
             let meets = |number: usize| match backend.breadth() {
                 Breadth::Combinations => true,
-                Breadth::Few if is_usual => number == row && column == row % HashMode::ALL.len(),
+                Breadth::Few if is_usual => {
+                    number == row % PRECISIONS.len() && column == row % HashMode::ALL.len()
+                }
                 Breadth::Few | Breadth::Values => (row + column + number).is_multiple_of(2),
             };
             for p in PRECISIONS
