@@ -50,6 +50,48 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure::{Distribution, Range};
+    use crate::output::metrics::RunHistogram;
+
+    #[test]
+    fn counters_gauges_and_histograms_have_the_lines_of_the_format() {
+        let family = |help: &str, kind: MetricType, labels: SeriesLabels, value: SeriesValue| {
+            Family { help: help.to_owned(), kind, series: [(labels, value)].into() }
+        };
+        let source = || vec![("source", "eth1".to_owned())];
+        let range = |low, high, count| Range { low, high, count };
+        let mut waits = RunHistogram::default();
+        waits.add(&Distribution {
+            ranges: vec![range(0.0, 0.5, 2.0), range(0.5, 1.0, 1.0)],
+            sum: 1.25,
+            narrow: Vec::new(),
+            zero: 0.0,
+        });
+        let (most, none) = (SeriesValue::One(u64::MAX as f64), SeriesValue::One(f64::NAN));
+        let families = [
+            ("a_total".to_owned(), family("a\\b\nc \"d\"", MetricType::Counter, source(), most)),
+            ("b".to_owned(), family("no number", MetricType::Gauge, Vec::new(), none)),
+            (
+                "c_seconds".to_owned(),
+                family("waits", MetricType::Histogram, source(), SeriesValue::Many(waits)),
+            ),
+        ];
+        let expected = r#"# HELP a_total a\\b\nc "d"
+# TYPE a_total counter
+a_total{source="eth1"} 18446744073709552000
+# HELP b no number
+# TYPE b gauge
+b NaN
+# HELP c_seconds waits
+# TYPE c_seconds histogram
+c_seconds_bucket{source="eth1",le="0.5"} 2
+c_seconds_bucket{source="eth1",le="1"} 3
+c_seconds_bucket{source="eth1",le="+Inf"} 3
+c_seconds_sum{source="eth1"} 1.25
+c_seconds_count{source="eth1"} 3
+"#;
+        assert_eq!(encoded(&families), expected);
+    }
 
     #[test]
     fn labels_are_escaped() {
