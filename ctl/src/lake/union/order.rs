@@ -396,7 +396,9 @@ fn read_stored(input: ParquetInput, is_wanted: impl Fn(&str) -> bool) -> Result<
 
 /// Returns the error of a row that cannot be written to a temporary file.
 fn no_spool(path: &Path, source: io::Error) -> UnionError {
-    let source = io::Error::other(format!("its rows cannot wait on disk: {source}"));
+    let source = io::Error::other(format!(
+        "its rows cannot wait in a temporary file: {source}; choose another directory with TMPDIR"
+    ));
     UnionError::Read { path: path.to_path_buf(), source }
 }
 
