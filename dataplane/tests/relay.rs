@@ -1,5 +1,5 @@
-//! Real connections through a relay that delays, loses or reorders packets: measurements find
-//! exactly that, in both directions and at both ends. The networks are the test's own and vanish with their
+//! Real connections through a relay that delays, loses or reorders packets: measurements find exactly
+//! that, in both directions and at both ends. The networks are the test's own and vanish with their
 //! threads.
 
 use flowgauge_core::delay::histogram::least;

@@ -24,8 +24,8 @@ const MAX_PER_PEER: usize = 8;
 /// Other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// The local machine: both addresses of the connection are equal. Its users and what they
-    /// forward (`ssh -L`, a proxy) are not distinguished.
+    /// The local machine: a Unix socket, or a connection whose addresses are equal. Its users and what
+    /// they forward (`ssh -L`, a proxy) are not distinguished.
     Local,
     /// A remote address. IPv6 addresses are reduced to their network, since a host can use all
     /// addresses of it.

@@ -1,8 +1,8 @@
 //! Network interfaces as the kernel reports them, by netlink, `ioctl` and `/proc`.
 //!
 //! [`device`] combines the rest into names, link types and counters of an interface; `links` waits
-//! for changes, and `departures` are those by which an interface leaves; `stack` finds interfaces above others; [`netlink`], `ioctl`, `kind`, `queue` and
-//! `statistics` make the single requests.
+//! for changes, of which `departures` stores the interfaces that leave; `stack` finds interfaces
+//! above others; [`netlink`], `ioctl`, `kind`, `queue` and `statistics` make the single requests.
 
 mod departures;
 pub(crate) mod device;

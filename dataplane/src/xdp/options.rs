@@ -15,8 +15,8 @@ pub struct Options {
     /// Measurements and their parameters.
     pub settings: Settings,
     /// Hook to count in; `None` for the first that works: native XDP, on virtual devices and on
-    /// hardware that merges packets the TCX hook. With an XDP mode, departing packets are counted on the TCX hook or, on
-    /// a kernel without it, by a classifier.
+    /// hardware that merges packets the TCX hook. With an XDP mode, departing packets are counted on
+    /// the TCX hook or, on a kernel without it, by a classifier.
     pub mode: Option<Mode>,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
