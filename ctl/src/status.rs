@@ -43,7 +43,7 @@ pub struct StatusReport {
     pub sources: Vec<StatusReport>,
     /// Backend, as in `--backend`; of several sources all of them.
     pub backend: String,
-    /// What is counted: interfaces, or a capture, generator or switch.
+    /// Source of the packets: interfaces, or a capture, generator or switch.
     pub interface: String,
     /// Interfaces and directions.
     pub places: Vec<CountingPoint>,

@@ -115,7 +115,7 @@ const STYLE: &str = "text/css; charset=utf-8";
 /// Returns the routes that answer from the status of a run.
 fn status_router(status: StatusSource) -> Router {
     Router::new()
-        .route("/status", get(whole))
+        .route("/status", get(full_status))
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/live", get(live))
@@ -176,7 +176,7 @@ async fn metrics(State(site): State<ServedContent>, headers: HeaderMap) -> Respo
     (content_type(accept::TEXT), site.metrics.text()).into_response()
 }
 
-async fn whole(State(status): State<StatusSource>) -> Response {
+async fn full_status(State(status): State<StatusSource>) -> Response {
     match serde_json::to_string(&status()) {
         Ok(json) => (content_type(JSON), escaped_json(&json) + "\n").into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),

@@ -1,5 +1,5 @@
-//! What a build without servers has of `serve`: the frame of pages, the page of a capture, and the
-//! sandbox of threads.
+//! Parts of `serve` that a build without servers has: the frame of pages, the page of a capture, and
+//! the sandbox of threads.
 
 mod event;
 mod fence;

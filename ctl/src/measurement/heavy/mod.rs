@@ -85,10 +85,11 @@ impl Heavy {
     }
 }
 
-/// Maximum least count of merged tables, as a multiple of what they count. The least count of a
-/// table is at most a slot's, which PRECISION rounds up to less than twice as many. A merge discards
-/// a flow's count, which no other merge has; with SpaceSaving, where flows inherit, at most the share
-/// of a slot: one of 16, and 256 workers are merged.
+/// Maximum least count of merged tables, as a multiple of their total. The least count of one table is
+/// at most the count of a slot, which PRECISION rounds up to less than twice as much. Each merge adds
+/// the largest count that it discards. These counts have no packet in common, so that their sum is at
+/// most the total, but with SpaceSaving, whose flows inherit packets: there each of them is at most
+/// the mean of the slots, a 16th of the total, and 256 workers are 255 merges.
 const MAX_LEAST_TOTALS: u64 = 16;
 
 /// Table of a lake row.
