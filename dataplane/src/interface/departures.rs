@@ -34,7 +34,8 @@ impl Departures {
     }
 
     /// Returns whether interfaces may have left that are not known.
-    pub(crate) fn are_incomplete(&self) -> bool {
+    #[must_use]
+    pub fn are_incomplete(&self) -> bool {
         self.incomplete
     }
 }

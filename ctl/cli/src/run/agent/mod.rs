@@ -109,7 +109,7 @@ struct RunningSource {
     given: Vec<GivenOption>,
     /// Index of its interface, if the source starts and ends with one.
     interface: Option<u32>,
-    /// Whether that interface has left the network namespace since. It may be back.
+    /// Whether that interface has left the network namespace since, or may have. It may be back.
     has_left: bool,
     /// Whether the end of this source was requested.
     ends: bool,
@@ -500,11 +500,13 @@ impl Agent<'_> {
     }
 
     /// Registers that interfaces have left. A source that ends, or has failed, since its interface
-    /// left is started again if the interface is back, although it has the same index.
+    /// left is started again if the interface is back, although it has the same index. If the kernel
+    /// dropped notifications, any interface may have left.
     fn left(&mut self, departures: &Departures) {
         let has_left = |interface: &Option<u32>| interface.is_some_and(|it| departures.has(it));
         for running in self.running.values_mut() {
-            running.has_left |= has_left(&running.interface);
+            running.has_left |= has_left(&running.interface)
+                || departures.are_incomplete() && running.interface.is_some();
         }
         let publication = &self.shared.publication;
         self.failed.retain(|(name, interface)| {
