@@ -221,8 +221,9 @@ impl Export {
                 (number, outcome) = sent(&mut sending) => {
                     sending = None;
                     let is_final = !outcome.as_ref().err().is_some_and(is_temporary);
-                    // The export may have been dropped for a newer one in the meantime.
-                    if is_final && self.pending.front().is_some_and(|(first, _)| *first == number) {
+                    // The export may have been dropped for a newer one in the meantime, and counted.
+                    let is_pending = self.pending.front().is_some_and(|(first, _)| *first == number);
+                    if is_final && is_pending {
                         self.pending.pop_front();
                     }
                     match outcome {
@@ -232,6 +233,9 @@ impl Export {
                         }
                         Err(status) => {
                             self.failed(&status, is_final);
+                            if is_final && is_pending {
+                                self.lose();
+                            }
                             if !is_final {
                                 let share = random.random_range(0.5..1.0);
                                 resume = Instant::now() + pause.mul_f64(share);
@@ -339,9 +343,6 @@ impl Export {
             };
             tracing::warn!("cannot send metrics to {}: {problem}; {what}", self.collector.name);
             self.missed = Some(0);
-        }
-        if is_final {
-            self.lose();
         }
     }
 }
