@@ -16,7 +16,8 @@ pub(super) fn encoded(families: &[(String, Family)]) -> String {
         let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", escaped(help));
         for (labels, value) in series {
             let mut line = |suffix: &str, bound: Option<&str>, value: f64| {
-                let _ = writeln!(text, "{name}{suffix}{} {value}", braced(labels, bound));
+                let (labels, value) = (braced(labels, bound), number(value));
+                let _ = writeln!(text, "{name}{suffix}{labels} {value}");
             };
             match value {
                 SeriesValue::One(value) => line("", None, *value),
@@ -43,6 +44,15 @@ fn braced(labels: &SeriesLabels, bound: Option<&str>) -> String {
     if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
 }
 
+/// Formats a value. The format writes infinity in another way than Rust does.
+fn number(value: f64) -> String {
+    match value {
+        f64::INFINITY => "+Inf".to_owned(),
+        f64::NEG_INFINITY => "-Inf".to_owned(),
+        value => value.to_string(),
+    }
+}
+
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\n', "\\n")
 }
@@ -67,10 +77,12 @@ mod tests {
             narrow: Vec::new(),
             zero: 0.0,
         });
-        let (most, none) = (SeriesValue::One(u64::MAX as f64), SeriesValue::One(f64::NAN));
+        let [most, none, unbounded] =
+            [u64::MAX as f64, f64::NAN, f64::INFINITY].map(SeriesValue::One);
         let families = [
             ("a_total".to_owned(), family("a\\b\nc \"d\"", MetricType::Counter, source(), most)),
             ("b".to_owned(), family("no number", MetricType::Gauge, Vec::new(), none)),
+            ("b_high".to_owned(), family("no bound", MetricType::Gauge, Vec::new(), unbounded)),
             (
                 "c_seconds".to_owned(),
                 family("waits", MetricType::Histogram, source(), SeriesValue::Many(waits)),
@@ -82,6 +94,9 @@ a_total{source="eth1"} 18446744073709552000
 # HELP b no number
 # TYPE b gauge
 b NaN
+# HELP b_high no bound
+# TYPE b_high gauge
+b_high +Inf
 # HELP c_seconds waits
 # TYPE c_seconds histogram
 c_seconds_bucket{source="eth1",le="0.5"} 2
