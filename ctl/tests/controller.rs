@@ -6,7 +6,8 @@ use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::sketch::{self, FULL, SLACK};
 use flowgauge_core::{
-    Filter, FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WindowTotals, Zeroed,
+    Filter, FlowKey, HashIdentity, HashMode, Link, Settings, Sketch, SketchKind, WindowTotals,
+    Zeroed,
 };
 use flowgauge_ctl::clock::{Clock, Trace, Virtual, WakeReason};
 use flowgauge_ctl::controller::{Changes, ControlError, Controller, Plan, Sink, Summary};
@@ -20,7 +21,9 @@ use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
-use flowgauge_dataplane::poll::port::{frames, pcap_reader};
+use flowgauge_dataplane::poll::port::{
+    Port, PortFrame, PortSource, Ports, Received, Worker, frames, pcap_reader,
+};
 use flowgauge_dataplane::poll::{self, Pace, Poll, WorkerBarrier};
 use flowgauge_dataplane::{
     Adopted, Capabilities, CountRange, CountingPoint, Dataplane, DelaySample, Direction, Error,
@@ -32,13 +35,16 @@ use flowgauge_testing::chance::{binomial, poisson};
 use flowgauge_testing::frames::uniques;
 use flowgauge_testing::model::ServedSwitch;
 use flowgauge_testing::skip;
+use flowgauge_testing::wait::until;
 use flowgauge_traffic::memory;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 pub(super) const MILLISECOND: u64 = 1_000_000;
@@ -2072,6 +2078,110 @@ fn delays_one_by_one_come_before_the_record_of_their_window() {
             "{}, {:?}",
             told.windows,
             told.since
+        );
+    }
+}
+
+/// Counts of a source whose packets the test releases.
+#[derive(Default)]
+struct Releases {
+    /// Packets that the port may deliver, and those that it has delivered.
+    released: AtomicU64,
+    delivered: AtomicU64,
+    lost: AtomicU64,
+    excluded: AtomicU64,
+    /// Waits of the worker: it has then nothing more to do.
+    waits: AtomicU64,
+}
+
+impl PortSource for Releases {
+    fn losses(&self) -> Losses {
+        let mut losses = Losses::default();
+        losses.add(LossCause::Device, self.lost.load(Ordering::Acquire));
+        losses
+    }
+
+    fn received(&self) -> Option<CountRange> {
+        let all = self.delivered.load(Ordering::Acquire) + self.lost.load(Ordering::Acquire);
+        let packets = all - self.excluded.load(Ordering::Acquire);
+        Some(CountRange { least: packets, most: packets })
+    }
+
+    fn exclude(&self, packets: u64) {
+        self.excluded.fetch_add(packets, Ordering::AcqRel);
+    }
+}
+
+struct ReleasedPackets {
+    counts: Arc<Releases>,
+    is_device: bool,
+}
+
+impl Port for ReleasedPackets {
+    fn receive(&mut self, sink: &mut impl FnMut(PortFrame<'_>)) -> Received {
+        let Releases { released, delivered, .. } = &*self.counts;
+        if delivered.load(Ordering::Acquire) == released.load(Ordering::Acquire) {
+            return Received::Idle;
+        }
+        sink(PortFrame { bytes: &[0; 60], wire_length: 60, timestamp: 0, link: Link::Ethernet });
+        delivered.fetch_add(1, Ordering::AcqRel);
+        Received::Frames
+    }
+
+    fn wait(&mut self, most: Duration) {
+        self.counts.waits.fetch_add(1, Ordering::AcqRel);
+        thread::park_timeout(most);
+    }
+
+    fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    fn work(self, worker: Worker) {
+        worker.run(self);
+    }
+}
+
+/// Workers run before the controller knows the time. What a device delivers until then is in no
+/// window and not in the ledger; what another port has waits for the window.
+#[test]
+fn workers_count_nothing_before_the_first_window_begins() {
+    for is_device in [true, false] {
+        let counts = Arc::new(Releases::default());
+        let source: Arc<dyn PortSource> = counts.clone();
+        let ports = Ports {
+            ports: vec![ReleasedPackets { counts: Arc::clone(&counts), is_device }],
+            source,
+            gate: Arc::new(WorkerBarrier::new(Pace::Open)),
+            interface: "released".to_owned(),
+        };
+        counts.released.store(5, Ordering::Release);
+        counts.lost.store(2, Ordering::Release);
+        let clock = || {
+            until(|| counts.waits.load(Ordering::Acquire) > 0);
+            let before = if is_device { 5 } else { 0 };
+            assert_eq!(counts.delivered.load(Ordering::Acquire), before);
+            Virtual::at(START)
+        };
+        let settings = Settings::only(cardinality::Settings {
+            mode: Mode::Windowed,
+            ..cardinality::Settings::DEFAULT
+        });
+        let poll = Poll::new(ports, poll::Options { settings, ..poll::Options::default() }).held();
+        let controller =
+            Controller::start(poll, plan(intervals(SECOND, 0, SECOND)), clock).unwrap();
+        counts.released.fetch_add(3, Ordering::AcqRel);
+        counts.lost.fetch_add(1, Ordering::AcqRel);
+        until(|| counts.delivered.load(Ordering::Acquire) == 8);
+        let mut kept = RecordSink::default();
+        controller.run(&mut kept).unwrap();
+        let [window] = kept.windows()[..] else { panic!("{} windows", kept.windows().len()) };
+        let counted = if is_device { 3 } else { 8 };
+        assert_eq!((window.start_ns, window.counters.packets()), (START, counted));
+        let ledger = window.ledger.unwrap();
+        assert_eq!(
+            (ledger.received, ledger.counted, ledger.lost, ledger.unaccounted),
+            (counted + 1, counted, 1, 0)
         );
     }
 }

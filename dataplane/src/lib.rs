@@ -104,12 +104,23 @@ pub trait Dataplane: Send {
     fn settings(&self) -> &Settings;
 
     /// Installs the match tables and starts counting, or takes over what an earlier process left
-    /// counting. Called once, before anything else.
+    /// counting. Called once, before anything else. A dataplane may be configured to start counting
+    /// with [`begin`](Self::begin) instead, as by [`Poll::held`].
     ///
     /// # Errors
     /// [`Error::Table`] if the tables do not fit the settings, [`Error::AlreadyStarted`] on a
     /// second call.
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error>;
+
+    /// Begins the first window at once: the caller has just read the time of its start. Called once,
+    /// after [`install`](Self::install), by callers that know the time. What arrived before is in no
+    /// window, unless the dataplane counts from `install` on.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`] before [`install`](Self::install).
+    fn begin(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Returns the current state of the active bank without interrupting it.
     ///

@@ -44,6 +44,8 @@ mod odometer {
         readings: VecDeque<(Instant, u64)>,
         /// Lower bound of the packets received from the start to the last rotation.
         least: u64,
+        /// Packets since the start that the tally leaves out.
+        excluded: u64,
     }
 
     /// Lower and upper bound of the counter at the start of counting.
@@ -68,7 +70,15 @@ mod odometer {
         /// Creates an odometer without a reading from the start of counting: its tally begins with
         /// the next rotation.
         pub(crate) fn later() -> Self {
-            Odometer { began: StartBounds::Not, readings: VecDeque::new(), least: 0 }
+            Odometer { began: StartBounds::Not, readings: VecDeque::new(), least: 0, excluded: 0 }
+        }
+
+        /// Leaves packets out of the tally that arrived since the start. A tally that begins with
+        /// a rotation has none of them.
+        pub(crate) fn exclude(&mut self, packets: u64) {
+            if let StartBounds::Between(..) = self.began {
+                self.excluded += packets;
+            }
         }
 
         /// Adds a reading.
@@ -127,8 +137,9 @@ mod odometer {
         pub(crate) fn tally(&mut self, counter: u64) -> Option<CountRange> {
             match self.began {
                 StartBounds::Between(before, _) => {
-                    let least = self.least;
-                    Some(CountRange { least, most: counter.saturating_sub(before).max(least) })
+                    let most = counter.saturating_sub(before).max(self.least);
+                    let included = |packets: u64| packets.saturating_sub(self.excluded);
+                    Some(CountRange { least: included(self.least), most: included(most) })
                 }
                 StartBounds::Rotated { before, .. } => {
                     self.began = StartBounds::Rotated { before, after: counter };
@@ -195,6 +206,24 @@ mod odometer {
             odometer.read(at(200), 95);
             odometer.rotate(at(300), 0);
             assert_eq!(odometer.tally(95), Some(CountRange { least: 20, most: 25 }));
+        }
+
+        #[test]
+        fn what_arrived_before_the_first_window_is_left_out() {
+            let (at, mut odometer) = (times(), Odometer::new(1000, 1003));
+            odometer.exclude(60);
+            odometer.read(at(0), 1103);
+            odometer.rotate(at(200), 0);
+            assert_eq!(odometer.tally(1103), Some(CountRange { least: 40, most: 43 }));
+            // A tally from a rotation on has nothing from before the first window.
+            let mut later = Odometer::later();
+            later.exclude(60);
+            later.read(at(0), 70);
+            later.rotate(at(100), 0);
+            assert_eq!([later.tally(75), later.tally(75)], [None; 2]);
+            later.read(at(200), 95);
+            later.rotate(at(300), 0);
+            assert_eq!(later.tally(95), Some(CountRange { least: 20, most: 25 }));
         }
 
         #[test]

@@ -239,6 +239,9 @@ impl Controller {
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
         let start = clock.now();
+        // As soon as the time is known: nothing counts before it, and nothing that comes after it is
+        // missing.
+        dataplane.begin()?;
         let adopted = adopted.unwrap_or_default();
         let window = plan.intervals.window.filter(|_| has_windows(dataplane.settings()));
         let intervals = Intervals { window, ..plan.intervals };

@@ -108,6 +108,10 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
         self.inner.install(tables)
     }
 
+    fn begin(&mut self) -> Result<(), Error> {
+        self.inner.begin()
+    }
+
     fn sample(&mut self) -> Result<Snapshot, Error> {
         // Only the result of the last attempt is worth delivering: an old sample would be wrong.
         self.undelivered_sample = None;

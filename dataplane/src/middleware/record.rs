@@ -210,6 +210,10 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         )
     }
 
+    fn begin(&mut self) -> Result<(), Error> {
+        self.inner.begin()
+    }
+
     fn sample(&mut self) -> Result<Snapshot, Error> {
         let result = self.inner.sample();
         self.noted("sample", result, Self::snapshot)

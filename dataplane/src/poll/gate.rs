@@ -52,6 +52,10 @@ pub struct WorkerBarrier {
     lateness: AtomicU64,
     /// Whether results are independent of the order of packets within a window.
     any_order: AtomicBool,
+    /// Whether workers wait for the start of the first window.
+    held: AtomicBool,
+    /// Time from which packets are due in real time.
+    released: OnceLock<Instant>,
     opened: OnceLock<(Instant, u64)>,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -99,6 +103,8 @@ impl WorkerBarrier {
             pace,
             lateness: AtomicU64::new(0),
             any_order: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            released: OnceLock::new(),
             opened: OnceLock::new(),
             progress: Mutex::default(),
             changed: Condvar::new(),
@@ -135,6 +141,25 @@ impl WorkerBarrier {
     /// Returns whether results are independent of the order of packets within a window.
     pub(super) fn allows_any_order(&self) -> bool {
         self.any_order.load(Ordering::Relaxed)
+    }
+
+    /// Makes workers count nothing until [`release`](Self::release). Must be called before they
+    /// start; no effect in trace time, where the limit does so.
+    pub(super) fn hold(&self) {
+        self.held.store(self.pace != Pace::Trace, Ordering::Release);
+    }
+
+    /// Ends what [`hold`](Self::hold) began. In real time the first packet is due from now on.
+    pub(super) fn release(&self) {
+        if self.is_held() {
+            self.released.get_or_init(Instant::now);
+            self.held.store(false, Ordering::Release);
+        }
+    }
+
+    /// Returns whether workers wait for the start of the first window.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
     }
 
     /// Closes every window before `time`: packets from before it that are still to come are late.
@@ -212,7 +237,8 @@ impl WorkerBarrier {
             }
             Pace::Open => u64::MAX,
             Pace::RealTime => {
-                let (opened, origin) = *self.opened.get_or_init(|| (Instant::now(), first));
+                let released = || *self.released.get_or_init(Instant::now);
+                let (opened, origin) = *self.opened.get_or_init(|| (released(), first));
                 let elapsed = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 origin.saturating_add(elapsed).saturating_add(1)
             }

@@ -17,9 +17,9 @@
 //!
 //! # Where to look
 //! `run`: the loop of a worker; `worker`: its state, and filters; `handoff`: how banks change
-//! hands; `gate`: how far a capture may be read, so that a replay gives the same windows every
-//! time; [`port`]: sources of packets; `meter`: how workers spend their time; `gap`: how late their
-//! timestamps may be; `truth`: exact counts.
+//! hands; `gate`: when counting begins, and how far a capture may be read, so that a replay gives
+//! the same windows every time; [`port`]: sources of packets; `meter`: how workers spend their
+//! time; `gap`: how late their timestamps may be; `truth`: exact counts.
 
 mod batch;
 mod cpu;
@@ -67,7 +67,7 @@ use meter::LoadHistory;
 use port::{Port, PortSource, Ports, Waker, Worker};
 use run::unix_time;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use truth::ExactFlows;
@@ -122,6 +122,10 @@ pub struct Poll {
     source: Arc<dyn PortSource>,
     truth: Option<Arc<ExactFlows>>,
     stop: Arc<AtomicBool>,
+    /// Packets that arrived before the first window and are not yet excluded from those received.
+    discarded: Arc<AtomicU64>,
+    /// Losses before the first window.
+    losses_before: Losses,
     readers: Vec<SnapshotReader>,
     /// Banks for the sums over workers.
     sums: BankPool,
@@ -168,6 +172,7 @@ impl Poll {
             Arc::new(ExactFlows::new(settings, covered_ns, max_exact, shared))
         });
         let stop = Arc::new(AtomicBool::new(false));
+        let discarded = Arc::new(AtomicU64::new(0));
         let clock =
             if gate.pace() == Pace::Trace { TimestampClock::TRACE } else { TimestampClock::WORKER };
         let capabilities = Capabilities {
@@ -197,6 +202,7 @@ impl Poll {
             let (meter, truth, gate, stop) =
                 (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
             let (filters, gaps) = (Arc::clone(&filters), gaps.clone());
+            let discarded = Arc::clone(&discarded);
             bodies.push(Box::new(move |tabulation| {
                 port.work(Worker {
                     meter,
@@ -210,6 +216,7 @@ impl Poll {
                     slot_ns,
                     gate,
                     stop,
+                    discarded,
                     batch: Batch::new(&settings, &tabulation, Instructions::in_use()),
                     tabulation,
                     passes: PacketBuffers::with(delay_samples),
@@ -227,6 +234,8 @@ impl Poll {
             source,
             truth,
             stop,
+            discarded,
+            losses_before: Losses::default(),
             readers,
             sums: BankPool::default(),
             histories,
@@ -245,6 +254,14 @@ impl Poll {
             receivers,
             delay_samples: DelaySampleQueue::default(),
         }
+    }
+
+    /// Makes the workers count from [`begin`](Dataplane::begin) on, not from
+    /// [`install`](Dataplane::install) on. No effect in trace time, where the clock lets them.
+    #[must_use]
+    pub fn held(self) -> Self {
+        self.gate.hold();
+        self
     }
 
     /// Returns the gate of the traffic, for a clock in trace time.
@@ -385,7 +402,22 @@ impl Dataplane for Poll {
             self.workers.push(worker);
         }
         self.hash = Some(tables.hash);
+        if self.gate.is_held() {
+            // A worker that has answered removes what arrives from then on. One that has no CPU
+            // for so long counts late.
+            self.readers.iter_mut().for_each(SnapshotReader::request_sample);
+            self.wait("start the workers")
+                .or_else(|error| if error.is_transient() { Ok(()) } else { Err(error) })?;
+            self.losses_before = self.source.losses();
+            self.discarded.fetch_add(self.losses_before.total(), Ordering::Relaxed);
+        }
         Ok(None)
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        self.started("begin")?;
+        self.gate.release();
+        Ok(())
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
@@ -426,6 +458,11 @@ impl Dataplane for Poll {
             self.rotating = true;
         }
         self.wait("rotate")?;
+        // No worker discards after it has answered.
+        let discarded = self.discarded.swap(0, Ordering::Relaxed);
+        if discarded > 0 {
+            self.source.exclude(discarded);
+        }
         self.read_clock();
         let settings = &self.options.settings;
         let closed = self.readers.first().map_or(0, SnapshotReader::closed_index);
@@ -519,7 +556,7 @@ impl Dataplane for Poll {
     }
 
     fn losses(&mut self) -> Result<Losses, Error> {
-        Ok(self.source.losses())
+        Ok(self.source.losses().since(&self.losses_before))
     }
 
     fn received(&mut self) -> Result<Option<CountRange>, Error> {

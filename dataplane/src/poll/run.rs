@@ -1,7 +1,8 @@
 //! A run-to-completion worker: one thread, one port, one state.
 //!
 //! Loop of a worker: answer the controller's request, if any; receive one batch from the port and
-//! count it; without packets, poll again or wait, depending on the [mode](PollMode).
+//! count it; without packets, poll again or wait, depending on the [mode](PollMode). Before the
+//! first window it [discards](Worker::discard) what a device delivers.
 
 use super::PollMode;
 use super::gap::GapMeter;
@@ -39,13 +40,15 @@ impl Worker {
         let mut gap = self.gaps.clone().map(GapMeter::start);
         let mut bank = self.writer.bank();
         self.filter = self.filters.of(bank);
+        let mut is_held = self.gate.is_held();
         let mut receive = self.receiver();
         let mut empty_polls = 0;
         while !self.stop.load(Ordering::Relaxed) {
             let truth = self.truth.as_deref();
             self.writer
                 .serve(|bank| truth.and_then(|truth| truth.count(bank, self.gate.trace_time())));
-            if self.writer.bank() != bank {
+            if self.writer.bank() != bank || (is_held && !self.gate.is_held()) {
+                is_held = self.gate.is_held();
                 bank = self.writer.bank();
                 self.filter = self.filters.of(bank);
                 receive = self.receiver();
@@ -83,6 +86,9 @@ impl Worker {
 
     /// Selects the code for these settings once instead of for every packet.
     fn receiver<P: Port>(&self) -> fn(&mut Self, &mut P) -> Received {
+        if self.gate.is_held() {
+            return Self::discard::<P>;
+        }
         let cardinality = self.settings.cardinality;
         let passes = match (self.settings.hash == HashMode::Keyed, self.filter.is_some()) {
             (false, false) => Self::receive_passes::<P, false, false>,
@@ -99,6 +105,18 @@ impl Worker {
             KeyKind::SrcDst => self.batch_receiver::<P, { KeyKind::SrcDst as usize }>(),
             KeyKind::FiveTuple => self.batch_receiver::<P, { KeyKind::FiveTuple as usize }>(),
         }
+    }
+
+    /// Removes one batch of packets from before the first window. Frames of a port that no device
+    /// fills stay there.
+    fn discard<P: Port>(&mut self, port: &mut P) -> Received {
+        if !port.is_device() {
+            return Received::Idle;
+        }
+        let mut packets = 0;
+        let received = port.receive(&mut |_: PortFrame<'_>| packets += 1);
+        self.discarded.fetch_add(packets, Ordering::Relaxed);
+        received
     }
 
     fn batch_receiver<P: Port, const KEY: usize>(&self) -> fn(&mut Self, &mut P) -> Received {

@@ -10,7 +10,7 @@ use super::passes::PacketBuffers;
 use super::truth::{ExactFlows, PacketKey};
 use crate::hash_key::HashWords;
 use flowgauge_core::{BANKS, Filter, Observation, Settings, Sharing};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A worker that has not started: the state that it shares with the backend, and its buffers.
@@ -30,6 +30,8 @@ pub struct Worker {
     pub(super) slot_ns: u64,
     pub(super) gate: Arc<WorkerBarrier>,
     pub(super) stop: Arc<AtomicBool>,
+    /// Packets that workers removed before the first window.
+    pub(super) discarded: Arc<AtomicU64>,
     /// Present if only distinct flows in windows are measured.
     pub(super) batch: Option<Box<Batch>>,
     pub(super) passes: PacketBuffers,

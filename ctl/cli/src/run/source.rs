@@ -62,7 +62,7 @@ pub(crate) fn workers<P: Port>(ports: Ports<P>, config: &RunConfig) -> Poll {
         cpus: config.cpus.clone(),
         ..poll::Options::default()
     };
-    let poll = Poll::new(ports, how);
+    let poll = Poll::new(ports, how).held();
     poll.gate().set_lateness(config.lateness);
     poll
 }

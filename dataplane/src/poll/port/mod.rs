@@ -59,6 +59,12 @@ pub trait Port: Send + 'static {
         true
     }
 
+    /// Returns whether frames arrive whether or not they are received. Those from before the first
+    /// window are then removed; other ports keep their frames until it begins.
+    fn is_device(&self) -> bool {
+        false
+    }
+
     /// Returns the function that ends a wait from another thread.
     fn waker(&self) -> Option<Waker> {
         None
@@ -87,6 +93,12 @@ pub trait PortSource: Send + Sync {
     /// [`Dataplane::received`](crate::Dataplane::received).
     fn received(&self) -> Option<CountRange> {
         None
+    }
+
+    /// Excludes packets from [`received`](Self::received): they arrived before the first window, and
+    /// were neither counted nor are they among the losses of the run.
+    fn exclude(&self, packets: u64) {
+        let _ = packets;
     }
 
     /// Returns whether packets of the window just closed may be missing that are not in

@@ -137,6 +137,10 @@ impl Port for AfXdpPort {
         self.drained
     }
 
+    fn is_device(&self) -> bool {
+        true
+    }
+
     fn waker(&self) -> Option<Waker> {
         let event = Arc::clone(&self.event);
         // Fails only after 2^64 unread calls.

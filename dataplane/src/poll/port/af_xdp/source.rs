@@ -277,6 +277,10 @@ impl PortSource for InterfaceState {
         watch.odometer.tally(arrived)
     }
 
+    fn exclude(&self, packets: u64) {
+        self.watch().odometer.exclude(packets);
+    }
+
     fn has_gap(&self) -> bool {
         self.watch().is_disconnected()
     }

@@ -21,6 +21,9 @@ pub const EAL: &str = "--in-memory";
 /// Bursts received per call if that many packets are ready: one batch of counting.
 const BURSTS: usize = 4;
 
+/// Driver of devices that read captures, whose packets wait until they are received.
+const CAPTURE_DRIVER: &str = "net_pcap";
+
 /// Empty polls before the thread yields its CPU.
 const SPINS: u32 = 256;
 
@@ -63,10 +66,11 @@ pub fn dpdk_device(device: Device) -> Ports<DpdkPort> {
     }
     let interface = format!("dpdk:{}", bus_name(control.name()));
     let odometer = Mutex::new(Odometer::new(0, 0));
+    let is_device = control.driver() != CAPTURE_DRIVER;
     Ports {
         ports: receive
             .into_iter()
-            .map(|queue| DpdkPort { queue, empty: 0, drained: true })
+            .map(|queue| DpdkPort { queue, is_device, empty: 0, drained: true })
             .collect(),
         source: Arc::new(Shared { control, seen: Mutex::default(), odometer }),
         gate: Arc::new(WorkerBarrier::new(Pace::Open)),
@@ -102,6 +106,8 @@ fn problem(error: &flowgauge_dpdk::Error) -> String {
 /// Port on one receive queue.
 pub struct DpdkPort {
     queue: ReceiveQueue,
+    /// Whether packets arrive whether or not they are received.
+    is_device: bool,
     /// Consecutive polls without packets.
     empty: u32,
     /// Whether the last poll found fewer packets than it would have taken.
@@ -131,6 +137,10 @@ impl Port for DpdkPort {
 
     fn is_drained(&self) -> bool {
         self.drained
+    }
+
+    fn is_device(&self) -> bool {
+        self.is_device
     }
 
     /// Spins or yields, but never sleeps, whatever the mode: at line rate a queue fills faster than
@@ -188,6 +198,10 @@ impl PortSource for Shared {
     fn received(&self) -> Option<CountRange> {
         let arrived = self.arrived()?;
         self.odometer().tally(arrived)
+    }
+
+    fn exclude(&self, packets: u64) {
+        self.odometer().exclude(packets);
     }
 
     fn warnings(&self) -> Vec<String> {
