@@ -4,7 +4,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use flowgauge_ctl::ControlError;
 use flowgauge_ctl::output::{escaped, excerpt};
 use flowgauge_dataplane::Error;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Reason why a command failed.
@@ -23,6 +23,9 @@ pub enum CommandFailure {
     /// The reader of the results closed the pipe, as `head` does.
     #[error("standard output was closed")]
     Closed,
+    /// The same in a live run, whose user expected it to continue.
+    #[error("standard output was closed by its reader; the run has ended")]
+    ReaderGone,
 }
 
 impl CommandFailure {
@@ -34,13 +37,20 @@ impl CommandFailure {
             // The log has the warning already.
             CommandFailure::Incomplete(_) if tracing::enabled!(tracing::Level::WARN) => {}
             // The message may contain names of interfaces and files, and answers of others.
-            _ => eprintln!("error: {}", escaped(&self.to_string())),
+            _ => print_message(&format!("error: {}", escaped(&self.to_string()))),
         }
         match self {
             CommandFailure::Usage(_) => ExitCode::from(2),
-            CommandFailure::Failed(_) | CommandFailure::Incomplete(_) => ExitCode::from(1),
+            CommandFailure::Failed(_)
+            | CommandFailure::Incomplete(_)
+            | CommandFailure::ReaderGone => ExitCode::from(1),
             CommandFailure::Closed => ExitCode::SUCCESS,
         }
+    }
+
+    /// Returns whether standard output has no reader any more.
+    pub(crate) fn is_unread(&self) -> bool {
+        matches!(self, CommandFailure::Closed | CommandFailure::ReaderGone)
     }
 
     /// Returns the failure for an error when writing results.
@@ -66,6 +76,12 @@ impl From<ControlError> for CommandFailure {
             other => CommandFailure::Failed(other.to_string()),
         }
     }
+}
+
+/// Writes a line to standard error. It is lost if the reader is gone, as in `2>&1 | head`;
+/// `eprintln` would panic.
+pub(crate) fn print_message(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Prints help as clap formats it, and errors as one line, with the beginning of a long value;
@@ -106,7 +122,7 @@ pub fn usage(mut error: clap::Error, command: &clap::Command) -> ExitCode {
                 }
                 _ => "see '--help'".to_owned(),
             };
-            eprintln!("{}; {advice}", escaped(&line));
+            print_message(&format!("{}; {advice}", escaped(&line)));
             ExitCode::from(2)
         }
     }

@@ -338,6 +338,30 @@ fn a_run_whose_reader_is_gone_says_so() {
     }
 }
 
+/// Messages are lost then, and nothing else: `flowgauge run 2>&1 | head`.
+#[test]
+fn a_run_whose_messages_nobody_reads_ends_as_usual() {
+    let scratch = Scratch::new("live-unread");
+    let config = scratch.write(
+        "run.toml",
+        "[[source]]\nname = 'a'\nport = 'memory:unique,packets=10,rate=max'\n\n[[source]]\nname = 'b'\nport = 'pcap:/does/not/exist'\n",
+    );
+    let port = "memory:unique,packets=10,rate=max";
+    for (arguments, code) in [
+        (vec!["run", "--window", "soon"], 2),
+        (vec!["run", "--frobnicate"], 2),
+        (vec!["replay", "/does/not/exist"], 1),
+        (vec!["run", "--port", port, "--listen", "127.0.0.1:0"], 0),
+        (vec!["run", "--config", &config], 1),
+    ] {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let mut command = flowgauge();
+        command.args(&arguments).stdout(Stdio::null()).stderr(writer);
+        assert_eq!(command.status().unwrap().code(), Some(code), "{arguments:?}");
+    }
+}
+
 #[test]
 fn a_signal_that_comes_twice_is_one() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

@@ -4,6 +4,7 @@ use crate::error::CommandFailure;
 use clap::Args;
 use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::xdp;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// Remove the programs that a killed run, or one with --leave, left counting on network interfaces,
@@ -24,12 +25,13 @@ pub(crate) struct Detach {
 impl Detach {
     pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         let ended = xdp::detach(&self.pins, self.interface.as_deref())?;
-        if ended.is_empty() {
-            println!("no program was left attached");
+        let mut lines: Vec<String> = ended
+            .iter()
+            .map(|place| format!("{}: detached", escaped(&place.to_string())))
+            .collect();
+        if lines.is_empty() {
+            lines.push("no program was left attached".to_owned());
         }
-        for place in ended {
-            println!("{}: detached", escaped(&place.to_string()));
-        }
-        Ok(())
+        writeln!(io::stdout(), "{}", lines.join("\n")).map_err(CommandFailure::output)
     }
 }

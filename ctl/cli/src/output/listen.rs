@@ -7,7 +7,7 @@
 use crate::config::given::GivenOption;
 use crate::config::secrets;
 use crate::config::{Encryption, Listen, Otlp, Outputs};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, print_message};
 use crate::output::status::Publication;
 use crate::output::writers::FileProblems;
 use flowgauge_ctl::controller::Sink;
@@ -163,7 +163,9 @@ impl Exporters {
         };
         let start = |listener| Server::start(listener, site, access);
         let (address, server) = started("--listen", address, anywhere, start)?;
-        eprintln!("listening on {protocol}://{address} (page, /metrics, /health, /ready)");
+        print_message(&format!(
+            "listening on {protocol}://{address} (page, /metrics, /health, /ready)"
+        ));
         Ok(Some(server))
     }
 
@@ -186,7 +188,7 @@ impl Exporters {
         let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
         let start = |listener| Server::start_grpc(listener, state, access);
         let (address, server) = started("--grpc", address, false, start)?;
-        eprintln!("serving flowgauge.v1.Agent on grpc://{address}{encrypted}");
+        print_message(&format!("serving flowgauge.v1.Agent on grpc://{address}{encrypted}"));
         Ok(Some(server))
     }
 

@@ -93,9 +93,7 @@ fn run_controller<C: Clock + 'static>(
         Err(ControlError::Output(error))
             if error.kind() == io::ErrorKind::BrokenPipe && watch.is_none() =>
         {
-            Err(CommandFailure::Failed(
-                "standard output was closed by its reader; the run has ended".to_owned(),
-            ))
+            Err(CommandFailure::ReaderGone)
         }
         Err(error) => Err(error.into()),
     }

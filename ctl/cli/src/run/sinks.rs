@@ -5,7 +5,7 @@ use crate::config::RunConfig;
 use crate::config::secrets;
 #[cfg(feature = "lake")]
 use crate::config::{KeySource, LakeOutput};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, print_message};
 use crate::output::listen::RunningExporters;
 use crate::output::progress::ProgressWatch;
 use crate::output::terminal;
@@ -143,7 +143,7 @@ fn announce(config: &RunConfig) {
         return;
     };
     let window = humantime::format_duration(window);
-    eprintln!("counting; one line per {window}, Ctrl-C stops");
+    print_message(&format!("counting; one line per {window}, Ctrl-C stops"));
 }
 
 /// Returns the style of the table. Times of a capture are relative to its start, live times are

@@ -14,7 +14,7 @@ use crate::commands::doctor::machine::{Machine, size};
 use crate::config::given::{Configuration, GivenOption, SourceTable};
 use crate::config::options::run::Run;
 use crate::config::{Interfaces, Outputs, RunConfig, Source};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, print_message};
 use crate::interfaces::{self, ListedInterface, is_pattern};
 use crate::output::listen::RunningExporters;
 use crate::output::writers::FileProblems;
@@ -139,6 +139,8 @@ struct Agent<'a> {
     /// Sources whose traffic has ended.
     done: BTreeSet<(String, Option<u32>)>,
     failures: Vec<(String, CommandFailure)>,
+    /// Failure of the first source that found standard output closed.
+    unread: Option<CommandFailure>,
     started: usize,
     begun: Instant,
     messages: GroupedMessages,
@@ -171,6 +173,7 @@ pub(crate) fn run(
         failed: BTreeSet::new(),
         done: BTreeSet::new(),
         failures: Vec::new(),
+        unread: None,
         started: 0,
         begun: Instant::now(),
         messages: GroupedMessages::default(),
@@ -461,7 +464,7 @@ impl Agent<'_> {
         }
         let continues = |agent: &Self| {
             let is_waiting = agent.waits(begun) && (patterns || !agent.absent.is_empty());
-            !agent.running.is_empty() || (is_waiting && !signals::is_ending())
+            !agent.running.is_empty() || (is_waiting && !agent.is_ending())
         };
         while continues(&self) {
             log_all(&self.messages.due(Instant::now()));
@@ -479,7 +482,7 @@ impl Agent<'_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if several && !signals::is_ending() {
+            if several && !self.is_ending() {
                 self.start_wanted()?;
             }
             // A run whose only source failed at once was never ready.
@@ -488,6 +491,20 @@ impl Agent<'_> {
             }
         }
         self.conclude()
+    }
+
+    /// Returns whether no more sources are started.
+    fn is_ending(&self) -> bool {
+        self.unread.is_some() || signals::is_ending()
+    }
+
+    /// Ends all sources, since none can write any more.
+    fn end_unread(&mut self, failure: CommandFailure) {
+        self.unread.get_or_insert(failure);
+        for running in self.running.values_mut() {
+            running.ends = true;
+            running.handle.interrupt.trigger();
+        }
     }
 
     /// Registers that a source has begun to count.
@@ -701,7 +718,7 @@ impl Agent<'_> {
             });
         let failure = match outcome {
             Ok(()) => {
-                if self.several && !ends && !signals::is_ending() {
+                if self.several && !ends && !self.is_ending() {
                     self.messages.add(SourceChange::Ended, name);
                 }
                 // Do not restart a source that ended by itself, unless another interface gets this
@@ -714,6 +731,10 @@ impl Agent<'_> {
             }
             Err(failure) => failure,
         };
+        if self.several && failure.is_unread() {
+            self.shared.publication.ended(name);
+            return self.end_unread(failure);
+        }
         if is_gone {
             self.messages.add(SourceChange::InterfaceRemoved, name);
             // A source of a pattern is dropped from this set when sources are started next.
@@ -726,7 +747,8 @@ impl Agent<'_> {
             // Report each failure at once, in one line. The warning was logged if results are
             // incomplete.
             let rest = if self.running.is_empty() { "" } else { "; the other sources continue" };
-            eprintln!("error: source {}: {}{rest}", escaped(name), escaped(&failure.to_string()));
+            let failure = escaped(&failure.to_string()).into_owned();
+            print_message(&format!("error: source {}: {failure}{rest}", escaped(name)));
         }
         self.failures.push((name.to_owned(), failure));
     }
@@ -735,6 +757,9 @@ impl Agent<'_> {
         log_all(&self.messages.rest(Instant::now()));
         if !self.several {
             return self.failures.pop().map_or(Ok(()), |(_, failure)| Err(failure));
+        }
+        if let Some(failure) = self.unread.take() {
+            return Err(failure);
         }
         let names: Vec<&str> = self.failures.iter().map(|(name, _)| name.as_str()).collect();
         match names.len() {
