@@ -272,9 +272,11 @@ impl Findings {
                 let name = format!("{prefix}/{figure}/{from}{ending}");
                 numbers.add_one(name, Some(self.worst(arithmetic, statement)));
             }
-            let figure = self.figure(arithmetic, "4a");
-            numbers
-                .add_one(format!("{prefix}/4a/at-2"), figure.and_then(|figure| figure.largest(2)));
+            for (figure, value) in [("4a", 2), ("6a", 6)] {
+                let largest = self.figure(arithmetic, figure);
+                let largest = largest.and_then(|figure| figure.largest(value));
+                numbers.add_one(format!("{prefix}/{figure}/at-{value}"), largest);
+            }
             for (figure, cases) in [("4a", BASES), ("4b", EXPONENTS)] {
                 for (x, d) in cases {
                     let name = format!("{x}^{d}");
