@@ -238,6 +238,20 @@ impl Sink for BorrowedSink<'_> {
     }
 }
 
+/// Formats the length of a capture: with a tenth of a second up to a minute, without beyond.
+fn rounded(length: Duration) -> String {
+    let milliseconds = length.as_millis() as u64;
+    // Rounded first: 59.999 s are a minute.
+    let tenths = (milliseconds + 50) / 100;
+    match tenths {
+        0..10 => format!("{milliseconds} ms"),
+        10..600 => format!("{}.{} s", tenths / 10, tenths % 10),
+        _ => {
+            humantime::format_duration(Duration::from_secs((milliseconds + 500) / 1000)).to_string()
+        }
+    }
+}
+
 impl CountResult {
     /// Returns the facts that the page shows with its charts.
     fn facts(&self, files: &[PathBuf], size: u64, config: &RunConfig) -> Vec<Fact> {
@@ -268,11 +282,7 @@ impl CountResult {
                 "Lost before they were captured",
                 if lost == 0 { "none reported by the capture".to_owned() } else { grouped(lost) },
             ),
-            fact(
-                "Length",
-                humantime::format_duration(Duration::from_millis(length.as_millis() as u64))
-                    .to_string(),
-            ),
+            fact("Length", rounded(length)),
             fact(
                 "Windows",
                 format!(
@@ -318,5 +328,25 @@ fn title(files: &[PathBuf]) -> String {
     match files.len() {
         0 | 1 => first.into_owned(),
         all => format!("{first} and {} more", all - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_rounded_to_what_people_read() {
+        for (milliseconds, text) in [
+            (0, "0 ms"),
+            (949, "949 ms"),
+            (1_000, "1.0 s"),
+            (12_346, "12.3 s"),
+            (59_949, "59.9 s"),
+            (59_999, "1m"),
+            (3_661_501, "1h 1m 2s"),
+        ] {
+            assert_eq!(rounded(Duration::from_millis(milliseconds)), text);
+        }
     }
 }
