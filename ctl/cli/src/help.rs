@@ -1,6 +1,8 @@
-//! Short help (`-h`), which shows only the common options of commands that have many.
+//! Short help (`-h`), which shows only the common options of commands that have many, and defaults
+//! of commands that share options with others.
 
-use clap::Command;
+use clap::builder::StyledStr;
+use clap::{Arg, Command};
 
 /// Options that `-h` shows, by command. `--help` shows all.
 const SHOWN: [(&str, &[&str]); 4] = [
@@ -59,6 +61,13 @@ const SHOWN: [(&str, &[&str]); 4] = [
     ("generate", &["to", "truth", "pcap", "rate", "force"]),
 ];
 
+/// Options of `report` with another default than the options that it shares with `replay`: the
+/// default in the help text, and its own.
+const REPORT_DEFAULTS: [(&str, &str, &str); 2] = [
+    ("window", "[default: 10s]", "[default: about a hundredth of the captures]"),
+    ("measure", "[default: cardinality]", "[default: all]"),
+];
+
 /// Options of all commands that `-h` omits.
 const HIDDEN: [&str; 1] = ["color"];
 
@@ -73,11 +82,28 @@ pub(crate) fn shortened(command: Command) -> Command {
         let Some((_, used)) = SHOWN.iter().find(|(name, _)| subcommand.get_name() == *name) else {
             return subcommand;
         };
+        let is_report = subcommand.get_name() == "report";
         subcommand.mut_args(|argument| {
+            let argument = if is_report { with_default(argument) } else { argument };
             let shown = argument.is_positional() || used.contains(&argument.get_id().as_str());
             if shown { argument } else { argument.hide_short_help(true) }
         })
     })
+}
+
+/// Replaces the default in the help of an option of `report`.
+fn with_default(argument: Arg) -> Arg {
+    let id = argument.get_id().as_str();
+    let Some((_, shared, own)) = REPORT_DEFAULTS.iter().find(|(name, ..)| id == *name) else {
+        return argument;
+    };
+    let replaced = |text: Option<&StyledStr>| text.map(|it| it.to_string().replace(shared, own));
+    let (short, long) = (replaced(argument.get_help()), replaced(argument.get_long_help()));
+    let argument = argument.help(short.unwrap_or_default());
+    match long {
+        Some(long) => argument.long_help(long),
+        None => argument,
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +122,22 @@ mod tests {
                     "{name} has no {wanted}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_report_shows_its_own_defaults() {
+        let command = shortened(crate::Cli::command());
+        let help = |command_name: &str, option: &str| {
+            let subcommand = command.find_subcommand(command_name).unwrap();
+            let mut arguments = subcommand.get_arguments();
+            let argument = arguments.find(|argument| argument.get_id() == option).unwrap();
+            [argument.get_help(), argument.get_long_help()]
+                .map(|text| text.map(ToString::to_string).unwrap_or_default())
+        };
+        for (option, shared, own) in REPORT_DEFAULTS {
+            assert!(help("report", option).iter().all(|text| text.contains(own)), "{option}");
+            assert!(help("replay", option).iter().all(|text| text.contains(shared)), "{option}");
         }
     }
 

@@ -50,8 +50,8 @@ pub(crate) struct Report {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Where to write the page [default: the name of the first capture with .html behind it, in
-    /// this directory]
+    /// Where to write the page [default: the name of the first capture and .html, in this
+    /// directory]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 
