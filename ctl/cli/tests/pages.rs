@@ -11,7 +11,7 @@ use std::{env, fs};
 
 /// Parts of commands that are not run, and what those commands need. The options of such a
 /// `flowgauge` command are checked.
-const NOT_RUN: [(&str, &str); 33] = [
+const NOT_RUN: [(&str, &str); 34] = [
     ("-i eth", "an interface, and root"),
     ("-i 'eth*'", "interfaces, and root"),
     ("flowgauge top", "a terminal"),
