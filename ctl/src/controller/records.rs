@@ -125,6 +125,8 @@ impl Controller {
         let records = self.records(RecordKind::Window, window, end_ns, &snapshot, &losses)?;
         let mut admissions = Vec::new();
         let views = views(&snapshot, &losses);
+        // Of all places, which come before their sum.
+        let mut are_parts_whole = true;
         for (mut record, (part, view, losses)) in records.into_iter().zip(views) {
             record = Record {
                 last_window,
@@ -153,8 +155,12 @@ impl Controller {
                     record.drops.total(),
                     received,
                 );
-                let is_whole =
-                    view.complete && record.drops.total() == 0 && total.ledger.missing() <= missing;
+                // A place without a ledger leaves the sum without one, but not without its losses.
+                let is_whole = view.complete
+                    && record.drops.total() == 0
+                    && total.ledger.missing() <= missing
+                    && (part.is_some() || are_parts_whole);
+                are_parts_whole &= is_whole;
                 record.complete = complete && is_whole && !self.is_short;
                 total.gap |= !is_whole;
                 total.add(&record, view, self.dataplane.settings());
