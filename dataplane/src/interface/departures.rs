@@ -1,8 +1,8 @@
 //! Interfaces that leave the network namespace, whether or not they return.
 //!
 //! The kernel closes an interface before it announces that it leaves, and queues the announcement.
-//! Whoever reads the queue after the interface is back still finds out that it was away, and so
-//! that packets may have crossed it elsewhere.
+//! A reader of the queue learns that the interface was away even if it is back, and so that packets
+//! may have crossed it elsewhere.
 
 use super::netlink::{RTM_DELLINK, messages};
 use std::collections::BTreeSet;
@@ -108,7 +108,7 @@ mod tests {
                     (left, dropped) = (BTreeSet::new(), false);
                 }
                 5 => {
-                    // The queue is full: nobody learns of this change.
+                    // The queue is full: this change is not announced.
                     drawn(&mut random, &mut BTreeSet::new());
                     departures.miss();
                     dropped = true;

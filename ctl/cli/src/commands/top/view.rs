@@ -479,7 +479,7 @@ fn tile_line(
             _ if tile.title == "p95" && has_delays() => "none in this window".to_owned(),
             option => format!("off; {option}"),
         };
-        // A percentile alone does not say of what.
+        // The name of a percentile does not say what was measured.
         let title = if tile.title == "p95" { "round trip p95" } else { tile.title };
         let text = cut(&format!("{title:<TITLE$} {text}"), width);
         return Line::from(format!("{text:<width$}").dim());

@@ -1,5 +1,4 @@
-//! The status socket of a build without servers: there is none, and `flowgauge status` does not
-//! find its runs.
+//! A build without servers has no status socket, so that `flowgauge status` does not find its runs.
 
 use flowgauge_ctl::status::StatusSource;
 
