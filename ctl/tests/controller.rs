@@ -1848,7 +1848,14 @@ fn several_places_are_told_apart_and_together() {
         );
         assert!(parts.iter().all(|part| (part.kind, part.window, part.end_ns)
             == (whole.kind, whole.window, whole.end_ns)));
+        if whole.kind == RecordKind::Window {
+            // The whole has neither a ledger nor losses here, but two of its places lose packets.
+            assert_eq!((whole.drops.total(), whole.ledger), (0, None));
+            let complete = together.iter().map(|record| record.complete);
+            assert_eq!(complete.collect::<Vec<_>>(), [true, false, false, false]);
+        }
     }
+    assert!(summary.parts[0].complete && !summary.total.as_ref().unwrap().complete);
     // The losses of each part add up to the total.
     for (index, total) in summary.parts.iter().enumerate() {
         let lost = |record: &Record| record.drops.get(LossCause::Device);

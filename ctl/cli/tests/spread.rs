@@ -240,6 +240,31 @@ fn machines_that_saw_parts_say_together_what_one_says_that_saw_all() {
     }
 }
 
+/// Replays a capture with the alarm, which names `victim`, unknown before, first in each window in
+/// which it is raised. Returns these windows.
+fn windows_with_a_victim(file: &str, window: &str, victim: &str) -> Vec<Value> {
+    let options = "--alarm --measure spread --sample-every never --format json --window";
+    let options = options.split_whitespace().chain([window]);
+    let outcome = run(["replay", file].into_iter().chain(options));
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let sources = format!("; destinations with more sources than usual: {victim} (");
+    assert!(outcome.stderr.contains(&sources), "{}", outcome.stderr);
+    let records: Vec<Value> =
+        outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let windows = of_kind(&records, "window").into_iter();
+    let raised: Vec<Value> =
+        windows.filter(|window| window["alarm"]["raised"] == Value::Bool(true)).cloned().collect();
+    for window in &raised {
+        let [spreaders] = window["alarm"]["spreaders"].as_array().unwrap().as_slice() else {
+            panic!("{window}")
+        };
+        assert_eq!((&spreaders["key"], &spreaders["of"]), (&"dst".into(), &"src".into()));
+        let first = &spreaders["flows"][0];
+        assert_eq!((&first["flow"], &first["usual"]), (&victim.into(), &0.into()));
+    }
+    raised
+}
+
 #[test]
 fn the_alarm_names_victims_by_their_sources() {
     let scratch = Scratch::new("spread-alarm");
@@ -259,24 +284,9 @@ fn the_alarm_names_victims_by_their_sources() {
     };
     let trace: Vec<CapturePacket> = (0..60).flat_map(second).collect();
     let file = scratch.write("flood.pcap", pcap(&trace));
-    let options = "--alarm --measure spread --window 1s --sample-every never --format json";
-    let outcome = run(["replay", &file].into_iter().chain(options.split_whitespace()));
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let records: Vec<Value> =
-        outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let windows = of_kind(&records, "window");
-    let raised: Vec<&&Value> =
-        windows.iter().filter(|window| window["alarm"]["raised"] == Value::Bool(true)).collect();
+    let raised = windows_with_a_victim(&file, "1s", "192.0.2.1");
     let [window] = raised.as_slice() else { panic!("{} alarms", raised.len()) };
     assert_eq!(window["start_ns"].as_u64(), Some(START + 50 * SECOND));
-    let [spreaders] = window["alarm"]["spreaders"].as_array().unwrap().as_slice() else {
-        panic!("{window}")
-    };
-    assert_eq!((&spreaders["key"], &spreaders["of"]), (&Value::from("dst"), &Value::from("src")));
-    let first = &spreaders["flows"][0];
-    assert_eq!((&first["flow"], &first["usual"]), (&Value::from("192.0.2.1"), &Value::from(0)));
-    let sources = "; destinations with more sources than usual: 192.0.2.1 (";
-    assert!(outcome.stderr.contains(sources), "{}", outcome.stderr);
 }
 
 /// The link of `flowgauge demo` with its attack, from second 22 on.
@@ -288,27 +298,7 @@ fn an_alarm_of_the_demonstration_names_the_victim_by_its_sources() {
     let profile = "attack,rate=8k,flows=3k,share=0.5,every=30s,lasting=8s,packets=240k";
     let generated = run(["generate", profile, "--to", file]);
     assert_eq!(generated.code, Some(0), "{}", generated.stderr);
-    let options = "--alarm --measure spread --window 500ms --sample-every never --format json";
-    let outcome = run(["replay", file].into_iter().chain(options.split_whitespace()));
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let records: Vec<Value> =
-        outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let windows = of_kind(&records, "window");
-    let raised: Vec<&&Value> =
-        windows.iter().filter(|window| window["alarm"]["raised"] == Value::Bool(true)).collect();
+    let raised = windows_with_a_victim(file, "500ms", "10.0.0.2");
     let numbers: Vec<u64> = raised.iter().filter_map(|window| window["window"].as_u64()).collect();
     assert_eq!(numbers, (44..60).collect::<Vec<u64>>());
-    for window in raised {
-        let [spreaders] = window["alarm"]["spreaders"].as_array().unwrap().as_slice() else {
-            panic!("{window}")
-        };
-        let first = &spreaders["flows"][0];
-        assert_eq!(
-            (&spreaders["key"], &spreaders["of"]),
-            (&Value::from("dst"), &Value::from("src"))
-        );
-        assert_eq!((&first["flow"], &first["usual"]), (&Value::from("10.0.0.2"), &Value::from(0)));
-    }
-    let sources = "; destinations with more sources than usual: 10.0.0.2 (";
-    assert!(outcome.stderr.contains(sources), "{}", outcome.stderr);
 }
