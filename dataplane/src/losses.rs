@@ -114,3 +114,21 @@ impl Losses {
         difference
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_was_reset_counts_from_zero() {
+        let losses = |packets: [u64; 2]| {
+            let mut losses = Losses::default();
+            losses.add(LossCause::Device, packets[0]);
+            losses.add(LossCause::Socket, packets[1]);
+            losses
+        };
+        let since = losses([7, 12]).since(&losses([10, 5]));
+        assert_eq!([LossCause::Device, LossCause::Socket].map(|cause| since.get(cause)), [7, 7]);
+        assert_eq!(since.total(), 14);
+    }
+}
