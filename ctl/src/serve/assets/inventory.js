@@ -23,14 +23,15 @@ function drawInventory(contents) {
   add("hosts", "Hosts", [address("address", (it) => it.address), ...volume((it) => it.all, ""), share, ...volume((it) => it.sent, "sent "), ...volume((it) => it.received, "received ")], hosts, true);
   add("conversations", "Conversations", [address("address", (it) => it.addresses[0]), address("with", (it) => it.addresses[1]), ...volume((it) => it.all, ""), share, ...volume((it) => it.forth, "→ "), ...volume((it) => it.back, "← "),
     ["begins", (it) => time(it.first), (it) => -it.first], ["lasts", (it) => number(it.lasted, "seconds"), (it) => it.lasted]], conversations, true);
+  const earlier = servers.rows.reduce((sum, it) => sum + it.begun_before, 0);
   add("servers", "TCP servers", [address("address", (it) => it.address), ["port", (it) => String(it.endpoint.slice(it.endpoint.lastIndexOf(":") + 1))],
     ["connections", (it) => whole(it.connections), (it) => it.connections], ["unanswered", (it) => whole(it.unanswered), (it) => it.unanswered],
-    ["to the server and back", (it) => milliseconds(it.to_server), (it) => (it.to_server ? it.to_server[1] : -1)], ["to the client and back", (it) => milliseconds(it.to_client), (it) => (it.to_client ? it.to_client[1] : -1)],
+    ["RTT to server", (it) => milliseconds(it.to_server), (it) => (it.to_server ? it.to_server[1] : -1)], ["RTT to client", (it) => milliseconds(it.to_client), (it) => (it.to_client ? it.to_client[1] : -1)],
     ["segments with data", (it) => whole(it.segments), (it) => it.segments],
     ["retransmitted", (it) => partOf(it.retransmitted, it.segments), (it) => it.retransmitted], ["out of order", (it) => partOf(it.out_of_order, it.segments), (it) => it.out_of_order]],
     servers, true, [
       ...(servers.rows.length ? ["Round trips are those of handshakes: median (least … most), seen from where the capture was made. Repeated SYNs give none."] : []),
-      ...(servers.rows.some((it) => it.begun_before) ? [`${whole(servers.rows.reduce((sum, it) => sum + it.begun_before, 0))} connections began before the capture; their server is the side with the lower port.`] : []),
+      ...(earlier ? [`${earlier === 1 ? "1 connection" : `${whole(earlier)} connections`} began before the capture; the server is the side with the lower port.`] : []),
       ...(unfollowed.packets ? [`${whole(unfollowed.packets)} TCP packets belong to other connections than the first ${whole(most)}, which were not followed.`] : []),
     ]);
   add("ports", "Ports", [text("protocol", (it) => it.protocol), ["port", (it) => String(it.port), (it) => -it.port], ...volume((it) => it.all, ""), share], ports, false, ["A packet counts for both of its ports."]);

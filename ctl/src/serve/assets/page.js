@@ -73,7 +73,7 @@ function draw() {
   const { source, last } = view.spans[0];
   const windows = view.spans.reduce((sum, it) => sum + it.behind - it.first, 0);
   const ended = `last window ended ${moment(view.to, 1)}`;
-  write(element("state"), capture ? `${windows} windows, ${between(view.from, view.to)}` : `${paused === null ? "" : "paused; "}${ended}; ${windows} windows of ${number(source.length(last), "seconds")}`);
+  write(element("state"), capture ? between(view.from, view.to) : `${paused === null ? "" : "paused; "}${ended}; ${windows} windows of ${number(source.length(last), "seconds")}`);
 }
 
 // Tiles.
@@ -231,7 +231,7 @@ function findings(span) {
   if (late > 0) found.push([1, `${whole(late)} packets came too late for their window`]);
   if (!capture && !source.isComplete(last) && !span.isStump(last) && behind - first > 1) found.push([1, "the last window is incomplete"]);
   const cut = span.incomplete;
-  if (cut > 0) notes.push(`${cut} of ${behind - first} windows ${cut === 1 ? "is" : "are"} incomplete`);
+  if (cut > 0) notes.push(`${cut}${capture ? "" : ` of ${behind - first}`} ${cut === 1 && capture ? "window" : "windows"} ${cut === 1 ? "is" : "are"} incomplete`);
   const gap = happened.findLast(([, kind]) => kind === "gap");
   if (gap) notes.push(`windows are missing from ${at(gap[0])}`);
   const silent = (performance.now() - source.arrived) / 1000;
@@ -265,8 +265,10 @@ function judge() {
   const [worst] = found;
   const past = [...sources.values()].reduce((sum, it) => sum + it.count, 0);
   const nothing = capture ? "no packets" : isBehind ? `reading past windows: ${past}` : "no window has ended yet";
-  const fine = `${capture ? "nothing unusual" : "healthy"}${notes.length ? `${capture ? "" : " now"}; ${notes.join("; ")}` : ": nothing lost, no window late or incomplete"}`;
-  element("verdict").className = [worst ? ["good", "warn", "bad"][worst[0]] : all.length ? "good" : "", isDead ? "dead" : ""].join(" ").trim();
+  // Without a judged window, nothing is known to be usual.
+  const isJudged = all.some(({ source }) => (source.columns.get("alarm|")?.seen ?? -1) >= 0);
+  const fine = `${capture ? (isJudged ? "nothing unusual" : "the alarm judged no window") : "healthy"}${notes.length ? `${capture ? "" : " now"}; ${notes.join("; ")}` : ": nothing lost, no window late or incomplete"}`;
+  element("verdict").className = [worst ? ["good", "warn", "bad"][worst[0]] : all.length && (isJudged || !capture) ? "good" : "", isDead ? "dead" : ""].join(" ").trim();
   document.body.classList.toggle("dead", isDead);
   write(element("line"), capital(worst ? worst[1] : all.length ? fine : nothing));
   // Details change with every window, and are not announced.

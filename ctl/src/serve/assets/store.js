@@ -67,7 +67,10 @@ class Source {
       Object.assign(this.names, event.names);
     } else [this.rankings, this.names] = [[rankings], event.names || {}];
     const { times, indexes } = this.points;
+    const before = this.count > 0 ? this.length(this.count - 1) : Infinity;
     if (this.isAfterGap(this.count)) { times.push(event.start); indexes.push(-1); }
+    // A long window is flat from where a window like the one before would end: silence is no slope.
+    else if (this.length(this.count) > 1.5 * before) { times.push(event.start + before); indexes.push(this.count); }
     times.push(event.end);
     indexes.push(this.count);
     this.count += 1;
