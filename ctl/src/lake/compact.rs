@@ -72,17 +72,15 @@ impl Compaction {
     pub fn open(path: &Path, trust: Option<Arc<Trust>>) -> Result<Self, UnionError> {
         let url = path.to_string_lossy();
         if url.starts_with(SCHEME) {
-            let store = Store::open(&url)
-                .map_err(|source| UnionError::Read { path: path.to_owned(), source })?;
+            let store = Store::open(&url).map_err(UnionError::read(path))?;
             return Ok(Compaction { place: LakeTarget::Store(store), trust, _lock: None });
         }
-        let failed = |path: PathBuf| |source| UnionError::Read { path, source };
-        let root = Directory::open(path).map_err(failed(path.to_owned()))?;
-        let work = root.create_below(WORK).map_err(failed(path.join(WORK)))?;
-        let lock = work.lock_file(LOCK).map_err(failed(path.join(WORK).join(LOCK)))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| {
-            failed(path.to_owned())(io::Error::other("another process compacts this lake"))
-        })?;
+        let root = Directory::open(path).map_err(UnionError::read(path))?;
+        let work = root.create_below(WORK).map_err(UnionError::read(&path.join(WORK)))?;
+        let lock = work.lock_file(LOCK).map_err(UnionError::read(&path.join(WORK).join(LOCK)))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| io::Error::other("another process compacts this lake"))
+            .map_err(UnionError::read(path))?;
         let place = LakeTarget::Directory { root: Arc::new(root), work };
         Ok(Compaction { place, trust, _lock: Some(lock) })
     }
@@ -117,26 +115,27 @@ impl Compaction {
     /// # Errors
     /// [`UnionError`] with the defect and the file.
     pub fn join(&self, partition: &str, names: &[String]) -> Result<CompactionResult, UnionError> {
-        let failed = |source| UnionError::Read { path: self.place.path(partition), source };
-        let sources = self.place.found(names).map_err(failed)?;
+        let directory = self.place.path(partition);
+        let failed = UnionError::read(&directory);
+        let sources = self.place.found(names).map_err(&failed)?;
         for found in &sources {
             if let Some(column) = found.open()?.unknown_column(is_known) {
                 let problem = format!(
                     "it has a column {column}, which this version does not know and would lose"
                 );
-                return Err(UnionError::File { path: found.path.clone(), problem });
+                return Err(UnionError::file(&found.path, problem));
             }
         }
         let mut hasher = DefaultHasher::new();
         names.hash(&mut hasher);
         let prefix = format!("{partition}/{JOINED}{:016x}-", hasher.finish());
         if let Some(name) = names.iter().find(|name| name.starts_with(&prefix)) {
-            let problem = "it has a name that its compaction would give; rename it".to_owned();
-            return Err(UnionError::File { path: self.place.path(name), problem });
+            let problem = "it has a name that its compaction would give; rename it";
+            return Err(UnionError::file(&self.place.path(name), problem));
         }
         let mut outputs = Vec::new();
         let written = self.write(&sources, &prefix, &mut outputs).and_then(|written| {
-            compare(&sources, &self.place.found(&outputs).map_err(failed)?)?;
+            compare(&sources, &self.place.found(&outputs).map_err(&failed)?)?;
             Ok(written)
         });
         let (rows, twice) = match written {
@@ -172,9 +171,9 @@ impl Compaction {
         let put = |rows: &[Row], outputs: &mut Vec<String>| {
             let name = format!("{prefix}{:06}.parquet", outputs.len());
             let path = self.place.path(&name);
-            let bytes = parquet::write(rows, &super::about())
-                .map_err(|problem| UnionError::file(&path, &problem))?;
-            self.place.put(&name, bytes).map_err(|source| UnionError::Read { path, source })?;
+            let bytes =
+                parquet::write(rows, &super::about()).map_err(UnionError::parquet(&path))?;
+            self.place.put(&name, bytes).map_err(UnionError::read(&path))?;
             outputs.push(name);
             Ok(())
         };

@@ -39,6 +39,7 @@ use jiff::Timestamp;
 use order::{Ordered, OrderedRow, SelectedFile, Survey, UniqueRows};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,133 +71,59 @@ pub enum UnionError {
         /// The cause.
         source: io::Error,
     },
-    /// A file is not Parquet, or is damaged.
-    #[error("{}: {problem}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The defect.
-        problem: String,
-    },
-    /// A row is not one of a lake.
-    #[error("{}, row {row}: {problem}", path.display())]
-    Row {
-        /// The file.
-        path: PathBuf,
-        /// Number of the row, from one.
-        row: u64,
-        /// The defect.
-        problem: String,
-    },
-    /// Rows that cannot be merged.
-    #[error("{what} differ, and no number can be made of them together: {has}")]
-    Mixed {
-        /// The property that differs.
-        what: &'static str,
-        /// The files with each of its values.
-        has: String,
-    },
-    /// Different rows of one window.
-    #[error(
-        "{} and {} have different rows of window {window}: find out who wrote them, and remove the wrong one, leave the host out with \
-         --exclude, or both rows with merge --conflicts drop",
-        one.display(),
-        other.display()
-    )]
-    Conflict {
-        /// File of the first row.
-        one: PathBuf,
-        /// File of the second row.
-        other: PathBuf,
-        /// The window, with its time and place.
-        window: String,
-    },
-    /// More groups than the limit.
-    #[error(
-        "{groups} unions by {by}, and at most {limit}: choose rows with --host, --source or --exclude, or allow more with --limit"
-    )]
-    Groups {
-        /// Column that rows are grouped by.
-        by: &'static str,
-        /// Number of groups.
-        groups: usize,
-        /// Maximum number of groups.
-        limit: usize,
-    },
-    /// Groups that take too much memory.
-    #[error(
-        "{groups} unions by {by} take more than {}: choose rows with --host, --source or --exclude, measurements with --measure, or allow 1 MB \
-         more for each of --limit",
-        storage(*most)
-    )]
-    GroupMemory {
-        /// Column that rows are grouped by.
-        by: &'static str,
-        /// Number of groups so far.
-        groups: usize,
-        /// Maximum memory, in bytes.
-        most: u64,
-    },
-    /// Names that take too much memory.
-    #[error(
-        "{}: with its rows, there are more than {limit} names of sources and runs; merge fewer files, or choose rows with --host, --from and --to",
-        path.display()
-    )]
-    Names {
-        /// The file.
-        path: PathBuf,
-        /// Number of names so far.
-        limit: usize,
-    },
-    /// Windows with different boundaries.
-    #[error(
-        "windows do not coincide: {one} and {other} overlap; merge them by host or source, or all windows into one record, or count in aligned \
-         windows of one length"
-    )]
-    Overlap {
-        /// The first window.
-        one: String,
-        /// The second window.
-        other: String,
-    },
-    /// The selection is empty.
-    #[error("no windows to merge{0}")]
-    Nothing(String),
+    /// A file is damaged, a row is not one of a lake, rows cannot be merged with each other, or they
+    /// exceed a limit.
+    #[error("{0}")]
+    Refused(String),
     /// A record could not be written.
     #[error("cannot write: {0}")]
     Output(#[source] io::Error),
-    /// Queries for flows and the cells of spread need the secret of the rows' hash.
-    #[error("{what} needs the secret of the hash, {hash}: {advice}")]
-    Secret {
-        /// Which part of the merge.
-        what: &'static str,
-        /// Identity of the hash.
-        hash: String,
-        /// Options that help.
-        advice: &'static str,
-    },
 }
 
 impl UnionError {
-    fn conflict(one: &Path, other: &OrderedRow) -> Self {
-        UnionError::Conflict {
-            one: one.to_owned(),
-            other: other.path.to_path_buf(),
-            window: other.about.window_name(),
+    /// Returns the conversion of an error about a file or directory.
+    pub(crate) fn read(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| UnionError::Read { path: path.to_owned(), source }
+    }
+
+    /// Returns the error of a file with a defect.
+    pub(crate) fn file(path: &Path, problem: impl Display) -> Self {
+        UnionError::Refused(format!("{}: {problem}", path.display()))
+    }
+
+    /// Returns the conversion of an error of the Parquet library.
+    pub(crate) fn parquet(path: &Path) -> impl Fn(ParquetError) -> Self {
+        move |problem| match problem {
+            ParquetError::General(problem) => Self::file(path, problem),
+            other => Self::file(path, other),
         }
     }
 
-    /// Returns the error of a union whose numbers cannot be estimated.
-    fn defect(union: &str, problem: &dyn std::error::Error) -> Self {
-        UnionError::Row { path: PathBuf::from(union), row: 0, problem: problem.to_string() }
+    /// Returns the error of a row, whose number in its file counts from one.
+    fn row(path: &Path, row: u64, problem: impl Display) -> Self {
+        UnionError::Refused(format!("{}, row {row}: {problem}", path.display()))
     }
 
-    pub(crate) fn file(path: &Path, problem: &ParquetError) -> Self {
-        let problem = match problem {
-            ParquetError::General(problem) => problem.clone(),
-            other => other.to_string(),
-        };
-        UnionError::File { path: path.to_owned(), problem }
+    fn conflict(one: &Path, other: &OrderedRow) -> Self {
+        UnionError::Refused(format!(
+            "{} and {} have different rows of window {}: find out who wrote them, and remove the wrong one, leave the host out with \
+             --exclude, or both rows with merge --conflicts drop",
+            one.display(),
+            other.path.display(),
+            other.about.window_name()
+        ))
+    }
+
+    /// Returns the error of rows with different properties.
+    fn mixed(what: &str, has: &str) -> Self {
+        UnionError::Refused(format!(
+            "{what} differ, and no number can be made of them together: {has}"
+        ))
+    }
+
+    /// Returns the error of a selection without rows that count.
+    fn nothing(why: &str) -> Self {
+        UnionError::Refused(format!("no windows to merge{why}"))
     }
 }
 
@@ -321,7 +248,9 @@ pub fn unite(
     let mut common = Common::default();
     let survey = common.survey(selection, options)?;
     common.names.limit_groups(options)?;
-    Unions::new(selection, options, &survey)?.run(survey.sources, &mut common, &mut each)
+    let mut unions = Unions::new(selection, options, &survey)?;
+    unions.collect(survey.sources, &mut common, &mut each)?;
+    unions.publish(&common, true, &mut each)
 }
 
 /// One side of a comparison.
@@ -349,8 +278,7 @@ pub fn sides(
         let survey = common.survey(selection, &options)?;
         let mut unions = Unions::new(selection, &options, &survey)?;
         unions.collect(survey.sources, &mut common, &mut |_| Ok(()))?;
-        let (_, mut group) =
-            unions.groups.pop_first().ok_or_else(|| UnionError::Nothing(String::new()))?;
+        let (_, mut group) = unions.groups.pop_first().ok_or_else(|| UnionError::nothing(""))?;
         let range = unions.range(&group);
         group.conclude(range, &options);
         let cardinality::Settings { mode, key, precision, .. } = group.settings.cardinality;
@@ -409,7 +337,7 @@ impl<'a> Unions<'a> {
             let described = described(survey.crossing, "across the ends of the range")
                 + &described(survey.left_out, "of other times, hosts or sources")
                 + &described(survey.untrusted, UNTRUSTED);
-            return Err(UnionError::Nothing(described));
+            return Err(UnionError::nothing(&described));
         }
         let now =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
@@ -460,22 +388,20 @@ impl<'a> Unions<'a> {
         let (mut bank, mut last): (_, Option<RowHeader>) = (WindowTotals::boxed(), None);
         while let Some((next, duplicates)) = rows.next(self.selection)? {
             let OrderedRow { about, row, number, path } = next;
-            let misfit = |problem: RowDefect| UnionError::Row {
-                path: path.to_path_buf(),
-                row: number,
-                problem,
-            };
+            let misfit = |problem: RowDefect| UnionError::row(&path, number, problem);
             let key = about.key(self.options.by);
             if self.options.by == By::Window && !self.groups.contains_key(&key) {
                 if let Some(before) =
                     last.as_ref().filter(|last| last.scheduled.1 > about.scheduled.0)
                 {
-                    return Err(UnionError::Overlap {
-                        one: before.window_name(),
-                        other: about.window_name(),
-                    });
+                    return Err(UnionError::Refused(format!(
+                        "windows do not coincide: {} and {} overlap; merge them by host or source, or all windows into one record, or count in \
+                         aligned windows of one length",
+                        before.window_name(),
+                        about.window_name()
+                    )));
                 }
-                self.publish_complete(common, done)?;
+                self.publish(common, false, done)?;
             }
             let spare = &mut self.spare;
             let group = self
@@ -516,9 +442,8 @@ impl<'a> Unions<'a> {
         self.untrusted = self.untrusted.max(rows.untrusted());
         if self.records == 0 && self.groups.is_empty() {
             let rows = counted(self.conflicts, "row");
-            return Err(UnionError::Nothing(format!(
-                ", {rows} dropped for others of their windows"
-            )));
+            let why = format!(", {rows} dropped for others of their windows");
+            return Err(UnionError::nothing(&why));
         }
         Ok(())
     }
@@ -531,27 +456,13 @@ impl<'a> Unions<'a> {
         if self.bytes <= most || matches!(by, By::All | By::Window) {
             return Ok(());
         }
-        let (groups, most) = (self.groups.len(), most as u64);
-        Err(UnionError::GroupMemory { by: by.name(), groups, most })
-    }
-
-    fn run(
-        mut self,
-        sources: Vec<SelectedFile>,
-        common: &mut Common,
-        done: &mut dyn FnMut(Record) -> io::Result<()>,
-    ) -> Result<(), UnionError> {
-        self.collect(sources, common, done)?;
-        self.publish(common, true, done)
-    }
-
-    /// Publishes the records of complete groups.
-    fn publish_complete(
-        &mut self,
-        common: &Common,
-        done: &mut dyn FnMut(Record) -> io::Result<()>,
-    ) -> Result<(), UnionError> {
-        self.publish(common, false, done)
+        Err(UnionError::Refused(format!(
+            "{} unions by {} take more than {}: choose rows with --host, --source or --exclude, measurements with --measure, or allow 1 MB \
+             more for each of --limit",
+            self.groups.len(),
+            by.name(),
+            storage(most as u64)
+        )))
     }
 
     /// Returns the range of time that a group should cover.
@@ -564,6 +475,7 @@ impl<'a> Unions<'a> {
         (begin, end)
     }
 
+    /// Passes the records of all groups to `done`. `is_end` states whether no row follows.
     fn publish(
         &mut self,
         common: &Common,
@@ -612,7 +524,7 @@ impl<'a> Unions<'a> {
         let estimator = self.options.estimation.cardinality.estimator;
         registers
             .estimates(group.settings.cardinality.key, estimator)
-            .map_err(|error| UnionError::defect("all", &error))
+            .map_err(|error| UnionError::row(Path::new("all"), 0, error))
     }
 
     fn record(
@@ -643,7 +555,8 @@ impl<'a> Unions<'a> {
             now_ns: end,
             span_ns: end.saturating_sub(begin),
         };
-        let reports = Reports::of(&reading).map_err(|error| UnionError::defect(&name, &*error))?;
+        let reports =
+            Reports::of(&reading).map_err(|error| UnionError::row(Path::new(&name), 0, error))?;
         let packets = group.counters.packets();
         let is_whole = united.incomplete == 0
             && united.missing.is_empty()
@@ -688,9 +601,10 @@ impl<'a> Unions<'a> {
         RowHash::of(common.row_hash, self.options.key.as_ref()).or_else(
             |hash| match use_of_secret {
                 None => Ok(hash),
-                Some((what, advice)) => {
-                    Err(UnionError::Secret { what, hash: identity::name(&hash.hash), advice })
-                }
+                Some((what, advice)) => Err(UnionError::Refused(format!(
+                    "{what} needs the secret of the hash, {}: {advice}",
+                    identity::name(&hash.hash)
+                ))),
             },
         )
     }
@@ -743,8 +657,11 @@ impl NumberedNames {
         if self.bytes <= MAX_NAMES_BYTES {
             return Ok(());
         }
-        let limit = self.places.len() + self.runs.len();
-        Err(UnionError::Names { path: path.to_owned(), limit })
+        let names = self.places.len() + self.runs.len();
+        let problem = format!(
+            "with its rows, there are more than {names} names of sources and runs; merge fewer files, or choose rows with --host, --from and --to"
+        );
+        Err(UnionError::file(path, problem))
     }
 
     /// Refuses more groups than the limit, before any row is read in full.
@@ -756,7 +673,12 @@ impl NumberedNames {
             By::Source => self.places.len(),
         };
         let (by, limit) = (by.name(), options.limit.unwrap_or(Options::GROUPS));
-        if groups > limit { Err(UnionError::Groups { by, groups, limit }) } else { Ok(()) }
+        if groups <= limit {
+            return Ok(());
+        }
+        Err(UnionError::Refused(format!(
+            "{groups} unions by {by}, and at most {limit}: choose rows with --host, --source or --exclude, or allow more with --limit"
+        )))
     }
 }
 
@@ -803,7 +725,7 @@ impl Common {
         }
         if self.identities.0.len() > 1 {
             let what = if filters.len() > 1 { "expressions (--match)" } else { "hashes" };
-            return Err(UnionError::Mixed { what, has: self.identities.describe() });
+            return Err(UnionError::mixed(what, &self.identities.describe()));
         }
         Ok(survey)
     }
@@ -859,7 +781,7 @@ impl Common {
                     first.display(),
                     differs.join(", ")
                 );
-                return Err(UnionError::Mixed { what: "measurements", has });
+                return Err(UnionError::mixed("measurements", &has));
             }
         }
         Ok(())

@@ -207,14 +207,12 @@ impl LakeFile {
             Content::Below(root, name) => root.file(name),
             Content::Object(input) => return self.parsed(input.clone()),
         };
-        let input = file
-            .and_then(local)
-            .map_err(|source| UnionError::Read { path: self.path.clone(), source })?;
+        let input = file.and_then(local).map_err(UnionError::read(&self.path))?;
         self.parsed(input)
     }
 
     fn parsed(&self, input: ParquetInput) -> Result<Parquet, UnionError> {
-        Parquet::open(input).map_err(|problem| UnionError::file(&self.path, &problem))
+        Parquet::open(input).map_err(UnionError::parquet(&self.path))
     }
 }
 
@@ -234,11 +232,11 @@ pub(crate) fn found(selection: &Selection) -> Result<Vec<LakeFile>, UnionError> 
     let is_wanted = |path: &Path| selection.has_partition(&path.to_string_lossy());
     let mut found = files_where(paths, is_wanted)?;
     for path in urls {
-        let failed = |source| UnionError::Read { path: path.clone(), source };
-        let store = Store::open(&path.to_string_lossy()).map_err(failed)?;
+        let failed = UnionError::read(path);
+        let store = Store::open(&path.to_string_lossy()).map_err(&failed)?;
         let names =
-            store.names(".parquet", |name| selection.has_partition(name)).map_err(failed)?;
-        found.extend(LakeFile::objects(&store, &names).map_err(failed)?);
+            store.names(".parquet", |name| selection.has_partition(name)).map_err(&failed)?;
+        found.extend(LakeFile::objects(&store, &names).map_err(&failed)?);
     }
     Ok(found)
 }
@@ -260,12 +258,12 @@ fn files_where<'a>(
     // A directory may be given twice, also by two names.
     let mut visited = HashSet::new();
     for path in paths {
-        let failed = |source| UnionError::Read { path: path.clone(), source };
-        if !fs::metadata(path).map_err(failed)?.is_dir() {
+        let failed = UnionError::read(path);
+        if !fs::metadata(path).map_err(&failed)?.is_dir() {
             found.insert(path.clone(), LakeFile::given(path.clone()));
             continue;
         }
-        let root = Arc::new(Directory::open(path).map_err(failed)?);
+        let root = Arc::new(Directory::open(path).map_err(&failed)?);
         let listing = Listing::new(&root, &mut visited, &is_wanted);
         if let Some((path, source)) = listing.refused.into_iter().next() {
             return Err(UnionError::Read { path, source });
