@@ -9,7 +9,7 @@
 use super::is_known;
 use super::listing::Listing;
 use super::parquet;
-use super::signature::{Trust, Untrusted, Verification};
+use super::signature::{RowPolicy, Trust, Verification};
 use super::store::{SCHEME, Store};
 use super::union::{LakeFile, MergedFiles, UnionError};
 use crate::row::Row;
@@ -178,7 +178,7 @@ impl Compaction {
             Ok(())
         };
         let verification =
-            self.trust.clone().map(|trust| Verification { trust, untrusted: Untrusted::Refuse });
+            self.trust.clone().map(|trust| Verification { trust, untrusted: RowPolicy::Refuse });
         let mut rows = MergedFiles::ordered(sources.iter().cloned(), verification)?;
         while let Some((row, duplicates)) = rows.next()? {
             twice += duplicates;

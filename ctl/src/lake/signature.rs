@@ -194,26 +194,27 @@ impl Trust {
     }
 }
 
-/// Treatment of rows that the host they name has not signed.
+/// Treatment of rows that cannot count: rows that the host they name has not signed, or different
+/// rows of one window (same host, run, source, direction and number).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Untrusted {
-    /// An error that names the file and the host.
+pub enum RowPolicy {
+    /// An error that names the files.
     #[default]
     Refuse,
     /// None of them counts.
     Drop,
 }
 
-impl Untrusted {
+impl RowPolicy {
     /// All treatments.
-    pub const ALL: [Untrusted; 2] = [Untrusted::Refuse, Untrusted::Drop];
+    pub const ALL: [RowPolicy; 2] = [RowPolicy::Refuse, RowPolicy::Drop];
 
     /// Returns the name used in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Untrusted::Refuse => "refuse",
-            Untrusted::Drop => "drop",
+            RowPolicy::Refuse => "refuse",
+            RowPolicy::Drop => "drop",
         }
     }
 }
@@ -224,13 +225,13 @@ pub struct Verification {
     /// Keys of the hosts.
     pub trust: Arc<Trust>,
     /// Treatment of other rows.
-    pub untrusted: Untrusted,
+    pub untrusted: RowPolicy,
 }
 
 impl Verification {
     /// Whether rows without a valid signature are dropped.
     pub(crate) fn drops(&self, row: &Row) -> bool {
-        self.untrusted == Untrusted::Drop && self.trust.verify(row).is_err()
+        self.untrusted == RowPolicy::Drop && self.trust.verify(row).is_err()
     }
 }
 

@@ -9,8 +9,8 @@ use crate::error::CommandFailure;
 use crate::output::terminal;
 use clap::Args;
 use flowgauge_core::{FlowKey, MeasurementKind};
-use flowgauge_ctl::lake::signature::{Untrusted, Verification};
-use flowgauge_ctl::lake::union::{self, By, Conflicts, Options, Selection, Side, UnionError};
+use flowgauge_ctl::lake::signature::{RowPolicy, Verification};
+use flowgauge_ctl::lake::union::{self, By, Options, Selection, Side, UnionError};
 use flowgauge_ctl::measurement::cardinality::distinct;
 use flowgauge_ctl::measurement::cardinality::estimate::joint;
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimate, JointEstimate};
@@ -81,8 +81,8 @@ pub(crate) struct Merge {
     limit: usize,
 
     /// Different rows of one window (host, run, source, number): refuse, or drop all of them
-    #[arg(long, value_name = "HOW", value_parser = value::conflicts, default_value = "refuse")]
-    conflicts: Conflicts,
+    #[arg(long, value_name = "HOW", value_parser = value::row_policy, default_value = "refuse")]
+    conflicts: RowPolicy,
 
     #[command(flatten)]
     verification: VerificationOptions,
@@ -112,8 +112,8 @@ struct VerificationOptions {
     trust: TrustOptions,
 
     /// Rows that their host has not signed: refuse, or drop them
-    #[arg(long, value_name = "HOW", value_parser = value::untrusted, default_value = "refuse", requires = "trust")]
-    untrusted: Untrusted,
+    #[arg(long, value_name = "HOW", value_parser = value::row_policy, default_value = "refuse", requires = "trust")]
+    untrusted: RowPolicy,
 }
 
 impl VerificationOptions {
@@ -217,8 +217,8 @@ pub(crate) struct Diff {
     b: Selection,
 
     /// Different rows of one window (host, run, source, number): refuse, or drop all of them
-    #[arg(long, value_name = "HOW", value_parser = value::conflicts, default_value = "refuse")]
-    conflicts: Conflicts,
+    #[arg(long, value_name = "HOW", value_parser = value::row_policy, default_value = "refuse")]
+    conflicts: RowPolicy,
 
     #[command(flatten)]
     verification: VerificationOptions,

@@ -7,9 +7,9 @@ use flowgauge_core::spread::OtherKind;
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
 use flowgauge_ctl::flow::KeyFromText;
 #[cfg(feature = "lake")]
-use flowgauge_ctl::lake::signature::Untrusted;
+use flowgauge_ctl::lake::signature::RowPolicy;
 #[cfg(feature = "lake")]
-use flowgauge_ctl::lake::union::{By, Conflicts, Selection};
+use flowgauge_ctl::lake::union::{By, Selection};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::names::NameSources;
 use flowgauge_ctl::nearest::nearest;
@@ -518,11 +518,6 @@ pub(crate) fn by(text: &str) -> Result<By, String> {
 }
 
 #[cfg(feature = "lake")]
-pub(crate) fn conflicts(text: &str) -> Result<Conflicts, String> {
-    named(text, &Conflicts::ALL, Conflicts::name)
-}
-
-#[cfg(feature = "lake")]
-pub(crate) fn untrusted(text: &str) -> Result<Untrusted, String> {
-    named(text, &Untrusted::ALL, Untrusted::name)
+pub(crate) fn row_policy(text: &str) -> Result<RowPolicy, String> {
+    named(text, &RowPolicy::ALL, RowPolicy::name)
 }

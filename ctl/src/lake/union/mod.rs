@@ -16,11 +16,11 @@ mod selection;
 pub(crate) use order::MergedFiles;
 pub(crate) use selection::LakeFile;
 use selection::found;
-pub use selection::{By, Conflicts, Options, Selection, files};
+pub use selection::{By, Options, Selection, files};
 
 use crate::identity::{self, SCHEMA};
 use crate::lake::laws;
-use crate::lake::signature::Verification;
+use crate::lake::signature::{RowPolicy, Verification};
 use crate::measurement::laws::{count, count_if_any};
 use crate::measurement::{self, ReportInput, Reports, RowHash, UnionStates};
 use crate::record::{Record, RecordKind};
@@ -268,7 +268,7 @@ pub struct Side {
 pub fn sides(
     one: &Selection,
     other: &Selection,
-    conflicts: Conflicts,
+    conflicts: RowPolicy,
     verification: Option<Verification>,
 ) -> Result<[Side; 2], UnionError> {
     let mut common = Common::default();

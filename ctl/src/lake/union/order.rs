@@ -1,10 +1,10 @@
 //! Merges the rows of many files in one order: by time, then by place. The order depends only on
 //! the rows, not on the files, so that compaction does not change the result of a union.
 
-use super::selection::{Conflicts, LakeFile, Selection};
+use super::selection::{LakeFile, Selection};
 use super::{FleetMember, NumberedNames, RowHeader, SelectionRelation, UnionError};
 use crate::lake::parquet::{self, Parquet, ParquetInput, Spool};
-use crate::lake::signature::{Untrusted, Verification};
+use crate::lake::signature::{RowPolicy, Verification};
 use crate::lake::{is_header, is_known, laws};
 use crate::row::Row;
 use ::parquet::errors::ParquetError;
@@ -76,7 +76,7 @@ impl Survey {
         verification: Option<&Verification>,
         mut each: impl FnMut(&RowHeader, &Path) -> Result<(), UnionError>,
     ) -> Result<(), UnionError> {
-        let dropping = verification.filter(|it| it.untrusted == Untrusted::Drop);
+        let dropping = verification.filter(|it| it.untrusted == RowPolicy::Drop);
         let file = found.open()?;
         if selection.is_beyond(&file) {
             self.left_out += file.len();
@@ -137,7 +137,7 @@ impl MergedFiles {
         let is_wanted: fn(&str) -> bool = |_| true;
         let rows = Ordered::new(survey.sources, is_wanted, true, verification);
         // A compaction loses no row: the other one of a window may be in another hour.
-        Ok(MergedFiles(UniqueRows::new(rows, Conflicts::Refuse).of_all_runs()))
+        Ok(MergedFiles(UniqueRows::new(rows, RowPolicy::Refuse).of_all_runs()))
     }
 
     /// Returns the next row, and the number of its duplicates. Different rows of one window are an
@@ -152,7 +152,7 @@ impl MergedFiles {
 pub(super) struct UniqueRows<F> {
     rows: Ordered<F>,
     next: Option<OrderedRow>,
-    conflicts: Conflicts,
+    conflicts: RowPolicy,
     windows: SeenWindows,
     /// Windows that runs adopted: numbers of the place, of the run that began it, and of the window.
     /// `None` if all rows of such a window are returned.
@@ -164,7 +164,7 @@ pub(super) struct UniqueRows<F> {
 }
 
 impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
-    pub(super) fn new(rows: Ordered<F>, conflicts: Conflicts) -> Self {
+    pub(super) fn new(rows: Ordered<F>, conflicts: RowPolicy) -> Self {
         UniqueRows {
             rows,
             next: None,
@@ -228,7 +228,7 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
                 }
                 if row.row.says_the_same(&other.row) {
                     duplicates += 1;
-                } else if self.conflicts == Conflicts::Drop {
+                } else if self.conflicts == RowPolicy::Drop {
                     conflicts += 1;
                 } else {
                     return Err(UnionError::conflict(&row.path, &other));
@@ -502,7 +502,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
     fn is_trusted(&self, row: &mut OrderedRow) -> Result<bool, UnionError> {
         let Some(verification) = &self.verification else { return Ok(true) };
         if let Err(problem) = verification.trust.verify(&row.row) {
-            if verification.untrusted == Untrusted::Drop {
+            if verification.untrusted == RowPolicy::Drop {
                 return Ok(false);
             }
             return Err(row.defect(&format!(

@@ -3,7 +3,7 @@
 use super::UnionError;
 use crate::lake::listing::Listing;
 use crate::lake::parquet::{Parquet, ParquetInput};
-use crate::lake::signature::Verification;
+use crate::lake::signature::{RowPolicy, Verification};
 use crate::lake::store::{SCHEME, Store};
 use crate::measurement::Estimation;
 use flowgauge_core::MeasurementKind;
@@ -104,30 +104,6 @@ impl By {
     }
 }
 
-/// Treatment of different rows of one window: same host, run, source, direction and number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Conflicts {
-    /// An error that names the files.
-    #[default]
-    Refuse,
-    /// None of the rows counts.
-    Drop,
-}
-
-impl Conflicts {
-    /// All treatments.
-    pub const ALL: [Conflicts; 2] = [Conflicts::Refuse, Conflicts::Drop];
-
-    /// Returns the name used in options.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Conflicts::Refuse => "refuse",
-            Conflicts::Drop => "drop",
-        }
-    }
-}
-
 /// Options of a union.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -141,7 +117,7 @@ pub struct Options {
     /// Measurements to read; all if empty.
     pub measure: Vec<MeasurementKind>,
     /// Treatment of different rows of one window.
-    pub conflicts: Conflicts,
+    pub conflicts: RowPolicy,
     /// Verification of signatures, if rows have to be signed.
     pub verification: Option<Verification>,
     /// Hosts that must have rows.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lake::parquet;
-use crate::lake::signature::{SigningKey, Trust, Untrusted};
+use crate::lake::signature::{RowPolicy, SigningKey, Trust};
 use crate::measurement::laws::{MAX_BYTES, MAX_COUNT};
 use crate::row::Value;
 use std::sync::atomic::{self, AtomicU64};
@@ -364,7 +364,7 @@ fn bytes_of_weeks_at_400_gbit_are_summed() {
 fn verified(
     rows: &[Row],
     trust: &Trust,
-    untrusted: Untrusted,
+    untrusted: RowPolicy,
     by: By,
 ) -> Result<Vec<Record>, String> {
     let lake = unused_path("");
@@ -416,7 +416,7 @@ fn rows_that_their_host_has_not_signed_are_refused_or_dropped() {
     let mut other_hash = row("paris", "2");
     other_hash.0.retain(|(name, _)| name != "hash");
     other_hash.text("hash", "tabulated_790900f3_1");
-    let records = verified(&honest, &trust, Untrusted::Refuse, By::All).unwrap();
+    let records = verified(&honest, &trust, RowPolicy::Refuse, By::All).unwrap();
     let united = records[0].united.as_ref().unwrap();
     assert_eq!((united.rows, united.hosts, united.untrusted), (2, 2, 0));
     assert_eq!(united.absent, ["lab7"]);
@@ -429,10 +429,10 @@ fn rows_that_their_host_has_not_signed_are_refused_or_dropped() {
         (other_hash, "hashes differ"),
     ] {
         for by in By::ALL {
-            let error = verified(&of(forged.clone()), &trust, Untrusted::Refuse, by).unwrap_err();
+            let error = verified(&of(forged.clone()), &trust, RowPolicy::Refuse, by).unwrap_err();
             assert!(error.contains(words) && error.contains("2.parquet"), "{error}");
             // The row is ignored: its hash is not compared, and its host counts as absent.
-            let records = verified(&of(forged.clone()), &trust, Untrusted::Drop, by).unwrap();
+            let records = verified(&of(forged.clone()), &trust, RowPolicy::Drop, by).unwrap();
             let united: Vec<_> = records.iter().map(|it| it.united.as_ref().unwrap()).collect();
             let sum = |number: fn(&United) -> u64| united.iter().map(|it| number(it)).sum::<u64>();
             assert_eq!((sum(|it| it.rows), sum(|it| it.untrusted)), (2, 1), "{words}");
@@ -442,8 +442,8 @@ fn rows_that_their_host_has_not_signed_are_refused_or_dropped() {
     }
     // Signatures of hosts that are left out do not matter.
     let excluded = of(row("excluded", "1"));
-    assert_eq!(verified(&excluded, &trust, Untrusted::Refuse, By::All).unwrap().len(), 1);
-    let error = verified(&[row("lab7", "1")], &trust, Untrusted::Drop, By::All).unwrap_err();
+    assert_eq!(verified(&excluded, &trust, RowPolicy::Refuse, By::All).unwrap().len(), 1);
+    let error = verified(&[row("lab7", "1")], &trust, RowPolicy::Drop, By::All).unwrap_err();
     assert!(error.contains("no windows to merge, 1 window dropped: not signed"), "{error}");
 }
 
@@ -461,7 +461,7 @@ fn other_measurements_are_verified_and_left_out() {
     let trust = Arc::new(Trust::of(&[("paris", &paris)]));
     let options = Options {
         measure: vec![MeasurementKind::Cardinality],
-        verification: Some(Verification { trust, untrusted: Untrusted::Refuse }),
+        verification: Some(Verification { trust, untrusted: RowPolicy::Refuse }),
         ..Options::default()
     };
     let united = unite(&selection, &options, |_| Ok(()));
