@@ -11,7 +11,7 @@ use super::listing::Listing;
 use super::parquet;
 use super::signature::{RowPolicy, Trust, Verification};
 use super::store::{SCHEME, Store};
-use super::union::{LakeFile, MergedFiles, UnionError};
+use super::union::{LakeFile, UnionError, UniqueRows, all_rows};
 use crate::row::Row;
 use flowgauge_dataplane::files::Directory;
 use jiff::Timestamp;
@@ -179,8 +179,9 @@ impl Compaction {
         };
         let verification =
             self.trust.clone().map(|trust| Verification { trust, untrusted: RowPolicy::Refuse });
-        let mut rows = MergedFiles::ordered(sources.iter().cloned(), verification)?;
-        while let Some((row, duplicates)) = rows.next()? {
+        let mut rows = all_rows(sources, verification)?;
+        while let Some((next, duplicates)) = rows.next()? {
+            let row = next.row;
             twice += duplicates;
             number += 1;
             let columns = row.columns().map(|(name, _)| name.to_owned()).collect();
@@ -210,11 +211,8 @@ impl Compaction {
 /// Reads the new files back and compares their rows with the old ones. Signatures are compared as
 /// well, so they are not verified again.
 fn compare(sources: &[LakeFile], outputs: &[LakeFile]) -> Result<(), UnionError> {
-    let (mut sources, mut outputs) = (
-        MergedFiles::ordered(sources.iter().cloned(), None)?,
-        MergedFiles::ordered(outputs.iter().cloned(), None)?,
-    );
-    let next = |files: &mut MergedFiles| Ok::<_, UnionError>(files.next()?.map(|(row, _)| row));
+    let (mut sources, mut outputs) = (all_rows(sources, None)?, all_rows(outputs, None)?);
+    let next = |rows: &mut UniqueRows| Ok::<_, UnionError>(rows.next()?.map(|(next, _)| next.row));
     loop {
         match (next(&mut sources)?, next(&mut outputs)?) {
             (None, None) => return Ok(()),

@@ -13,7 +13,7 @@ mod leave_one_out;
 mod order;
 mod selection;
 
-pub(crate) use order::MergedFiles;
+pub(crate) use order::{UniqueRows, all_rows};
 pub(crate) use selection::LakeFile;
 use selection::found;
 pub use selection::{By, Options, Selection, files};
@@ -36,7 +36,7 @@ use flowgauge_core::{
 };
 use flowgauge_dataplane::{Losses, TimestampClock};
 use jiff::Timestamp;
-use order::{Ordered, OrderedRow, SelectedFile, Survey, UniqueRows};
+use order::{Ordered, OrderedRow, SelectedFile, Survey};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -384,10 +384,10 @@ impl<'a> Unions<'a> {
         let verification = self.options.verification.clone();
         let rows =
             Ordered::new(sources, Self::is_wanted(measure), measure.is_empty(), verification);
-        let mut rows = UniqueRows::new(rows, self.options.conflicts);
+        let mut rows = UniqueRows::new(rows, self.selection.clone(), self.options.conflicts);
         let (mut bank, mut last): (_, Option<RowHeader>) = (WindowTotals::boxed(), None);
-        while let Some((next, duplicates)) = rows.next(self.selection)? {
-            let OrderedRow { about, row, number, path } = next;
+        while let Some((next, duplicates)) = rows.next()? {
+            let OrderedRow { about, row, number, path, .. } = next;
             let misfit = |problem: RowDefect| UnionError::row(&path, number, problem);
             let key = about.key(self.options.by);
             if self.options.by == By::Window && !self.groups.contains_key(&key) {

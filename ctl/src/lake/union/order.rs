@@ -30,12 +30,15 @@ const MAX_STORED_ROWS: usize = 1 << 22;
 const MAX_RANGES: usize = 1 << 18;
 
 /// A row with its header and origin.
-pub(super) struct OrderedRow {
+pub(crate) struct OrderedRow {
     pub(super) about: RowHeader,
-    pub(super) row: Row,
+    /// Its values; empty while they are in a temporary file.
+    pub(crate) row: Row,
     /// Number of the row in its file, from one.
     pub(super) number: u64,
     pub(super) path: Rc<Path>,
+    /// Its values in a temporary file.
+    stored: Option<ParquetInput>,
 }
 
 impl OrderedRow {
@@ -43,6 +46,31 @@ impl OrderedRow {
     pub(super) fn defect(&self, problem: &str) -> UnionError {
         let problem = format!("window {}: {problem}", self.about.window_name());
         UnionError::row(&self.path, self.number, problem)
+    }
+
+    /// Returns the memory of its values, in bytes.
+    fn bytes(&self) -> u64 {
+        self.row.size() as u64
+    }
+
+    /// Moves its values to a temporary file.
+    fn store(&mut self) -> Result<(), UnionError> {
+        if self.stored.is_some() {
+            return Ok(());
+        }
+        let bytes = parquet::write_row(&self.row).map_err(UnionError::parquet(&self.path))?;
+        let written = Spool::new().and_then(|mut spool| spool.add(&bytes).map(|_| spool.finish()));
+        self.stored = Some(written.map_err(|source| no_spool(&self.path, source))?);
+        self.row = Row::default();
+        Ok(())
+    }
+
+    /// Reads its values back from a temporary file.
+    fn load(&mut self) -> Result<(), UnionError> {
+        if let Some(input) = self.stored.take() {
+            self.row = read_stored(input, |_| true).map_err(UnionError::parquet(&self.path))?;
+        }
+        Ok(())
     }
 }
 
@@ -121,36 +149,24 @@ impl Survey {
     }
 }
 
-/// Rows of several files in order, for any hash.
-pub(crate) struct MergedFiles(UniqueRows<fn(&str) -> bool>);
-
-impl MergedFiles {
-    /// Opens the files.
-    pub(crate) fn ordered(
-        files: impl Iterator<Item = LakeFile>,
-        verification: Option<Verification>,
-    ) -> Result<Self, UnionError> {
-        let mut survey = Survey::default();
-        for found in files {
-            survey.add(found, &Selection::default(), verification.as_ref(), |_, _| Ok(()))?;
-        }
-        let is_wanted: fn(&str) -> bool = |_| true;
-        let rows = Ordered::new(survey.sources, is_wanted, true, verification);
-        // A compaction loses no row: the other one of a window may be in another hour.
-        Ok(MergedFiles(UniqueRows::new(rows, RowPolicy::Refuse).of_all_runs()))
+/// Opens files to read all of their rows, for any hash. Different rows of one window are an error.
+pub(crate) fn all_rows(
+    files: &[LakeFile],
+    verification: Option<Verification>,
+) -> Result<UniqueRows, UnionError> {
+    let (mut survey, selection) = (Survey::default(), Selection::default());
+    for found in files {
+        survey.add(found.clone(), &selection, verification.as_ref(), |_, _| Ok(()))?;
     }
-
-    /// Returns the next row, and the number of its duplicates. Different rows of one window are an
-    /// error.
-    pub(crate) fn next(&mut self) -> Result<Option<(Row, u64)>, UnionError> {
-        let next = self.0.next(&Selection::default())?;
-        Ok(next.map(|(OrderedRow { row, .. }, duplicates)| (row, duplicates)))
-    }
+    let rows = Ordered::new(survey.sources, |_| true, true, verification);
+    // A compaction loses no row: the other one of a window may be in another hour.
+    Ok(UniqueRows { adopted: None, ..UniqueRows::new(rows, selection, RowPolicy::Refuse) })
 }
 
-/// Rows in order, each once.
-pub(super) struct UniqueRows<F> {
-    rows: Ordered<F>,
+/// Selected rows in order, each once.
+pub(crate) struct UniqueRows {
+    rows: Ordered,
+    selection: Selection,
     next: Option<OrderedRow>,
     conflicts: RowPolicy,
     windows: SeenWindows,
@@ -163,10 +179,11 @@ pub(super) struct UniqueRows<F> {
     pub(super) dropped: u64,
 }
 
-impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
-    pub(super) fn new(rows: Ordered<F>, conflicts: RowPolicy) -> Self {
+impl UniqueRows {
+    pub(super) fn new(rows: Ordered, selection: Selection, conflicts: RowPolicy) -> Self {
         UniqueRows {
             rows,
+            selection,
             next: None,
             conflicts,
             windows: SeenWindows::new(MAX_RANGES),
@@ -174,11 +191,6 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
             republished: 0,
             dropped: 0,
         }
-    }
-
-    /// Returns the rows of each run, also where several published one window.
-    fn of_all_runs(self) -> Self {
-        UniqueRows { adopted: None, ..self }
     }
 
     /// Returns whether another run has published the same window. A run that is killed just after
@@ -209,19 +221,16 @@ impl<F: Fn(&str) -> bool + 'static> UniqueRows<F> {
         self.rows.untrusted.get()
     }
 
-    /// Returns the next selected row, and the number of its duplicates.
-    pub(super) fn next(
-        &mut self,
-        selection: &Selection,
-    ) -> Result<Option<(OrderedRow, u64)>, UnionError> {
+    /// Returns the next row, and the number of its duplicates.
+    pub(crate) fn next(&mut self) -> Result<Option<(OrderedRow, u64)>, UnionError> {
         loop {
-            let next = self.next.take();
-            let Some(row) = next.map_or_else(|| self.rows.next(selection), |row| Ok(Some(row)))?
-            else {
-                return Ok(None);
+            let next = match self.next.take() {
+                None => self.rows.next(&self.selection)?,
+                next => next,
             };
+            let Some(row) = next else { return Ok(None) };
             let (mut duplicates, mut conflicts) = (0, 0);
-            while let Some(other) = self.rows.next(selection)? {
+            while let Some(other) = self.rows.next(&self.selection)? {
                 if !row.about.is_same_window(&other.about) {
                     self.next = Some(other);
                     break;
@@ -326,59 +335,6 @@ fn too_many(path: &Path, most: usize, what: &str) -> UnionError {
     UnionError::file(path, problem)
 }
 
-/// A row of an open file that waits until the rows before it are merged.
-enum WaitingRow {
-    Read(OrderedRow),
-    Stored(StoredRow),
-}
-
-/// A row in a temporary file.
-struct StoredRow {
-    about: RowHeader,
-    number: u64,
-    path: Rc<Path>,
-    input: ParquetInput,
-}
-
-impl WaitingRow {
-    fn about(&self) -> &RowHeader {
-        match self {
-            WaitingRow::Read(row) => &row.about,
-            WaitingRow::Stored(row) => &row.about,
-        }
-    }
-
-    /// Returns the memory of its values, in bytes.
-    fn bytes(&self) -> u64 {
-        match self {
-            WaitingRow::Read(row) => row.row.size() as u64,
-            WaitingRow::Stored(_) => 0,
-        }
-    }
-
-    /// Moves its values to a temporary file.
-    fn store(self) -> Result<Self, UnionError> {
-        let OrderedRow { about, row, number, path } = match self {
-            WaitingRow::Read(row) => row,
-            WaitingRow::Stored(_) => return Ok(self),
-        };
-        let bytes = parquet::write_row(&row).map_err(UnionError::parquet(&path))?;
-        let written = Spool::new().and_then(|mut spool| spool.add(&bytes).map(|_| spool.finish()));
-        let input = written.map_err(|source| no_spool(&path, source))?;
-        Ok(WaitingRow::Stored(StoredRow { about, number, path, input }))
-    }
-
-    fn load(self) -> Result<OrderedRow, UnionError> {
-        match self {
-            WaitingRow::Read(row) => Ok(row),
-            WaitingRow::Stored(StoredRow { about, number, path, input }) => {
-                let row = read_stored(input, |_| true).map_err(UnionError::parquet(&path))?;
-                Ok(OrderedRow { about, row, number, path })
-            }
-        }
-    }
-}
-
 /// Reads columns of a row in a temporary file.
 fn read_stored(input: ParquetInput, is_wanted: impl Fn(&str) -> bool) -> Result<Row, ParquetError> {
     let mut rows = Parquet::open(input)?.rows(is_wanted, false)?;
@@ -398,7 +354,7 @@ type ReadRows = Box<dyn Iterator<Item = Result<OrderedRow, UnionError>>>;
 
 /// A file from its first row to its last.
 struct OpenFile {
-    rows: Box<dyn Iterator<Item = Result<WaitingRow, UnionError>>>,
+    rows: ReadRows,
     /// Memory of its pages, or of its rows, in bytes.
     bytes: u64,
     /// Number of its rows if they are on disk.
@@ -406,7 +362,7 @@ struct OpenFile {
 }
 
 /// Merging iterator over the rows of all sources.
-pub(super) struct Ordered<F> {
+pub(super) struct Ordered {
     /// Files to open, in reverse order.
     sources: Vec<SelectedFile>,
     open: BinaryHeap<Reverse<Next>>,
@@ -415,7 +371,7 @@ pub(super) struct Ordered<F> {
     limit: u64,
     /// Number of rows of open files that are on disk.
     stored: usize,
-    is_wanted: Rc<F>,
+    is_wanted: Rc<dyn Fn(&str) -> bool>,
     is_summed: bool,
     verification: Option<Rc<Verification>>,
     /// Number of rows that were dropped because their host has not signed them.
@@ -424,7 +380,7 @@ pub(super) struct Ordered<F> {
 
 /// Next row of an open file.
 struct Next {
-    row: WaitingRow,
+    row: OrderedRow,
     file: OpenFile,
 }
 
@@ -441,16 +397,16 @@ impl PartialOrd for Next {
 }
 impl Ord for Next {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.row.about().order(other.row.about())
+        self.row.about.order(&other.row.about)
     }
 }
 
-impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
+impl Ordered {
     /// Reads the wanted columns. `is_summed` verifies checksums, which takes all columns, as
     /// signatures do.
     pub(super) fn new(
         mut sources: Vec<SelectedFile>,
-        is_wanted: F,
+        is_wanted: impl Fn(&str) -> bool + 'static,
         is_summed: bool,
         verification: Option<Verification>,
     ) -> Self {
@@ -472,7 +428,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
     pub(super) fn next(&mut self, selection: &Selection) -> Result<Option<OrderedRow>, UnionError> {
         loop {
             let is_due = |source: &SelectedFile| {
-                self.open.peek().is_none_or(|next| source.first.order(next.0.row.about()).is_le())
+                self.open.peek().is_none_or(|next| source.first.order(&next.0.row.about).is_le())
             };
             if self.sources.last().is_some_and(is_due) {
                 let Some(source) = self.sources.pop() else { return Ok(None) };
@@ -480,10 +436,10 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
                 self.proceed(file)?;
                 continue;
             }
-            let Some(Reverse(Next { row, file })) = self.open.pop() else { return Ok(None) };
+            let Some(Reverse(Next { mut row, file })) = self.open.pop() else { return Ok(None) };
             self.bytes = self.bytes.saturating_sub(file.bytes + row.bytes());
             self.stored = self.stored.saturating_sub(file.stored);
-            let mut row = row.load()?;
+            row.load()?;
             self.proceed(file)?;
             if !matches!(row.about.fit(selection), SelectionRelation::Within) {
                 continue;
@@ -517,7 +473,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
     fn proceed(&mut self, mut file: OpenFile) -> Result<(), UnionError> {
         let Some(mut row) = file.rows.next().transpose()? else { return Ok(()) };
         if self.bytes + file.bytes + row.bytes() > self.limit {
-            row = row.store()?;
+            row.store()?;
         }
         self.bytes += file.bytes + row.bytes();
         self.stored += file.stored;
@@ -554,16 +510,15 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
             }
             if bytes <= SMALL {
                 whole.sort_by(|one, other| one.about.order(&other.about));
-                let whole = whole.into_iter().map(WaitingRow::Read);
-                return Ok(OpenFile { rows: Box::new(whole.map(Ok)), bytes, stored: 0 });
+                let rows = Box::new(whole.into_iter().map(Ok));
+                return Ok(OpenFile { rows, bytes, stored: 0 });
             }
             // The file stores a long value once that many rows have.
             rows = Box::new(whole.into_iter().map(Ok).chain(rows));
             pages = pages.saturating_add(bytes);
         }
         if source.is_sorted && fits(pages) {
-            let rows = rows.map(|row| row.map(WaitingRow::Read));
-            return Ok(OpenFile { rows: Box::new(rows), bytes: pages, stored: 0 });
+            return Ok(OpenFile { rows, bytes: pages, stored: 0 });
         }
         sorted_on_disk(rows, &path, source.is_sorted, self.stored)
     }
@@ -586,7 +541,10 @@ fn read(
             Err(error) => return Some(Err(UnionError::parquet(&path)(error))),
         };
         match RowHeader::parse(&row) {
-            Ok(about) => Some(Ok(OrderedRow { about, row, number, path: Rc::clone(&path) })),
+            Ok(about) => {
+                let path = Rc::clone(&path);
+                Some(Ok(OrderedRow { about, row, number, path, stored: None }))
+            }
             Err(_) if is_dropped(&row) => None,
             Err(problem) => Some(Err(UnionError::row(&path, number, problem))),
         }
@@ -652,13 +610,14 @@ fn sorted_on_disk(
         (it.start, names, it.window, it.begin, it.number)
     });
     let (whole, path, stored) = (spool.finish(), Rc::clone(path), positions.len());
-    let rows = positions.into_iter().map(move |position| -> Result<WaitingRow, UnionError> {
+    let rows = positions.into_iter().map(move |position| -> Result<OrderedRow, UnionError> {
         let input = whole.part(position.offset, position.length);
         let number = u64::from(position.number);
         let header = read_stored(input.clone(), is_header).map_err(UnionError::parquet(&path))?;
         let about =
             RowHeader::parse(&header).map_err(|problem| UnionError::row(&path, number, problem))?;
-        Ok(WaitingRow::Stored(StoredRow { about, number, path: Rc::clone(&path), input }))
+        let (row, path) = (Row::default(), Rc::clone(&path));
+        Ok(OrderedRow { about, row, number, path, stored: Some(input) })
     });
     Ok(OpenFile { rows: Box::new(rows), bytes: 0, stored })
 }
@@ -684,7 +643,7 @@ mod tests {
         let mut row = at("a", window);
         row.int("silent_windows", silent);
         let about = RowHeader::parse(&row).unwrap();
-        OrderedRow { about, row, number: 1, path: Rc::clone(path) }
+        OrderedRow { about, row, number: 1, path: Rc::clone(path), stored: None }
     }
 
     #[test]
@@ -707,12 +666,13 @@ mod tests {
 
     #[test]
     fn a_row_that_waited_on_disk_is_the_same() {
-        let row = after(2, 7, &Path::new("one").into());
+        let mut row = after(2, 7, &Path::new("one").into());
         let values = row.row.clone();
-        let stored = WaitingRow::Read(row).store().unwrap();
-        assert_eq!((stored.bytes(), stored.about().windows), (0, (7, 7)));
-        let loaded = stored.store().unwrap().load().unwrap();
-        assert_eq!((loaded.row, loaded.number), (values, 1));
+        row.store().unwrap();
+        assert_eq!((row.bytes(), row.about.windows), (0, (7, 7)));
+        row.store().unwrap();
+        row.load().unwrap();
+        assert_eq!((row.row, row.number), (values, 1));
     }
 
     /// The files of twelve hosts have rows of the same times.
@@ -747,8 +707,7 @@ mod tests {
                 let found = LakeFile::given(path(file));
                 survey.add(found, &Selection::default(), None, |_, _| Ok(())).unwrap();
             }
-            let is_wanted: fn(&str) -> bool = |_| true;
-            let mut ordered = Ordered::new(survey.sources, is_wanted, false, None);
+            let mut ordered = Ordered::new(survey.sources, |_| true, false, None);
             ordered.limit = limit;
             let mut rows = Vec::new();
             while let Some(row) = ordered.next(&Selection::default()).unwrap() {
@@ -756,7 +715,7 @@ mod tests {
                 // Every file is open once each has given a row.
                 if rows.len() as u64 + 1 == FILES {
                     let waiting = ordered.open.iter().map(|next| &next.0.row);
-                    let stored = waiting.filter(|row| matches!(row, WaitingRow::Stored(_))).count();
+                    let stored = waiting.filter(|row| row.stored.is_some()).count();
                     assert!(on_disk.contains(&(stored as u64)), "{stored} with {limit} bytes");
                 }
                 rows.push((row.about.windows.0, row.about.place.host));
