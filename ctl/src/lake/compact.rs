@@ -38,18 +38,14 @@ pub struct Compaction {
     place: LakeTarget,
     /// Keys that rows must be signed with, if they have to be.
     trust: Option<Arc<Trust>>,
-    /// Keeps others from compacting the same directory.
-    _lock: Option<Flock<File>>,
 }
 
 /// Result of a compaction of one hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionResult {
-    /// `date=2026-11-23/hour=14`.
-    pub partition: String,
-    /// Number of files before and after.
-    pub files: (u64, u64),
-    /// Number of rows in the new files.
+    /// Number of new files.
+    pub files: u64,
+    /// Number of rows in them.
     pub rows: u64,
     /// Number of duplicate rows that were removed.
     pub twice: u64,
@@ -73,7 +69,7 @@ impl Compaction {
         let url = path.to_string_lossy();
         if url.starts_with(SCHEME) {
             let store = Store::open(&url).map_err(UnionError::read(path))?;
-            return Ok(Compaction { place: LakeTarget::Store(store), trust, _lock: None });
+            return Ok(Compaction { place: LakeTarget::Store(store), trust });
         }
         let root = Directory::open(path).map_err(UnionError::read(path))?;
         let work = root.create_below(WORK).map_err(UnionError::read(&path.join(WORK)))?;
@@ -81,8 +77,8 @@ impl Compaction {
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|_| io::Error::other("another process compacts this lake"))
             .map_err(UnionError::read(path))?;
-        let place = LakeTarget::Directory { root: Arc::new(root), work };
-        Ok(Compaction { place, trust, _lock: Some(lock) })
+        let place = LakeTarget::Directory { root: Arc::new(root), work, _lock: lock };
+        Ok(Compaction { place, trust })
     }
 
     /// Returns the hours that ended before a time (nanoseconds since the Unix epoch) and have
@@ -150,12 +146,7 @@ impl Compaction {
             }
         };
         names.iter().try_for_each(|name| self.place.remove(name)).map_err(failed)?;
-        Ok(CompactionResult {
-            partition: partition.to_owned(),
-            files: (names.len() as u64, outputs.len() as u64),
-            rows,
-            twice,
-        })
+        Ok(CompactionResult { files: outputs.len() as u64, rows, twice })
     }
 
     /// Writes the rows of files in order; rows with different columns go to different files.
@@ -245,7 +236,12 @@ fn ended(partition: &str) -> Option<u64> {
 
 /// Location of a lake. Names are relative to it, with slashes.
 enum LakeTarget {
-    Directory { root: Arc<Directory>, work: Directory },
+    /// A directory, with one for the compaction's own files and a lock on it.
+    Directory {
+        root: Arc<Directory>,
+        work: Directory,
+        _lock: Flock<File>,
+    },
     Store(Store),
 }
 
@@ -259,7 +255,7 @@ impl LakeTarget {
                 names.retain(|name| !name.split('/').any(is_hidden));
                 return Ok((names, Vec::new()));
             }
-            LakeTarget::Directory { root, work } => (root, work),
+            LakeTarget::Directory { root, work, .. } => (root, work),
         };
         let listing = Listing::new(root, &mut HashSet::new(), |_| true);
         let mut problems: Vec<String> = listing
@@ -322,7 +318,7 @@ impl LakeTarget {
     fn put(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
         let (root, work) = match self {
             LakeTarget::Store(store) => return store.replace(name, bytes.into()),
-            LakeTarget::Directory { root, work } => (root, work),
+            LakeTarget::Directory { root, work, .. } => (root, work),
         };
         let Some((partition, file)) = name.rsplit_once('/') else {
             return Err(io::Error::other("it is in no partition"));

@@ -10,13 +10,6 @@ pub const SCHEME: &str = "s3://";
 /// A store, which cannot exist in this build.
 pub enum Store {}
 
-/// Result of creating an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Put {
-    /// The object was created.
-    New,
-}
-
 impl Store {
     /// Fails with an explanation.
     ///
@@ -34,11 +27,7 @@ impl Store {
         match *self {}
     }
 
-    pub(crate) fn put(&self, _: &str, _: Bytes) -> io::Result<Put> {
-        match *self {}
-    }
-
-    pub(crate) fn get(&self, _: &str) -> io::Result<Bytes> {
+    pub(crate) fn create(&self, _: &str, _: Bytes) -> io::Result<bool> {
         match *self {}
     }
 

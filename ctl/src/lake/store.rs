@@ -26,15 +26,6 @@ pub struct Store {
     runtime: Runtime,
 }
 
-/// Result of creating an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Put {
-    /// The object was created.
-    New,
-    /// Another object has its name.
-    Taken,
-}
-
 impl Store {
     /// Opens the store of a URL. The environment has its address and credentials:
     /// `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and the others that `object_store` supports. No
@@ -43,7 +34,6 @@ impl Store {
     /// # Errors
     /// If the URL has no bucket, or the environment is invalid.
     pub fn open(url: &str) -> io::Result<Self> {
-        let outside = |error: object_store::Error| io::Error::other(error_chain(&error));
         // Fails only if a provider is installed already, which is sufficient.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let path = url
@@ -72,7 +62,7 @@ impl Store {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Store {
             url: url.trim_end_matches('/').to_owned(),
-            objects: Arc::new(objects.map_err(outside)?),
+            objects: Arc::new(objects.map_err(failed)?),
             prefix,
             runtime,
         })
@@ -89,20 +79,19 @@ impl Store {
     }
 
     /// Creates an object, which appears only when it is complete. An existing one is not replaced.
-    pub(crate) fn put(&self, name: &str, bytes: Bytes) -> io::Result<Put> {
-        let options = PutOptions::from(PutMode::Create);
-        match self.runtime.block_on(self.objects.put_opts(&self.path(name), bytes.into(), options))
-        {
-            Ok(_) => Ok(Put::New),
-            Err(object_store::Error::AlreadyExists { .. }) => Ok(Put::Taken),
-            Err(error) => Err(io::Error::other(error_chain(&error))),
-        }
-    }
-
-    /// Downloads an object.
-    pub(crate) fn get(&self, name: &str) -> io::Result<Bytes> {
-        let object = async { self.objects.get(&self.path(name)).await?.bytes().await };
-        self.runtime.block_on(object).map_err(|error| io::Error::other(error_chain(&error)))
+    /// Returns whether an object of this name and content exists now.
+    pub(crate) fn create(&self, name: &str, bytes: Bytes) -> io::Result<bool> {
+        let (path, options) = (self.path(name), PutOptions::from(PutMode::Create));
+        let created = async {
+            match self.objects.put_opts(&path, bytes.clone().into(), options).await {
+                Ok(_) => Ok::<_, object_store::Error>(true),
+                Err(object_store::Error::AlreadyExists { .. }) => {
+                    Ok(self.objects.get(&path).await?.bytes().await? == bytes)
+                }
+                Err(error) => Err(error),
+            }
+        };
+        self.runtime.block_on(created).map_err(failed)
     }
 
     /// Downloads objects by name, several at a time.
@@ -143,14 +132,14 @@ impl Store {
     /// Writes an object, and replaces an existing one.
     pub(crate) fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()> {
         let put = self.runtime.block_on(self.objects.put(&self.path(name), bytes.into()));
-        put.map(|_| ()).map_err(|error| io::Error::other(error_chain(&error)))
+        put.map(|_| ()).map_err(failed)
     }
 
     /// Removes an object if it exists.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         match self.runtime.block_on(self.objects.delete(&self.path(name))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(io::Error::other(error_chain(&error))),
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -166,7 +155,7 @@ impl Store {
         let beyond = self.prefix.parts().count();
         while let Some(directory) = left.pop() {
             let found = self.runtime.block_on(self.objects.list_with_delimiter(Some(&directory)));
-            let found = found.map_err(|error| io::Error::other(error_chain(&error)))?;
+            let found = found.map_err(failed)?;
             let name = |path: &Path| {
                 path.parts()
                     .skip(beyond)
@@ -183,6 +172,10 @@ impl Store {
         names.sort();
         Ok(names)
     }
+}
+
+fn failed(error: object_store::Error) -> io::Error {
+    io::Error::other(error_chain(&error))
 }
 
 /// Formats an error with its causes, which have the details, on one line.

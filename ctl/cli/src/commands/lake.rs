@@ -134,13 +134,14 @@ impl Compact {
         hours.problems.iter().for_each(|problem| tracing::error!("{problem}"));
         for (partition, names) in &hours.ready {
             match lake.join(partition, names) {
-                Ok(CompactionResult { files: (before, after), rows, twice, .. }) => {
+                Ok(CompactionResult { files, rows, twice }) => {
                     let twice = if twice > 0 {
                         format!(", {} that were there twice are left out", grouped(twice))
                     } else {
                         String::new()
                     };
-                    let (before, after, rows) = (grouped(before), grouped(after), grouped(rows));
+                    let before = grouped(names.len() as u64);
+                    let (after, rows) = (grouped(files), grouped(rows));
                     writeln!(
                         out,
                         "{}: {before} files are {after} now, with {rows} windows{twice}",

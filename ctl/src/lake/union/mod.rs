@@ -36,7 +36,7 @@ use flowgauge_core::{
 };
 use flowgauge_dataplane::{Losses, TimestampClock};
 use jiff::Timestamp;
-use order::{Ordered, OrderedRow, SelectedFile, Survey};
+use order::{Ordered, OrderedRow, Survey};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -248,8 +248,8 @@ pub fn unite(
     let mut common = Common::default();
     let survey = common.survey(selection, options)?;
     common.names.limit_groups(options)?;
-    let mut unions = Unions::new(selection, options, &survey)?;
-    unions.collect(survey.sources, &mut common, &mut each)?;
+    let mut unions = Unions::new(selection, options, survey)?;
+    unions.collect(&mut common, &mut each)?;
     unions.publish(&common, true, &mut each)
 }
 
@@ -276,16 +276,15 @@ pub fn sides(
     let options = Options { measure, conflicts, verification, ..Options::default() };
     let mut side = |selection: &Selection| {
         let survey = common.survey(selection, &options)?;
-        let mut unions = Unions::new(selection, &options, &survey)?;
-        unions.collect(survey.sources, &mut common, &mut |_| Ok(()))?;
+        let mut unions = Unions::new(selection, &options, survey)?;
+        unions.collect(&mut common, &mut |_| Ok(()))?;
         let (_, mut group) = unions.groups.pop_first().ok_or_else(|| UnionError::nothing(""))?;
         let range = unions.range(&group);
         group.conclude(range, &options);
         let cardinality::Settings { mode, key, precision, .. } = group.settings.cardinality;
         let registers =
             (mode != Mode::Off).then(|| (key, group.bank.cardinality.levels(precision).to_vec()));
-        let (crossing, conflicts, untrusted) =
-            (survey.crossing, unions.conflicts, unions.untrusted);
+        let (conflicts, Survey { crossing, untrusted, .. }) = (unions.conflicts, unions.survey);
         Ok(Side { registers, united: United { crossing, conflicts, untrusted, ..group.united } })
     };
     Ok([side(one)?, side(other)?])
@@ -295,10 +294,8 @@ pub fn sides(
 struct Unions<'a> {
     selection: &'a Selection,
     options: &'a Options,
+    survey: Survey,
     groups: BTreeMap<Key, Group>,
-    crossing: u64,
-    /// Whether rows extend beyond the start and the end of the range.
-    is_cut: (bool, bool),
     now: u64,
     /// Number of lost rows of each run, as its last row so far states it.
     lost: BTreeMap<u32, u64>,
@@ -310,8 +307,6 @@ struct Unions<'a> {
     conflicts: u64,
     /// Number of rows of windows that another run had published as well.
     republished: u64,
-    /// Number of rows that were dropped because their host has not signed them.
-    untrusted: u64,
     /// Memory of all groups by host or source.
     bytes: usize,
     /// Registers with and without each host, if requested.
@@ -324,7 +319,7 @@ impl<'a> Unions<'a> {
     fn new(
         selection: &'a Selection,
         options: &'a Options,
-        survey: &Survey,
+        survey: Survey,
     ) -> Result<Self, UnionError> {
         if survey.sources.is_empty() {
             let described = |number: u64, what: &str| {
@@ -344,16 +339,14 @@ impl<'a> Unions<'a> {
         Ok(Unions {
             selection,
             options,
+            survey,
             groups: BTreeMap::new(),
-            crossing: survey.crossing,
-            is_cut: survey.is_cut,
             now,
             lost: BTreeMap::new(),
             places: BTreeSet::new(),
             records: 0,
             conflicts: 0,
             republished: 0,
-            untrusted: survey.untrusted,
             bytes: 0,
             leave_one_out: options.leaves_out_hosts().then(Default::default),
             spare: None,
@@ -376,10 +369,10 @@ impl<'a> Unions<'a> {
     /// begins.
     fn collect(
         &mut self,
-        sources: Vec<SelectedFile>,
         common: &mut Common,
         done: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> Result<(), UnionError> {
+        let sources = std::mem::take(&mut self.survey.sources);
         let measure = &self.options.measure;
         let verification = self.options.verification.clone();
         let rows =
@@ -439,7 +432,7 @@ impl<'a> Unions<'a> {
         }
         (self.conflicts, self.republished) = (rows.dropped, rows.republished);
         // The survey has also seen files without any other row.
-        self.untrusted = self.untrusted.max(rows.untrusted());
+        self.survey.untrusted = self.survey.untrusted.max(rows.untrusted());
         if self.records == 0 && self.groups.is_empty() {
             let rows = counted(self.conflicts, "row");
             let why = format!(", {rows} dropped for others of their windows");
@@ -468,10 +461,12 @@ impl<'a> Unions<'a> {
     /// Returns the range of time that a group should cover.
     fn range(&self, group: &Group) -> (u64, u64) {
         let Selection { from, to, .. } = *self.selection;
-        let begin =
-            from.filter(|_| !self.is_cut.0).map_or(group.begin, |from| from.min(group.begin));
-        let end =
-            to.filter(|_| !self.is_cut.1).map_or(group.end, |to| to.min(self.now).max(group.end));
+        let begin = from
+            .filter(|_| !self.survey.is_cut.0)
+            .map_or(group.begin, |from| from.min(group.begin));
+        let end = to
+            .filter(|_| !self.survey.is_cut.1)
+            .map_or(group.end, |to| to.min(self.now).max(group.end));
         (begin, end)
     }
 
@@ -496,10 +491,10 @@ impl<'a> Unions<'a> {
             group.conclude(range, self.options);
             if last && is_end {
                 // Rows beyond the range belong to no group.
-                group.united.crossing = self.crossing;
+                group.united.crossing = self.survey.crossing;
                 group.united.conflicts = self.conflicts;
                 group.united.twice += self.republished;
-                group.united.untrusted = self.untrusted;
+                group.united.untrusted = self.survey.untrusted;
                 if !is_by_window {
                     group.united.absent = common.absent(&self.options.expect);
                     group.united.leave_one_out = self.leave_one_out(&group)?;
