@@ -4,14 +4,13 @@
 //! # Data flow
 //! [`Lake`] is a sink of records. It turns each window into a row, in which every measurement has
 //! its own columns; `writer` appends rows to a `journal` and collects them into files; `disk`
-//! writes the files into a directory; `carrier` uploads them into an object store, if there is one.
+//! writes the files into a directory; `uploader` uploads them into an object store, if there is one.
 //!
 //! # Where to look
 //! `laws` checks rows that other processes wrote, and [`signature`] which host wrote them.
 //! [`union`] selects and merges rows into records again, and [`compact`] joins the small files of
 //! an hour. `parquet` converts between rows and files.
 
-mod carrier;
 pub mod compact;
 mod disk;
 mod journal;
@@ -23,6 +22,7 @@ pub mod signature;
 #[cfg_attr(not(feature = "object-store"), path = "no_store.rs")]
 pub mod store;
 pub mod union;
+mod uploader;
 mod writer;
 
 pub use crate::identity::Identity;

@@ -81,25 +81,20 @@ pub(super) struct FileRows {
     pub(super) kept: usize,
 }
 
-/// Rows and files that wait to be written, for metrics.
-#[derive(Debug, Default)]
-pub(super) struct Backlog {
-    /// Rows in memory that are neither in the journal of an open file nor in a complete one.
-    pub(super) rows: AtomicU64,
-    /// Files that wait for a store, and their size.
-    pub(super) files: AtomicU64,
-    pub(super) bytes: AtomicU64,
-}
-
-/// State shared by the writing threads.
+/// State shared by the sink and the threads that write and upload.
 pub(super) struct LakeState {
     pub(super) settings: Settings,
     /// The lake, or the buffer in front of a store.
-    pub(super) root: Arc<Directory>,
+    pub(super) root: Directory,
     pub(super) journals: Arc<Directory>,
     pub(super) problems: Problems,
-    pub(super) lost: Arc<AtomicU64>,
-    pub(super) backlog: Arc<Backlog>,
+    /// Rows that were lost so far.
+    pub(super) lost: AtomicU64,
+    /// Rows in memory that are neither in the journal of an open file nor in a complete one.
+    pub(super) waiting_rows: AtomicU64,
+    /// Files that wait for a store, and their size.
+    pub(super) waiting_files: AtomicU64,
+    pub(super) waiting_bytes: AtomicU64,
     /// Whether a failed write was reported since the last successful one.
     pub(super) is_reported: AtomicBool,
     pub(super) pending: Mutex<Pending>,

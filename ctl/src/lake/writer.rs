@@ -8,14 +8,12 @@
 //! Rows that cannot be written wait in memory, up to a limit. Beyond it the oldest rows are lost,
 //! which is reported at once, at the end, and in all later rows (`lost_rows`).
 
-use super::carrier::Uploader;
 use super::disk::{Flusher, begin, partition};
 use super::journal::Journal;
 use super::row;
-use super::shared::{
-    Backlog, FileRows, JOURNALS, LakeState, Pending, Problems, RETRY_INTERVAL, Settings,
-};
+use super::shared::{FileRows, JOURNALS, LakeState, Pending, Problems, RETRY_INTERVAL, Settings};
 use super::store::Store;
+use super::uploader::Uploader;
 use crate::controller::{Sink, Summary};
 use crate::identity::Identity;
 use crate::output::Metrics;
@@ -35,19 +33,16 @@ use std::thread::JoinHandle;
 const QUEUE: usize = 1024;
 /// Maximum number of rows appended to the journal at once.
 const MAX_BATCH_ROWS: usize = 256;
+
 /// Sink that writes windows into a lake. When it is dropped, all of them are on disk, or a problem
 /// was reported.
 pub struct Lake {
     rows: Option<Sender<Row>>,
     writers: Option<[JoinHandle<()>; 2]>,
     /// Thread that uploads files, which ends when the sender is dropped.
-    carrier: Option<(Sender<()>, JoinHandle<()>)>,
-    identity: Identity,
-    patient: bool,
-    lost: Arc<AtomicU64>,
-    backlog: Arc<Backlog>,
+    uploader: Option<(Sender<()>, JoinHandle<()>)>,
+    shared: Arc<LakeState>,
     metrics: Option<Metrics>,
-    problems: Problems,
     /// First and last of the latest windows without packets, which have no row.
     silence: Option<(u64, u64)>,
     /// Whether packets are counted at several places, each with its own rows.
@@ -61,70 +56,48 @@ impl Lake {
     /// # Errors
     /// If the directory cannot be created or written.
     pub fn start(settings: Settings, store: Option<Store>, problems: Problems) -> io::Result<Self> {
-        let root = Arc::new(Directory::create(&settings.directory)?);
+        let root = Directory::create(&settings.directory)?;
         let journals = Arc::new(root.create_below(JOURNALS)?);
-        let (rows, received) = bounded(QUEUE);
-        let (lost, backlog) = (Arc::new(AtomicU64::new(0)), Arc::new(Backlog::default()));
-        let (identity, patient) = (settings.identity.clone(), settings.patient);
-        let carrier = store.map(|store| Uploader {
-            buffer: Arc::clone(&root),
-            store,
-            room: settings.buffer,
-            problems: Arc::clone(&problems),
-            lost: Arc::clone(&lost),
-            backlog: Arc::clone(&backlog),
-            is_reported: false,
-            refused: HashSet::new(),
-        });
         // Files of earlier runs.
         let left = journals.entries()?.into_iter().map(|entry| entry.name).collect();
         let shared = Arc::new(LakeState {
             settings,
             root,
-            journals: Arc::clone(&journals),
-            problems: Arc::clone(&problems),
-            lost: Arc::clone(&lost),
-            backlog: Arc::clone(&backlog),
+            journals,
+            problems,
+            lost: AtomicU64::new(0),
+            waiting_rows: AtomicU64::new(0),
+            waiting_files: AtomicU64::new(0),
+            waiting_bytes: AtomicU64::new(0),
             is_reported: AtomicBool::new(false),
             pending: Mutex::default(),
         });
-        let (wake, woken) = bounded(1);
+        let ((rows, received), (wake, woken)) = (bounded(QUEUE), bounded(1));
         let writer = Writer { shared: Arc::clone(&shared), number: 0, open: None, wake };
         // Checks that the directory is writable.
         let probe = format!("{}.probe", writer.name(0));
+        let journals = &shared.journals;
         journals.create_temporary(&probe).and_then(|_| journals.remove(&probe))?;
-        let disk = Flusher { shared, left };
-        let disk = std::thread::Builder::new()
-            .name("lake-disk".to_owned())
-            .spawn(move || disk.run(&woken))?;
-        let writer = std::thread::Builder::new()
-            .name("lake".to_owned())
-            .spawn(move || writer.run(&received))?;
-        let carrier = carrier.map(|carrier| -> io::Result<_> {
+        let disk = Flusher { shared: Arc::clone(&shared), left };
+        let disk = spawn("lake-disk", move || disk.run(&woken))?;
+        let writer = spawn("lake", move || writer.run(&received))?;
+        let uploader = store.map(|store| {
+            let shared = Arc::clone(&shared);
+            let uploader = Uploader { shared, store, is_reported: false, refused: HashSet::new() };
             let (end, ended) = bounded(0);
-            let carrier = std::thread::Builder::new()
-                .name("lake-store".to_owned())
-                .spawn(move || carrier.run(&ended))?;
-            Ok((end, carrier))
+            Ok::<_, io::Error>((end, spawn("lake-store", move || uploader.run(&ended))?))
         });
-        let carrier = carrier.transpose()?;
         Ok(Lake {
             rows: Some(rows),
             writers: Some([writer, disk]),
-            carrier,
-            identity,
-            patient,
-            lost,
-            backlog,
+            uploader: uploader.transpose()?,
+            shared,
             metrics: None,
-            problems,
             silence: None,
             places: false,
         })
     }
-}
 
-impl Lake {
     /// Returns this lake with metrics of its backlog and its losses.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
@@ -154,24 +127,24 @@ impl Sink for Lake {
         }
         let Some(row) = row(
             record,
-            &self.identity,
-            self.lost.load(Ordering::Relaxed),
+            &self.shared.settings.identity,
+            self.shared.lost.load(Ordering::Relaxed),
             self.silent_before(record),
         ) else {
             return Ok(());
         };
         let Some(rows) = &self.rows else { return Ok(()) };
-        let sent = if self.patient {
+        let sent = if self.shared.settings.patient {
             rows.send(row).map_err(|_| true)
         } else {
             rows.try_send(row).map_err(|it| it.is_disconnected())
         };
         if let Err(has_ended) = sent {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.shared.lost.fetch_add(1, Ordering::Relaxed);
             if has_ended {
                 // Its panic was logged; report the problem once.
                 self.rows = None;
-                (self.problems)("the thread that writes the lake has ended: no more rows are written; restart the run".to_owned());
+                (self.shared.problems)("the thread that writes the lake has ended: no more rows are written; restart the run".to_owned());
             }
         }
         Ok(())
@@ -182,23 +155,23 @@ impl Sink for Lake {
         // While a disk hangs, rows wait in the queue of the thread that writes the journal.
         let queued = self.rows.as_ref().map_or(0, |rows| rows.len() as u64);
         let amount = |amount: &AtomicU64| amount.load(Ordering::Relaxed);
-        let Backlog { rows, files, bytes } = &*self.backlog;
+        let LakeState { lost, waiting_rows, waiting_files, waiting_bytes, .. } = &*self.shared;
         metrics.set(
             "lake_waiting_rows",
             "rows in memory that are not on disk yet",
-            queued + amount(rows),
+            queued + amount(waiting_rows),
         );
-        metrics.reach("lake_lost_rows_total", "rows that were lost", amount(&self.lost));
-        if self.carrier.is_some() {
+        metrics.reach("lake_lost_rows_total", "rows that were lost", amount(lost));
+        if self.uploader.is_some() {
             metrics.set(
                 "lake_waiting_files",
                 "files that wait for the object store",
-                amount(files),
+                amount(waiting_files),
             );
             metrics.set(
                 "lake_waiting_bytes",
                 "size of the files that wait for the object store",
-                amount(bytes),
+                amount(waiting_bytes),
             );
         }
     }
@@ -209,17 +182,21 @@ impl Drop for Lake {
         self.rows = None;
         let mut join = |thread: JoinHandle<()>| {
             if thread.join().is_err() {
-                (self.problems)(
+                (self.shared.problems)(
                     "a thread that writes the lake has failed: rows may be missing".to_owned(),
                 );
             }
         };
         self.writers.take().into_iter().flatten().for_each(&mut join);
-        if let Some((end, carrier)) = self.carrier.take() {
+        if let Some((end, uploader)) = self.uploader.take() {
             drop(end);
-            join(carrier);
+            join(uploader);
         }
     }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
 struct Writer {
@@ -330,7 +307,7 @@ impl Writer {
     fn count_backlog(&self) {
         let complete: usize = self.shared.pending().waiting.iter().map(|it| it.rows.len()).sum();
         let open = self.open.as_ref().map_or(0, |open| open.rows.len() - open.kept);
-        self.shared.backlog.rows.store((complete + open) as u64, Ordering::Relaxed);
+        self.shared.waiting_rows.store((complete + open) as u64, Ordering::Relaxed);
     }
 
     /// Completes the open file.
