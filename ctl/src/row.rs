@@ -376,6 +376,15 @@ impl Row {
         T::try_from(number).map_err(|_| format!("column {name} has {number}"))
     }
 
+    /// As [`number`](Self::number), or `default` if the column is missing or null.
+    pub(crate) fn number_or<T: TryFrom<i64>>(
+        &self,
+        name: &str,
+        default: T,
+    ) -> Result<T, RowDefect> {
+        if self.maybe_number(name).is_some() { self.number(name) } else { Ok(default) }
+    }
+
     /// Returns the floating-point number of a column.
     pub(crate) fn real(&self, name: &str) -> Result<f64, RowDefect> {
         match self.get(name) {
@@ -405,6 +414,16 @@ impl Row {
         found
             .map(Some)
             .ok_or_else(|| format!("column {name} has '{text}', which this version does not know"))
+    }
+
+    /// As [`named`](Self::named), of a column that must not be missing.
+    pub(crate) fn must_name<T: Copy>(
+        &self,
+        name: &str,
+        all: &[T],
+        of: impl Fn(T) -> &'static str,
+    ) -> Result<T, RowDefect> {
+        self.named(name, all, of)?.ok_or_else(|| format!("column {name} is missing"))
     }
 
     /// Returns the flag of a column.

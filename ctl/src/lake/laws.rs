@@ -40,13 +40,10 @@ pub(super) fn check_header(row: &Row) -> Result<(), RowDefect> {
         format!("column direction is none of {}", DIRECTIONS.join(", "))
     })?;
     let window: u64 = row.number("window")?;
-    let last =
-        if row.maybe_number("last_window").is_some() { row.number("last_window")? } else { window };
+    let last = row.number_or("last_window", window)?;
     require(window <= last && last <= MAX_WINDOW, || format!("windows {window} to {last}"))?;
-    if row.maybe_number("silent_windows").is_some() {
-        let silent: u64 = row.number("silent_windows")?;
-        require(silent <= window, || format!("{silent} silent windows before window {window}"))?;
-    }
+    let silent: u64 = row.number_or("silent_windows", 0)?;
+    require(silent <= window, || format!("{silent} silent windows before window {window}"))?;
     let times = ["start_ns", "end_ns", "scheduled_start_ns", "scheduled_end_ns"];
     let [begin, end, scheduled_begin, scheduled_end] =
         times.map(|column| row.number::<u64>(column));

@@ -149,6 +149,20 @@ pub(crate) fn columns(measurement: Option<&str>) -> impl Iterator<Item = &'stati
     wanted.flat_map(|(_, columns)| *columns).copied()
 }
 
+/// Options of a report that lists the first of many items.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ListOptions {
+    /// Maximum number of items to list.
+    pub top: usize,
+}
+
+impl Default for ListOptions {
+    /// Lists ten items.
+    fn default() -> Self {
+        ListOptions { top: 10 }
+    }
+}
+
 impl Reports {
     /// Returns the names of the measurements that are on.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -361,9 +375,7 @@ pub(crate) trait Measurement {
 
     /// Writes the lines of a total, above those about losses; `part` is true for one of several
     /// sources.
-    fn summary(&self, part: bool, below: &mut IndentedLines<'_>) {
-        let _ = (part, below);
-    }
+    fn summary(&self, _part: bool, _below: &mut IndentedLines<'_>) {}
 
     /// Returns the position of its lines among those of other measurements.
     fn rank(&self) -> Rank {
@@ -371,9 +383,7 @@ pub(crate) trait Measurement {
     }
 
     /// Writes the lines below a row of the table.
-    fn lines(&self, below: &mut IndentedLines<'_>) {
-        let _ = below;
-    }
+    fn lines(&self, _below: &mut IndentedLines<'_>) {}
 
     /// Returns the names of its columns in a lake whose values are bytes and not text. Files do not
     /// say which they are: some engines annotate both as text, others neither.
@@ -385,17 +395,14 @@ pub(crate) trait Measurement {
     }
 
     /// Adds registers and counters to a lake row, after the fields, so that rows can be merged.
-    fn store(&self, counted: &ClosedBank, row: &mut Row) {
-        let _ = (counted, row);
-    }
+    fn store(&self, _counted: &ClosedBank, _row: &mut Row) {}
 
     /// Checks the laws of its columns: what holds for every row that was counted. A row without the
     /// measurement breaks none.
-    fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect>
+    fn check(_row: &Row, _totals: &RowTotals) -> Result<(), RowDefect>
     where
         Self: Sized,
     {
-        let _ = (row, totals);
         Ok(())
     }
 
@@ -403,15 +410,14 @@ pub(crate) trait Measurement {
     /// [`check`](Self::check): counters into an empty bank, settings into ones
     /// in which the measurement is off.
     fn restore(
-        row: &Row,
-        settings: &mut Settings,
-        bank: &mut WindowTotals,
-        beside: &mut Self::UnionState,
+        _row: &Row,
+        _settings: &mut Settings,
+        _bank: &mut WindowTotals,
+        _beside: &mut Self::UnionState,
     ) -> Result<(), RowDefect>
     where
         Self: Sized,
     {
-        let _ = (row, settings, bank, beside);
         Ok(())
     }
 

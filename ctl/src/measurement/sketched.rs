@@ -70,10 +70,7 @@ impl<'a> StoredSketch<'a> {
         let Some(key) = row.named(&format!("{name}_key"), &KeyKind::ALL, KeyKind::name)? else {
             return Ok(None);
         };
-        let column = format!("{name}_sketch");
-        let kind = row
-            .named(&column, &SketchKind::ALL, SketchKind::name)?
-            .ok_or_else(|| format!("column {column} is missing"))?;
+        let kind = row.must_name(&format!("{name}_sketch"), &SketchKind::ALL, SketchKind::name)?;
         let (rows, columns) =
             (row.number(&format!("{name}_rows"))?, row.number(&format!("{name}_columns"))?);
         let shape = Grid::of_counters(rows, columns)

@@ -885,11 +885,8 @@ impl RowHeader {
             },
             run: text("run")?,
             counted_by: row.maybe_text("counted_by").map(str::to_owned),
-            windows: (
-                window,
-                row.maybe_number("last_window").map_or(window, |it| it.max(0).unsigned_abs()),
-            ),
-            silent: row.maybe_number("silent_windows").map_or(0, |it| it.max(0).unsigned_abs()),
+            windows: (window, row.number_or("last_window", window)?),
+            silent: row.number_or("silent_windows", 0)?,
             begin,
             end,
             scheduled: (scheduled_begin, scheduled_end),

@@ -105,31 +105,10 @@ impl Verdict {
 pub struct ShiftDetector {
     options: Options,
     windows: u32,
-    usual: Option<RunningAverages>,
-}
-
-/// Averages over windows, from the first one on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct RunningAverages {
-    /// Entropies of sources and of destinations.
-    entropies: [UsualEntropy; 2],
-    /// The same relative to the logarithm of the packets.
-    shares: [UsualEntropy; 2],
-    spread: UsualEntropy,
-    /// Logarithm of the packets.
-    packets: UsualEntropy,
-}
-
-impl RunningAverages {
-    fn all(&mut self) -> [&mut UsualEntropy; 6] {
-        let RunningAverages {
-            entropies: [sources, destinations],
-            shares: [of_sources, of_destinations],
-            spread,
-            packets,
-        } = self;
-        [sources, destinations, of_sources, of_destinations, spread, packets]
-    }
+    /// Averages over windows, from the first one on: of the entropies of sources and of
+    /// destinations, of both relative to the logarithm of the packets, of the spread, and of the
+    /// logarithm of the packets.
+    usual: Option<[UsualEntropy; 6]>,
 }
 
 impl ShiftDetector {
@@ -148,7 +127,7 @@ impl ShiftDetector {
     /// Returns the usual entropies of sources and of destinations.
     #[must_use]
     pub fn usual(&self) -> Option<[UsualEntropy; 2]> {
-        self.usual.map(|usual| usual.entropies)
+        self.usual.map(|[sources, destinations, ..]| [sources, destinations])
     }
 
     /// Returns the usual ranges of the entropies of sources and of destinations, in bits, at any
@@ -162,10 +141,11 @@ impl ShiftDetector {
     #[must_use]
     pub fn bounds(&self, first: u64) -> Option<[(f64, f64); 2]> {
         let Options { k, scatter, training, .. } = self.options;
-        let usual = self.usual.filter(|_| self.windows >= training)?;
+        let [_, _, of_sources, of_destinations, _, packets] =
+            self.usual.filter(|_| self.windows >= training)?;
         let first = first.max(2) as f64;
-        let most_packets = usual.packets.mean + (k * usual.packets.deviation).max(1.0);
-        Some(usual.shares.map(|share| {
+        let most_packets = packets.mean + (k * packets.deviation).max(1.0);
+        Some([of_sources, of_destinations].map(|share| {
             let margin = k * share.deviation.max(scatter / (12.0 * first).sqrt());
             (
                 (share.mean - margin).max(0.0) * first.log2(),
@@ -187,23 +167,17 @@ impl ShiftDetector {
         let spread = (sources - destinations) / packets;
         let now = [sources, destinations, shares[0], shares[1], spread, packets];
         let Some(usual) = &mut self.usual else {
-            let [sources, destinations, of_sources, of_destinations, spread, packets] =
-                now.map(|mean| UsualEntropy { mean, deviation: 0.0 });
-            self.usual = Some(RunningAverages {
-                entropies: [sources, destinations],
-                shares: [of_sources, of_destinations],
-                spread,
-                packets,
-            });
+            self.usual = Some(now.map(|mean| UsualEntropy { mean, deviation: 0.0 }));
             self.windows = 1;
             return Verdict::Learning;
         };
-        let margin = k * usual.spread.deviation.max(scatter / (6.0 * count).sqrt());
+        let [.., usual_spread, _] = *usual;
+        let margin = k * usual_spread.deviation.max(scatter / (6.0 * count).sqrt());
         let learned = self.windows >= training;
-        if learned && spread > usual.spread.mean + margin {
+        if learned && spread > usual_spread.mean + margin {
             return Verdict::Raised;
         }
-        usual.all().into_iter().zip(now).for_each(|(usual, now)| usual.learn(alpha, now));
+        usual.iter_mut().zip(now).for_each(|(usual, now)| usual.learn(alpha, now));
         self.windows = self.windows.saturating_add(1);
         if learned { Verdict::Quiet } else { Verdict::Learning }
     }

@@ -111,8 +111,17 @@ impl Watch {
         } else {
             self.judge.judge(packets, sources, destinations)
         };
-        let talkers = self.look_at_talkers(verdict, reports, closed);
-        let spreaders = self.look_at_spreaders(verdict, reports);
+        let talkers = reports.heavy.as_ref().zip(closed).map(|(heavy, closed)| {
+            let flows = self.counts.look(verdict, &talkers::flows(closed));
+            Talkers { key: heavy.key, things: CountedThings::Traffic(heavy.unit), flows }
+        });
+        let spreads = reports.spread.iter().flat_map(|spreads| &spreads.0);
+        let spreaders = spreads.zip(&mut self.others).map(|(spread, usual)| {
+            let flows = usual.look(verdict, &talkers::spreaders(spread));
+            let things = CountedThings::Others(spread.settings.of);
+            Talkers { key: spread.settings.by, things, flows }
+        });
+        let spreaders = spreaders.collect();
         let alarm = Alarm { verdict, usual, least, talkers, spreaders };
         self.warn_of_small_windows(packets, &alarm);
         let goes_on = self.attack;
@@ -139,40 +148,6 @@ impl Watch {
             );
         }
         Some(alarm)
-    }
-
-    /// Returns the flows of an attack, or learns from a window from which the averages learned too.
-    fn look_at_talkers(
-        &mut self,
-        verdict: Verdict,
-        reports: &Reports,
-        counted: Option<&ClosedBank>,
-    ) -> Option<Talkers> {
-        let (heavy, counted) = (reports.heavy.as_ref()?, counted?);
-        let mut flows = Vec::new();
-        match verdict {
-            Verdict::Raised => flows = self.counts.risen(counted),
-            Verdict::Learning | Verdict::Quiet => self.counts.learn(counted),
-            Verdict::TooFewPackets | Verdict::Short | Verdict::Crossed => {}
-        }
-        Some(Talkers { key: heavy.key, things: CountedThings::Traffic(heavy.unit), flows })
-    }
-
-    /// As [`look_at_talkers`](Self::look_at_talkers), for the keys of each sketch of spread.
-    fn look_at_spreaders(&mut self, verdict: Verdict, reports: &Reports) -> Vec<Talkers> {
-        let spreads = reports.spread.iter().flat_map(|spreads| &spreads.0);
-        let spreaders = spreads.zip(&mut self.others).map(|(spread, usual)| {
-            let all = talkers::spreaders(spread);
-            let mut flows = Vec::new();
-            match verdict {
-                Verdict::Raised => flows = usual.rank(&all),
-                Verdict::Learning | Verdict::Quiet => usual.add(&all),
-                Verdict::TooFewPackets | Verdict::Short | Verdict::Crossed => {}
-            }
-            let things = CountedThings::Others(spread.settings.of);
-            Talkers { key: spread.settings.by, things, flows }
-        });
-        spreaders.collect()
     }
 
     /// Returns the usual ranges of the entropies of sources and of destinations, in bits, from

@@ -6,6 +6,7 @@
 //! alarm's weight for new windows. Windows in which a flow was not in the table of heavy hitters
 //! count as zero, so that a new flow usually has none.
 
+use super::judge::Verdict;
 use crate::field::{Datum, object};
 use crate::figure::{Number, RankingItem};
 use crate::flow::{KeyText, plural};
@@ -148,18 +149,19 @@ impl UsualCounts {
         UsualCounts { alpha, weight: 0.0, sums: BTreeMap::new() }
     }
 
-    /// Learns the counts of a window.
-    pub(super) fn learn(&mut self, counted: &ClosedBank) {
-        self.add(&flows(counted));
-    }
-
-    /// Returns the flows of a window that have more than usual.
-    pub(super) fn risen(&self, counted: &ClosedBank) -> Vec<Talker> {
-        self.rank(&flows(counted))
+    /// Returns the flows of an attack that have more than usual, or learns from a window from which
+    /// the averages learned too.
+    pub(super) fn look(&mut self, verdict: Verdict, flows: &[Flow]) -> Vec<Talker> {
+        match verdict {
+            Verdict::Raised => return self.rank(flows),
+            Verdict::Learning | Verdict::Quiet => self.add(flows),
+            Verdict::TooFewPackets | Verdict::Short | Verdict::Crossed => {}
+        }
+        Vec::new()
     }
 
     /// Learns the counts of a window's flows.
-    pub(super) fn add(&mut self, flows: &[Flow]) {
+    fn add(&mut self, flows: &[Flow]) {
         self.sums.values_mut().for_each(|sum| *sum *= 1.0 - self.alpha);
         for flow in flows {
             *self.sums.entry(flow.key).or_default() += self.alpha * flow.count as f64;
@@ -182,7 +184,7 @@ impl UsualCounts {
     }
 
     /// Returns those of a window's flows that have more than usual.
-    pub(super) fn rank(&self, flows: &[Flow]) -> Vec<Talker> {
+    fn rank(&self, flows: &[Flow]) -> Vec<Talker> {
         let mut risen: Vec<(f64, Talker)> = flows
             .iter()
             .map(|flow| {
@@ -204,7 +206,7 @@ impl UsualCounts {
 }
 
 /// Returns all flows of a window's table.
-fn flows(counted: &ClosedBank) -> Vec<Flow> {
+pub(super) fn flows(counted: &ClosedBank) -> Vec<Flow> {
     let settings = &counted.settings.heavy;
     if settings.algorithm == Algorithm::Off {
         return Vec::new();

@@ -485,9 +485,7 @@ const MAX_DELAY_NS: f64 = (1_u64 << 48) as f64;
 /// Returns the time by which timestamps of a lake row may be late, in nanoseconds. Rows of clocks
 /// that are never late have none.
 fn stored_gap(row: &Row) -> Result<u64, RowDefect> {
-    row.maybe_number("delay_gap_ns").map_or(Ok(0), |gap| {
-        u64::try_from(gap).map_err(|_| format!("column delay_gap_ns has {gap}"))
-    })
+    row.number_or("delay_gap_ns", 0)
 }
 
 /// Returns the settings of a lake row; `None` if it has no delays.
@@ -502,9 +500,7 @@ fn stored_settings(row: &Row) -> Result<Option<Settings>, RowDefect> {
     let kinds = kinds
         .split(',')
         .try_fold(Kinds::NONE, |kinds, name| known(name).map(|kind| kinds.with(kind)))?;
-    let algorithm = row
-        .named("delay_algorithm", &Algorithm::ALL, Algorithm::name)?
-        .ok_or("column delay_algorithm is missing")?;
+    let algorithm = row.must_name("delay_algorithm", &Algorithm::ALL, Algorithm::name)?;
     let directions: u64 = row.number("delay_directions")?;
     let all = [Directions::Together, Directions::Apart, Directions::Local];
     let directions = all

@@ -20,19 +20,8 @@ use std::cmp::Reverse;
 /// Mark of a flow that does not stand out.
 const UNSURE: &str = "may not be among the heaviest";
 
-/// Options of the report.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Maximum number of flows to list.
-    pub top: usize,
-}
-
-impl Default for Options {
-    /// Lists ten flows.
-    fn default() -> Self {
-        Options { top: 10 }
-    }
-}
+/// Number of flows to list.
+pub type Options = super::ListOptions;
 
 /// Flows with the most packets or bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,13 +97,8 @@ impl StoredTable {
         else {
             return Ok(None);
         };
-        let missing = |column: &str| format!("column {column} is missing");
-        let key = row
-            .named("heavy_key", &KeyKind::ALL, KeyKind::name)?
-            .ok_or_else(|| missing("heavy_key"))?;
-        let unit = row
-            .named("heavy_unit", &CountUnit::ALL, CountUnit::name)?
-            .ok_or_else(|| missing("heavy_unit"))?;
+        let key = row.must_name("heavy_key", &KeyKind::ALL, KeyKind::name)?;
+        let unit = row.must_name("heavy_unit", &CountUnit::ALL, CountUnit::name)?;
         let slots: usize = row.number("heavy_slots")?;
         let settings = Settings { algorithm, key, unit, slots_log2: slots.max(1).ilog2() as u8 };
         require(settings.slots() == slots, || format!("column heavy_slots has {slots}"))?;
@@ -139,11 +123,9 @@ impl StoredTable {
         let total: u64 = row.number("heavy_total")?;
         // Rows of version 0.1 do not have them. A packet raises one count, if any, so the least
         // counts of all merged tables add up to no more than the share of a slot.
-        let least = |column: &str| match row.maybe_number(column) {
-            Some(_) => row.number(column),
-            None => Ok(total / settings.slots() as u64),
-        };
-        let (least, least_elsewhere) = (least("heavy_least")?, least("heavy_least_elsewhere")?);
+        let slot_share = total / settings.slots() as u64;
+        let least = row.number_or("heavy_least", slot_share)?;
+        let least_elsewhere = row.number_or("heavy_least_elsewhere", slot_share)?;
         Ok(Some(StoredTable { settings, total, least, least_elsewhere, entries }))
     }
 }

@@ -19,19 +19,8 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Options of the report.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Maximum number of prefixes to list, by the lower bound of their rate.
-    pub top: usize,
-}
-
-impl Default for Options {
-    /// Lists ten prefixes.
-    fn default() -> Self {
-        Options { top: 10 }
-    }
-}
+/// Number of prefixes to list, by the lower bound of their rate.
+pub type Options = super::ListOptions;
 
 /// Reordering by prefix.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,19 +18,8 @@ use flowgauge_core::spread::{Candidate, FanOut, OtherKind, Settings};
 use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, SPREADS, WindowTotals};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Options of the report.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Maximum number of keys to list.
-    pub top: usize,
-}
-
-impl Default for Options {
-    /// Lists ten keys.
-    fn default() -> Self {
-        Options { top: 10 }
-    }
-}
+/// Number of keys to list.
+pub type Options = super::ListOptions;
 
 /// Keys with the most distinct others, for each sketch that is on.
 #[derive(Clone, Debug, PartialEq)]
@@ -214,10 +203,7 @@ impl<'a> StoredSpread<'a> {
         let Some(by) = row.named(&format!("{name}_key"), &KeyKind::ALL, KeyKind::name)? else {
             return Ok(None);
         };
-        let column = format!("{name}_of");
-        let of = row
-            .named(&column, &OtherKind::ALL, OtherKind::name)?
-            .ok_or_else(|| format!("column {column} is missing"))?;
+        let of = row.must_name(&format!("{name}_of"), &OtherKind::ALL, OtherKind::name)?;
         let [rows, columns, registers] = ["rows", "columns", "registers"]
             .map(|size| row.number::<usize>(&format!("{name}_{size}")));
         let (rows, columns, registers) = (rows?, columns?, registers?);
