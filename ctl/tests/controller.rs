@@ -1944,7 +1944,7 @@ fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
     let mut kept = RecordSink::default();
     let summary = Controller::start(dataplane, plan, || clock).unwrap().run(&mut kept).unwrap();
     let total = summary.total.unwrap().reports.frequency.unwrap();
-    (total.flows[0].1.unwrap(), summary.warnings)
+    (total.flows[0].answer.unwrap(), summary.warnings)
 }
 
 #[test]

@@ -53,16 +53,3 @@ impl<T> ExactValue<T> {
         }
     }
 }
-
-impl<T: Copy> ExactValue<Vec<T>> {
-    /// Returns the values one by one, as many as there are estimates.
-    pub(crate) fn each(&self, estimates: usize) -> impl Iterator<Item = ExactValue<T>> {
-        (0..estimates).map(move |index| match self {
-            ExactValue::NotCounted => ExactValue::NotCounted,
-            ExactValue::TooMany => ExactValue::TooMany,
-            ExactValue::Known(values) => {
-                values.get(index).map_or(ExactValue::NotCounted, |value| ExactValue::Known(*value))
-            }
-        })
-    }
-}

@@ -35,7 +35,7 @@ use crate::figure::{KnownFigure, Unit};
 use crate::row::{Row, RowDefect};
 use crate::text::IndentedLines;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WindowTotals};
-use flowgauge_dataplane::{FlowCounts, Snapshot, TimestampClock, Truth};
+use flowgauge_dataplane::{FlowCounts, FlowTraffic, Snapshot, TimestampClock, Truth};
 use laws::RowTotals;
 use std::error::Error;
 use std::fmt;
@@ -289,19 +289,34 @@ impl<'a> ReportInput<'a> {
         self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6)
     }
 
-    /// Returns the queried flows that are keys of this kind, with the result of `known` for each.
-    pub(crate) fn asked<T>(
+    /// Returns the answers about the queried flows that are keys of this kind.
+    pub(crate) fn asked<T, U>(
         &self,
         key: KeyKind,
-        known: impl Fn(&FlowKey) -> T,
-    ) -> Vec<(FlowKey, T)> {
-        let asked = self
-            .options
-            .queries
-            .iter()
-            .filter(|query| key.lengths().contains(&query.as_bytes().len()));
-        asked.map(|query| (*query, known(query))).collect()
+        answer: impl Fn(&FlowKey) -> T,
+        exact: impl Fn(FlowTraffic) -> U,
+    ) -> Vec<QueriedFlow<T, U>> {
+        let counts = self.exact_flows(key);
+        let queries = self.options.queries.iter();
+        let asked = queries.filter(|query| key.lengths().contains(&query.as_bytes().len()));
+        let answered = asked.map(|flow| QueriedFlow {
+            flow: *flow,
+            answer: answer(flow),
+            truth: counts.map(|counts| exact(counts.of(flow))),
+        });
+        answered.collect()
     }
+}
+
+/// Answer about a queried flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueriedFlow<T, U> {
+    /// The flow.
+    pub flow: FlowKey,
+    /// Answer of the measurement.
+    pub answer: T,
+    /// Exact answer.
+    pub truth: ExactValue<U>,
 }
 
 /// Fields of one measurement.

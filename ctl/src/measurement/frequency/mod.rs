@@ -5,7 +5,7 @@ pub mod estimate;
 use super::laws::RowTotals;
 use super::sketched::{self, FULL};
 use super::{
-    ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput, Sketched,
+    ClosedBank, Damaged, Estimation, Measurement, Number, QueriedFlow, Rank, ReportInput, Sketched,
 };
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
@@ -13,7 +13,6 @@ use crate::flow::KeyText;
 use crate::row::{Row, RowDefect};
 use crate::text::{self, IndentedLines, counted, grouped};
 use flowgauge_core::{FlowKey, Settings, WindowTotals};
-use flowgauge_dataplane::FlowCounts;
 
 /// Value of a flow that the membership filter has not seen.
 const NOT_SEEN: &str = "not seen";
@@ -26,11 +25,8 @@ pub type Options = ();
 pub struct Frequency {
     /// Sketch that the counts came from.
     pub sketch: Sketched,
-    /// Flows and their packets; `None` for a flow that the membership filter has not seen, which has
-    /// none.
-    pub flows: Vec<(FlowKey, Option<estimate::Frequency>)>,
-    /// Exact packets of these flows.
-    pub truth: ExactValue<Vec<u64>>,
+    /// Packets of each flow; `None` if the membership filter has not seen it, so that it has none.
+    pub flows: Vec<QueriedFlow<Option<estimate::Frequency>, u64>>,
     /// Counters of the sketch that are full and count no further.
     pub full_counters: usize,
 }
@@ -38,13 +34,6 @@ pub struct Frequency {
 /// Returns the note of an exact number of packets.
 fn note(truth: &u64) -> String {
     format!("truth {}", grouped(*truth))
-}
-
-impl Frequency {
-    /// Returns the exact packets of each flow.
-    fn truths(&self) -> impl Iterator<Item = ExactValue<u64>> {
-        self.truth.each(self.flows.len())
-    }
 }
 
 impl Measurement for Frequency {
@@ -66,12 +55,8 @@ impl Measurement for Frequency {
                     estimate::estimate(cells, kind, shape, crc, tabulation, reading.packets())
                 })
             };
-            let flows = reading.asked(key, packets);
-            let exact = |counts: &FlowCounts| {
-                flows.iter().map(|(flow, _)| counts.of(flow).packets).collect()
-            };
-            let truth = reading.exact_flows(key).map(exact);
-            Frequency { sketch, flows, truth, full_counters: cells.full(shape) }
+            let flows = reading.asked(key, packets, |exact| exact.packets);
+            Frequency { sketch, flows, full_counters: cells.full(shape) }
         }))
     }
 
@@ -79,12 +64,12 @@ impl Measurement for Frequency {
         let Some(it) = report else { return };
         let kind = it.sketch.key;
         let text = |flow: &FlowKey| KeyText { kind, key: flow }.to_string();
-        type Asked = (FlowKey, Option<estimate::Frequency>);
-        let flow = |((flow, seen), truth): (&Asked, ExactValue<u64>)| {
-            let packets = seen.unwrap_or(estimate::Frequency::NONE);
+        type Asked = QueriedFlow<Option<estimate::Frequency>, u64>;
+        let flow = |Asked { flow, answer, truth }: &Asked| {
+            let packets = answer.unwrap_or(estimate::Frequency::NONE);
             object([
                 ("flow", text(flow).into()),
-                ("seen", seen.is_none().then_some(false).into()),
+                ("seen", answer.is_none().then_some(false).into()),
                 ("packets", packets.value.into()),
                 ("low", packets.low.into()),
                 ("high", packets.high.into()),
@@ -96,11 +81,11 @@ impl Measurement for Frequency {
         to.field("key", kind.name());
         it.sketch.fields(to);
         to.field("full_counters", it.is_full().then_some(it.full_counters));
-        to.field("flows", Datum::Array(it.flows.iter().zip(it.truths()).map(flow).collect()));
+        to.field("flows", Datum::Array(it.flows.iter().map(flow).collect()));
 
-        let flows = it.flows.iter().zip(it.truths()).map(|((flow, seen), truth)| {
-            let packets = seen.unwrap_or(estimate::Frequency::NONE);
-            let not_seen = seen.is_none().then(|| NOT_SEEN.to_owned());
+        let flows = it.flows.iter().map(|Asked { flow, answer, truth }| {
+            let packets = answer.unwrap_or(estimate::Frequency::NONE);
+            let not_seen = answer.is_none().then(|| NOT_SEEN.to_owned());
             RankingItem {
                 name: text(flow),
                 number: Number { value: packets.value, low: packets.low, high: packets.high },
@@ -147,9 +132,9 @@ impl Measurement for Frequency {
     }
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
-        let rows = self.flows.iter().zip(self.truths()).map(|((key, packets), truth)| {
-            let key = KeyText { kind: self.sketch.key, key };
-            let Some(packets) = packets else {
+        let rows = self.flows.iter().map(|QueriedFlow { flow, answer, truth }| {
+            let key = KeyText { kind: self.sketch.key, key: flow };
+            let Some(packets) = answer else {
                 return text::DetailRow {
                     name: format!("query {key}"),
                     value: NOT_SEEN.to_owned(),

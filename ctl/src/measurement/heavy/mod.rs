@@ -12,7 +12,7 @@ use crate::figure::{self, KnownFigure, RankingItem};
 use crate::flow::KeyText;
 use crate::row::{Cells, Row, RowDefect, TableBuilder, int};
 use crate::text::{self, IndentedLines, counted, grouped};
-use estimate::{Flow, StoredCounts, Top};
+use estimate::{Flow, StoredTable, Top};
 use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, Settings};
 use flowgauge_core::{FlowKey, KeyKind, WindowTotals};
 use std::cmp::Reverse;
@@ -80,15 +80,6 @@ impl Heavy {
 /// most the total, but with SpaceSaving, whose flows inherit packets: there each of them is at most
 /// the mean of the slots, a 16th of the total, and 256 workers are 255 merges.
 const MAX_LEAST_TOTALS: u64 = 16;
-
-/// Table of a lake row.
-struct StoredTable {
-    settings: Settings,
-    total: u64,
-    least: u64,
-    least_elsewhere: u64,
-    entries: Vec<Entry>,
-}
 
 impl StoredTable {
     /// Returns the table of a row; `None` if it has none.
@@ -320,9 +311,7 @@ impl Measurement for Heavy {
         union: &mut Self::UnionState,
     ) -> Result<(), RowDefect> {
         let Some(table) = StoredTable::of(row)? else { return Ok(()) };
-        let StoredTable { total, least, least_elsewhere, .. } = table;
-        let counts = StoredCounts { entries: &table.entries, total, least, least_elsewhere };
-        union.add(&counts, &table.settings);
+        union.add(&table);
         settings.heavy = table.settings;
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::laws::{RowTotals, require};
 use super::{
-    ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput, sketched,
+    ClosedBank, Damaged, Estimation, Measurement, Number, QueriedFlow, Rank, ReportInput, sketched,
 };
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
@@ -11,7 +11,6 @@ use crate::row::{Row, RowDefect, Value};
 use crate::text::{DetailRow, IndentedLines};
 use flowgauge_core::membership::Settings;
 use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, Membership as Filter, WindowTotals};
-use flowgauge_dataplane::FlowCounts;
 
 /// No options.
 pub type Options = ();
@@ -27,17 +26,8 @@ pub struct Membership {
     pub hash: HashIdentity,
     /// Probability that a flow that was not seen is reported as seen.
     pub false_positive: f64,
-    /// Queried flows, and whether they were seen.
-    pub flows: Vec<(FlowKey, bool)>,
-    /// Whether they were seen, exactly.
-    pub truth: ExactValue<Vec<bool>>,
-}
-
-impl Membership {
-    /// Returns whether each flow was seen, exactly.
-    fn truths(&self) -> impl Iterator<Item = ExactValue<bool>> {
-        self.truth.each(self.flows.len())
-    }
+    /// Whether each queried flow was seen.
+    pub flows: Vec<QueriedFlow<bool, bool>>,
 }
 
 fn text(seen: bool) -> &'static str {
@@ -84,30 +74,23 @@ impl Measurement for Membership {
         let Settings { on, key, shape } = reading.settings.membership;
         let (rows, filter) = (reading.rows, &reading.bank.membership);
         let seen = |flow: &FlowKey| filter.contains(shape, rows.signature(flow), &rows.tabulation);
-        Ok(on.then(|| {
-            let flows = reading.asked(key, seen);
-            let exact = |counts: &FlowCounts| {
-                flows.iter().map(|(flow, _)| counts.of(flow).packets > 0).collect()
-            };
-            let truth = reading.exact_flows(key).map(exact);
-            Membership {
-                key,
-                shape,
-                hash: rows.hash,
-                false_positive: false_positive(filter, shape),
-                flows,
-                truth,
-            }
+        Ok(on.then(|| Membership {
+            key,
+            shape,
+            hash: rows.hash,
+            false_positive: false_positive(filter, shape),
+            flows: reading.asked(key, seen, |exact| exact.packets > 0),
         }))
     }
 
     fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let Some(it) = report else { return };
         let name = |flow: &FlowKey| KeyText { kind: it.key, key: flow }.to_string();
-        let flow = |((flow, seen), truth): (&(_, bool), ExactValue<bool>)| {
+        type Asked = QueriedFlow<bool, bool>;
+        let flow = |Asked { flow, answer, truth }: &Asked| {
             object([
                 ("flow", name(flow).into()),
-                ("seen", (*seen).into()),
+                ("seen", (*answer).into()),
                 ("truth", truth.datum(|truth| (*truth).into())),
             ])
         };
@@ -116,7 +99,7 @@ impl Measurement for Membership {
         to.field("bits", it.shape.columns()).lake("membership_bits");
         to.field("hash", sketched::hash(&it.hash));
         to.field("false_positive", it.false_positive).lake("membership_false_positive");
-        to.field("flows", Datum::Array(it.flows.iter().zip(it.truths()).map(flow).collect()));
+        to.field("flows", Datum::Array(it.flows.iter().map(flow).collect()));
 
         let labels = [("key", it.key.name())];
         let exact = |value| Number { value, low: value, high: value };
@@ -127,10 +110,10 @@ impl Measurement for Membership {
             &labels,
             exact(it.false_positive),
         );
-        let flows = it.flows.iter().zip(it.truths()).map(|((flow, seen), truth)| RankingItem {
+        let flows = it.flows.iter().map(|Asked { flow, answer, truth }| RankingItem {
             name: name(flow),
-            number: exact(f64::from(u8::from(*seen))),
-            more: [Some(text(*seen).to_owned()), truth.note(note)]
+            number: exact(f64::from(u8::from(*answer))),
+            more: [Some(text(*answer).to_owned()), truth.note(note)]
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>()
@@ -203,10 +186,10 @@ impl Measurement for Membership {
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
         let probability = || format!("false-positive probability {:.2e}", self.false_positive);
-        let rows = self.flows.iter().zip(self.truths()).map(|((key, seen), truth)| DetailRow {
-            name: format!("query {}", KeyText { kind: self.key, key }),
-            value: text(*seen).to_owned(),
-            notes: [seen.then(probability), truth.note(note)].into_iter().flatten().collect(),
+        let rows = self.flows.iter().map(|QueriedFlow { flow, answer, truth }| DetailRow {
+            name: format!("query {}", KeyText { kind: self.key, key: flow }),
+            value: text(*answer).to_owned(),
+            notes: [answer.then(probability), truth.note(note)].into_iter().flatten().collect(),
             ..DetailRow::default()
         });
         below.rows(&rows.collect::<Vec<_>>());

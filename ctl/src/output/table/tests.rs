@@ -6,7 +6,7 @@ use crate::measurement::frequency::{self, Frequency};
 use crate::measurement::heavy::Heavy;
 use crate::measurement::heavy::estimate::{Flow, Top};
 use crate::measurement::membership::Membership;
-use crate::measurement::{ExactValue, Reports, Sketched};
+use crate::measurement::{ExactValue, QueriedFlow, Reports, Sketched};
 use flowgauge_core::Grid;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{Counters, FlowKey, HashIdentity, HashMode, KeyKind, SketchKind};
@@ -108,17 +108,17 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
             ])),
             frequency: Some(Frequency {
                 sketch,
-                flows: vec![(
+                flows: vec![QueriedFlow {
                     flow,
-                    Some(frequency::estimate::Frequency {
+                    answer: Some(frequency::estimate::Frequency {
                         value: 1e12,
                         low: 9e11,
                         high: 1.1e12,
                         confidence: 0.95,
                         saturated: true,
                     }),
-                )],
-                truth: ExactValue::Known(vec![999_999_999_999]),
+                    truth: ExactValue::Known(999_999_999_999),
+                }],
                 full_counters: 4,
             }),
             membership: Some(Membership {
@@ -126,8 +126,9 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                 shape: Grid::BITS,
                 hash: hash(),
                 false_positive: 1e-9,
-                flows: vec![(flow, true), (flow, false)],
-                truth: ExactValue::Known(vec![false, false]),
+                flows: [true, false]
+                    .map(|answer| QueriedFlow { flow, answer, truth: ExactValue::Known(false) })
+                    .to_vec(),
             }),
             heavy: Some(Heavy {
                 key,

@@ -227,8 +227,9 @@ fn ranked(
 }
 
 /// Table of a lake row.
-pub(crate) struct StoredCounts<'a> {
-    pub(crate) entries: &'a [Entry],
+pub(crate) struct StoredTable {
+    pub(crate) settings: Settings,
+    pub(crate) entries: Vec<Entry>,
     pub(crate) total: u64,
     /// [`HeavyTable::least`].
     pub(crate) least: u64,
@@ -263,13 +264,10 @@ impl Union {
     }
 
     /// Merges a table: its flows and its total.
-    pub(crate) fn add(&mut self, table: &StoredCounts<'_>, settings: &Settings) {
-        let smallest = if settings.algorithm == Algorithm::SpaceSaving {
-            smallest(table.entries, settings)
-        } else {
-            0
-        };
-        for entry in table.entries {
+    pub(crate) fn add(&mut self, table: &StoredTable) {
+        let is_space_saving = table.settings.algorithm == Algorithm::SpaceSaving;
+        let smallest = if is_space_saving { smallest(&table.entries, &table.settings) } else { 0 };
+        for entry in &table.entries {
             let (flow, least) = self.flows.entry(entry.key).or_default();
             flow.own = flow.own.saturating_add(own(entry));
             flow.count = flow.count.saturating_add(entry.count.saturating_sub(smallest));
@@ -286,7 +284,7 @@ impl Union {
             let dropped = *dropped;
             self.flows.retain(|_, (flow, _)| flow.count > dropped);
             self.least = self.least.saturating_add(dropped);
-            if settings.algorithm == Algorithm::SpaceSaving {
+            if is_space_saving {
                 // A flow that was dropped may have had as many, and may come again.
                 self.flows.values_mut().for_each(|(flow, _)| flow.count -= dropped);
                 self.smallest = self.smallest.saturating_add(dropped);

@@ -243,8 +243,8 @@ fn a_union_widens_the_intervals_of_flows_that_a_table_does_not_have() {
     let mut union = Union::default();
     for entries in [&both[..], &both[..1]] {
         let total = 10_000;
-        let counts = StoredCounts { entries, total, least: 20, least_elsewhere: 0 };
-        union.add(&counts, &settings);
+        let entries = entries.to_vec();
+        union.add(&StoredTable { settings, entries, total, least: 20, least_elsewhere: 0 });
     }
     let ends: Vec<(u64, Option<u64>)> =
         union.top(&settings, 10).flows.iter().map(|flow| (flow.low, flow.likely_high)).collect();
@@ -266,8 +266,8 @@ fn bounds_hold_for_flows_that_a_union_dropped() {
     let mut union = Union::default();
     for entries in [&first[..], &[entry(20, 5)]] {
         let total = entries.iter().map(|entry| entry.count).sum();
-        let counts = StoredCounts { entries, total, least: 0, least_elsewhere: 0 };
-        union.add(&counts, &settings);
+        let entries = entries.to_vec();
+        union.add(&StoredTable { settings, entries, total, least: 0, least_elsewhere: 0 });
     }
     let top = union.top(&settings, 100);
     let bounds: Vec<(u64, u64, u64)> =
