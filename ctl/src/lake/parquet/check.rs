@@ -131,48 +131,36 @@ pub(super) fn footer(file: &impl ChunkReader) -> Result<(Bytes, bool)> {
     Ok((footer, is_verified))
 }
 
-/// Field numbers of `parquet.thrift`.
+/// Field numbers of `parquet.thrift`, after the names of their structures.
 mod number {
-    pub(super) mod file {
-        pub(in super::super) const SCHEMA: i16 = 2;
-        pub(in super::super) const ROWS: i16 = 3;
-        pub(in super::super) const GROUPS: i16 = 4;
-    }
-    pub(super) mod element {
-        pub(in super::super) const CHILDREN: i16 = 5;
-    }
-    pub(super) mod group {
-        pub(in super::super) const COLUMNS: i16 = 1;
-        pub(in super::super) const ROWS: i16 = 3;
-    }
-    pub(super) mod chunk {
-        pub(in super::super) const METADATA: i16 = 3;
-    }
-    pub(super) mod column {
-        pub(in super::super) const PATH: i16 = 3;
-        pub(in super::super) const VALUES: i16 = 5;
-        pub(in super::super) const UNCOMPRESSED: i16 = 6;
-        pub(in super::super) const COMPRESSED: i16 = 7;
-        pub(in super::super) const DATA: i16 = 9;
-        pub(in super::super) const DICTIONARY: i16 = 11;
-    }
-    pub(super) mod page {
-        pub(in super::super) const UNCOMPRESSED: i16 = 2;
-        pub(in super::super) const COMPRESSED: i16 = 3;
-        pub(in super::super) const DATA: i16 = 5;
-        pub(in super::super) const DICTIONARY: i16 = 7;
-        pub(in super::super) const DATA_2: i16 = 8;
-        pub(in super::super) const DEFINITION_BYTES: i16 = 5;
-        pub(in super::super) const REPETITION_BYTES: i16 = 6;
-        pub(in super::super) const IS_COMPRESSED: i16 = 7;
-        /// In all three structures.
-        pub(in super::super) const VALUES: i16 = 1;
-    }
+    pub(super) const FILE_SCHEMA: i16 = 2;
+    pub(super) const FILE_ROWS: i16 = 3;
+    pub(super) const FILE_GROUPS: i16 = 4;
+    pub(super) const ELEMENT_CHILDREN: i16 = 5;
+    pub(super) const GROUP_COLUMNS: i16 = 1;
+    pub(super) const GROUP_ROWS: i16 = 3;
+    pub(super) const CHUNK_METADATA: i16 = 3;
+    pub(super) const COLUMN_PATH: i16 = 3;
+    pub(super) const COLUMN_VALUES: i16 = 5;
+    pub(super) const COLUMN_UNCOMPRESSED: i16 = 6;
+    pub(super) const COLUMN_COMPRESSED: i16 = 7;
+    pub(super) const COLUMN_DATA: i16 = 9;
+    pub(super) const COLUMN_DICTIONARY: i16 = 11;
+    pub(super) const PAGE_UNCOMPRESSED: i16 = 2;
+    pub(super) const PAGE_COMPRESSED: i16 = 3;
+    pub(super) const PAGE_DATA: i16 = 5;
+    pub(super) const PAGE_DICTIONARY: i16 = 7;
+    pub(super) const PAGE_DATA_2: i16 = 8;
+    pub(super) const PAGE_DEFINITION_BYTES: i16 = 5;
+    pub(super) const PAGE_REPETITION_BYTES: i16 = 6;
+    pub(super) const PAGE_IS_COMPRESSED: i16 = 7;
+    /// In all three structures of pages.
+    pub(super) const PAGE_VALUES: i16 = 1;
 }
 
 /// Checks metadata before it is decoded. Pages are in the first `end` bytes of the file.
 fn structure(metadata: &ThriftValue, end: u64) -> Result<()> {
-    let schema = metadata.list(number::file::SCHEMA);
+    let schema = metadata.list(number::FILE_SCHEMA);
     let mut elements = schema.iter();
     let leaves = leaves(&mut elements, DEEPEST)
         .ok_or_else(|| damaged("damaged, or columns nested too deeply"))?;
@@ -182,18 +170,18 @@ fn structure(metadata: &ThriftValue, end: u64) -> Result<()> {
     if leaves > MAX_COLUMNS {
         return Err(damaged(format!("{leaves} columns; at most {MAX_COLUMNS} are read")));
     }
-    let rows = metadata.int(number::file::ROWS).unwrap_or(-1);
+    let rows = metadata.int(number::FILE_ROWS).unwrap_or(-1);
     let mut sum = 0_i64;
-    for group in metadata.list(number::file::GROUPS) {
-        let rows = group.int(number::group::ROWS).unwrap_or(-1);
-        let columns = group.list(number::group::COLUMNS);
+    for group in metadata.list(number::FILE_GROUPS) {
+        let rows = group.int(number::GROUP_ROWS).unwrap_or(-1);
+        let columns = group.list(number::GROUP_COLUMNS);
         if !(0..=MOST_ROWS).contains(&rows) || columns.len() != leaves {
             return Err(damaged("damaged: a row group with wrong numbers of rows or columns"));
         }
         sum += rows;
         for chunk in columns {
             let column = chunk
-                .field(number::chunk::METADATA)
+                .field(number::CHUNK_METADATA)
                 .and_then(|column| chunk_fits(column, rows, end));
             column.ok_or_else(|| {
                 damaged("damaged: a column outside of the file, or with too few or many values")
@@ -209,7 +197,7 @@ fn structure(metadata: &ThriftValue, end: u64) -> Result<()> {
 /// Returns the number of leaf columns below the first element of a schema.
 fn leaves<'a>(elements: &mut impl Iterator<Item = &'a ThriftValue>, depth: usize) -> Option<usize> {
     let depth = depth.checked_sub(1)?;
-    match elements.next()?.int(number::element::CHILDREN).unwrap_or(0) {
+    match elements.next()?.int(number::ELEMENT_CHILDREN).unwrap_or(0) {
         0 => Some(1),
         children if children > 0 => {
             (0..children).try_fold(0_usize, |sum, _| Some(sum + leaves(elements, depth)?))
@@ -219,15 +207,15 @@ fn leaves<'a>(elements: &mut impl Iterator<Item = &'a ThriftValue>, depth: usize
 }
 
 fn chunk_fits(column: &ThriftValue, rows: i64, end: u64) -> Option<()> {
-    let values = column.int(number::column::VALUES)?;
-    let is_flat = column.list(number::column::PATH).len() == 1;
+    let values = column.int(number::COLUMN_VALUES)?;
+    let is_flat = column.list(number::COLUMN_PATH).len() == 1;
     let most = if is_flat { rows } else { rows.checked_mul(MAX_ELEMENTS.cast_signed())? };
     (rows..=most).contains(&values).then_some(())?;
     let offset = |number| column.int(number).map(u64::try_from);
-    let length = offset(number::column::COMPRESSED)?.ok()?;
-    offset(number::column::UNCOMPRESSED)?.ok()?;
-    let data = offset(number::column::DATA)?.ok()?;
-    let dictionary = offset(number::column::DICTIONARY).transpose().ok()?;
+    let length = offset(number::COLUMN_COMPRESSED)?.ok()?;
+    offset(number::COLUMN_UNCOMPRESSED)?.ok()?;
+    let data = offset(number::COLUMN_DATA)?.ok()?;
+    let dictionary = offset(number::COLUMN_DICTIONARY).transpose().ok()?;
     let start = dictionary.unwrap_or(data).min(data);
     (start >= 4 && data >= start && start.checked_add(length)? <= end).then_some(())
 }
@@ -291,23 +279,23 @@ fn chunk(
             header(file, at, end).ok_or("damaged: a page without a whole header")?;
         let bytes = |number| header.int(number).and_then(|bytes| u64::try_from(bytes).ok());
         let (Some(uncompressed), Some(compressed)) =
-            (bytes(number::page::UNCOMPRESSED), bytes(number::page::COMPRESSED))
+            (bytes(number::PAGE_UNCOMPRESSED), bytes(number::PAGE_COMPRESSED))
         else {
             return Err("damaged: a page without a length".to_owned());
         };
         if matches!(column.compression(), Compression::GZIP(_)) {
             // In a page of version 2 the levels are uncompressed and precede the values, which may
             // be uncompressed as well.
-            let second = header.field(number::page::DATA_2);
+            let second = header.field(number::PAGE_DATA_2);
             let levels = |number| {
                 second
                     .and_then(|it| it.int(number))
                     .and_then(|bytes| u64::try_from(bytes).ok())
                     .unwrap_or(0)
             };
-            let levels = levels(number::page::DEFINITION_BYTES)
-                .saturating_add(levels(number::page::REPETITION_BYTES));
-            let is_plain = second.and_then(|it| it.int(number::page::IS_COMPRESSED)) == Some(0)
+            let levels = levels(number::PAGE_DEFINITION_BYTES)
+                .saturating_add(levels(number::PAGE_REPETITION_BYTES));
+            let is_plain = second.and_then(|it| it.int(number::PAGE_IS_COMPRESSED)) == Some(0)
                 || uncompressed == levels;
             let lengths = compressed.checked_sub(levels).zip(uncompressed.checked_sub(levels));
             if !is_plain
@@ -318,9 +306,9 @@ fn chunk(
                 return Err("damaged: a page that is longer than it states".to_owned());
             }
         }
-        let held = |number| header.field(number).and_then(|it| it.int(number::page::VALUES));
+        let held = |number| header.field(number).and_then(|it| it.int(number::PAGE_VALUES));
         let taken = uncompressed.max(compressed.saturating_mul(ratio));
-        if let Some(more) = held(number::page::DATA).or_else(|| held(number::page::DATA_2)) {
+        if let Some(more) = held(number::PAGE_DATA).or_else(|| held(number::PAGE_DATA_2)) {
             // The levels of a value take two bytes each, and the value at least one bit.
             values = values.saturating_add(more).max(0);
             if more < 0 || values > column.num_values() {
@@ -330,7 +318,7 @@ fn chunk(
                 ));
             }
             largest = largest.max(taken);
-        } else if let Some(entries) = held(number::page::DICTIONARY) {
+        } else if let Some(entries) = held(number::PAGE_DICTIONARY) {
             // An entry takes at least one byte of the page.
             if u64::try_from(entries).map_or(true, |entries| entries > uncompressed) {
                 return Err(format!(

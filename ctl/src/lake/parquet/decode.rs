@@ -6,6 +6,7 @@
 
 use super::check::{MAX_ELEMENTS, damaged};
 use super::input::ParquetInput;
+use super::thrift::varint;
 use crate::row::{Cells, Row, Value};
 use parquet::basic::{ConvertedType, Encoding};
 use parquet::column::page::{Page, PageMetadata, PageReader};
@@ -464,18 +465,6 @@ impl PageReader for BoundedPages {
     fn at_record_boundary(&mut self) -> Result<bool> {
         self.pages.at_record_boundary()
     }
-}
-
-/// Reads an unsigned integer of seven bits per byte; returns it with the remaining bytes.
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0_u64;
-    for (index, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            return Some((value, bytes.get(index + 1..)?));
-        }
-    }
-    None
 }
 
 #[cfg(test)]

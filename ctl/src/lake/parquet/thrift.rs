@@ -66,6 +66,18 @@ mod kind {
     pub(super) const STRUCT: u8 = 12;
 }
 
+/// Reads an unsigned integer of seven bits per byte; returns it with the remaining bytes.
+pub(super) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().enumerate().take(10) {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Some((value, bytes.get(index + 1..)?));
+        }
+    }
+    None
+}
+
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -78,17 +90,10 @@ impl Reader<'_> {
         Some(byte)
     }
 
-    /// Reads an unsigned integer of seven bits per byte.
     fn varint(&mut self) -> Option<u64> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
+        let (value, rest) = varint(self.bytes.get(self.at..)?)?;
+        self.at = self.bytes.len() - rest.len();
+        Some(value)
     }
 
     /// Reads a signed integer with its sign in the lowest bit.

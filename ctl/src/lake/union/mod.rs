@@ -870,13 +870,6 @@ impl RowHeader {
                 .map(str::to_owned)
                 .ok_or_else(|| format!("column {column} is missing"))
         };
-        let times = [
-            row.number::<u64>("start_ns")?,
-            row.number("end_ns")?,
-            row.number("scheduled_start_ns")?,
-            row.number("scheduled_end_ns")?,
-        ];
-        let [begin, end, scheduled_begin, scheduled_end] = times;
         Ok(RowHeader {
             place: FleetMember {
                 host: text("host")?,
@@ -887,9 +880,9 @@ impl RowHeader {
             counted_by: row.maybe_text("counted_by").map(str::to_owned),
             windows: (window, row.number_or("last_window", window)?),
             silent: row.number_or("silent_windows", 0)?,
-            begin,
-            end,
-            scheduled: (scheduled_begin, scheduled_end),
+            begin: row.number("start_ns")?,
+            end: row.number("end_ns")?,
+            scheduled: (row.number("scheduled_start_ns")?, row.number("scheduled_end_ns")?),
             hash: identity::of(row)?,
             row_hash: identity::named(row, "row_hash")?,
             inner: row.flag("inner")?,
@@ -928,14 +921,11 @@ impl RowHeader {
 
     /// Compares rows by their order in a union.
     fn order(&self, other: &RowHeader) -> Ordering {
-        let key = |about: &'_ RowHeader| (about.scheduled.0, about.windows.0, about.begin);
-        let ((start, window, begin), (other_start, other_window, other_begin)) =
-            (key(self), key(other));
-        start
-            .cmp(&other_start)
-            .then_with(|| self.place.cmp(&other.place))
-            .then_with(|| self.run.cmp(&other.run))
-            .then_with(|| (window, begin).cmp(&(other_window, other_begin)))
+        self.sort_key().cmp(&other.sort_key())
+    }
+
+    fn sort_key(&self) -> (u64, &FleetMember, &str, u64, u64) {
+        (self.scheduled.0, &self.place, self.run.as_str(), self.windows.0, self.begin)
     }
 
     fn window_name(&self) -> String {

@@ -190,6 +190,14 @@ pub struct DelayDistribution {
     pub corrected: [Percentile; PERCENTILES.len()],
 }
 
+impl DelayDistribution {
+    /// Returns the percentiles of the delays seen, with the error of their times.
+    pub(super) fn seen(&self) -> [Percentile; PERCENTILES.len()] {
+        let error = self.step_ns + self.gap_ns;
+        self.raw.map(|value| Percentile { value, low: value, high: Some(value) }.loosened(error))
+    }
+}
+
 /// Estimated number of delays in each bucket, and its variance.
 struct BucketEstimate {
     delays: Vec<f64>,
@@ -382,12 +390,7 @@ impl Percentile {
     /// Widens the interval by a step of the clock and rounds the estimate: the clock truncates both
     /// times of a delay to whole steps.
     fn widened(self, step_ns: f64) -> Percentile {
-        let Percentile { value, low, high } = self;
-        Percentile {
-            value: nearest(value, step_ns),
-            low: (low - step_ns).max(0.0),
-            high: high.map(|high| high + step_ns),
-        }
+        Percentile { value: nearest(self.value, step_ns), ..self.loosened(step_ns) }
     }
 
     /// Widens the interval by an error of each delay: a percentile is wrong by no more.

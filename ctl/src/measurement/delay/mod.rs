@@ -35,15 +35,11 @@ pub struct Options {
     pub groups: Vec<Arc<str>>,
 }
 
-impl Options {
-    /// Returns the name of a group; `None` if there are no groups.
-    #[must_use]
-    pub fn group(&self, settings: &Settings, group: u8) -> Option<Arc<str>> {
-        let index = usize::from(group).checked_sub(1);
-        let name =
-            index.map_or_else(|| Some(Arc::from(OTHERS)), |index| self.groups.get(index).cloned());
-        name.filter(|_| settings.groups_log2 > 0)
-    }
+/// Returns the name of a group among those from group 1 on; `None` if there are no groups.
+fn group_name(groups: &[Arc<str>], settings: &Settings, group: u8) -> Option<Arc<str>> {
+    let index = usize::from(group).checked_sub(1);
+    let name = index.map_or_else(|| Some(Arc::from(OTHERS)), |index| groups.get(index).cloned());
+    name.filter(|_| settings.groups_log2 > 0)
 }
 
 /// State of a union of lake rows that is not in the bank.
@@ -169,15 +165,7 @@ impl Delay {
 
     fn percentiles(&self) -> Option<[Percentile; PERCENTILES.len()]> {
         let distribution = self.distribution.as_ref()?;
-        let step = distribution.step_ns + distribution.gap_ns;
-        let seen = || {
-            distribution.raw.map(|value| Percentile {
-                value,
-                low: (value - step).max(0.0),
-                high: Some(value + step),
-            })
-        };
-        Some(if self.is_corrected() { distribution.corrected } else { seen() })
+        Some(if self.is_corrected() { distribution.corrected } else { distribution.seen() })
     }
 }
 
@@ -230,15 +218,6 @@ fn seen(delay: &Delay, settings: &Settings, counted: &ClosedBank) -> figure::Dis
     figure::Distribution { ranges: ranges.collect(), sum, narrow, zero: tick / 2.0 }
 }
 
-/// Returns the name of a group, from the options or from the rows of a lake.
-fn name(reading: &ReportInput<'_>, settings: &Settings, group: u8) -> Option<Arc<str>> {
-    match reading.union_states {
-        None => reading.options.delay.group(settings, group),
-        Some(union_states) => Options { groups: union_states.delay.groups.clone(), tune: false }
-            .group(settings, group),
-    }
-}
-
 /// Builds the report of one group, or of all groups if `group` is `None`.
 fn build(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8>) -> Delay {
     let (settings, bank) = (reading.settings.delay, &reading.bank.delay);
@@ -270,14 +249,13 @@ fn build(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option
         bucket.samples == u32::MAX || [bucket.weight, bucket.squares].contains(&u64::MAX)
     });
     let direction = if leaves { Direction::Egress } else { Direction::Ingress };
-    let clock = reading
-        .union_states
-        .and_then(|union_states| union_states.delay.clock)
-        .unwrap_or(reading.clock);
+    let union = reading.union_states.map(|union_states| &union_states.delay);
+    let clock = union.and_then(|union| union.clock).unwrap_or(reading.clock);
+    let names = union.map_or(&reading.options.delay.groups, |union| &union.groups);
     Delay {
         kind,
         direction: (settings.sides() > 1 && kind != DelayKind::TcpDuration).then_some(direction),
-        group: group.and_then(|group| name(reading, &settings, group)),
+        group: group.and_then(|group| group_name(names, &settings, group)),
         number: group,
         settings,
         clock,
@@ -359,10 +337,9 @@ fn labels<'a, T>(items: &'a [T], row: impl Fn(&T) -> &LabelRow<'_>) -> TableBuil
 fn counts(rows: &[LabelRow<'_>], counted: &ClosedBank) -> Value {
     let (settings, bank) = (&counted.settings.delay, &counted.bank.delay);
     let percentile = |row: &LabelRow<'_>, nth: usize| {
-        let report = row.report?;
-        report.resolved(report.percentiles()?.get(nth)?.value)
+        let known = |report: &Delay| report.resolved(report.percentiles()?.get(nth)?.value);
+        row.report.and_then(known).unwrap_or(f64::NAN)
     };
-    let percentile = |row: &LabelRow<'_>, nth| percentile(row, nth).unwrap_or(f64::NAN);
     let table = COUNTS.iter().fold(labels(rows, |row| row), |table, (name, count)| {
         table.add(name, Cells::Int, |row| {
             int(*count(&mut bank.counts(settings, row.kind, row.label)))
@@ -419,24 +396,17 @@ impl<'a> Labels<'a> {
     }
 
     fn at(&self, index: usize, settings: &Settings) -> Result<(DelayKind, Label), RowDefect> {
-        let kind = self
-            .kinds
-            .get(index)
-            .and_then(|name| settings.kinds.each().find(|kind| kind.name() == name));
-        let (leaves, group) = (
-            self.leaves.get(index),
-            self.groups.get(index).and_then(|group| u8::try_from(*group).ok()),
-        );
-        let group = group.filter(|group| usize::from(*group) < settings.groups());
-        match (kind, leaves, group) {
-            (Some(kind), Some(leaves), Some(group)) => {
-                Ok((kind, Label { leaves: *leaves != 0, group }))
-            }
-            _ => {
-                Err("a table of delays has kinds or groups that the columns beside it do not have"
-                    .to_owned())
-            }
-        }
+        let label = || {
+            let name = self.kinds.get(index)?;
+            let kind = settings.kinds.each().find(|kind| kind.name() == name)?;
+            let leaves = *self.leaves.get(index)? != 0;
+            let group = u8::try_from(*self.groups.get(index)?).ok()?;
+            (usize::from(group) < settings.groups()).then_some((kind, Label { leaves, group }))
+        };
+        label().ok_or_else(|| {
+            "a table of delays has kinds or groups that the columns beside it do not have"
+                .to_owned()
+        })
     }
 }
 
@@ -491,9 +461,8 @@ fn stored_gap(row: &Row) -> Result<u64, RowDefect> {
 /// Returns the settings of a lake row; `None` if it has no delays.
 fn stored_settings(row: &Row) -> Result<Option<Settings>, RowDefect> {
     let Some(kinds) = row.maybe_text("delay_kinds") else { return Ok(None) };
-    let kind = |name: &str| DelayKind::ALL.into_iter().find(|kind| kind.name() == name);
     let known = |name: &str| {
-        kind(name).ok_or_else(|| {
+        DelayKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
             format!("column delay_kinds has '{name}', which this version does not know")
         })
     };
@@ -775,7 +744,7 @@ impl Measurement for Delays {
         require(beside.requests <= most, || {
             "more requests in all than a number can hold".to_owned()
         })?;
-        let place = |index: usize| Labels::of(&table)?.at(index, &delay);
+        let labels = Labels::of(&table)?;
         let mut counts = vec![Counts::default(); table.len()];
         let (always, sometimes) = COUNTS.split_at(ALWAYS);
         table.counters(always, &mut counts)?;
@@ -786,7 +755,7 @@ impl Measurement for Delays {
         let at =
             |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0).unsigned_abs();
         for (index, counts) in counts.into_iter().enumerate() {
-            let (kind, label) = place(index)?;
+            let (kind, label) = labels.at(index, &delay)?;
             beside.name(label.group, names.get(index).map_or("", String::as_str));
             bank.delay.set_counts(&delay, kind, label, counts);
             // A negative number means that no share was stored.
@@ -805,11 +774,10 @@ impl Measurement for Delays {
             let (kind, label) = labels.at(index, &delay)?;
             let low = at(lows, index) as u32;
             let bucket = histogram::bucket(low);
-            let to = bank
-                .delay
-                .histogram_mut(&delay, kind, label, at(fridges, index) as usize)
-                .and_then(|it| it.bucket_mut(bucket));
-            let to = to
+            let fridge = at(fridges, index) as usize;
+            let histogram = bank.delay.histogram_mut(&delay, kind, label, fridge);
+            let to = histogram
+                .and_then(|it| it.bucket_mut(bucket))
                 .filter(|_| histogram::least(bucket) == low)
                 .ok_or_else(|| format!("column delay_buckets has a bucket from {low}"))?;
             *to = Bucket {
@@ -1060,8 +1028,8 @@ impl Delay {
             to.count("delay_unanswered", title, Unit::Things, &labels, unanswered);
         }
         let Some(distribution) = &self.distribution else { return };
-        let percentiles = self.percentiles().into_iter().flatten().zip(distribution.raw);
-        for (((percentile, raw), (share, _)), truth) in
+        let percentiles = self.percentiles().into_iter().flatten().zip(distribution.seen());
+        for (((percentile, seen), (share, _)), truth) in
             percentiles.zip(PERCENTILES).zip(self.truths())
         {
             if !self.is_resolved(percentile.value) {
@@ -1069,19 +1037,16 @@ impl Delay {
             }
             let percent = percent(share);
             let labels = [&labels[..], &[("percentile", &percent)]].concat();
-            let seconds = |value: f64, low: f64, high: f64| Number {
+            let seconds = |Percentile { value, low, high }: Percentile| Number {
                 value: value / 1e9,
                 low: low / 1e9,
-                high: high / 1e9,
+                high: high.unwrap_or(f64::INFINITY) / 1e9,
             };
-            let high = percentile.high.unwrap_or(f64::INFINITY);
-            let corrected = seconds(percentile.value, percentile.low, high);
+            let corrected = seconds(percentile);
             to.number("delay", "round-trip delay", Unit::Seconds, &labels, corrected);
             to.truth(truth.map(|truth| truth as f64 / 1e9));
-            let step = distribution.step_ns + distribution.gap_ns;
-            let raw = seconds(raw, (raw - step).max(0.0), raw + step);
             let title = "delays as they were seen";
-            to.number("delay_uncorrected", title, Unit::Seconds, &labels, raw);
+            to.number("delay_uncorrected", title, Unit::Seconds, &labels, seconds(seen));
         }
         if let (Some(counted), None) = (counted, &self.group) {
             let seen = seen(self, &counted.settings.delay, counted);

@@ -1,6 +1,6 @@
 //! Records of delay samples.
 
-use super::Options;
+use super::{Options, group_name};
 use crate::text::optional;
 use flowgauge_core::HashMode;
 use flowgauge_core::delay::weights::WEIGHT_BITS;
@@ -92,7 +92,7 @@ impl<'a> DelaySampleRecord<'a> {
             } else {
                 Direction::Ingress
             }),
-            group: options.group(settings, label.group),
+            group: group_name(&options.groups, settings, label.group),
             time_ns: sample.at,
             delay_ns: u64::from(sample.delay) << kind.tick_bits(),
             weight: f64::from(sample.weight) / f64::from(1_u32 << WEIGHT_BITS)
