@@ -134,17 +134,11 @@ impl Compaction {
             compare(&sources, &self.place.found(&outputs).map_err(&failed)?)?;
             Ok(written)
         });
-        let (rows, twice) = match written {
-            Ok(written) => written,
-            Err(error) => {
-                if let Err(problem) = self.take_back(partition, names, &outputs) {
-                    tracing::warn!(
-                        "{partition}: new files stay for the next compaction: {problem}"
-                    );
-                }
-                return Err(error);
+        let (rows, twice) = written.inspect_err(|_| {
+            if let Err(problem) = self.take_back(partition, names, &outputs) {
+                tracing::warn!("{partition}: new files stay for the next compaction: {problem}");
             }
-        };
+        })?;
         names.iter().try_for_each(|name| self.place.remove(name)).map_err(failed)?;
         Ok(CompactionResult { files: outputs.len() as u64, rows, twice })
     }

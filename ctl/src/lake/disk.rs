@@ -35,20 +35,16 @@ impl Flusher {
         let directory = self.shared.directory();
         for rows in std::mem::take(&mut self.shared.pending().waiting) {
             let unkept = rows.rows.len() - rows.kept;
-            let kept = if rows.kept > 0 {
-                format!("{} left in {JOURNALS} for the next run", counted(rows.kept as u64, "row"))
-            } else {
-                String::new()
-            };
-            let lost = if unkept > 0 {
-                format!("{} lost", counted(unkept as u64, "row"))
-            } else {
-                String::new()
-            };
-            let both = if kept.is_empty() || lost.is_empty() { "" } else { ", " };
+            let parts = [
+                (rows.kept, format!(" left in {JOURNALS} for the next run")),
+                (unkept, " lost".to_owned()),
+            ];
+            let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+            let parts = parts.map(|(number, what)| counted(number as u64, "row") + &what);
             (self.shared.problems)(format!(
-                "{directory}: {} could not be written: {kept}{both}{lost}",
-                rows.name
+                "{directory}: {} could not be written: {}",
+                rows.name,
+                parts.collect::<Vec<_>>().join(", ")
             ));
         }
     }

@@ -1,9 +1,15 @@
 //! Exact values beside estimates (`--truth`).
 
 use crate::field::Datum;
+use crate::text::grouped;
 
 /// Note where an exact value is missing although exact values are counted.
 const TOO_MANY: &str = "truth unknown: too many to count exactly";
+
+/// Returns the note of an exact count.
+pub(super) fn note(truth: u64) -> String {
+    format!("truth {}", grouped(truth))
+}
 
 /// Exact value beside an estimate of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

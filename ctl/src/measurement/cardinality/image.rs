@@ -85,11 +85,6 @@ pub fn levels(image: &[u8]) -> Result<&[u8], &'static str> {
     }
 }
 
-/// Returns the registers of an image that [`levels`] returned before, without checking it again.
-pub(crate) fn checked_levels(image: &[u8]) -> &[u8] {
-    image.get(PREAMBLE..).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -202,11 +202,8 @@ struct StoredRegisters<'a> {
 }
 
 impl<'a> StoredRegisters<'a> {
-    /// Returns the registers of a row; `None` if it has none. `levels` takes them out of the image.
-    fn of(
-        row: &'a Row,
-        levels: impl Fn(&'a [u8]) -> Result<&'a [u8], &'static str>,
-    ) -> Result<Option<Self>, RowDefect> {
+    /// Returns the registers of a row; `None` if it has none.
+    fn of(row: &'a Row) -> Result<Option<Self>, RowDefect> {
         let Some(key) = row.named("distinct_key", &KeyKind::ALL, KeyKind::name)? else {
             return Ok(None);
         };
@@ -215,8 +212,8 @@ impl<'a> StoredRegisters<'a> {
             .ok_or_else(|| format!("column registers has {registers}"))?;
         let hash = identity::of(row)?;
         let column = image::column(key, precision, &hash);
-        let levels =
-            levels(row.bytes(&column)?).map_err(|problem| format!("column {column}: {problem}"))?;
+        let levels = image::levels(row.bytes(&column)?)
+            .map_err(|problem| format!("column {column}: {problem}"))?;
         require(levels.len() == registers, || {
             let levels = levels.len();
             format!("column {column} has {levels} registers, column registers {registers}")
@@ -284,8 +281,7 @@ impl Measurement for Cardinality {
     }
 
     fn check(row: &Row, totals: &RowTotals) -> Result<(), RowDefect> {
-        let Some(StoredRegisters { levels, hash, .. }) = StoredRegisters::of(row, image::levels)?
-        else {
+        let Some(StoredRegisters { levels, hash, .. }) = StoredRegisters::of(row)? else {
             return Ok(());
         };
         let [low, value, high] =
@@ -322,8 +318,7 @@ impl Measurement for Cardinality {
         bank: &mut WindowTotals,
         (): &mut (),
     ) -> Result<(), RowDefect> {
-        let stored = StoredRegisters::of(row, |image| Ok(image::checked_levels(image)))?;
-        let Some(StoredRegisters { key, precision, levels, .. }) = stored else {
+        let Some(StoredRegisters { key, precision, levels, .. }) = StoredRegisters::of(row)? else {
             return Ok(());
         };
         settings.cardinality = cardinality::Settings { mode: Mode::Windowed, key, precision };

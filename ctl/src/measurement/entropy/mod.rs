@@ -41,47 +41,25 @@ const ROUNDING: f64 = 1e-9;
 /// Prefixes of column names, by entropy.
 const PREFIXES: [&str; ENTROPIES] = ["entropy", "entropy2"];
 
-/// Returns the entropies of merged windows or sources.
-fn united(reading: &ReportInput<'_>, mixtures: &[Mixture; ENTROPIES]) -> Option<Entropies> {
-    let parts = reading.settings.entropy.iter().zip(&reading.bank.entropy.sketches).zip(mixtures);
-    let entropies = parts.filter_map(|((settings, cells), mixture)| {
-        let sketch = Sketched::new(settings, reading.rows)?;
-        let estimate = estimate::united(mixture, cells.full(sketch.shape) > 0);
-        Some(Entropy { sketch, estimate, truth: None })
-    });
-    let entropies: Vec<Entropy> = entropies.collect();
-    (!entropies.is_empty()).then_some(Entropies(entropies))
-}
-
 impl Measurement for Entropies {
     type UnionState = [Mixture; ENTROPIES];
 
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
-        if let Some(union_states) = reading.union_states {
-            return Ok(united(reading, &union_states.entropy));
-        }
         // The sums of windows do not give the sum of their union.
-        if reading.snapshot.is_none() {
+        if reading.union_states.is_none() && reading.snapshot.is_none() {
             return Ok(None);
         }
+        let (bank, packets) = (&reading.bank.entropy, reading.packets());
         let truths = reading.truth.map(|truth| truth.entropy).unwrap_or_default();
-        let parts = reading
-            .settings
-            .entropy
-            .iter()
-            .zip(&reading.bank.entropy.sums)
-            .zip(&reading.bank.entropy.sketches)
-            .zip(truths);
-        let entropies = parts.filter_map(|(((settings, counted), cells), truth)| {
-            let sketch = Sketched::new(settings, reading.rows)?;
-            let estimate = estimate::estimate(
-                reading.packets(),
-                counted.sum,
-                cells,
-                sketch.shape,
-                sketch.kind,
-            );
-            Some(Entropy { sketch, estimate, truth })
+        let entropies = (0..ENTROPIES).filter_map(|index| {
+            let sketch = Sketched::new(&reading.settings.entropy[index], reading.rows)?;
+            let Sketched { shape, kind, .. } = sketch;
+            let (sum, cells) = (bank.sums[index].sum, &bank.sketches[index]);
+            let estimate = match reading.union_states {
+                Some(states) => estimate::united(&states.entropy[index], cells.full(shape) > 0),
+                None => estimate::estimate(packets, sum, cells, shape, kind),
+            };
+            Some(Entropy { sketch, estimate, truth: truths[index] })
         });
         let entropies: Vec<Entropy> = entropies.collect();
         Ok((!entropies.is_empty()).then_some(Entropies(entropies)))
@@ -123,20 +101,17 @@ impl Measurement for Entropies {
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         // In the order of the settings; those that are off have no entropy.
         let mut entropies = self.0.iter();
-        let parts = PREFIXES
-            .into_iter()
-            .zip(&counted.settings.entropy)
-            .zip(&counted.bank.entropy.sums)
-            .zip(&counted.bank.entropy.sketches);
-        for (((name, settings), summed), cells) in
-            parts.filter(|(((_, settings), _), _)| settings.is_on())
-        {
+        let (settings, bank) = (&counted.settings.entropy, &counted.bank.entropy);
+        for (index, name) in PREFIXES.into_iter().enumerate() {
+            if !settings[index].is_on() {
+                continue;
+            }
             let Some(Entropy { estimate, .. }) = entropies.next() else { return };
             row.float(name, estimate.bits);
             row.float(format!("{name}_low"), estimate.low);
             row.float(format!("{name}_high"), estimate.high);
-            row.int(format!("{name}_sum"), summed.sum);
-            sketched::store(name, settings, cells, row);
+            row.int(format!("{name}_sum"), bank.sums[index].sum);
+            sketched::store(name, &settings[index], &bank.sketches[index], row);
         }
     }
 
@@ -167,15 +142,12 @@ impl Measurement for Entropies {
         beside: &mut Self::UnionState,
     ) -> Result<(), RowDefect> {
         let packets = row.number::<u64>("ipv4_packets")?.wrapping_add(row.number("ipv6_packets")?);
-        let parts = PREFIXES
-            .into_iter()
-            .zip(&mut settings.entropy)
-            .zip(&mut bank.entropy.sums)
-            .zip(&mut bank.entropy.sketches);
-        for ((((name, settings), summed), cells), mixture) in parts.zip(beside) {
+        let bank = &mut bank.entropy;
+        for (index, (name, mixture)) in PREFIXES.into_iter().zip(beside).enumerate() {
+            let cells = &mut bank.sketches[index];
             let Some(found) = sketched::restore(name, row, cells)? else { continue };
-            *settings = found;
-            summed.sum = row.number(&format!("{name}_sum"))?;
+            settings.entropy[index] = found;
+            bank.sums[index].sum = row.number(&format!("{name}_sum"))?;
             let bounds = (row.real(&format!("{name}_low"))?, row.real(&format!("{name}_high"))?);
             mixture.add(packets, row.real(name)?, bounds);
         }

@@ -98,26 +98,21 @@ fn count_sketch(
     // The median of one or two is their mean.
     let of_median = (std::f64::consts::FRAC_PI_2).min((count / 2.0).max(1.0)) / count;
     let margin = Z95 * (others.max(0.0) / shape.columns() as f64 * of_median).sqrt();
-    if full_rows == 0 {
-        return Frequency {
-            value,
-            low: (value - margin).max(0.0),
-            high: value + margin,
-            confidence: 0.95,
-            saturated: false,
-        };
-    }
-    // A counter filled by other flows of the opposite sign gives no lower bound.
-    let most = i64::try_from(packets).unwrap_or(i64::MAX);
-    let low = median(&|row| if row.full { row.value.max(0) } else { row.value });
-    let high = median(&|row| if row.full { most } else { row.value });
-    let high = (high + margin).min(all.max(value));
+    let (low, high) = if full_rows == 0 {
+        (value, value + margin)
+    } else {
+        // A counter filled by other flows of the opposite sign gives no lower bound.
+        let most = i64::try_from(packets).unwrap_or(i64::MAX);
+        let low = median(&|row| if row.full { row.value.max(0) } else { row.value });
+        let high = median(&|row| if row.full { most } else { row.value });
+        (low, (high + margin).min(all.max(value)).max(value))
+    };
     Frequency {
         value,
         low: (low - margin).clamp(0.0, value),
-        high: high.max(value),
+        high,
         confidence: 0.95,
-        saturated: true,
+        saturated: full_rows > 0,
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod estimate;
 
+use super::exact_value::note;
 use super::laws::RowTotals;
 use super::sketched::{self, FULL};
 use super::{
@@ -29,11 +30,6 @@ pub struct Frequency {
     pub flows: Vec<QueriedFlow<Option<estimate::Frequency>, u64>>,
     /// Counters of the sketch that are full and count no further.
     pub full_counters: usize,
-}
-
-/// Returns the note of an exact number of packets.
-fn note(truth: &u64) -> String {
-    format!("truth {}", grouped(*truth))
 }
 
 impl Measurement for Frequency {
@@ -138,7 +134,7 @@ impl Measurement for Frequency {
                 return text::DetailRow {
                     name: format!("query {key}"),
                     value: NOT_SEEN.to_owned(),
-                    notes: truth.note(note).into_iter().collect(),
+                    notes: truth.note(|truth| note(*truth)).into_iter().collect(),
                     ..text::DetailRow::default()
                 };
             };
@@ -148,10 +144,13 @@ impl Measurement for Frequency {
                 name: format!("query {key}"),
                 value: counted(value, "packet"),
                 interval: format!("({} … {})", grouped(low), grouped(high)),
-                notes: [packets.saturated.then(|| FULL.to_owned()), truth.note(note)]
-                    .into_iter()
-                    .flatten()
-                    .collect(),
+                notes: [
+                    packets.saturated.then(|| FULL.to_owned()),
+                    truth.note(|truth| note(*truth)),
+                ]
+                .into_iter()
+                .flatten()
+                .collect(),
                 ..text::DetailRow::default()
             }
         });

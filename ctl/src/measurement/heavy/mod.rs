@@ -5,6 +5,7 @@ mod truth;
 
 pub use truth::HeavyTruth;
 
+use super::exact_value::note;
 use super::laws::{RowTotals, require};
 use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput};
 use crate::field::{Datum, Fields, object};
@@ -119,11 +120,6 @@ impl StoredTable {
         let least_elsewhere = row.number_or("heavy_least_elsewhere", slot_share)?;
         Ok(Some(StoredTable { settings, total, least, least_elsewhere, entries }))
     }
-}
-
-/// Returns the note of an exact count.
-fn note(truth: u64) -> String {
-    format!("truth {}", grouped(truth))
 }
 
 /// Returns the 95 % interval of a flow. The upper end is absent if the algorithm has none.

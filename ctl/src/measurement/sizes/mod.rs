@@ -2,6 +2,7 @@
 
 pub mod estimate;
 
+use super::exact_value::note;
 use super::laws::{self, MAX_BYTES, MAX_COUNT, RowTotals, require};
 use super::sketched::FULL;
 use super::{ClosedBank, Damaged, Estimation, Measurement, Number, ReportInput};
@@ -161,10 +162,7 @@ impl Measurement for Sizes {
                 } else {
                     format!("({} … {})", grouped(low.into()), grouped(high.into()))
                 },
-                notes: truth
-                    .map(|truth| format!("truth {}", grouped((*truth).into())))
-                    .into_iter()
-                    .collect(),
+                notes: truth.map(|truth| note((*truth).into())).into_iter().collect(),
                 ..text::DetailRow::default()
             }
         };

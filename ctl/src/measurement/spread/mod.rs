@@ -3,6 +3,7 @@
 
 pub mod estimate;
 
+use super::exact_value::note;
 use super::laws::{self, RowTotals, require};
 use super::sketched::{self, RowHash};
 use super::{
@@ -475,10 +476,7 @@ impl Measurement for Spreads {
                     name: spread.text(&spreader.key),
                     value: counted(others.value.round() as u64, other),
                     interval: format!("({} … {})", rounded(others.low), rounded(others.high)),
-                    notes: truth
-                        .map(|truth| format!("truth {}", grouped(truth)))
-                        .into_iter()
-                        .collect(),
+                    notes: truth.map(note).into_iter().collect(),
                     ..text::DetailRow::default()
                 }
             });
@@ -487,7 +485,7 @@ impl Measurement for Spreads {
             let which = if rows.is_empty() { "no" } else { "no other" };
             let rest = counted(spread.rest().round() as u64, other);
             let mut phrases = vec![format!("{which} {key} has more than {rest}")];
-            phrases.extend(spread.truth.note(|truth| format!("truth {}", grouped(truth.rest))));
+            phrases.extend(spread.truth.note(|truth| note(truth.rest)));
             below.line(&phrases);
         }
     }

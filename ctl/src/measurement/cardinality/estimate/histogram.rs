@@ -77,12 +77,6 @@ impl LevelHistogram {
         1 << self.precision
     }
 
-    /// Returns p, in 4..=16.
-    #[must_use]
-    pub const fn precision(&self) -> u8 {
-        self.precision
-    }
-
     /// Returns the number of registers at each level, from 0 to 33 - p.
     #[must_use]
     pub fn counts(&self) -> &[u32] {

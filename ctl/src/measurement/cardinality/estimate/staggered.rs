@@ -109,14 +109,10 @@ struct Register {
     exposure: f64,
 }
 
-fn total_exposure(registers: &[Register]) -> f64 {
-    registers.iter().map(|register| register.exposure).sum()
-}
-
 /// Returns the estimate if no register saw a flow: P = exp(-(n / m) * sum of exposures).
 fn nothing_seen(registers: &[Register], m: f64) -> Estimate {
-    let high = -0.025_f64.ln() * m / total_exposure(registers);
-    Estimate::ordered(0.0, 0.0, high)
+    let exposure: f64 = registers.iter().map(|register| register.exposure).sum();
+    Estimate::ordered(0.0, 0.0, -0.025_f64.ln() * m / exposure)
 }
 
 /// Returns the estimate if every register is at its last level: open above; the low end is the

@@ -115,12 +115,6 @@ impl PlacedKey {
     }
 }
 
-/// Returns the candidates of a sketch.
-fn candidates(sketch: &SpreadSketch<'_>) -> Vec<PlacedKey> {
-    let shape = sketch.settings().shape;
-    sketch.candidates().map(|candidate| PlacedKey::of(candidate, shape)).collect()
-}
-
 /// Returns the level of each cell's candidate, row by row; 0 if it has none.
 pub(crate) fn levels(sketch: &SpreadSketch<'_>) -> Vec<u8> {
     let shape = sketch.settings().shape;
@@ -136,7 +130,9 @@ pub(crate) fn levels(sketch: &SpreadSketch<'_>) -> Vec<u8> {
 /// # Errors
 /// [`EstimateError::Level`] for a register that no traffic can produce.
 pub fn estimate(sketch: &SpreadSketch<'_>, packets: u64) -> Result<Top, EstimateError> {
-    top(sketch, candidates(sketch), &levels(sketch), packets)
+    let shape = sketch.settings().shape;
+    let candidates = sketch.candidates().map(|candidate| PlacedKey::of(candidate, shape));
+    top(sketch, candidates.collect(), &levels(sketch), packets)
 }
 
 /// Estimates the others of candidates. `levels` are those of the cells' candidates, row by row;

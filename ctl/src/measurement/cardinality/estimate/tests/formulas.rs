@@ -17,7 +17,7 @@ fn probability(k: u8, t: f64, q: u8) -> f64 {
 }
 
 fn log_likelihood(histogram: &LevelHistogram, t: f64) -> f64 {
-    let q = 32 - histogram.precision();
+    let q = 32 - histogram.registers().ilog2() as u8;
     (0_u8..)
         .zip(histogram.counts())
         .filter(|&(_, &count)| count > 0)
