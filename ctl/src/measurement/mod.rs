@@ -7,8 +7,8 @@
 //! back, to merge rows of several machines.
 //!
 //! A new measurement is a folder with a report that implements `Measurement`, its `mod`, and a line
-//! in the list below, with the prefixes of its columns in a lake. Outputs know no measurement by
-//! name.
+//! in the list below: the position of its lines in the table, the prefixes of its columns in a lake,
+//! and the columns of bytes. Outputs know no measurement by name.
 
 pub mod alarm;
 pub mod cardinality;
@@ -42,7 +42,7 @@ use std::fmt;
 use std::sync::Arc;
 
 macro_rules! measurements {
-    ($($about:literal $module:ident: $report:ident $columns:expr;)*) => {
+    ($($about:literal $module:ident: $report:ident $rank:ident $columns:expr, $binary:expr;)*) => {
         /// Reports of all measurements in a record; `None` for those that are off. The order is
         /// that of the JSON lines.
         #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,10 +89,9 @@ macro_rules! measurements {
         /// Prefixes of the column names of each measurement in a lake; others are not read.
         const COLUMNS: &[(&str, &[&str])] = &[$((stringify!($module), &$columns),)*];
 
-        /// Returns the names of all measurements' lake columns whose values are bytes.
-        pub(crate) fn binary_columns() -> impl Iterator<Item = &'static str> {
-            [$($module::$report::binary_columns(),)*].into_iter().flatten().copied()
-        }
+        /// Names of each measurement's lake columns whose values are bytes and not text. Files do
+        /// not say which they are: some engines annotate both as text, others neither.
+        const BINARY_COLUMNS: &[&[&str]] = &[$(&$binary,)*];
 
         /// Returns the figures that windows can have of the measurements that are on.
         pub(crate) fn known(settings: &Settings, options: &Estimation) -> Vec<KnownFigure> {
@@ -122,6 +121,15 @@ macro_rules! measurements {
                 all.into_iter().filter_map(|(name, report)| Some((name, report?)))
             }
 
+            /// Writes the lines of all measurements up to a rank below a row of the table.
+            pub(crate) fn lines(&self, last: Rank, below: &mut IndentedLines<'_>) {
+                for rank in Rank::ALL.into_iter().filter(|rank| *rank <= last) {
+                    $(if let (true, Some(report)) = (rank == Rank::$rank, &self.$module) {
+                        report.lines(below);
+                    })*
+                }
+            }
+
             /// Describes each measurement, whether it is on or off.
             pub(crate) fn describe(&self, counted: Option<&ClosedBank>) -> Vec<MeasurementFields> {
                 vec![$(describe(stringify!($module), self.$module.as_ref(), counted),)*]
@@ -131,16 +139,18 @@ macro_rules! measurements {
 }
 
 measurements! {
-    "Distinct flows." cardinality: Cardinality ["distinct", "registers", "hll_"];
-    "How packets are spread over flows." entropy: Entropies ["entropy"];
-    "Packets of the flows that are asked for." frequency: Frequency ["frequency"];
-    "Whether the flows that are asked for were seen." membership: Membership ["membership"];
-    "The flows with the most packets or bytes." heavy: Heavy ["heavy"];
-    "The keys with the most distinct others." spread: Spreads ["spread"];
-    "How long packets are." sizes: Sizes ["length"];
-    "How long answers take." delay: Delays ["delay"];
-    "Which prefixes reorder packets." reorder: Reordering ["reorder"];
-    "What the entropies of sources and destinations say about an attack." alarm: Alarm ["alarm"];
+    "Distinct flows." cardinality: Cardinality Figures ["distinct", "registers", "hll_"], [];
+    "How packets are spread over flows." entropy: Entropies Figures ["entropy"], [];
+    "Packets of the flows that are asked for." frequency: Frequency Asked ["frequency"], [];
+    "Whether the flows that are asked for were seen." membership: Membership Asked ["membership"],
+        ["membership"];
+    "The flows with the most packets or bytes." heavy: Heavy Top ["heavy"], [];
+    "The keys with the most distinct others." spread: Spreads Top ["spread"],
+        ["spread_cells", "spread_levels", "spread2_cells", "spread2_levels"];
+    "How long packets are." sizes: Sizes Figures ["length"], [];
+    "How long answers take." delay: Delays Figures ["delay"], [];
+    "Which prefixes reorder packets." reorder: Reordering Top ["reorder"], [];
+    "What the entropies of sources and destinations say about an attack." alarm: Alarm Alarm ["alarm"], [];
 }
 
 /// Returns the prefixes of the column names in a lake: of all measurements, or of one.
@@ -161,6 +171,11 @@ impl Default for ListOptions {
     fn default() -> Self {
         ListOptions { top: 10 }
     }
+}
+
+/// Returns the names of all measurements' lake columns whose values are bytes.
+pub(crate) fn binary_columns() -> impl Iterator<Item = &'static str> {
+    BINARY_COLUMNS.iter().flat_map(|columns| *columns).copied()
 }
 
 impl Reports {
@@ -356,6 +371,10 @@ pub(crate) enum Rank {
     Asked,
 }
 
+impl Rank {
+    const ALL: [Rank; 4] = [Rank::Alarm, Rank::Figures, Rank::Top, Rank::Asked];
+}
+
 /// Report of a measurement.
 pub(crate) trait Measurement {
     /// State in a union of lake rows that is not in the bank.
@@ -392,22 +411,8 @@ pub(crate) trait Measurement {
     /// sources.
     fn summary(&self, _part: bool, _below: &mut IndentedLines<'_>) {}
 
-    /// Returns the position of its lines among those of other measurements.
-    fn rank(&self) -> Rank {
-        Rank::Figures
-    }
-
     /// Writes the lines below a row of the table.
     fn lines(&self, _below: &mut IndentedLines<'_>) {}
-
-    /// Returns the names of its columns in a lake whose values are bytes and not text. Files do not
-    /// say which they are: some engines annotate both as text, others neither.
-    fn binary_columns() -> &'static [&'static str]
-    where
-        Self: Sized,
-    {
-        &[]
-    }
 
     /// Adds registers and counters to a lake row, after the fields, so that rows can be merged.
     fn store(&self, _counted: &ClosedBank, _row: &mut Row) {}

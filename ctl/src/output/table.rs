@@ -291,10 +291,7 @@ impl<'w> Table<'w> {
             ]);
         }
         let last = if record.kind == RecordKind::Sample { Rank::Figures } else { Rank::Asked };
-        let mut reports: Vec<_> =
-            record.reports.all().filter(|(_, report)| report.rank() <= last).collect();
-        reports.sort_by_key(|(_, report)| report.rank());
-        reports.into_iter().for_each(|(_, report)| report.lines(below));
+        record.reports.lines(last, below);
     }
 
     fn total(&self, record: &Record, text: &mut String) {

@@ -6,7 +6,7 @@ pub mod talkers;
 
 use super::entropy::Entropy;
 use super::heavy;
-use super::{ClosedBank, Damaged, Estimation, Measurement, Rank, ReportInput, Reports};
+use super::{ClosedBank, Damaged, Estimation, Measurement, ReportInput, Reports};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, Unit};
 use crate::text::{IndentedLines, counted};
@@ -298,10 +298,6 @@ impl Measurement for Alarm {
                 .label("of", [of_sketch.of.name()])
         }));
         known
-    }
-
-    fn rank(&self) -> Rank {
-        Rank::Alarm
     }
 
     fn lines(&self, below: &mut IndentedLines<'_>) {

@@ -6,7 +6,7 @@ use super::exact_value::note;
 use super::laws::RowTotals;
 use super::sketched::{self, FULL};
 use super::{
-    ClosedBank, Damaged, Estimation, Measurement, Number, QueriedFlow, Rank, ReportInput, Sketched,
+    ClosedBank, Damaged, Estimation, Measurement, Number, QueriedFlow, ReportInput, Sketched,
 };
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
@@ -121,10 +121,6 @@ impl Measurement for Frequency {
             *lacks_filter |= row.maybe_text("membership_key").is_none();
         }
         Ok(())
-    }
-
-    fn rank(&self) -> Rank {
-        Rank::Asked
     }
 
     fn lines(&self, below: &mut IndentedLines<'_>) {

@@ -7,7 +7,7 @@ pub use truth::HeavyTruth;
 
 use super::exact_value::note;
 use super::laws::{RowTotals, require};
-use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput};
+use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{self, KnownFigure, RankingItem};
 use crate::flow::KeyText;
@@ -310,10 +310,6 @@ impl Measurement for Heavy {
         union.add(&table);
         settings.heavy = table.settings;
         Ok(())
-    }
-
-    fn rank(&self) -> Rank {
-        Rank::Top
     }
 
     fn lines(&self, below: &mut IndentedLines<'_>) {

@@ -2,7 +2,7 @@
 
 use super::laws::{RowTotals, require};
 use super::{
-    ClosedBank, Damaged, Estimation, Measurement, Number, QueriedFlow, Rank, ReportInput, sketched,
+    ClosedBank, Damaged, Estimation, Measurement, Number, QueriedFlow, ReportInput, sketched,
 };
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
@@ -133,10 +133,6 @@ impl Measurement for Membership {
             .collect()
     }
 
-    fn binary_columns() -> &'static [&'static str] {
-        &["membership"]
-    }
-
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         let bytes =
             counted.bank.membership.words(self.shape).iter().flat_map(|word| word.to_le_bytes());
@@ -178,10 +174,6 @@ impl Measurement for Membership {
         words.iter_mut().zip(stored).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
         settings.membership = found;
         Ok(())
-    }
-
-    fn rank(&self) -> Rank {
-        Rank::Asked
     }
 
     fn lines(&self, below: &mut IndentedLines<'_>) {

@@ -4,8 +4,7 @@ pub mod estimate;
 
 use super::laws::{self, MAX_COUNT, RowTotals, require};
 use super::{
-    ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, Rank, ReportInput,
-    UnionStates,
+    ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, ReportInput, UnionStates,
 };
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
@@ -353,10 +352,6 @@ impl Measurement for Reordering {
         union.add(&stored)?;
         settings.reorder = stored.settings;
         Ok(())
-    }
-
-    fn rank(&self) -> Rank {
-        Rank::Top
     }
 
     fn lines(&self, below: &mut IndentedLines<'_>) {

@@ -6,9 +6,7 @@ pub mod estimate;
 use super::exact_value::note;
 use super::laws::{self, RowTotals, require};
 use super::sketched::{self, RowHash};
-use super::{
-    ClosedBank, Damaged, Estimation, ExactValue, Measurement, Rank, RecordKind, ReportInput,
-};
+use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, RecordKind, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
 use crate::flow::KeyText;
@@ -385,10 +383,6 @@ impl Measurement for Spreads {
         .collect()
     }
 
-    fn binary_columns() -> &'static [&'static str] {
-        &["spread_cells", "spread_levels", "spread2_cells", "spread2_levels"]
-    }
-
     fn store(&self, counted: &ClosedBank, row: &mut Row) {
         // In the order of the settings; those that are off have no report.
         let mut spreads = self.0.iter();
@@ -461,10 +455,6 @@ impl Measurement for Spreads {
             union.add(&stored.keys, stored.levels);
         }
         Ok(())
-    }
-
-    fn rank(&self) -> Rank {
-        Rank::Top
     }
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
