@@ -156,23 +156,14 @@ impl Sink for Lake {
         let queued = self.rows.as_ref().map_or(0, |rows| rows.len() as u64);
         let amount = |amount: &AtomicU64| amount.load(Ordering::Relaxed);
         let LakeState { lost, waiting_rows, waiting_files, waiting_bytes, .. } = &*self.shared;
-        metrics.set(
-            "lake_waiting_rows",
-            "rows in memory that are not on disk yet",
-            queued + amount(waiting_rows),
-        );
+        let help = "rows in memory that are not on disk yet";
+        metrics.set("lake_waiting_rows", help, queued + amount(waiting_rows));
         metrics.reach("lake_lost_rows_total", "rows that were lost", amount(lost));
         if self.uploader.is_some() {
-            metrics.set(
-                "lake_waiting_files",
-                "files that wait for the object store",
-                amount(waiting_files),
-            );
-            metrics.set(
-                "lake_waiting_bytes",
-                "size of the files that wait for the object store",
-                amount(waiting_bytes),
-            );
+            let help = "files that wait for the object store";
+            metrics.set("lake_waiting_files", help, amount(waiting_files));
+            let help = "size of the files that wait for the object store";
+            metrics.set("lake_waiting_bytes", help, amount(waiting_bytes));
         }
     }
 }

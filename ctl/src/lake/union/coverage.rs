@@ -1,88 +1,87 @@
 //! Time coverage of a place: missing time, and time counted by two runs.
 
+use super::RowHeader;
+
 /// Maximum difference between clocks: shorter gaps and overlaps do not count, nor do those of less
 /// than half a window.
 const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_000_000_000;
-
-/// Time of one window at a place.
-#[derive(Clone, Copy)]
-pub(super) struct Span {
-    pub(super) begin: u64,
-    pub(super) end: u64,
-    /// Scheduled length, in nanoseconds.
-    pub(super) length: u64,
-    /// Number of the run that counted it.
-    pub(super) run: u32,
-    /// Numbers of its first and last window in the run.
-    pub(super) windows: (u64, u64),
-    /// Number of windows without packets, and without rows, just before it.
-    pub(super) silent: u64,
-}
-
-impl Span {
-    fn tolerance(&self) -> u64 {
-        MAX_CLOCK_DIFFERENCE_NS.min(self.length / 2).max(1)
-    }
-}
 
 /// Coverage of a place by its windows, which are added in order of time. Sums saturate.
 pub(super) struct Coverage {
     begin: u64,
     reached: u64,
-    last: Span,
+    /// Number of the run that counted the last window.
+    run: u32,
+    /// Number of the last window in that run.
+    window: u64,
+    /// Tolerance of the last window.
+    tolerance: u64,
     missing: u64,
     doubled: u64,
 }
 
 impl Coverage {
-    pub(super) fn new(first: Span) -> Self {
-        Coverage { begin: first.begin, reached: first.end, last: first, missing: 0, doubled: 0 }
+    /// Returns the coverage by a row of the run with this number.
+    pub(super) fn new(first: &RowHeader, run: u32) -> Self {
+        Coverage {
+            begin: first.begin,
+            reached: first.end,
+            run,
+            window: first.windows.1,
+            tolerance: tolerance(first),
+            missing: 0,
+            doubled: 0,
+        }
     }
 
-    pub(super) fn add(&mut self, span: Span) {
-        let is_next = span.run == self.last.run
-            && span.windows.0 == self.last.windows.1.saturating_add(span.silent).saturating_add(1);
-        let gap = span.begin.saturating_sub(self.reached);
-        if !is_next && gap >= span.tolerance() {
+    pub(super) fn add(&mut self, row: &RowHeader, run: u32) {
+        let is_next = run == self.run
+            && row.windows.0 == self.window.saturating_add(row.silent).saturating_add(1);
+        let gap = row.begin.saturating_sub(self.reached);
+        let tolerance = tolerance(row);
+        if !is_next && gap >= tolerance {
             self.missing = self.missing.saturating_add(gap);
         }
-        let again = self.reached.min(span.end).saturating_sub(span.begin);
-        if span.run != self.last.run && again >= span.tolerance() {
+        let again = self.reached.min(row.end).saturating_sub(row.begin);
+        if run != self.run && again >= tolerance {
             self.doubled = self.doubled.saturating_add(again);
         }
-        self.reached = self.reached.max(span.end);
-        self.last = span;
+        self.reached = self.reached.max(row.end);
+        (self.run, self.window, self.tolerance) = (run, row.windows.1, tolerance);
     }
 
     /// Returns the missing and the doubly counted nanoseconds of a range.
     pub(super) fn missing_and_doubled(&self, (begin, end): (u64, u64)) -> (u64, u64) {
-        let tolerance = self.last.tolerance();
         let ends = [self.begin.saturating_sub(begin), end.saturating_sub(self.reached)];
-        let ends = ends.into_iter().filter(|gap| *gap >= tolerance);
+        let ends = ends.into_iter().filter(|gap| *gap >= self.tolerance);
         (ends.fold(self.missing, u64::saturating_add), self.doubled)
     }
+}
+
+/// Returns the length from which on a gap or overlap of a row's window counts.
+fn tolerance(row: &RowHeader) -> u64 {
+    let length = row.scheduled.1.saturating_sub(row.scheduled.0);
+    MAX_CLOCK_DIFFERENCE_NS.min(length / 2).max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lake::union::tests::at;
 
     const MS: u64 = 1_000_000;
 
-    fn covered(length: u64, spans: &[(u32, u64)]) -> (u64, u64) {
-        let span = |(run, window): &(u32, u64)| {
-            let begin = window * length;
-            Span {
-                begin,
-                end: begin + length,
-                length,
-                run: *run,
-                windows: (*window, *window),
-                silent: 0,
-            }
-        };
-        let mut coverage = Coverage::new(span(&spans[0]));
-        spans[1..].iter().for_each(|it| coverage.add(span(it)));
+    /// Returns the header of a row of one window.
+    fn header(begin: u64, end: u64, length: u64, window: u64, silent: u64) -> RowHeader {
+        let header = RowHeader::parse(&at("a", window)).unwrap();
+        RowHeader { begin, end, scheduled: (0, length), silent, ..header }
+    }
+
+    fn covered(length: u64, windows: &[(u32, u64)]) -> (u64, u64) {
+        let row = |window| header(window * length, (window + 1) * length, length, window, 0);
+        let (run, window) = windows[0];
+        let mut coverage = Coverage::new(&row(window), run);
+        windows[1..].iter().for_each(|(run, window)| coverage.add(&row(*window), *run));
         coverage.missing_and_doubled((0, 10 * length))
     }
 
@@ -101,19 +100,12 @@ mod tests {
 
     #[test]
     fn clocks_and_silence_leave_no_gap() {
-        let span = |begin, end, windows, silent| Span {
-            begin,
-            end,
-            length: 1000 * MS,
-            run: 0,
-            windows: (windows, windows),
-            silent,
-        };
-        let mut coverage = Coverage::new(span(0, 1000 * MS, 0, 0));
-        coverage.add(span(1400 * MS, 2000 * MS, 5, 0));
-        coverage.add(span(9000 * MS, 10_000 * MS, 13, 7));
+        let row = |begin, end, window, silent| header(begin, end, 1000 * MS, window, silent);
+        let mut coverage = Coverage::new(&row(0, 1000 * MS, 0, 0), 0);
+        coverage.add(&row(1400 * MS, 2000 * MS, 5, 0), 0);
+        coverage.add(&row(9000 * MS, 10_000 * MS, 13, 7), 0);
         assert_eq!(coverage.missing_and_doubled((0, 10_000 * MS)), (0, 0));
-        coverage.add(span(12_000 * MS, 13_000 * MS, 16, 1));
+        coverage.add(&row(12_000 * MS, 13_000 * MS, 16, 1), 0);
         assert_eq!(coverage.missing_and_doubled((0, 13_000 * MS)), (2000 * MS, 0));
     }
 }

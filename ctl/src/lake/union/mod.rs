@@ -29,7 +29,7 @@ use crate::text::{counted, storage};
 use crate::united::UNTRUSTED;
 pub use crate::united::{LeaveOneOut, United};
 use ::parquet::errors::ParquetError;
-use coverage::{Coverage, Span};
+use coverage::Coverage;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{
     Counters, HashIdentity, KeyKind, MeasurementKind, Settings, WindowTotals, Zeroed, cardinality,
@@ -1016,19 +1016,10 @@ impl Group {
         self.united.rows += 1;
         self.united.incomplete += u64::from(!row.flag("complete")?);
         self.united.unchecked += u64::from(row.maybe_number(CHECKSUM).is_none());
-        let length = about.scheduled.1.saturating_sub(about.scheduled.0);
-        let span = Span {
-            begin: about.begin,
-            end: about.end,
-            length,
-            run,
-            windows: about.windows,
-            silent: about.silent,
-        };
         match self.places.get_mut(&about.place) {
-            Some(coverage) => coverage.add(span),
+            Some(coverage) => coverage.add(about, run),
             None => {
-                self.places.insert(about.place.clone(), Coverage::new(span));
+                self.places.insert(about.place.clone(), Coverage::new(about, run));
             }
         }
         Ok(())

@@ -215,13 +215,8 @@ impl Measurement for Heavy {
         to.ranking("heavy_flows", "heaviest flows", unit, &labels, flows);
         let rest = it.top.rest as f64;
         let rest = Number { value: rest, low: rest, high: rest };
-        to.number(
-            "heavy_rest",
-            "upper bound of the flows that are not listed",
-            unit,
-            &labels,
-            rest,
-        );
+        let title = "upper bound of the flows that are not listed";
+        to.number("heavy_rest", title, unit, &labels, rest);
     }
 
     fn known(settings: &flowgauge_core::Settings, _: &Estimation) -> Vec<KnownFigure> {

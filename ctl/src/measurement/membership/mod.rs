@@ -103,13 +103,8 @@ impl Measurement for Membership {
 
         let labels = [("key", it.key.name())];
         let exact = |value| Number { value, low: value, high: value };
-        to.number(
-            "membership_false_positive",
-            "share of flows taken for seen that were not",
-            Unit::Ratio,
-            &labels,
-            exact(it.false_positive),
-        );
+        let (title, share) = ("share of flows taken for seen that were not", it.false_positive);
+        to.number("membership_false_positive", title, Unit::Ratio, &labels, exact(share));
         let flows = it.flows.iter().map(|Asked { flow, answer, truth }| RankingItem {
             name: name(flow),
             number: exact(f64::from(u8::from(*answer))),

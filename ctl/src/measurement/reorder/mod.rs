@@ -244,10 +244,8 @@ impl Measurement for Reordering {
             object([("reordering", reordering), ("found", found), ("wrongly", wrongly.into())])
         };
         to.field("truth", it.truth.datum(quality));
-        to.field(
-            "prefixes",
-            Datum::Array(it.prefixes.iter().map(ReorderingPrefix::json).collect()),
-        );
+        let prefixes = it.prefixes.iter().map(ReorderingPrefix::json);
+        to.field("prefixes", Datum::Array(prefixes.collect()));
         let worst = it.prefixes.first();
         to.column(worst.map(|it| it.name.clone())).csv(183, "reorder_prefix");
         to.column(worst.map(|it| it.rate.value)).csv(184, "reorder_rate");
