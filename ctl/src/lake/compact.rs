@@ -9,6 +9,7 @@
 use super::is_known;
 use super::listing::Listing;
 use super::parquet;
+use super::shared::MAX_FILE_ROWS_BYTES;
 use super::signature::{RowPolicy, Trust, Verification};
 use super::store::{SCHEME, Store};
 use super::union::{LakeFile, UnionError, UniqueRows, all_rows};
@@ -30,8 +31,6 @@ const NEW: &str = "new";
 /// Prefix of the names of joined files.
 const JOINED: &str = "joined-";
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// Maximum size of the rows of a new file, in bytes of memory.
-const LARGEST: usize = 32 << 20;
 
 /// A directory or object store with a lake.
 pub struct Compaction {
@@ -173,7 +172,7 @@ impl Compaction {
             let (waiting, size) = open.entry(columns).or_default();
             *size += row.size();
             waiting.push(row);
-            if *size > LARGEST {
+            if *size > MAX_FILE_ROWS_BYTES {
                 *size = 0;
                 put(&std::mem::take(waiting), outputs)?;
             }
@@ -244,7 +243,7 @@ impl LakeTarget {
     fn names(&self) -> io::Result<(Vec<String>, Vec<String>)> {
         let (root, work) = match self {
             LakeTarget::Store(store) => {
-                let mut names = store.names(".parquet", |_| true)?;
+                let mut names = store.names(|_| true)?;
                 let is_hidden = |part: &str| part.starts_with(['.', '_']);
                 names.retain(|name| !name.split('/').any(is_hidden));
                 return Ok((names, Vec::new()));
@@ -301,8 +300,7 @@ impl LakeTarget {
                 names.iter().try_fold(true, |all, name| Ok(root.contains(name)? && all))
             }
             LakeTarget::Store(store) => {
-                let found =
-                    store.names(".parquet", |directory| partition.starts_with(directory))?;
+                let found = store.names(|directory| partition.starts_with(directory))?;
                 Ok(names.iter().all(|name| found.binary_search(name).is_ok()))
             }
         }

@@ -7,7 +7,7 @@
 
 use super::journal::{self, Journal};
 use super::parquet;
-use super::shared::{JOURNALS, LakeState, RETRY_INTERVAL};
+use super::shared::{JOURNALS, LakeState, MAX_FILE_ROWS_BYTES, RETRY_INTERVAL};
 use crate::row::{Row, Value};
 use crate::text::counted;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
@@ -105,9 +105,9 @@ impl Flusher {
     }
 
     fn finish(&self, name: &str) -> io::Result<()> {
-        let LakeState { settings, root, journals, .. } = &*self.shared;
+        let LakeState { root, journals, .. } = &*self.shared;
         let journal = format!("{name}.journal");
-        let Some(left) = journal::left(journals, &journal, settings.largest)? else {
+        let Some(left) = journal::left(journals, &journal, MAX_FILE_ROWS_BYTES)? else {
             return Ok(());
         };
         let directory = self.shared.directory();

@@ -43,7 +43,7 @@ impl Store {
         match *self {}
     }
 
-    pub(crate) fn names(&self, _: &str, _: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+    pub(crate) fn names(&self, _: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
         match *self {}
     }
 }

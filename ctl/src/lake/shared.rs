@@ -16,6 +16,10 @@ use std::time::Duration;
 
 /// Interval at which failed writes are retried.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum size of the rows of a file in memory, in bytes.
+pub(super) const MAX_FILE_ROWS_BYTES: usize = 32 << 20;
+/// Maximum size of pending rows in memory, in bytes.
+pub(super) const MAX_PENDING_BYTES: usize = 128 << 20;
 /// Directory of journals, hidden from engines.
 pub(super) const JOURNALS: &str = ".journal";
 
@@ -30,10 +34,6 @@ pub struct Settings {
     pub identity: Identity,
     /// Maximum time that the rows of a file span.
     pub longest: Duration,
-    /// Maximum size of the rows of a file in memory, in bytes.
-    pub largest: usize,
-    /// Maximum size of pending rows in memory, in bytes.
-    pub room: usize,
     /// Key that signs each row.
     pub key: Option<Arc<SigningKey>>,
     /// Whether to wait for the disk instead of losing rows: for captures, which can wait as well.
@@ -45,22 +45,6 @@ impl Settings {
     pub const LONGEST: Duration = Duration::from_secs(3600);
     /// Default size of the buffer in front of a store, in bytes.
     pub const BUFFER: u64 = 1 << 30;
-
-    /// Returns the defaults: files of an hour or 32 MiB, 128 MiB of pending rows in memory, and 1
-    /// GiB of files that wait for a store.
-    #[must_use]
-    pub fn new(directory: PathBuf, identity: Identity) -> Self {
-        Settings {
-            directory,
-            identity,
-            longest: Self::LONGEST,
-            largest: 32 << 20,
-            room: 128 << 20,
-            buffer: Self::BUFFER,
-            key: None,
-            patient: false,
-        }
-    }
 }
 
 /// Callback for problems as they occur.
@@ -121,7 +105,7 @@ impl LakeState {
     /// Reports a failed write, once until a write succeeds.
     pub(super) fn report(&self, name: &str, error: &io::Error) {
         if !self.is_reported.swap(true, Ordering::Relaxed) {
-            let room = storage(self.settings.room as u64);
+            let room = storage(MAX_PENDING_BYTES as u64);
             (self.problems)(format!(
                 "{}: cannot write {name}: {error}; up to {room} of rows wait in memory",
                 self.directory()

@@ -143,13 +143,9 @@ impl Store {
         }
     }
 
-    /// Returns the names of all objects with a suffix, sorted. Directories that are not wanted are
+    /// Returns the names of all Parquet files, sorted. Directories that are not wanted are
     /// not listed.
-    pub(crate) fn names(
-        &self,
-        end: &str,
-        is_wanted: impl Fn(&str) -> bool,
-    ) -> io::Result<Vec<String>> {
+    pub(crate) fn names(&self, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
         let mut left = vec![self.prefix.clone()];
         let mut names = Vec::new();
         let beyond = self.prefix.parts().count();
@@ -167,7 +163,7 @@ impl Store {
                 found.common_prefixes.into_iter().filter(|directory| is_wanted(&name(directory))),
             );
             let paths = found.objects.into_iter().map(|object| name(&object.location));
-            names.extend(paths.filter(|name| name.ends_with(end)));
+            names.extend(paths.filter(|name| name.ends_with(".parquet")));
         }
         names.sort();
         Ok(names)

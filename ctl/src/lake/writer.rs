@@ -11,7 +11,10 @@
 use super::disk::{Flusher, begin, partition};
 use super::journal::Journal;
 use super::row;
-use super::shared::{FileRows, JOURNALS, LakeState, Pending, Problems, RETRY_INTERVAL, Settings};
+use super::shared::{
+    FileRows, JOURNALS, LakeState, MAX_FILE_ROWS_BYTES, MAX_PENDING_BYTES, Pending, Problems,
+    RETRY_INTERVAL, Settings,
+};
 use super::store::Store;
 use super::uploader::Uploader;
 use crate::controller::{Sink, Summary};
@@ -245,7 +248,7 @@ impl Writer {
         let fits = |open: &FileRows| {
             open.partition == partition
                 && begin.saturating_sub(open.begin) < longest
-                && open.bytes + size <= self.shared.settings.largest
+                && open.bytes + size <= MAX_FILE_ROWS_BYTES
                 && open.rows.first().is_none_or(|first| {
                     first.columns().map(|(name, _)| name).eq(row.columns().map(|(name, _)| name))
                 })
@@ -320,7 +323,7 @@ impl Writer {
         let held = |pending: &Pending, open: &Option<FileRows>| {
             pending.waiting.iter().chain(open).map(|rows| rows.bytes).sum::<usize>()
         };
-        while held(&pending, &self.open) > self.shared.settings.room {
+        while held(&pending, &self.open) > MAX_PENDING_BYTES {
             let Some(oldest) = pending.waiting.pop_front().or_else(|| self.open.take()) else {
                 break;
             };

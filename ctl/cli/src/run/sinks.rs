@@ -223,9 +223,14 @@ fn lake(
         })
     };
     let store = store.as_ref().map(open).transpose()?;
-    let usual = lake::Settings::new(directory.clone(), identity.clone());
-    let key = key.as_deref().map(secrets::signing_key).transpose()?.map(Arc::new);
-    let settings = lake::Settings { longest: *longest, buffer: *buffer, key, patient, ..usual };
+    let settings = lake::Settings {
+        directory: directory.clone(),
+        buffer: *buffer,
+        identity: identity.clone(),
+        longest: *longest,
+        key: key.as_deref().map(secrets::signing_key).transpose()?.map(Arc::new),
+        patient,
+    };
     let problems = problems.clone();
     let report = move |problem: String| {
         tracing::warn!("{problem}");

@@ -210,8 +210,7 @@ pub(crate) fn found(selection: &Selection) -> Result<Vec<LakeFile>, UnionError> 
     for path in urls {
         let failed = UnionError::read(path);
         let store = Store::open(&path.to_string_lossy()).map_err(&failed)?;
-        let names =
-            store.names(".parquet", |name| selection.has_partition(name)).map_err(&failed)?;
+        let names = store.names(|name| selection.has_partition(name)).map_err(&failed)?;
         found.extend(LakeFile::objects(&store, &names).map_err(&failed)?);
     }
     Ok(found)
