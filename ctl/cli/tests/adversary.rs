@@ -3,12 +3,11 @@
 use crate::common;
 use crate::common::served::{ALL, exchange_bytes};
 use crate::common::{
-    Outcome, Running, START, Scratch, flowgauge, frames, pcap, records, replay, run, total,
+    Outcome, Running, START, Scratch, files, flowgauge, frames, pcap, records, replay, run, total,
 };
 use base64::prelude::{BASE64_STANDARD, Engine};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{FlowKey, HashMode};
-use flowgauge_ctl::lake::union::files;
 use flowgauge_ctl::serve::proto::agent_client::AgentClient;
 use flowgauge_ctl::serve::proto::{
     ConfigurationRequest, DelaysRequest, SamplesRequest, StatusRequest, WindowsRequest,

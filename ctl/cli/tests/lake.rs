@@ -1,7 +1,6 @@
 //! Windows in a lake, merged as if one machine had counted them in one window.
 
-use crate::common::{Outcome, Scratch, flowgauge, packets, pcap};
-use flowgauge_ctl::lake::union::files;
+use crate::common::{Outcome, Scratch, files, flowgauge, packets, pcap};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,7 +1,7 @@
 //! Lake files that were damaged, crafted, or edited by engines and people.
 
-use crate::common::{Outcome, Scratch, flowgauge};
-use flowgauge_ctl::lake::union::{Options, Selection, files, unite};
+use crate::common::{Outcome, Scratch, files, flowgauge};
+use flowgauge_ctl::lake::union::{Options, Selection, unite};
 use nix::sys::stat::Mode;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,8 +1,7 @@
 //! Rows of a lake that another process forged, through the command. `lake::laws::tests` of
 //! `flowgauge-ctl` has a row for each law.
 
-use crate::common::{Outcome, Scratch, flowgauge};
-use flowgauge_ctl::lake::union::files;
+use crate::common::{Outcome, Scratch, files, flowgauge};
 use std::fs;
 use std::process::Command;
 

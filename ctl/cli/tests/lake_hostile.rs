@@ -1,8 +1,7 @@
 //! A lake that an attacker can write to: forged files, links, pipes and devices. The commands run
 //! under a memory limit and, if the tests do, as root. What is around the lake stays as it is.
 
-use crate::common::{Outcome, Scratch, flowgauge};
-use flowgauge_ctl::lake::union::files;
+use crate::common::{Outcome, Scratch, files, flowgauge};
 use flowgauge_testing::{skip, wait};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;

@@ -1,8 +1,7 @@
 //! A lake with signed rows, through the command. `lake::signature` and `lake::union` of
 //! `flowgauge-ctl` have tests with forged rows.
 
-use crate::common::{Outcome, Scratch, flowgauge};
-use flowgauge_ctl::lake::union::files;
+use crate::common::{Outcome, Scratch, files, flowgauge};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

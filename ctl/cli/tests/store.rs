@@ -2,8 +2,7 @@
 //! all.
 
 use crate::common::served::Served;
-use crate::common::{Outcome, Scratch, flowgauge};
-use flowgauge_ctl::lake::union::files;
+use crate::common::{Outcome, Scratch, files, flowgauge};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
@@ -61,6 +61,27 @@ pub(crate) fn flowgauge() -> Command {
         .env("FLOWGAUGE_RUN", "run")
         .stdin(Stdio::null());
     command
+}
+
+/// Returns the files of lakes in directories, sorted, but those that are hidden.
+pub(crate) fn files(directories: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for directory in directories {
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(['.', '_']) {
+                continue;
+            }
+            if path.is_dir() {
+                found.extend(files(std::slice::from_ref(&path))?);
+            } else if name.ends_with(".parquet") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Exit code and output of a command.

@@ -16,7 +16,7 @@ mod selection;
 pub(crate) use order::{UniqueRows, all_rows};
 pub(crate) use selection::LakeFile;
 use selection::found;
-pub use selection::{By, Options, Selection, files};
+pub use selection::{By, Options, Selection};
 
 use crate::identity::{self, SCHEMA};
 use crate::lake::laws;

@@ -202,33 +202,12 @@ fn local(file: File) -> io::Result<ParquetInput> {
 }
 
 /// Returns the files and objects of a selection, sorted, without partitions of other times.
-pub(crate) fn found(selection: &Selection) -> Result<Vec<LakeFile>, UnionError> {
+/// Directories are searched for files without a hidden name, and other paths returned as they are. A
+/// symbolic link below a directory is an error.
+pub(super) fn found(selection: &Selection) -> Result<Vec<LakeFile>, UnionError> {
     let (urls, paths): (Vec<&PathBuf>, Vec<&PathBuf>) =
         selection.paths.iter().partition(|path| path.to_string_lossy().starts_with(SCHEME));
     let is_wanted = |path: &Path| selection.has_partition(&path.to_string_lossy());
-    let mut found = files_where(paths, is_wanted)?;
-    for path in urls {
-        let failed = UnionError::read(path);
-        let store = Store::open(&path.to_string_lossy()).map_err(&failed)?;
-        let names = store.names(|name| selection.has_partition(name)).map_err(&failed)?;
-        found.extend(LakeFile::objects(&store, &names).map_err(&failed)?);
-    }
-    Ok(found)
-}
-
-/// Returns the files of some paths, sorted: directories are searched for files without a hidden
-/// name, other paths are returned as they are. A symbolic link below a directory is an error.
-///
-/// # Errors
-/// [`UnionError::Read`].
-pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, UnionError> {
-    Ok(files_where(paths, |_| true)?.into_iter().map(|file| file.path).collect())
-}
-
-fn files_where<'a>(
-    paths: impl IntoIterator<Item = &'a PathBuf>,
-    is_wanted: impl Fn(&Path) -> bool,
-) -> Result<Vec<LakeFile>, UnionError> {
     let mut found = BTreeMap::new();
     // A directory may be given twice, also by two names.
     let mut visited = HashSet::new();
@@ -239,14 +218,21 @@ fn files_where<'a>(
             continue;
         }
         let root = Arc::new(Directory::open(path).map_err(&failed)?);
-        let listing = Listing::new(&root, &mut visited, &is_wanted);
+        let listing = Listing::new(&root, &mut visited, is_wanted);
         if let Some((path, source)) = listing.refused.into_iter().next() {
             return Err(UnionError::Read { path, source });
         }
         let files = listing.names.into_iter().map(|name| LakeFile::below(&root, name));
         found.extend(files.map(|file| (file.path.clone(), file)));
     }
-    Ok(found.into_values().collect())
+    let mut found: Vec<LakeFile> = found.into_values().collect();
+    for path in urls {
+        let failed = UnionError::read(path);
+        let store = Store::open(&path.to_string_lossy()).map_err(&failed)?;
+        let names = store.names(|name| selection.has_partition(name)).map_err(&failed)?;
+        found.extend(LakeFile::objects(&store, &names).map_err(&failed)?);
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
