@@ -216,23 +216,6 @@ fn row(entry: bytes::Bytes) -> Option<Row> {
     Parquet::open(ParquetInput::Memory(entry)).ok()?.rows(is_known, true).ok()?.next()?.ok()
 }
 
-/// Writes rows into a journal in a directory, and returns how many of them are read back, how many
-/// places are damaged, and the law that a row breaks.
-#[cfg(test)]
-pub(super) fn written(
-    rows: &[Row],
-    directory: &std::path::Path,
-) -> (usize, u64, Option<RowDefect>) {
-    const NAME: &str = "row.journal";
-    let directory = Arc::new(Directory::open(directory).unwrap());
-    let mut journal = Journal::create(&directory, NAME.to_owned()).unwrap();
-    journal.append(rows).unwrap();
-    drop(journal);
-    let left = left(&directory, NAME, usize::MAX >> 8).unwrap().unwrap();
-    directory.remove(NAME).unwrap();
-    (left.rows.len(), left.damaged, left.broken)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -173,12 +173,6 @@ impl Trust {
         Ok(Trust(lines.into_iter().map(|(host, (_, key))| (host, key)).collect()))
     }
 
-    /// Trusts these hosts.
-    #[cfg(test)]
-    pub(crate) fn of(hosts: &[(&str, &SigningKey)]) -> Self {
-        Trust(hosts.iter().map(|(host, key)| ((*host).to_owned(), key.public())).collect())
-    }
-
     /// Checks that the host that a row names has signed it. Fails with the reason why not.
     pub(crate) fn verify(&self, row: &Row) -> Result<(), String> {
         let host = row.maybe_text("host").unwrap_or_default();

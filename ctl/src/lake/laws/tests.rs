@@ -6,7 +6,8 @@ use super::*;
 use crate::clock::Trace;
 use crate::controller::{Controller, Plan, Sink};
 use crate::identity::Identity;
-use crate::lake::union::{LakeFile, MergedFiles};
+use crate::lake::journal::Journal;
+use crate::lake::union::{LakeFile, all_rows};
 use crate::measurement::Estimation;
 use crate::measurement::cardinality::image;
 use crate::record::{Record, RecordKind};
@@ -20,12 +21,14 @@ use flowgauge_core::{
     spread,
 };
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
+use flowgauge_dataplane::files::Directory;
 use flowgauge_dataplane::poll::port::pcap_reader;
 use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_testing::limited;
 use flowgauge_traffic::delay::DelayTraffic;
 use std::io::{self, Cursor};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Default)]
@@ -603,10 +606,9 @@ fn a_row_that_breaks_a_law_is_refused_by_unions_compaction_and_journals() {
             counted += record.counters.packets();
             Ok(())
         });
-        let files = std::iter::once(LakeFile::given(path.clone()));
-        let joined =
-            MergedFiles::ordered(files, None).and_then(|mut files| files.next().map(|_| ()));
-        let kept = journal::written(&rows, &scratch.0);
+        let files = [LakeFile::given(path.clone())];
+        let joined = all_rows(&files, None).and_then(|mut rows| rows.next().map(|_| ()));
+        let kept = journaled(&rows, &scratch.0);
         (united, counted, joined, kept)
     };
     let (united, packets, joined, kept) = read(&honest);
@@ -780,4 +782,17 @@ fn registers_of_a_flow_for_each_packet_break_no_law() {
             }
         }
     }
+}
+
+/// Writes rows into a journal in a directory, and returns how many of them are read back, how many
+/// places are damaged, and the law that a row breaks.
+fn journaled(rows: &[Row], directory: &Path) -> (usize, u64, Option<RowDefect>) {
+    const NAME: &str = "row.journal";
+    let directory = Arc::new(Directory::open(directory).unwrap());
+    let mut journal = Journal::create(&directory, NAME.to_owned()).unwrap();
+    journal.append(rows).unwrap();
+    drop(journal);
+    let left = journal::left(&directory, NAME, usize::MAX >> 8).unwrap().unwrap();
+    directory.remove(NAME).unwrap();
+    (left.rows.len(), left.damaged, left.broken)
 }

@@ -220,22 +220,16 @@ fn nothing(field: &Type) -> Option<Value> {
     })
 }
 
-fn is_list(field: &Type) -> bool {
-    let about = field.get_basic_info();
-    about.logical_type_ref() == Some(&LogicalType::List)
-        || about.converted_type() == ConvertedType::LIST
-}
-
 /// Returns the element type of a list.
 fn element(field: &Type) -> Option<&Type> {
     let Type::GroupType { fields, .. } = field else { return None };
     let [repeated] = fields.as_slice() else { return None };
-    match repeated.as_ref() {
-        Type::GroupType { fields, .. } if is_list(field) && fields.len() == 1 => {
-            fields.first().map(AsRef::as_ref)
-        }
-        _ => None,
-    }
+    let Type::GroupType { fields, .. } = repeated.as_ref() else { return None };
+    let [element] = fields.as_slice() else { return None };
+    let about = field.get_basic_info();
+    let is_list = about.logical_type_ref() == Some(&LogicalType::List)
+        || about.converted_type() == ConvertedType::LIST;
+    is_list.then_some(element.as_ref())
 }
 
 fn no_cells(field: &Type) -> Option<Cells> {

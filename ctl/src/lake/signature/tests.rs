@@ -9,6 +9,13 @@ fn key(number: u8) -> SigningKey {
     SigningKey::parse(pem.as_bytes()).unwrap()
 }
 
+impl Trust {
+    /// Trusts these hosts.
+    pub(crate) fn of(hosts: &[(&str, &SigningKey)]) -> Self {
+        Trust(hosts.iter().map(|(host, key)| ((*host).to_owned(), key.public())).collect())
+    }
+}
+
 fn row(host: &str) -> Row {
     let mut row = Row::default();
     row.text("host", host);

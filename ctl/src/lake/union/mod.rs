@@ -354,15 +354,11 @@ impl<'a> Unions<'a> {
     }
 
     fn is_wanted(measure: &[MeasurementKind]) -> impl Fn(&str) -> bool + 'static {
-        let unwanted: Vec<MeasurementKind> = MeasurementKind::ALL
-            .into_iter()
-            .filter(|kind| !measure.is_empty() && !measure.contains(kind))
-            .collect();
-        move |column| {
-            !unwanted.iter().any(|kind| {
-                measurement::columns(Some(kind.name())).any(|begin| column.starts_with(begin))
-            })
-        }
+        let kinds = MeasurementKind::ALL.into_iter();
+        let unwanted = kinds.filter(|kind| !measure.is_empty() && !measure.contains(kind));
+        let columns = unwanted.flat_map(|kind| measurement::columns(Some(kind.name())));
+        let unwanted: Vec<&str> = columns.collect();
+        move |column| !unwanted.iter().any(|begin| column.starts_with(begin))
     }
 
     /// Adds all rows to their groups. By window, a group is passed to `done` when a later one
@@ -496,7 +492,8 @@ impl<'a> Unions<'a> {
                 group.united.twice += self.republished;
                 group.united.untrusted = self.survey.untrusted;
                 if !is_by_window {
-                    group.united.absent = common.absent(&self.options.expect);
+                    let places = common.names.places.keys();
+                    group.united.absent = absent(&self.options.expect, places);
                     group.united.leave_one_out = self.leave_one_out(&group)?;
                 }
             }
@@ -725,11 +722,6 @@ impl Common {
         Ok(survey)
     }
 
-    fn absent(&self, expected: &[String]) -> Vec<String> {
-        let hosts: BTreeSet<&String> = self.names.places.keys().map(|place| &place.host).collect();
-        expected.iter().filter(|host| !hosts.contains(host)).cloned().collect()
-    }
-
     /// Checks that a row's settings match those of the rows before it. Measurements that were off
     /// before are added.
     fn compare(
@@ -781,6 +773,12 @@ impl Common {
         }
         Ok(())
     }
+}
+
+/// Returns the expected hosts that are in none of the places.
+fn absent<'a>(expected: &[String], places: impl Iterator<Item = &'a FleetMember>) -> Vec<String> {
+    let hosts: BTreeSet<&String> = places.map(|place| &place.host).collect();
+    expected.iter().filter(|host| !hosts.contains(host)).cloned().collect()
 }
 
 /// Returns the columns with a measurement's settings.
@@ -1039,8 +1037,7 @@ impl Group {
         let hosts: BTreeSet<&String> = self.places.keys().map(|place| &place.host).collect();
         united.hosts = hosts.len() as u64;
         if options.by == By::Window {
-            united.absent =
-                options.expect.iter().filter(|host| !hosts.contains(host)).cloned().collect();
+            united.absent = absent(&options.expect, self.places.keys());
         }
         united.partial = self
             .measured

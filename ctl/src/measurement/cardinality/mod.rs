@@ -4,9 +4,7 @@ pub mod estimate;
 pub mod image;
 
 use super::laws::{self, RowTotals, require};
-use super::{
-    ClosedBank, Damaged, Estimation, Measurement, Number, RecordKind, ReportInput, sketched,
-};
+use super::{ClosedBank, Damaged, Estimation, Measurement, RecordKind, ReportInput, sketched};
 use crate::field::Fields;
 use crate::figure::{KnownFigure, Unit};
 use crate::identity;
@@ -254,10 +252,9 @@ impl Measurement for Cardinality {
         }
         let registers = report.map(|it| it.levels.len());
         to.field("registers", registers).csv(23, "registers").lake("registers");
-        if let (Some(it), Some(Estimate { value, low, high })) = (report, estimate) {
+        if let (Some(it), Some(estimate)) = (report, estimate) {
             let labels = [("key", it.key.name())];
-            let number = Number { value, low, high };
-            to.number("distinct_flows", "distinct flows", Unit::Things, &labels, number);
+            to.number("distinct_flows", "distinct flows", Unit::Things, &labels, estimate);
             to.truth(truth.map(|truth| truth as f64));
         }
     }

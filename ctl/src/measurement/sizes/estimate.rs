@@ -4,6 +4,9 @@ use flowgauge_core::sizes::{BUCKETS, ExactSizes, MAX_LENGTH, SizesTotals, greate
 
 /// Quantiles to report, in percent.
 pub const PERCENT: [u8; 6] = [5, 25, 50, 75, 95, 99];
+/// Indices of the median and of the 95th percentile.
+pub(super) const MEDIAN: usize = 2;
+pub(super) const P95: usize = 4;
 
 /// Quantile: the shortest length that this share of the packets, or of the bytes, does not exceed.
 #[derive(Clone, Copy, Debug, PartialEq)]

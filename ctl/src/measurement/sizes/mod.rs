@@ -10,7 +10,7 @@ use crate::field::{Datum, Fields, object};
 use crate::figure::{self, KnownFigure, Unit};
 use crate::row::{Cells, Row, RowDefect, TableBuilder, int};
 use crate::text::{self, IndentedLines, counted, grouped};
-use estimate::{LengthDistribution, LengthRange, LengthTruth, PERCENT, Quantile};
+use estimate::{LengthDistribution, LengthRange, LengthTruth, MEDIAN, P95, PERCENT, Quantile};
 use flowgauge_core::measurement::Toggle;
 use flowgauge_core::{Settings, WindowTotals, sizes};
 
@@ -91,13 +91,12 @@ impl Measurement for Sizes {
 
     fn fields(report: Option<&Self>, _: Option<&ClosedBank>, to: &mut Fields) {
         let lengths = report.and_then(|it| it.lengths.as_ref());
-        let p50 = lengths.map(|it| median(&it.by_packets));
+        let p50 = lengths.map(|it| it.by_packets[MEDIAN]);
         to.column(lengths.map(|it| it.mean.value)).csv(70, "length_mean_bytes").lake("length_mean");
         to.column(p50.map(|it| it.value)).csv(71, "length_p50_bytes").lake("length_p50");
         to.column(p50.map(|it| it.low)).csv(72, "length_p50_low_bytes");
         to.column(p50.map(|it| it.high)).csv(73, "length_p50_high_bytes");
-        to.column(lengths.map(|it| median(&it.by_bytes).value))
-            .csv(74, "length_by_bytes_p50_bytes");
+        to.column(lengths.map(|it| it.by_bytes[MEDIAN].value)).csv(74, "length_by_bytes_p50_bytes");
         let Some(it) = report else { return };
         to.field("packets", lengths.map_or(0, |it| it.packets));
         to.field("bytes", lengths.map_or(0, |it| it.bytes));
@@ -150,10 +149,9 @@ impl Measurement for Sizes {
         let row = |name: &str,
                    quantiles: &[Quantile; PERCENT.len()],
                    truths: Option<&[u32; PERCENT.len()]>,
-                   percent| {
-            let Quantile { value, low, high } =
-                at(quantiles, percent).copied().unwrap_or(lengths.mean);
-            let truth = truths.and_then(|truths| at(truths, percent));
+                   index: usize| {
+            let Quantile { value, low, high } = quantiles[index];
+            let truth = truths.map(|truths| truths[index]);
             text::DetailRow {
                 name: format!("packet length {name}"),
                 value: format!("{} bytes", grouped(value.round() as u64)),
@@ -162,7 +160,7 @@ impl Measurement for Sizes {
                 } else {
                     format!("({} … {})", grouped(low.into()), grouped(high.into()))
                 },
-                notes: truth.map(|truth| note((*truth).into())).into_iter().collect(),
+                notes: truth.map(|truth| note(truth.into())).into_iter().collect(),
                 ..text::DetailRow::default()
             }
         };
@@ -176,9 +174,9 @@ impl Measurement for Sizes {
             ("packet length mean".to_owned(), format!("{:.1} bytes", lengths.mean.value));
         below.rows(&[
             text::DetailRow { name, value, notes, ..text::DetailRow::default() },
-            row("p50", &lengths.by_packets, of_packets, 50),
-            row("p95", &lengths.by_packets, of_packets, 95),
-            row("p50 of bytes", &lengths.by_bytes, of_bytes, 50),
+            row("p50", &lengths.by_packets, of_packets, MEDIAN),
+            row("p95", &lengths.by_packets, of_packets, P95),
+            row("p50 of bytes", &lengths.by_bytes, of_bytes, MEDIAN),
         ]);
     }
 
@@ -260,15 +258,6 @@ impl Measurement for Sizes {
     fn is_full(&self) -> bool {
         self.full_counters > 0
     }
-}
-
-fn at<T>(quantiles: &[T; PERCENT.len()], percent: u8) -> Option<&T> {
-    PERCENT.iter().zip(quantiles).find_map(|(of, quantile)| (*of == percent).then_some(quantile))
-}
-
-fn median(quantiles: &[Quantile; PERCENT.len()]) -> Quantile {
-    let [_, _, median, ..] = *quantiles;
-    median
 }
 
 /// Merges buckets into powers of two, from the first to the last that has packets.

@@ -19,7 +19,7 @@ mod staggered;
 #[cfg(test)]
 mod tests;
 
-use crate::figure::Z95;
+use crate::figure::{Number, Z95};
 use model::{information, weight};
 use std::fmt;
 
@@ -160,17 +160,9 @@ pub fn estimate_from(histogram: &LevelHistogram, estimator: Estimator) -> Estima
 pub const CEILING: f64 = 18_446_744_073_709_551_616.0;
 
 /// Number of distinct flows with its 95 % interval; `0 <= low <= value <= high <=` [`CEILING`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// Estimated number of flows.
-    pub value: f64,
-    /// Lower end of the 95 % interval, flows.
-    pub low: f64,
-    /// Upper end of the 95 % interval, flows.
-    pub high: f64,
-}
+pub type Estimate = Number;
 
-impl Estimate {
+impl Number {
     /// No flow at all, with certainty.
     pub const ZERO: Self = Self { value: 0.0, low: 0.0, high: 0.0 };
 

@@ -125,14 +125,6 @@ struct FlowCounts {
     met: u64,
 }
 
-/// Counts that bound flows without a slot.
-struct Outside {
-    /// Smallest counts of full tables. With SpaceSaving, no flow without a slot has more.
-    smallest: u64,
-    /// [`HeavyTable::least`] of all tables.
-    least: u64,
-}
-
 /// Returns the `most` heaviest flows of a table.
 #[must_use]
 pub fn top<const N: usize>(table: &HeavyTable<N>, settings: &Settings, most: usize) -> Top {
@@ -141,8 +133,8 @@ pub fn top<const N: usize>(table: &HeavyTable<N>, settings: &Settings, most: usi
         let met = entry.inherited.saturating_add(table.least_elsewhere());
         (entry.key, FlowCounts { own: own(entry), count: entry.count, met })
     };
-    let outside = Outside { smallest: smallest(&entries, settings), least: table.least(settings) };
-    ranked(entries.iter().map(flow).collect(), table.total(), &outside, settings, most)
+    let outside = (smallest(&entries, settings), table.least(settings));
+    ranked(entries.iter().map(flow).collect(), table.total(), outside, settings, most)
 }
 
 fn own(entry: &Entry) -> u64 {
@@ -176,10 +168,12 @@ fn rarity(least: u64, settings: &Settings) -> f64 {
     }
 }
 
+/// Ranks flows. `smallest` and `least` bound flows without a slot: the smallest counts of full tables,
+/// which with SpaceSaving no such flow exceeds, and [`HeavyTable::least`] of all tables.
 fn ranked(
     flows: Vec<(FlowKey, FlowCounts)>,
     total: u64,
-    outside: &Outside,
+    (smallest, least): (u64, u64),
     settings: &Settings,
     most: usize,
 ) -> Top {
@@ -206,9 +200,9 @@ fn ranked(
     let mut flows: Vec<(Flow, f64)> = flows.into_iter().map(flow).collect();
     flows.sort_unstable_by_key(|(flow, _)| (Reverse(flow.count), flow.key));
     let unlisted = flows.split_off(most.min(flows.len()));
-    let absent = if never_too_low { unattributed.min(outside.smallest) } else { unattributed };
+    let absent = if never_too_low { unattributed.min(smallest) } else { unattributed };
     let rest = if by_chance {
-        let rarity = rarity(outside.least, settings);
+        let rarity = rarity(least, settings);
         // The multiple is at least 3, which only makes the number of flows larger.
         let many = unattributed as f64 / (3.0 * rarity).max(1.0) + unlisted.len() as f64;
         let multiple = (many / RISK).ln().max(3.0);
@@ -299,8 +293,8 @@ impl Union {
             let met = flow.met.saturating_add(self.least.saturating_sub(*least));
             (*key, FlowCounts { own: flow.own, count, met })
         };
-        let outside = Outside { smallest: self.smallest, least: self.least };
-        ranked(self.flows.iter().map(flow).collect(), self.total, &outside, settings, most)
+        let outside = (self.smallest, self.least);
+        ranked(self.flows.iter().map(flow).collect(), self.total, outside, settings, most)
     }
 }
 
