@@ -213,7 +213,7 @@ fn frame(bytes: &[u8]) -> Option<(usize, u32)> {
 }
 
 fn row(entry: bytes::Bytes) -> Option<Row> {
-    Parquet::open(ParquetInput::Memory(entry)).ok()?.rows(is_known, true).ok()?.next()?.ok()
+    Parquet::open(ParquetInput::Memory(entry)).ok()?.rows(is_known, true).ok()?.0.next()?.ok()
 }
 
 #[cfg(test)]

@@ -29,51 +29,42 @@ impl Listing {
         let mut listing = Listing::default();
         let mut left = vec![PathBuf::new()];
         while let Some(below) = left.pop() {
-            match entries(root, &below, visited) {
-                Ok(entries) => {
-                    for entry in entries {
-                        listing.add(root, &below, &entry, &mut left, &is_wanted);
-                    }
-                }
+            let entries = match entries(root, &below, visited) {
+                Ok(entries) => entries,
                 // A concurrent upload removes empty directories.
-                Err(error) if error.kind() == ErrorKind::NotFound && below != Path::new("") => {}
-                Err(error) => listing.refused.push((root.path().join(below), error)),
+                Err(error) if error.kind() == ErrorKind::NotFound && below != Path::new("") => {
+                    continue;
+                }
+                Err(error) => {
+                    listing.refused.push((root.path().join(below), error));
+                    continue;
+                }
+            };
+            for entry in entries.iter().filter(|entry| !is_hidden(&entry.name)) {
+                let name = below.join(&entry.name);
+                let path = root.path().join(&name);
+                let is_file = name.extension().is_some_and(|it| it == "parquet");
+                if entry.is_link() {
+                    // It may lead to a directory with files.
+                    if is_file || is_wanted(&path) {
+                        listing.refused.push((path, root.link_error(name)));
+                    }
+                } else if entry.is_directory() {
+                    if name.components().count() > MAX_DEPTH {
+                        let problem =
+                            format!("it is more than {MAX_DEPTH} directories deep in the lake");
+                        listing.refused.push((path, io::Error::other(problem)));
+                    } else if is_wanted(&path) {
+                        left.push(name);
+                    }
+                } else if is_file {
+                    listing.names.push(name);
+                }
             }
         }
         listing.names.sort();
         listing.refused.sort_by(|(one, _), (other, _)| one.cmp(other));
         listing
-    }
-
-    fn add(
-        &mut self,
-        root: &Directory,
-        below: &Path,
-        entry: &Entry,
-        left: &mut Vec<PathBuf>,
-        is_wanted: &impl Fn(&Path) -> bool,
-    ) {
-        if is_hidden(&entry.name) {
-            return;
-        }
-        let name = below.join(&entry.name);
-        let path = root.path().join(&name);
-        let is_file = name.extension().is_some_and(|it| it == "parquet");
-        if entry.is_link() {
-            // It may lead to a directory with files.
-            if is_file || is_wanted(&path) {
-                self.refused.push((path, root.link_error(name)));
-            }
-        } else if entry.is_directory() {
-            if name.components().count() > MAX_DEPTH {
-                let problem = format!("it is more than {MAX_DEPTH} directories deep in the lake");
-                self.refused.push((path, io::Error::other(problem)));
-            } else if is_wanted(&path) {
-                left.push(name);
-            }
-        } else if is_file {
-            self.names.push(name);
-        }
     }
 }
 

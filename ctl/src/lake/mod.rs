@@ -4,7 +4,8 @@
 //! # Data flow
 //! [`Lake`] is a sink of records. It turns each window into a row, in which every measurement has
 //! its own columns; `writer` appends rows to a `journal` and collects them into files; `disk`
-//! writes the files into a directory; `uploader` uploads them into an object store, if there is one.
+//! writes the files into a directory; `uploader` uploads them into an object store, if there is
+//! one.
 //!
 //! # Where to look
 //! `laws` checks rows that other processes wrote, and [`signature`] which host wrote them.

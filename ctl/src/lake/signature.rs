@@ -14,7 +14,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use rustls_pki_types::pem::PemObject;
 use std::collections::BTreeMap;
-use std::fmt::{self, Debug, Formatter};
+use std::fmt::{self, Formatter};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn invalid(problem: impl Into<String>) -> io::Error {
 }
 
 /// Public key of a host. Displayed and parsed as `ed25519:` and its bytes in Base64.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; KEY_BYTES]);
 
 impl PublicKey {
@@ -51,20 +51,9 @@ impl fmt::Display for PublicKey {
     }
 }
 
-impl Debug for PublicKey {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "PublicKey({self})")
-    }
-}
-
-/// Private key of a host, which signs its rows.
+/// Private key of a host, which signs its rows. `Debug` shows the public key alone.
+#[derive(Debug)]
 pub struct SigningKey(Ed25519KeyPair);
-
-impl Debug for SigningKey {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "SigningKey({})", self.public())
-    }
-}
 
 impl SigningKey {
     /// Creates a key, and returns it with the content of its file: PKCS#8 as PEM.

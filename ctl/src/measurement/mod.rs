@@ -7,8 +7,8 @@
 //! back, to merge rows of several machines.
 //!
 //! A new measurement is a folder with a report that implements `Measurement`, its `mod`, and a line
-//! in the list below: the position of its lines in the table, the prefixes of its columns in a lake,
-//! and the columns of bytes. Outputs know no measurement by name.
+//! in the list below: the position of its lines in the table, the prefixes of its columns in a
+//! lake, and the columns of bytes. Outputs know no measurement by name.
 
 pub mod alarm;
 pub mod cardinality;

@@ -515,7 +515,7 @@ mod tests {
     /// Writes rows into a file, and returns how many of them are read back.
     fn read(rows: &[Row]) -> Result<usize> {
         let file = Parquet::open(ParquetInput::Memory(write(rows, &[])?.into()))?;
-        file.rows(|_| true, true)?.try_fold(0, |number, row| row.map(|_| number + 1))
+        file.rows(|_| true, true)?.0.try_fold(0, |number, row| row.map(|_| number + 1))
     }
 
     fn row(name: &'static str, value: Value) -> Row {

@@ -103,17 +103,9 @@ impl Parquet {
         })?
     }
 
-    /// Reads the wanted columns of all rows. Checksums are verified if all columns are wanted.
+    /// Reads the wanted columns of all rows. Checksums are verified if all columns are wanted. Returns
+    /// the memory of the pages that are read at once as well, in bytes.
     pub(crate) fn rows(
-        self,
-        is_wanted: impl Fn(&str) -> bool,
-        is_summed: bool,
-    ) -> Result<impl Iterator<Item = Result<Row>>> {
-        Ok(self.rows_and_pages(is_wanted, is_summed)?.0)
-    }
-
-    /// As [`rows`](Self::rows), with the memory of the pages that are read at once, in bytes.
-    pub(crate) fn rows_and_pages(
         self,
         is_wanted: impl Fn(&str) -> bool,
         is_summed: bool,
@@ -277,7 +269,7 @@ mod tests {
     }
 
     fn read(bytes: Vec<u8>) -> Result<Vec<Row>> {
-        open(bytes)?.rows(|_| true, true)?.collect()
+        open(bytes)?.rows(|_| true, true)?.0.collect()
     }
 
     #[test]
@@ -295,6 +287,7 @@ mod tests {
             .unwrap()
             .rows(|name| name == "flag", false)
             .unwrap()
+            .0
             .map(Result::unwrap)
             .collect();
         assert_eq!(some[1].0, [("flag".into(), Value::Bool(Some(false)))]);

@@ -71,8 +71,8 @@ pub enum UnionError {
         /// The cause.
         source: io::Error,
     },
-    /// A file is damaged, a row is not one of a lake, rows cannot be merged with each other, or they
-    /// exceed a limit.
+    /// A file is damaged, a row is not one of a lake, rows cannot be merged with each other, or
+    /// they exceed a limit.
     #[error("{0}")]
     Refused(String),
     /// A record could not be written.

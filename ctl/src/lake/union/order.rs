@@ -114,7 +114,8 @@ impl Survey {
         let (mut first, mut is_sorted): (Option<RowHeader>, bool) = (None, true);
         for (number, row) in (1_u64..).zip(
             file.rows(|name| is_header(name) || (dropping.is_some() && is_known(name)), false)
-                .map_err(UnionError::parquet(&found.path))?,
+                .map_err(UnionError::parquet(&found.path))?
+                .0,
         ) {
             let row = row.map_err(UnionError::parquet(&found.path))?;
             let is_dropped = || dropping.is_some_and(|it| it.drops(&row));
@@ -337,7 +338,7 @@ fn too_many(path: &Path, most: usize, what: &str) -> UnionError {
 
 /// Reads columns of a row in a temporary file.
 fn read_stored(input: ParquetInput, is_wanted: impl Fn(&str) -> bool) -> Result<Row, ParquetError> {
-    let mut rows = Parquet::open(input)?.rows(is_wanted, false)?;
+    let (mut rows, _) = Parquet::open(input)?.rows(is_wanted, false)?;
     let gone = || ParquetError::General("a row is gone from the temporary file".to_owned());
     rows.next().transpose()?.ok_or_else(gone)
 }
@@ -533,8 +534,7 @@ fn read(
     is_summed: bool,
     is_dropped: impl Fn(&Row) -> bool + 'static,
 ) -> Result<(ReadRows, u64), UnionError> {
-    let (rows, pages) =
-        file.rows_and_pages(is_wanted, is_summed).map_err(UnionError::parquet(&path))?;
+    let (rows, pages) = file.rows(is_wanted, is_summed).map_err(UnionError::parquet(&path))?;
     let rows = Box::new((1_u64..).zip(rows).filter_map(move |(number, row)| {
         let row = match row {
             Ok(row) => row,

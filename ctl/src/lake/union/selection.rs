@@ -178,16 +178,12 @@ impl LakeFile {
     }
 
     pub(crate) fn open(&self) -> Result<Parquet, UnionError> {
-        let file = match &self.content {
-            Content::Given => files::open(&self.path),
-            Content::Below(root, name) => root.file(name),
-            Content::Object(input) => return self.parsed(input.clone()),
+        let input = match &self.content {
+            Content::Given => files::open(&self.path).and_then(local),
+            Content::Below(root, name) => root.file(name).and_then(local),
+            Content::Object(input) => Ok(input.clone()),
         };
-        let input = file.and_then(local).map_err(UnionError::read(&self.path))?;
-        self.parsed(input)
-    }
-
-    fn parsed(&self, input: ParquetInput) -> Result<Parquet, UnionError> {
+        let input = input.map_err(UnionError::read(&self.path))?;
         Parquet::open(input).map_err(UnionError::parquet(&self.path))
     }
 }
@@ -202,8 +198,8 @@ fn local(file: File) -> io::Result<ParquetInput> {
 }
 
 /// Returns the files and objects of a selection, sorted, without partitions of other times.
-/// Directories are searched for files without a hidden name, and other paths returned as they are. A
-/// symbolic link below a directory is an error.
+/// Directories are searched for files without a hidden name, and other paths are returned as they
+/// are. A symbolic link below a directory is an error.
 pub(super) fn found(selection: &Selection) -> Result<Vec<LakeFile>, UnionError> {
     let (urls, paths): (Vec<&PathBuf>, Vec<&PathBuf>) =
         selection.paths.iter().partition(|path| path.to_string_lossy().starts_with(SCHEME));

@@ -168,8 +168,8 @@ fn rarity(least: u64, settings: &Settings) -> f64 {
     }
 }
 
-/// Ranks flows. `smallest` and `least` bound flows without a slot: the smallest counts of full tables,
-/// which with SpaceSaving no such flow exceeds, and [`HeavyTable::least`] of all tables.
+/// Ranks flows. `smallest` and `least` bound flows without a slot: the smallest counts of full
+/// tables, which with SpaceSaving no such flow exceeds, and [`HeavyTable::least`] of all tables.
 fn ranked(
     flows: Vec<(FlowKey, FlowCounts)>,
     total: u64,
