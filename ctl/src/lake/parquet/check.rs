@@ -61,10 +61,6 @@ pub(super) fn unsealed() -> (&'static str, String) {
 /// metadata, including the footer's checksum, into their own footers.
 pub(super) const CREATOR: &str = "flowgauge version ";
 
-fn contains(footer: &[u8], text: &str) -> bool {
-    footer.windows(text.len()).any(|bytes| bytes == text.as_bytes())
-}
-
 /// Returns the position of the digits in a footer.
 fn digits(footer: &[u8]) -> Option<Range<usize>> {
     let mark = [SUM_KEY.as_bytes(), &[0x18, DIGITS as u8]].concat();
@@ -119,7 +115,8 @@ pub(super) fn footer(file: &impl ChunkReader) -> Result<(Bytes, bool)> {
         )));
     }
     let footer = file.get_bytes(start, size as usize)?;
-    let digits = digits(&footer).filter(|_| contains(&footer, CREATOR));
+    let is_ours = || footer.windows(CREATOR.len()).any(|bytes| bytes == CREATOR.as_bytes());
+    let digits = digits(&footer).filter(|_| is_ours());
     if let Some(digits) = &digits
         && sum(&footer, digits).as_bytes() != &footer[digits.clone()]
     {

@@ -8,7 +8,7 @@
 
 use super::judge::Verdict;
 use crate::field::{Datum, object};
-use crate::figure::{Number, RankingItem};
+use crate::figure::RankingItem;
 use crate::flow::{KeyText, plural};
 use crate::measurement::ClosedBank;
 use crate::measurement::heavy::estimate::{self, Flow};
@@ -119,11 +119,7 @@ impl Talkers {
     pub(super) fn items(&self) -> impl Iterator<Item = RankingItem> {
         self.flows.iter().map(|talker| RankingItem {
             name: self.name(talker),
-            number: Number {
-                value: talker.flow.count as f64,
-                low: talker.flow.low as f64,
-                high: talker.flow.likely_high.unwrap_or(talker.flow.high) as f64,
-            },
+            number: talker.flow.number(),
             more: format!("usually {}", grouped(rounded(talker.usual))),
         })
     }

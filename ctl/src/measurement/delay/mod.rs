@@ -218,6 +218,12 @@ fn seen(delay: &Delay, settings: &Settings, counted: &ClosedBank) -> figure::Dis
     figure::Distribution { ranges: ranges.collect(), sum, narrow, zero: tick / 2.0 }
 }
 
+/// Returns the direction of a kind's requests; `None` if directions are not distinguished.
+fn direction(settings: &Settings, kind: DelayKind, leaves: bool) -> Option<Direction> {
+    let direction = if leaves { Direction::Egress } else { Direction::Ingress };
+    (settings.sides() > 1 && kind != DelayKind::TcpDuration).then_some(direction)
+}
+
 /// Builds the report of one group, or of all groups if `group` is `None`.
 fn build(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option<u8>) -> Delay {
     let (settings, bank) = (reading.settings.delay, &reading.bank.delay);
@@ -248,13 +254,12 @@ fn build(reading: &ReportInput<'_>, kind: DelayKind, leaves: bool, group: Option
     let is_saturated = fridges.iter().flat_map(|it| it.histogram.buckets()).any(|bucket| {
         bucket.samples == u32::MAX || [bucket.weight, bucket.squares].contains(&u64::MAX)
     });
-    let direction = if leaves { Direction::Egress } else { Direction::Ingress };
     let union = reading.union_states.map(|union_states| &union_states.delay);
     let clock = union.and_then(|union| union.clock).unwrap_or(reading.clock);
     let names = union.map_or(&reading.options.delay.groups, |union| &union.groups);
     Delay {
         kind,
-        direction: (settings.sides() > 1 && kind != DelayKind::TcpDuration).then_some(direction),
+        direction: direction(&settings, kind, leaves),
         group: group.and_then(|group| group_name(names, &settings, group)),
         number: group,
         settings,

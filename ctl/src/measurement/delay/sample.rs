@@ -1,6 +1,6 @@
 //! Records of delay samples.
 
-use super::{Options, group_name};
+use super::{Options, direction, group_name};
 use crate::text::optional;
 use flowgauge_core::HashMode;
 use flowgauge_core::delay::weights::WEIGHT_BITS;
@@ -73,7 +73,6 @@ impl<'a> DelaySampleRecord<'a> {
         let (row, labels) = (usize::from(sample.row), settings.labels());
         let kind = settings.kinds.each().nth(row.checked_div(labels)?)?;
         let label = settings.labelled(row.checked_rem(labels)?);
-        let has_direction = settings.sides() > 1 && kind != DelayKind::TcpDuration;
         let (share, bits) = settings.admitted(sample.fridge.into());
         let is_one = places
             .iter()
@@ -87,11 +86,7 @@ impl<'a> DelaySampleRecord<'a> {
                 .filter(|_| !is_one)
                 .map(|place| place.interface.as_str()),
             kind,
-            direction: has_direction.then_some(if label.leaves {
-                Direction::Egress
-            } else {
-                Direction::Ingress
-            }),
+            direction: direction(settings, kind, label.leaves),
             group: group_name(&options.groups, settings, label.group),
             time_ns: sample.at,
             delay_ns: u64::from(sample.delay) << kind.tick_bits(),

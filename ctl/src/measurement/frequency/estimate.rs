@@ -68,13 +68,8 @@ fn count_min(sketch: &SketchTotals, shape: Grid, rows: &[RowEstimate], packets: 
     let high = if whole.is_some() { value } else { packets.max(value) };
     let confidence = -(-(shape.rows() as f64)).exp_m1();
     // Full rows may have a larger value than the smallest row that is not full.
-    Frequency {
-        value,
-        low: (value - excess).max(0.0),
-        high,
-        confidence,
-        saturated: whole.is_none(),
-    }
+    let (low, saturated) = ((value - excess).max(0.0), whole.is_none());
+    Frequency { value, low, high, confidence, saturated }
 }
 
 fn count_sketch(
@@ -107,13 +102,8 @@ fn count_sketch(
         let high = median(&|row| if row.full { most } else { row.value });
         (low, (high + margin).min(all.max(value)).max(value))
     };
-    Frequency {
-        value,
-        low: (low - margin).clamp(0.0, value),
-        high,
-        confidence: 0.95,
-        saturated: full_rows > 0,
-    }
+    let (low, saturated) = ((low - margin).clamp(0.0, value), full_rows > 0);
+    Frequency { value, low, high, confidence: 0.95, saturated }
 }
 
 #[cfg(test)]

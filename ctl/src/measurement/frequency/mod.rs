@@ -125,28 +125,19 @@ impl Measurement for Frequency {
 
     fn lines(&self, below: &mut IndentedLines<'_>) {
         let rows = self.flows.iter().map(|QueriedFlow { flow, answer, truth }| {
-            let key = KeyText { kind: self.sketch.key, key: flow };
-            let Some(packets) = answer else {
-                return text::DetailRow {
-                    name: format!("query {key}"),
-                    value: NOT_SEEN.to_owned(),
-                    notes: truth.note(|truth| note(*truth)).into_iter().collect(),
-                    ..text::DetailRow::default()
-                };
-            };
-            let [value, low, high] =
-                [packets.value, packets.low, packets.high].map(|packets| packets.round() as u64);
+            let (value, interval) =
+                answer.map_or((NOT_SEEN.to_owned(), String::new()), |packets| {
+                    let [value, low, high] =
+                        [packets.value, packets.low, packets.high].map(|it| it.round() as u64);
+                    (counted(value, "packet"), format!("({} … {})", grouped(low), grouped(high)))
+                });
+            let is_full = answer.is_some_and(|packets| packets.saturated);
+            let notes = [is_full.then(|| FULL.to_owned()), truth.note(|truth| note(*truth))];
             text::DetailRow {
-                name: format!("query {key}"),
-                value: counted(value, "packet"),
-                interval: format!("({} … {})", grouped(low), grouped(high)),
-                notes: [
-                    packets.saturated.then(|| FULL.to_owned()),
-                    truth.note(|truth| note(*truth)),
-                ]
-                .into_iter()
-                .flatten()
-                .collect(),
+                name: format!("query {}", KeyText { kind: self.sketch.key, key: flow }),
+                value,
+                interval,
+                notes: notes.into_iter().flatten().collect(),
                 ..text::DetailRow::default()
             }
         });

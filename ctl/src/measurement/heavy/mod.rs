@@ -195,11 +195,7 @@ impl Measurement for Heavy {
         let unit = figure_unit(it.unit);
         let flows = it.top.flows.iter().zip(it.truths()).map(|(flow, truth)| RankingItem {
             name: it.text(flow),
-            number: Number {
-                value: flow.count as f64,
-                low: flow.low as f64,
-                high: flow.likely_high.unwrap_or(flow.high) as f64,
-            },
+            number: flow.number(),
             more: [
                 Some(format!("{:.2} %", it.share(flow))),
                 (!flow.stands_out).then(|| "unsure".to_owned()),

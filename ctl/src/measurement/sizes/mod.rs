@@ -260,21 +260,22 @@ impl Measurement for Sizes {
     }
 }
 
+/// Merges the buckets from a power of two up to the next one.
+fn doubling(buckets: &[LengthRange], power: u32) -> LengthRange {
+    let within = || buckets.iter().filter(|bucket| bucket.low.max(1).ilog2() == power);
+    LengthRange {
+        low: 1 << power,
+        high: (2 << power) - 1,
+        packets: within().map(|it| it.packets).sum(),
+        bytes: within().map(|it| it.bytes).sum(),
+    }
+}
+
 /// Merges buckets into powers of two, from the first to the last that has packets.
 fn doublings(buckets: &[LengthRange]) -> Vec<LengthRange> {
-    let doubling = |length: u32| length.max(1).ilog2();
     let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else { return Vec::new() };
-    let range = |power: u32| {
-        let (low, high) = (1 << power, (2 << power) - 1);
-        let within = || buckets.iter().filter(|bucket| doubling(bucket.low) == power);
-        LengthRange {
-            low,
-            high,
-            packets: within().map(|it| it.packets).sum(),
-            bytes: within().map(|it| it.bytes).sum(),
-        }
-    };
-    (doubling(first.low)..=doubling(last.low)).map(range).collect()
+    let powers = first.low.max(1).ilog2()..=last.low.max(1).ilog2();
+    powers.map(|power| doubling(buckets, power)).collect()
 }
 
 /// Formats a bar for each range in one line, with the minimum and the maximum length.
@@ -317,20 +318,14 @@ fn draw(lengths: &LengthDistribution, to: &mut Fields) {
         let labels = [("percentile", percent.as_str())];
         to.number("packet_length", "lengths of packets", Unit::Bytes, &labels, number(quantile));
     }
-    let doublings = doublings(&lengths.buckets);
+    let range = |it: LengthRange| figure::Range {
+        low: it.low.into(),
+        high: it.high.into(),
+        count: it.packets as f64,
+    };
     // All ranges, also empty ones.
-    let ranges = (0..u16::BITS).map(|power| {
-        let (low, high) = (1_u32 << power, (2 << power) - 1);
-        let count =
-            doublings.iter().find(|range| range.low == low).map_or(0, |range| range.packets);
-        figure::Range { low: low.into(), high: high.into(), count: count as f64 }
-    });
-    let narrow = lengths.buckets.iter().map(|range| figure::Range {
-        low: range.low.into(),
-        high: range.high.into(),
-        count: range.packets as f64,
-    });
-    let (ranges, narrow) = (ranges.collect(), narrow.collect());
+    let ranges = (0..u16::BITS).map(|power| range(doubling(&lengths.buckets, power))).collect();
+    let narrow = lengths.buckets.iter().copied().map(range).collect();
     let distribution =
         figure::Distribution { ranges, sum: lengths.bytes as f64, narrow, zero: 0.0 };
     to.distribution("packet_lengths", "packets by length", Unit::Bytes, &[], distribution);

@@ -51,13 +51,8 @@ pub fn joint(a: &[u8], b: &[u8]) -> Result<JointEstimate, EstimateError> {
     let merged: Vec<u8> = a.iter().zip(b).map(|(&a, &b)| a.max(b)).collect();
     let in_either = LevelHistogram::new(&merged)?;
     if in_either.occupied() == 0 {
-        return Ok(JointEstimate {
-            only_a: Estimate::ZERO,
-            only_b: Estimate::ZERO,
-            both: Estimate::ZERO,
-            union: Estimate::ZERO,
-            jaccard: 0.0,
-        });
+        let [only_a, only_b, both, union] = [Estimate::ZERO; 4];
+        return Ok(JointEstimate { only_a, only_b, both, union, jaccard: 0.0 });
     }
     let pairs = PairCounts::new(a, b, in_either.last() - 1);
     let fit = RateFit {

@@ -49,6 +49,7 @@
 //! of exceptions, (u/(x (c + 1)) + flows) exp(-x), is below 5 %. A listed flow stands out if `low`
 //! is at least the rest: no flow beyond the list is heavier.
 
+use crate::figure::Number;
 use flowgauge_core::FlowKey;
 use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, HeavyTable, Settings};
 use std::cmp::Reverse;
@@ -83,6 +84,14 @@ pub struct Flow {
     pub likely_high: Option<u64>,
     /// Whether no flow beyond the list is heavier, as far as [`Top::rest`] holds.
     pub stands_out: bool,
+}
+
+impl Flow {
+    /// Returns the count with its 95 % interval; up to the certain bound if it has no upper end.
+    pub(crate) fn number(&self) -> Number {
+        let high = self.likely_high.unwrap_or(self.high);
+        Number { value: self.count as f64, low: self.low as f64, high: high as f64 }
+    }
 }
 
 /// Heaviest flows of a record.
