@@ -6,7 +6,6 @@
 //! from it as well.
 
 use crate::ledger::Ledger;
-use crate::measurement::Headline;
 use crate::measurement::alarm::Alarm;
 use crate::record::Record;
 use flowgauge_dataplane::{CountingPoint, Status};
@@ -156,11 +155,11 @@ impl From<&Record> for Latest {
                 .iter()
                 .map(|(cause, packets)| (cause.name().to_owned(), packets))
                 .collect(),
-            flows: record.reports.headline().map(|Headline { key, value, low, high, .. }| Flows {
-                key: key.name().to_owned(),
-                estimate: value,
-                low,
-                high,
+            flows: record.reports.cardinality.as_ref().map(|it| Flows {
+                key: it.key.name().to_owned(),
+                estimate: it.estimate.value,
+                low: it.estimate.low,
+                high: it.estimate.high,
             }),
             alarm: record.reports.alarm.as_ref().and_then(Alarm::judgement),
         }

@@ -8,7 +8,8 @@
 //!
 //! A new measurement is a folder with a report that implements `Measurement`, its `mod`, and a line
 //! in the list below: the position of its lines in the table, the prefixes of its columns in a
-//! lake, and the columns of bytes. Outputs know no measurement by name.
+//! lake, and the columns of bytes. Outputs know no measurement by name, but for the table's columns
+//! of distinct flows.
 
 pub mod alarm;
 pub mod cardinality;
@@ -25,7 +26,7 @@ mod sketched;
 pub mod spread;
 
 pub use crate::figure::Number;
-pub use cardinality::{Headline, has_windows};
+pub use cardinality::has_windows;
 pub use exact_value::ExactValue;
 pub use sketched::{RowHash, Sketched};
 
@@ -182,12 +183,6 @@ impl Reports {
     /// Returns the names of the measurements that are on.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.all().map(|(name, _)| name)
-    }
-
-    /// Returns the number that has columns of its own in a table.
-    #[must_use]
-    pub fn headline(&self) -> Option<Headline> {
-        self.cardinality.as_ref().map(cardinality::Cardinality::headline)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::layout::{ESTIMATE_ALONE, ShownContent, TableColumn, TableLayout};
 use crate::controller::Sink;
-use crate::measurement::{Headline, Rank};
+use crate::measurement::Rank;
+use crate::measurement::cardinality::{Cardinality, distinct};
 use crate::names::Names;
 use crate::record::{Record, RecordKind};
 use crate::text::{
@@ -120,10 +121,10 @@ impl<'w> Table<'w> {
 
     /// Prints a header if none is on the screen, or the last one does not fit.
     fn header(&mut self, record: &Record, text: &mut String) {
-        let headline = record.reports.headline();
+        let headline = record.reports.cardinality.as_ref();
         let shown = ShownContent {
             places: self.places,
-            headline: headline.map(|headline| headline.what),
+            headline: headline.map(|headline| distinct(headline.key)),
             truth: headline.is_some_and(|headline| headline.truth.is_some()),
             time: if self.look.fine { 12 } else { 8 },
         };
@@ -192,8 +193,8 @@ impl<'w> Table<'w> {
         let rate =
             |number: f64| if seconds > 0.0 { scaled(number / seconds) } else { "-".to_owned() };
         let packets = record.counters.packets();
-        let headline = |show: &dyn Fn(&Headline) -> String| {
-            record.reports.headline().as_ref().map(show).unwrap_or_default()
+        let headline = |show: &dyn Fn(&Cardinality) -> String| {
+            record.reports.cardinality.as_ref().map(show).unwrap_or_default()
         };
         match column {
             TableColumn::Time => self.time(record.end_ns),
@@ -225,7 +226,11 @@ impl<'w> Table<'w> {
             }),
             TableColumn::Interval => headline(&|headline| match headline.interval() {
                 text if text.chars().count() <= width => text,
-                _ => format!("{} … {}", scaled(headline.low), scaled(headline.high)),
+                _ => format!(
+                    "{} … {}",
+                    scaled(headline.estimate.low),
+                    scaled(headline.estimate.high)
+                ),
             }),
             TableColumn::Truth => headline(&|headline| {
                 headline.truth.map_or_else(String::new, |truth| fitted(truth, width))

@@ -194,10 +194,9 @@ fn field(name: &str, value: &Value) -> Result<TypePtr> {
 fn batch<T: DataType>(
     group: &mut Group<'_>,
     values: &[T::T],
-    levels: Option<(&[i16], Option<&[i16]>)>,
+    definition: Option<&[i16]>,
+    repetition: Option<&[i16]>,
 ) -> Result<()> {
-    let (definition, repetition) =
-        levels.map_or((None, None), |(definition, repetition)| (Some(definition), repetition));
     let mut bytes = Vec::new();
     let mut column = get_column_writer(
         group.columns.column(group.next),
@@ -236,7 +235,7 @@ fn column(
                 definition.push(i16::from(value.is_some()));
                 present.extend(value.as_ref().map($map));
             }
-            batch::<$type>(group, &present, Some((&definition, None)))
+            batch::<$type>(group, &present, Some(&definition), None)
         }};
     }
     match sample {
@@ -253,7 +252,7 @@ fn column(
             let times = values().map(|value| {
                 if let Value::Time(time) = value? { Ok(*time) } else { Err(differs()) }
             });
-            batch::<Int64Type>(group, &times.collect::<Result<Vec<_>>>()?, None)
+            batch::<Int64Type>(group, &times.collect::<Result<Vec<_>>>()?, None, None)
         }
         Value::List(_) => {
             let mut levels = Levels::default();
@@ -263,7 +262,7 @@ fn column(
                 levels.row(list.len());
                 all.extend_from_slice(list);
             }
-            batch::<Int64Type>(group, &all, levels.all())
+            batch::<Int64Type>(group, &all, Some(&levels.definition), Some(&levels.repetition))
         }
         Value::Table(columns) => {
             for (number, (name, sample)) in columns.iter().enumerate() {
@@ -297,7 +296,7 @@ fn table_column(
                 let Cells::$kind(cells) = cells else { return Err(differs()) };
                 all.extend(cells.iter().map($map));
             }
-            batch::<$type>(group, &all, levels.all())
+            batch::<$type>(group, &all, Some(&levels.definition), Some(&levels.repetition))
         }};
     }
     match sample {
@@ -325,9 +324,5 @@ impl Levels {
             self.definition.push(1);
             self.repetition.push(i16::from(element > 0));
         }
-    }
-
-    fn all(&self) -> Option<(&[i16], Option<&[i16]>)> {
-        Some((&self.definition, Some(&self.repetition)))
     }
 }

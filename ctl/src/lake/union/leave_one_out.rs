@@ -4,7 +4,6 @@
 //! other hosts. The registers without a host follow from these, so memory does not depend on the
 //! number of hosts, and time is linear in it.
 
-use super::numbered;
 use crate::measurement::cardinality::estimate::{EstimateError, Estimator, estimate};
 use crate::united::LeaveOneOut;
 use flowgauge_core::KeyKind;
@@ -30,7 +29,8 @@ pub(super) struct Registers {
 impl Registers {
     /// Adds the registers of a row. All rows have the same number of them.
     pub(super) fn add(&mut self, host: &str, levels: &[u8]) {
-        let host = numbered(&mut self.hosts, &host.to_owned());
+        let next = self.hosts.len() as u32;
+        let host = *self.hosts.entry(host.to_owned()).or_insert(next);
         self.registers.resize(levels.len(), Register::default());
         for (register, level) in self.registers.iter_mut().zip(levels.iter().copied()) {
             if host == register.host {

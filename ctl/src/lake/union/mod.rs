@@ -819,12 +819,6 @@ const MAX_PACKET_SUM: u64 = 1 << 59;
 /// Maximum sum over rows of bytes: 42 days of 100 links of 100 Gbit/s. Integers of a lake fit.
 const MAX_BYTE_SUM: u64 = 1 << 62;
 
-/// Returns the number of a name, and assigns the next one to a new name.
-fn numbered<T: Ord + Clone>(numbers: &mut BTreeMap<T, u32>, name: &T) -> u32 {
-    let next = numbers.len() as u32;
-    numbers.get(name).copied().unwrap_or_else(|| *numbers.entry(name.clone()).or_insert(next))
-}
-
 /// Relation of a row's time and place to a selection.
 enum SelectionRelation {
     Within,

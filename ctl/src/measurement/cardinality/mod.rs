@@ -125,43 +125,19 @@ impl Cardinality {
         Ok(Some(Self::new(reading, estimate, estimator.name(), truth, levels)))
     }
 
-    /// Returns the number that has columns of its own in the table.
-    pub(super) fn headline(&self) -> Headline {
-        let Cardinality { key, estimate: Estimate { value, low, high }, truth, .. } = *self;
-        Headline { key, what: distinct(key), value, low, high, truth }
-    }
-}
-
-/// Number of flows with its 95 % interval, shown in columns of its own.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Headline {
-    /// Key that defines a flow.
-    pub key: KeyKind,
-    /// Name of the counted things.
-    pub what: &'static str,
-    /// The estimate.
-    pub value: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end of the interval.
-    pub high: f64,
-    /// The exact number, if it was counted.
-    pub truth: Option<u64>,
-}
-
-impl Headline {
     pub(crate) fn rounded(&self) -> u64 {
-        self.value.round() as u64
+        self.estimate.value.round() as u64
     }
 
     pub(crate) fn interval(&self) -> String {
-        format!("{} … {}", grouped(self.low.round() as u64), grouped(self.high.round() as u64))
+        let Estimate { low, high, .. } = self.estimate;
+        format!("{} … {}", grouped(low.round() as u64), grouped(high.round() as u64))
     }
 
     /// Formats the longer half of the interval, relative to the value; if that is as long as the
     /// value, its upper end: a flow that is one need not be two.
     pub(crate) fn half_width(&self) -> String {
-        let Headline { value, low, high, .. } = *self;
+        let Estimate { value, low, high } = self.estimate;
         let percent = (high - value).max(value - low) / value * 100.0;
         match percent {
             percent if percent < 99.95 => format!("± {percent:.1} %"),
@@ -174,12 +150,9 @@ impl Headline {
     /// Formats the error relative to the exact number; `None` if that is unknown or zero.
     pub(crate) fn error(&self) -> Option<String> {
         let truth = self.truth.filter(|truth| *truth > 0)? as f64;
-        let percent = (self.value / truth - 1.0) * 100.0;
-        Some(if percent < 999.0 {
-            format!("{percent:+.2} %")
-        } else {
-            format!("{:.0} x", self.value / truth)
-        })
+        let ratio = self.estimate.value / truth;
+        let percent = (ratio - 1.0) * 100.0;
+        Some(if percent < 999.0 { format!("{percent:+.2} %") } else { format!("{ratio:.0} x") })
     }
 }
 
@@ -324,16 +297,11 @@ impl Measurement for Cardinality {
     }
 
     fn summary(&self, part: bool, below: &mut IndentedLines<'_>) {
-        let (headline, hash) = (self.headline(), &self.hash);
-        let singular = headline.what.trim_end_matches('s');
-        let mut phrases = vec![format!(
-            "{} ({}) in all",
-            counted(headline.rounded(), singular),
-            headline.interval()
-        )];
+        let (hash, singular) = (&self.hash, distinct(self.key).trim_end_matches('s'));
+        let mut phrases =
+            vec![format!("{} ({}) in all", counted(self.rounded(), singular), self.interval())];
         if let Some(truth) = self.truth {
-            let error =
-                headline.error().map_or_else(String::new, |error| format!(" (error {error})"));
+            let error = self.error().map_or_else(String::new, |error| format!(" (error {error})"));
             phrases.push(format!("truth {}{error}", grouped(truth)));
         }
         below.line(&phrases);
@@ -364,8 +332,10 @@ mod tests {
     #[test]
     fn an_interval_as_long_as_the_value_is_its_upper_end() {
         let half_width = |value: f64, low: f64, high: f64| {
-            let what = "distinct sources";
-            Headline { key: KeyKind::Src, what, value, low, high, truth: None }.half_width()
+            let (estimate, hash) =
+                (Estimate { value, low, high }, HashIdentity::new(HashMode::Crc32, 0));
+            let (key, estimator, truth, levels) = (KeyKind::Src, "ertl", None, Vec::new());
+            Cardinality { key, estimate, estimator, truth, hash, levels }.half_width()
         };
         assert_eq!(half_width(1000.0, 960.0, 1045.0), "± 4.5 %");
         assert_eq!(half_width(10.0, 10.0, 11.0), "± 10.0 %");

@@ -141,10 +141,9 @@ pub struct Tuner {
 /// History of one kind's shares.
 struct ShareHistory {
     kind: DelayKind,
-    /// Shares of recent windows; the last one is for the window after the open one.
-    admissions: VecDeque<Admission>,
-    /// Longest delay of each recent window, in nanoseconds.
-    longest: VecDeque<f64>,
+    /// Shares of recent windows, the last one for the window after the open one, and the longest
+    /// delay of the window that closed when each was set, in nanoseconds.
+    windows: VecDeque<(Admission, f64)>,
 }
 
 impl Tuner {
@@ -153,11 +152,7 @@ impl Tuner {
     #[must_use]
     pub fn new(settings: Settings, window_ns: u64) -> Option<Self> {
         let first = Admission { kept: settings.admit_log2, counted: settings.admit_log2 };
-        let followed = |kind| ShareHistory {
-            kind,
-            admissions: VecDeque::from([first; 2]),
-            longest: VecDeque::new(),
-        };
+        let followed = |kind| ShareHistory { kind, windows: VecDeque::from([(first, 0.0); 2]) };
         let kinds = settings.kinds.each().map(followed).collect();
         (settings.follows && settings.kinds.any() && window_ns > 0).then_some(Tuner {
             settings,
@@ -185,30 +180,26 @@ impl ShareHistory {
     /// Adopts the share that the closed window was counted with, if it is not the one set here: an
     /// earlier process set it, and that of the open window.
     fn take_over(&mut self, counted: Option<u8>) {
-        let closed = self.admissions.iter().rev().nth(1).map(|admission| admission.counted);
+        let closed = self.windows.iter().rev().nth(1).map(|(admission, _)| admission.counted);
         if let Some(counted) = counted.filter(|counted| Some(*counted) != closed) {
-            self.admissions
-                .iter_mut()
-                .for_each(|admission| *admission = Admission { kept: counted, counted });
+            let taken = Admission { kept: counted, counted };
+            self.windows.iter_mut().for_each(|(admission, _)| *admission = taken);
         }
     }
 
     fn next(&mut self, load: Option<RequestLoad>, slots_log2: u8, window_ns: u64) -> Admission {
-        let last = self.admissions.back().map_or(0, |admission| admission.kept);
+        let last = self.windows.back().map_or(0, |(admission, _)| admission.kept);
         let kept = load.map_or(last, |load| load.share(slots_log2, last));
-        self.longest.push_back(load.map_or(0.0, |load| load.longest_ns));
+        let closed = load.map_or(0.0, |load| load.longest_ns);
         // Requests that are answered in the window of this share, which has not begun, arrive in it
         // or in one of the `before` windows ahead of it.
-        let longest = self.longest.iter().copied().fold(0.0, f64::max);
+        let longest = self.windows.iter().map(|(_, longest)| *longest).fold(closed, f64::max);
         let before = ((longest / window_ns as f64).ceil() as usize).clamp(1, WINDOWS);
-        let earlier = self.admissions.iter().rev().take(before).map(|admission| admission.kept);
+        let earlier = self.windows.iter().rev().take(before).map(|(admission, _)| admission.kept);
         let admission = Admission { kept, counted: earlier.fold(kept, u8::max) };
-        self.admissions.push_back(admission);
-        if self.admissions.len() > WINDOWS {
-            self.admissions.pop_front();
-        }
-        if self.longest.len() > WINDOWS {
-            self.longest.pop_front();
+        self.windows.push_back((admission, closed));
+        if self.windows.len() > WINDOWS {
+            self.windows.pop_front();
         }
         admission
     }
@@ -276,11 +267,8 @@ mod tests {
     #[test]
     fn answers_count_of_a_larger_share_once_no_older_request_waits() {
         let first = Admission { kept: 3, counted: 3 };
-        let mut followed = ShareHistory {
-            kind: DelayKind::Icmp,
-            admissions: VecDeque::from([first; 2]),
-            longest: VecDeque::new(),
-        };
+        let mut followed =
+            ShareHistory { kind: DelayKind::Icmp, windows: VecDeque::from([(first, 0.0); 2]) };
         // The longest delays take 2.4 windows, so their requests are up to three windows older.
         let mut next = |requests| {
             followed.next(
@@ -299,14 +287,11 @@ mod tests {
     #[test]
     fn shares_that_an_earlier_process_has_set_are_taken_over() {
         let first = Admission::default();
-        let mut followed = ShareHistory {
-            kind: DelayKind::Icmp,
-            admissions: VecDeque::from([first; 2]),
-            longest: VecDeque::new(),
-        };
+        let mut followed =
+            ShareHistory { kind: DelayKind::Icmp, windows: VecDeque::from([(first, 0.0); 2]) };
         followed.take_over(None);
         followed.take_over(Some(0));
-        assert!(followed.admissions.iter().all(|admission| *admission == first));
+        assert!(followed.windows.iter().all(|(admission, _)| *admission == first));
         followed.take_over(Some(5));
         assert_eq!(followed.next(None, 10, SECOND), Admission { kept: 5, counted: 5 });
     }

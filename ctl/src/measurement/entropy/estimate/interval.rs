@@ -127,11 +127,9 @@ impl WindowObservations<'_> {
         };
         let (mut sizes, mut size) = (Vec::new(), 1.0);
         while size <= self.packets {
-            let adds = mean_term(size, &answers, growth);
-            sizes.push(Size {
-                log2: f64::log2(size),
-                adds: [adds, (1.0 - (frequency * size).cos()) / size],
-            });
+            let moment = (1.0 - (frequency * size).cos()) / size;
+            let adds = [mean_term(size, &answers, growth), moment];
+            sizes.push(Size { log2: f64::log2(size), adds });
             size = (size * RATIO).round().max(size + 1.0).min(self.packets.max(size + 1.0));
         }
         sizes
