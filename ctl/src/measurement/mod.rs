@@ -151,7 +151,8 @@ measurements! {
     "How long packets are." sizes: Sizes Figures ["length"], [];
     "How long answers take." delay: Delays Figures ["delay"], [];
     "Which prefixes reorder packets." reorder: Reordering Top ["reorder"], [];
-    "What the entropies of sources and destinations say about an attack." alarm: Alarm Alarm ["alarm"], [];
+    "What the entropies of sources and destinations say about an attack." alarm: Alarm Alarm
+        ["alarm"], [];
 }
 
 /// Returns the prefixes of the column names in a lake: of all measurements, or of one.
