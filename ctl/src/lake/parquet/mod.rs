@@ -103,8 +103,8 @@ impl Parquet {
         })?
     }
 
-    /// Reads the wanted columns of all rows. Checksums are verified if all columns are wanted. Returns
-    /// the memory of the pages that are read at once as well, in bytes.
+    /// Reads the wanted columns of all rows. Checksums are verified if all columns are wanted.
+    /// Returns the memory of the pages that are read at once as well, in bytes.
     pub(crate) fn rows(
         self,
         is_wanted: impl Fn(&str) -> bool,
