@@ -3,9 +3,11 @@
 //!
 //! `cargo run --release -p flowgauge-p4-model --example rate [PACKETS]`
 
+use flowgauge_bfruntime::server::Write;
+use flowgauge_bfruntime::{Data, Match, Pipes};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::Tables;
-use flowgauge_p4_model::{ActionCall, Entry, Match, Model, Options};
+use flowgauge_p4_model::{Model, Options};
 use flowgauge_traffic::{Generator, Profile, Sources};
 use std::error::Error;
 use std::time::Instant;
@@ -34,40 +36,27 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn install(model: &mut Model, name: &str) -> Result<(), Box<dyn Error>> {
     let tables = Tables::new(&Settings::default(), 1);
+    let mut add = |table: &str, field: &str, matched: Match, data: Data| {
+        let key = [(field.to_owned(), matched)].into();
+        model.write(table, Pipes::All, &Write::Insert(key, data))
+    };
     let width = 32 - Settings::default().cardinality.precision.bits();
+    let control = format!("Ingress.flowgauge.cardinality_by_{name}");
     for entry in &tables.rank {
         let value = entry.value.to_be_bytes()[4 - width.div_ceil(8) as usize..].to_vec();
-        let key = vec![("rank_bits".to_owned(), Match::Lpm { value, length: entry.prefix_length })];
-        let call = ActionCall {
-            action: format!("Ingress.flowgauge.cardinality_by_{name}.set_level"),
-            data: vec![("level".to_owned(), vec![entry.level])],
-        };
-        model.add_entry(
-            &format!("pipe.Ingress.flowgauge.cardinality_by_{name}.rank"),
-            &Entry { key, priority: 0, call },
-        )?;
+        let prefix = Match::Lpm { value, prefix_length: entry.prefix_length };
+        let data = Data::action(&format!("{control}.set_level"), [("level", vec![entry.level])]);
+        add(&format!("pipe.{control}.rank"), "rank_bits", prefix, data)?;
     }
+    let control = "Ingress.flowgauge.hash.tabulation";
     for (number, words) in tables.tabulation.tables().iter().enumerate() {
         for (byte, word) in (0..=255).zip(words) {
-            let call = ActionCall {
-                action: format!("Ingress.flowgauge.hash.tabulation.set_words{number}"),
-                data: vec![
-                    ("low".to_owned(), word.to_be_bytes().to_vec()),
-                    ("high".to_owned(), vec![0; 4]),
-                ],
-            };
-            let key = vec![("byte".to_owned(), Match::Exact(vec![byte]))];
-            model.add_entry(
-                &format!("pipe.Ingress.flowgauge.hash.tabulation.words{number}"),
-                &Entry { key, priority: 0, call },
-            )?;
+            let values = [("low", word.to_be_bytes().to_vec()), ("high", vec![0; 4])];
+            let data = Data::action(&format!("{control}.set_words{number}"), values);
+            add(&format!("pipe.{control}.words{number}"), "byte", Match::Exact(vec![byte]), data)?;
         }
     }
-    let call = ActionCall {
-        action: "Ingress.forward.send".to_owned(),
-        data: vec![("port".to_owned(), vec![0, 2])],
-    };
-    let key = vec![("ingress_port".to_owned(), Match::Exact(vec![0, 1]))];
-    model.add_entry("pipe.Ingress.forward.ports", &Entry { key, priority: 0, call })?;
+    let data = Data::action("Ingress.forward.send", [("port", vec![0, 2])]);
+    add("pipe.Ingress.forward.ports", "ingress_port", Match::Exact(vec![0, 1]), data)?;
     Ok(())
 }

@@ -5,11 +5,10 @@ use crate::compile::packed;
 use crate::key::KeyBits;
 use crate::matching::MatchTable;
 use crate::program::{
-    Algorithm, CounterKind, Operator, ParserStep, Program, Slot, Step, Target, Transition, Value,
-    mask,
+    Algorithm, Operator, ParserStep, Program, Quantity, Slot, Step, Target, Transition, Value, mask,
 };
 use crate::{PORTS_PER_PIPE, program};
-use std::collections::VecDeque;
+use flowgauge_bfruntime::server::Digest;
 
 /// Bytes of intrinsic metadata, and then of port metadata, in front of a frame.
 const INTRINSIC_BYTES: usize = 8;
@@ -29,17 +28,6 @@ pub struct Output {
     pub port: u16,
     /// Bytes of the frame.
     pub frame: Vec<u8>,
-}
-
-/// Message to the control plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Digest {
-    /// Full name of the digest.
-    pub name: String,
-    /// Pipe that sent it.
-    pub pipe: usize,
-    /// Fields in the order of the digest's struct, big-endian.
-    pub fields: Vec<(String, Vec<u8>)>,
 }
 
 /// Behaviour of the program, or an injected packet, that the hardware does not support.
@@ -95,29 +83,20 @@ pub enum Fault {
 /// State of one pipe.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipe {
-    /// Consecutive elements, with the fields of an element side by side.
-    pub(crate) registers: Vec<Vec<u64>>,
-    /// Packets and bytes.
-    pub(crate) counters: Vec<Vec<(u64, u64)>>,
+    /// Consecutive elements of each array, with the fields of an element side by side.
+    pub(crate) arrays: Vec<Vec<u64>>,
     pub(crate) parameters: Vec<u128>,
     /// Last pass that accessed each array.
-    register_access: Vec<u64>,
-    counter_access: Vec<u64>,
+    access: Vec<u64>,
     pass: u64,
 }
 
 impl Pipe {
     pub(crate) fn new(program: &Program) -> Self {
         Pipe {
-            registers: program
-                .registers
-                .iter()
-                .map(|register| register.initial.repeat(register.size))
-                .collect(),
-            counters: program.counters.iter().map(|counter| vec![(0, 0); counter.size]).collect(),
+            arrays: program.arrays.iter().map(|array| array.initial.repeat(array.size)).collect(),
             parameters: program.parameters.iter().map(|parameter| parameter.initial).collect(),
-            register_access: vec![0; program.registers.len()],
-            counter_access: vec![0; program.counters.len()],
+            access: vec![0; program.arrays.len()],
             pass: 0,
         }
     }
@@ -282,7 +261,7 @@ struct Pass<'a> {
     values: &'a mut [u128],
     input: &'a [u8],
     scratch: &'a mut Vec<u8>,
-    digests: &'a mut VecDeque<Digest>,
+    digests: &'a mut Vec<Digest>,
     output: Vec<u8>,
     resubmit: Option<[u8; INTRINSIC_BYTES]>,
     /// Whether emitted headers are written.
@@ -494,59 +473,52 @@ impl<'a> Pass<'a> {
         self.run(&action.steps)
     }
 
+    /// Accesses an array, and returns the start of an element in it.
+    fn access(&mut self, array: usize, index: &Value) -> Result<usize, Fault> {
+        let index = self.evaluate(index);
+        let declared = &self.program.arrays[array];
+        let last = &mut self.pipe.access[array];
+        if *last == self.pipe.pass {
+            return Err(Fault::SecondAccess { name: declared.name.to_string() });
+        }
+        *last = self.pipe.pass;
+        if index >= declared.size as u128 {
+            return Err(Fault::IndexOutOfRange {
+                name: declared.name.to_string(),
+                index,
+                size: declared.size,
+            });
+        }
+        Ok(index as usize * declared.fields.len())
+    }
+
     fn execute(&mut self, action: usize, index: &Value) -> Result<(), Fault> {
         let program = self.program;
         let action = &program.register_actions[action];
-        let register = &program.registers[action.register];
-        let index = self.evaluate(index);
-        let last = &mut self.pipe.register_access[action.register];
-        if *last == self.pipe.pass {
-            return Err(Fault::SecondAccess { name: register.name.to_string() });
-        }
-        *last = self.pipe.pass;
-        if index >= register.size as u128 {
-            return Err(Fault::IndexOutOfRange {
-                name: register.name.to_string(),
-                index,
-                size: register.size,
-            });
-        }
-        let start = index as usize * register.fields.len();
+        let start = self.access(action.register, index)?;
         for (offset, slot) in action.element.iter().enumerate() {
             self.values[*slot as usize] =
-                u128::from(self.pipe.registers[action.register][start + offset]);
+                u128::from(self.pipe.arrays[action.register][start + offset]);
         }
         if let Some(result) = action.result {
             self.set(result, 0);
         }
         self.run(&action.steps)?;
         for (offset, slot) in action.element.iter().enumerate() {
-            self.pipe.registers[action.register][start + offset] =
-                self.values[*slot as usize] as u64;
+            self.pipe.arrays[action.register][start + offset] = self.values[*slot as usize] as u64;
         }
         Ok(())
     }
 
     fn count(&mut self, counter: usize, index: &Value) -> Result<(), Fault> {
-        let index = self.evaluate(index);
-        let declared = &self.program.counters[counter];
-        let last = &mut self.pipe.counter_access[counter];
-        if *last == self.pipe.pass {
-            return Err(Fault::SecondAccess { name: declared.name.to_string() });
-        }
-        *last = self.pipe.pass;
-        let size = declared.size;
-        let Some((packets, bytes)) = usize::try_from(index)
-            .ok()
-            .and_then(|index| self.pipe.counters[counter].get_mut(index))
-        else {
-            return Err(Fault::IndexOutOfRange { name: declared.name.to_string(), index, size });
-        };
-        if declared.kind != CounterKind::Bytes {
-            *packets = packets.wrapping_add(1);
-        }
-        if declared.kind != CounterKind::Packets {
-            *bytes = bytes.wrapping_add((self.input.len() - METADATA_BYTES) as u64);
+        let start = self.access(counter, index)?;
+        let bytes = (self.input.len() - METADATA_BYTES) as u64;
+        let cells = self.pipe.arrays[counter][start..].iter_mut();
+        for (cell, quantity) in cells.zip(self.program.arrays[counter].counts) {
+            *cell = cell.wrapping_add(match quantity {
+                Quantity::Bytes => bytes,
+                Quantity::Packets => 1,
+            });
         }
         Ok(())
     }
@@ -568,10 +540,10 @@ impl<'a> Pass<'a> {
                 (name.clone(), to_bytes(self.evaluate(value), *width))
             })
             .collect();
-        self.digests.push_back(Digest {
-            name: declared.name.to_string(),
-            pipe: self.number,
-            fields,
+        self.digests.push(Digest {
+            filter: declared.name.to_string(),
+            pipe: self.number as u32,
+            entries: vec![fields],
         });
     }
 

@@ -16,20 +16,14 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use flowgauge_p4_model::{ActionCall, Entry, Match, Model, Options};
+//! use flowgauge_bfruntime::server::Write;
+//! use flowgauge_bfruntime::{Data, Match, Pipes};
+//! use flowgauge_p4_model::{Model, Options};
 //!
 //! let mut model = Model::flowgauge(&Options::default().define("FLOWGAUGE_PRECISION", 12))?;
-//! model.add_entry(
-//!     "pipe.Ingress.forward.ports",
-//!     &Entry {
-//!         key: vec![("ingress_port".into(), Match::Exact(vec![0, 1]))],
-//!         priority: 0,
-//!         call: ActionCall {
-//!             action: "Ingress.forward.send".into(),
-//!             data: vec![("port".into(), vec![0, 2])],
-//!         },
-//!     },
-//! )?;
+//! let key = [("ingress_port".to_owned(), Match::Exact(vec![0, 1]))].into();
+//! let data = Data::action("Ingress.forward.send", [("port", vec![0, 2])]);
+//! model.write("pipe.Ingress.forward.ports", Pipes::All, &Write::Insert(key, data))?;
 //! let frame = [0; 60];
 //! assert_eq!(model.inject(1, &frame)?[0].port, 2);
 //! # Ok(())
@@ -53,17 +47,13 @@ mod token;
 #[cfg(target_os = "linux")]
 pub mod wire;
 
-pub use control_plane::{
-    ActionCall, ActionInfo, ControlError, Counted, CounterInfo, DigestInfo, Entry, FieldInfo,
-    HashInfo, Key, KeyInfo, Match, ParameterInfo, Pipes, RegisterInfo, TableInfo,
-};
-pub use execute::{Digest, Fault, Output};
-pub use program::{CounterKind, MatchKind};
+pub use execute::{Fault, Output};
 pub use schema::identifier;
 pub use source::{Place, SourceError};
 pub use switch::{PacketEntrance, Switch};
 
 use execute::{Pipe, Resubmitted};
+use flowgauge_bfruntime::server::Digest;
 use matching::MatchTable;
 use program::Program;
 use std::collections::VecDeque;
@@ -108,7 +98,7 @@ pub struct Model {
     values: Vec<u128>,
     input: Vec<u8>,
     scratch: Vec<u8>,
-    digests: VecDeque<Digest>,
+    digests: Vec<Digest>,
     /// Number of packets after which resubmitted ones come back, and those that wait.
     resubmit_after: usize,
     resubmitted: VecDeque<Resubmitted>,
@@ -174,7 +164,7 @@ impl Model {
             clock: 0,
             input: Vec::new(),
             scratch: Vec::new(),
-            digests: VecDeque::new(),
+            digests: Vec::new(),
             resubmit_after: 0,
             resubmitted: VecDeque::new(),
         }
@@ -199,6 +189,6 @@ impl Model {
 
     /// Returns and removes the digests sent since the last call, oldest first.
     pub fn take_digests(&mut self) -> Vec<Digest> {
-        self.digests.drain(..).collect()
+        std::mem::take(&mut self.digests)
     }
 }

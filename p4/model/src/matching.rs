@@ -74,30 +74,22 @@ impl MatchTable {
         &self.rows
     }
 
-    /// Returns the row with exactly this key.
+    /// Returns the position of the row with exactly this key.
     pub(crate) fn position(
         &self,
         value: KeyBits,
         mask: KeyBits,
         order: (u32, u32),
     ) -> Option<usize> {
-        match &self.index {
-            Index::Dense(_) | Index::Hashed(_) => {
-                let found = self.find(value)?;
-                self.rows.iter().position(|row| std::ptr::eq(row, found))
+        let row = match &self.index {
+            Index::Dense(index) => *index.get(value.low() as usize)?,
+            Index::Hashed(index) => *index.get(&value)?,
+            Index::Ordered => {
+                let is_same = |row: &Row| (row.value, row.mask, row.order) == (value, mask, order);
+                return self.rows.iter().position(is_same);
             }
-            Index::Ordered => self
-                .rows
-                .iter()
-                .position(|row| (row.value, row.mask, row.order) == (value, mask, order)),
-        }
-    }
-
-    pub(crate) fn contains(&self, value: KeyBits, mask: KeyBits, order: (u32, u32)) -> bool {
-        match &self.index {
-            Index::Dense(_) | Index::Hashed(_) => self.find(value).is_some(),
-            Index::Ordered => self.position(value, mask, order).is_some(),
-        }
+        };
+        (row != NONE).then_some(row as usize)
     }
 
     pub(crate) fn insert(&mut self, row: Row) {
@@ -120,8 +112,8 @@ impl MatchTable {
         }
     }
 
-    pub(crate) fn row_mut(&mut self, at: usize) -> Option<&mut Row> {
-        self.rows.get_mut(at)
+    pub(crate) fn row_mut(&mut self, at: usize) -> &mut Row {
+        &mut self.rows[at]
     }
 
     pub(crate) fn remove(&mut self, at: usize) {

@@ -200,31 +200,32 @@ pub(crate) struct RegisterAction {
     pub(crate) steps: Vec<Step>,
 }
 
+/// Register or counter array.
 #[derive(Clone, Debug)]
-pub(crate) struct Register {
+pub(crate) struct Array {
     pub(crate) name: Arc<str>,
     pub(crate) size: usize,
-    /// Name and width of each field of an element.
-    pub(crate) fields: Vec<(Arc<str>, u32)>,
+    /// Name, as in the schema, and width of each field of an element.
+    pub(crate) fields: Vec<(String, u32)>,
     pub(crate) initial: Vec<u64>,
+    /// What each field of a counter counts; empty for a register.
+    pub(crate) counts: &'static [Quantity],
 }
 
-/// Quantities that a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CounterKind {
-    /// Packets.
-    Packets,
-    /// Bytes.
+pub(crate) enum Quantity {
     Bytes,
-    /// Both.
-    PacketsAndBytes,
+    Packets,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Counter {
-    pub(crate) name: Arc<str>,
-    pub(crate) size: usize,
-    pub(crate) kind: CounterKind,
+impl Quantity {
+    /// Returns the name of the field in the schema.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Quantity::Bytes => "$COUNTER_SPEC_BYTES",
+            Quantity::Packets => "$COUNTER_SPEC_PKTS",
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -277,10 +278,8 @@ pub(crate) struct Digest {
     pub(crate) fields: Vec<(String, u32)>,
 }
 
-/// Match kind of a key field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MatchKind {
-    /// Exact match.
+pub(crate) enum MatchKind {
     Exact,
     /// Longest-prefix match.
     Lpm,
@@ -320,6 +319,17 @@ pub(crate) struct Table {
     pub(crate) entries: Vec<ConstantEntry>,
 }
 
+impl Table {
+    /// Returns the actions that entries may have, as indices.
+    pub(crate) fn entry_actions(&self) -> &[usize] {
+        &self.actions[..self.actions.len() - usize::from(self.implicit_default)]
+    }
+
+    pub(crate) fn is_ternary(&self) -> bool {
+        self.key.iter().any(|field| field.kind == MatchKind::Ternary)
+    }
+}
+
 /// Slots of the intrinsic metadata that the model itself reads or writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Intrinsic {
@@ -342,10 +352,9 @@ pub(crate) struct Program {
     pub(crate) deparser: Vec<Step>,
     pub(crate) actions: Vec<Action>,
     pub(crate) tables: Vec<Table>,
-    pub(crate) registers: Vec<Register>,
+    pub(crate) arrays: Vec<Array>,
     pub(crate) register_actions: Vec<RegisterAction>,
     pub(crate) parameters: Vec<RegisterParameter>,
-    pub(crate) counters: Vec<Counter>,
     pub(crate) hashes: Vec<Hash>,
     pub(crate) digests: Vec<Digest>,
     /// Full name of the ingress parser, for the table of port metadata.

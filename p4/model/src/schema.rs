@@ -1,8 +1,10 @@
 //! Schema of the control plane: what the chip's compiler writes to `bfrt.json`.
 
 use crate::Model;
-use crate::control_plane::{ActionInfo, FieldInfo, TableInfo};
-use crate::program::{CounterKind, Hash, HashInput, MatchKind};
+use crate::program::{
+    Action, Array, Digest, Hash, HashInput, MatchKind, Program, Quantity, RegisterParameter, Table,
+};
+use flowgauge_bfruntime::codec::PRIORITY;
 use serde_json::{Value, json};
 
 const MATCH_PRIORITY: u32 = 65537;
@@ -59,86 +61,19 @@ impl Model {
     /// debug counters.
     #[must_use]
     pub fn schema(&self) -> Value {
-        let mut tables: Vec<Value> = self.tables().iter().map(match_table).collect();
-        let hashes = || self.program.hashes.iter().filter(|hash| !hash.input.is_empty());
+        let program = &*self.program;
+        let mut tables: Vec<Value> =
+            program.tables.iter().map(|table| match_table(program, table)).collect();
+        let hashes = || program.hashes.iter().filter(|hash| !hash.input.is_empty());
         tables.extend(hashes().map(configured_hash));
-        tables.extend(hashes().map(|hash| {
-            let key = (1..).zip(hash.fields());
-            let key: Vec<Value> = key
-                .map(|(id, (name, width))| key_field(id, name, "Exact", false, bytes(width)))
-                .collect();
-            let name = format!("{}.compute", hash.name);
-            let data = [singleton(HASH_VALUE, "hash_value", false, true, bytes(hash.width))];
-            let mut table = table(
-                identifier(prefixes::HASH_COMPUTE, &hash.name),
-                &name,
-                "DynHashCompute",
-                1,
-                &key,
-                &data,
-            );
-            table["depends_on"] = json!([identifier(prefixes::HASH_CONFIGURE, &hash.name)]);
-            table["read_only"] = json!(true);
-            annotated(table)
-        }));
-        tables.extend(self.registers().iter().map(|register| {
-            let index = key_field(
-                REGISTER_INDEX,
-                "$REGISTER_INDEX",
-                "Exact",
-                true,
-                json!({"type": "uint32"}),
-            );
-            let data = register.fields.iter().map(|field| {
-                let mut data = singleton(field.id, &field.name, true, false, bytes(field.width));
-                data["singleton"]["annotations"] =
-                    json!([{"name": "$bfrt_field_class", "value": "register_data"}]);
-                data
-            });
-            let data: Vec<Value> = data.collect();
-            synced(table(register.id, &register.name, "Register", register.size, &[index], &data))
-        }));
-        tables.extend(self.counters().iter().map(|counter| {
-            let index = key_field(
-                COUNTER_INDEX,
-                "$COUNTER_INDEX",
-                "Exact",
-                true,
-                json!({"type": "uint32"}),
-            );
-            let count = |id, name| {
-                singleton(id, name, false, false, json!({"type": "uint64", "default_value": 0}))
-            };
-            let mut data = Vec::new();
-            if counter.kind != CounterKind::Packets {
-                data.push(count(COUNTER_BYTES, "$COUNTER_SPEC_BYTES"));
-            }
-            if counter.kind != CounterKind::Bytes {
-                data.push(count(COUNTER_PACKETS, "$COUNTER_SPEC_PKTS"));
-            }
-            annotated(synced(table(
-                counter.id,
-                &counter.name,
-                "Counter",
-                counter.size,
-                &[index],
-                &data,
-            )))
-        }));
-        tables.extend(self.parameters().iter().map(|parameter| {
-            let initial =
-                parameter.initial.iter().fold(0_i64, |value, byte| value << 8 | i64::from(*byte));
-            // Sign-extend, as for a signed type.
-            let unused = i64::BITS - parameter.width;
-            let initial = if parameter.signed { initial << unused >> unused } else { initial };
-            let kind = json!({"type": "bytes", "width": parameter.width, "default_value": initial});
-            let data = [singleton(1, "value", true, false, kind)];
-            let mut table = table(parameter.id, &parameter.name, "RegisterParam", 1, &[], &data);
-            table["depends_on"] = json!(parameter.register.as_slice());
-            annotated(table)
-        }));
-        let name = format!("{}.$PORT_METADATA", self.program.parser);
-        let port = key_field(INGRESS_PORT, &self.program.ingress_port, "Exact", true, bytes(9));
+        tables.extend(hashes().map(computed_hash));
+        let (registers, counters): (Vec<&Array>, Vec<&Array>) =
+            program.arrays.iter().partition(|array| array.counts.is_empty());
+        tables.extend(registers.into_iter().map(register));
+        tables.extend(counters.into_iter().map(counter));
+        tables.extend(program.parameters.iter().map(|one| parameter(program, one)));
+        let name = format!("{}.$PORT_METADATA", program.parser);
+        let port = key_field(INGRESS_PORT, &program.ingress_port, "Exact", true, bytes(9));
         let data = [singleton(DEFAULT_FIELD, "$DEFAULT_FIELD", false, false, bytes(64))];
         let id = identifier(prefixes::PORT_METADATA, &name);
         tables.push(annotated(table(
@@ -149,21 +84,74 @@ impl Model {
             &[port],
             &data,
         )));
-
-        json!({"schema_version": "1.0.0", "tables": tables, "learn_filters": self.learn_filters()})
+        let filters: Vec<Value> = program.digests.iter().map(learn_filter).collect();
+        json!({"schema_version": "1.0.0", "tables": tables, "learn_filters": filters})
     }
+}
 
-    fn learn_filters(&self) -> Vec<Value> {
-        let filter = |digest: &crate::program::Digest| {
-            let fields = (1_u32..).zip(&digest.fields).map(
-                |(id, (name, width))| json!({"id": id, "name": name, "repeated": false, "annotations": [], "type": bytes(*width)}),
-            );
-            let fields: Vec<Value> = fields.collect();
-            let id = identifier(prefixes::DIGEST, &digest.name);
-            json!({"name": &*digest.name, "id": id, "annotations": [], "fields": fields})
+fn learn_filter(digest: &Digest) -> Value {
+    let fields = (1_u32..).zip(&digest.fields).map(
+        |(id, (name, width))| json!({"id": id, "name": name, "repeated": false, "annotations": [], "type": bytes(*width)}),
+    );
+    let fields: Vec<Value> = fields.collect();
+    let id = identifier(prefixes::DIGEST, &digest.name);
+    json!({"name": &*digest.name, "id": id, "annotations": [], "fields": fields})
+}
+
+fn computed_hash(hash: &Hash) -> Value {
+    let key = (1..).zip(hash.fields());
+    let key: Vec<Value> =
+        key.map(|(id, (name, width))| key_field(id, name, "Exact", false, bytes(width))).collect();
+    let data = [singleton(HASH_VALUE, "hash_value", false, true, bytes(hash.width))];
+    let id = identifier(prefixes::HASH_COMPUTE, &hash.name);
+    let mut table = table(id, &format!("{}.compute", hash.name), "DynHashCompute", 1, &key, &data);
+    table["depends_on"] = json!([identifier(prefixes::HASH_CONFIGURE, &hash.name)]);
+    table["read_only"] = json!(true);
+    annotated(table)
+}
+
+fn register(array: &Array) -> Value {
+    let id = identifier(prefixes::REGISTER, &array.name);
+    let index = index_field(REGISTER_INDEX, "$REGISTER_INDEX");
+    let data = (1..).zip(&array.fields).map(|(id, (name, width))| {
+        let mut data = singleton(id, name, true, false, bytes(*width));
+        data["singleton"]["annotations"] =
+            json!([{"name": "$bfrt_field_class", "value": "register_data"}]);
+        data
+    });
+    let data: Vec<Value> = data.collect();
+    synced(table(id, &array.name, "Register", array.size, &[index], &data))
+}
+
+fn counter(array: &Array) -> Value {
+    let id = identifier(prefixes::COUNTER, &array.name);
+    let index = index_field(COUNTER_INDEX, "$COUNTER_INDEX");
+    let count = |quantity: &Quantity| {
+        let id = match quantity {
+            Quantity::Bytes => COUNTER_BYTES,
+            Quantity::Packets => COUNTER_PACKETS,
         };
-        self.program.digests.iter().map(filter).collect()
-    }
+        let kind = json!({"type": "uint64", "default_value": 0});
+        singleton(id, quantity.name(), false, false, kind)
+    };
+    let data: Vec<Value> = array.counts.iter().map(count).collect();
+    annotated(synced(table(id, &array.name, "Counter", array.size, &[index], &data)))
+}
+
+fn parameter(program: &Program, parameter: &RegisterParameter) -> Value {
+    let RegisterParameter { name, width, signed, initial, register, .. } = parameter;
+    // Sign-extend, as for a signed type.
+    let unused = i64::BITS - width;
+    let initial = *initial as i64;
+    let initial = if *signed { initial << unused >> unused } else { initial };
+    let kind = json!({"type": "bytes", "width": width, "default_value": initial});
+    let data = [singleton(1, "value", true, false, kind)];
+    let id = identifier(prefixes::REGISTER_PARAMETER, name);
+    let mut table = table(id, name, "RegisterParam", 1, &[], &data);
+    let register =
+        register.map(|index| identifier(prefixes::REGISTER, &program.arrays[index].name));
+    table["depends_on"] = json!(register.as_slice());
+    annotated(table)
 }
 
 /// Returns the configuration of a hash: which bits of which inputs it takes, in order; as many as
@@ -206,6 +194,10 @@ fn key_field(id: u32, name: &str, match_type: &str, mandatory: bool, kind: Value
     })
 }
 
+fn index_field(id: u32, name: &str) -> Value {
+    key_field(id, name, "Exact", true, json!({"type": "uint32"}))
+}
+
 fn singleton(id: u32, name: &str, mandatory: bool, read_only: bool, kind: Value) -> Value {
     let singleton =
         json!({"id": id, "name": name, "repeated": false, "annotations": [], "type": kind});
@@ -229,31 +221,30 @@ fn synced(mut table: Value) -> Value {
     table
 }
 
-fn match_table(info: &TableInfo) -> Value {
+fn match_table(program: &Program, declared: &Table) -> Value {
     let kind = |kind| match kind {
         MatchKind::Exact => "Exact",
         MatchKind::Lpm => "LPM",
         MatchKind::Ternary => "Ternary",
     };
-    let mut key: Vec<Value> = info
-        .key
-        .iter()
-        .map(|field| key_field(field.id, &field.name, kind(field.kind), false, bytes(field.width)))
+    let key = (1..).zip(&declared.key);
+    let mut key: Vec<Value> = key
+        .map(|(id, field)| key_field(id, &field.name, kind(field.kind), false, bytes(field.width)))
         .collect();
-    if info.key.iter().any(|field| field.kind == MatchKind::Ternary) {
-        key.push(key_field(
-            MATCH_PRIORITY,
-            "$MATCH_PRIORITY",
-            "Exact",
-            false,
-            json!({"type": "uint32"}),
-        ));
+    if declared.is_ternary() {
+        let kind = json!({"type": "uint32"});
+        key.push(key_field(MATCH_PRIORITY, PRIORITY, "Exact", false, kind));
     }
-    let mut table = table(info.id, &info.name, "MatchAction_Direct", info.size, &key, &[]);
-    table["annotations"] = info.annotations.iter().map(|name| json!({"name": name})).collect();
-    table["action_specs"] = info.actions.iter().map(action_spec).collect();
-    table["has_const_default_action"] = json!(info.constant_default);
-    table["attributes"] = if info.constant_entries {
+    let id = identifier(prefixes::TABLE, &declared.name);
+    let mut table = table(id, &declared.name, "MatchAction_Direct", declared.size, &key, &[]);
+    table["annotations"] = declared.annotations.iter().map(|name| json!({"name": name})).collect();
+    let of_entries = declared.entry_actions().len();
+    let actions = declared.actions.iter().enumerate();
+    table["action_specs"] = actions
+        .map(|(at, action)| action_spec(&program.actions[*action], at >= of_entries))
+        .collect();
+    table["has_const_default_action"] = json!(declared.constant_default);
+    table["attributes"] = if declared.constant_entries {
         json!(["EntryScope", "ConstTable"])
     } else {
         json!(["EntryScope"])
@@ -261,17 +252,18 @@ fn match_table(info: &TableInfo) -> Value {
     table
 }
 
-fn action_spec(action: &ActionInfo) -> Value {
-    let data = |field: &FieldInfo| {
+fn action_spec(action: &Action, is_default_only: bool) -> Value {
+    let data = (1_u32..).zip(&action.parameters).map(|(id, parameter)| {
         json!({
-            "id": field.id, "name": field.name, "repeated": false, "mandatory": true, "read_only": false, "annotations": [],
-            "type": bytes(field.width)
+            "id": id, "name": &*parameter.name, "repeated": false, "mandatory": true, "read_only": false, "annotations": [],
+            "type": bytes(parameter.width)
         })
-    };
-    let data: Vec<Value> = action.data.iter().map(data).collect();
-    let (scope, annotations) = match action.default_only {
+    });
+    let data: Vec<Value> = data.collect();
+    let (scope, annotations) = match is_default_only {
         true => ("DefaultOnly", json!([{"name": "@defaultonly"}])),
         false => ("TableAndDefault", json!([])),
     };
-    json!({"id": action.id, "name": action.name, "action_scope": scope, "annotations": annotations, "data": data})
+    let id = identifier(prefixes::ACTION, &action.name);
+    json!({"id": id, "name": &*action.name, "action_scope": scope, "annotations": annotations, "data": data})
 }

@@ -1,9 +1,11 @@
 //! Tables, registers and counters by name, and all rejected requests.
 
-use crate::common::{call, compute, entry, exact, frame, model};
-use flowgauge_p4_model::{
-    ControlError, Counted, CounterKind, Entry, Match, MatchKind, Model, Pipes,
-};
+use crate::common::{call, compute, counted, exact, frame, model};
+use flowgauge_bfruntime::codec::PRIORITY;
+use flowgauge_bfruntime::server::{Fault, Query, Write};
+use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, Pipes};
+use flowgauge_p4_model::Model;
+use tonic::Code;
 
 const SMALL: &str = "pipe.Ingress.small";
 const NET: &str = "pipe.Ingress.net";
@@ -28,86 +30,135 @@ fn switch() -> Model {
     )
 }
 
-fn set(key: u16, v: u16) -> Entry {
-    entry(exact("key", &key.to_be_bytes()), "Ingress.set", &[("v", &v.to_be_bytes()), ("w", &[9])])
+fn key(key: u16) -> Key {
+    exact("key", &key.to_be_bytes())
 }
 
-fn table(name: &str) -> String {
-    name.to_owned()
+fn set(v: u16) -> Data {
+    call("Ingress.set", &[("v", &v.to_be_bytes()), ("w", &[9])])
+}
+
+fn entry(key: Key, data: Data) -> Entry {
+    Entry { place: EntryTarget::Key(key), data }
+}
+
+fn write(switch: &mut Model, table: &str, write: Write) -> Result<(), Fault> {
+    switch.write(table, Pipes::All, &write)
+}
+
+fn read(switch: &Model, table: &str, query: Query) -> Vec<Entry> {
+    switch.read(table, Pipes::All, &query).unwrap()
+}
+
+#[track_caller]
+fn assert_refused(refused: Result<(), Fault>, code: Code, problem: &str) {
+    assert_eq!(refused, Err(Fault::new(code, problem)));
 }
 
 #[test]
 fn tables_are_listed() {
-    let tables = switch().tables();
+    let schema = switch().schema();
+    let tables = &schema["tables"];
     let small = &tables[0];
-    assert_eq!((small.name.as_str(), small.size), (SMALL, 2));
+    assert_eq!((small["name"].as_str(), small["size"].as_u64()), (Some(SMALL), Some(2)));
+    let field = &small["key"][0];
     assert_eq!(
-        (small.key[0].name.as_str(), small.key[0].kind, small.key[0].width),
-        ("key", MatchKind::Exact, 12)
+        (field["name"].as_str(), field["match_type"].as_str()),
+        (Some("key"), Some("Exact"))
     );
-    let data: Vec<_> = small.actions[0]
-        .data
+    assert_eq!(field["type"]["width"], 12);
+    let data = small["action_specs"][0]["data"].as_array().unwrap();
+    let data: Vec<_> = data
         .iter()
-        .map(|field| (field.id, field.name.as_str(), field.width))
+        .map(|field| {
+            (field["id"].as_u64(), field["name"].as_str(), field["type"]["width"].as_u64())
+        })
         .collect();
-    assert_eq!(data, [(1, "v", 12), (2, "w", 8)]);
-    assert_eq!(small.actions[1].name, "Ingress.nothing");
-    assert!(tables[3].constant_entries && tables[3].constant_default);
-    assert!(tables[4].key.is_empty());
+    assert_eq!(data, [(Some(1), Some("v"), Some(12)), (Some(2), Some("w"), Some(8))]);
+    assert_eq!(small["action_specs"][1]["name"], "Ingress.nothing");
+    assert_eq!(tables[3]["attributes"][1], "ConstTable");
+    assert_eq!(tables[3]["has_const_default_action"], true);
+    assert!(tables[4]["key"].as_array().unwrap().is_empty());
 }
 
 #[test]
 fn entries_are_added_read_modified_and_deleted() {
     let mut switch = switch();
-    switch.add_entry(SMALL, &set(0xabc, 1)).unwrap();
-    switch.add_entry(SMALL, &set(0x123, 2)).unwrap();
+    write(&mut switch, SMALL, Write::Insert(key(0xabc), set(1))).unwrap();
+    write(&mut switch, SMALL, Write::Insert(key(0x123), set(2))).unwrap();
     assert_eq!(compute(&mut switch, 0xabc, 0), (1, 9));
-    assert_eq!(switch.entry(SMALL, &set(0x123, 0).key, 0).unwrap(), set(0x123, 2));
-    switch.modify_entry(SMALL, &set(0xabc, 0xfff)).unwrap();
+    assert_eq!(read(&switch, SMALL, Query::Entry(key(0x123))), [entry(key(0x123), set(2))]);
+    write(&mut switch, SMALL, Write::Modify(key(0xabc), set(0xfff))).unwrap();
     assert_eq!(compute(&mut switch, 0xabc, 0), (0xfff, 9));
-    switch.delete_entry(SMALL, &set(0xabc, 0).key, 0).unwrap();
+    write(&mut switch, SMALL, Write::Delete(key(0xabc))).unwrap();
     assert_eq!(compute(&mut switch, 0xabc, 0), (0, 0));
     assert_eq!(compute(&mut switch, 0x123, 0), (2, 9), "the other one is still found");
-    assert_eq!(switch.entries(SMALL).unwrap(), [set(0x123, 2)]);
-    switch.clear_table(SMALL).unwrap();
-    assert_eq!((switch.entry_count(SMALL).unwrap(), compute(&mut switch, 0x123, 0)), (0, (0, 0)));
+    assert_eq!(read(&switch, SMALL, Query::All), [entry(key(0x123), set(2))]);
+    write(&mut switch, SMALL, Write::Clear).unwrap();
+    assert_eq!(
+        (read(&switch, SMALL, Query::All), compute(&mut switch, 0x123, 0)),
+        (vec![], (0, 0))
+    );
+}
+
+#[test]
+fn values_that_a_change_omits_are_kept() {
+    let mut switch = switch();
+    write(&mut switch, SMALL, Write::Insert(key(0xabc), set(1))).unwrap();
+    let part = Data::fields([("v", vec![0, 5])]);
+    write(&mut switch, SMALL, Write::Modify(key(0xabc), part)).unwrap();
+    assert_eq!(compute(&mut switch, 0xabc, 0), (5, 9));
+    let nothing = call("Ingress.nothing", &[]);
+    write(&mut switch, SMALL, Write::Modify(key(0xabc), nothing)).unwrap();
+    let part = call("Ingress.set", &[("v", &[0, 5])]);
+    assert_refused(
+        write(&mut switch, SMALL, Write::Modify(key(0xabc), part)),
+        Code::InvalidArgument,
+        "Ingress.set needs field w exactly once",
+    );
 }
 
 #[test]
 fn prefixes_and_masks_are_read_as_written() {
     let mut switch = switch();
     let data: &[(&str, &[u8])] = &[("v", &[0, 3]), ("w", &[4])];
-    let prefix = entry(
-        vec![("net".into(), Match::Lpm { value: vec![10, 1, 255, 255], length: 16 })],
-        "Ingress.set",
-        data,
-    );
-    switch.add_entry(NET, &prefix).unwrap();
-    let read = &switch.entries(NET).unwrap()[0];
+    let net = |value: [u8; 4]| {
+        let prefix = Match::Lpm { value: value.to_vec(), prefix_length: 16 };
+        Key::from([("net".to_owned(), prefix)])
+    };
+    let prefix = Write::Insert(net([10, 1, 255, 255]), call("Ingress.set", data));
+    write(&mut switch, NET, prefix).unwrap();
+    let there = read(&switch, NET, Query::All).remove(0);
     assert_eq!(
-        read.key[0].1,
-        Match::Lpm { value: vec![10, 1, 0, 0], length: 16 },
+        there.place,
+        EntryTarget::Key(net([10, 1, 0, 0])),
         "bits behind the prefix do not count"
     );
-    assert_eq!(switch.add_entry(NET, read), Err(ControlError::Duplicate { table: table(NET) }));
-
-    let mask = |priority| Entry {
-        key: vec![(
-            "mask".into(),
-            Match::Ternary { value: vec![0, 0, 0, 8], mask: vec![0, 0, 0, 8] },
-        )],
-        priority,
-        call: call("Ingress.nothing", &[]),
-    };
-    switch.add_entry(MASKS, &mask(7)).unwrap();
-    switch.add_entry(MASKS, &mask(8)).unwrap();
-    assert_eq!(
-        switch.add_entry(MASKS, &mask(7)),
-        Err(ControlError::Duplicate { table: table(MASKS) })
+    assert_refused(
+        write(&mut switch, NET, Write::Insert(net([10, 1, 0, 0]), there.data)),
+        Code::AlreadyExists,
+        "table pipe.Ingress.net already has an entry with this key",
     );
-    assert_eq!(switch.entries(MASKS).unwrap(), [mask(7), mask(8)]);
-    switch.delete_entry(MASKS, &mask(7).key, 7).unwrap();
-    assert_eq!(switch.entries(MASKS).unwrap(), [mask(8)]);
+
+    let nothing = || call("Ingress.nothing", &[]);
+    let mask = |priority: u8| {
+        let mask = Match::Ternary { value: vec![0, 0, 0, 8], mask: vec![0, 0, 0, 8] };
+        let priority = Match::Exact(vec![0, 0, 0, priority]);
+        Key::from([("mask".to_owned(), mask), (PRIORITY.to_owned(), priority)])
+    };
+    write(&mut switch, MASKS, Write::Insert(mask(7), nothing())).unwrap();
+    write(&mut switch, MASKS, Write::Insert(mask(8), nothing())).unwrap();
+    assert_refused(
+        write(&mut switch, MASKS, Write::Insert(mask(7), nothing())),
+        Code::AlreadyExists,
+        "table pipe.Ingress.masks already has an entry with this key",
+    );
+    assert_eq!(
+        read(&switch, MASKS, Query::All),
+        [entry(mask(7), nothing()), entry(mask(8), nothing())]
+    );
+    write(&mut switch, MASKS, Write::Delete(mask(7))).unwrap();
+    assert_eq!(read(&switch, MASKS, Query::All), [entry(mask(8), nothing())]);
 }
 
 #[test]
@@ -115,170 +166,188 @@ fn default_actions_are_set_and_reset() {
     let mut switch = switch();
     let one = call("Ingress.set", &[("v", &[0, 1]), ("w", &[2])]);
     let two = call("Ingress.set", &[("v", &[0, 2]), ("w", &[3])]);
-    assert_eq!(switch.default_action(KEYLESS).unwrap(), one);
-    switch.set_default_action(KEYLESS, &two).unwrap();
-    assert_eq!(switch.default_action(KEYLESS).unwrap(), two);
-    switch.reset_default_action(KEYLESS).unwrap();
-    assert_eq!(switch.default_action(KEYLESS).unwrap(), one);
-    assert_eq!(switch.default_action(SMALL).unwrap(), call("NoAction", &[]));
-    let nothing = entry(exact("key", &[0, 1]), "NoAction", &[]);
-    assert!(
-        matches!(switch.add_entry(SMALL, &nothing), Err(ControlError::NoSuchAction { .. })),
-        "only a default"
+    let default = |switch: &Model, table| read(switch, table, Query::Default).remove(0).data;
+    assert_eq!(default(&switch, KEYLESS), one);
+    write(&mut switch, KEYLESS, Write::SetDefault(two.clone())).unwrap();
+    assert_eq!(default(&switch, KEYLESS), two);
+    write(&mut switch, KEYLESS, Write::ResetDefault).unwrap();
+    assert_eq!(default(&switch, KEYLESS), one);
+    assert_eq!(default(&switch, SMALL), call("NoAction", &[]));
+    // Only a default.
+    assert_refused(
+        write(&mut switch, SMALL, Write::Insert(key(1), call("NoAction", &[]))),
+        Code::NotFound,
+        "table pipe.Ingress.small has no action NoAction",
     );
 }
 
 #[test]
 fn what_tables_refuse() {
     let mut switch = switch();
-    switch.add_entry(SMALL, &set(1, 1)).unwrap();
-    assert_eq!(
-        switch.add_entry(SMALL, &set(1, 2)),
-        Err(ControlError::Duplicate { table: table(SMALL) })
+    write(&mut switch, SMALL, Write::Insert(key(1), set(1))).unwrap();
+    assert_refused(
+        write(&mut switch, SMALL, Write::Insert(key(1), set(2))),
+        Code::AlreadyExists,
+        "table pipe.Ingress.small already has an entry with this key",
     );
-    switch.add_entry(SMALL, &set(2, 1)).unwrap();
-    assert_eq!(
-        switch.add_entry(SMALL, &set(3, 1)),
-        Err(ControlError::Full { table: table(SMALL), size: 2 })
+    write(&mut switch, SMALL, Write::Insert(key(2), set(1))).unwrap();
+    assert_refused(
+        write(&mut switch, SMALL, Write::Insert(key(3), set(1))),
+        Code::ResourceExhausted,
+        "table pipe.Ingress.small is full with 2 entries",
     );
-    assert_eq!(
-        switch.modify_entry(SMALL, &set(3, 1)),
-        Err(ControlError::NoSuchEntry { table: table(SMALL) })
+    for missing in [Write::Modify(key(3), set(1)), Write::Delete(key(3))] {
+        assert_refused(
+            write(&mut switch, SMALL, missing),
+            Code::NotFound,
+            "table pipe.Ingress.small has no entry with this key",
+        );
+    }
+    assert_refused(
+        write(&mut switch, "pipe.nowhere", Write::Insert(key(3), set(1))),
+        Code::NotFound,
+        "no table pipe.nowhere",
     );
-    assert_eq!(
-        switch.delete_entry(SMALL, &set(3, 1).key, 0),
-        Err(ControlError::NoSuchEntry { table: table(SMALL) })
-    );
-    let nowhere = ControlError::NoSuch { what: "table", name: "pipe.nowhere".to_owned() };
-    assert_eq!(switch.add_entry("pipe.nowhere", &set(3, 1)), Err(nowhere));
 
-    let mut refuse = |entry: Entry| switch.add_entry(SMALL, &entry).unwrap_err();
-    assert!(
-        matches!(refuse(set(0x1000, 1)), ControlError::WrongWidth { width: 12, .. }),
-        "13 bits"
-    );
-    assert!(
-        matches!(
-            refuse(Entry { key: exact("key", &[1]), ..set(3, 1) }),
-            ControlError::WrongWidth { .. }
+    let prefix = Match::Lpm { value: vec![0, 1], prefix_length: 3 };
+    let invalid = Code::InvalidArgument;
+    let refused = [
+        // 13 bits, and one byte.
+        (
+            (key(0x1000), set(1)),
+            invalid,
+            "field key of pipe.Ingress.small is 12 bits wide; [10, 00] is not",
         ),
-        "one byte"
-    );
-    assert!(matches!(
-        refuse(Entry { key: exact("other", &[0, 1]), ..set(3, 1) }),
-        ControlError::NoSuchField { .. }
-    ));
-    assert!(matches!(refuse(Entry { key: vec![], ..set(3, 1) }), ControlError::FieldCount { .. }));
-    let prefix = vec![("key".to_owned(), Match::Lpm { value: vec![0, 1], length: 3 })];
-    assert!(matches!(
-        refuse(Entry { key: prefix, ..set(3, 1) }),
-        ControlError::WrongMatch { kind: MatchKind::Exact, .. }
-    ));
-    assert!(matches!(
-        refuse(Entry { call: call("Ingress.other", &[]), ..set(3, 1) }),
-        ControlError::NoSuchAction { .. }
-    ));
-    assert!(matches!(
-        refuse(Entry { call: call("Ingress.set", &[("v", &[0, 1])]), ..set(3, 1) }),
-        ControlError::FieldCount { .. }
-    ));
-    let long = call("Ingress.set", &[("v", &[0xff, 0xff]), ("w", &[1])]);
-    assert!(matches!(refuse(Entry { call: long, ..set(3, 1) }), ControlError::WrongWidth { .. }));
-    let extra = call("Ingress.nothing", &[("v", &[0, 1])]);
-    assert!(matches!(refuse(Entry { call: extra, ..set(3, 1) }), ControlError::NoSuchField { .. }));
-    assert_eq!(switch.entry_count(SMALL).unwrap(), 2, "nothing changed");
+        (
+            (exact("key", &[1]), set(1)),
+            invalid,
+            "field key of pipe.Ingress.small is 12 bits wide; [01] is not",
+        ),
+        ((exact("other", &[0, 1]), set(1)), invalid, "pipe.Ingress.small has no field other"),
+        ((Key::new(), set(1)), invalid, "pipe.Ingress.small needs field key exactly once"),
+        (
+            (Key::from([("key".to_owned(), prefix)]), set(1)),
+            invalid,
+            "field key of pipe.Ingress.small is matched Exact",
+        ),
+        (
+            (key(3), call("Ingress.other", &[])),
+            Code::NotFound,
+            "table pipe.Ingress.small has no action Ingress.other",
+        ),
+        (
+            (key(3), call("Ingress.set", &[("v", &[0, 1])])),
+            invalid,
+            "Ingress.set needs field w exactly once",
+        ),
+        (
+            (key(3), call("Ingress.set", &[("v", &[0xff, 0xff]), ("w", &[1])])),
+            invalid,
+            "field v of Ingress.set is 12 bits wide; [ff, ff] is not",
+        ),
+        (
+            (key(3), call("Ingress.nothing", &[("v", &[0, 1])])),
+            invalid,
+            "Ingress.nothing has no field v",
+        ),
+    ];
+    for ((key, data), code, problem) in refused {
+        assert_refused(write(&mut switch, SMALL, Write::Insert(key, data)), code, problem);
+    }
+    assert_eq!(read(&switch, SMALL, Query::All).len(), 2, "nothing changed");
 
-    let constant = entry(exact("key", &[0, 0, 0, 1]), "Ingress.nothing", &[]);
-    assert!(matches!(switch.add_entry(CONSTANT, &constant), Err(ControlError::Constant { .. })));
-    assert!(matches!(switch.clear_table(CONSTANT), Err(ControlError::Constant { .. })));
-    assert!(matches!(
-        switch.set_default_action(CONSTANT, &call("Ingress.nothing", &[])),
-        Err(ControlError::Constant { .. })
-    ));
-    assert_eq!(switch.entries(CONSTANT).unwrap().len(), 1);
-    assert_eq!(
-        switch.add_entry(KEYLESS, &set(3, 1)),
-        Err(ControlError::NoKey { table: table(KEYLESS) })
+    let nothing = || call("Ingress.nothing", &[]);
+    for constant in [Write::Insert(exact("key", &[0, 0, 0, 1]), nothing()), Write::Clear] {
+        assert_refused(
+            write(&mut switch, CONSTANT, constant),
+            Code::PermissionDenied,
+            "entries of table pipe.Ingress.constant are part of the program",
+        );
+    }
+    assert_refused(
+        write(&mut switch, CONSTANT, Write::SetDefault(nothing())),
+        Code::PermissionDenied,
+        "default actions of table pipe.Ingress.constant are part of the program",
+    );
+    assert_eq!(read(&switch, CONSTANT, Query::All).len(), 1);
+    assert_refused(
+        write(&mut switch, KEYLESS, Write::Insert(key(3), set(1))),
+        invalid,
+        "table pipe.Ingress.keyless has no key: set its default action",
     );
 }
 
 #[test]
 fn registers_are_read_written_and_cleared_in_one_pipe_or_all() {
     const WORDS: &str = "pipe.Ingress.words";
+    const FIELD: &str = "Ingress.words.f1";
     let mut switch = switch();
-    let info = &switch.registers()[0];
-    assert_eq!(
-        (info.name.as_str(), info.size, info.fields[0].name.as_str()),
-        (WORDS, 4, "Ingress.words.f1")
-    );
-    let value = |bytes: [u8; 4]| vec![("Ingress.words.f1".to_owned(), bytes.to_vec())];
-    switch.write_register(WORDS, 2, Pipes::One(1), &value([1, 2, 3, 4])).unwrap();
-    let read = |switch: &Model| switch.read_register(WORDS, 2, Pipes::All).unwrap()[0].1.clone();
-    assert_eq!(read(&switch), [vec![0, 0, 0, 5], vec![1, 2, 3, 4]]);
-    switch.write_register(WORDS, 2, Pipes::All, &value([0, 0, 0, 9])).unwrap();
-    assert_eq!(read(&switch), [vec![0, 0, 0, 9], vec![0, 0, 0, 9]]);
+    let schema = switch.schema();
+    let tables = schema["tables"].as_array().unwrap();
+    let words = tables.iter().find(|table| table["name"] == WORDS).unwrap();
+    assert_eq!(words["size"], 4);
+    assert_eq!(words["data"][0]["singleton"]["name"], FIELD);
+    let index = |index: u8| exact("$REGISTER_INDEX", &[0, 0, 0, index]);
+    let value = |bytes: [u8; 4]| Write::Modify(index(2), Data::fields([(FIELD, bytes.to_vec())]));
+    let values = |switch: &Model| read(switch, WORDS, Query::Entry(index(2))).remove(0).data;
+    let both = |one: [u8; 4], two: [u8; 4]| Data::fields([one, two].map(|of| (FIELD, of.to_vec())));
+    switch.write(WORDS, Pipes::One(1), &value([1, 2, 3, 4])).unwrap();
+    assert_eq!(values(&switch), both([0, 0, 0, 5], [1, 2, 3, 4]));
+    switch.write(WORDS, Pipes::All, &value([0, 0, 0, 9])).unwrap();
+    assert_eq!(values(&switch), both([0, 0, 0, 9], [0, 0, 0, 9]));
     assert_eq!(switch.register_range(WORDS, 0, 1..4, 0).unwrap(), [5, 9, 5]);
-    switch.clear_register(WORDS, Pipes::One(0)).unwrap();
-    assert_eq!(read(&switch), [vec![0, 0, 0, 5], vec![0, 0, 0, 9]]);
+    switch.write(WORDS, Pipes::One(0), &Write::Clear).unwrap();
+    assert_eq!(values(&switch), both([0, 0, 0, 5], [0, 0, 0, 9]));
 
-    switch.clear_register_range(WORDS, 1..3, Pipes::One(1)).unwrap();
-    assert_eq!(read(&switch), [vec![0, 0, 0, 5], vec![0, 0, 0, 5]]);
-    assert!(matches!(
-        switch.clear_register_range(WORDS, 2..5, Pipes::All),
-        Err(ControlError::IndexOutOfRange { .. })
-    ));
-
-    assert!(matches!(
-        switch.read_register(WORDS, 4, Pipes::All),
-        Err(ControlError::IndexOutOfRange { index: 4, size: 4, .. })
-    ));
-    assert!(matches!(
-        switch.register_range(WORDS, 0, 0..5, 0),
-        Err(ControlError::IndexOutOfRange { .. })
-    ));
-    assert!(matches!(
-        switch.register_range(WORDS, 1, 0..1, 0),
-        Err(ControlError::NoSuchField { .. })
-    ));
-    assert!(matches!(
-        switch.read_register(WORDS, 0, Pipes::One(2)),
-        Err(ControlError::NoSuchPipe { pipe: 2, pipes: 2 })
-    ));
-    assert!(matches!(
-        switch.write_register(WORDS, 0, Pipes::All, &[]),
-        Err(ControlError::FieldCount { .. })
-    ));
-    assert!(matches!(
-        switch.clear_register("words", Pipes::All),
-        Err(ControlError::NoSuch { what: "register", .. })
-    ));
+    let invalid = |problem: &str| Fault::new(Code::InvalidArgument, problem);
+    let beyond = invalid("index 4 in pipe.Ingress.words, which has 4 elements");
+    let query = Query::Entry(index(4));
+    assert_eq!(switch.read(WORDS, Pipes::All, &query).unwrap_err(), beyond);
+    assert_eq!(switch.register_range(WORDS, 0, 0..5, 0).unwrap_err(), beyond);
+    assert_eq!(
+        switch.register_range(WORDS, 1, 0..1, 0).unwrap_err(),
+        invalid("pipe.Ingress.words has no field 1")
+    );
+    assert_eq!(
+        switch.read(WORDS, Pipes::One(2), &Query::All).unwrap_err(),
+        invalid("no pipe 2: there are 2")
+    );
+    let twice = both([0, 0, 0, 1], [0, 0, 0, 1]);
+    assert_eq!(
+        switch.write(WORDS, Pipes::All, &Write::Modify(index(0), twice)).unwrap_err(),
+        invalid("pipe.Ingress.words needs field Ingress.words.f1 exactly once")
+    );
+    assert_eq!(
+        switch.register_range("words", 0, 0..1, 0).unwrap_err(),
+        Fault::new(Code::NotFound, "no register words")
+    );
 }
 
 #[test]
 fn counters_are_read_written_and_cleared() {
     const FRAMES: &str = "pipe.Ingress.frames";
     let mut switch = switch();
-    assert_eq!(
-        (switch.counters()[0].size, switch.counters()[0].kind),
-        (2, CounterKind::PacketsAndBytes)
-    );
     switch.inject(0, &frame(0, 1)).unwrap();
     switch.inject(128, &frame(0, 1)).unwrap();
-    let read = |switch: &Model, pipes| switch.read_counter(FRAMES, 1, pipes).unwrap();
-    assert_eq!(read(&switch, Pipes::All), Counted { packets: 2, bytes: 32 });
-    assert_eq!(read(&switch, Pipes::One(1)), Counted { packets: 1, bytes: 16 });
-    switch.write_counter(FRAMES, 1, Pipes::All, Counted { packets: 100, bytes: 5 }).unwrap();
-    assert_eq!(read(&switch, Pipes::All), Counted { packets: 100, bytes: 5 });
-    switch.clear_counter(FRAMES, Pipes::All).unwrap();
-    assert_eq!(read(&switch, Pipes::All), Counted::default());
-    assert!(matches!(
-        switch.read_counter(FRAMES, 2, Pipes::All),
-        Err(ControlError::IndexOutOfRange { .. })
-    ));
-    assert!(matches!(
-        switch.read_counter("frames", 0, Pipes::All),
-        Err(ControlError::NoSuch { what: "counter", .. })
-    ));
+    let read = |switch: &Model, pipes| counted(switch, FRAMES, 1, pipes);
+    assert_eq!(read(&switch, Pipes::All), (2, 32));
+    assert_eq!(read(&switch, Pipes::One(1)), (1, 16));
+    let index = |index: u8| exact("$COUNTER_INDEX", &[0, 0, 0, index]);
+    let number = |number: u64| number.to_be_bytes().to_vec();
+    let data =
+        Data::fields([("$COUNTER_SPEC_BYTES", number(5)), ("$COUNTER_SPEC_PKTS", number(100))]);
+    write(&mut switch, FRAMES, Write::Modify(index(1), data)).unwrap();
+    assert_eq!(read(&switch, Pipes::All), (100, 5));
+    write(&mut switch, FRAMES, Write::Clear).unwrap();
+    assert_eq!(read(&switch, Pipes::All), (0, 0));
+    assert_eq!(
+        switch.read(FRAMES, Pipes::All, &Query::Entry(index(2))).unwrap_err(),
+        Fault::new(Code::InvalidArgument, "index 2 in pipe.Ingress.frames, which has 2 elements")
+    );
+    assert_eq!(
+        switch.read("frames", Pipes::All, &Query::Entry(index(0))).unwrap_err(),
+        Fault::new(Code::NotFound, "no table frames")
+    );
 }
 
 #[test]
@@ -287,19 +356,28 @@ fn hashes_of_given_values() {
         "CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xffffffff, 32w0xffffffff) p;
         Hash<bit<32>>(HashAlgorithm_t.CUSTOM, p) crc;";
     let switch = model(locals, "hdr.io.x = crc.get({ 8w10, hdr.io.a[31:16], hdr.io.b[7:0] });");
-    let info = &switch.hashes()[0];
-    let fields: Vec<_> =
-        info.fields.iter().map(|field| (field.name.as_str(), field.width)).collect();
+    let schema = switch.schema();
+    let tables = schema["tables"].as_array().unwrap();
+    let compute = tables.iter().find(|table| table["name"] == "pipe.Ingress.crc.compute").unwrap();
+    let fields: Vec<_> = compute["key"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|field| (field["name"].as_str().unwrap(), field["type"]["width"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(fields, [("hdr.io.a[31:16]", 16), ("hdr.io.b[7:0]", 8)]);
+    let (upper, lower) = (exact("hdr.io.a[31:16]", &[0, 0]), exact("hdr.io.b[7:0]", &[1]));
+    let hash = |key: Key| switch.read("pipe.Ingress.crc.compute", Pipes::All, &Query::Entry(key));
+    let given = upper.clone().into_iter().chain(lower).collect();
+    let hashed = hash(given).unwrap().remove(0).data;
+    assert_eq!(hashed.bytes("hash_value"), Some(&[0xa7, 0x57, 0xb5, 0x78][..]));
     assert_eq!(
-        (info.name.as_str(), fields),
-        ("pipe.Ingress.crc", vec![("hdr.io.a[31:16]", 16), ("hdr.io.b[7:0]", 8)])
+        hash(upper).unwrap_err(),
+        Fault::new(
+            Code::InvalidArgument,
+            "pipe.Ingress.crc needs field hdr.io.b[7:0] exactly once"
+        )
     );
-    let given = [("hdr.io.a[31:16]".to_owned(), vec![0, 0]), ("hdr.io.b[7:0]".to_owned(), vec![1])];
-    assert_eq!(switch.compute_hash("pipe.Ingress.crc", &given).unwrap(), [0xa7, 0x57, 0xb5, 0x78]);
-    assert!(matches!(
-        switch.compute_hash("pipe.Ingress.crc", &given[..1]),
-        Err(ControlError::FieldCount { .. })
-    ));
 }
 
 #[test]

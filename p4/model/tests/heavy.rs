@@ -1,9 +1,12 @@
 //! Heavy hitters in the model compared with their definition, slot by slot.
 
+use crate::common::{add, call, counted, exact, set_default};
+use flowgauge_bfruntime::codec::PRIORITY;
+use flowgauge_bfruntime::{Match, Pipes};
 use flowgauge_core::KeyKind;
 use flowgauge_core::heavy::admission_table;
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_p4_model::{ActionCall, Entry, Match, Model, Options, Pipes};
+use flowgauge_p4_model::{Model, Options};
 use flowgauge_testing::definitions::{Verdict, crc32, verdict};
 use flowgauge_testing::frames;
 
@@ -107,40 +110,31 @@ impl Lab {
         let mut model = Model::flowgauge(&options).unwrap();
         let (path, key_kind) =
             (format!("Ingress.flowgauge.heavy_by_{}", key.name().replace('-', "_")), key);
-        for (priority, admission) in (0..).zip(admission_table()) {
+        for (priority, admission) in (0_u32..).zip(admission_table()) {
             let ternary = |value: u32, mask: u32| Match::Ternary {
                 value: value.to_be_bytes().to_vec(),
                 mask: mask.to_be_bytes().to_vec(),
             };
-            let key = vec![
+            let key = [
                 ("count".to_owned(), ternary(admission.count, admission.count_mask)),
                 ("coin".to_owned(), ternary(0, admission.coin_mask)),
+                (PRIORITY.to_owned(), Match::Exact(priority.to_be_bytes().to_vec())),
             ];
-            let call = ActionCall { action: format!("{path}.admit"), data: Vec::new() };
-            model
-                .add_entry(&format!("pipe.{path}.admission"), &Entry { key, priority, call })
-                .unwrap();
+            let (table, action) = (format!("pipe.{path}.admission"), format!("{path}.admit"));
+            add(&mut model, &table, key.into(), call(&action, &[]));
         }
         Lab { model, name: format!("pipe.{path}"), bits: slot_bits - 1, key: key_kind }
     }
 
     fn forward(&mut self, from: u16, to: u16) {
-        let key = vec![("ingress_port".to_owned(), Match::Exact(from.to_be_bytes().to_vec()))];
-        let data = vec![("port".to_owned(), to.to_be_bytes().to_vec())];
-        let call = ActionCall { action: "Ingress.forward.send".to_owned(), data };
-        self.model
-            .add_entry("pipe.Ingress.forward.ports", &Entry { key, priority: 0, call })
-            .unwrap();
+        let key = exact("ingress_port", &from.to_be_bytes());
+        let send = call("Ingress.forward.send", &[("port", &to.to_be_bytes())]);
+        add(&mut self.model, "pipe.Ingress.forward.ports", key, send);
     }
 
     fn set_bank(&mut self, bank: u8) {
-        let data = vec![("bank".to_owned(), vec![bank])];
-        self.model
-            .set_default_action(
-                BANK,
-                &ActionCall { action: "Ingress.flowgauge.set_bank".to_owned(), data },
-            )
-            .unwrap();
+        let set_bank = call("Ingress.flowgauge.set_bank", &[("bank", &[bank])]);
+        set_default(&mut self.model, BANK, set_bank);
     }
 
     fn stage(&self, stage: usize, bank: usize) -> Vec<Slot> {
@@ -267,10 +261,8 @@ fn a_second_pass_counts_nothing_else_and_sends_the_frame_once() {
         }
     }
     lab.assert_holds(&definition, 0, "forwarded");
-    let counted: u64 = (0..8)
-        .map(|class| lab.model.read_counter(FRAMES, class, Pipes::All).unwrap().packets)
-        .sum();
-    assert_eq!(counted, frames.len() as u64);
+    let classes = (0..8).map(|class| counted(&lab.model, FRAMES, class, Pipes::All).0);
+    assert_eq!(classes.sum::<u64>(), frames.len() as u64);
     let row = "pipe.Ingress.flowgauge.frequency_by_src.count_min0";
     let cells: u64 = lab.model.register_range(row, 0, 0..1024, 0).unwrap().into_iter().sum();
     assert_eq!(cells, u64::from(definition.packets));
@@ -313,8 +305,8 @@ fn packets_that_come_back_late_are_of_their_window_and_count_once() {
         assert_eq!(sent, all.len(), "every frame leaves once");
         assert!(late > 0, "none was late");
         for (bank, frames) in all.chunks(1_000).enumerate() {
-            let classes = (8 * bank..8 * bank + 8)
-                .map(|class| lab.model.read_counter(FRAMES, class, Pipes::All).unwrap().packets);
+            let classes = (8 * bank as u32..8 * bank as u32 + 8)
+                .map(|class| counted(&lab.model, FRAMES, class, Pipes::All).0);
             assert_eq!(classes.sum::<u64>(), frames.len() as u64);
             let keys = frames.iter().filter_map(|frame| match verdict(frame, kind) {
                 Verdict::V4(key) | Verdict::V6(key) => Some(key.to_vec()),

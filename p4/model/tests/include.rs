@@ -1,6 +1,8 @@
 //! telemetry.p4 included in another program.
 
-use flowgauge_p4_model::{Counted, Model, Options, Pipes};
+use crate::common::counted;
+use flowgauge_bfruntime::Pipes;
+use flowgauge_p4_model::{Model, Options};
 use flowgauge_traffic::frame::{Ip, UDP, udp};
 use std::path::Path;
 
@@ -13,9 +15,8 @@ fn counts_in_a_program_of_its_users() {
     frame.resize(64, 0);
     let output = model.inject(0, &frame).unwrap();
     assert_eq!((output[0].port, &output[0].frame[..]), (5, &frame[4..]));
-    let counted =
-        model.read_counter("pipe.MyIngress.measure.counters.frames", 0, Pipes::All).unwrap();
-    assert_eq!(counted, Counted { packets: 1, bytes: 64 });
+    let frames = "pipe.MyIngress.measure.counters.frames";
+    assert_eq!(counted(&model, frames, 0, Pipes::All), (1, 64));
     let registers = model
         .register_range("pipe.MyIngress.measure.cardinality_by_src.registers", 0, 0..2048, 0)
         .unwrap();

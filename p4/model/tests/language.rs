@@ -1,7 +1,10 @@
 //! Every construct that the model executes, in small programs with known results.
 
-use crate::common::{call, compute, entry, exact, frame, model, once, program};
-use flowgauge_p4_model::{Fault, Match, Model, Options, Pipes};
+use crate::common::{add, call, compute, counted, exact, frame, model, once, program, set_default};
+use flowgauge_bfruntime::codec::PRIORITY;
+use flowgauge_bfruntime::server::{Query, Write};
+use flowgauge_bfruntime::{Data, Key, Match, Pipes};
+use flowgauge_p4_model::{Fault, Model, Options};
 use proptest::prelude::*;
 
 proptest! {
@@ -287,19 +290,14 @@ fn tables_match_exactly_by_prefix_and_by_mask() {
 
     let mut narrow = with("narrow.apply();");
     assert_eq!(compute(&mut narrow, 0x105, 0).0, 99);
-    narrow
-        .add_entry(
-            "pipe.Ingress.narrow",
-            &entry(exact("low", &[5]), "Ingress.set", &[("v", &[0, 0, 0, 6])]),
-        )
-        .unwrap();
+    let set = |v: u8| call("Ingress.set", &[("v", &[0, 0, 0, v])]);
+    add(&mut narrow, "pipe.Ingress.narrow", exact("low", &[5]), set(6));
     assert_eq!(compute(&mut narrow, 0x105, 0).0, 6);
     assert_eq!(compute(&mut narrow, 0x106, 0).0, 99);
 
     let mut wide = with("if (wide.apply().hit) { hdr.io.y = 1; }");
-    let key = [exact("hdr.io.a", &[0, 0, 1, 5]), exact("hdr.io.$valid$", &[1])].concat();
-    wide.add_entry("pipe.Ingress.wide", &entry(key, "Ingress.set", &[("v", &[0, 0, 0, 7])]))
-        .unwrap();
+    let fields = [exact("hdr.io.a", &[0, 0, 1, 5]), exact("hdr.io.$valid$", &[1])];
+    add(&mut wide, "pipe.Ingress.wide", fields.into_iter().flatten().collect(), set(7));
     assert_eq!(compute(&mut wide, 0x105, 0), (7, 1));
     assert_eq!(compute(&mut wide, 0x106, 0), (0, 0));
 
@@ -307,30 +305,24 @@ fn tables_match_exactly_by_prefix_and_by_mask() {
     for (value, length, answer) in
         [([10, 0, 0, 0], 8, 1), ([10, 1, 0, 0], 16, 2), ([10, 1, 2, 3], 32, 3), ([0; 4], 0, 4)]
     {
-        let key = vec![("net".to_owned(), Match::Lpm { value: value.to_vec(), length })];
-        prefix
-            .add_entry(
-                "pipe.Ingress.prefix",
-                &entry(key, "Ingress.set", &[("v", &[0, 0, 0, answer])]),
-            )
-            .unwrap();
+        let net = Match::Lpm { value: value.to_vec(), prefix_length: length };
+        add(&mut prefix, "pipe.Ingress.prefix", [("net".to_owned(), net)].into(), set(answer));
     }
     let answers =
         [0x0a02_0000, 0x0a01_0000, 0x0a01_0203, 0x0b00_0000].map(|a| compute(&mut prefix, a, 0).0);
     assert_eq!(answers, [1, 2, 3, 4]);
 
     let mut masks = with("masks.apply();");
-    for (priority, mask, answer) in [(20, 0xf0, 1), (10, 0xff, 2), (30, 0, 3)] {
+    for (priority, mask, answer) in [(20_u32, 0xf0, 1), (10, 0xff, 2), (30, 0, 3)] {
         let field = |name: &str, value: u8, mask: u8| {
             (
                 name.to_owned(),
                 Match::Ternary { value: vec![0, 0, 0, value], mask: vec![0, 0, 0, mask] },
             )
         };
-        let key = vec![field("hdr.io.a", 0x12, mask), field("hdr.io.b", 0, 0)];
-        let mut entry = entry(key, "Ingress.set", &[("v", &[0, 0, 0, answer])]);
-        entry.priority = priority;
-        masks.add_entry("pipe.Ingress.masks", &entry).unwrap();
+        let priority = (PRIORITY.to_owned(), Match::Exact(priority.to_be_bytes().to_vec()));
+        let key = Key::from([field("hdr.io.a", 0x12, mask), field("hdr.io.b", 0, 0), priority]);
+        add(&mut masks, "pipe.Ingress.masks", key, set(answer));
     }
     assert_eq!([0x12, 0x13, 0x23].map(|a| compute(&mut masks, a, 0).0), [2, 1, 3]);
 }
@@ -354,7 +346,8 @@ fn constant_entries_and_keyless_tables() {
     assert_eq!([0x1f, 5, 6].map(|a| compute(&mut masks, a, 0).0), [1, 10, 2]);
     let mut fixed = model(&locals, "fixed.apply();");
     assert_eq!(compute(&mut fixed, 0, 0).0, 10);
-    assert!(fixed.set_default_action("pipe.Ingress.fixed", &call("Ingress.m0", &[])).is_err());
+    let write = Write::SetDefault(call("Ingress.m0", &[]));
+    assert!(fixed.write("pipe.Ingress.fixed", Pipes::All, &write).is_err());
 }
 
 #[test]
@@ -390,12 +383,12 @@ fn registers_of_pairs_with_predicates_and_parameters() {
     let answers = [(7, 200), (7, 250), (8, 300), (8, 351), (7, 360)]
         .map(|(a, b)| compute(&mut model, a, b).0);
     assert_eq!(answers, [0b100, 0b010, 0b001, 0b100, 0b001]);
-    model.write_parameter("pipe.Ingress.idle", Pipes::All, &[0, 0, 0, 5]).unwrap();
+    set_default(&mut model, "pipe.Ingress.idle", Data::fields([("value", vec![0, 0, 0, 5])]));
     assert_eq!(compute(&mut model, 7, 360).0, 0b100);
-    let element = model.read_register("pipe.Ingress.r", 1, Pipes::One(0)).unwrap();
-    let values: Vec<_> =
-        element.iter().map(|(field, values)| (field.name.as_str(), values[0].as_slice())).collect();
-    assert_eq!(values, [("Ingress.r.key", &[0, 0, 0, 7][..]), ("Ingress.r.time", &[0, 0, 1, 104])]);
+    let key = exact("$REGISTER_INDEX", &[0, 0, 0, 1]);
+    let entries = model.read("pipe.Ingress.r", Pipes::One(0), &Query::Entry(key)).unwrap();
+    let values = [("Ingress.r.key", vec![0, 0, 0, 7]), ("Ingress.r.time", vec![0, 0, 1, 104])];
+    assert_eq!(entries[0].data, Data::fields(values));
 }
 
 #[test]
@@ -509,14 +502,16 @@ fn counters_count_frames_and_their_bytes() {
         frame.resize(length, 0);
         model.inject(port, &frame).unwrap();
     }
-    let read = |pipes| model.read_counter("pipe.Ingress.both", 2, pipes).unwrap();
     assert_eq!(
-        [Pipes::One(0), Pipes::One(1), Pipes::All]
-            .map(|pipes| (read(pipes).packets, read(pipes).bytes)),
+        [Pipes::One(0), Pipes::One(1), Pipes::All].map(|pipes| counted(
+            &model,
+            "pipe.Ingress.both",
+            2,
+            pipes
+        )),
         [(2, 1574), (1, 100), (3, 1674)]
     );
-    let one = model.read_counter("pipe.Ingress.one", 0, Pipes::All).unwrap();
-    assert_eq!((one.packets, one.bytes), (3, 0));
+    assert_eq!(counted(&model, "pipe.Ingress.one", 0, Pipes::All), (3, 0));
 }
 
 #[test]
@@ -525,9 +520,8 @@ fn pipes_have_registers_of_their_own_and_tables_in_common() {
         RegisterAction<bit<32>, bit<1>, bit<32>>(r) count = { void apply(inout bit<32> v, out bit<32> rv) { v = v + 1; rv = v; } };
         action set(bit<32> v) { hdr.io.y = v; } table all { actions = { set; } default_action = set(1); }";
     let mut model = model(locals, "hdr.io.x = count.execute(0); all.apply();");
-    model
-        .set_default_action("pipe.Ingress.all", &call("Ingress.set", &[("v", &[0, 0, 0, 8])]))
-        .unwrap();
+    let set = call("Ingress.set", &[("v", &[0, 0, 0, 8])]);
+    set_default(&mut model, "pipe.Ingress.all", set);
     let mut at = |port| {
         let frame = &model.inject(port, &frame(0, 0)).unwrap()[0].frame;
         (frame[11], frame[15])
@@ -574,9 +568,9 @@ fn digests() {
     model.inject(130, &frame(5, 0x1234)).unwrap();
     let digests = model.take_digests();
     assert_eq!(digests.len(), 1);
-    assert_eq!((digests[0].name.as_str(), digests[0].pipe), ("pipe.Out.report", 1));
+    assert_eq!((digests[0].filter.as_str(), digests[0].pipe), ("pipe.Out.report", 1));
     let fields = [("who", vec![0, 0, 0x12, 0x34]), ("why", vec![9]), ("part", vec![2, 0x34])];
-    assert_eq!(digests[0].fields, fields.map(|(name, value)| (name.to_owned(), value)));
+    assert_eq!(digests[0].entries, [fields.map(|(name, value)| (name.to_owned(), value))]);
     assert!(model.take_digests().is_empty());
 }
 

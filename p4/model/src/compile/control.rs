@@ -631,8 +631,8 @@ impl Compiler {
             (Some(Binding::RegisterAction(action)), "execute", [index], target) => {
                 self.only_within(scope, &[Within::Control, Within::Action], "a register", place)?;
                 let register = self.program.register_actions[action].register;
-                let index = self.index(scope, index, self.register_indices[register])?;
-                self.reach(&[limits::Unit::Register(register)].into(), place)?;
+                let index = self.index(scope, index, self.index_widths[register])?;
+                self.reach(&[limits::Unit::Array(register)].into(), place)?;
                 steps.push(Step::Execute { action, index });
                 match (target, self.result(action)) {
                     (None, _) => Ok(()),
@@ -658,8 +658,8 @@ impl Compiler {
             }
             (Some(Binding::Counter(counter)), "count", [index], None) => {
                 self.only_within(scope, &[Within::Control, Within::Action], "a counter", place)?;
-                let index = self.index(scope, index, self.counter_indices[counter])?;
-                self.reach(&[limits::Unit::Counter(counter)].into(), place)?;
+                let index = self.index(scope, index, self.index_widths[counter])?;
+                self.reach(&[limits::Unit::Array(counter)].into(), place)?;
                 steps.push(Step::Count { counter, index });
                 Ok(())
             }

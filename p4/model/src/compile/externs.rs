@@ -5,7 +5,7 @@ use super::{Binding, Compiler, Kind, Scope, Within, limits};
 use crate::ast::{self, ExpressionKind, TypeKind};
 use crate::crc::Crc;
 use crate::program::{
-    Algorithm, Counter, CounterKind, Digest, Hash, HashInput, Operator, Register, RegisterAction,
+    Algorithm, Array, Digest, Hash, HashInput, Operator, Quantity, RegisterAction,
     RegisterParameter, Step, Value,
 };
 use crate::source::{Place, Result};
@@ -33,7 +33,7 @@ impl Compiler {
         match (kind.as_str(), types.as_slice(), instance.arguments.as_slice()) {
             ("Register", [element, index], [size, initial @ ..]) => {
                 let (index, _) = self.bits(scope, index)?;
-                self.register_indices.push(index);
+                self.index_widths.push(index);
                 self.register(scope, name, element, size, initial.first())
             }
             ("RegisterAction", [_, _, ..], [register]) => {
@@ -58,11 +58,13 @@ impl Compiler {
             }
             ("Counter", [_, index], [size, kind]) => {
                 let (index, _) = self.bits(scope, index)?;
-                self.counter_indices.push(index);
+                self.index_widths.push(index);
                 let size = self.size(scope, size)?;
-                let kind = counter_kind(kind)?;
-                self.program.counters.push(Counter { name, size, kind });
-                Ok(Binding::Counter(self.program.counters.len() - 1))
+                let counts = quantities(kind)?;
+                let fields = counts.iter().map(|count| (count.name().to_owned(), 64)).collect();
+                let initial = vec![0; counts.len()];
+                self.program.arrays.push(Array { name, size, fields, initial, counts });
+                Ok(Binding::Counter(self.program.arrays.len() - 1))
             }
             ("CRCPolynomial", [width], [coefficient, reversed, msb, extended, initial, xor]) => {
                 let (width, _) = self.bits(scope, width)?;
@@ -152,16 +154,18 @@ impl Compiler {
     ) -> Result<Binding> {
         let place = &element.place;
         let mut kinds = Vec::new();
-        let fields: Vec<(Arc<str>, u32)> = match self.kind(scope, element)? {
+        // Field names omit the name of the pipeline, with which the full name starts.
+        let owner = name.split_once('.').map_or(&*name, |(_, owner)| owner);
+        let fields: Vec<(String, u32)> = match self.kind(scope, element)? {
             Kind::Bits { width, signed } => {
                 kinds.push((width, signed));
-                vec![("f1".into(), width)]
+                vec![(format!("{owner}.f1"), width)]
             }
             Kind::Record(record) if !record.header => {
                 let mut fields = Vec::new();
                 for (field, kind) in &record.fields {
                     let (width, signed) = self.bits(scope, kind)?;
-                    fields.push((Arc::from(field.as_str()), width));
+                    fields.push((format!("{owner}.{field}"), width));
                     kinds.push((width, signed));
                 }
                 fields
@@ -198,8 +202,8 @@ impl Compiler {
         };
         let size = self.size(scope, size)?;
         limits::check_register(&name, size, &fields, place)?;
-        self.program.registers.push(Register { name, size, fields, initial: values });
-        Ok(Binding::Register(self.program.registers.len() - 1))
+        self.program.arrays.push(Array { name, size, fields, initial: values, counts: &[] });
+        Ok(Binding::Register(self.program.arrays.len() - 1))
     }
 
     fn register_action(
@@ -235,7 +239,7 @@ impl Compiler {
         let kind = self.kind(scope, &element.kind)?;
         let storage = self.allocate(&kind)?;
         let slots: Vec<_> = storage.slots();
-        let fields = &self.program.registers[register].fields;
+        let fields = &self.program.arrays[register].fields;
         if slots.len() != fields.len()
             || slots.iter().zip(fields).any(|((_, width), (_, field))| width != field)
         {
@@ -432,11 +436,12 @@ fn member_of<'a>(owner: &str, expression: &'a ast::Expression) -> Option<&'a str
     }
 }
 
-fn counter_kind(expression: &ast::Expression) -> Result<CounterKind> {
+/// Returns what a counter counts, in the order of the schema.
+fn quantities(expression: &ast::Expression) -> Result<&'static [Quantity]> {
     match member_of("CounterType_t", expression) {
-        Some("PACKETS") => Ok(CounterKind::Packets),
-        Some("BYTES") => Ok(CounterKind::Bytes),
-        Some("PACKETS_AND_BYTES") => Ok(CounterKind::PacketsAndBytes),
+        Some("PACKETS") => Ok(&[Quantity::Packets]),
+        Some("BYTES") => Ok(&[Quantity::Bytes]),
+        Some("PACKETS_AND_BYTES") => Ok(&[Quantity::Bytes, Quantity::Packets]),
         _ => expression.place.fail("expected CounterType_t.PACKETS, BYTES or PACKETS_AND_BYTES"),
     }
 }

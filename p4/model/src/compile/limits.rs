@@ -6,7 +6,7 @@
 //! not fit.
 
 use super::Compiler;
-use crate::program::{Operator, Program, Slot, Step, Value};
+use crate::program::{Array, Operator, Program, Slot, Step, Value};
 use crate::source::{Place, Result};
 use hashbrown::{HashMap, HashSet};
 
@@ -41,8 +41,7 @@ pub(super) type AccessedObjects = HashSet<Unit>;
 /// Object that belongs to one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unit {
-    Register(usize),
-    Counter(usize),
+    Array(usize),
     Table(usize),
 }
 
@@ -80,8 +79,7 @@ impl Compiler {
         let again = units.iter().find(|unit| self.work.reached.contains(*unit));
         if let Some(unit) = again {
             let (name, what) = match unit {
-                Unit::Register(index) => (&self.program.registers[*index].name, "reached twice"),
-                Unit::Counter(index) => (&self.program.counters[*index].name, "reached twice"),
+                Unit::Array(index) => (&self.program.arrays[*index].name, "reached twice"),
                 Unit::Table(index) => (&self.program.tables[*index].name, "applied twice"),
             };
             return place.fail(format!(
@@ -184,7 +182,7 @@ impl Compiler {
         if others < SALU_INSTRUCTIONS {
             return Ok(());
         }
-        let name = &self.program.registers[register].name;
+        let name = &self.program.arrays[register].name;
         place.fail(format!(
             "{name} has more than {SALU_INSTRUCTIONS} register actions: a stateful ALU has {SALU_INSTRUCTIONS} instructions"
         ))
@@ -223,7 +221,9 @@ impl Compiler {
     /// Checks that everything fits into the chip together, and that no chain of dependent look-ups
     /// is longer than the stages.
     pub(super) fn check_totals(&self, place: &Place) -> Result<()> {
-        let Program { registers, tables, .. } = &self.program;
+        let Program { arrays, tables, .. } = &self.program;
+        let registers: Vec<&Array> =
+            arrays.iter().filter(|array| array.counts.is_empty()).collect();
         if registers.len() > STATEFUL_ALUS {
             let number = registers.len();
             return place.fail(format!(
@@ -297,7 +297,7 @@ pub(super) fn check_table(table: &crate::program::Table, place: &Place) -> Resul
 pub(super) fn check_register(
     name: &str,
     size: usize,
-    fields: &[(std::sync::Arc<str>, u32)],
+    fields: &[(String, u32)],
     place: &Place,
 ) -> Result<()> {
     let width: u32 = fields.iter().map(|(_, width)| width).sum();

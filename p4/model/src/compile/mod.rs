@@ -104,9 +104,8 @@ struct Compiler {
     pipe: String,
     /// Results of register actions, with their types.
     results: Vec<Option<storage::Scalar>>,
-    /// Index widths of registers and counters.
-    register_indices: Vec<u32>,
-    counter_indices: Vec<u32>,
+    /// Index width of each array.
+    index_widths: Vec<u32>,
     /// Resources used on the path to the current position, and in each action.
     work: limits::Work,
     work_of_action: HashMap<usize, limits::Work>,

@@ -1,6 +1,8 @@
 //! Small programs around the statements under test.
 
-use flowgauge_p4_model::{ActionCall, Entry, Key, Match, Model, Options, SourceError};
+use flowgauge_bfruntime::server::{Query, Write};
+use flowgauge_bfruntime::{Data, Key, Match, Pipes};
+use flowgauge_p4_model::{Model, Options, SourceError};
 
 /// Program that reads a header of 16 bytes (`a`, `b`, `x`, `y`, 32 bits each) behind the metadata,
 /// and sends it to port 1.
@@ -111,14 +113,31 @@ pub fn once(locals: &str, body: &str, a: u32, b: u32) -> (u32, u32) {
 }
 
 pub fn exact(name: &str, value: &[u8]) -> Key {
-    vec![(name.to_owned(), Match::Exact(value.to_vec()))]
+    [(name.to_owned(), Match::Exact(value.to_vec()))].into()
 }
 
-pub fn call(action: &str, data: &[(&str, &[u8])]) -> ActionCall {
-    let data = data.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
-    ActionCall { action: action.to_owned(), data }
+pub fn call(action: &str, data: &[(&str, &[u8])]) -> Data {
+    let data = data.iter().map(|(name, value)| (*name, value.to_vec()));
+    Data { action: Some(action.to_owned()), ..Data::fields(data) }
 }
 
-pub fn entry(key: Key, action: &str, data: &[(&str, &[u8])]) -> Entry {
-    Entry { key, priority: 0, call: call(action, data) }
+/// Adds an entry to a table.
+pub fn add(model: &mut Model, table: &str, key: Key, data: Data) {
+    model.write(table, Pipes::All, &Write::Insert(key, data)).unwrap();
+}
+
+/// Sets the action of packets that match no entry.
+pub fn set_default(model: &mut Model, table: &str, data: Data) {
+    model.write(table, Pipes::All, &Write::SetDefault(data)).unwrap();
+}
+
+/// Returns packets and bytes of an element of a counter; zero for what it does not count.
+pub fn counted(model: &Model, counter: &str, index: u32, pipes: Pipes) -> (u64, u64) {
+    let key = exact("$COUNTER_INDEX", &index.to_be_bytes());
+    let entries = model.read(counter, pipes, &Query::Entry(key)).unwrap();
+    let number = |field: &str| {
+        let bytes = entries[0].data.bytes(field);
+        bytes.map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap()))
+    };
+    (number("$COUNTER_SPEC_PKTS"), number("$COUNTER_SPEC_BYTES"))
 }

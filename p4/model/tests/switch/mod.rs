@@ -1,5 +1,8 @@
 //! Model that runs flowgauge.p4, set up as a controller would.
 
+use crate::common::{add, call, counted, exact, set_default};
+use flowgauge_bfruntime::server::{Query, Write};
+use flowgauge_bfruntime::{Data, Entry, Match, Pipes};
 use flowgauge_core::Grid;
 use flowgauge_core::cardinality::rank_table;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
@@ -11,7 +14,7 @@ use flowgauge_core::{
 };
 use flowgauge_dataplane::tofino::definitions;
 use flowgauge_dataplane::{HashWords, Tables};
-use flowgauge_p4_model::{ActionCall, Counted, Entry, Match, Model, Options, Pipes};
+use flowgauge_p4_model::{Model, Options};
 use flowgauge_testing::definitions::crc32;
 
 const FRAMES: &str = "pipe.Ingress.flowgauge.counters.frames";
@@ -24,6 +27,8 @@ pub const ROWS: usize = 3;
 #[derive(Clone)]
 pub struct Switch {
     pub model: Model,
+    /// The model before any packet.
+    fresh: Model,
     settings: Settings,
     words: HashWords,
     next_port: u16,
@@ -39,11 +44,6 @@ impl Window {
     pub fn new() -> Self {
         Window { bank: WindowTotals::boxed() }
     }
-}
-
-fn call(action: &str, data: &[(&str, &[u8])]) -> ActionCall {
-    let data = data.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
-    ActionCall { action: action.to_owned(), data }
 }
 
 /// Returns the key's name as part of a name in P4.
@@ -67,7 +67,8 @@ impl Switch {
             .fold(Options::default(), |options, (name, value)| options.define(name, value));
         let model = Model::flowgauge(&options).unwrap();
         let words = tables.tabulation.clone();
-        let mut switch = Switch { model, settings: *settings, words, next_port: 0 };
+        let fresh = model.clone();
+        let mut switch = Switch { model, fresh, settings: *settings, words, next_port: 0 };
         switch.install(tables);
         switch
     }
@@ -82,9 +83,7 @@ impl Switch {
     ) {
         let (path, _) = table.rsplit_once('.').unwrap();
         let action = format!("{}.{action}", path.strip_prefix("pipe.").unwrap());
-        let entry =
-            Entry { key: vec![(key.to_owned(), matched)], priority: 0, call: call(&action, data) };
-        self.model.add_entry(table, &entry).unwrap();
+        add(&mut self.model, table, [(key.to_owned(), matched)].into(), call(&action, data));
     }
 
     /// Adds a table of words, one per byte.
@@ -121,13 +120,13 @@ impl Switch {
         let bytes = spread.registers.rank_bits().div_ceil(8) as usize;
         for entry in rank_table(spread.registers) {
             let value = entry.value.to_be_bytes()[4 - bytes..].to_vec();
-            let prefix = Match::Lpm { value, length: entry.prefix_length };
+            let prefix = Match::Lpm { value, prefix_length: entry.prefix_length };
             let table = format!("{control}.ranks");
             self.add(&table, "rank_bits", prefix, "set_rank", &[("rank", &[entry.level])]);
         }
         for level in 1..=30_u8 {
             let value = (1_u32 << (32 - u32::from(level))).to_be_bytes().to_vec();
-            let prefix = Match::Lpm { value, length: level.into() };
+            let prefix = Match::Lpm { value, prefix_length: level.into() };
             let table = format!("{control}.levels");
             self.add(&table, "level_bits", prefix, "set_level", &[("level", &[level])]);
         }
@@ -143,7 +142,7 @@ impl Switch {
             let table = format!("{}.rank", measurement("cardinality", cardinality.key));
             for entry in &tables.rank {
                 let value = entry.value.to_be_bytes()[4 - bytes..].to_vec();
-                let prefix = Match::Lpm { value, length: entry.prefix_length };
+                let prefix = Match::Lpm { value, prefix_length: entry.prefix_length };
                 self.add(&table, "rank_bits", prefix, "set_level", &[("level", &[entry.level])]);
             }
         }
@@ -173,13 +172,14 @@ impl Switch {
             // one that is not.
             let largest = (entropy.mode == sketch::Mode::CountMin)
                 .then(|| (1 << 31, 1, PER_PACKET.log2((1 << 31) - 1)));
-            for (value, length, log2) in PER_PACKET
+            for (value, prefix_length, log2) in PER_PACKET
                 .table()
                 .map(|entry| (entry.value, entry.prefix_length, entry.log2))
                 .chain(largest)
             {
                 let term = log2 + DERIVATIVE_OF_LOG;
-                let prefix = Match::Lpm { value: u32::to_be_bytes(value).to_vec(), length };
+                let value = u32::to_be_bytes(value).to_vec();
+                let prefix = Match::Lpm { value, prefix_length };
                 let data: [(&str, &[u8]); 2] =
                     [("value", &term.to_be_bytes()), ("inverted", &(!term).to_be_bytes())];
                 self.add(&table, "count", prefix, "set_term", &data);
@@ -207,9 +207,8 @@ impl Switch {
     }
 
     pub fn set_bank(&mut self, bank: u8) {
-        self.model
-            .set_default_action(BANK, &call("Ingress.flowgauge.set_bank", &[("bank", &[bank])]))
-            .unwrap();
+        let set_bank = call("Ingress.flowgauge.set_bank", &[("bank", &[bank])]);
+        set_default(&mut self.model, BANK, set_bank);
     }
 
     /// Adds the counters of a sketch in a bank and a pipe.
@@ -349,9 +348,9 @@ impl Switch {
         let mut counters = Counters::default();
         let pipes = 0..self.model.pipes();
         for (pipe, class) in pipes.flat_map(|pipe| (0..CLASSES).map(move |class| (pipe, class))) {
-            let index = bank * CLASSES + class;
-            let counted = self.model.read_counter(FRAMES, index, Pipes::One(pipe)).unwrap();
-            counters.bytes += counted.bytes;
+            let index = (bank * CLASSES + class) as u32;
+            let (count, bytes) = counted(&self.model, FRAMES, index, Pipes::One(pipe as u32));
+            counters.bytes += bytes;
             let packets = match class {
                 0 => &mut counters.ipv4,
                 1 => &mut counters.ipv6,
@@ -360,48 +359,52 @@ impl Switch {
                 4 => &mut counters.bad_header,
                 _ => continue,
             };
-            *packets += counted.packets;
+            *packets += count;
         }
         counters
     }
 
     /// Resets every register and counter of a bank.
     pub fn clear(&mut self, bank: usize) {
-        for register in self.model.registers() {
-            let half = register.size / 2;
-            self.model
-                .clear_register_range(&register.name, bank * half..(bank + 1) * half, Pipes::All)
-                .unwrap();
-        }
-        for class in 0..CLASSES {
-            self.model
-                .write_counter(FRAMES, bank * CLASSES + class, Pipes::All, Counted::default())
-                .unwrap();
+        let schema = self.model.schema();
+        let is_array = |table: &&serde_json::Value| {
+            ["Register", "Counter"].contains(&table["table_type"].as_str().unwrap())
+        };
+        for array in schema["tables"].as_array().unwrap().iter().filter(is_array) {
+            let name = array["name"].as_str().unwrap();
+            let elements = self.fresh.read(name, Pipes::One(0), &Query::All).unwrap();
+            let half = elements.len() / 2;
+            for Entry { place, data } in elements.into_iter().skip(bank * half).take(half) {
+                let write = Write::Modify(place.key().unwrap().clone(), data);
+                self.model.write(name, Pipes::All, &write).unwrap();
+            }
         }
     }
 
-    fn fields(&self, register: &str) -> Vec<String> {
-        let registers = self.model.registers();
-        let register = registers.iter().find(|one| one.name == register).unwrap();
-        register.fields.iter().map(|field| field.name.clone()).collect()
+    /// Sets the fields of an element of a register, in all pipes.
+    fn set_element(&mut self, register: &str, index: usize, values: &[u32]) {
+        let key = exact("$REGISTER_INDEX", &(index as u32).to_be_bytes());
+        let query = Query::Entry(key.clone());
+        let element = self.model.read(register, Pipes::One(0), &query).unwrap().remove(0);
+        let fields = element.data.fields.iter().zip(values);
+        let fields = fields.map(|((name, _), value)| (name.as_str(), value.to_be_bytes().to_vec()));
+        let write = Write::Modify(key, Data::fields(fields));
+        self.model.write(register, Pipes::All, &write).unwrap();
     }
 
     /// Sets a whole row of the entropy's sketch, in all pipes.
     pub fn fill_row(&mut self, row: usize, value: i32) {
         let entropy = self.settings.entropy[0];
         let name = row_of("entropy", &entropy, row);
-        let data = [(self.fields(&name)[0].clone(), value.to_be_bytes().to_vec())];
         for index in 0..2 * entropy.shape.columns() {
-            self.model.write_register(&name, index, Pipes::All, &data).unwrap();
+            self.set_element(&name, index, &[value as u32]);
         }
     }
 
     /// Sets the sum of a bank, in all pipes.
     pub fn set_sum(&mut self, bank: usize, sum: u64) {
         let name = format!("{}.sum", measurement("entropy", self.settings.entropy[0].key));
-        let halves = [sum as u32, (sum >> 32) as u32].map(|half| half.to_be_bytes().to_vec());
-        let data: Vec<(String, Vec<u8>)> = self.fields(&name).into_iter().zip(halves).collect();
-        self.model.write_register(&name, bank, Pipes::All, &data).unwrap();
+        self.set_element(&name, bank, &[sum as u32, (sum >> 32) as u32]);
     }
 }
 
