@@ -7,46 +7,19 @@ use crate::entry::{Data, Entry, EntryTarget, Key, Match, Value};
 use crate::proto::{self, data_field, key_field, table_entry};
 use crate::schema::{
     Action, Field, FieldKind, KeyField, MatchKind, Schema, SchemaError, Table, TableKind,
-    WidthError,
 };
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Name of the key field that orders overlapping entries.
 pub const PRIORITY: &str = "$MATCH_PRIORITY";
 
-/// Entry or message that does not match the schema.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CodecError {
-    /// Item that the schema does not have.
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    /// Number of the wrong width.
-    #[error("{table}: {field}: {source}")]
-    Width {
-        /// Table.
-        table: String,
-        /// Field.
-        field: String,
-        /// Problem with the number.
-        source: WidthError,
-    },
-    /// Any other problem.
-    #[error("{table}: {problem}")]
-    Entry {
-        /// Table.
-        table: String,
-        /// Description of the problem.
-        problem: String,
-    },
+fn wrong(table: &Table, problem: impl fmt::Display) -> SchemaError {
+    SchemaError::new(format!("{}: {problem}", table.name))
 }
 
-fn wrong(table: &Table, problem: impl Into<String>) -> CodecError {
-    CodecError::Entry { table: table.name.clone(), problem: problem.into() }
-}
-
-fn width(table: &Table, field: &str) -> impl Fn(WidthError) -> CodecError {
-    move |source| CodecError::Width { table: table.name.clone(), field: field.to_owned(), source }
+fn width(table: &Table, field: &str) -> impl Fn(SchemaError) -> SchemaError {
+    move |error| wrong(table, format!("{field}: {error}"))
 }
 
 /// Completeness of an entry's data.
@@ -61,8 +34,8 @@ pub enum Completeness {
 /// Encodes a key as a message.
 ///
 /// # Errors
-/// [`CodecError`] if it is not a key of this table.
-pub fn encode_key(table: &Table, key: &Key) -> Result<proto::TableKey, CodecError> {
+/// [`SchemaError`] if it is not a key of this table.
+pub fn encode_key(table: &Table, key: &Key) -> Result<proto::TableKey, SchemaError> {
     let fields = key.iter().map(|(name, part)| {
         let field = table.key(name)?;
         check_match(table, field, part)?;
@@ -89,15 +62,15 @@ pub fn encode_key(table: &Table, key: &Key) -> Result<proto::TableKey, CodecErro
         };
         Ok(proto::KeyField { field_id: field.id, match_type: Some(match_type) })
     });
-    Ok(proto::TableKey { fields: fields.collect::<Result<_, CodecError>>()? })
+    Ok(proto::TableKey { fields: fields.collect::<Result<_, SchemaError>>()? })
 }
 
 /// Decodes a key from a message, with full names. Fields omitted because they match everything are
 /// added.
 ///
 /// # Errors
-/// [`CodecError`] if it is not a key of this table.
-pub fn decode_key(table: &Table, message: &proto::TableKey) -> Result<Key, CodecError> {
+/// [`SchemaError`] if it is not a key of this table.
+pub fn decode_key(table: &Table, message: &proto::TableKey) -> Result<Key, SchemaError> {
     let mut key = BTreeMap::new();
     for part in &message.fields {
         let field = table.key_by_id(part.field_id)?;
@@ -123,7 +96,7 @@ fn canonical(
     table: &Table,
     field: &KeyField,
     match_type: &key_field::MatchType,
-) -> Result<Match, CodecError> {
+) -> Result<Match, SchemaError> {
     Ok(match match_type {
         key_field::MatchType::Exact(exact) => Match::Exact(exact.value.clone()),
         key_field::MatchType::Ternary(ternary) => {
@@ -166,7 +139,7 @@ fn keep_first(value: &[u8], bits: u32, prefix: u32) -> Vec<u8> {
     kept
 }
 
-fn matches_everything(table: &Table, field: &KeyField) -> Result<Match, CodecError> {
+fn matches_everything(table: &Table, field: &KeyField) -> Result<Match, SchemaError> {
     let length = || field.kind.bytes().map_err(width(table, &field.name));
     Ok(match field.match_kind {
         MatchKind::Exact if field.name == PRIORITY => Match::Exact(vec![0; length()?]),
@@ -192,7 +165,7 @@ fn matches_everything(table: &Table, field: &KeyField) -> Result<Match, CodecErr
     })
 }
 
-fn check_match(table: &Table, field: &KeyField, part: &Match) -> Result<(), CodecError> {
+fn check_match(table: &Table, field: &KeyField, part: &Match) -> Result<(), SchemaError> {
     let check = |bytes: &[u8]| match &field.kind {
         FieldKind::Text(_) => std::str::from_utf8(bytes)
             .map(drop)
@@ -234,8 +207,8 @@ fn check_match(table: &Table, field: &KeyField, part: &Match) -> Result<(), Code
 /// Encodes data as a message.
 ///
 /// # Errors
-/// [`CodecError`] if it is not data of this table.
-pub fn encode_data(table: &Table, data: &Data) -> Result<proto::TableData, CodecError> {
+/// [`SchemaError`] if it is not data of this table.
+pub fn encode_data(table: &Table, data: &Data) -> Result<proto::TableData, SchemaError> {
     let action = data.action.as_deref().map(|name| table.action(name)).transpose()?;
     let fields = data.fields.iter().map(|(name, value)| {
         let of_action = action.and_then(|action| action.field(name).ok());
@@ -246,19 +219,19 @@ pub fn encode_data(table: &Table, data: &Data) -> Result<proto::TableData, Codec
         check_value(table, field, value)?;
         Ok(proto::DataField { field_id: field.id, value: Some(to_message(value)) })
     });
-    let fields = fields.collect::<Result<_, CodecError>>()?;
+    let fields = fields.collect::<Result<_, SchemaError>>()?;
     Ok(proto::TableData { action_id: action.map_or(0, |action| action.id), fields })
 }
 
 /// Decodes data from a message, with full names.
 ///
 /// # Errors
-/// [`CodecError`] if it is not data of this table.
+/// [`SchemaError`] if it is not data of this table.
 pub fn decode_data(
     table: &Table,
     message: &proto::TableData,
     completeness: Completeness,
-) -> Result<Data, CodecError> {
+) -> Result<Data, SchemaError> {
     let action = match message.action_id {
         0 => None,
         id => Some(table.action_by_id(id)?),
@@ -294,7 +267,7 @@ pub fn decode_data(
     Ok(Data { action: action.map(|action: &Action| action.name.clone()), fields })
 }
 
-fn check_value(table: &Table, field: &Field, value: &Value) -> Result<(), CodecError> {
+fn check_value(table: &Table, field: &Field, value: &Value) -> Result<(), SchemaError> {
     match (&field.kind, value) {
         (FieldKind::Bits(_), Value::Bytes(bytes)) if !field.repeated => {
             field.kind.check(bytes).map_err(width(table, &field.name))
@@ -351,8 +324,8 @@ fn from_message(value: &data_field::Value) -> Option<Value> {
 /// Encodes an entry as a message.
 ///
 /// # Errors
-/// [`CodecError`] if it is not an entry of this table.
-pub fn encode_entry(table: &Table, entry: &Entry) -> Result<proto::TableEntry, CodecError> {
+/// [`SchemaError`] if it is not an entry of this table.
+pub fn encode_entry(table: &Table, entry: &Entry) -> Result<proto::TableEntry, SchemaError> {
     let data = Some(encode_data(table, &entry.data)?);
     let value = match &entry.place {
         EntryTarget::Key(key) => Some(table_entry::Value::Key(encode_key(table, key)?)),
@@ -371,11 +344,11 @@ pub fn encode_entry(table: &Table, entry: &Entry) -> Result<proto::TableEntry, C
 /// Decodes an entry and its table from a message.
 ///
 /// # Errors
-/// [`CodecError`] if it is not an entry of a table of this schema.
+/// [`SchemaError`] if it is not an entry of a table of this schema.
 pub fn decode_entry<'a>(
     schema: &'a Schema,
     message: &proto::TableEntry,
-) -> Result<(&'a Table, Entry), CodecError> {
+) -> Result<(&'a Table, Entry), SchemaError> {
     let table = schema.table_by_id(message.table_id)?;
     let place = match &message.value {
         _ if message.is_default_entry => EntryTarget::Default,

@@ -13,7 +13,7 @@ use std::fmt;
 pub const SYNC: &str = "Sync";
 
 /// Supported schema version.
-pub const VERSION: &str = "1.0.0";
+const VERSION: &str = "1.0.0";
 
 /// Tables and digests of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,86 +170,40 @@ pub enum FieldKind {
     Container(Vec<Field>),
 }
 
-/// Value that does not fit a field.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WidthError {
-    /// Wrong number of bytes.
-    #[error("{given} bytes given where {expected} hold its {bits} bits")]
-    Length {
-        /// Number of bytes given.
-        given: usize,
-        /// Number of bytes expected.
-        expected: usize,
-        /// Width of the field.
-        bits: u32,
-    },
-    /// Bits set above the width of the field.
-    #[error("{value:#x} does not fit in its {bits} bits")]
-    Value {
-        /// Number given.
-        value: u128,
-        /// Width of the field.
-        bits: u32,
-    },
-    /// Field that is not a number.
-    #[error("it is no number but {kind}")]
-    NotANumber {
-        /// Type of the field.
-        kind: String,
-    },
-}
-
 impl FieldKind {
     /// Returns the number of bytes of a number on the wire.
     ///
     /// # Errors
-    /// [`WidthError::NotANumber`].
-    pub fn bytes(&self) -> Result<usize, WidthError> {
+    /// [`SchemaError`] if it is not a number.
+    pub fn bytes(&self) -> Result<usize, SchemaError> {
         Ok(self.bits()?.div_ceil(8) as usize)
     }
 
     /// Returns the width of a number in bits.
     ///
     /// # Errors
-    /// [`WidthError::NotANumber`].
-    pub fn bits(&self) -> Result<u32, WidthError> {
+    /// [`SchemaError`] if it is not a number.
+    pub fn bits(&self) -> Result<u32, SchemaError> {
         match self {
             FieldKind::Bits(bits) => Ok(*bits),
-            other => Err(WidthError::NotANumber { kind: other.to_string() }),
+            other => Err(SchemaError(format!("it is no number but {other}"))),
         }
-    }
-
-    /// Encodes a number as big-endian bytes of exactly the field's width.
-    ///
-    /// # Errors
-    /// [`WidthError`] if it does not fit.
-    pub fn encode(&self, value: u128) -> Result<Vec<u8>, WidthError> {
-        let bits = self.bits()?;
-        if bits < 128 && value >> bits != 0 {
-            return Err(WidthError::Value { value, bits });
-        }
-        let length = self.bytes()?;
-        let whole = value.to_be_bytes();
-        let mut bytes = vec![0; length.saturating_sub(whole.len())];
-        bytes
-            .extend_from_slice(whole.get(whole.len().saturating_sub(length)..).unwrap_or_default());
-        Ok(bytes)
     }
 
     /// Checks that these bytes are a number of exactly this width.
     ///
     /// # Errors
-    /// [`WidthError`] if they are not.
-    pub fn check(&self, bytes: &[u8]) -> Result<(), WidthError> {
-        let (bits, expected) = (self.bits()?, self.bytes()?);
-        if bytes.len() != expected {
-            return Err(WidthError::Length { given: bytes.len(), expected, bits });
+    /// [`SchemaError`] if they are not.
+    pub fn check(&self, bytes: &[u8]) -> Result<(), SchemaError> {
+        let (bits, given, expected) = (self.bits()?, bytes.len(), self.bytes()?);
+        if given != expected {
+            return Err(SchemaError(format!(
+                "{given} bytes given where {expected} hold its {bits} bits"
+            )));
         }
         let spare = (expected as u32 * 8).saturating_sub(bits);
         match bytes.first() {
-            Some(first) if spare > 0 && first >> (8 - spare) != 0 => {
-                Err(WidthError::Value { value: number(bytes), bits })
-            }
+            Some(first) if spare > 0 && first >> (8 - spare) != 0 => Err(too_large(bytes, bits)),
             _ => Ok(()),
         }
     }
@@ -257,12 +211,15 @@ impl FieldKind {
     /// Decodes a number.
     ///
     /// # Errors
-    /// [`WidthError`] if the field is wider than 64 bits, or the bytes do not have its width.
-    pub fn decode(&self, bytes: &[u8]) -> Result<u64, WidthError> {
+    /// [`SchemaError`] if the field is wider than 64 bits, or the bytes do not have its width.
+    pub fn decode(&self, bytes: &[u8]) -> Result<u64, SchemaError> {
         self.check(bytes)?;
-        u64::try_from(number(bytes))
-            .map_err(|_| WidthError::Value { value: number(bytes), bits: 64 })
+        u64::try_from(number(bytes)).map_err(|_| too_large(bytes, 64))
     }
+}
+
+fn too_large(bytes: &[u8], bits: u32) -> SchemaError {
+    SchemaError(format!("{:#x} does not fit in its {bits} bits", number(bytes)))
 }
 
 /// Decodes big-endian bytes. Only the last 16 are used.
@@ -283,62 +240,26 @@ impl fmt::Display for FieldKind {
     }
 }
 
-/// Schema that cannot be read, or item that is not in it.
+/// Schema that cannot be read, or item or value that does not fit it; in words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SchemaError {
-    /// Not JSON, or not a schema.
-    #[error("the schema cannot be read: {0}; is it the bfrt.json of the program's compiler?")]
-    Json(String),
-    /// Unsupported version.
-    #[error(
-        "the schema has version {found}, {VERSION} can be read; compile the program with SDE 9 or its open-source compiler"
-    )]
-    Version {
-        /// Version of the schema.
-        found: String,
-    },
-    /// Inconsistent schema.
-    #[error("{item} in the schema: {problem}")]
-    Malformed {
-        /// Affected item.
-        item: String,
-        /// Description of the problem.
-        problem: String,
-    },
-    /// No item with this name.
-    #[error("there is no {what} {name}; there are: {}", list(present))]
-    Missing {
-        /// Kind of item.
-        what: &'static str,
-        /// Name.
-        name: String,
-        /// Existing items.
-        present: Vec<String>,
-    },
-    /// Several items with this name.
-    #[error("{what} {name} may mean any of {}; give more of the name", list(candidates))]
-    Ambiguous {
-        /// Kind of item.
-        what: &'static str,
-        /// Name.
-        name: String,
-        /// Matching items.
-        candidates: Vec<String>,
-    },
-    /// No item with this id.
-    #[error("there is no {what} with number {id} in {place}")]
-    UnknownId {
-        /// Kind of item.
-        what: &'static str,
-        /// Id.
-        id: u32,
-        /// Searched table or schema.
-        place: String,
-    },
+#[error("{0}")]
+pub struct SchemaError(String);
+
+impl SchemaError {
+    pub(crate) fn new(problem: impl Into<String>) -> Self {
+        SchemaError(problem.into())
+    }
+
+    fn unknown_id(what: &str, id: u32, place: &str) -> Self {
+        SchemaError(format!("there is no {what} with number {id} in {place}"))
+    }
+
+    fn malformed(item: &str, problem: impl fmt::Display) -> Self {
+        SchemaError(format!("{item} in the schema: {problem}"))
+    }
 }
 
-fn list(names: &[String]) -> String {
+fn list(names: &[&str]) -> String {
     const SHOWN: usize = 12;
     match names {
         [] => "none".to_owned(),
@@ -352,7 +273,7 @@ fn list(names: &[String]) -> String {
 /// Returns the only item with this name, or whose name ends with it after a dot.
 fn find<'a, T>(
     items: &'a [T],
-    what: &'static str,
+    what: &str,
     name: &str,
     of: impl Fn(&T) -> &str,
 ) -> Result<&'a T, SchemaError> {
@@ -361,20 +282,18 @@ fn find<'a, T>(
     }
     let ends = |item: &&T| of(item).strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
     let found: Vec<&T> = items.iter().filter(ends).collect();
-    let names =
-        |items: &mut dyn Iterator<Item = &T>| items.map(|item| of(item).to_owned()).collect();
+    let names = |items: &mut dyn Iterator<Item = &T>| list(&items.map(&of).collect::<Vec<_>>());
     match found[..] {
         [item] => Ok(item),
-        [] => Err(SchemaError::Missing {
-            what,
-            name: name.to_owned(),
-            present: names(&mut items.iter()),
-        }),
-        _ => Err(SchemaError::Ambiguous {
-            what,
-            name: name.to_owned(),
-            candidates: names(&mut found.iter().copied()),
-        }),
+        [] => {
+            let present = names(&mut items.iter());
+            Err(SchemaError(format!("there is no {what} {name}; there are: {present}")))
+        }
+        _ => {
+            let candidates = names(&mut found.iter().copied());
+            let problem = format!("{what} {name} may mean any of {candidates}");
+            Err(SchemaError(format!("{problem}; give more of the name")))
+        }
     }
 }
 
@@ -384,10 +303,14 @@ impl Schema {
     /// # Errors
     /// [`SchemaError`] if it is not one, or is inconsistent.
     pub fn parse(json: &[u8]) -> Result<Self, SchemaError> {
-        let file: json::File =
-            serde_json::from_slice(json).map_err(|error| SchemaError::Json(error.to_string()))?;
+        let file: json::File = serde_json::from_slice(json).map_err(|error| {
+            let advice = "is it the bfrt.json of the program's compiler?";
+            SchemaError(format!("the schema cannot be read: {error}; {advice}"))
+        })?;
         if let Some(found) = file.schema_version.filter(|version| version != VERSION) {
-            return Err(SchemaError::Version { found });
+            let advice = "compile the program with SDE 9 or its open-source compiler";
+            let problem = format!("the schema has version {found}, {VERSION} can be read");
+            return Err(SchemaError(format!("{problem}; {advice}")));
         }
         let tables = file.tables.into_iter().map(json::Table::read).collect::<Result<_, _>>()?;
         let filters = file
@@ -404,7 +327,7 @@ impl Schema {
     /// Merges the tables of two schemas.
     ///
     /// # Errors
-    /// [`SchemaError::Malformed`] if they share a name or an id.
+    /// [`SchemaError`] if they share a name or an id.
     pub fn join(mut self, other: Schema) -> Result<Self, SchemaError> {
         self.tables.extend(other.tables);
         self.filters.extend(other.filters);
@@ -421,7 +344,7 @@ impl Schema {
                     (false, _) => "its name is there twice".to_owned(),
                     (true, false) => format!("its number {id} is there twice"),
                 };
-                return Err(SchemaError::Malformed { item: format!("{what} {name}"), problem });
+                return Err(SchemaError::malformed(&format!("{what} {name}"), problem));
             }
             Ok(())
         };
@@ -460,7 +383,7 @@ impl Schema {
     /// Returns the table with this full name, or unambiguous end of one.
     ///
     /// # Errors
-    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    /// [`SchemaError`] if there is none, or several.
     pub fn table(&self, name: &str) -> Result<&Table, SchemaError> {
         find(&self.tables, "table", name, |table| &table.name)
     }
@@ -468,41 +391,30 @@ impl Schema {
     /// Returns the table with this id.
     ///
     /// # Errors
-    /// [`SchemaError::UnknownId`].
+    /// [`SchemaError`] if there is none.
     pub fn table_by_id(&self, id: u32) -> Result<&Table, SchemaError> {
-        let unknown =
-            || SchemaError::UnknownId { what: "table", id, place: "the schema".to_owned() };
-        self.tables.iter().find(|table| table.id == id).ok_or_else(unknown)
+        let found = self.tables.iter().find(|table| table.id == id);
+        found.ok_or_else(|| SchemaError::unknown_id("table", id, "the schema"))
     }
 
     /// Returns the digest with this full name, or unambiguous end of one.
     ///
     /// # Errors
-    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    /// [`SchemaError`] if there is none, or several.
     pub fn filter(&self, name: &str) -> Result<&LearnFilter, SchemaError> {
         find(&self.filters, "digest", name, |filter| &filter.name)
-    }
-
-    /// Returns the digest with this id.
-    ///
-    /// # Errors
-    /// [`SchemaError::UnknownId`].
-    pub fn filter_by_id(&self, id: u32) -> Result<&LearnFilter, SchemaError> {
-        let unknown =
-            || SchemaError::UnknownId { what: "digest", id, place: "the schema".to_owned() };
-        self.filters.iter().find(|filter| filter.id == id).ok_or_else(unknown)
     }
 }
 
 impl Table {
-    fn unknown(&self, what: &'static str, id: u32) -> SchemaError {
-        SchemaError::UnknownId { what, id, place: self.name.clone() }
+    fn unknown(&self, what: &str, id: u32) -> SchemaError {
+        SchemaError::unknown_id(what, id, &self.name)
     }
 
     /// Returns the key field with this full name, or unambiguous end of one.
     ///
     /// # Errors
-    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    /// [`SchemaError`] if there is none, or several.
     pub fn key(&self, name: &str) -> Result<&KeyField, SchemaError> {
         find(&self.keys, "key field", name, |key| &key.name)
     }
@@ -510,7 +422,7 @@ impl Table {
     /// Returns the key field with this id.
     ///
     /// # Errors
-    /// [`SchemaError::UnknownId`].
+    /// [`SchemaError`] if there is none.
     pub fn key_by_id(&self, id: u32) -> Result<&KeyField, SchemaError> {
         self.keys.iter().find(|key| key.id == id).ok_or_else(|| self.unknown("key field", id))
     }
@@ -518,7 +430,7 @@ impl Table {
     /// Returns the action with this full name, or unambiguous end of one.
     ///
     /// # Errors
-    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    /// [`SchemaError`] if there is none, or several.
     pub fn action(&self, name: &str) -> Result<&Action, SchemaError> {
         find(&self.actions, "action", name, |action| &action.name)
     }
@@ -526,7 +438,7 @@ impl Table {
     /// Returns the action with this id.
     ///
     /// # Errors
-    /// [`SchemaError::UnknownId`].
+    /// [`SchemaError`] if there is none.
     pub fn action_by_id(&self, id: u32) -> Result<&Action, SchemaError> {
         self.actions.iter().find(|action| action.id == id).ok_or_else(|| self.unknown("action", id))
     }
@@ -535,7 +447,7 @@ impl Table {
     /// of one.
     ///
     /// # Errors
-    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    /// [`SchemaError`] if there is none, or several.
     pub fn field(&self, name: &str) -> Result<&Field, SchemaError> {
         find(&self.data, "data field", name, |field| &field.name)
     }
@@ -543,12 +455,10 @@ impl Table {
     /// Returns the data field with this id, of the action if there is one, else of the table.
     ///
     /// # Errors
-    /// [`SchemaError::UnknownId`].
+    /// [`SchemaError`] if there is none.
     pub fn field_by_id(&self, action: Option<&Action>, id: u32) -> Result<&Field, SchemaError> {
-        let of_action = action
-            .and_then(|action| self.action_by_id(action.id).ok())
-            .map(|action| &action.data[..]);
-        let mut fields = of_action.unwrap_or_default().iter().chain(&self.data);
+        let of_action = action.map(|action| &action.data[..]).unwrap_or_default();
+        let mut fields = of_action.iter().chain(&self.data);
         fields.find(|field| field.id == id).ok_or_else(|| self.unknown("data field", id))
     }
 
@@ -563,7 +473,7 @@ impl Action {
     /// Returns the parameter with this name.
     ///
     /// # Errors
-    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    /// [`SchemaError`] if there is none, or several.
     pub fn field(&self, name: &str) -> Result<&Field, SchemaError> {
         find(&self.data, "action parameter", name, |field| &field.name)
     }
@@ -664,10 +574,6 @@ mod json {
         fields: Vec<Field>,
     }
 
-    fn malformed(item: &str, problem: impl Into<String>) -> SchemaError {
-        SchemaError::Malformed { item: item.to_owned(), problem: problem.into() }
-    }
-
     impl Table {
         pub(super) fn read(self) -> Result<super::Table, SchemaError> {
             let kind = match &*self.table_type {
@@ -714,7 +620,10 @@ mod json {
                 "Range" => MatchKind::Range,
                 "Optional" => MatchKind::Optional,
                 other => {
-                    return Err(malformed(&item, format!("matches in an unknown way, {other}")));
+                    return Err(SchemaError::malformed(
+                        &item,
+                        format!("matches in an unknown way, {other}"),
+                    ));
                 }
             };
             Ok(super::KeyField {
@@ -733,7 +642,7 @@ mod json {
                 Some("TableOnly") => (true, false),
                 Some("DefaultOnly") => (false, true),
                 Some(other) => {
-                    return Err(malformed(
+                    return Err(SchemaError::malformed(
                         &format!("action {} of {table}", self.name),
                         format!("has an unknown scope, {other}"),
                     ));
@@ -770,7 +679,7 @@ mod json {
                         .filter_map(|part| part.read(&item))
                         .collect::<Result<_, _>>()?,
                 ),
-                (None, None) => return Err(malformed(&item, "has no type")),
+                (None, None) => return Err(SchemaError::malformed(&item, "has no type")),
             };
             Ok(super::Field {
                 name: self.name,
@@ -786,9 +695,14 @@ mod json {
     impl Type {
         fn read(self, item: &str) -> Result<FieldKind, SchemaError> {
             Ok(match (&*self.r#type, self.width) {
-                ("bytes", None) => return Err(malformed(item, "is of bytes without a width")),
+                ("bytes", None) => {
+                    return Err(SchemaError::malformed(item, "is of bytes without a width"));
+                }
                 ("bytes", Some(bits)) if !(1..=4096).contains(&bits) => {
-                    return Err(malformed(item, format!("cannot be {bits} bits wide")));
+                    return Err(SchemaError::malformed(
+                        item,
+                        format!("cannot be {bits} bits wide"),
+                    ));
                 }
                 ("bytes", Some(bits)) => FieldKind::Bits(bits),
                 ("uint8", _) => FieldKind::Bits(8),
@@ -798,7 +712,12 @@ mod json {
                 ("bool", _) => FieldKind::Bool,
                 ("float", _) => FieldKind::Float,
                 ("string", _) => FieldKind::Text(self.choices),
-                (other, _) => return Err(malformed(item, format!("has an unknown type, {other}"))),
+                (other, _) => {
+                    return Err(SchemaError::malformed(
+                        item,
+                        format!("has an unknown type, {other}"),
+                    ));
+                }
             })
         }
     }
