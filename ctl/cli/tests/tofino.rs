@@ -909,7 +909,7 @@ fn read_times_tell_which_windows_are_possible() {
     // Counters are synced twice.
     assert!(number(&times, "rotation_ns") >= 9_000_000);
     assert!(number(&times, "shortest_window_ns") >= 2 * number(&times, "rotation_ns"));
-    assert_eq!(ledger.indices(), 0);
+    assert_eq!(ledger.lock().unwrap().indices, 0);
     assert!(measure("table").contains("\na rotation takes up to "));
     assert_eq!(measure("csv").lines().count(), 3);
     for wrong in [&["tables", "--read-times"][..], &["tables", "--address", "switch:50052"]] {
@@ -974,7 +974,7 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
         assert_eq!(text.contains("a rotation takes up to"), measured == 4, "{text}");
         let csv = measure("csv");
         assert_eq!(csv.lines().filter(|line| line.ends_with(',')).count(), 2, "{csv}");
-        assert_eq!(ledger.indices(), 0);
+        assert_eq!(ledger.lock().unwrap().indices, 0);
     }
 }
 

@@ -4,14 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tonic::Status;
 
-/// Subscribed clients by id.
+/// Subscribed clients by id, and whether they have bound the program.
 #[derive(Clone, Default)]
-pub(super) struct Clients(Arc<Mutex<BTreeMap<u32, Client>>>);
-
-#[derive(Default)]
-struct Client {
-    bound: bool,
-}
+pub(super) struct Clients(Arc<Mutex<BTreeMap<u32, bool>>>);
 
 /// Subscription of a client, which ends when this is dropped.
 pub(super) struct Subscription {
@@ -27,12 +22,12 @@ impl Drop for Subscription {
 
 impl Subscription {
     pub(super) fn is_bound(&self) -> bool {
-        self.clients.locked().get(&self.id).is_some_and(|client| client.bound)
+        self.clients.locked().get(&self.id).copied().unwrap_or_default()
     }
 }
 
 impl Clients {
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<u32, Client>> {
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<u32, bool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,29 +38,26 @@ impl Clients {
                 "there cannot be two clients with number {id}"
             )));
         }
-        clients.insert(id, Client::default());
+        clients.insert(id, false);
         Ok(Subscription { clients: self.clone(), id })
     }
 
     pub(super) fn bind(&self, id: u32) -> Result<(), Status> {
         let mut clients = self.locked();
-        if let Some((other, _)) =
-            clients.iter().find(|(other, client)| client.bound && **other != id)
-        {
+        if let Some((other, _)) = clients.iter().find(|(other, bound)| **bound && **other != id) {
             return Err(Status::already_exists(format!("the program is bound to client {other}")));
         }
-        let client = clients.get_mut(&id).ok_or_else(|| not_subscribed(id))?;
-        client.bound = true;
+        *clients.get_mut(&id).ok_or_else(|| not_subscribed(id))? = true;
         Ok(())
     }
 
     pub(super) fn check_bound(&self, id: u32) -> Result<(), Status> {
         match self.locked().get(&id) {
             None => Err(not_subscribed(id)),
-            Some(Client { bound: false }) => Err(Status::failed_precondition(format!(
+            Some(false) => Err(Status::failed_precondition(format!(
                 "client {id} has not bound the program; do that first"
             ))),
-            Some(Client { bound: true }) => Ok(()),
+            Some(true) => Ok(()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Simulated time of a chip's driver, for targets that need none.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Time that a driver takes per operation.
@@ -37,57 +37,23 @@ pub enum Pace {
 }
 
 /// Time that a driver was busy, with the operations that took it.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Ledger {
-    total: AtomicU64,
-    longest: AtomicU64,
-    indices: AtomicU64,
-    syncs: AtomicU64,
-    updates: AtomicU64,
-    requests: AtomicU64,
-}
-
-impl Ledger {
-    /// Returns the time of all requests.
-    #[must_use]
-    pub fn total(&self) -> Duration {
-        Duration::from_nanos(self.total.load(Ordering::Relaxed))
-    }
-
-    /// Returns the time of the longest request.
-    #[must_use]
-    pub fn longest(&self) -> Duration {
-        Duration::from_nanos(self.longest.load(Ordering::Relaxed))
-    }
-
-    /// Returns the number of elements read from the chip.
-    #[must_use]
-    pub fn indices(&self) -> u64 {
-        self.indices.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of tables copied from the chip.
-    #[must_use]
-    pub fn syncs(&self) -> u64 {
-        self.syncs.load(Ordering::Relaxed)
-    }
-
-    /// Resets all counts to zero.
-    pub fn reset(&self) {
-        for number in
-            [&self.total, &self.longest, &self.indices, &self.syncs, &self.updates, &self.requests]
-        {
-            number.store(0, Ordering::Relaxed);
-        }
-    }
+    /// Time of all requests.
+    pub total: Duration,
+    /// Time of the longest request.
+    pub longest: Duration,
+    /// Number of elements read from the chip.
+    pub indices: u64,
+    /// Number of tables copied from the chip.
+    pub syncs: u64,
+    updates: u64,
+    requests: u64,
 }
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [requests, updates] =
-            [&self.requests, &self.updates].map(|number| number.load(Ordering::Relaxed));
-        let (indices, syncs, total, longest) =
-            (self.indices(), self.syncs(), self.total(), self.longest());
+        let Ledger { total, longest, indices, syncs, updates, requests } = self;
         write!(
             f,
             "{requests} requests took {total:.1?}, the longest one {longest:.1?}: {syncs} tables synced, "
@@ -99,9 +65,9 @@ impl fmt::Display for Ledger {
 /// Driver that takes time.
 #[derive(Debug)]
 pub(super) struct Driver {
-    costs: Costs,
-    pace: Pace,
-    pub(super) ledger: std::sync::Arc<Ledger>,
+    pub(super) costs: Costs,
+    pub(super) pace: Pace,
+    pub(super) ledger: Arc<Mutex<Ledger>>,
 }
 
 /// Operations of one request.
@@ -115,31 +81,25 @@ pub(super) struct Work {
 }
 
 impl Driver {
-    pub(super) fn new(costs: Costs, pace: Pace) -> Self {
-        Driver { costs, pace, ledger: std::sync::Arc::default() }
-    }
-
     /// Waits for the time of a request.
     pub(super) async fn take(&self, work: Work) {
+        let Work { indices, syncs, updates, completes } = work;
         let Costs { index, sync, update, completion } = self.costs;
         let times = |cost: Duration, number: u64| {
             cost.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX))
         };
-        let time =
-            times(index, work.indices) + times(sync, work.syncs) + times(update, work.updates);
-        let time = time + times(completion, work.completes.into());
-        let ledger = &self.ledger;
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        ledger.longest.fetch_max(nanoseconds, Ordering::Relaxed);
-        let adds = [
-            (&ledger.total, nanoseconds),
-            (&ledger.indices, work.indices),
-            (&ledger.syncs, work.syncs),
-            (&ledger.updates, work.updates),
-            (&ledger.requests, 1),
-        ];
-        for (number, more) in adds {
-            number.fetch_add(more, Ordering::Relaxed);
+        let time = times(index, indices)
+            + times(sync, syncs)
+            + times(update, updates)
+            + times(completion, completes.into());
+        {
+            let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            ledger.total += time;
+            ledger.longest = ledger.longest.max(time);
+            ledger.indices += indices;
+            ledger.syncs += syncs;
+            ledger.updates += updates;
+            ledger.requests += 1;
         }
         if self.pace == Pace::Real && !time.is_zero() {
             tokio::time::sleep(time).await;

@@ -28,7 +28,7 @@ use clients::Clients;
 use driver::{Driver, Work};
 use ports::Ports;
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -242,9 +242,9 @@ impl Server {
         target: Arc<dyn Target>,
         costs: Costs,
         pace: Pace,
-    ) -> Result<(Self, Arc<Ledger>), SchemaError> {
-        let driver = Driver::new(costs, pace);
-        let ledger = Arc::clone(&driver.ledger);
+    ) -> Result<(Self, Arc<Mutex<Ledger>>), SchemaError> {
+        let ledger = Arc::default();
+        let driver = Driver { costs, pace, ledger: Arc::clone(&ledger) };
         Ok((Self::build(target, Some(driver))?, ledger))
     }
 
