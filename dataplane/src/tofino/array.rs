@@ -3,8 +3,7 @@
 use super::{entries, names};
 use crate::error::Failure;
 use flowgauge_bfruntime::proto;
-use flowgauge_bfruntime::schema::SYNC;
-use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
+use flowgauge_bfruntime::schema::{SYNC, Schema, Table, TableKind};
 use flowgauge_core::BANKS;
 use std::ops::Range;
 
@@ -34,8 +33,8 @@ pub(super) type BankCells = Vec<Vec<[u32; 2]>>;
 pub(super) fn check_syncs(table: &Table) -> Result<(), Failure> {
     match table.offers(SYNC) {
         true => Ok(()),
-        false => Err(Failure::program(format!(
-            "{} has no operation {SYNC}, by which it is read; is it p4/flowgauge.p4?",
+        false => Err(Failure::lacks(format!(
+            "{} has no operation {SYNC}, by which it is read",
             table.name
         ))),
     }
@@ -58,10 +57,8 @@ impl Array {
 
     /// Checks that the program has this array.
     pub(super) fn check(&self, schema: &Schema) -> Result<(), Failure> {
-        let find =
-            |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
-        let table = schema.table(&self.table).map_err(find)?;
-        table.key(names::REGISTER_INDEX).map_err(find)?;
+        let table = schema.table(&self.table).map_err(Failure::lacks)?;
+        table.key(names::REGISTER_INDEX).map_err(Failure::lacks)?;
         let size = (self.per_bank * self.banks) as u64;
         if table.size != size {
             return Err(Failure::mismatch(
@@ -71,7 +68,8 @@ impl Array {
             ));
         }
         for field in self.fields {
-            let bits = table.field(field).map_err(find)?.kind.bits().map_err(Failure::program)?;
+            let field = table.field(field).map_err(Failure::lacks)?;
+            let bits = field.kind.bits().map_err(Failure::program)?;
             if table.kind != TableKind::Register || bits != self.bits {
                 let (is, must) = (
                     format!("{:?} of {bits} bits", table.kind),

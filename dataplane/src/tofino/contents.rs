@@ -13,10 +13,9 @@ use flowgauge_core::Settings;
 /// Removes all entries of a table, or resets all elements of a register or counter, of both banks,
 /// to their initial values.
 pub(super) async fn empty(session: &mut Session, table: &Table) -> Result<(), Failure> {
-    let all = proto::TableEntry { table_id: table.id, ..Default::default() };
     let update = proto::Update {
         r#type: proto::update::Type::Delete.into(),
-        entity: Some(entries::entity(all)),
+        entity: Some(entries::entity(entries::all(table))),
     };
     session.write(&format!("emptying {}", table.name), vec![update], 1).await
 }
@@ -61,7 +60,7 @@ pub(super) async fn set_filter(
         let answer = session.read_all(table).await?;
         let present = answer
             .iter()
-            .map(|message| entries::decode(program.schema(), table, message))
+            .map(|message| entries::decode(table, message))
             .collect::<Result<Vec<Entry>, _>>()?;
         let is_of_bank = |entry: &&Entry| filter::is_of_bank(entry, bank);
         let superfluous =
@@ -128,7 +127,7 @@ pub(super) async fn holds_content(
         };
         let mut desired = answer
             .iter()
-            .map(|message| entries::decode(program.schema(), table, message))
+            .map(|message| entries::decode(table, message))
             .collect::<Result<Vec<Entry>, _>>()?;
         desired.retain(is_compared);
         desired.sort_by_key(|entry| entry.place.key().cloned());

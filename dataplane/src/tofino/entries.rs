@@ -1,7 +1,7 @@
 //! Entries of tables, as they are in messages to and from a switch.
 
 use crate::error::Failure;
-use flowgauge_bfruntime::schema::{Schema, Table};
+use flowgauge_bfruntime::schema::{Field, FieldKind, LearnFilter, Table};
 use flowgauge_bfruntime::{Data, Entry, codec, proto};
 use std::ops::Range;
 
@@ -46,21 +46,20 @@ pub(super) fn entity(entry: proto::TableEntry) -> proto::Entity {
     proto::Entity { entity: Some(proto::entity::Entity::TableEntry(entry)) }
 }
 
+/// Returns the entry that stands for all of a table, in reads and deletions.
+pub(super) fn all(table: &Table) -> proto::TableEntry {
+    proto::TableEntry { table_id: table.id, ..Default::default() }
+}
+
 /// Decodes an entry, which must be of this table.
-pub(super) fn decode(
-    schema: &Schema,
-    table: &Table,
-    message: &proto::TableEntry,
-) -> Result<Entry, Failure> {
+pub(super) fn decode(table: &Table, message: &proto::TableEntry) -> Result<Entry, Failure> {
     if message.table_id != table.id {
         return Err(Failure::answer(format!(
             "an entry of table {} and not of {}, {}",
             message.table_id, table.name, table.id
         )));
     }
-    let (_, entry) =
-        codec::decode_entry(schema, message).map_err(|error| Failure::answer(error.to_string()))?;
-    Ok(entry)
+    codec::decode_entry(table, message).map_err(|error| Failure::answer(error.to_string()))
 }
 
 /// Returns the entries that request elements of a register or counter.
@@ -77,7 +76,7 @@ pub(super) fn elements(
             match_type: Some(proto::key_field::MatchType::Exact(exact)),
         };
         let value = Some(proto::table_entry::Value::Key(proto::TableKey { fields: vec![field] }));
-        proto::TableEntry { table_id: table.id, value, ..Default::default() }
+        proto::TableEntry { value, ..all(table) }
     };
     Ok(range.map(entry).collect())
 }
@@ -139,5 +138,28 @@ pub(super) fn number(field: &proto::DataField, id: u32) -> Option<&[u8]> {
     match &field.value {
         Some(proto::data_field::Value::Stream(bytes)) if field.field_id == id => Some(bytes),
         _ => None,
+    }
+}
+
+/// Field of a digest.
+pub(super) struct DigestField {
+    id: u32,
+    kind: FieldKind,
+}
+
+impl DigestField {
+    /// Finds a number of a digest.
+    pub(super) fn find(digest: &LearnFilter, name: &str) -> Result<Self, Failure> {
+        let field = digest.fields.iter().find(|field| field.name.rsplit('.').next() == Some(name));
+        let Field { id, kind, .. } =
+            field.ok_or_else(|| Failure::lacks(format!("{} has no field {name}", digest.name)))?;
+        kind.bits().map_err(Failure::program)?;
+        Ok(DigestField { id: *id, kind: kind.clone() })
+    }
+
+    /// Reads the number; `None` if it is missing or not what the schema says.
+    pub(super) fn read(&self, digest: &proto::TableData) -> Option<u64> {
+        let mut bytes = digest.fields.iter().filter_map(|part| number(part, self.id));
+        self.kind.decode(bytes.next()?).ok()
     }
 }

@@ -17,15 +17,11 @@ const DST_PORT: FieldEnds = &["ports[15:0]"];
 const PROTOCOL: FieldEnds = &["protocol", "next_header"];
 
 /// Name of a key with the destination port and the protocol.
-const WITH_PORT: &str = "with_port";
+pub(super) const WITH_PORT: &str = "with_port";
 
 /// Four tables from a byte of the CRC, most significant first, to a word, for the register hash.
 const REGISTERS: &str = "hash.tabulation";
 const BYTE: &str = "byte";
-
-fn name(tabulation: &str, index: usize) -> String {
-    format!("{tabulation}.words{index}")
-}
 
 /// Returns the tables of the register hash.
 pub(super) fn words(hash: HashMode) -> impl Iterator<Item = MatchTable> {
@@ -39,17 +35,8 @@ pub(super) fn tabulation(control: String) -> impl Iterator<Item = MatchTable> {
     })
 }
 
-/// Returns the tables of a key's words for sketch rows.
-pub(super) fn row_words(by: KeyKind) -> impl Iterator<Item = MatchTable> {
-    row_words_of(names::key(by))
-}
-
-/// Returns the tables of the words of a key with the destination port, for sketch rows.
-pub(super) fn with_port_row_words() -> impl Iterator<Item = MatchTable> {
-    row_words_of(WITH_PORT.to_owned())
-}
-
-fn row_words_of(key: String) -> impl Iterator<Item = MatchTable> {
+/// Returns the tables of the words of a key, by its name in the program, for sketch rows.
+pub(super) fn row_words(key: &str) -> impl Iterator<Item = MatchTable> + use<> {
     tables(format!("hash.{key}_rows.tabulation"), |words, index| {
         let [block, ..] = words.rows();
         block.get(index).into_iter().flatten().copied().collect()
@@ -74,7 +61,7 @@ fn tables(
         };
         let parameters = ["low", "high"].map(|half| (half, 32)).to_vec();
         MatchTable::new(
-            name(&control, index),
+            format!("{control}.words{index}"),
             vec![(BYTE, 8)],
             format!("set_words{index}"),
             parameters,
@@ -112,9 +99,7 @@ fn check_fields(
 ) -> Result<(), Failure> {
     // Tables that could compute a key's CRCs; their key fields are those of the flow key.
     for table in ["ipv4", "ipv6"].map(|family| format!("hash.{control}.{family}_crc.compute")) {
-        let table = schema
-            .table(&table)
-            .map_err(|error| Failure::program(format!("{error}; is it p4/flowgauge.p4?")))?;
+        let table = schema.table(&table).map_err(Failure::lacks)?;
         let has_end = |name: &str, end: &str| {
             name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };

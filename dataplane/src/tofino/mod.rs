@@ -115,7 +115,7 @@ impl Tofino {
         operation: &'static str,
         call: impl AsyncFnOnce(&mut Switch) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let target = self.switch.address().to_owned();
+        let target = self.switch.options.address.clone();
         if !self.switch.is_counting() {
             return Err(Error::NotStarted { operation, target });
         }
@@ -126,20 +126,20 @@ impl Tofino {
 
 impl Dataplane for Tofino {
     fn capabilities(&self) -> &Capabilities {
-        self.switch.capabilities()
+        &self.switch.capabilities
     }
 
     fn settings(&self) -> &Settings {
-        self.switch.settings()
+        &self.switch.settings
     }
 
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
-        let target = self.switch.address().to_owned();
+        let target = self.switch.options.address.clone();
         if self.switch.is_counting() {
             return Err(Error::AlreadyStarted { target });
         }
         self.switch.check_filter(tables.filter.as_ref())?;
-        tables.check(self.switch.settings(), self.switch.capabilities())?;
+        tables.check(&self.switch.settings, &self.switch.capabilities)?;
         let installed = self.runtime.block_on(self.switch.install(tables));
         installed.map(|()| None).map_err(|failure| Error::Switch {
             operation: "install tables",
@@ -188,11 +188,11 @@ impl Dataplane for Tofino {
     /// Returns the losses at the last port read. A switch counts in the ingress pipeline, before
     /// all queues, so earlier losses are losses of ports.
     fn losses(&mut self) -> Result<Losses, Error> {
-        Ok(self.switch.ports().map(|ports| ports.losses().clone()).unwrap_or_default())
+        Ok(self.switch.ports().map(|ports| ports.losses.clone()).unwrap_or_default())
     }
 
     fn received(&mut self) -> Result<Option<CountRange>, Error> {
-        Ok(self.switch.ports().and_then(|ports| ports.tally()))
+        Ok(self.switch.ports().and_then(|ports| ports.tally))
     }
 
     fn status(&self) -> Status {

@@ -31,8 +31,10 @@ pub(super) struct SwitchPorts {
     before: PortTotals,
     /// Losses before that.
     losses_earlier: Losses,
-    losses: Losses,
-    tally: Option<CountRange>,
+    /// Losses at the last read.
+    pub(super) losses: Losses,
+    /// Frames received when the last bank was closed.
+    pub(super) tally: Option<CountRange>,
     last_read: Instant,
 }
 
@@ -94,15 +96,6 @@ impl SwitchPorts {
         self.take(now);
         self.tally = self.odometer.tally(now.arrived);
     }
-
-    pub(super) fn losses(&self) -> &Losses {
-        &self.losses
-    }
-
-    /// Returns the frames received when the last bank was closed.
-    pub(super) fn tally(&self) -> Option<CountRange> {
-        self.tally
-    }
 }
 
 /// Configures a port. An existing port with the same configuration is only enabled or disabled; one
@@ -136,7 +129,7 @@ pub(super) async fn configure(
         let (entries, number) = (answer.len(), port.dev_port);
         return Err(Failure::answer(format!("{entries} entries of port {number}")));
     };
-    if is_as_wanted(port, &entries::decode(program.schema(), table, message)?)? {
+    if is_as_wanted(port, &entries::decode(table, message)?)? {
         return Ok(());
     }
     let change = entries::update(table, proto::update::Type::Modify, &entry)?;
@@ -192,7 +185,7 @@ pub(super) async fn read(
     };
     let mut all = PortTotals::default();
     for message in &answer {
-        let entry = entries::decode(program.schema(), table, message)?;
+        let entry = entries::decode(table, message)?;
         let number = |name| {
             number(&entry.data, name)
                 .ok_or_else(|| Failure::answer(format!("{}: no {name}", table.name)))

@@ -9,16 +9,17 @@ use super::{entries, filter, hash, names};
 use crate::capabilities::{Capabilities, TimestampClock};
 use crate::error::Failure;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
-use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match, proto};
+use flowgauge_bfruntime::{Data, Entry, EntryTarget, Match, proto};
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings};
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A program with a valid schema.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Program {
-    schema: Schema,
-    statement: StatedSettings,
+    /// The bfrt.json schema.
+    pub(super) schema: Schema,
+    /// Compiler definitions that it states.
+    pub(super) statement: StatedSettings,
     /// Settings that it was compiled for, as it states them.
     pub(super) settings: Settings,
 }
@@ -42,16 +43,6 @@ impl Program {
         }
         measurement::check_hashes(schema, &settings)?;
         Ok(program)
-    }
-
-    /// Returns the bfrt.json schema.
-    pub(super) fn schema(&self) -> &Schema {
-        &self.schema
-    }
-
-    /// Returns the compiler definitions that the program states.
-    pub(super) fn statement(&self) -> &StatedSettings {
-        &self.statement
     }
 
     /// Returns the arrays for these settings, followed by the optional arrays of this build.
@@ -204,7 +195,7 @@ impl Program {
     ) -> Result<Vec<Content>, Failure> {
         let tables = self.tables(wanted)?.into_iter();
         tables
-            .filter(MatchTable::changes)
+            .filter(|table| table.changes)
             .map(|table| table.content(&self.schema, desired))
             .collect()
     }
@@ -218,16 +209,9 @@ impl Program {
     /// Returns the update that makes a bank active.
     pub(super) fn set_bank(&self, bank: usize) -> Result<proto::Update, Failure> {
         let table = self.table(names::BANK)?;
-        let data = entries::action_data(
-            table,
-            names::SET_BANK,
-            &[(names::BANK_PARAMETER, vec![(bank & 1) as u8])],
-        )?;
-        entries::update(
-            table,
-            proto::update::Type::Modify,
-            &Entry { place: EntryTarget::Default, data },
-        )
+        let data = Data::action(names::SET_BANK, [(names::BANK_PARAMETER, vec![(bank & 1) as u8])]);
+        let entry = Entry { place: EntryTarget::Default, data };
+        entries::update(table, proto::update::Type::Modify, &entry)
     }
 
     /// Decodes the active bank from an answer.
@@ -236,7 +220,7 @@ impl Program {
             return Err(Failure::answer(format!("{} default entries of one table", answer.len())));
         };
         let table = self.table(names::BANK)?;
-        let entry = entries::decode(&self.schema, table, message)?;
+        let entry = entries::decode(table, message)?;
         let action = table.action(names::SET_BANK).map_err(Failure::program)?;
         let parameter = action.field(names::BANK_PARAMETER).map_err(Failure::program)?;
         match (entry.place, entry.data.action.as_deref(), entry.data.bytes(&parameter.name)) {
@@ -260,8 +244,8 @@ impl Program {
         answer: &[proto::TableEntry],
     ) -> Result<(Counters, u64), Failure> {
         let table = self.table(names::FRAMES)?;
-        let (packets, bytes) =
-            (self.field(table, names::PACKETS)?, self.field(table, names::BYTES)?);
+        let field = |name| table.field(name).map_err(Failure::program);
+        let (packets, bytes) = (field(names::PACKETS)?, field(names::BYTES)?);
         let indexed = entries::indexed(table, names::COUNTER_INDEX, Self::classes(bank), answer)?;
         let mut classes = [0; names::CLASSES];
         let mut counters = Counters::default();
@@ -299,10 +283,6 @@ impl Program {
         let counters =
             Counters { ipv4, ipv6, non_ip, truncated, bad_header, unmatched, ..counters };
         Ok((counters, undecided))
-    }
-
-    fn field<'a>(&self, table: &'a Table, name: &str) -> Result<&'a Field, Failure> {
-        table.field(name).map_err(Failure::program)
     }
 
     /// Returns the updates that clear the counters of a bank and the non-empty elements of its
@@ -352,19 +332,14 @@ impl Program {
         let table = self.table(table)?;
         let mut values = Vec::new();
         for (name, value) in fields {
-            values.push((&*self.field(table, name)?.name, value));
+            values.push((&*table.field(name).map_err(Failure::program)?.name, value));
         }
         let data = Data::fields(values);
         let one = |index: usize| {
-            let key: Key = BTreeMap::from([(
-                key.to_owned(),
-                Match::Exact((index as u32).to_be_bytes().to_vec()),
-            )]);
-            entries::update(
-                table,
-                proto::update::Type::Modify,
-                &Entry { place: EntryTarget::Key(key), data: data.clone() },
-            )
+            let index = Match::Exact((index as u32).to_be_bytes().to_vec());
+            let place = EntryTarget::Key([(key.to_owned(), index)].into());
+            let entry = Entry { place, data: data.clone() };
+            entries::update(table, proto::update::Type::Modify, &entry)
         };
         indices.map(one).collect()
     }
@@ -372,15 +347,14 @@ impl Program {
 
 /// Looks up the names that every program has, so that none can be missing later.
 fn check(schema: &Schema) -> Result<(), Failure> {
-    let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
     schema
         .table(names::BANK)
         .and_then(|bank| bank.action(names::SET_BANK)?.field(names::BANK_PARAMETER))
-        .map_err(find)?;
-    let frames = schema.table(names::FRAMES).map_err(find)?;
-    frames.key(names::COUNTER_INDEX).map_err(find)?;
+        .map_err(Failure::lacks)?;
+    let frames = schema.table(names::FRAMES).map_err(Failure::lacks)?;
+    frames.key(names::COUNTER_INDEX).map_err(Failure::lacks)?;
     for field in [names::PACKETS, names::BYTES] {
-        frames.field(field).map_err(find)?;
+        frames.field(field).map_err(Failure::lacks)?;
     }
     let size = BANKS * names::CLASSES;
     if (&frames.kind, frames.size) != (&TableKind::Counter, size as u64) {

@@ -4,7 +4,7 @@
 //! call fails, so that an answer of a restarted switch is never mistaken for one of the switch
 //! before.
 
-use super::entries::entity;
+use super::entries;
 use super::options::{Options, Tls};
 use super::status::code_name;
 use crate::error::Failure;
@@ -307,7 +307,7 @@ impl Session {
         &mut self,
         table: &Table,
     ) -> Result<Vec<proto::TableEntry>, Failure> {
-        self.read(table, vec![proto::TableEntry { table_id: table.id, ..Default::default() }]).await
+        self.read(table, vec![entries::all(table)]).await
     }
 
     /// Reads all entries of a table from the chip instead of the driver's copy.
@@ -316,15 +316,8 @@ impl Session {
         table: &Table,
     ) -> Result<Vec<proto::TableEntry>, Failure> {
         let flags = Some(proto::TableFlags { from_hw: true, ..Default::default() });
-        self.read(
-            table,
-            vec![proto::TableEntry {
-                table_id: table.id,
-                table_flags: flags,
-                ..Default::default()
-            }],
-        )
-        .await
+        let request = proto::TableEntry { table_flags: flags, ..entries::all(table) };
+        self.read(table, vec![request]).await
     }
 
     /// Reads a table's default entry.
@@ -332,15 +325,8 @@ impl Session {
         &mut self,
         table: &Table,
     ) -> Result<Vec<proto::TableEntry>, Failure> {
-        self.read(
-            table,
-            vec![proto::TableEntry {
-                table_id: table.id,
-                is_default_entry: true,
-                ..Default::default()
-            }],
-        )
-        .await
+        let request = proto::TableEntry { is_default_entry: true, ..entries::all(table) };
+        self.read(table, vec![request]).await
     }
 
     /// Reads elements of a register or counter, as of the last [sync](Self::sync).
@@ -390,7 +376,7 @@ impl Session {
         table: &Table,
         entries: Vec<proto::TableEntry>,
     ) -> Result<Vec<proto::TableEntry>, Failure> {
-        let entities = entries.into_iter().map(entity).collect();
+        let entities = entries.into_iter().map(entries::entity).collect();
         let request = proto::ReadRequest {
             target: self.target(),
             client_id: self.id,

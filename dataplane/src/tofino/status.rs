@@ -17,6 +17,11 @@ impl Failure {
         Failure::program(format!("{item} is {is} and must be {must}"))
     }
 
+    /// Returns the failure for a program that lacks something of `p4/flowgauge.p4`.
+    pub(crate) fn lacks(problem: impl std::fmt::Display) -> Self {
+        Failure::program(format!("{problem}; is it p4/flowgauge.p4?"))
+    }
+
     pub(crate) fn options(problem: impl ToString) -> Self {
         Failure::Options { problem: problem.to_string() }
     }

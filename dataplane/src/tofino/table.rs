@@ -3,7 +3,7 @@
 use super::{entries, names};
 use crate::error::Failure;
 use crate::tables::Tables;
-use flowgauge_bfruntime::schema::{Schema, SchemaError, TableKind};
+use flowgauge_bfruntime::schema::{Schema, TableKind};
 use flowgauge_bfruntime::{Data, Entry, EntryTarget, Key, Match};
 use flowgauge_core::delay::{Admission, DelayKind};
 use flowgauge_core::{BANKS, Filter};
@@ -35,7 +35,7 @@ pub(super) struct MatchTable {
     /// Function that computes the desired contents.
     filling: Box<dyn Fn(&DesiredState) -> TableContents>,
     /// Whether actions change while the switch counts.
-    changes: bool,
+    pub(super) changes: bool,
 }
 
 /// Values of an action's parameters, in order.
@@ -101,20 +101,19 @@ impl MatchTable {
 
     /// Checks that the program has this table.
     pub(super) fn check(&self, schema: &Schema) -> Result<(), Failure> {
-        let find =
-            |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
-        let table = schema.table(&self.name).map_err(find)?;
+        let table = schema.table(&self.name).map_err(Failure::lacks)?;
         let wrong = |item: &str, is: u32, must: u32| {
             Err(Failure::mismatch(item, format!("{is} bits wide"), must.to_string()))
         };
         for (key, must) in &self.keys {
-            let is = table.key(key).map_err(find)?.kind.bits().map_err(Failure::program)?;
+            let key = table.key(key).map_err(Failure::lacks)?;
+            let is = key.kind.bits().map_err(Failure::program)?;
             if is != *must {
                 return wrong(&table.name, is, *must);
             }
         }
-        let action =
-            self.action.as_ref().map(|action| table.action(action)).transpose().map_err(find)?;
+        let action = self.action.as_ref().map(|action| table.action(action));
+        let action = action.transpose().map_err(Failure::lacks)?;
         if action.is_none() && table.kind != TableKind::RegisterParameter {
             return Err(Failure::mismatch(
                 &table.name,
@@ -125,17 +124,12 @@ impl MatchTable {
         for (parameter, must) in &self.parameters {
             let field =
                 action.map_or_else(|| table.field(parameter), |action| action.field(parameter));
-            let is = field.map_err(find)?.kind.bits().map_err(Failure::program)?;
+            let is = field.map_err(Failure::lacks)?.kind.bits().map_err(Failure::program)?;
             if is != *must {
                 return wrong(&format!("{parameter} of {}", table.name), is, *must);
             }
         }
         Ok(())
-    }
-
-    /// Returns whether its actions change while the switch counts.
-    pub(super) fn changes(&self) -> bool {
-        self.changes
     }
 
     /// Returns the desired contents in the program's terms.

@@ -6,7 +6,7 @@
 use crate::entry::{Data, Entry, EntryTarget, Key, Match, Value};
 use crate::proto::{self, data_field, key_field, table_entry};
 use crate::schema::{
-    Action, Field, FieldKind, KeyField, MatchKind, Schema, SchemaError, Table, TableKind,
+    Action, Field, FieldKind, KeyField, MatchKind, SchemaError, Table, TableKind,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -341,15 +341,11 @@ pub fn encode_entry(table: &Table, entry: &Entry) -> Result<proto::TableEntry, S
     })
 }
 
-/// Decodes an entry and its table from a message.
+/// Decodes an entry of a table, which its id names, from a message.
 ///
 /// # Errors
-/// [`SchemaError`] if it is not an entry of a table of this schema.
-pub fn decode_entry<'a>(
-    schema: &'a Schema,
-    message: &proto::TableEntry,
-) -> Result<(&'a Table, Entry), SchemaError> {
-    let table = schema.table_by_id(message.table_id)?;
+/// [`SchemaError`] if it is not an entry of this table.
+pub fn decode_entry(table: &Table, message: &proto::TableEntry) -> Result<Entry, SchemaError> {
     let place = match &message.value {
         _ if message.is_default_entry => EntryTarget::Default,
         Some(table_entry::Value::Key(key)) => EntryTarget::Key(decode_key(table, key)?),
@@ -358,5 +354,5 @@ pub fn decode_entry<'a>(
     };
     let nothing = proto::TableData::default();
     let data = decode_data(table, message.data.as_ref().unwrap_or(&nothing), Completeness::Part)?;
-    Ok((table, Entry { place, data }))
+    Ok(Entry { place, data })
 }

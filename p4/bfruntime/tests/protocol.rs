@@ -338,7 +338,8 @@ async fn reads_take_their_source_and_may_leave_out_data() {
         .insert("Ingress.regs.f1".to_owned(), vec![4]);
     let table_id = client.schema.table("Ingress.regs").unwrap().id;
     let values = |entries: Vec<proto::TableEntry>| -> Vec<Vec<u8>> {
-        let (_, entry) = codec::decode_entry(&client.schema, &entries[2]).unwrap();
+        let table = client.schema.table_by_id(table_id).unwrap();
+        let entry = codec::decode_entry(table, &entries[2]).unwrap();
         entry
             .data
             .fields

@@ -207,8 +207,8 @@ pub(super) fn tables(settings: &Settings) -> Vec<MatchTable> {
     let layouts: Vec<Layout> = layouts(settings).map(|(_, layout)| layout).collect();
     let keys: Vec<KeyKind> =
         layouts.iter().flat_map(|layout| &layout.rows).flat_map(|(keys, _)| keys.clone()).collect();
-    let mut words =
-        KeyKind::ALL.into_iter().filter(|key| keys.contains(key)).flat_map(hash::row_words);
+    let keys = KeyKind::ALL.into_iter().filter(|key| keys.contains(key));
+    let mut words = keys.flat_map(|key| hash::row_words(&names::key(key)));
     let mut tables = Vec::new();
     for layout in layouts {
         if layout.rows.is_some() {

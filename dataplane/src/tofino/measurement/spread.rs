@@ -133,7 +133,7 @@ impl SwitchMeasurement for Spread {
         let mut keys = vec![by];
         match sketch.pair() {
             Some(Pair::Key(key)) => keys.push(key),
-            Some(Pair::WithPort) => tables.extend(hash::with_port_row_words()),
+            Some(Pair::WithPort) => tables.extend(hash::row_words(hash::WITH_PORT)),
             None => {}
         }
         Layout {

@@ -27,11 +27,11 @@ use std::time::{Duration, Instant};
 
 /// A switch that was connected to, and its state if it counts.
 pub(super) struct Switch {
-    options: Options,
-    settings: Settings,
+    pub(super) options: Options,
+    pub(super) settings: Settings,
     /// Arrays that are read and cleared.
     arrays: Vec<Array>,
-    capabilities: Capabilities,
+    pub(super) capabilities: Capabilities,
     program: Program,
     session: Option<Session>,
     back_off: BackOff,
@@ -79,7 +79,7 @@ impl Switch {
         let program = Program::new(schema)?;
         program.check_settings(&settings)?;
         program.check_forward(&options.forward)?;
-        let (schema, statement) = (program.schema(), program.statement());
+        let (schema, statement) = (&program.schema, &program.statement);
         let alarms =
             if options.watches { Alarms::find(schema, statement, &settings)? } else { None };
         let samples = settings.delay.samples.then(|| Samples::new(schema, &settings.delay));
@@ -119,18 +119,6 @@ impl Switch {
         if let Some(session) = &mut self.session {
             session.deadline = deadline;
         }
-    }
-
-    pub(super) fn address(&self) -> &str {
-        &self.options.address
-    }
-
-    pub(super) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    pub(super) fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
     }
 
     /// Returns whether tables are installed.

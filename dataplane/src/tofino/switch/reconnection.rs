@@ -79,7 +79,7 @@ impl Switch {
         program.check_settings(&self.settings)?;
         program.check_forward(&self.options.forward)?;
         self.staggered.iter().try_for_each(|staggered| {
-            staggered.check(program.schema(), program.statement(), &self.settings)
+            staggered.check(&program.schema, &program.statement, &self.settings)
         })?;
         self.program = program;
         if is_adopted {

@@ -6,9 +6,9 @@
 use super::tick_bits;
 use crate::delay_samples::DelaySampleQueue;
 use crate::error::Failure;
-use crate::tofino::entries::number;
+use crate::tofino::entries::DigestField;
 use flowgauge_bfruntime::proto;
-use flowgauge_bfruntime::schema::{FieldKind, Schema};
+use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::delay::weights::Weight;
 use flowgauge_core::delay::{DelaySample, Settings};
 use flowgauge_core::{BANKS, WindowTotals};
@@ -27,8 +27,9 @@ const CLOCK_BITS: u32 = 48;
 pub(in crate::tofino) struct Samples {
     settings: Settings,
     digest: u32,
-    fields: [Field; FIELDS.len()],
-    group: Option<Field>,
+    /// Those of [`FIELDS`].
+    fields: Vec<DigestField>,
+    group: Option<DigestField>,
     queue: DelaySampleQueue,
     /// Delays received since the bank was opened, by bank, then by kind, group and direction.
     came: [Vec<u64>; BANKS],
@@ -38,41 +39,12 @@ pub(in crate::tofino) struct Samples {
     clock: Clock,
 }
 
-/// Field of a digest.
-struct Field {
-    id: u32,
-    kind: FieldKind,
-}
-
 impl Samples {
     /// Creates a receiver for a program with these settings.
     pub(in crate::tofino) fn new(schema: &Schema, settings: &Settings) -> Result<Self, Failure> {
         let digest = schema.filter(DIGEST).map_err(Failure::program)?;
-        let field = |name: &str| {
-            let field =
-                digest.fields.iter().find(|field| field.name.rsplit('.').next() == Some(name));
-            let field = field.ok_or_else(|| {
-                Failure::program(format!(
-                    "{} has no field {name}; is it p4/flowgauge.p4?",
-                    digest.name
-                ))
-            })?;
-            field.kind.bits().map_err(Failure::program)?;
-            Ok(Field { id: field.id, kind: field.kind.clone() })
-        };
-        let [at, src, dst, ticks, weight, beyond, kind, fridge, leaves, bank] = FIELDS;
-        let fields = [
-            field(at)?,
-            field(src)?,
-            field(dst)?,
-            field(ticks)?,
-            field(weight)?,
-            field(beyond)?,
-            field(kind)?,
-            field(fridge)?,
-            field(leaves)?,
-            field(bank)?,
-        ];
+        let field = |name| DigestField::find(digest, name);
+        let fields = FIELDS.into_iter().map(field).collect::<Result<_, _>>()?;
         let group = (settings.groups_log2 > 0).then(|| field(GROUP)).transpose()?;
         let rows = settings.kinds.number() * settings.labels();
         Ok(Samples {
@@ -126,13 +98,12 @@ impl Samples {
     }
 
     fn sample(&mut self, digest: &proto::TableData, now: u64) -> Option<DelaySample> {
-        let value = |field: &Field| {
-            let mut bytes = digest.fields.iter().filter_map(|part| number(part, field.id));
-            field.kind.decode(bytes.next()?).ok()
-        };
         let [at, source, destination, delay, weight, beyond, kind, fridge, leaves, bank] =
-            &self.fields;
-        let narrow = |field: &Field| u32::try_from(value(field)?).ok();
+            &self.fields[..]
+        else {
+            return None;
+        };
+        let narrow = |field: &DigestField| u32::try_from(field.read(digest)?).ok();
         let group = self.group.as_ref().map_or(Some(0), narrow)? as usize;
         let settings = &self.settings;
         let label = group.checked_mul(settings.sides())?.checked_add(if settings.sides() > 1 {
@@ -157,7 +128,7 @@ impl Samples {
             beyond: narrow(beyond)?.min(1) as u8,
             place: 0,
         };
-        Some(DelaySample { at: self.clock.since_epoch(value(at)?, now), ..sample })
+        Some(DelaySample { at: self.clock.since_epoch(at.read(digest)?, now), ..sample })
     }
 
     /// Returns the open window's delays that were not taken before.

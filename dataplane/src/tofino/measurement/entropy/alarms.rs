@@ -3,9 +3,9 @@
 
 use super::{ALARM, DEFINITIONS, KIND, StatedSettings};
 use crate::error::Failure;
-use crate::tofino::entries::number;
+use crate::tofino::entries::DigestField;
 use flowgauge_bfruntime::proto;
-use flowgauge_bfruntime::schema::{FieldKind, Schema};
+use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::{KeyKind, Settings};
 
 const DIGEST: &str = "entropy_alarms";
@@ -24,7 +24,7 @@ pub(in crate::tofino) struct Alarms {
     /// Key of the entropy.
     pub(in crate::tofino) key: KeyKind,
     digest: u32,
-    bank: (u32, FieldKind),
+    bank: DigestField,
     /// Whether the open window was reported. Each pipe reports separately.
     reported: bool,
 }
@@ -40,22 +40,12 @@ impl Alarms {
             return Ok(None);
         }
         let digest = schema.filter(DIGEST).map_err(Failure::program)?;
-        let wrong = |what: &str| {
-            Failure::program(format!("{} has no {what}; is it p4/flowgauge.p4?", digest.name))
-        };
-        let field = digest.fields.iter().find(|field| field.name.rsplit('.').next() == Some(BANK));
-        let field = field.ok_or_else(|| wrong("field bank"))?;
-        field.kind.bits().map_err(Failure::program)?;
+        let bank = DigestField::find(digest, BANK)?;
         let key = program.key(DEFINITIONS[0])?;
         if !KIND.keys(settings).any(|measured| measured == key) {
-            return Err(wrong("entropy with thresholds"));
+            return Err(Failure::lacks(format!("{} has no entropy with thresholds", digest.name)));
         }
-        Ok(Some(Alarms {
-            key,
-            digest: digest.id,
-            bank: (field.id, field.kind.clone()),
-            reported: false,
-        }))
+        Ok(Some(Alarms { key, digest: digest.id, bank, reported: false }))
     }
 
     /// Resets the state for the next window.
@@ -73,11 +63,8 @@ impl Alarms {
         if digests.digest_id != self.digest {
             return false;
         }
-        let (id, kind) = &self.bank;
-        let bank = |digest: &proto::TableData| {
-            digest.fields.iter().find_map(|part| kind.decode(number(part, *id)?).ok())
-        };
-        let is_open = |digest| open.is_some() && bank(digest) == open.map(|open| open as u64);
+        let is_open =
+            |digest| open.is_some() && self.bank.read(digest) == open.map(|open| open as u64);
         digests.data.iter().any(is_open) && !std::mem::replace(&mut self.reported, true)
     }
 }
