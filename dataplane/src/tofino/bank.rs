@@ -8,7 +8,7 @@ use super::{measurement, names};
 use crate::error::Failure;
 use crate::hash_key::HashWords;
 use flowgauge_core::delay::{Admission, DelayKind};
-use flowgauge_core::{Counters, Settings, Tabulation, WindowTotals, Zeroed};
+use flowgauge_core::{Counters, Settings, WindowTotals, Zeroed};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,14 +44,8 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Merges arrays and counters over all pipes.
-    fn of(
-        settings: &Settings,
-        words: &Tabulation,
-        admissions: &[(DelayKind, Admission)],
-        arrays: &[Array],
-        cells: &[BankCells],
-        (counters, undecided): (Counters, u64),
-    ) -> Self {
+    fn of(bank: &SwitchBank, cells: &[BankCells], (counters, undecided): (Counters, u64)) -> Self {
+        let SwitchBank { settings, words, admissions, arrays, .. } = bank;
         let mut bank = WindowTotals::counted();
         let changed = Arc::get_mut(&mut bank).map_or(0, |bank| {
             bank.counters = counters;
@@ -132,15 +126,21 @@ pub(super) async fn read_bank(
     program: &Program,
     bank: &SwitchBank,
 ) -> Result<(Counters, Reading, Counters), Failure> {
-    let SwitchBank { number, settings, words, admissions, arrays, pipes } = bank;
-    let (number, pipes) = (*number, *pipes);
-    let (before, _) = read_counters(session, program, number).await?;
-    let cells = read_arrays(session, program, arrays, number).await?;
-    if let Some(other) = cells.iter().map(Vec::len).find(|read| *read != pipes) {
-        return Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")));
+    let (before, _) = read_counters(session, program, bank.number).await?;
+    let cells = read_arrays(session, program, &bank.arrays, bank.number).await?;
+    check_pipes(&cells, bank.pipes)?;
+    let after = read_counters(session, program, bank.number).await?;
+    Ok((before, Reading::of(bank, &cells, after), after.0))
+}
+
+/// Checks that each array was read in this many pipes.
+pub(super) fn check_pipes(cells: &[BankCells], pipes: usize) -> Result<(), Failure> {
+    match cells.iter().map(Vec::len).find(|read| *read != pipes) {
+        Some(other) => {
+            Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")))
+        }
+        None => Ok(()),
     }
-    let after = read_counters(session, program, number).await?;
-    Ok((before, Reading::of(settings, words, admissions, arrays, &cells, after), after.0))
 }
 
 /// Reads a bank after it has stopped changing.

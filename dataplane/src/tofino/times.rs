@@ -1,5 +1,6 @@
 //! Measurement of the time that reads of a switch take.
 
+use super::array::Array;
 use super::measurement::Staggered;
 use super::options::Options;
 use super::program::Program;
@@ -79,62 +80,49 @@ async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
     let (mut session, schema) = Session::open(options, false).await?;
     let program = Program::new(schema)?;
     let idle = bank::active(&mut session, &program).await? & 1 ^ 1;
-    let mut reader = Reader { session: &mut session, batch: options.batch, tables: Vec::new() };
     let frames = program.table(names::FRAMES)?;
     let elements = entries::elements(frames, names::COUNTER_INDEX, Program::classes(idle))?;
-    reader.measure(frames, elements, Some(program.clear_counters(idle)?)).await?;
-    for array in program.arrays(&program.settings)? {
-        let table = program.table(&array.table)?;
-        let elements = entries::elements(table, names::REGISTER_INDEX, array.of_bank(idle))?;
-        reader
-            .measure(table, elements, Some(program.clear_array(idle, &array, 0..array.per_bank)?))
-            .await?;
-    }
+    let clear = Some(program.clear_counters(idle)?);
+    let mut tables = vec![time(&mut session, frames, elements, clear, options.batch).await?];
+    let mut arrays: Vec<(Array, Option<usize>)> =
+        program.arrays(&program.settings)?.into_iter().map(|array| (array, Some(idle))).collect();
     if program.settings.cardinality.mode == Mode::Staggered {
-        let staggered = Staggered::built(program.schema(), program.statement(), &program.settings)?;
-        for array in [staggered.registers, staggered.latest] {
-            let table = program.table(&array.table)?;
-            reader
-                .measure(
-                    table,
-                    entries::elements(table, names::REGISTER_INDEX, array.of_bank(0))?,
-                    None,
-                )
-                .await?;
-        }
+        let staggered = Staggered::built(&program.schema, &program.statement, &program.settings)?;
+        arrays.extend([(staggered.registers, None), (staggered.latest, None)]);
     }
-    Ok(ReadTimes { tables: reader.tables, transit: options.transit })
+    for (array, bank) in arrays {
+        let table = program.table(&array.table)?;
+        let range = array.of_bank(bank.unwrap_or_default());
+        let elements = entries::elements(table, names::REGISTER_INDEX, range)?;
+        let clear = bank.map(|bank| program.clear_array(bank, &array, 0..array.per_bank));
+        let clear = clear.transpose()?;
+        tables.push(time(&mut session, table, elements, clear, options.batch).await?);
+    }
+    Ok(ReadTimes { tables, transit: options.transit })
 }
 
-struct Reader<'a> {
-    session: &'a mut Session,
+/// Measures one table, given the requests for its elements, and the updates that clear them.
+async fn time(
+    session: &mut Session,
+    table: &Table,
+    elements: Vec<proto::TableEntry>,
+    clear: Option<Vec<proto::Update>>,
     batch: usize,
-    tables: Vec<TableTimes>,
-}
-
-impl Reader<'_> {
-    async fn measure(
-        &mut self,
-        table: &Table,
-        elements: Vec<proto::TableEntry>,
-        updates: Option<Vec<proto::Update>>,
-    ) -> Result<(), Failure> {
-        let (number, begin) = (elements.len(), Instant::now());
-        self.session.sync(&[table]).await?;
-        let synced = Instant::now();
-        self.session.read_elements(table, elements).await?;
-        let read = Instant::now();
-        let is_cleared = updates.is_some();
-        if let Some(updates) = updates {
-            self.session.write(&format!("clearing {}", table.name), updates, self.batch).await?;
-        }
-        self.tables.push(TableTimes {
-            table: table.name.clone(),
-            elements: number,
-            sync: synced - begin,
-            read: read - synced,
-            clear: is_cleared.then(|| read.elapsed()),
-        });
-        Ok(())
+) -> Result<TableTimes, Failure> {
+    let (number, begin) = (elements.len(), Instant::now());
+    session.sync(&[table]).await?;
+    let synced = Instant::now();
+    session.read_elements(table, elements).await?;
+    let read = Instant::now();
+    let is_cleared = clear.is_some();
+    if let Some(updates) = clear {
+        session.write(&format!("clearing {}", table.name), updates, batch).await?;
     }
+    Ok(TableTimes {
+        table: table.name.clone(),
+        elements: number,
+        sync: synced - begin,
+        read: read - synced,
+        clear: is_cleared.then(|| read.elapsed()),
+    })
 }

@@ -115,10 +115,7 @@ impl Switch {
             Ok((bank::read_synced(session, program, &arrays, 0).await?, at))
         };
         let (cells, at) = self.with(read).await?;
-        let pipes = self.counting()?.pipes;
-        if let Some(other) = cells.iter().map(Vec::len).find(|read| *read != pipes) {
-            return Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")));
-        }
+        bank::check_pipes(&cells, self.counting()?.pipes)?;
         let (Some(staggered), [registers, latest]) = (&mut self.staggered, &cells[..]) else {
             return Ok(None);
         };
