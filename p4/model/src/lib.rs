@@ -121,7 +121,8 @@ impl Model {
             return Ok(Self::new(program, options.pipes));
         }
         let program =
-            Self::compile(&preprocess::Flowgauge, Path::new("flowgauge.p4"), &options.defines)?;
+            compile::compile(&preprocess::from_own, Path::new("flowgauge.p4"), &options.defines)?;
+        let program = Arc::new(program);
         let mut compiled = compiled();
         if compiled.len() == MAX_COMPILED {
             compiled.remove(0);
@@ -135,7 +136,8 @@ impl Model {
     /// # Errors
     /// [`SourceError`] with file and line.
     pub fn from_file(path: &Path, options: &Options) -> Result<Self, SourceError> {
-        Ok(Self::new(Self::compile(&preprocess::Disk, path, &options.defines)?, options.pipes))
+        let program = compile::compile(&preprocess::from_disk, path, &options.defines)?;
+        Ok(Self::new(program.into(), options.pipes))
     }
 
     /// Loads a program from a text. `name` is used as the file name in errors.
@@ -143,16 +145,9 @@ impl Model {
     /// # Errors
     /// [`SourceError`] with `name` and line.
     pub fn from_text(name: &str, text: &str, options: &Options) -> Result<Self, SourceError> {
-        let files = preprocess::Text { name, text };
-        Ok(Self::new(Self::compile(&files, Path::new(name), &options.defines)?, options.pipes))
-    }
-
-    fn compile(
-        files: &dyn preprocess::Files,
-        path: &Path,
-        defines: &[(String, String)],
-    ) -> Result<Arc<Program>, SourceError> {
-        compile::compile(&preprocess::preprocess(files, path, defines)?).map(Arc::new)
+        let read = preprocess::from_text(name, text);
+        let program = compile::compile(&read, Path::new(name), &options.defines)?;
+        Ok(Self::new(program.into(), options.pipes))
     }
 
     fn new(program: Arc<Program>, pipes: usize) -> Self {

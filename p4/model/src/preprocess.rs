@@ -23,27 +23,20 @@ struct Condition {
     outer: bool,
 }
 
-/// Source of files: a directory, or named texts in tests.
-pub(crate) trait Files {
-    fn read(&self, path: &Path) -> std::result::Result<String, String>;
+/// Text of a file, or why it cannot be read.
+pub(crate) type Text = std::result::Result<String, String>;
+
+/// Reads a file from the disk.
+pub(crate) fn from_disk(path: &Path) -> Text {
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
 }
-
-pub(crate) struct Disk;
-
-impl Files for Disk {
-    fn read(&self, path: &Path) -> std::result::Result<String, String> {
-        std::fs::read_to_string(path).map_err(|error| error.to_string())
-    }
-}
-
-/// Source of flowgauge's own program, as of the build of this crate. `p4/model/p4` has links to it,
-/// so that the crate's package contains it.
-pub(crate) struct Flowgauge;
 
 macro_rules! own {
     ($($name:literal),*) => { &[$(($name, include_str!(concat!("../p4/", $name)))),*] };
 }
 
+/// Flowgauge's own program, as of the build of this crate. `p4/model/p4` has links to it, so that
+/// the crate's package contains it.
 const OWN: &[(&str, &str)] = own!(
     "flowgauge.p4",
     "settings.p4",
@@ -73,39 +66,33 @@ const OWN: &[(&str, &str)] = own!(
     "forward.p4"
 );
 
-impl Files for Flowgauge {
-    fn read(&self, path: &Path) -> std::result::Result<String, String> {
-        let found = OWN.iter().find(|(name, _)| Path::new(name) == path);
-        found
-            .map(|(_, text)| (*text).to_owned())
-            .ok_or_else(|| "not part of flowgauge's P4 source".to_owned())
-    }
+/// Reads a file of flowgauge's own program.
+pub(crate) fn from_own(path: &Path) -> Text {
+    let found = OWN.iter().find(|(name, _)| Path::new(name) == path);
+    found
+        .map(|(_, text)| (*text).to_owned())
+        .ok_or_else(|| "not part of flowgauge's P4 source".to_owned())
 }
 
-/// Single text without includes.
-pub(crate) struct Text<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) text: &'a str,
-}
-
-impl Files for Text<'_> {
-    fn read(&self, path: &Path) -> std::result::Result<String, String> {
-        if path == Path::new(self.name) {
-            Ok(self.text.to_owned())
+/// Reads the only file of a program, which has this name and text.
+pub(crate) fn from_text(name: &str, text: &str) -> impl Fn(&Path) -> Text {
+    move |path: &Path| {
+        if path == Path::new(name) {
+            Ok(text.to_owned())
         } else {
             Err("there is no other file".to_owned())
         }
     }
 }
 
-/// Returns the tokens of `path` and its includes, with macros expanded.
+/// Returns the tokens of `path` and its includes, which `read` reads, with macros expanded.
 pub(crate) fn preprocess(
-    files: &dyn Files,
+    read: &dyn Fn(&Path) -> Text,
     path: &Path,
     defines: &[(String, String)],
 ) -> Result<Vec<Token>> {
     let mut preprocessor = Preprocessor {
-        files,
+        read,
         macros: HashMap::new(),
         pending: Vec::new(),
         output: Vec::new(),
@@ -122,7 +109,7 @@ pub(crate) fn preprocess(
 }
 
 struct Preprocessor<'a> {
-    files: &'a dyn Files,
+    read: &'a dyn Fn(&Path) -> Text,
     macros: HashMap<Arc<str>, Macro>,
     pending: Vec<Token>,
     output: Vec<Token>,
@@ -131,9 +118,7 @@ struct Preprocessor<'a> {
 
 impl Preprocessor<'_> {
     fn file(&mut self, path: &Path) -> Result<()> {
-        let text = self
-            .files
-            .read(path)
+        let text = (self.read)(path)
             .map_err(|problem| SourceError::Unreadable { path: path.to_owned(), problem })?;
         let name: Arc<str> = path.display().to_string().into();
         let mut conditions: Vec<Condition> = Vec::new();

@@ -31,6 +31,25 @@ pub(crate) enum Value {
     Predicate(Box<(Value, Value)>),
 }
 
+impl Value {
+    /// Returns the values that this one is computed from.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &Value> {
+        let operands = match self {
+            Value::Constant(_) | Value::Slot(_) => [None; 3],
+            Value::Slice { of, .. }
+            | Value::Extend { of, .. }
+            | Value::Not(of)
+            | Value::Complement(of, _)
+            | Value::Negate(of, _) => [Some(&**of), None, None],
+            Value::Binary(_, sides) | Value::Predicate(sides) => {
+                [Some(&sides.0), Some(&sides.1), None]
+            }
+            Value::Conditional(of) => [Some(&of.0), Some(&of.1), Some(&of.2)],
+        };
+        operands.into_iter().flatten()
+    }
+}
+
 /// Operators with the widths they need at run time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operator {

@@ -296,7 +296,8 @@ impl Syntax<'_> {
         let kind = match name.as_str() {
             "bit" | "int" => {
                 let width = if self.take("<") {
-                    let width = self.width()?;
+                    // In angle brackets, operators are only allowed inside further brackets.
+                    let width = self.primary()?;
                     self.expect(">")?;
                     Some(width)
                 } else if name == "bit" {
@@ -327,12 +328,6 @@ impl Syntax<'_> {
             return Ok(Type { place, kind: TypeKind::Stack(Box::new(kind), Box::new(size)) });
         }
         Ok(kind)
-    }
-
-    /// Parses a width. It is in angle brackets, so operators are only allowed inside further
-    /// brackets.
-    fn width(&mut self) -> Result<Expression> {
-        self.primary()
     }
 
     fn type_arguments(&mut self) -> Result<Vec<Type>> {

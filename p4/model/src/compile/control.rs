@@ -6,7 +6,6 @@ use crate::ast::{self, ExpressionKind, StatementKind};
 use crate::key::{KeyBits, MAX_KEY};
 use crate::program::{self, ConstantEntry, KeyField, MatchKind, Parameter, Step, Value, mask};
 use crate::source::{Place, Result};
-use std::borrow::Cow;
 use std::rc::Rc;
 
 const DEFAULT_SIZE: usize = 512;
@@ -438,16 +437,14 @@ impl Compiler {
     }
 
     /// Replaces calls with effects in an expression by their results.
-    fn effects_first<'e>(
+    fn effects_first(
         &mut self,
         scope: &mut Scope,
-        expression: &'e ast::Expression,
+        expression: &ast::Expression,
         steps: &mut Vec<Step>,
-    ) -> Result<Cow<'e, ast::Expression>> {
-        let mut expression = Cow::Borrowed(expression);
-        if has_effect(&expression) {
-            self.hoist(scope, expression.to_mut(), steps)?;
-        }
+    ) -> Result<ast::Expression> {
+        let mut expression = expression.clone();
+        self.hoist(scope, &mut expression, steps)?;
         Ok(expression)
     }
 
@@ -844,19 +841,6 @@ fn adopt_applied(outer: &mut Scope, inner: &Scope) {
         {
             *applied = true;
         }
-    }
-}
-
-/// Whether an expression contains a call with an effect that is always evaluated.
-fn has_effect(expression: &ast::Expression) -> bool {
-    match &expression.kind {
-        ExpressionKind::Unary(_, of)
-        | ExpressionKind::Cast(_, of)
-        | ExpressionKind::Slice { of, .. } => has_effect(of),
-        ExpressionKind::Binary(operator, left, right) => {
-            !decides_early(*operator) && (has_effect(left) || has_effect(right))
-        }
-        _ => is_effect(expression),
     }
 }
 

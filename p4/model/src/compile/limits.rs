@@ -381,21 +381,8 @@ fn instructions(program: &Program, steps: &[Step], computed: &mut HashSet<Slot>)
 }
 
 fn reads_any(value: &Value, slots: &HashSet<Slot>) -> bool {
-    match value {
-        Value::Constant(_) => false,
-        Value::Slot(slot) => slots.contains(slot),
-        Value::Slice { of, .. }
-        | Value::Extend { of, .. }
-        | Value::Not(of)
-        | Value::Complement(of, _)
-        | Value::Negate(of, _) => reads_any(of, slots),
-        Value::Binary(_, sides) | Value::Predicate(sides) => {
-            reads_any(&sides.0, slots) || reads_any(&sides.1, slots)
-        }
-        Value::Conditional(of) => {
-            reads_any(&of.0, slots) || reads_any(&of.1, slots) || reads_any(&of.2, slots)
-        }
-    }
+    matches!(value, Value::Slot(slot) if slots.contains(slot))
+        || value.operands().any(|operand| reads_any(operand, slots))
 }
 
 /// Returns the number of consecutive instructions that compute a value, without the final move. The
@@ -513,30 +500,24 @@ fn is_constant(value: &Value) -> bool {
 
 /// Whether a value needs an adder, a shifter or a comparison.
 fn computes(value: &Value) -> bool {
-    match value {
-        Value::Constant(_) | Value::Slot(_) => false,
-        Value::Slice { of, .. }
-        | Value::Extend { of, .. }
-        | Value::Not(of)
-        | Value::Complement(of, _) => computes(of),
+    let is_computed = match value {
         Value::Negate(..) | Value::Conditional(_) | Value::Predicate(_) => true,
-        Value::Binary(operator, sides) => {
-            let is_wiring = matches!(
-                operator,
-                Operator::Concatenate(_)
-                    | Operator::And
-                    | Operator::Or
-                    | Operator::Xor
-                    | Operator::Equal
-                    | Operator::NotEqual
-                    | Operator::Less(_)
-                    | Operator::LessOrEqual(_)
-                    | Operator::BothTrue
-                    | Operator::OneTrue
-            );
-            !is_wiring || computes(&sides.0) || computes(&sides.1)
-        }
-    }
+        Value::Binary(operator, _) => !matches!(
+            operator,
+            Operator::Concatenate(_)
+                | Operator::And
+                | Operator::Or
+                | Operator::Xor
+                | Operator::Equal
+                | Operator::NotEqual
+                | Operator::Less(_)
+                | Operator::LessOrEqual(_)
+                | Operator::BothTrue
+                | Operator::OneTrue
+        ),
+        _ => false,
+    };
+    is_computed || value.operands().any(computes)
 }
 
 /// Resources that a register action needs of a stateful ALU.
@@ -680,16 +661,10 @@ impl RegisterWork<'_> {
 /// Whether an operand is itself the result of a binary operation.
 fn computes_deep(value: &Value) -> bool {
     match value {
-        Value::Constant(_) | Value::Slot(_) | Value::Predicate(_) => false,
-        Value::Slice { of, .. }
-        | Value::Extend { of, .. }
-        | Value::Not(of)
-        | Value::Complement(of, _)
-        | Value::Negate(of, _) => computes_deep(of),
-        Value::Binary(Operator::Concatenate(_), sides) => {
-            computes_deep(&sides.0) || computes_deep(&sides.1)
-        }
-        Value::Binary(..) | Value::Conditional(_) => true,
+        Value::Predicate(_) => false,
+        Value::Conditional(_) => true,
+        Value::Binary(operator, _) if !matches!(operator, Operator::Concatenate(_)) => true,
+        _ => value.operands().any(computes_deep),
     }
 }
 
@@ -704,19 +679,14 @@ struct Chain<'a> {
 impl Chain<'_> {
     fn stage_of(&self, value: &Value) -> usize {
         match value {
-            Value::Constant(_) => 0,
             Value::Slot(slot) => self.ready.get(slot).copied().unwrap_or(0),
-            Value::Slice { of, .. }
-            | Value::Extend { of, .. }
-            | Value::Not(of)
-            | Value::Complement(of, _)
-            | Value::Negate(of, _) => self.stage_of(of),
-            Value::Binary(_, sides) => self.stage_of(&sides.0).max(self.stage_of(&sides.1)),
-            Value::Predicate(sides) => self.stage_of(&sides.0).max(self.stage_of(&sides.1)),
-            Value::Conditional(of) => {
-                self.stage_of(&of.0).max(self.stage_of(&of.1)).max(self.stage_of(&of.2))
-            }
+            _ => self.latest(value.operands()),
         }
+    }
+
+    /// Returns the stage from which on all these values are available.
+    fn latest<'v>(&self, values: impl IntoIterator<Item = &'v Value>) -> usize {
+        values.into_iter().map(|value| self.stage_of(value)).max().unwrap_or(0)
     }
 
     /// Visits steps. `from` is the stage of their conditions, or of the table whose action they
@@ -746,13 +716,7 @@ impl Chain<'_> {
                 }
                 Step::Apply { table, hit } => {
                     let table = &self.compiler.program.tables[*table];
-                    let key = table
-                        .key
-                        .iter()
-                        .map(|field| self.stage_of(&field.value))
-                        .max()
-                        .unwrap_or(0)
-                        .max(from);
+                    let key = self.latest(table.key.iter().map(|field| &field.value)).max(from);
                     // The result is available in the next stage. A table without a key may be
                     // merged with others.
                     let found = if table.key.is_empty() { key } else { self.take(key) };
@@ -774,21 +738,12 @@ impl Chain<'_> {
                 }
                 Step::Execute { action, index } => {
                     let action = &self.compiler.program.register_actions[*action];
-                    let stage = inputs(&action.steps)
-                        .iter()
-                        .map(|value| self.stage_of(value))
-                        .max()
-                        .unwrap_or(0);
-                    let available = self.take(stage.max(self.stage_of(index)).max(from));
+                    let stage = self.latest(inputs(&action.steps)).max(self.stage_of(index));
+                    let available = self.take(stage.max(from));
                     self.ready.extend(action.result.map(|result| (result, available)));
                 }
                 Step::Hash { input, to, .. } => {
-                    let stage = input
-                        .iter()
-                        .map(|(value, _)| self.stage_of(value))
-                        .max()
-                        .unwrap_or(0)
-                        .max(from);
+                    let stage = self.latest(input.iter().map(|(value, _)| value)).max(from);
                     self.ready.insert(*to, stage);
                 }
                 Step::Count { .. } | Step::Digest { .. } | Step::Resubmit(_) | Step::Emit(_) => {}

@@ -13,10 +13,9 @@ mod storage;
 mod unused;
 
 use crate::ast;
-use crate::preprocess::{Text, preprocess};
+use crate::preprocess::{Text, from_text, preprocess};
 use crate::program::{Intrinsic, Program, Slot, Target, Value};
 use crate::source::{Place, Result};
-use crate::token::Token;
 use hashbrown::{HashMap, HashSet};
 pub(crate) use parser::packed;
 use std::path::Path;
@@ -120,14 +119,18 @@ struct Compiler {
     program: Program,
 }
 
-/// Compiles the tokens of a whole program.
-pub(crate) fn compile(tokens: &[Token]) -> Result<Program> {
+/// Compiles a program from a file and its includes, which `read` reads.
+pub(crate) fn compile(
+    read: &dyn Fn(&Path) -> Text,
+    path: &Path,
+    defines: &[(String, String)],
+) -> Result<Program> {
+    let tokens = preprocess(read, path, defines)?;
     let mut compiler = Compiler::default();
     let mut types = HashSet::new();
-    let architecture = Text { name: "tna.p4", text: ARCHITECTURE };
-    let built_in = preprocess(&architecture, Path::new(architecture.name), &[])?;
+    let built_in = preprocess(&from_text("tna.p4", ARCHITECTURE), Path::new("tna.p4"), &[])?;
     compiler.declare(crate::syntax::declarations(&built_in, &mut types)?)?;
-    compiler.declare(crate::syntax::declarations(tokens, &mut types)?)?;
+    compiler.declare(crate::syntax::declarations(&tokens, &mut types)?)?;
     let end = tokens
         .last()
         .map_or(Place { file: "empty source".into(), line: 1 }, |token| token.place.clone());

@@ -202,19 +202,21 @@ impl Compiler {
             StatementKind::Call(call) => {
                 if let ExpressionKind::Call { callee, arguments, .. } = &call.kind
                     && let ExpressionKind::Member(of, method) = &callee.kind
-                    && let (Some(Binding::Packet), [argument]) =
-                        (self.binding(scope, of), arguments.as_slice())
+                    && let [argument] = arguments.as_slice()
                 {
-                    steps.push(self.packet_call(scope, method, argument, place)?);
-                    return Ok(());
-                }
-                if let ExpressionKind::Call { callee, arguments, .. } = &call.kind
-                    && let ExpressionKind::Member(of, method) = &callee.kind
-                    && let (Some(Binding::ParserCounter(slot)), [argument]) =
-                        (self.binding(scope, of), arguments.as_slice())
-                {
-                    steps.push(self.counter_call(scope, slot, method, argument)?);
-                    return Ok(());
+                    let step = match self.binding(scope, of) {
+                        Some(Binding::Packet) => {
+                            Some(self.packet_call(scope, method, argument, place)?)
+                        }
+                        Some(Binding::ParserCounter(slot)) => {
+                            Some(self.counter_call(scope, slot, method, argument)?)
+                        }
+                        _ => None,
+                    };
+                    if let Some(step) = step {
+                        steps.push(step);
+                        return Ok(());
+                    }
                 }
             }
             StatementKind::Assign(left, right) => {

@@ -55,11 +55,7 @@ pub(super) fn remove_from_ingress(program: &mut Program) {
             hash.input.clear();
         }
     }
-    let tables = std::mem::take(&mut program.tables).into_iter().enumerate();
-    let kept: Vec<_> = tables.filter(|(index, _)| used.tables.contains(index)).collect();
-    let numbers: HashMap<usize, usize> =
-        kept.iter().enumerate().map(|(to, (from, _))| (*from, to)).collect();
-    program.tables = kept.into_iter().map(|(_, table)| table).collect();
+    let numbers = retain(&mut program.tables, &used.tables);
     renumber(&mut program.ingress, &|step| {
         if let Step::Apply { table, .. } = step
             && let Some(number) = numbers.get(table)
@@ -73,11 +69,7 @@ pub(super) fn remove_from_ingress(program: &mut Program) {
 pub(super) fn remove_from_deparser(program: &mut Program) {
     let mut used = Used::default();
     used.statements(program, &program.deparser);
-    let digests = std::mem::take(&mut program.digests).into_iter().enumerate();
-    let kept: Vec<_> = digests.filter(|(index, _)| used.digests.contains(index)).collect();
-    let numbers: HashMap<usize, usize> =
-        kept.iter().enumerate().map(|(to, (from, _))| (*from, to)).collect();
-    program.digests = kept.into_iter().map(|(_, digest)| digest).collect();
+    let numbers = retain(&mut program.digests, &used.digests);
     renumber(&mut program.deparser, &|step| {
         if let Step::Digest { digest, .. } = step
             && let Some(number) = numbers.get(digest)
@@ -85,6 +77,14 @@ pub(super) fn remove_from_deparser(program: &mut Program) {
             *digest = *number;
         }
     });
+}
+
+/// Removes unused items, and returns the new indices of the others by their old ones.
+fn retain<T>(items: &mut Vec<T>, used: &HashSet<usize>) -> HashMap<usize, usize> {
+    let numbers = (0..items.len()).filter(|index| used.contains(index)).zip(0..).collect();
+    let mut indices = 0..;
+    items.retain(|_| indices.next().is_some_and(|index| used.contains(&index)));
+    numbers
 }
 
 fn renumber(steps: &mut [Step], change: &impl Fn(&mut Step)) {
