@@ -5,9 +5,7 @@
 
 use crate::entry::{Data, Entry, EntryTarget, Key, Match, Value};
 use crate::proto::{self, data_field, key_field, table_entry};
-use crate::schema::{
-    Action, Field, FieldKind, KeyField, MatchKind, SchemaError, Table, TableKind,
-};
+use crate::schema::{Action, Field, FieldKind, KeyField, MatchKind, SchemaError, Table, TableKind};
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -1,7 +1,6 @@
 //! Table entries by name, with numbers as big-endian bytes.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Match of one key field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -160,15 +159,6 @@ impl Pipes {
         match self {
             Pipes::All => 0..pipes,
             Pipes::One(pipe) => pipe..pipe.saturating_add(1),
-        }
-    }
-}
-
-impl fmt::Display for Pipes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Pipes::All => f.write_str("all pipes"),
-            Pipes::One(pipe) => write!(f, "pipe {pipe}"),
         }
     }
 }

@@ -312,13 +312,8 @@ impl Schema {
             let problem = format!("the schema has version {found}, {VERSION} can be read");
             return Err(SchemaError(format!("{problem}; {advice}")));
         }
-        let tables = file.tables.into_iter().map(json::Table::read).collect::<Result<_, _>>()?;
-        let filters = file
-            .learn_filters
-            .unwrap_or_default()
-            .into_iter()
-            .map(json::LearnFilter::read)
-            .collect::<Result<_, _>>()?;
+        let tables = json::each(file.tables, json::Table::read)?;
+        let filters = json::each(file.learn_filters.unwrap_or_default(), json::LearnFilter::read)?;
         let schema = Schema { tables, filters };
         schema.check()?;
         Ok(schema)
@@ -574,6 +569,21 @@ mod json {
         fields: Vec<Field>,
     }
 
+    pub(super) fn each<T, U>(
+        items: Vec<T>,
+        read: impl FnMut(T) -> Result<U, SchemaError>,
+    ) -> Result<Vec<U>, SchemaError> {
+        items.into_iter().map(read).collect()
+    }
+
+    fn singletons(data: Vec<Data>, place: &str) -> Result<Vec<super::Field>, SchemaError> {
+        let flags = |data: Data| {
+            let Data { mandatory, read_only, singleton } = data;
+            Some(Field { mandatory, read_only, ..singleton? })
+        };
+        each(data.into_iter().filter_map(flags).collect(), |field| field.read(place))
+    }
+
     impl Table {
         pub(super) fn read(self) -> Result<super::Table, SchemaError> {
             let kind = match &*self.table_type {
@@ -590,17 +600,9 @@ mod json {
                 id: self.id,
                 kind,
                 size: self.size,
-                keys: self.key.into_iter().map(|key| key.read(name)).collect::<Result<_, _>>()?,
-                actions: self
-                    .action_specs
-                    .into_iter()
-                    .map(|action| action.read(name))
-                    .collect::<Result<_, _>>()?,
-                data: self
-                    .data
-                    .into_iter()
-                    .filter_map(|data| data.read(name))
-                    .collect::<Result<_, _>>()?,
+                keys: each(self.key, |key| key.read(name))?,
+                actions: each(self.action_specs, |action| action.read(name))?,
+                data: singletons(self.data, name)?,
                 operations: self.supported_operations,
                 constant_default: self.has_const_default_action,
                 read_only: self.read_only,
@@ -648,23 +650,8 @@ mod json {
                     ));
                 }
             };
-            let data = self
-                .data
-                .into_iter()
-                .map(|field| field.read(&self.name))
-                .collect::<Result<_, _>>()?;
+            let data = each(self.data, |field| field.read(&self.name))?;
             Ok(super::Action { name: self.name, id: self.id, data, in_entries, as_default })
-        }
-    }
-
-    impl Data {
-        fn read(self, table: &str) -> Option<Result<super::Field, SchemaError>> {
-            let field = self.singleton?.read(table);
-            Some(field.map(|field| super::Field {
-                mandatory: self.mandatory,
-                read_only: self.read_only,
-                ..field
-            }))
         }
     }
 
@@ -673,12 +660,7 @@ mod json {
             let item = format!("field {} of {place}", self.name);
             let kind = match (self.r#type, self.container) {
                 (Some(r#type), _) => r#type.read(&item)?,
-                (None, Some(parts)) => FieldKind::Container(
-                    parts
-                        .into_iter()
-                        .filter_map(|part| part.read(&item))
-                        .collect::<Result<_, _>>()?,
-                ),
+                (None, Some(parts)) => FieldKind::Container(singletons(parts, &item)?),
                 (None, None) => return Err(SchemaError::malformed(&item, "has no type")),
             };
             Ok(super::Field {
@@ -724,11 +706,7 @@ mod json {
 
     impl LearnFilter {
         pub(super) fn read(self) -> Result<super::LearnFilter, SchemaError> {
-            let fields = self
-                .fields
-                .into_iter()
-                .map(|field| field.read(&self.name))
-                .collect::<Result<_, _>>()?;
+            let fields = each(self.fields, |field| field.read(&self.name))?;
             Ok(super::LearnFilter { name: self.name, id: self.id, fields })
         }
     }

@@ -121,13 +121,6 @@ impl RunningServer {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-
-    /// Waits until the server ends by itself.
-    pub fn wait(mut self) {
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 impl Drop for RunningServer {
