@@ -8,7 +8,6 @@ use crate::error::Failure;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::Table;
 use flowgauge_bfruntime::{Entry, EntryTarget};
-use flowgauge_core::Settings;
 
 /// Removes all entries of a table, or resets all elements of a register or counter, of both banks,
 /// to their initial values.
@@ -55,7 +54,7 @@ pub(super) async fn set_filter(
     bank: usize,
     batch: usize,
 ) -> Result<(), Failure> {
-    for content in program.filter_contents(desired)? {
+    for content in program.contents(desired, |table| filter::is_table(&table.name))? {
         let table = program.table(&content.table)?;
         let answer = session.read_all(table).await?;
         let present = answer
@@ -83,12 +82,10 @@ pub(super) async fn set_filter(
 pub(super) async fn holds(
     session: &mut Session,
     program: &Program,
-    settings: &Settings,
     desired: &DesiredState,
-    forward: &[(u32, u32)],
     ignored: Option<usize>,
 ) -> Result<bool, Failure> {
-    for content in program.contents(settings, desired, forward)? {
+    for content in program.contents(desired, |_| true)? {
         if !holds_content(session, program, &content, ignored).await? {
             return Ok(false);
         }
@@ -146,14 +143,13 @@ pub(super) async fn holds_content(
 pub(super) async fn set_changing(
     session: &mut Session,
     program: &Program,
-    settings: &Settings,
     before: Option<&DesiredState>,
     desired: &DesiredState,
     batch: usize,
 ) -> Result<(), Failure> {
-    let before =
-        before.map(|before| program.changing(settings, before)).transpose()?.unwrap_or_default();
-    for content in program.changing(settings, desired)? {
+    let changing = |desired: &DesiredState| program.contents(desired, |table| table.changes);
+    let before = before.map(changing).transpose()?.unwrap_or_default();
+    for content in changing(desired)? {
         let same = before.iter().find(|before| before.table == content.table);
         let table = program.table(&content.table)?;
         let is_new = |entry: &&Entry| same.is_none_or(|same| !same.entries.contains(entry));

@@ -22,6 +22,10 @@ pub(super) struct Program {
     pub(super) statement: StatedSettings,
     /// Settings that it was compiled for, as it states them.
     pub(super) settings: Settings,
+    /// Settings that are wanted, of which it may measure more.
+    pub(super) wanted: Settings,
+    /// Pairs of ports between which frames are forwarded.
+    forward: Vec<(u32, u32)>,
 }
 
 impl Program {
@@ -31,10 +35,11 @@ impl Program {
         check(&schema)?;
         let statement = StatedSettings::read(&schema)?;
         let settings = measurement::settings(&statement)?;
-        let program = Program { schema, statement, settings };
+        let forward = Vec::new();
+        let program = Program { schema, statement, settings, wanted: settings, forward };
         let schema = &program.schema;
-        program.arrays(&settings)?.iter().try_for_each(|array| array.check(schema))?;
-        program.tables(&settings)?.iter().try_for_each(|table| table.check(schema))?;
+        program.arrays()?.iter().try_for_each(|array| array.check(schema))?;
+        program.tables()?.iter().try_for_each(|table| table.check(schema))?;
         if filter::is_possible(&program.statement)? {
             filter::check_room(schema)?;
         }
@@ -45,28 +50,42 @@ impl Program {
         Ok(program)
     }
 
-    /// Returns the arrays for these settings, followed by the optional arrays of this build.
-    pub(super) fn arrays(&self, wanted: &Settings) -> Result<Vec<Array>, Failure> {
-        let mut arrays = measurement::arrays(wanted);
-        arrays.extend(measurement::extras(&self.statement, wanted)?.0);
+    /// Returns a program that measures what these settings require, and can forward frames between
+    /// these pairs of ports.
+    pub(super) fn fitting(
+        schema: Schema,
+        wanted: Settings,
+        forward: Vec<(u32, u32)>,
+    ) -> Result<Self, Failure> {
+        let program = Program::new(schema)?;
+        program.check_settings(&wanted)?;
+        program.check_forward(&forward)?;
+        Ok(Program { wanted, forward, ..program })
+    }
+
+    /// Returns the arrays of the wanted settings, followed by the optional arrays of this build.
+    pub(super) fn arrays(&self) -> Result<Vec<Array>, Failure> {
+        let mut arrays = measurement::arrays(&self.wanted);
+        arrays.extend(measurement::extras(&self.statement, &self.wanted)?.0);
         Ok(arrays)
     }
 
-    /// Returns the match tables for these settings, followed by the optional tables of this build.
-    fn tables(&self, wanted: &Settings) -> Result<Vec<MatchTable>, Failure> {
-        let mut tables = measurement::tables(wanted);
-        tables.extend(measurement::extras(&self.statement, wanted)?.1);
-        tables.extend(self.filter_tables()?);
+    /// Returns the match tables of the wanted settings, followed by the optional tables of this
+    /// build, those of expressions and that of forwarding.
+    fn tables(&self) -> Result<Vec<MatchTable>, Failure> {
+        let mut tables = measurement::tables(&self.wanted);
+        tables.extend(measurement::extras(&self.statement, &self.wanted)?.1);
+        if filter::is_possible(&self.statement)? {
+            tables.extend(filter::tables());
+        }
+        if !self.forward.is_empty() {
+            tables.push(forwarding(&self.forward));
+        }
         Ok(tables)
     }
 
-    /// Returns the match tables of expressions, if the program has them.
-    fn filter_tables(&self) -> Result<Vec<MatchTable>, Failure> {
-        Ok(if filter::is_possible(&self.statement)? { filter::tables() } else { Vec::new() })
-    }
-
     /// Checks that frames can be forwarded between these ports.
-    pub(super) fn check_forward(&self, forward: &[(u32, u32)]) -> Result<(), Failure> {
+    fn check_forward(&self, forward: &[(u32, u32)]) -> Result<(), Failure> {
         let mut seen = Vec::new();
         for port in forward.iter().flat_map(|(one, other)| [*one, *other]) {
             if port >> names::PORT_BITS != 0 {
@@ -102,7 +121,7 @@ impl Program {
     }
 
     /// Checks that the program measures what these settings require; it may measure more.
-    pub(super) fn check_settings(&self, wanted: &Settings) -> Result<(), Failure> {
+    fn check_settings(&self, wanted: &Settings) -> Result<(), Failure> {
         let mut differences = Vec::new();
         for (wanted, own) in
             measurement::builds(wanted)?.into_iter().zip(measurement::builds(&self.settings)?)
@@ -157,52 +176,14 @@ impl Program {
         self.schema.table(name).map_err(Failure::program)
     }
 
-    /// Returns the desired contents of the match tables for these settings.
+    /// Returns the desired contents of these match tables.
     pub(super) fn contents(
         &self,
-        wanted: &Settings,
         desired: &DesiredState,
-        forward: &[(u32, u32)],
+        which: impl Fn(&MatchTable) -> bool,
     ) -> Result<Vec<Content>, Failure> {
-        let mut wanted = self.tables(wanted)?;
-        if !forward.is_empty() {
-            let [key, parameter] = [names::FORWARD_KEY, names::SEND_PARAMETER];
-            let port = |port: u32| names::bytes(port, names::PORT_BITS);
-            let ways = forward.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
-            let entries: Vec<_> = ways
-                .map(|(from, to)| (vec![(key, Match::Exact(port(from)))], vec![port(to)]))
-                .collect();
-            let (keys, parameters) =
-                (vec![(key, names::PORT_BITS)], vec![(parameter, names::PORT_BITS)]);
-            let filling =
-                move |_: &DesiredState| TableContents { entries: entries.clone(), default: None };
-            wanted.push(MatchTable::new(
-                names::FORWARD.to_owned(),
-                keys,
-                names::SEND,
-                parameters,
-                filling,
-            ));
-        }
-        wanted.iter().map(|table| table.content(&self.schema, desired)).collect()
-    }
-
-    /// Returns the desired contents of the tables whose actions change while the switch counts.
-    pub(super) fn changing(
-        &self,
-        wanted: &Settings,
-        desired: &DesiredState,
-    ) -> Result<Vec<Content>, Failure> {
-        let tables = self.tables(wanted)?.into_iter();
-        tables
-            .filter(|table| table.changes)
-            .map(|table| table.content(&self.schema, desired))
-            .collect()
-    }
-
-    /// Returns the desired contents of the tables of expressions.
-    pub(super) fn filter_contents(&self, desired: &DesiredState) -> Result<Vec<Content>, Failure> {
-        let tables = self.filter_tables()?.into_iter();
+        let tables = self.tables()?;
+        let tables = tables.iter().filter(|table| which(table));
         tables.map(|table| table.content(&self.schema, desired)).collect()
     }
 
@@ -343,6 +324,18 @@ impl Program {
         };
         indices.map(one).collect()
     }
+}
+
+/// Returns the table that forwards frames between these pairs of ports.
+fn forwarding(pairs: &[(u32, u32)]) -> MatchTable {
+    let [key, parameter] = [names::FORWARD_KEY, names::SEND_PARAMETER];
+    let port = |port: u32| names::bytes(port, names::PORT_BITS);
+    let ways = pairs.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
+    let entries: Vec<_> =
+        ways.map(|(from, to)| (vec![(key, Match::Exact(port(from)))], vec![port(to)])).collect();
+    let (keys, parameters) = (vec![(key, names::PORT_BITS)], vec![(parameter, names::PORT_BITS)]);
+    let filling = move |_: &DesiredState| TableContents { entries: entries.clone(), default: None };
+    MatchTable::new(names::FORWARD.to_owned(), keys, names::SEND, parameters, filling)
 }
 
 /// Looks up the names that every program has, so that none can be missing later.

@@ -26,7 +26,7 @@ pub(super) struct DesiredState {
 /// A match table with one action; or a parameter of a register's actions, which has one value and
 /// no action.
 pub(super) struct MatchTable {
-    name: String,
+    pub(super) name: String,
     /// Key fields, with their widths in bits.
     keys: Vec<(&'static str, u32)>,
     action: Option<String>,

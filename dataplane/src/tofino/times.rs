@@ -85,7 +85,7 @@ async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
     let clear = Some(program.clear_counters(idle)?);
     let mut tables = vec![time(&mut session, frames, elements, clear, options.batch).await?];
     let mut arrays: Vec<(Array, Option<usize>)> =
-        program.arrays(&program.settings)?.into_iter().map(|array| (array, Some(idle))).collect();
+        program.arrays()?.into_iter().map(|array| (array, Some(idle))).collect();
     if program.settings.cardinality.mode == Mode::Staggered {
         let staggered = Staggered::built(&program.schema, &program.statement, &program.settings)?;
         arrays.extend([(staggered.registers, None), (staggered.latest, None)]);

@@ -28,11 +28,10 @@ use std::time::{Duration, Instant};
 /// A switch that was connected to, and its state if it counts.
 pub(super) struct Switch {
     pub(super) options: Options,
-    pub(super) settings: Settings,
     /// Arrays that are read and cleared.
     arrays: Vec<Array>,
     pub(super) capabilities: Capabilities,
-    program: Program,
+    pub(super) program: Program,
     session: Option<Session>,
     back_off: BackOff,
     /// Receiver of individual delays, if enabled.
@@ -76,9 +75,7 @@ impl Switch {
     pub(super) async fn connect(options: Options, settings: Settings) -> Result<Self, Failure> {
         let learns = settings.delay.samples || options.watches;
         let (session, schema) = Session::open(&options, learns).await?;
-        let program = Program::new(schema)?;
-        program.check_settings(&settings)?;
-        program.check_forward(&options.forward)?;
+        let program = Program::fitting(schema, settings, options.forward.clone())?;
         let (schema, statement) = (&program.schema, &program.statement);
         let alarms =
             if options.watches { Alarms::find(schema, statement, &settings)? } else { None };
@@ -91,8 +88,7 @@ impl Switch {
         let mut switch = Switch {
             capabilities,
             options,
-            settings,
-            arrays: program.arrays(&settings)?,
+            arrays: program.arrays()?,
             samples: samples.transpose()?,
             staggered: staggered.transpose()?,
             program,
@@ -201,14 +197,14 @@ impl Switch {
 
     /// Fills the tables, clears both banks, and starts to count in bank 0.
     async fn begin(&mut self, desired: &DesiredState) -> Result<Begun, Failure> {
-        let Options { ports, forward, batch, transit, .. } = self.options.clone();
-        let (settings, arrays) = (self.settings, self.arrays.clone());
+        let Options { ports, batch, transit, .. } = self.options.clone();
+        let arrays = self.arrays.clone();
         let persistent: Vec<Array> = self.persistent().collect();
         let begun = self.with_any(async |session, program| {
             for port in &ports {
                 ports::configure(session, program, port).await?;
             }
-            for content in program.contents(&settings, desired, &forward)? {
+            for content in program.contents(desired, |_| true)? {
                 // Frames would be dropped while this table is empty.
                 if content.table == names::FORWARD
                     && contents::holds_content(session, program, &content, None).await?
@@ -348,14 +344,13 @@ impl Switch {
         change: impl FnOnce(&mut DesiredState, usize),
     ) -> Result<(), Failure> {
         self.restored().await?;
-        let (settings, batch) = (self.settings, self.options.batch);
+        let batch = self.options.batch;
         let counting = self.counting()?;
         let before = counting.desired.clone();
         let mut desired = before.clone();
         change(&mut desired, counting.active);
         self.with(async |session, program| {
-            contents::set_changing(session, program, &settings, Some(&before), &desired, batch)
-                .await
+            contents::set_changing(session, program, Some(&before), &desired, batch).await
         })
         .await?;
         self.counting()?.desired = desired;

@@ -75,11 +75,10 @@ impl Switch {
             }
             failure => failure,
         })?;
-        let program = Program::new(schema)?;
-        program.check_settings(&self.settings)?;
-        program.check_forward(&self.options.forward)?;
+        let forward = self.options.forward.clone();
+        let program = Program::fitting(schema, self.program.wanted, forward)?;
         self.staggered.iter().try_for_each(|staggered| {
-            staggered.check(&program.schema, &program.statement, &self.settings)
+            staggered.check(&program.schema, &program.statement, &program.wanted)
         })?;
         self.program = program;
         if is_adopted {
@@ -126,25 +125,20 @@ impl Switch {
         if !counting.damaged && verified {
             return Ok(());
         }
-        let (desired, damaged, forward, batch) = (
-            counting.desired.clone(),
-            counting.damaged,
-            self.options.forward.clone(),
-            self.options.batch,
-        );
+        let (desired, damaged, batch) =
+            (counting.desired.clone(), counting.damaged, self.options.batch);
         // A change of the inactive bank's filter that failed is repeated by the next rotation.
         let ignored = counting.is_filter_unknown.then_some(counting.active & 1 ^ 1);
-        let settings = self.settings;
         if !damaged
             && self
                 .with_any(async |session, program| {
-                    contents::holds(session, program, &settings, &desired, &forward, ignored).await
+                    contents::holds(session, program, &desired, ignored).await
                 })
                 .await?
         {
             // An unanswered write may have been carried out or not.
             self.with_any(async |session, program| {
-                contents::set_changing(session, program, &settings, None, &desired, batch).await
+                contents::set_changing(session, program, None, &desired, batch).await
             })
             .await?;
             self.verified();
