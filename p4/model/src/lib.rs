@@ -176,12 +176,6 @@ impl Model {
         self.clock = nanoseconds;
     }
 
-    /// Returns the arrival time of packets, in nanoseconds.
-    #[must_use]
-    pub fn clock(&self) -> u64 {
-        self.clock
-    }
-
     /// Returns and removes the digests sent since the last call, oldest first.
     pub fn take_digests(&mut self) -> Vec<Digest> {
         std::mem::take(&mut self.digests)

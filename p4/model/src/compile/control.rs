@@ -15,22 +15,27 @@ const RESUBMIT_BYTES: usize = 8;
 impl Compiler {
     /// Declares a control's locals and compiles its body.
     pub(super) fn control(&mut self, block: &ast::Block, mut scope: Scope) -> Result<Vec<Step>> {
-        let mut steps = Vec::new();
-        for local in &block.locals {
-            self.local(&mut scope, local, &mut steps)?;
-        }
-        self.statements(&mut scope, &block.body, &mut steps)?;
-        Ok(steps)
+        self.collect(|compiler| {
+            for local in &block.locals {
+                compiler.local(&mut scope, local)?;
+            }
+            compiler.statements(&mut scope, &block.body)
+        })
     }
 
-    fn local(
+    /// Returns the steps of a part of the program.
+    pub(super) fn collect(
         &mut self,
-        scope: &mut Scope,
-        local: &ast::Local,
-        steps: &mut Vec<Step>,
-    ) -> Result<()> {
+        compile: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<Vec<Step>> {
+        let outer = std::mem::take(&mut self.steps);
+        compile(self)?;
+        Ok(std::mem::replace(&mut self.steps, outer))
+    }
+
+    fn local(&mut self, scope: &mut Scope, local: &ast::Local) -> Result<()> {
         match local {
-            ast::Local::Variable(variable) => self.variable(scope, variable, steps),
+            ast::Local::Variable(variable) => self.variable(scope, variable),
             ast::Local::Instance(instance) => {
                 let binding = self.instance(scope, instance)?;
                 scope.names.insert(instance.name.clone(), binding);
@@ -50,12 +55,7 @@ impl Compiler {
         }
     }
 
-    pub(super) fn variable(
-        &mut self,
-        scope: &mut Scope,
-        variable: &ast::Variable,
-        steps: &mut Vec<Step>,
-    ) -> Result<()> {
+    pub(super) fn variable(&mut self, scope: &mut Scope, variable: &ast::Variable) -> Result<()> {
         let binding = if variable.constant {
             Binding::Constant(self.constant(scope, variable)?)
         } else if matches!(scope.within, Within::RegisterAction(_)) {
@@ -66,7 +66,7 @@ impl Compiler {
             let kind = self.kind(scope, &variable.kind)?;
             let storage = self.allocate(&kind)?;
             if let Some(value) = &variable.value {
-                self.assign_to(scope, &storage, value, steps)?;
+                self.assign_to(scope, &storage, value)?;
             }
             Binding::Storage(storage)
         };
@@ -86,10 +86,9 @@ impl Compiler {
             parameters.push(Parameter { name: parameter.name.as_str().into(), slot, width });
             inner.names.insert(parameter.name.clone(), Binding::Storage(storage));
         }
-        let mut steps = Vec::new();
         let before = std::mem::take(&mut self.work);
         self.action_data = parameters.iter().map(|parameter| parameter.slot).collect();
-        self.statements(&mut inner, &action.body, &mut steps)?;
+        let steps = self.collect(|compiler| compiler.statements(&mut inner, &action.body))?;
         self.action_data.clear();
         let work = std::mem::replace(&mut self.work, before);
         let name = format!("{}.{}", scope.path, action.name).into();
@@ -335,10 +334,9 @@ impl Compiler {
         &mut self,
         scope: &mut Scope,
         statements: &[ast::Statement],
-        steps: &mut Vec<Step>,
     ) -> Result<()> {
         for statement in statements {
-            self.statement(scope, statement, steps)?;
+            self.statement(scope, statement)?;
         }
         Ok(())
     }
@@ -347,76 +345,64 @@ impl Compiler {
         &mut self,
         scope: &mut Scope,
         statement: &ast::Statement,
-        steps: &mut Vec<Step>,
     ) -> Result<()> {
-        let before = steps.len();
-        self.statement_unchecked(scope, statement, steps)?;
+        let before = self.steps.len();
+        self.statement_unchecked(scope, statement)?;
         let is_simple =
             matches!(statement.kind, StatementKind::Assign(..) | StatementKind::Local(_));
         let is_call = matches!(statement.kind, StatementKind::Call(_));
         match scope.within {
             Within::Control if is_simple => {
-                self.check_instructions(&steps[before..], &statement.place)?;
+                self.check_instructions(before, &statement.place)?;
                 self.work.next();
             }
             Within::Action if is_simple || is_call => {
-                self.check_instructions(&steps[before..], &statement.place)?
+                self.check_instructions(before, &statement.place)?
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn statement_unchecked(
-        &mut self,
-        scope: &mut Scope,
-        statement: &ast::Statement,
-        steps: &mut Vec<Step>,
-    ) -> Result<()> {
+    fn statement_unchecked(&mut self, scope: &mut Scope, statement: &ast::Statement) -> Result<()> {
         match &statement.kind {
-            StatementKind::Assign(left, right) => self.assign(scope, left, right, steps),
-            StatementKind::Call(call) => self.call(scope, call, None, steps),
+            StatementKind::Assign(left, right) => self.assign(scope, left, right),
+            StatementKind::Call(call) => self.call(scope, call, None),
             StatementKind::Block(statements) => {
                 let mut inner = scope.clone();
-                self.statements(&mut inner, statements, steps)?;
+                self.statements(&mut inner, statements)?;
                 adopt_applied(scope, &inner);
                 Ok(())
             }
-            StatementKind::Local(variable) => self.variable(scope, variable, steps),
+            StatementKind::Local(variable) => self.variable(scope, variable),
             StatementKind::If(condition, then, otherwise) => {
-                let condition = self.condition(scope, condition, steps)?;
+                let condition = self.condition(scope, condition)?;
                 // The chip's compiler drops the branch that is never taken.
                 if let Value::Constant(holds) = condition {
                     let taken = if holds == 0 { otherwise } else { then };
-                    return self.statements(scope, taken, steps);
+                    return self.statements(scope, taken);
                 }
                 if !matches!(scope.within, Within::RegisterAction(_)) {
                     limits::check_condition(&condition, &statement.place)?;
                 }
-                let (mut yes, mut no) = (Vec::new(), Vec::new());
                 if scope.within == Within::Control {
                     self.work.next();
                 }
                 let before = self.work.clone();
                 self.conditions += 1;
-                self.statements(scope, then, &mut yes)?;
+                let yes = self.collect(|compiler| compiler.statements(scope, then))?;
                 let then = std::mem::replace(&mut self.work, before);
-                self.statements(scope, otherwise, &mut no)?;
+                let no = self.collect(|compiler| compiler.statements(scope, otherwise))?;
                 self.conditions -= 1;
                 self.work.or(then);
-                steps.push(Step::If(condition, yes, no));
+                self.steps.push(Step::If(condition, yes, no));
                 Ok(())
             }
         }
     }
 
     /// Compiles a condition, which may be whether a table matched.
-    fn condition(
-        &mut self,
-        scope: &mut Scope,
-        condition: &ast::Expression,
-        steps: &mut Vec<Step>,
-    ) -> Result<Value> {
+    fn condition(&mut self, scope: &mut Scope, condition: &ast::Expression) -> Result<Value> {
         if let ExpressionKind::Member(of, outcome) = &condition.kind
             && (outcome == "hit" || outcome == "miss")
             && let ExpressionKind::Call { callee, .. } = &of.kind
@@ -427,11 +413,11 @@ impl Compiler {
             self.only_within(scope, &[Within::Control], "a table", &condition.place)?;
             let hit = self.slot();
             self.reach(&self.reached_by_table(table), &condition.place)?;
-            steps.push(Step::Apply { table, hit: Some(hit) });
+            self.steps.push(Step::Apply { table, hit: Some(hit) });
             let hit = Value::Slot(hit);
             return Ok(if outcome == "hit" { hit } else { Value::Not(Box::new(hit)) });
         }
-        let condition = &self.effects_first(scope, condition, steps)?;
+        let condition = &self.effects_first(scope, condition)?;
         let typed = self.expression(scope, condition)?;
         self.boolean(typed, &condition.place)
     }
@@ -441,27 +427,21 @@ impl Compiler {
         &mut self,
         scope: &mut Scope,
         expression: &ast::Expression,
-        steps: &mut Vec<Step>,
     ) -> Result<ast::Expression> {
         let mut expression = expression.clone();
-        self.hoist(scope, &mut expression, steps)?;
+        self.hoist(scope, &mut expression)?;
         Ok(expression)
     }
 
-    fn hoist(
-        &mut self,
-        scope: &mut Scope,
-        expression: &mut ast::Expression,
-        steps: &mut Vec<Step>,
-    ) -> Result<()> {
+    fn hoist(&mut self, scope: &mut Scope, expression: &mut ast::Expression) -> Result<()> {
         if !is_effect(expression) {
             return match &mut expression.kind {
                 ExpressionKind::Unary(_, of)
                 | ExpressionKind::Cast(_, of)
-                | ExpressionKind::Slice { of, .. } => self.hoist(scope, of, steps),
+                | ExpressionKind::Slice { of, .. } => self.hoist(scope, of),
                 ExpressionKind::Binary(operator, left, right) if !decides_early(*operator) => {
-                    self.hoist(scope, left, steps)?;
-                    self.hoist(scope, right, steps)
+                    self.hoist(scope, left)?;
+                    self.hoist(scope, right)
                 }
                 _ => Ok(()),
             };
@@ -488,7 +468,7 @@ impl Compiler {
                 .fail("unsupported call inside an expression: it has no result");
         };
         let result = Storage::Scalar(Scalar { slot: self.slot(), ..like });
-        self.call(scope, expression, Some(&result), steps)?;
+        self.call(scope, expression, Some(&result))?;
         let name = format!("result {}", self.program.slots);
         scope.names.insert(name.clone(), Binding::Storage(result));
         expression.kind = ExpressionKind::Name(name);
@@ -500,7 +480,6 @@ impl Compiler {
         scope: &mut Scope,
         left: &ast::Expression,
         right: &ast::Expression,
-        steps: &mut Vec<Step>,
     ) -> Result<()> {
         if let ExpressionKind::Slice { of, high, low } = &left.kind {
             let (high, low) = (self.number(scope, high)?, self.number(scope, low)?);
@@ -512,9 +491,9 @@ impl Compiler {
             }
             let width = (high - low + 1) as u32;
             let part = Scalar { slot: self.slot(), width, signed: false, boolean: false };
-            self.assign_to(scope, &Storage::Scalar(part), right, steps)?;
+            self.assign_to(scope, &Storage::Scalar(part), right)?;
             let value = Value::Slot(part.slot);
-            steps.push(Step::AssignSlice {
+            self.steps.push(Step::AssignSlice {
                 slot: scalar.slot,
                 low: low as u32,
                 mask: mask(width),
@@ -523,7 +502,7 @@ impl Compiler {
             return Ok(());
         }
         match self.storage(scope, left)? {
-            Some(storage) => self.assign_to(scope, &storage, right, steps),
+            Some(storage) => self.assign_to(scope, &storage, right),
             None => left.place.fail("cannot be assigned to"),
         }
     }
@@ -533,10 +512,9 @@ impl Compiler {
         scope: &mut Scope,
         target: &Storage,
         right: &ast::Expression,
-        steps: &mut Vec<Step>,
     ) -> Result<()> {
         if is_effect(right) {
-            return self.call(scope, right, Some(target), steps);
+            return self.call(scope, right, Some(target));
         }
         let place = &right.place;
         let Some(scalar) = target.scalar() else {
@@ -552,12 +530,13 @@ impl Compiler {
                 .into_iter()
                 .zip(from)
                 .map(|((to, _), (from, _))| Step::Assign(to, Value::Slot(from)));
-            steps.extend(copies);
+            self.steps.extend(copies);
             return Ok(());
         };
-        let right = &self.effects_first(scope, right, steps)?;
+        let right = &self.effects_first(scope, right)?;
         let typed = self.expression(scope, right)?;
-        steps.push(self.typed_assignment(scalar, typed, place)?);
+        let step = self.typed_assignment(scalar, typed, place)?;
+        self.steps.push(step);
         Ok(())
     }
 
@@ -581,7 +560,6 @@ impl Compiler {
         scope: &mut Scope,
         call: &ast::Expression,
         target: Option<&Storage>,
-        steps: &mut Vec<Step>,
     ) -> Result<()> {
         let place = &call.place;
         let ExpressionKind::Call { callee, arguments, .. } = &call.kind else {
@@ -590,7 +568,7 @@ impl Compiler {
         let (of, method) = match &callee.kind {
             ExpressionKind::Name(name) if target.is_none() => {
                 let action = self.action_named(scope, name, place)?;
-                return self.run(scope, action, arguments, place, steps);
+                return self.run(scope, action, arguments, place);
             }
             ExpressionKind::Member(of, method) => (of, method.as_str()),
             _ => return place.fail("unsupported call"),
@@ -599,7 +577,7 @@ impl Compiler {
             && let (Some(Storage::Header { valid, .. }), "setValid" | "setInvalid", []) =
                 (self.storage(scope, of)?, method, arguments.as_slice())
         {
-            steps.push(Step::Assign(valid, Value::Constant(u128::from(method == "setValid"))));
+            self.steps.push(Step::Assign(valid, Value::Constant(u128::from(method == "setValid"))));
             return Ok(());
         }
         let ExpressionKind::Name(owner) = &of.kind else {
@@ -609,7 +587,7 @@ impl Compiler {
             (Some(Binding::Table(table)), "apply", [], None) => {
                 self.only_within(scope, &[Within::Control], "a table", place)?;
                 self.reach(&self.reached_by_table(table), place)?;
-                steps.push(Step::Apply { table, hit: None });
+                self.steps.push(Step::Apply { table, hit: None });
                 Ok(())
             }
             (Some(Binding::Block { block, path, applied }), "apply", arguments, None)
@@ -623,17 +601,17 @@ impl Compiler {
                 let binding =
                     Binding::Block { block: block.clone(), path: path.clone(), applied: true };
                 scope.names.insert(owner.clone(), binding);
-                self.inline(scope, &block, path, arguments, place, steps)
+                self.inline(scope, &block, path, arguments, place)
             }
             (Some(Binding::RegisterAction(action)), "execute", [index], target) => {
                 self.only_within(scope, &[Within::Control, Within::Action], "a register", place)?;
                 let register = self.program.register_actions[action].register;
                 let index = self.index(scope, index, self.index_widths[register])?;
                 self.reach(&[limits::Unit::Array(register)].into(), place)?;
-                steps.push(Step::Execute { action, index });
+                self.steps.push(Step::Execute { action, index });
                 match (target, self.result(action)) {
                     (None, _) => Ok(()),
-                    (Some(target), Some(result)) => self.deliver(target, result, place, steps),
+                    (Some(target), Some(result)) => self.deliver(target, result, place),
                     (Some(_), None) => place.fail(format!("register action {owner} has no result")),
                 }
             }
@@ -650,20 +628,22 @@ impl Compiler {
                 let width = self.program.hashes[hash].width;
                 self.hash(width, place)?;
                 let result = Scalar { slot: self.slot(), width, signed: false, boolean: false };
-                steps.push(Step::Hash { hash, input: fields, to: result.slot });
-                self.deliver(target, result, place, steps)
+                self.steps.push(Step::Hash { hash, input: fields, to: result.slot });
+                self.deliver(target, result, place)
             }
             (Some(Binding::Counter(counter)), "count", [index], None) => {
                 self.only_within(scope, &[Within::Control, Within::Action], "a counter", place)?;
                 let index = self.index(scope, index, self.index_widths[counter])?;
                 self.reach(&[limits::Unit::Array(counter)].into(), place)?;
-                steps.push(Step::Count { counter, index });
+                self.steps.push(Step::Count { counter, index });
                 Ok(())
             }
             (Some(Binding::Packet), "emit", [what], None) => {
                 self.only_within(scope, &[Within::Deparser], "emit", place)?;
                 match self.storage(scope, what)? {
-                    Some(storage) => steps.extend(storage.headers().into_iter().map(Step::Emit)),
+                    Some(storage) => {
+                        self.steps.extend(storage.headers().into_iter().map(Step::Emit))
+                    }
                     None => return place.fail("emit takes headers"),
                 }
                 Ok(())
@@ -676,7 +656,7 @@ impl Compiler {
                 if !widths.eq(self.program.digests[digest].fields.iter().map(|(_, width)| *width)) {
                     return place.fail("values do not fit the digest's struct");
                 }
-                steps.push(Step::Digest { digest, fields });
+                self.steps.push(Step::Digest { digest, fields });
                 Ok(())
             }
             (Some(Binding::Resubmit), "emit", [header], None) => {
@@ -686,7 +666,7 @@ impl Compiler {
                     Some(Storage::Header { index, .. })
                         if self.program.headers[index].bytes == RESUBMIT_BYTES =>
                     {
-                        steps.push(Step::Resubmit(index));
+                        self.steps.push(Step::Resubmit(index));
                         Ok(())
                     }
                     _ => place.fail(format!(
@@ -712,16 +692,11 @@ impl Compiler {
     }
 
     /// Assigns the result of a call.
-    fn deliver(
-        &self,
-        target: &Storage,
-        result: Scalar,
-        place: &Place,
-        steps: &mut Vec<Step>,
-    ) -> Result<()> {
+    fn deliver(&mut self, target: &Storage, result: Scalar, place: &Place) -> Result<()> {
         match target.scalar() {
             Some(scalar) => {
-                steps.push(self.typed_assignment(scalar, result.typed(), place)?);
+                let step = self.typed_assignment(scalar, result.typed(), place)?;
+                self.steps.push(step);
                 Ok(())
             }
             None => place.fail("a number assigned to a header or struct"),
@@ -734,7 +709,6 @@ impl Compiler {
         action: usize,
         arguments: &[ast::Expression],
         place: &Place,
-        steps: &mut Vec<Step>,
     ) -> Result<()> {
         self.only_within(scope, &[Within::Control, Within::Action], "an action", place)?;
         let parameters = self.program.actions[action].parameters.clone();
@@ -751,11 +725,11 @@ impl Compiler {
                 UnsizedExpression::Bool(value) if parameter.width == 1 => value,
                 typed => self.coerce(typed, parameter.width, false, &argument.place)?,
             };
-            steps.push(Step::Assign(parameter.slot, value));
+            self.steps.push(Step::Assign(parameter.slot, value));
         }
         let work = self.work_of_action.get(&action).cloned().unwrap_or_default();
         self.run_within(scope.within == Within::Action, &work, place)?;
-        steps.push(Step::Run(action));
+        self.steps.push(Step::Run(action));
         Ok(())
     }
 
@@ -767,7 +741,6 @@ impl Compiler {
         path: String,
         arguments: &[ast::Expression],
         place: &Place,
-        steps: &mut Vec<Step>,
     ) -> Result<()> {
         let mut inner = self.bind(scope, block, path, arguments, place)?;
         for (parameter, argument) in block.parameters.iter().zip(arguments) {
@@ -776,11 +749,12 @@ impl Compiler {
             {
                 let kind = self.kind(scope, &parameter.kind)?;
                 let storage = self.allocate(&kind)?;
-                self.assign_to(&mut scope.clone(), &storage, argument, steps)?;
+                self.assign_to(&mut scope.clone(), &storage, argument)?;
                 inner.names.insert(parameter.name.clone(), Binding::Storage(storage));
             }
         }
-        steps.extend(self.control(block, inner)?);
+        let inlined = self.control(block, inner)?;
+        self.steps.extend(inlined);
         Ok(())
     }
 

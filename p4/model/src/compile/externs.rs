@@ -258,8 +258,7 @@ impl Compiler {
             inner.names.insert(result.name.clone(), Binding::Storage(storage));
             result_slot = Some(scalar);
         }
-        let mut steps = Vec::new();
-        self.statements(&mut inner, &function.body, &mut steps)?;
+        let steps = self.collect(|compiler| compiler.statements(&mut inner, &function.body))?;
         if compares_beyond(&steps) {
             return function.place.fail(
                 "a stateful ALU compares an unsigned number with no constant above 2^31, since its constants have 32 bits with a sign: \

@@ -158,11 +158,10 @@ impl Compiler {
         ))
     }
 
-    /// Checks that each of these steps of an action is one instruction whose operands were computed
-    /// before the action.
-    pub(super) fn check_instructions(&mut self, steps: &[Step], place: &Place) -> Result<()> {
-        let program = &self.program;
-        if instructions(program, steps, &mut self.work.computed) {
+    /// Checks that each step from `first` on, of an action, is one instruction whose operands were
+    /// computed before the action.
+    pub(super) fn check_instructions(&mut self, first: usize, place: &Place) -> Result<()> {
+        if instructions(&self.program, &self.steps[first..], &mut self.work.computed) {
             return Ok(());
         }
         place.fail(

@@ -14,7 +14,7 @@ mod unused;
 
 use crate::ast;
 use crate::preprocess::{Text, from_text, preprocess};
-use crate::program::{Intrinsic, Program, Slot, Target, Value};
+use crate::program::{Intrinsic, Program, Slot, Step, Target, Value};
 use crate::source::{Place, Result};
 use hashbrown::{HashMap, HashSet};
 pub(crate) use parser::packed;
@@ -105,6 +105,8 @@ struct Compiler {
     results: Vec<Option<storage::Scalar>>,
     /// Index width of each array.
     index_widths: Vec<u32>,
+    /// Steps up to the current position.
+    steps: Vec<Step>,
     /// Resources used on the path to the current position, and in each action.
     work: limits::Work,
     work_of_action: HashMap<usize, limits::Work>,

@@ -45,7 +45,7 @@ impl Compiler {
                     if variable.value.is_some() && !variable.constant {
                         return variable.place.fail("unsupported initial value: assign in a state");
                     }
-                    self.variable(&mut scope, variable, &mut Vec::new())?;
+                    self.variable(&mut scope, variable)?;
                 }
                 ast::Local::Action(_) | ast::Local::Table(_) => {
                     return block.place.fail("a parser has no actions and tables");
@@ -243,8 +243,7 @@ impl Compiler {
             }
             _ => {}
         }
-        let mut inner = Vec::new();
-        self.statement(scope, statement, &mut inner)?;
+        let inner = self.collect(|compiler| compiler.statement(scope, statement))?;
         limits::check_parser(&inner, place)?;
         steps.extend(inner.into_iter().map(ParserStep::Step));
         Ok(())
