@@ -55,16 +55,9 @@ pub(super) fn runtime() -> Result<Runtime, Failure> {
 /// A subscribed client that has bound its program.
 pub(super) struct Session {
     client: BfRuntimeClient<Channel>,
-    pub(super) deadline: Duration,
-    device: u32,
-    id: u32,
-    program: String,
-    /// Digests that the switch has sent, up to the capacity of the queue.
-    pub(super) digests: mpsc::Receiver<proto::DigestList>,
-    /// Guard of the subscription.
-    _guard: Subscribed,
-    /// Receives the reason when the subscription ends.
-    cut: oneshot::Receiver<String>,
+    pub(super) options: Options,
+    pub(super) subscription: Subscription,
+    /// Reason why the subscription has ended.
     was_cut: Option<String>,
     /// Whether the switch's tables are known to be as desired.
     pub(super) verified: bool,
@@ -158,8 +151,8 @@ impl Session {
         let mut client = connect(options).await?;
         let subscription =
             in_time(options.deadline, subscribe(&mut client, options, learns)).await??;
-        let mut session = Session::of(client, options, subscription);
-        session.bind(options).await?;
+        let mut session = Session::new(client, options, subscription);
+        session.bind().await?;
         let schema = session.schema().await?;
         Ok((session, schema))
     }
@@ -169,36 +162,26 @@ impl Session {
     pub(super) async fn adopt(options: &Options) -> Result<(Self, Schema), Failure> {
         let client = connect(options).await?;
         let ((_ends, cut), (_digests, digests)) = (oneshot::channel(), mpsc::channel(1));
-        let guard = Subscribed::Lost { _ends, _digests };
-        let mut session = Session::of(client, options, Subscription { guard, cut, digests });
+        let _guard = Subscribed::Lost { _ends, _digests };
+        let mut session = Session::new(client, options, Subscription { _guard, cut, digests });
         let schema = session.schema().await?;
         Ok((session, schema))
     }
 
-    fn of(
+    fn new(
         client: BfRuntimeClient<Channel>,
         options: &Options,
-        Subscription { guard, cut, digests }: Subscription,
+        subscription: Subscription,
     ) -> Self {
-        Session {
-            client,
-            deadline: options.deadline,
-            device: options.device,
-            id: options.client,
-            program: options.program.clone(),
-            digests,
-            _guard: guard,
-            cut,
-            was_cut: None,
-            verified: false,
-        }
+        let options = options.clone();
+        Session { client, options, subscription, was_cut: None, verified: false }
     }
 
     /// Returns the reason if the subscription is known to have ended.
     pub(super) fn is_lost(&mut self) -> Option<String> {
         use oneshot::error::TryRecvError;
         if self.was_cut.is_none() {
-            self.was_cut = match self.cut.try_recv() {
+            self.was_cut = match self.subscription.cut.try_recv() {
                 Ok(why) => Some(why),
                 Err(TryRecvError::Closed) => Some(String::new()),
                 Err(TryRecvError::Empty) => None,
@@ -212,7 +195,7 @@ impl Session {
     pub(super) async fn lost(&mut self) -> Option<String> {
         const MOMENT: Duration = Duration::from_millis(1);
         if self.was_cut.is_none()
-            && let Ok(why) = tokio::time::timeout(MOMENT, &mut self.cut).await
+            && let Ok(why) = tokio::time::timeout(MOMENT, &mut self.subscription.cut).await
         {
             self.was_cut = Some(why.unwrap_or_default());
         }
@@ -232,46 +215,46 @@ impl Session {
         }
         let answer = tokio::select! {
             biased;
-            why = &mut self.cut => {
+            why = &mut self.subscription.cut => {
                 let why = why.unwrap_or_default();
                 let failure = unreachable(&why);
                 self.was_cut = Some(why);
                 return Err(failure);
             }
-            answer = in_time(self.deadline, call(&mut self.client)) => answer?,
+            answer = in_time(self.options.deadline, call(&mut self.client)) => answer?,
         };
         answer.map_err(|status| refused(&status, what))
     }
 
     fn target(&self) -> Option<proto::TargetDevice> {
         Some(proto::TargetDevice {
-            device_id: self.device,
+            device_id: self.options.device,
             pipe_id: Pipes::ALL,
             direction: 0xff,
             prsr_id: 0xff,
         })
     }
 
-    async fn bind(&mut self, options: &Options) -> Result<(), Failure> {
+    async fn bind(&mut self) -> Result<(), Failure> {
         let config = vec![proto::ForwardingPipelineConfig {
-            p4_name: self.program.clone(),
+            p4_name: self.options.program.clone(),
             ..Default::default()
         }];
         let action = proto::set_forwarding_pipeline_config_request::Action::Bind.into();
         let request = proto::SetForwardingPipelineConfigRequest {
-            device_id: self.device,
-            client_id: self.id,
+            device_id: self.options.device,
+            client_id: self.options.client,
             action,
             config,
             ..Default::default()
         };
-        let what = format!("binding program {}", self.program);
+        let what = format!("binding program {}", self.options.program);
         let bound = self
             .call(&what, async |client| client.set_forwarding_pipeline_config(request).await)
             .await;
         bound.map(drop).map_err(|failure| match failure {
             Failure::Refused { problem, .. } if failure.is_there() => {
-                Failure::Taken { problem: format!("{problem}; {}", free(options)) }
+                Failure::Taken { problem: format!("{problem}; {}", free(&self.options)) }
             }
             failure => failure,
         })
@@ -279,8 +262,8 @@ impl Session {
 
     async fn schema(&mut self) -> Result<Schema, Failure> {
         let request = proto::GetForwardingPipelineConfigRequest {
-            device_id: self.device,
-            client_id: self.id,
+            device_id: self.options.device,
+            client_id: self.options.client,
         };
         let answer = self
             .call("reading the schema", async |client| {
@@ -288,9 +271,9 @@ impl Session {
             })
             .await?;
         let answer = answer.into_inner();
-        let program = answer.config.iter().find(|config| config.p4_name == self.program);
+        let program = answer.config.iter().find(|config| config.p4_name == self.options.program);
         let program = program.ok_or_else(|| {
-            Failure::answer(format!("the switch has no schema of program {}", self.program))
+            Failure::answer(format!("the switch has no schema of program {}", self.options.program))
         })?;
         let schema = Schema::parse(&program.bfruntime_info).map_err(Failure::program)?;
         match answer.non_p4_config {
@@ -379,9 +362,9 @@ impl Session {
         let entities = entries.into_iter().map(entries::entity).collect();
         let request = proto::ReadRequest {
             target: self.target(),
-            client_id: self.id,
+            client_id: self.options.client,
             entities,
-            p4_name: self.program.clone(),
+            p4_name: self.options.program.clone(),
         };
         let what = format!("reading {}", table.name);
         let messages = self
@@ -416,9 +399,9 @@ impl Session {
             let updates = updates.by_ref().take(batch.max(1)).collect();
             let request = proto::WriteRequest {
                 target: self.target(),
-                client_id: self.id,
+                client_id: self.options.client,
                 updates,
-                p4_name: self.program.clone(),
+                p4_name: self.options.program.clone(),
                 ..Default::default()
             };
             let answer = self.call(what, async |client| client.write(request).await).await?;
@@ -477,10 +460,13 @@ enum Subscribed {
     Lost { _ends: oneshot::Sender<String>, _digests: mpsc::Sender<proto::DigestList> },
 }
 
-struct Subscription {
-    guard: Subscribed,
+/// Subscription of a client, which ends when this is dropped.
+pub(super) struct Subscription {
+    _guard: Subscribed,
+    /// Receives the reason when the subscription ends.
     cut: oneshot::Receiver<String>,
-    digests: mpsc::Receiver<proto::DigestList>,
+    /// Digests that the switch has sent, up to the capacity of the queue.
+    pub(super) digests: mpsc::Receiver<proto::DigestList>,
 }
 
 async fn subscribe(
@@ -543,7 +529,8 @@ async fn subscribe(
         // Fails only if the session is gone.
         let _ = cut.send(why);
     });
-    Ok(Subscription { guard: Subscribed::Own { _requests: requests }, cut: was_cut, digests })
+    let _guard = Subscribed::Own { _requests: requests };
+    Ok(Subscription { _guard, cut: was_cut, digests })
 }
 
 /// Converts a refused subscription: another client, or a lost connection of this one, uses its

@@ -37,7 +37,7 @@ impl Switch {
         let mut has_any = false;
         while began.elapsed() < MAX_DURATION
             && let Ok(Some(digests)) =
-                tokio::time::timeout(POLL_INTERVAL, session.digests.recv()).await
+                tokio::time::timeout(POLL_INTERVAL, session.subscription.digests.recv()).await
         {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.samples

@@ -113,7 +113,7 @@ impl Switch {
     pub(super) fn set_deadline(&mut self, deadline: Duration) {
         self.options.deadline = deadline;
         if let Some(session) = &mut self.session {
-            session.deadline = deadline;
+            session.options.deadline = deadline;
         }
     }
 
