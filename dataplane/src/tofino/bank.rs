@@ -2,9 +2,10 @@
 
 use super::array::{Array, BankCells};
 use super::entries;
+use super::measurement::{self, ReadArrays};
+use super::names;
 use super::program::Program;
 use super::session::Session;
-use super::{measurement, names};
 use crate::error::Failure;
 use crate::hash_key::HashWords;
 use flowgauge_core::delay::{Admission, DelayKind};
@@ -49,7 +50,8 @@ impl Reading {
         let mut bank = WindowTotals::counted();
         let changed = Arc::get_mut(&mut bank).map_or(0, |bank| {
             bank.counters = counters;
-            let changed = measurement::merge(settings, words, cells, bank);
+            let read = ReadArrays { settings, words, arrays: cells };
+            let changed = measurement::merge(read, bank);
             measurement::set_shares(settings, admissions, bank);
             changed
         });

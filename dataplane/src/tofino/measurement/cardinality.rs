@@ -5,12 +5,12 @@ mod staggered;
 pub(in crate::tofino) use staggered::Staggered;
 
 use super::{
-    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, StatedSettings,
+    Array, Capabilities, DesiredState, Failure, Layout, MatchTable, ReadArrays, StatedSettings,
     SwitchMeasurement, TableContents, hash, names,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, Tabulation, WindowTotals};
+use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Cardinality;
 const SWITCH: &str = "FLOWGAUGE_CARDINALITY";
@@ -103,15 +103,9 @@ impl SwitchMeasurement for Cardinality {
         }
     }
 
-    fn merge(
-        &self,
-        Settings { cardinality, .. }: &Settings,
-        _: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize {
-        let levels = bank.cardinality.levels_mut(cardinality.precision);
-        for pipe in arrays.iter().flatten() {
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
+        let levels = bank.cardinality.levels_mut(read.settings.cardinality.precision);
+        for pipe in read.arrays.iter().flatten() {
             levels
                 .iter_mut()
                 .zip(pipe)

@@ -6,8 +6,8 @@ mod samples;
 pub(in crate::tofino) use samples::Samples;
 
 use super::{
-    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, StatedSettings,
-    SwitchMeasurement, TableContents, hash, names,
+    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, ReadArrays,
+    StatedSettings, SwitchMeasurement, TableContents, hash, names,
 };
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, least};
@@ -17,7 +17,7 @@ use flowgauge_core::delay::{
     self, Admission, Algorithm, Counts, DelayKind, Directions, EXPIRING_BITS, FRIDGES, Kinds,
     MAX_ADMIT_BITS,
 };
-use flowgauge_core::{BANKS, MeasurementKind, Settings, Tabulation, WindowTotals};
+use flowgauge_core::{BANKS, MeasurementKind, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Delay;
 /// Kinds that a program can measure, with their definitions.
@@ -262,13 +262,8 @@ impl SwitchMeasurement for Delay {
         Layout { description, definitions, arrays, rows: None, tables }
     }
 
-    fn merge(
-        &self,
-        Settings { delay, .. }: &Settings,
-        _: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize {
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
+        let ReadArrays { settings: Settings { delay, .. }, arrays, .. } = read;
         let Some(([requests, admitted, backward], [delays, sums @ ..])) =
             arrays.split_first_chunk()
         else {

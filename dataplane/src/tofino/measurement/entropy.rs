@@ -4,13 +4,13 @@
 pub(in crate::tofino) mod alarms;
 
 use super::{
-    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, ROWS,
+    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, ROWS, ReadArrays,
     StatedSettings, SwitchMeasurement, TableContents, names, rows,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, of_window};
 use flowgauge_core::logarithm::{AMPLIFICATION_BITS, LogarithmEntry, PER_PACKET, PER_WINDOW};
-use flowgauge_core::{MeasurementKind, Settings, Tabulation, WindowTotals, sketch};
+use flowgauge_core::{MeasurementKind, Settings, WindowTotals, sketch};
 
 const KIND: MeasurementKind = MeasurementKind::Entropy;
 const DEFINITIONS: [&str; 3] =
@@ -141,17 +141,15 @@ impl SwitchMeasurement for Entropy {
         Ok((arrays, tables))
     }
 
-    fn merge(
-        &self,
-        settings: &Settings,
-        _: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize {
-        let parts =
-            settings.entropy.iter().zip(&mut bank.entropy.sketches).zip(&mut bank.entropy.sums);
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
+        let parts = read
+            .settings
+            .entropy
+            .iter()
+            .zip(&mut bank.entropy.sketches)
+            .zip(&mut bank.entropy.sums);
         let parts = parts.filter(|((entropy, _), _)| entropy.is_on());
-        for (((entropy, sketch), total), arrays) in parts.zip(arrays.chunks(ROWS + 1)) {
+        for (((entropy, sketch), total), arrays) in parts.zip(read.arrays.chunks(ROWS + 1)) {
             let Some((sums, sketch_rows)) = arrays.split_last() else { continue };
             rows::merge(entropy, sketch_rows, sketch);
             for [low, high] in sums.iter().flatten() {

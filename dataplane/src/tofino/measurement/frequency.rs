@@ -1,7 +1,7 @@
 //! Packets of any flow: a sketch.
 
-use super::{BankCells, Failure, Layout, StatedSettings, SwitchMeasurement, rows};
-use flowgauge_core::{MeasurementKind, Settings, Tabulation, WindowTotals};
+use super::{Failure, Layout, ReadArrays, StatedSettings, SwitchMeasurement, rows};
+use flowgauge_core::{MeasurementKind, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Frequency;
 const DEFINITIONS: [&str; 3] =
@@ -23,14 +23,8 @@ impl SwitchMeasurement for Frequency {
         rows::layout(KIND, DEFINITIONS, frequency)
     }
 
-    fn merge(
-        &self,
-        Settings { frequency, .. }: &Settings,
-        _: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize {
-        rows::merge(frequency, arrays, &mut bank.frequency);
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
+        rows::merge(&read.settings.frequency, read.arrays, &mut bank.frequency);
         0
     }
 }

@@ -1,13 +1,13 @@
 //! Heavy hitters: the slots of each pipe as they are read, and the merged table.
 
 use super::{
-    Array, BankCells, Capabilities, DesiredState, Failure, Layout, MatchTable, StatedSettings,
+    Array, Capabilities, DesiredState, Failure, Layout, MatchTable, ReadArrays, StatedSettings,
     SwitchMeasurement, TableContents, names,
 };
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::Zeroed;
 use flowgauge_core::heavy::{self, Algorithm, CountUnit, Entry, PRECISION_STAGES};
-use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, Tabulation, WindowTotals, hash};
+use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, WindowTotals, hash};
 
 const KIND: MeasurementKind = MeasurementKind::Heavy;
 const KEY: &str = "FLOWGAUGE_HEAVY_KEY";
@@ -120,13 +120,8 @@ impl SwitchMeasurement for Heavy {
     }
 
     /// Merges the slots; the number of packets comes from the counters, which are wider.
-    fn merge(
-        &self,
-        Settings { heavy, .. }: &Settings,
-        _: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize {
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
+        let ReadArrays { settings: Settings { heavy, .. }, arrays, .. } = read;
         let mut changed = 0;
         for pipe in 0..arrays.first().map_or(0, Vec::len) {
             let arrays: Vec<&[[u32; 2]]> =

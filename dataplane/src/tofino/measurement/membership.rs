@@ -1,7 +1,7 @@
 //! Seen flows: a Bloom filter, 32 bits per element.
 
-use super::{Array, BankCells, Failure, Layout, ROWS, StatedSettings, SwitchMeasurement, names};
-use flowgauge_core::{Grid, MeasurementKind, Settings, Tabulation, WindowTotals, membership};
+use super::{Array, Failure, Layout, ROWS, ReadArrays, StatedSettings, SwitchMeasurement, names};
+use flowgauge_core::{Grid, MeasurementKind, Settings, WindowTotals, membership};
 
 const KIND: MeasurementKind = MeasurementKind::Membership;
 const KEY: &str = "FLOWGAUGE_MEMBERSHIP_KEY";
@@ -41,17 +41,12 @@ impl SwitchMeasurement for Membership {
         }
     }
 
-    fn merge(
-        &self,
-        Settings { membership, .. }: &Settings,
-        _: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize {
-        let words = bank.membership.words_mut(membership.shape);
-        for (row, cells) in arrays.iter().enumerate() {
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
+        let shape = read.settings.membership.shape;
+        let words = bank.membership.words_mut(shape);
+        for (row, cells) in read.arrays.iter().enumerate() {
             for (index, [value, _]) in cells.iter().flat_map(|pipe| pipe.iter().enumerate()) {
-                let place = row << membership.shape.column_bits() | index << 5;
+                let place = row << shape.column_bits() | index << 5;
                 if let Some(word) = words.get_mut(place >> 6) {
                     *word |= u64::from(*value) << (place & 32);
                 }

@@ -67,19 +67,21 @@ pub(super) trait SwitchMeasurement: Sync {
         Ok(())
     }
 
-    /// Adds the contents of its arrays to an empty bank with counters; `words` are those that the
-    /// switch hashes with. Returns the number of elements left out because they changed while they
-    /// were read.
-    fn merge(
-        &self,
-        settings: &Settings,
-        words: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize;
+    /// Adds the contents of its arrays to an empty bank with counters. Returns the number of
+    /// elements left out because they changed while they were read.
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize;
 
     /// Restricts capabilities to those of this measurement.
     fn capabilities(&self, _settings: &Settings, _capabilities: &mut Capabilities) {}
+}
+
+/// Arrays that were read of a bank, with what is needed to interpret them.
+#[derive(Clone, Copy)]
+pub(super) struct ReadArrays<'a> {
+    pub(super) settings: &'a Settings,
+    /// Words that the switch hashes with.
+    pub(super) words: &'a Tabulation,
+    pub(super) arrays: &'a [BankCells],
 }
 
 /// Layout of a measurement in a program.
@@ -240,16 +242,11 @@ pub(super) fn check_hashes(schema: &Schema, settings: &Settings) -> Result<(), F
 }
 
 /// Adds the contents of the [`arrays`] to a bank, as [`SwitchMeasurement::merge`] does.
-pub(super) fn merge(
-    settings: &Settings,
-    words: &Tabulation,
-    mut arrays: &[BankCells],
-    bank: &mut WindowTotals,
-) -> usize {
-    let mut changed = 0;
-    for (measurement, layout) in layouts(settings) {
+pub(super) fn merge(read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
+    let (mut changed, mut arrays) = (0, read.arrays);
+    for (measurement, layout) in layouts(read.settings) {
         let Some((own, others)) = arrays.split_at_checked(layout.arrays.len()) else { break };
-        changed += measurement.merge(settings, words, own, bank);
+        changed += measurement.merge(ReadArrays { arrays: own, ..read }, bank);
         arrays = others;
     }
     changed

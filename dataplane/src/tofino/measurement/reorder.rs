@@ -2,11 +2,11 @@
 //! on the switch.
 
 use super::{
-    Array, BankCells, DesiredState, Failure, Layout, MatchTable, StatedSettings, SwitchMeasurement,
-    TableContents, hash, names,
+    Array, BankCells, DesiredState, Failure, Layout, MatchTable, ReadArrays, StatedSettings,
+    SwitchMeasurement, TableContents, hash, names,
 };
 use flowgauge_core::reorder::{self, Algorithm, MAX_PREFIXES, PrefixCounts};
-use flowgauge_core::{MeasurementKind, Settings, Tabulation, WindowTotals};
+use flowgauge_core::{MeasurementKind, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Reorder;
 const SWITCH: &str = "FLOWGAUGE_REORDER";
@@ -96,15 +96,9 @@ impl SwitchMeasurement for Reorder {
         }
     }
 
-    fn merge(
-        &self,
-        _: &Settings,
-        _: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize {
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
         let [upper0, lower0, upper1, lower1, followed, out_of_order, others, unfollowed, crowded] =
-            arrays
+            read.arrays
         else {
             return 0;
         };

@@ -2,12 +2,12 @@
 //! length.
 
 use super::{
-    Array, BankCells, DesiredState, Failure, Layout, MatchTable, StatedSettings, SwitchMeasurement,
-    TableContents, names,
+    Array, DesiredState, Failure, Layout, MatchTable, ReadArrays, StatedSettings,
+    SwitchMeasurement, TableContents, names,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_core::sizes::{self, BUCKETS, Bucket, greatest, least};
-use flowgauge_core::{MeasurementKind, Settings, Tabulation, WindowTotals};
+use flowgauge_core::{MeasurementKind, Settings, WindowTotals};
 
 const KIND: MeasurementKind = MeasurementKind::Sizes;
 /// Counters, bank by bank.
@@ -51,14 +51,8 @@ impl SwitchMeasurement for Sizes {
         }
     }
 
-    fn merge(
-        &self,
-        _: &Settings,
-        _: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize {
-        for pipe in arrays.iter().flatten() {
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
+        for pipe in read.arrays.iter().flatten() {
             pipe.iter().enumerate().for_each(|(index, &[packets, excess])| {
                 bank.sizes.add(index, Bucket { packets, excess })
             });

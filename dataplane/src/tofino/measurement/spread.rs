@@ -3,7 +3,7 @@
 
 use super::heavy::{WORDS, flow};
 use super::{
-    Array, BankCells, DesiredState, Failure, Layout, MatchTable, ROWS, StatedSettings,
+    Array, DesiredState, Failure, Layout, MatchTable, ROWS, ReadArrays, StatedSettings,
     SwitchMeasurement, TableContents, hash, names,
 };
 use flowgauge_bfruntime::Match;
@@ -156,13 +156,8 @@ impl SwitchMeasurement for Spread {
         }
     }
 
-    fn merge(
-        &self,
-        settings: &Settings,
-        words: &Tabulation,
-        arrays: &[BankCells],
-        bank: &mut WindowTotals,
-    ) -> usize {
+    fn merge(&self, read: ReadArrays<'_>, bank: &mut WindowTotals) -> usize {
+        let ReadArrays { settings, words, arrays } = read;
         let Some((index, sketch)) = on(settings) else { return 0 };
         let (registers, candidates) = bank.spread.sketch_mut(&settings.spread, index);
         let mut changed = 0;
