@@ -34,8 +34,8 @@ fn word(words: &[u32], word: usize) -> u32 {
     words.get(word).copied().unwrap_or_default()
 }
 
-/// Returns whether a rule compares known fields, and each only of packets that have it: on a switch,
-/// a field that a packet lacks is not zero.
+/// Returns whether a rule compares known fields, and each only of packets that have it: on a
+/// switch, a field that a packet lacks is not zero.
 fn is_guarded(value: &[u32], mask: &[u32]) -> bool {
     let known = 0xff << PROTOCOL_SHIFT | FLAGS | HAS_FLAGS | HAS_PORTS;
     let (frame, protocol) = (word(value, FRAME), word(value, PROTOCOL));

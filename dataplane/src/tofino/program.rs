@@ -217,8 +217,8 @@ impl Program {
         bank * names::CLASSES..(bank + 1) * names::CLASSES
     }
 
-    /// Decodes a bank's counters. Also returns the number of unmatched packets that the switch could
-    /// not classify.
+    /// Decodes a bank's counters. Also returns the number of unmatched packets that the switch
+    /// could not classify.
     pub(super) fn counters(
         &self,
         bank: usize,

@@ -77,8 +77,8 @@ impl Model {
     /// Changes a match table, a register, a counter or a register parameter.
     ///
     /// # Errors
-    /// [`Fault`]: unknown names, wrong widths, an index or a pipe that does not exist, an entry that
-    /// exists or does not, a full table, a part of the program. Nothing was changed.
+    /// [`Fault`]: unknown names, wrong widths, an index or a pipe that does not exist, an entry
+    /// that exists or does not, a full table, a part of the program. Nothing was changed.
     pub fn write(&mut self, table: &str, pipes: Pipes, write: &Write) -> Result<()> {
         let program = Arc::clone(&self.program);
         if let Some(array) = self.array(table) {
@@ -417,8 +417,8 @@ fn position(table: &Table, rows: &MatchTable, key: &Key) -> Result<usize> {
         .ok_or_else(|| Fault::not_found(format!("table {} has no entry with this key", table.name)))
 }
 
-/// Returns an action, one of `usable`, and its data. What is not given is as in the `present` entry,
-/// the data if that has the same action.
+/// Returns an action, one of `usable`, and its data. What is not given is as in the `present`
+/// entry, the data if that has the same action.
 fn packed_call(
     program: &Program,
     table: &Table,
