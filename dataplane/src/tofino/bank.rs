@@ -5,7 +5,7 @@ use super::entries;
 use super::measurement::{self, ReadArrays};
 use super::names;
 use super::program::Program;
-use super::session::Session;
+use super::session::Client;
 use crate::error::Failure;
 use crate::hash_key::HashWords;
 use flowgauge_core::delay::{Admission, DelayKind};
@@ -66,73 +66,92 @@ impl Reading {
     }
 }
 
-pub(super) async fn active(session: &mut Session, program: &Program) -> Result<usize, Failure> {
-    let answer = session.read_default(program.table(names::BANK)?).await?;
-    program.bank(&answer)
-}
-
-/// Makes a bank active, and waits until no packet is counted in the other one.
-pub(super) async fn flip(
-    session: &mut Session,
-    program: &Program,
-    bank: usize,
-    transit: Duration,
-) -> Result<(), Failure> {
-    session.write("changing the bank that counts", vec![program.set_bank(bank)?], 1).await?;
-    tokio::time::sleep(transit).await;
-    Ok(())
-}
-
-async fn read_counters(
-    session: &mut Session,
-    program: &Program,
-    bank: usize,
-) -> Result<(Counters, u64), Failure> {
-    let table = program.table(names::FRAMES)?;
-    session.sync(&[table]).await?;
-    let elements = entries::elements(table, names::COUNTER_INDEX, Program::classes(bank))?;
-    program.counters(bank, &session.read_elements(table, elements).await?)
-}
-
-pub(super) async fn read_arrays(
-    session: &mut Session,
-    program: &Program,
-    arrays: &[Array],
-    bank: usize,
-) -> Result<Vec<BankCells>, Failure> {
-    let tables =
-        arrays.iter().map(|array| program.table(&array.table)).collect::<Result<Vec<_>, _>>()?;
-    session.sync(&tables).await?;
-    read_synced(session, program, arrays, bank).await
-}
-
-/// Reads the chip's last copy.
-pub(super) async fn read_synced(
-    session: &mut Session,
-    program: &Program,
-    arrays: &[Array],
-    bank: usize,
-) -> Result<Vec<BankCells>, Failure> {
-    let mut cells = Vec::with_capacity(arrays.len());
-    for array in arrays {
-        let table = program.table(&array.table)?;
-        let elements = entries::elements(table, names::REGISTER_INDEX, array.of_bank(bank))?;
-        cells.push(array.read(table, bank, &session.read_elements(table, elements).await?)?);
+impl Client<'_> {
+    /// Returns the active bank.
+    pub(super) async fn active_bank(&mut self) -> Result<usize, Failure> {
+        let answer = self.session.read_default(self.program.table(names::BANK)?).await?;
+        self.program.bank(&answer)
     }
-    Ok(cells)
-}
 
-/// Reads a bank's counters, then the bank with its counters, then the counters again.
-pub(super) async fn read_bank(
-    session: &mut Session,
-    program: &Program,
-    bank: &SwitchBank,
-) -> Result<(Counters, Reading, Counters), Failure> {
-    let (before, _) = read_counters(session, program, bank.number).await?;
-    let cells = read_arrays(session, program, &bank.arrays, bank.number).await?;
-    check_pipes(&cells, bank.pipes)?;
-    let after = read_counters(session, program, bank.number).await?;
-    Ok((before, Reading::of(bank, &cells, after), after.0))
+    /// Makes a bank active, and waits until no packet is counted in the other one.
+    pub(super) async fn flip(&mut self, bank: usize, transit: Duration) -> Result<(), Failure> {
+        self.session
+            .write("changing the bank that counts", vec![self.program.set_bank(bank)?], 1)
+            .await?;
+        tokio::time::sleep(transit).await;
+        Ok(())
+    }
+
+    async fn read_counters(&mut self, bank: usize) -> Result<(Counters, u64), Failure> {
+        let table = self.program.table(names::FRAMES)?;
+        self.session.sync(&[table]).await?;
+        let elements = entries::elements(table, names::COUNTER_INDEX, Program::classes(bank))?;
+        self.program.counters(bank, &self.session.read_elements(table, elements).await?)
+    }
+
+    pub(super) async fn read_arrays(
+        &mut self,
+        arrays: &[Array],
+        bank: usize,
+    ) -> Result<Vec<BankCells>, Failure> {
+        let program = self.program;
+        let tables = arrays
+            .iter()
+            .map(|array| program.table(&array.table))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.session.sync(&tables).await?;
+        self.read_synced(arrays, bank).await
+    }
+
+    /// Reads the chip's last copy.
+    pub(super) async fn read_synced(
+        &mut self,
+        arrays: &[Array],
+        bank: usize,
+    ) -> Result<Vec<BankCells>, Failure> {
+        let mut cells = Vec::with_capacity(arrays.len());
+        for array in arrays {
+            let table = self.program.table(&array.table)?;
+            let elements = entries::elements(table, names::REGISTER_INDEX, array.of_bank(bank))?;
+            cells.push(array.read(
+                table,
+                bank,
+                &self.session.read_elements(table, elements).await?,
+            )?);
+        }
+        Ok(cells)
+    }
+
+    /// Reads a bank's counters, then the bank with its counters, then the counters again.
+    pub(super) async fn read_bank(
+        &mut self,
+        bank: &SwitchBank,
+    ) -> Result<(Counters, Reading, Counters), Failure> {
+        let (before, _) = self.read_counters(bank.number).await?;
+        let cells = self.read_arrays(&bank.arrays, bank.number).await?;
+        check_pipes(&cells, bank.pipes)?;
+        let after = self.read_counters(bank.number).await?;
+        Ok((before, Reading::of(bank, &cells, after), after.0))
+    }
+
+    /// Reads a bank after it has stopped changing.
+    pub(super) async fn read_closed(
+        &mut self,
+        bank: &SwitchBank,
+        transit: Duration,
+    ) -> Result<Reading, Failure> {
+        for _ in 0..STANDSTILL_TRIES {
+            let (before, reading, after) = self.read_bank(bank).await?;
+            if before == after && reading.changed == 0 {
+                return Ok(reading);
+            }
+            tokio::time::sleep(transit).await;
+        }
+        Err(Failure::answer(format!(
+            "bank {} is closed and counts on; does something else write to the switch?",
+            bank.number
+        )))
+    }
 }
 
 /// Checks that each array was read in this many pipes.
@@ -143,24 +162,4 @@ pub(super) fn check_pipes(cells: &[BankCells], pipes: usize) -> Result<(), Failu
         }
         None => Ok(()),
     }
-}
-
-/// Reads a bank after it has stopped changing.
-pub(super) async fn read_closed(
-    session: &mut Session,
-    program: &Program,
-    bank: &SwitchBank,
-    transit: Duration,
-) -> Result<Reading, Failure> {
-    for _ in 0..STANDSTILL_TRIES {
-        let (before, reading, after) = read_bank(session, program, bank).await?;
-        if before == after && reading.changed == 0 {
-            return Ok(reading);
-        }
-        tokio::time::sleep(transit).await;
-    }
-    Err(Failure::answer(format!(
-        "bank {} is closed and counts on; does something else write to the switch?",
-        bank.number
-    )))
 }

@@ -3,8 +3,7 @@
 
 use super::entries;
 use super::options::PortConfig;
-use super::program::Program;
-use super::session::Session;
+use super::session::Client;
 use crate::error::Failure;
 use crate::losses::{LossCause, Losses};
 use crate::tally::{CountRange, Odometer};
@@ -98,42 +97,79 @@ impl SwitchPorts {
     }
 }
 
-/// Configures a port. An existing port with the same configuration is only enabled or disabled; one
-/// with another speed or error correction is an error, since a port that is removed and added again
-/// loses its link.
-pub(super) async fn configure(
-    session: &mut Session,
-    program: &Program,
-    port: &PortConfig,
-) -> Result<(), Failure> {
-    let what = format!("configuring {} {}", fixed::PORT, port.dev_port);
-    let table = program.table(fixed::PORT)?;
-    let number = Match::Exact(port.dev_port.to_be_bytes().to_vec());
-    let key: Key = [(fixed::DEV_PORT.to_owned(), number)].into();
-    let fields = vec![
-        (fixed::SPEED.to_owned(), Value::Text(port.speed.on_switch())),
-        (fixed::FEC.to_owned(), Value::Text(port.fec.on_switch().to_owned())),
-        (fixed::PORT_ENABLE.to_owned(), Value::Bool(port.enable)),
-    ];
-    let entry = Entry { place: EntryTarget::Key(key.clone()), data: Data { action: None, fields } };
-    let insertion = entries::update(table, proto::update::Type::Insert, &entry)?;
-    match session.write(&what, vec![insertion], 1).await {
-        Err(failure) if failure.is_there() => {}
-        done => return done,
+/// Fields read of a port.
+const FIELDS: [&str; 5] =
+    [fixed::RECEIVED, fixed::WITH_ERROR, fixed::NO_ROOM, fixed::PAUSE, fixed::PRIORITY_PAUSE];
+
+impl Client<'_> {
+    /// Configures a port. An existing port with the same configuration is only enabled or disabled;
+    /// one with another speed or error correction is an error, since a port that is removed and
+    /// added again loses its link.
+    pub(super) async fn configure_port(&mut self, port: &PortConfig) -> Result<(), Failure> {
+        let what = format!("configuring {} {}", fixed::PORT, port.dev_port);
+        let table = self.program.table(fixed::PORT)?;
+        let number = Match::Exact(port.dev_port.to_be_bytes().to_vec());
+        let key: Key = [(fixed::DEV_PORT.to_owned(), number)].into();
+        let fields = vec![
+            (fixed::SPEED.to_owned(), Value::Text(port.speed.on_switch())),
+            (fixed::FEC.to_owned(), Value::Text(port.fec.on_switch().to_owned())),
+            (fixed::PORT_ENABLE.to_owned(), Value::Bool(port.enable)),
+        ];
+        let entry =
+            Entry { place: EntryTarget::Key(key.clone()), data: Data { action: None, fields } };
+        let insertion = entries::update(table, proto::update::Type::Insert, &entry)?;
+        match self.session.write(&what, vec![insertion], 1).await {
+            Err(failure) if failure.is_there() => {}
+            done => return done,
+        }
+        let request = Entry { place: EntryTarget::Key(key), data: Data::default() };
+        let request = codec::encode_entry(table, &request).map_err(Failure::program)?;
+        let request = proto::TableEntry { data: None, ..request };
+        let answer = self.session.read_elements(table, vec![request]).await?;
+        let [message] = &answer[..] else {
+            let (entries, number) = (answer.len(), port.dev_port);
+            return Err(Failure::answer(format!("{entries} entries of port {number}")));
+        };
+        if is_as_wanted(port, &entries::decode(table, message)?)? {
+            return Ok(());
+        }
+        let change = entries::update(table, proto::update::Type::Modify, &entry)?;
+        self.session.write(&what, vec![change], 1).await
     }
-    let request = Entry { place: EntryTarget::Key(key), data: Data::default() };
-    let request = codec::encode_entry(table, &request).map_err(Failure::program)?;
-    let request = proto::TableEntry { data: None, ..request };
-    let answer = session.read_elements(table, vec![request]).await?;
-    let [message] = &answer[..] else {
-        let (entries, number) = (answer.len(), port.dev_port);
-        return Err(Failure::answer(format!("{entries} entries of port {number}")));
-    };
-    if is_as_wanted(port, &entries::decode(table, message)?)? {
-        return Ok(());
+
+    /// Reads the counters of all ports; `None` if the switch does not report them.
+    pub(super) async fn read_ports(&mut self) -> Result<Option<PortTotals>, Failure> {
+        let table = self
+            .program
+            .table(fixed::PORT_COUNTERS)
+            .ok()
+            .filter(|table| FIELDS.iter().all(|name| table.field(name).is_ok()));
+        let Some(table) = table else { return Ok(None) };
+        let answer = match self.session.read_from_chip(table).await {
+            Err(failure @ Failure::Refused { transient: false, .. }) => {
+                tracing::debug!("the switch does not tell what came to its ports: {failure}");
+                return Ok(None);
+            }
+            answer => answer?,
+        };
+        let mut all = PortTotals::default();
+        for message in &answer {
+            let entry = entries::decode(table, message)?;
+            let number = |name| {
+                number(&entry.data, name)
+                    .ok_or_else(|| Failure::answer(format!("{}: no {name}", table.name)))
+            };
+            let [received, with_error, no_room, pause, priority_pause] = FIELDS.map(number);
+            all.arrived = all
+                .arrived
+                .wrapping_add(received?)
+                .wrapping_sub(pause?)
+                .wrapping_sub(priority_pause?);
+            all.with_error = all.with_error.wrapping_add(with_error?);
+            all.no_room = all.no_room.wrapping_add(no_room?);
+        }
+        Ok(Some(all))
     }
-    let change = entries::update(table, proto::update::Type::Modify, &entry)?;
-    session.write(&what, vec![change], 1).await
 }
 
 /// Returns whether an existing port is up or down as desired. A different speed or error correction
@@ -160,43 +196,6 @@ fn is_as_wanted(port: &PortConfig, entry: &Entry) -> Result<bool, Failure> {
         return Err(Failure::options(problem));
     }
     Ok(entry.data.values(fixed::PORT_ENABLE).next() == Some(&Value::Bool(port.enable)))
-}
-
-/// Fields read of a port.
-const FIELDS: [&str; 5] =
-    [fixed::RECEIVED, fixed::WITH_ERROR, fixed::NO_ROOM, fixed::PAUSE, fixed::PRIORITY_PAUSE];
-
-/// Reads the counters of all ports; `None` if the switch does not report them.
-pub(super) async fn read(
-    session: &mut Session,
-    program: &Program,
-) -> Result<Option<PortTotals>, Failure> {
-    let table = program
-        .table(fixed::PORT_COUNTERS)
-        .ok()
-        .filter(|table| FIELDS.iter().all(|name| table.field(name).is_ok()));
-    let Some(table) = table else { return Ok(None) };
-    let answer = match session.read_from_chip(table).await {
-        Err(failure @ Failure::Refused { transient: false, .. }) => {
-            tracing::debug!("the switch does not tell what came to its ports: {failure}");
-            return Ok(None);
-        }
-        answer => answer?,
-    };
-    let mut all = PortTotals::default();
-    for message in &answer {
-        let entry = entries::decode(table, message)?;
-        let number = |name| {
-            number(&entry.data, name)
-                .ok_or_else(|| Failure::answer(format!("{}: no {name}", table.name)))
-        };
-        let [received, with_error, no_room, pause, priority_pause] = FIELDS.map(number);
-        all.arrived =
-            all.arrived.wrapping_add(received?).wrapping_sub(pause?).wrapping_sub(priority_pause?);
-        all.with_error = all.with_error.wrapping_add(with_error?);
-        all.no_room = all.no_room.wrapping_add(no_room?);
-    }
-    Ok(Some(all))
 }
 
 fn number(data: &Data, name: &str) -> Option<u64> {

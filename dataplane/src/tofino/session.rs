@@ -6,6 +6,7 @@
 
 use super::entries;
 use super::options::{Options, Tls};
+use super::program::Program;
 use super::status::code_name;
 use crate::error::Failure;
 use flowgauge_bfruntime::proto::bf_runtime_client::BfRuntimeClient;
@@ -61,6 +62,12 @@ pub(super) struct Session {
     was_cut: Option<String>,
     /// Whether the switch's tables are known to be as desired.
     pub(super) verified: bool,
+}
+
+/// Session with a switch, and the program on it.
+pub(super) struct Client<'a> {
+    pub(super) session: &'a mut Session,
+    pub(super) program: &'a Program,
 }
 
 /// Formats an error with all its causes: tonic's errors alone say only `transport error`.

@@ -4,8 +4,8 @@ use super::array::Array;
 use super::measurement::Staggered;
 use super::options::Options;
 use super::program::Program;
-use super::session::{self, Session};
-use super::{bank, entries, names};
+use super::session::{self, Client, Session};
+use super::{entries, names};
 use crate::error::{Error, Failure};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::Table;
@@ -79,7 +79,8 @@ pub fn read_times(options: &Options) -> Result<ReadTimes, Error> {
 async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
     let (mut session, schema) = Session::open(options, false).await?;
     let program = Program::new(schema)?;
-    let idle = bank::active(&mut session, &program).await? & 1 ^ 1;
+    let mut client = Client { session: &mut session, program: &program };
+    let idle = client.active_bank().await? & 1 ^ 1;
     let frames = program.table(names::FRAMES)?;
     let elements = entries::elements(frames, names::COUNTER_INDEX, Program::classes(idle))?;
     let clear = Some(program.clear_counters(idle)?);

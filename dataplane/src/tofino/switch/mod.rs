@@ -7,11 +7,11 @@ mod rotation;
 use super::array::Array;
 use super::measurement::{self, Alarms, NO_THRESHOLDS, Samples, Staggered, alarms};
 use super::options::Options;
-use super::ports::{self, SwitchPorts};
+use super::ports::SwitchPorts;
 use super::program::Program;
-use super::session::Session;
+use super::session::{Client, Session};
 use super::table::DesiredState;
-use super::{bank, contents, filter, names};
+use super::{filter, names};
 use crate::capabilities::Capabilities;
 use crate::error::{Error, Failure};
 use crate::status::SwitchStatus;
@@ -160,7 +160,7 @@ impl Switch {
     /// Calls a switch whose tables are known to be as desired.
     async fn with<T>(
         &mut self,
-        call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>,
+        call: impl AsyncFnOnce(&mut Client<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.reach().await?;
         if self.session.as_ref().is_some_and(|session| !session.verified) {
@@ -175,13 +175,13 @@ impl Switch {
     /// Calls a switch, whatever its tables contain.
     async fn with_any<T>(
         &mut self,
-        call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>,
+        call: impl AsyncFnOnce(&mut Client<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.reach().await?;
         let Some(session) = &mut self.session else {
             return Err(Failure::Unreachable { problem: "no session".to_owned() });
         };
-        let answer = call(session, &self.program).await;
+        let answer = call(&mut Client { session, program: &self.program }).await;
         // An unanswered call may still be carried out at any time until its connection ends.
         if let Err(Failure::Unreachable { .. } | Failure::NoAnswer { .. }) = &answer {
             self.session = None;
@@ -200,45 +200,39 @@ impl Switch {
         let Options { ports, batch, transit, .. } = self.options.clone();
         let arrays = self.arrays.clone();
         let persistent: Vec<Array> = self.persistent().collect();
-        let begun = self.with_any(async |session, program| {
+        let begun = self.with_any(async |client| {
             for port in &ports {
-                ports::configure(session, program, port).await?;
+                client.configure_port(port).await?;
             }
-            for content in program.contents(desired, |_| true)? {
+            for content in client.program.contents(desired, |_| true)? {
                 // Frames would be dropped while this table is empty.
-                if content.table == names::FORWARD
-                    && contents::holds_content(session, program, &content, None).await?
-                {
+                if content.table == names::FORWARD && client.holds_content(&content, None).await? {
                     continue;
                 }
-                contents::fill(session, program, content, batch).await?;
+                client.fill(content, batch).await?;
             }
             // Counts up to now are not ours. Everything is cleared while bank 1 is active; packets
             // that arrive in it after that are cleared while bank 0 is active, where counting
             // starts with the switch.
-            bank::flip(session, program, 1, transit).await?;
+            client.flip(1, transit).await?;
             for table in
                 arrays.iter().chain(&persistent).map(|array| &*array.table).chain([names::FRAMES])
             {
-                contents::empty(session, program.table(table)?).await?;
+                client.empty(table).await?;
             }
-            let before = ports::read(session, program).await?;
-            bank::flip(session, program, 0, transit).await?;
-            let after = ports::read(session, program).await?;
-            let cells = bank::read_arrays(session, program, &arrays, 1).await?;
+            let before = client.read_ports().await?;
+            client.flip(0, transit).await?;
+            let after = client.read_ports().await?;
+            let cells = client.read_arrays(&arrays, 1).await?;
             let raised: Vec<_> =
                 arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
-            session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
+            let updates = client.program.clear(1, &arrays, &raised)?;
+            client.session.write("clearing a bank", updates, batch).await?;
             let ports = before.zip(after).map(|(before, after)| SwitchPorts::new(before, after));
             // Without banked arrays there may be persistent ones.
             let latest = persistent.last().filter(|_| cells.is_empty());
-            let others = bank::read_arrays(
-                session,
-                program,
-                latest.map(std::slice::from_ref).unwrap_or_default(),
-                0,
-            )
-            .await?;
+            let latest = latest.map(std::slice::from_ref).unwrap_or_default();
+            let others = client.read_arrays(latest, 0).await?;
             Ok(Begun { pipes: cells.iter().chain(&others).next().map_or(0, Vec::len), ports })
         });
         let begun = begun.await?;
@@ -307,17 +301,16 @@ impl Switch {
         if !self.counting.as_ref().is_some_and(ports) {
             return;
         }
-        let counters =
-            match self.with(async |session, program| ports::read(session, program).await).await {
-                Ok(counters) => counters,
-                Err(failure) => {
-                    tracing::debug!(
-                        "{}: what came to the ports is not known: {failure}",
-                        self.options.address
-                    );
-                    None
-                }
-            };
+        let counters = match self.with(async |client| client.read_ports().await).await {
+            Ok(counters) => counters,
+            Err(failure) => {
+                tracing::debug!(
+                    "{}: what came to the ports is not known: {failure}",
+                    self.options.address
+                );
+                None
+            }
+        };
         let Some(ports) = self.counting.as_mut().and_then(|counting| counting.ports.as_mut())
         else {
             return;
@@ -349,10 +342,7 @@ impl Switch {
         let before = counting.desired.clone();
         let mut desired = before.clone();
         change(&mut desired, counting.active);
-        self.with(async |session, program| {
-            contents::set_changing(session, program, Some(&before), &desired, batch).await
-        })
-        .await?;
+        self.with(async |client| client.set_changing(Some(&before), &desired, batch).await).await?;
         self.counting()?.desired = desired;
         Ok(())
     }
@@ -380,10 +370,7 @@ impl Switch {
         counting.desired.filters[next] = filter;
         counting.is_filter_unknown = true;
         let desired = counting.desired.clone();
-        self.with(async |session, program| {
-            contents::set_filter(session, program, &desired, next, batch).await
-        })
-        .await?;
+        self.with(async |client| client.set_filter(&desired, next, batch).await).await?;
         self.counting()?.is_filter_unknown = false;
         Ok(())
     }

@@ -2,7 +2,6 @@
 
 use super::{Rotation, Switch};
 use crate::error::Failure;
-use crate::tofino::contents;
 use crate::tofino::options::Options;
 use crate::tofino::program::Program;
 use crate::tofino::session::Session;
@@ -129,18 +128,9 @@ impl Switch {
             (counting.desired.clone(), counting.damaged, self.options.batch);
         // A change of the inactive bank's filter that failed is repeated by the next rotation.
         let ignored = counting.is_filter_unknown.then_some(counting.active & 1 ^ 1);
-        if !damaged
-            && self
-                .with_any(async |session, program| {
-                    contents::holds(session, program, &desired, ignored).await
-                })
-                .await?
-        {
+        if !damaged && self.with_any(async |client| client.holds(&desired, ignored).await).await? {
             // An unanswered write may have been carried out or not.
-            self.with_any(async |session, program| {
-                contents::set_changing(session, program, None, &desired, batch).await
-            })
-            .await?;
+            self.with_any(async |client| client.set_changing(None, &desired, batch).await).await?;
             self.verified();
             self.notice("connected again; the switch counted on, nothing is missing");
             return Ok(());

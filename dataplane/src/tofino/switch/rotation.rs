@@ -5,11 +5,9 @@ use crate::error::Failure;
 use crate::snapshot::Snapshot;
 use crate::tofino::array::Array;
 use crate::tofino::bank::{self, Reading, SwitchBank};
+use crate::tofino::filter;
 use crate::tofino::measurement::{Alarms, Samples, Staggered};
 use crate::tofino::ports::SwitchPorts;
-use crate::tofino::program::Program;
-use crate::tofino::session::Session;
-use crate::tofino::{contents, filter};
 use flowgauge_core::PersistentBank;
 use flowgauge_core::delay::DelaySample;
 use std::time::Instant;
@@ -47,7 +45,7 @@ impl Switch {
     /// Reads the active bank's number from the switch. An unexpected number leads to a restart of
     /// counting.
     async fn checked_bank(&mut self) -> Result<usize, Failure> {
-        let bank = self.with(async |session, program| bank::active(session, program).await).await?;
+        let bank = self.with(async |client| client.active_bank().await).await?;
         let counting = self.counting()?;
         let expected = match counting.rotation {
             Rotation::None | Rotation::Cleared(_) => Some(counting.active),
@@ -69,10 +67,8 @@ impl Switch {
         self.restored().await?;
         let bank_number = self.checked_bank().await?;
         let bank = self.bank(bank_number)?;
-        let read = async |session: &mut Session, program: &Program| {
-            bank::read_bank(session, program, &bank).await
-        };
-        let (before, reading, after) = self.with(read).await?;
+        let (before, reading, after) =
+            self.with(async |client| client.read_bank(&bank).await).await?;
         let (persistent, slot_time) = self.read_staggered().await?.unzip();
         let counting = self.counting()?;
         let snapshot = counting.snapshot(
@@ -94,27 +90,27 @@ impl Switch {
         if let Some(elapsed) = self.staggered.as_ref().and_then(Staggered::overdue) {
             // The clock is cleared too: it may contain the time of the last packet before the gap,
             // and later packets would appear to be older than that.
-            let begin = async |session: &mut Session, program: &Program| {
+            self.with(async |client| {
                 for array in &arrays {
-                    contents::empty(session, program.table(&array.table)?).await?;
+                    client.empty(&array.table).await?;
                 }
                 Ok(())
-            };
-            self.with(begin).await?;
+            })
+            .await?;
             self.staggered.iter_mut().for_each(Staggered::restart);
             self.warn(format!(
                 "registers were not read for {elapsed:.0?}, so their slots are ambiguous; they were cleared and count from now on"
             ));
         }
-        let read = async |session: &mut Session, program: &Program| {
+        let read = self.with(async |client| {
             // The clock is read after the registers, so that none of them is later.
             for array in &arrays {
-                session.sync(&[program.table(&array.table)?]).await?;
+                client.session.sync(&[client.program.table(&array.table)?]).await?;
             }
             let at = Instant::now();
-            Ok((bank::read_synced(session, program, &arrays, 0).await?, at))
-        };
-        let (cells, at) = self.with(read).await?;
+            Ok((client.read_synced(&arrays, 0).await?, at))
+        });
+        let (cells, at) = read.await?;
         bank::check_pipes(&cells, self.counting()?.pipes)?;
         let (Some(staggered), [registers, latest]) = (&mut self.staggered, &cells[..]) else {
             return Ok(None);
@@ -141,18 +137,13 @@ impl Switch {
                     self.alarms.iter_mut().for_each(Alarms::next_window);
                 }
                 Rotation::Flipping => {
-                    self.with(async |session, program| {
-                        bank::flip(session, program, closed ^ 1, transit).await
-                    })
-                    .await?;
+                    self.with(async |client| client.flip(closed ^ 1, transit).await).await?;
                     self.counting()?.rotation = Rotation::Flipped;
                 }
                 Rotation::Flipped => {
                     let bank = self.bank(closed)?;
-                    let read = async |session: &mut Session, program: &Program| {
-                        bank::read_closed(session, program, &bank, transit).await
-                    };
-                    let mut reading = self.with(read).await?;
+                    let read = self.with(async |client| client.read_closed(&bank, transit).await);
+                    let mut reading = read.await?;
                     if let Some(difference) = reading.difference.take() {
                         self.warn(difference);
                     }
@@ -170,8 +161,8 @@ impl Switch {
                     // Empty elements need no write.
                     let raised = read.reading.raised.clone();
                     let updates = self.program.clear(closed, &self.arrays, &raised)?;
-                    self.with(async |session, _| {
-                        session.write("clearing a bank", updates, batch).await
+                    self.with(async |client| {
+                        client.session.write("clearing a bank", updates, batch).await
                     })
                     .await?;
                     let counting = self.counting()?;
