@@ -9,7 +9,7 @@ use super::{
     SHORTEST_TIMEOUT_NS, TruthCallback, log_uniform,
 };
 use crate::frame::flag;
-use crate::layout::{HeaderLayout, TcpSegment, first_sequence, ticks};
+use crate::layout::{TcpSegment, first_sequence, ticks};
 use crate::random::{CounterRng, mix, unique_source};
 use rand::RngExt;
 use std::net::{IpAddr, SocketAddr};
@@ -69,13 +69,22 @@ impl Conversations {
                     continue;
                 }
             };
-            match conversation.advance(profile, at, frame, report) {
+            let mut due = DuePacket { profile, at, frame, report };
+            match conversation.advance(&mut due) {
                 Some(next) => self.agenda.add(next, conversation),
-                None => conversation.end(report),
+                None => conversation.end(due.report),
             }
             return Some(at);
         }
     }
+}
+
+/// Packet that is due: its time, where it is built, and what receives the truth known with it.
+struct DuePacket<'a> {
+    profile: &'a DelayProfile,
+    at: u64,
+    frame: &'a mut Vec<u8>,
+    report: &'a mut TruthCallback<'a>,
 }
 
 /// Sender of a packet.
@@ -118,34 +127,7 @@ struct Host {
     recent: u32,
     /// Last timestamp that requires an echo, and those not echoed yet.
     asked: Option<u32>,
-    unanswered: Vec<PendingEcho>,
-}
-
-/// A timestamp that waits for its echo.
-#[derive(Debug)]
-struct PendingEcho {
-    value: u32,
-    at: u64,
-    retransmission: bool,
-}
-
-impl PendingEcho {
-    fn round_trip(
-        &self,
-        source: SocketAddr,
-        destination: SocketAddr,
-        response_ns: Option<u64>,
-    ) -> RoundTrip {
-        let PendingEcho { at, retransmission, .. } = *self;
-        RoundTrip {
-            kind: RoundTripKind::Timestamps,
-            request_ns: at,
-            response_ns,
-            source,
-            destination,
-            retransmission,
-        }
-    }
+    unanswered: Vec<(u32, RoundTrip)>,
 }
 
 impl Host {
@@ -209,152 +191,102 @@ impl Conversation {
     }
 
     /// Builds the packet that is due now. Returns the time of the next one, if any.
-    fn advance(
-        &mut self,
-        profile: &DelayProfile,
-        at: u64,
-        frame: &mut Vec<u8>,
-        report: &mut TruthCallback<'_>,
-    ) -> Option<u64> {
+    fn advance(&mut self, due: &mut DuePacket<'_>) -> Option<u64> {
+        use PacketSender::{Client, Server};
+        let DuePacket { profile, at, .. } = *due;
         let layout = &profile.layout;
         match self.step {
             NextStep::Query => {
                 let resolver = SocketAddr::new(layout.address(RESOLVER), DNS);
                 let client = self.client.address;
-                layout.udp(client, resolver, &self.question(false), frame);
-                let response = self
-                    .random
-                    .random_bool(profile.answered)
-                    .then(|| at.saturating_add(self.delay(profile)));
-                self.report(RoundTripKind::Dns, (client, resolver), at, response, report);
+                layout.udp(client, resolver, &self.question(false), due.frame);
+                let response =
+                    self.random.random_bool(profile.answered).then(|| self.response(due));
+                self.report(due, RoundTripKind::Dns, (client, resolver), at, response);
                 match response {
                     Some(response) => self.then(NextStep::Answer, response),
-                    None => self.first_syn(profile, at.saturating_add(RESOLVER_TIMEOUT_NS)),
+                    None => {
+                        let next = at.saturating_add(RESOLVER_TIMEOUT_NS);
+                        self.held_up(profile, NextStep::Syn, next, SYN_TIMEOUT_NS)
+                    }
                 }
             }
             NextStep::Answer => {
                 let resolver = SocketAddr::new(layout.address(RESOLVER), DNS);
-                layout.udp(resolver, self.client.address, &self.question(true), frame);
-                let next = at.saturating_add(self.between(TURN_NS));
-                self.first_syn(profile, next)
+                layout.udp(resolver, self.client.address, &self.question(true), due.frame);
+                let next = self.after(due, TURN_NS);
+                self.held_up(profile, NextStep::Syn, next, SYN_TIMEOUT_NS)
             }
             NextStep::Syn => {
-                self.send(layout, PacketSender::Client, flag::SYN, 0, at, frame, report);
+                self.send(due, Client, flag::SYN, 0);
                 self.syn = (at, self.retransmission);
-                let response = (self.segments > 0).then(|| at.saturating_add(self.delay(profile)));
-                let hosts = self.hosts(PacketSender::Client);
-                self.report(RoundTripKind::Handshake, hosts, at, response, report);
-                match response {
-                    Some(response) => self.then(NextStep::SynAck, response),
-                    None => {
-                        self.report(RoundTripKind::Duration, hosts, at, None, report);
-                        None
-                    }
+                let response = (self.segments > 0).then(|| self.response(due));
+                let hosts = self.hosts(Client);
+                self.report(due, RoundTripKind::Handshake, hosts, at, response);
+                if response.is_none() {
+                    self.report(due, RoundTripKind::Duration, hosts, at, None);
                 }
+                self.then(NextStep::SynAck, response?)
             }
             NextStep::SynAck => {
-                self.send(
-                    layout,
-                    PacketSender::Server,
-                    flag::SYN | flag::ACK,
-                    0,
-                    at,
-                    frame,
-                    report,
-                );
-                let next = at.saturating_add(self.between(TURN_NS));
+                self.send(due, Server, flag::SYN | flag::ACK, 0);
+                let next = self.after(due, TURN_NS);
                 self.then(NextStep::HandshakeAck, next)
             }
             NextStep::HandshakeAck => {
-                self.send(layout, PacketSender::Client, flag::ACK, 0, at, frame, report);
-                let next = at.saturating_add(self.between(GAP_NS));
-                self.or_later(profile, NextStep::Data, next)
+                self.send(due, Client, flag::ACK, 0);
+                self.or_later(due, GAP_NS, NextStep::Data)
             }
             NextStep::Data => {
-                self.send(
-                    layout,
-                    PacketSender::Client,
-                    flag::PSH | flag::ACK,
-                    layout.data(),
-                    at,
-                    frame,
-                    report,
-                );
+                self.send(due, Client, flag::PSH | flag::ACK, layout.data());
                 self.segments -= 1;
                 // Hosts delay acknowledgements until more segments have arrived, except that of the
                 // last one.
                 let answered = self.segments == 0 || self.random.random_bool(profile.answered);
-                let response = answered.then(|| at.saturating_add(self.delay(profile)));
-                let hosts = self.hosts(PacketSender::Client);
-                self.report(RoundTripKind::Data, hosts, at, response, report);
+                let response = answered.then(|| self.response(due));
+                self.report(due, RoundTripKind::Data, self.hosts(Client), at, response);
                 match response {
                     Some(response) => self.then(NextStep::DataAck, response),
-                    None => {
-                        let next = at.saturating_add(self.between(GAP_NS));
-                        self.or_later(profile, NextStep::Data, next)
-                    }
+                    None => self.or_later(due, GAP_NS, NextStep::Data),
                 }
             }
             NextStep::DataAck => {
-                self.send(layout, PacketSender::Server, flag::ACK, 0, at, frame, report);
-                let next = at.saturating_add(self.between(TURN_NS));
-                self.or_later(profile, NextStep::Reply, next)
+                self.send(due, Server, flag::ACK, 0);
+                self.or_later(due, TURN_NS, NextStep::Reply)
             }
             NextStep::Reply => {
-                self.send(
-                    layout,
-                    PacketSender::Server,
-                    flag::PSH | flag::ACK,
-                    layout.data(),
-                    at,
-                    frame,
-                    report,
-                );
-                let response = at.saturating_add(self.between(TURN_NS));
-                let hosts = self.hosts(PacketSender::Server);
-                self.report(RoundTripKind::Data, hosts, at, Some(response), report);
+                self.send(due, Server, flag::PSH | flag::ACK, layout.data());
+                let response = self.after(due, TURN_NS);
+                self.report(due, RoundTripKind::Data, self.hosts(Server), at, Some(response));
                 self.then(NextStep::ReplyAck, response)
             }
             NextStep::ReplyAck => {
-                self.send(layout, PacketSender::Client, flag::ACK, 0, at, frame, report);
-                let next = at.saturating_add(self.between(PAUSE_NS));
-                self.or_later(
-                    profile,
-                    if self.segments > 0 { NextStep::Data } else { NextStep::End },
-                    next,
-                )
+                self.send(due, Client, flag::ACK, 0);
+                let next = if self.segments > 0 { NextStep::Data } else { NextStep::End };
+                self.or_later(due, PAUSE_NS, next)
             }
             NextStep::End => {
                 let reset = self.random.random_bool(RESET);
                 let end = if reset { flag::RST } else { flag::FIN };
-                self.send(layout, PacketSender::Client, end | flag::ACK, 0, at, frame, report);
-                let hosts = self.hosts(PacketSender::Client);
-                let (syn_at, syn_again) = self.syn;
-                let response = (!reset).then(|| at.saturating_add(self.delay(profile)));
+                self.send(due, Client, end | flag::ACK, 0);
+                let hosts = self.hosts(Client);
+                let response = (!reset).then(|| self.response(due));
                 if response.is_some() {
-                    self.report(RoundTripKind::Fin, hosts, at, response, report);
+                    self.report(due, RoundTripKind::Fin, hosts, at, response);
                 }
+                let (syn_at, syn_again) = self.syn;
                 self.retransmission = syn_again;
-                self.report(RoundTripKind::Duration, hosts, syn_at, Some(at), report);
-                response.and_then(|response| self.then(NextStep::ServerFin, response))
+                self.report(due, RoundTripKind::Duration, hosts, syn_at, Some(at));
+                self.then(NextStep::ServerFin, response?)
             }
             NextStep::ServerFin => {
-                self.send(
-                    layout,
-                    PacketSender::Server,
-                    flag::FIN | flag::ACK,
-                    0,
-                    at,
-                    frame,
-                    report,
-                );
-                let response = at.saturating_add(self.between(TURN_NS));
-                let hosts = self.hosts(PacketSender::Server);
-                self.report(RoundTripKind::Fin, hosts, at, Some(response), report);
+                self.send(due, Server, flag::FIN | flag::ACK, 0);
+                let response = self.after(due, TURN_NS);
+                self.report(due, RoundTripKind::Fin, self.hosts(Server), at, Some(response));
                 self.then(NextStep::LastAck, response)
             }
             NextStep::LastAck => {
-                self.send(layout, PacketSender::Client, flag::ACK, 0, at, frame, report);
+                self.send(due, Client, flag::ACK, 0);
                 None
             }
         }
@@ -367,14 +299,11 @@ impl Conversation {
         Some(at)
     }
 
-    /// Schedules a step that is delayed if its packet is lost before the observer.
-    fn or_later(&mut self, profile: &DelayProfile, step: NextStep, at: u64) -> Option<u64> {
+    /// Schedules a step after a pause, and later if its packet is lost before the observer.
+    fn or_later(&mut self, due: &DuePacket<'_>, pause: (f64, f64), step: NextStep) -> Option<u64> {
+        let next = self.after(due, pause);
         let timeout = SHORTEST_TIMEOUT_NS.max((2.0 * self.shortest) as u64);
-        self.held_up(profile, step, at, timeout)
-    }
-
-    fn first_syn(&mut self, profile: &DelayProfile, at: u64) -> Option<u64> {
-        self.held_up(profile, NextStep::Syn, at, SYN_TIMEOUT_NS)
+        self.held_up(due.profile, step, next, timeout)
     }
 
     fn held_up(
@@ -390,13 +319,16 @@ impl Conversation {
         Some(at.saturating_add(held_up))
     }
 
-    fn delay(&mut self, profile: &DelayProfile) -> u64 {
+    /// Draws the time of the response to a packet.
+    fn response(&mut self, due: &DuePacket<'_>) -> u64 {
         let delay = self.shortest * (1.0 + SPREAD * self.random.random::<f64>());
-        (delay as u64).clamp(profile.min_ns, profile.max_ns)
+        let delay = (delay as u64).clamp(due.profile.min_ns, due.profile.max_ns);
+        due.at.saturating_add(delay)
     }
 
-    fn between(&mut self, (from, to): (f64, f64)) -> u64 {
-        (from + (to - from) * self.random.random::<f64>()) as u64
+    /// Draws a time after a packet, by a pause in this range.
+    fn after(&mut self, due: &DuePacket<'_>, (from, to): (f64, f64)) -> u64 {
+        due.at.saturating_add((from + (to - from) * self.random.random::<f64>()) as u64)
     }
 
     fn hosts(&self, from: PacketSender) -> (SocketAddr, SocketAddr) {
@@ -408,17 +340,17 @@ impl Conversation {
 
     fn report(
         &self,
+        due: &mut DuePacket<'_>,
         kind: RoundTripKind,
         (source, destination): (SocketAddr, SocketAddr),
-        at: u64,
-        response: Option<u64>,
-        report: &mut TruthCallback<'_>,
+        request_ns: u64,
+        response_ns: Option<u64>,
     ) {
         let retransmission = self.retransmission;
-        report(RoundTrip {
+        (due.report)(RoundTrip {
             kind,
-            request_ns: at,
-            response_ns: response,
+            request_ns,
+            response_ns,
             source,
             destination,
             retransmission,
@@ -427,26 +359,13 @@ impl Conversation {
 
     /// Reports the requests without an answer.
     fn end(&self, report: &mut TruthCallback<'_>) {
-        for (host, peer) in [(&self.client, &self.server), (&self.server, &self.client)] {
-            host.unanswered
-                .iter()
-                .for_each(|asked| report(asked.round_trip(host.address, peer.address, None)));
-        }
+        let unanswered = self.client.unanswered.iter().chain(&self.server.unanswered);
+        unanswered.for_each(|(_, asked)| report(*asked));
     }
 
     /// Sends a segment, which the other end processes.
-    #[allow(clippy::too_many_arguments, reason = "a segment, and where it goes")]
-    fn send(
-        &mut self,
-        layout: &HeaderLayout,
-        from: PacketSender,
-        flags: u8,
-        data: usize,
-        at: u64,
-        frame: &mut Vec<u8>,
-        report: &mut TruthCallback<'_>,
-    ) {
-        let retransmission = self.retransmission;
+    fn send(&mut self, due: &mut DuePacket<'_>, from: PacketSender, flags: u8, data: usize) {
+        let DuePacket { profile, at, .. } = *due;
         let (sender, receiver) = match from {
             PacketSender::Client => (&mut self.client, &mut self.server),
             PacketSender::Server => (&mut self.server, &mut self.client),
@@ -461,20 +380,28 @@ impl Conversation {
             stamps: [value, sender.recent],
             data,
         };
-        layout.tcp(&segment, frame);
-        if layout.timestamps && flags & flag::RST == 0 {
+        profile.layout.tcp(&segment, due.frame);
+        if profile.layout.timestamps && flags & flag::RST == 0 {
             if let Some(place) = receiver
                 .unanswered
                 .iter()
-                .position(|asked| flags & flag::ACK != 0 && asked.value == sender.recent)
+                .position(|(asked, _)| flags & flag::ACK != 0 && *asked == sender.recent)
             {
-                let asked = receiver.unanswered.remove(place);
-                report(asked.round_trip(receiver.address, sender.address, Some(at)));
+                let (_, asked) = receiver.unanswered.remove(place);
+                (due.report)(RoundTrip { response_ns: Some(at), ..asked });
             }
             // A pure acknowledgement gets no immediate echo.
             if (data > 0 || flags & (flag::SYN | flag::FIN) != 0) && sender.asked != Some(value) {
                 sender.asked = Some(value);
-                sender.unanswered.push(PendingEcho { value, at, retransmission });
+                let asked = RoundTrip {
+                    kind: RoundTripKind::Timestamps,
+                    request_ns: at,
+                    response_ns: None,
+                    source: sender.address,
+                    destination: receiver.address,
+                    retransmission: self.retransmission,
+                };
+                sender.unanswered.push((value, asked));
             }
         }
         if flags & flag::ACK != 0 {

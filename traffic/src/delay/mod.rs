@@ -15,8 +15,7 @@ use crate::random::{CounterRng, mix};
 use conversation::Conversations;
 use rand::RngExt;
 use requests::RequestGenerator;
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -432,65 +431,29 @@ impl Iterator for DelayTraffic {
     }
 }
 
-/// Future events, by time.
+/// Future events, by time; those of one time in the order in which they were added.
 #[derive(Debug)]
 struct Agenda<T> {
-    heap: BinaryHeap<Reverse<Due<T>>>,
+    events: BTreeMap<(u64, u64), T>,
     added: u64,
 }
 
 impl<T> Default for Agenda<T> {
     fn default() -> Self {
-        Agenda { heap: BinaryHeap::new(), added: 0 }
+        Agenda { events: BTreeMap::new(), added: 0 }
     }
 }
 
-#[derive(Debug)]
-struct Due<T> {
-    at: u64,
-    /// Sequence number that keeps events of one time in order.
-    number: u64,
-    what: T,
-}
-
 impl<T> Agenda<T> {
-    fn add(&mut self, at: u64, what: T) {
-        self.heap.push(Reverse(Due { at, number: self.added, what }));
+    fn add(&mut self, at: u64, event: T) {
+        self.events.insert((at, self.added), event);
         self.added += 1;
     }
 
     /// Takes the next event, if it is due by then. `None` takes any.
     fn take(&mut self, by: Option<u64>) -> Option<(u64, T)> {
-        let Reverse(next) = self.heap.peek()?;
-        if by.is_some_and(|by| next.at > by) {
-            return None;
-        }
-        self.heap.pop().map(|Reverse(Due { at, what, .. })| (at, what))
-    }
-}
-
-impl<T> Due<T> {
-    fn key(&self) -> (u64, u64) {
-        (self.at, self.number)
-    }
-}
-
-impl<T> PartialEq for Due<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl<T> Eq for Due<T> {}
-
-impl<T> PartialOrd for Due<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Due<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
+        let next = self.events.first_entry()?;
+        let (at, _) = *next.key();
+        by.is_none_or(|by| at <= by).then(|| (at, next.remove()))
     }
 }
