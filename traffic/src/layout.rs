@@ -1,8 +1,7 @@
 //! Frames of TCP and UDP, with checksums and the options that Linux sends.
 
 use crate::frame::{TCP, UDP, flag};
-use crate::option::{ProfileError, parse_count, parse_vlan};
-use crate::profile::MAX_FRAME_BYTES;
+use crate::option::{ProfileError, parse_count, parse_vlan, require_size};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Length of the shortest Ethernet frame, in bytes without check sequence. Shorter ones are padded
@@ -72,12 +71,7 @@ impl HeaderLayout {
 
     /// Rejects frames without room for two bytes of data: one byte could be a keep-alive.
     pub(crate) fn check(&self) -> Result<(), ProfileError> {
-        let smallest = self.headers() + 2;
-        if (smallest..=MAX_FRAME_BYTES).contains(&self.size) {
-            return Ok(());
-        }
-        let range = format!("{smallest} to {MAX_FRAME_BYTES} bytes for these headers");
-        Err(ProfileError::value("size", &self.size.to_string(), &range))
+        require_size(self.size, self.headers() + 2)
     }
 
     /// Returns the length of all headers of a segment with data, in bytes.

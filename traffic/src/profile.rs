@@ -1,6 +1,9 @@
 //! Descriptions of traffic whose packets are a function of their number.
 
-use crate::option::{ProfileError, parse, parse_count, parse_duration, parse_number, parse_vlan};
+use crate::option::{
+    ProfileError, parse, parse_count, parse_duration, parse_number, parse_vlan, require,
+    require_size,
+};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -82,8 +85,9 @@ pub struct Profile {
     pub seed: u64,
 }
 
-/// Length of the longest frame, in bytes without frame check sequence.
-pub(crate) const MAX_FRAME_BYTES: usize = 9018;
+/// Option names, for messages.
+const OPTIONS: &str = "rate=PPS|max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=DUTY, period=TIME, for zipf flows=N, alpha=A, \
+     and for attack flows=N, alpha=A, share=SHARE, every=TIME, lasting=TIME";
 /// Length of a TCP header without options, in bytes.
 pub(crate) const TCP_HEADER_BYTES: usize = 20;
 
@@ -138,8 +142,8 @@ impl FromStr for Profile {
             "subnets" => Sources::Subnets,
             "zipf" | "burst" => Sources::Zipf { flows: 100_000, alpha: 1.1 },
             "attack" => Sources::Zipf { flows: 5_000, alpha: 1.0 },
-            "delay" | "reorder" => return Err(ProfileError::Sequence(name.to_owned())),
-            _ => return Err(ProfileError::Name(name.to_owned())),
+            "delay" | "reorder" => return Err(ProfileError::sequence(name)),
+            _ => return Err(ProfileError::name(name)),
         };
         let mut profile = Profile::new(sources);
         if name == "burst" {
@@ -152,43 +156,20 @@ impl FromStr for Profile {
             profile.set(part)?;
         }
         if let Some(attack) = profile.attack {
-            if !(attack.share > 0.0 && attack.share <= 1.0) {
-                return Err(ProfileError::value(
-                    "share",
-                    &attack.share.to_string(),
-                    "a share of the packets in (0, 1], such as 0.3",
-                ));
-            }
-            if attack.lasting_ns > attack.every_ns {
-                let lasting = format!("{:?}", Duration::from_nanos(attack.lasting_ns));
-                return Err(ProfileError::value(
-                    "lasting",
-                    &lasting,
-                    "a time that is at most that of every=TIME",
-                ));
-            }
-            if profile.rate.is_none() {
-                return Err(ProfileError::value(
-                    "rate",
-                    "max",
-                    "packets per second: without them there are no times of an attack",
-                ));
-            }
+            let Attack { share, every_ns, lasting_ns } = attack;
+            let expected = "a share of the packets in (0, 1], such as 0.3";
+            require(share > 0.0 && share <= 1.0, "share", share, expected)?;
+            let lasting = format!("{:?}", Duration::from_nanos(lasting_ns));
+            let expected = "a time that is at most that of every=TIME";
+            require(lasting_ns <= every_ns, "lasting", lasting, expected)?;
+            let expected = "packets per second: without them there are no times of an attack";
+            require(profile.rate.is_some(), "rate", "max", expected)?;
         }
-        if let Some(burst) = profile.burst
-            && (!(burst.duty > 0.0 && burst.duty <= 1.0) || burst.period_ns == 0)
-        {
-            return Err(ProfileError::value(
-                "burst",
-                &burst.duty.to_string(),
-                "a share of the period in (0, 1], such as 0.1",
-            ));
+        if let Some(Burst { period_ns, duty }) = profile.burst {
+            let is_valid = duty > 0.0 && duty <= 1.0 && period_ns > 0;
+            require(is_valid, "burst", duty, "a share of the period in (0, 1], such as 0.1")?;
         }
-        let smallest = profile.headers();
-        if profile.size < smallest || profile.size > MAX_FRAME_BYTES {
-            let range = format!("{smallest} to {MAX_FRAME_BYTES} bytes for these headers");
-            return Err(ProfileError::value("size", &profile.size.to_string(), &range));
-        }
+        require_size(profile.size, profile.headers())?;
         Ok(profile)
     }
 }
@@ -196,47 +177,29 @@ impl FromStr for Profile {
 impl Profile {
     fn set(&mut self, option: &str) -> Result<(), ProfileError> {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        match key {
-            "rate" if value == "max" => self.rate = None,
-            "rate" => self.rate = Some(parse_number(key, value)?),
-            "packets" => self.packets = Some(parse_count(key, value)?),
-            "size" => self.size = parse_count(key, value)? as usize,
-            "seed" => self.seed = parse(key, value, "a whole number")?,
-            "vlan" => self.vlan = Some(parse_vlan(key, value)?),
-            "ipv6" if value.is_empty() => self.ipv6 = true,
-            "burst" => {
+        let time = || parse_duration(key, value, "500ms or 2s");
+        match (key, &mut self.attack, &mut self.sources) {
+            ("rate", ..) if value == "max" => self.rate = None,
+            ("rate", ..) => self.rate = Some(parse_number(key, value)?),
+            ("packets", ..) => self.packets = Some(parse_count(key, value)?),
+            ("size", ..) => self.size = parse_count(key, value)? as usize,
+            ("seed", ..) => self.seed = parse(key, value, "a whole number")?,
+            ("vlan", ..) => self.vlan = Some(parse_vlan(key, value)?),
+            ("ipv6", ..) if value.is_empty() => self.ipv6 = true,
+            ("burst", ..) => {
                 let period_ns = self.burst.map_or(1_000_000_000, |burst| burst.period_ns);
                 self.burst = Some(Burst { period_ns, duty: parse_number(key, value)? });
             }
-            "period" => {
-                let period_ns = parse_duration(value)
-                    .ok_or_else(|| ProfileError::value(key, value, "a time such as 500ms or 2s"))?;
-                self.burst =
-                    Some(Burst { period_ns, duty: self.burst.map_or(0.1, |burst| burst.duty) });
+            ("period", ..) => {
+                let duty = self.burst.map_or(0.1, |burst| burst.duty);
+                self.burst = Some(Burst { period_ns: time()?, duty });
             }
-            "share" | "every" | "lasting" => {
-                let Some(attack) = &mut self.attack else {
-                    return Err(ProfileError::Option(option.to_owned()));
-                };
-                let time = || {
-                    parse_duration(value).ok_or_else(|| {
-                        ProfileError::value(key, value, "a time such as 500ms or 2s")
-                    })
-                };
-                match key {
-                    "share" => attack.share = parse_number(key, value)?,
-                    "every" => attack.every_ns = time()?,
-                    _ => attack.lasting_ns = time()?,
-                }
-            }
-            "flows" | "alpha" => match &mut self.sources {
-                Sources::Zipf { flows, .. } if key == "flows" => {
-                    *flows = parse_count(key, value)?.max(1)
-                }
-                Sources::Zipf { alpha, .. } => *alpha = parse_number(key, value)?,
-                _ => return Err(ProfileError::Option(option.to_owned())),
-            },
-            _ => return Err(ProfileError::Option(option.to_owned())),
+            ("share", Some(attack), _) => attack.share = parse_number(key, value)?,
+            ("every", Some(attack), _) => attack.every_ns = time()?,
+            ("lasting", Some(attack), _) => attack.lasting_ns = time()?,
+            ("flows", _, Sources::Zipf { flows, .. }) => *flows = parse_count(key, value)?.max(1),
+            ("alpha", _, Sources::Zipf { alpha, .. }) => *alpha = parse_number(key, value)?,
+            _ => return Err(ProfileError::option(option, "", OPTIONS)),
         }
         Ok(())
     }

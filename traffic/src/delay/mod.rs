@@ -10,7 +10,9 @@ mod requests;
 mod tests;
 
 use crate::layout::HeaderLayout;
-use crate::option::{ProfileError, parse, parse_count, parse_duration, parse_number, parse_share};
+use crate::option::{
+    ProfileError, parse, parse_count, parse_duration, parse_number, parse_share, require,
+};
 use crate::random::{CounterRng, mix};
 use conversation::Conversations;
 use rand::RngExt;
@@ -121,11 +123,7 @@ impl DelayProfile {
 
     fn set(&mut self, option: &str) -> Result<(), ProfileError> {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        let unfitting = || ProfileError::unfitting(option, "delay", OPTIONS);
-        let time = || {
-            parse_duration(value)
-                .ok_or_else(|| ProfileError::value(key, value, "a time such as 100us or 50ms"))
-        };
+        let time = || parse_duration(key, value, "100us or 50ms");
         match (key, &mut self.shape) {
             // Already processed.
             ("shape", _) => {}
@@ -137,47 +135,26 @@ impl DelayProfile {
             ("loss", _) => self.loss = parse_share(key, value)?,
             ("seed", _) => self.seed = parse(key, value, "a whole number")?,
             ("alpha", DelayShape::HeavyTail { alpha }) => *alpha = parse_number(key, value)?,
-            (
-                "flows",
-                DelayShape::LogUniform | DelayShape::Bimodal | DelayShape::HeavyTail { .. },
-            ) => {
+            ("flows", shape) if *shape != DelayShape::Conversations => {
                 self.flows = Some(parse_count(key, value)?);
             }
             _ if self.layout.set(key, value)? => {}
-            _ => return Err(unfitting()),
+            _ => return Err(ProfileError::option(option, " of delay", OPTIONS)),
         }
         Ok(())
     }
 
     fn check(&self) -> Result<(), ProfileError> {
-        let refused = |key, value: &dyn fmt::Display, expected: &str| {
-            Err(ProfileError::value(key, &value.to_string(), expected))
-        };
-        let longest = Duration::from_nanos(self.max_ns);
-        if self.answered > 1.0 {
-            return refused(
-                "answered",
-                &self.answered,
-                "a share of the requests in (0, 1], such as 0.4",
-            );
-        }
-        if self.loss > 0.5 {
-            return refused("loss", &self.loss, "a share of the requests of at most 0.5");
-        }
-        if self.max_ns < self.min_ns {
-            return refused(
-                "max",
-                &format!("{longest:?}"),
-                "a time that is at least that of min=TIME",
-            );
-        }
-        if self.shape == DelayShape::Bimodal && self.max_ns < 4 * self.min_ns {
-            return refused(
-                "max",
-                &format!("{longest:?}"),
-                "a time that is at least four times that of min=TIME",
-            );
-        }
+        let longest = format!("{:?}", Duration::from_nanos(self.max_ns));
+        let expected = "a share of the requests in (0, 1], such as 0.4";
+        require(self.answered <= 1.0, "answered", self.answered, expected)?;
+        let expected = "a share of the requests of at most 0.5";
+        require(self.loss <= 0.5, "loss", self.loss, expected)?;
+        let expected = "a time that is at least that of min=TIME";
+        require(self.max_ns >= self.min_ns, "max", &longest, expected)?;
+        let is_apart = self.shape != DelayShape::Bimodal || self.max_ns >= 4 * self.min_ns;
+        let expected = "a time that is at least four times that of min=TIME";
+        require(is_apart, "max", &longest, expected)?;
         self.layout.check()
     }
 
@@ -255,7 +232,7 @@ impl FromStr for DelayProfile {
         let mut parts = text.split(',').map(str::trim);
         match parts.next().unwrap_or_default() {
             "delay" => {}
-            name => return Err(ProfileError::Name(name.to_owned())),
+            name => return Err(ProfileError::name(name)),
         }
         // Other options depend on it.
         let shape = match parts.clone().filter_map(|part| part.strip_prefix("shape=")).next_back() {

@@ -9,7 +9,7 @@ mod tests;
 
 use crate::frame::flag;
 use crate::layout::{HeaderLayout, TcpSegment, first_sequence, ticks};
-use crate::option::{ProfileError, parse, parse_count, parse_number, parse_share};
+use crate::option::{ProfileError, parse, parse_count, parse_number, parse_share, require};
 use crate::random::{CounterRng, mix};
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -110,30 +110,24 @@ impl ReorderProfile {
             "rate" => self.rate = parse_number(key, value)?,
             "seed" => self.seed = parse(key, value, "a whole number")?,
             _ if self.layout.set(key, value)? => {}
-            _ => return Err(ProfileError::unfitting(option, "reorder", OPTIONS)),
+            _ => return Err(ProfileError::option(option, " of reorder", OPTIONS)),
         }
         Ok(())
     }
 
     fn check(&self) -> Result<(), ProfileError> {
-        let refused = |key, value: &dyn fmt::Display, expected: &str| {
-            Err(ProfileError::value(key, &value.to_string(), expected))
-        };
-        if self.prefixes > MAX_PREFIXES {
-            return refused("prefixes", &self.prefixes, &format!("at most {MAX_PREFIXES}"));
-        }
-        if self.flows > MAX_FLOWS {
-            return refused("flows", &self.flows, &format!("at most {MAX_FLOWS}"));
-        }
-        if self.heavy > self.reordering() {
-            return refused("heavy", &self.heavy, "at most share=SHARE of the prefixes");
-        }
-        if self.depth > 1_000 {
-            return refused("depth", &self.depth, "at most 1000");
-        }
-        if self.loss > 0.5 {
-            return refused("loss", &self.loss, "a share of at most 0.5");
-        }
+        let (prefixes, flows) = (self.prefixes, self.flows);
+        require(
+            prefixes <= MAX_PREFIXES,
+            "prefixes",
+            prefixes,
+            &format!("at most {MAX_PREFIXES}"),
+        )?;
+        require(flows <= MAX_FLOWS, "flows", flows, &format!("at most {MAX_FLOWS}"))?;
+        let expected = "at most share=SHARE of the prefixes";
+        require(self.heavy <= self.reordering(), "heavy", self.heavy, expected)?;
+        require(self.depth <= 1_000, "depth", self.depth, "at most 1000")?;
+        require(self.loss <= 0.5, "loss", self.loss, "a share of at most 0.5")?;
         self.layout.check()
     }
 
@@ -163,7 +157,7 @@ impl FromStr for ReorderProfile {
         let mut parts = text.split(',').map(str::trim);
         match parts.next().unwrap_or_default() {
             "reorder" => {}
-            name => return Err(ProfileError::Name(name.to_owned())),
+            name => return Err(ProfileError::name(name)),
         }
         let mut profile = ReorderProfile::default();
         parts.try_for_each(|part| profile.set(part))?;
