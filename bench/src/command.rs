@@ -17,25 +17,12 @@ pub(crate) fn execute(options: Bench) -> Result<(), CommandFailure> {
     options.check()?;
     match options.what {
         Benchmark::LineRate(options) => search(*options),
-        Benchmark::Packet(common) => {
-            let (findings, missing) = packet::measure(common.quick)?;
-            missing.iter().for_each(|need| tracing::warn!("skipped: needs {need}"));
-            conclude(&common, &findings)
-        }
+        Benchmark::Packet(common) => conclude(&common, &packet::measure(common.quick)?),
         Benchmark::Peers(common) => {
-            let flowgauge = beside("flowgauge")?;
-            let (findings, missing) = peers::measure(&flowgauge, common.quick)?;
-            missing.iter().for_each(|need| tracing::warn!("skipped: needs {need}"));
-            conclude(&common, &findings)
+            conclude(&common, &peers::measure(&beside("flowgauge")?, common.quick)?)
         }
         Benchmark::Scale(common) => conclude(&common, &scale::measure(common.quick)?),
-        Benchmark::Xdp(common) => {
-            let (findings, missing) = xdp::measure(common.quick)?;
-            if let Some(need) = missing {
-                tracing::warn!("no live packets: needs {need}");
-            }
-            conclude(&common, &findings)
-        }
+        Benchmark::Xdp(common) => conclude(&common, &xdp::measure(common.quick)?),
     }
 }
 
@@ -92,6 +79,7 @@ fn search(options: LineRate) -> Result<(), CommandFailure> {
 
 /// Prints and writes the findings, and checks them against their limits.
 fn conclude(options: &BenchOptions, findings: &Findings) -> Result<(), CommandFailure> {
+    findings.skipped.iter().for_each(|skipped| tracing::warn!("{skipped}"));
     let page = options.out.as_deref().map(|directory| findings.write(directory)).transpose()?;
     let text = match options.format {
         BenchFormat::Json => serde_json::to_string(findings)

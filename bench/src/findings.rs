@@ -1,12 +1,16 @@
 //! Results of one benchmark, as tables, as a page and as JSON.
 
 use crate::figure::{Figure, Limit};
+#[cfg(target_os = "linux")]
+use crate::live::Failure;
 use crate::machine::Machine;
 use flowgauge_papers::ReproduceError;
 use flowgauge_papers::report::html::Page;
 use flowgauge_papers::report::svg::{Axis, Chart, Tone};
 use flowgauge_papers::report::{Cell, Column, Table, escape, write_file};
 use serde::Serialize;
+#[cfg(target_os = "linux")]
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// Results of one benchmark.
@@ -26,6 +30,9 @@ pub struct Findings {
     pub grids: Vec<Grid>,
     /// Single figures, with or without limits.
     pub figures: Vec<Figure>,
+    /// Measurements that were skipped, each with what the machine lacks for it.
+    #[serde(skip)]
+    pub skipped: Vec<String>,
 }
 
 /// Measurements of several things, each over the same parameter.
@@ -186,14 +193,34 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Results of the comparison with one kind of peer.
+/// Results of the parts of a benchmark, before they are findings.
 #[cfg(target_os = "linux")]
 #[derive(Default)]
-pub(crate) struct PeerFindings {
-    pub(crate) grid: Option<Grid>,
+pub(crate) struct Results {
+    pub(crate) grids: Vec<Grid>,
     pub(crate) figures: Vec<Figure>,
-    /// Missing properties of the machine that prevented further measurements.
-    pub(crate) missing: Vec<String>,
+    pub(crate) skipped: Vec<String>,
+}
+
+#[cfg(target_os = "linux")]
+impl Results {
+    /// Skips a measurement for which the machine lacks something.
+    pub(crate) fn skip(&mut self, need: impl Display) {
+        self.skipped.push(format!("skipped: needs {need}"));
+    }
+
+    /// Returns what was found; `None` if the machine lacks something for it.
+    pub(crate) fn note<T>(
+        &mut self,
+        found: Result<T, Failure>,
+    ) -> Result<Option<T>, ReproduceError> {
+        match found {
+            Ok(found) => return Ok(Some(found)),
+            Err(Failure::Missing(need)) => self.skip(need),
+            Err(Failure::Failed(error)) => return Err(error),
+        }
+        Ok(None)
+    }
 }
 
 #[cfg(test)]
@@ -231,6 +258,7 @@ mod tests {
             machine: Machine::look(),
             grids: vec![grid],
             figures: vec![figure("good", 1.2), figure("bad", 1.7)],
+            skipped: Vec::new(),
         }
     }
 

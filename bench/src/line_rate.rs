@@ -352,6 +352,7 @@ pub fn measure<P: Port>(
         machine,
         grids: vec![grid],
         figures,
+        skipped: Vec::new(),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use crate::figure::{Figure, Limit, Unit};
 use crate::filters;
-use crate::findings::{Findings, Grid, Row};
+use crate::findings::{Findings, Grid, Results, Row};
 use crate::machine::Machine;
 use crate::ports;
 use crate::turns::{Best, Contestant, take_turns};
@@ -398,13 +398,13 @@ fn time_figure(name: String, best: Best, most: f64) -> Figure {
     }
 }
 
-/// Measures every stage with frames in every location, and complete runs with ports. Also returns
-/// what the machine lacks for further measurements. `quick` runs fewer rounds.
+/// Measures every stage with frames in every location, and complete runs with ports. `quick` runs
+/// fewer rounds.
 ///
 /// # Errors
 /// [`ReproduceError`] if the capture to replay cannot be written or read, or a port of ours cannot
 /// be opened.
-pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
+pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
     let mut rows: Vec<Row> = Vec::new();
     let mut figures = Vec::new();
     let limits = Limits::for_instructions(Instructions::in_use());
@@ -463,9 +463,9 @@ pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
         places: None,
         rows,
     };
-    let with_ports = ports::measure(quick)?;
-    figures.extend(with_ports.figures);
-    let findings = Findings {
+    let mut results = Results { grids: vec![grid], figures, skipped: Vec::new() };
+    ports::measure(&mut results, quick)?;
+    Ok(Findings {
         benchmark: "packet",
         title: "Cost of a packet in user space",
         method: "One core, IPv4 frames of 64 bytes with random sources, batch after batch; stages take turns, the best of all rounds counts, \
@@ -476,8 +476,8 @@ pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
                  or make them, by the clock on the wall: plain read is what `dd` does with the same file, port alone hands packets over to \
                  nobody. On devices packets keep coming, and what counts is the CPU time of the worker.",
         machine: Machine::look(),
-        grids: [grid].into_iter().chain(with_ports.grid).collect(),
-        figures,
-    };
-    Ok((findings, with_ports.missing))
+        grids: results.grids,
+        figures: results.figures,
+        skipped: results.skipped,
+    })
 }

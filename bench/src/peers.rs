@@ -1,7 +1,7 @@
 //! `flowgauge bench peers`: the same work done by other crates and programs.
 
 use crate::figure::Limit;
-use crate::findings::{Findings, Grid, PeerFindings, Row};
+use crate::findings::{Findings, Grid, Results, Row};
 use crate::machine::Machine;
 use crate::scale::CaptureFile;
 use crate::testpmd;
@@ -106,7 +106,7 @@ fn crates(tabulation: &Tabulation) -> Vec<Peer<'_>> {
 }
 
 /// Compares with crates that count distinct items, on the same keys.
-fn by_crates(quick: bool) -> PeerFindings {
+fn by_crates(results: &mut Results, quick: bool) {
     let tabulation = Tabulation::from_seed(1);
     // A bijection, so that all addresses are distinct.
     let addresses: Vec<u32> =
@@ -130,21 +130,20 @@ fn by_crates(quick: bool) -> PeerFindings {
     let rivals = peers.iter().zip(&best).filter(|(peer, _)| peer.rival);
     let fastest =
         rivals.min_by(|(_, one), (_, other)| one.nanoseconds().total_cmp(&other.nanoseconds()));
-    let mut figures = Vec::new();
     // Without vectors, keys are hashed one by one, as in the other crates.
     let [crc32, tabulated] =
         if Instructions::in_use() == Instructions::Scalar { [2.0, 1.5] } else { [3.0, 2.5] };
     for (ours, least) in [("flowgauge, crc32", crc32), ("flowgauge, tabulated", tabulated)] {
         if let (Some(own), Some((rival, best))) = (named(ours), fastest) {
             let name = format!("{} / {ours}", rival.name);
-            figures.push(best.figure(name, own, Some(Limit::AtLeast(least))));
+            results.figures.push(best.figure(name, own, Some(Limit::AtLeast(least))));
         }
     }
     let rows = peers.iter().zip(best.iter().zip(&errors)).map(|(peer, (best, error))| Row {
         name: peer.name.to_owned(),
         values: vec![Some(best.nanoseconds()), Some(*error)],
     });
-    let grid = Grid {
+    results.grids.push(Grid {
         title: format!(
             "{} distinct addresses by {} registers",
             flowgauge_ctl::output::grouped(ADDRESSES as u64),
@@ -155,32 +154,21 @@ fn by_crates(quick: bool) -> PeerFindings {
         columns: vec!["ns".to_owned(), "error".to_owned()],
         places: None,
         rows: rows.collect(),
-    };
-    PeerFindings { grid: Some(grid), figures, missing: Vec::new() }
+    });
 }
 
-/// Program that reads a capture and counts by address; `{}` is replaced by the file.
-struct Program {
-    name: &'static str,
-    arguments: &'static [&'static str],
-}
-
-const PROGRAMS: [Program; 3] = [
+/// Programs that read a capture and count by address, with their arguments; `{}` is replaced by the
+/// file.
+const PROGRAMS: [(&str, &[&str]); 3] = [
     // With one flow per packet, its TCP analysis would dominate.
-    Program {
-        name: "tshark",
-        arguments: &["-n", "-q", "-z", "endpoints,ip", "--disable-protocol", "tcp", "-r", "{}"],
-    },
+    ("tshark", &["-n", "-q", "-z", "endpoints,ip", "--disable-protocol", "tcp", "-r", "{}"]),
     // Flows are sent to a loopback port without a listener.
-    Program {
-        name: "softflowd",
-        arguments: &["-d", "-n", "127.0.0.1:9", "-m", "1000000", "-r", "{}"],
-    },
-    Program {
-        name: "pmacctd",
-        arguments: &["-P", "print", "-c", "src_host", "-r", "3600", "-I", "{}"],
-    },
+    ("softflowd", &["-d", "-n", "127.0.0.1:9", "-m", "1000000", "-r", "{}"]),
+    ("pmacctd", &["-P", "print", "-c", "src_host", "-r", "3600", "-I", "{}"]),
 ];
+
+/// What flowgauge is called among them, and its arguments.
+const OURS: (&str, &[&str]) = ("flowgauge replay", &["replay", "--format", "json", "{}"]);
 
 /// Returns the CPU time of a program, if it ran successfully.
 fn cpu_time(command: &mut Command) -> Option<Duration> {
@@ -196,60 +184,45 @@ fn cpu_time(command: &mut Command) -> Option<Duration> {
 }
 
 /// Compares with installed programs on a capture, by their total CPU time.
-fn by_programs(flowgauge: &Path, quick: bool) -> Result<PeerFindings, ReproduceError> {
+fn by_programs(results: &mut Results, flowgauge: &Path, quick: bool) -> Result<(), ReproduceError> {
     let packets = if quick { 200_000 } else { 500_000 };
     let flows = 100_000;
     let capture = CaptureFile::new(packets, Sources::Zipf { flows, alpha: 1.0 })?;
-    let mut names = vec!["flowgauge replay"];
-    names.extend(PROGRAMS.iter().map(|program| program.name));
-    let run = |name: &str| {
-        let mut command = match PROGRAMS.iter().find(|program| program.name == name) {
-            None => {
-                let mut command = Command::new(flowgauge);
-                command.args(["replay", "--format", "json"]).arg(&capture.0);
-                command
-            }
-            Some(program) => {
-                let mut command = Command::new(program.name);
-                command.args(program.arguments.iter().map(|argument| match *argument {
-                    "{}" => capture.0.as_os_str(),
-                    other => other.as_ref(),
-                }));
-                command
-            }
-        };
+    let run = |name: &str, arguments: &[&str]| {
+        let program = if name == OURS.0 { flowgauge } else { Path::new(name) };
+        let mut command = Command::new(program);
+        command.args(arguments.iter().map(|argument| match *argument {
+            "{}" => capture.0.as_os_str(),
+            other => other.as_ref(),
+        }));
         cpu_time(&mut command)
     };
-    let mut best = vec![Best::NONE; names.len()];
+    let programs = || [OURS].into_iter().chain(PROGRAMS);
+    let mut best: Vec<(&str, Best)> = programs().map(|(name, _)| (name, Best::NONE)).collect();
     for round in 0..if quick { 2 } else { 4 } {
-        for (name, best) in names.iter().zip(&mut best) {
-            if let Some(time) = run(name) {
+        for ((name, arguments), (_, best)) in programs().zip(&mut best) {
+            if let Some(time) = run(name, arguments) {
                 best.add(round, time.as_nanos() as f64 / packets as f64);
             }
         }
     }
-    let ran = |best: &Best| best.nanoseconds() < f64::MAX;
-    let missing = names
-        .iter()
-        .zip(&best)
-        .filter(|(_, best)| !ran(best))
-        .map(|(name, _)| (*name).to_owned())
-        .collect();
-    let Some((own, others)) = best.split_first() else {
-        return Ok(PeerFindings { missing, ..PeerFindings::default() });
-    };
-    if !ran(own) || !others.iter().any(ran) {
-        return Ok(PeerFindings { missing, ..PeerFindings::default() });
+    let (measured, missing): (Vec<_>, Vec<_>) =
+        best.into_iter().partition(|(_, best)| best.nanoseconds() < f64::MAX);
+    missing.iter().for_each(|(name, _)| results.skip(name));
+    let [(first, own), others @ ..] = measured.as_slice() else { return Ok(()) };
+    if *first != OURS.0 || others.is_empty() {
+        return Ok(());
     }
-    let measured = names.iter().zip(&best).filter(|(_, best)| ran(best));
-    let rows = measured.clone().map(|(name, best)| Row {
+    results.figures.extend(
+        others
+            .iter()
+            .map(|(name, best)| best.figure(format!("{name} / flowgauge replay"), *own, None)),
+    );
+    let rows = measured.iter().map(|(name, best)| Row {
         name: (*name).to_owned(),
         values: vec![Some(best.nanoseconds())],
     });
-    let figures = measured
-        .skip(1)
-        .map(|(name, best)| best.figure(format!("{name} / flowgauge replay"), *own, None));
-    let grid = Grid {
+    results.grids.push(Grid {
         title: format!(
             "A capture of {} packets from up to {} addresses",
             flowgauge_ctl::output::grouped(packets),
@@ -260,24 +233,21 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<PeerFindings, ReproduceE
         columns: vec!["ns".to_owned()],
         places: None,
         rows: rows.collect(),
-    };
-    Ok(PeerFindings { grid: Some(grid), figures: figures.collect(), missing })
+    });
+    Ok(())
 }
 
-/// Measures everything. `flowgauge` is the path of its program; `quick` runs fewer rounds. Also
-/// returns what the machine lacks.
+/// Measures everything. `flowgauge` is the path of its program; `quick` runs fewer rounds.
 ///
 /// # Errors
 /// [`ReproduceError`] if the capture for the programs cannot be written, or a port of ours cannot
 /// be opened next to testpmd.
-pub fn measure(flowgauge: &Path, quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
-    let (mut grids, mut figures, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-    for part in [by_crates(quick), by_programs(flowgauge, quick)?, testpmd::compare(quick)?] {
-        grids.extend(part.grid);
-        figures.extend(part.figures);
-        missing.extend(part.missing);
-    }
-    let findings = Findings {
+pub fn measure(flowgauge: &Path, quick: bool) -> Result<Findings, ReproduceError> {
+    let mut results = Results::default();
+    by_crates(&mut results, quick);
+    by_programs(&mut results, flowgauge, quick)?;
+    testpmd::compare(&mut results, quick)?;
+    Ok(Findings {
         benchmark: "peers",
         title: "Other crates and programs that do the same work",
         method: "Crates count the addresses of an array, hashing included, each into a new sketch that holds about as many registers, and flowgauge \
@@ -286,8 +256,8 @@ pub fn measure(flowgauge: &Path, quick: bool) -> Result<(Findings, Vec<String>),
                  packets and frees them unseen (rxonly), on one CPU in turns with our worker, which counts them; what counts is the CPU time \
                  of the thread that polls, and of the ratios of all rounds the median.",
         machine: Machine::look(),
-        grids,
-        figures,
-    };
-    Ok((findings, missing))
+        grids: results.grids,
+        figures: results.figures,
+        skipped: results.skipped,
+    })
 }

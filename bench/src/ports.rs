@@ -3,7 +3,7 @@
 
 use crate::figure::Limit;
 use crate::filters;
-use crate::findings::{Grid, PeerFindings, Row};
+use crate::findings::{Grid, Results, Row};
 use crate::live::{CpuPair, Failure, counted, missing, on_af_xdp, received};
 use crate::scale::{CaptureFile, count_all};
 use crate::turns::Best;
@@ -60,11 +60,11 @@ fn receive_all<P: Port>(ports: Ports<P>) -> Duration {
 /// Nanoseconds per packet of each kind of work.
 type Cells = [Option<Best>; WORK.len()];
 
-/// Runs all kinds of work in turns with one worker. Returns a table, the cost of a replay compared
-/// with a plain read, and what the machine lacks.
-pub(crate) fn measure(quick: bool) -> Result<PeerFindings, ReproduceError> {
+/// Runs all kinds of work in turns with one worker. Adds a table, and the cost of a replay compared
+/// with a plain read.
+pub(crate) fn measure(results: &mut Results, quick: bool) -> Result<(), ReproduceError> {
     let ended = ended(quick)?;
-    let live = live(quick)?;
+    let live = live(results, quick)?;
     let most = match Instructions::in_use() {
         // Not yet measured with NEON.
         Instructions::Scalar | Instructions::Neon => 3.5,
@@ -86,8 +86,8 @@ pub(crate) fn measure(quick: bool) -> Result<PeerFindings, ReproduceError> {
                 format!("replay of src, tabulated, {} / without a filter", filters::name(rules));
             Some(found.as_ref()?.figure(name, (*tabulated)?, Some(Limit::AtMost(most))))
         });
-    let figures = figures.chain(of_filters).collect();
-    let grid = Grid {
+    results.figures.extend(figures.chain(of_filters));
+    results.grids.push(Grid {
         title: "What a user gets: whole runs with one worker".to_owned(),
         unit: "ns/packet",
         across: "work",
@@ -95,14 +95,14 @@ pub(crate) fn measure(quick: bool) -> Result<PeerFindings, ReproduceError> {
         places: None,
         rows: ended
             .iter()
-            .chain(&live.rows)
+            .chain(&live)
             .map(|(name, cells)| Row {
                 name: (*name).to_owned(),
                 values: cells.iter().map(|best| best.map(Best::nanoseconds)).collect(),
             })
             .collect(),
-    };
-    Ok(PeerFindings { grid: Some(grid), figures, missing: live.missing })
+    });
+    Ok(())
 }
 
 /// Measures finite traffic by wall-clock time.
@@ -150,42 +150,19 @@ fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], Reproduc
     Ok(rows)
 }
 
-#[derive(Default)]
-struct Live {
-    rows: Vec<(&'static str, Cells)>,
-    missing: Vec<String>,
-}
-
 /// Measures continuous traffic by the CPU time of the worker.
-fn live(quick: bool) -> Result<Live, ReproduceError> {
-    let mut live = Live::default();
+fn live(results: &mut Results, quick: bool) -> Result<Vec<(&'static str, Cells)>, ReproduceError> {
     let Some(cpus) = CpuPair::look() else {
-        live.missing.push("two CPUs, for packets that keep coming".to_owned());
-        return Ok(live);
+        results.skip("two CPUs, for packets that keep coming");
+        return Ok(Vec::new());
     };
     let af_xdp =
         move || take_turns(quick, |work| on_af_xdp(cpus, |ports| cost(ports, work, cpus, quick)));
-    live.add(
-        "AF_XDP over veth, CPU time",
-        isolated(af_xdp).unwrap_or_else(|need| Err(missing(format!("{need}, for AF_XDP")))),
-    )?;
-    live.add("dpdk:net_null, CPU time", on_net_null(quick, cpus))?;
-    Ok(live)
-}
-
-impl Live {
-    fn add(
-        &mut self,
-        name: &'static str,
-        found: Result<Cells, Failure>,
-    ) -> Result<(), ReproduceError> {
-        match found {
-            Ok(cells) => self.rows.push((name, cells)),
-            Err(Failure::Missing(need)) => self.missing.push(need),
-            Err(Failure::Failed(error)) => return Err(error),
-        }
-        Ok(())
-    }
+    let af_xdp =
+        isolated(af_xdp).unwrap_or_else(|need| Err(missing(format!("{need}, for AF_XDP"))));
+    let af_xdp = results.note(af_xdp)?.map(|cells| ("AF_XDP over veth, CPU time", cells));
+    let null = results.note(on_net_null(quick, cpus))?;
+    Ok(af_xdp.into_iter().chain(null.map(|cells| ("dpdk:net_null, CPU time", cells))).collect())
 }
 
 #[cfg(feature = "dpdk")]

@@ -399,5 +399,6 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
         machine,
         grids: vec![flows, registers, window, frame, workers],
         figures,
+        skipped: Vec::new(),
     })
 }

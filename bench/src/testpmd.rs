@@ -6,7 +6,7 @@
 //! between two readings.
 
 use crate::figure::{Figure, Limit, Unit};
-use crate::findings::{Grid, PeerFindings, Row};
+use crate::findings::{Grid, Results, Row};
 #[cfg(feature = "dpdk")]
 use crate::live::Null;
 use crate::live::{self, CpuPair, Failure, Traffic, WITHOUT_HUGEPAGES, missing};
@@ -198,11 +198,8 @@ impl Series {
     }
 }
 
-/// Results on one device.
-struct DeviceFindings {
-    rows: Vec<Row>,
-    figures: Vec<Figure>,
-}
+/// Costs and ratios on one device.
+type DeviceFindings = (Vec<Row>, Vec<Figure>);
 
 /// Compares on a device that returns its buffers unchanged: zeros, or frames written there before.
 /// testpmd does not read them.
@@ -231,7 +228,7 @@ fn on_net_null(effort: Effort, cpus: CpuPair) -> Result<DeviceFindings, Failure>
         ],
     )?;
     let Some((theirs, ours)) = series.split_first() else {
-        return Ok(DeviceFindings { rows: Vec::new(), figures: Vec::new() });
+        return Ok(DeviceFindings::default());
     };
     // Small pages cost both programs most of the time, and one that reads frames more.
     let least = if memory == WITHOUT_HUGEPAGES { 0.8 } else { 0.9 };
@@ -245,10 +242,7 @@ fn on_net_null(effort: Effort, cpus: CpuPair) -> Result<DeviceFindings, Failure>
             limit,
         )
     };
-    Ok(DeviceFindings {
-        figures: ours.iter().filter_map(figure).collect(),
-        rows: series.iter().map(Series::row).collect(),
-    })
+    Ok((series.iter().map(Series::row).collect(), ours.iter().filter_map(figure).collect()))
 }
 
 #[cfg(not(feature = "dpdk"))]
@@ -297,18 +291,14 @@ fn on_af_xdp(effort: Effort, cpus: CpuPair) -> Result<DeviceFindings, Failure> {
         }
         _ => None,
     };
-    Ok(DeviceFindings {
-        rows: series.iter().map(Series::row).collect(),
-        figures: figure.into_iter().collect(),
-    })
+    Ok((series.iter().map(Series::row).collect(), figure.into_iter().collect()))
 }
 
 /// Compares on each device.
 ///
 /// # Errors
 /// [`ReproduceError`] if our own port fails.
-pub(crate) fn compare(quick: bool) -> Result<PeerFindings, ReproduceError> {
-    let lacks = |need| Ok(PeerFindings { missing: vec![need], ..PeerFindings::default() });
+pub(crate) fn compare(results: &mut Results, quick: bool) -> Result<(), ReproduceError> {
     if Command::new(PROGRAM)
         .arg("--version")
         .stdout(Stdio::null())
@@ -316,33 +306,33 @@ pub(crate) fn compare(quick: bool) -> Result<PeerFindings, ReproduceError> {
         .status()
         .is_err()
     {
-        return lacks(PROGRAM.to_owned());
+        results.skip(PROGRAM);
+        return Ok(());
     }
-    let Some(cpus) = CpuPair::look() else { return lacks(format!("two CPUs, for {PROGRAM}")) };
+    let Some(cpus) = CpuPair::look() else {
+        results.skip(format!("two CPUs, for {PROGRAM}"));
+        return Ok(());
+    };
     let effort = match quick {
         true => Effort { rounds: 3, turn: Duration::from_millis(500) },
         false => Effort { rounds: 5, turn: Duration::from_secs(2) },
     };
-    let (mut rows, mut part) = (Vec::new(), PeerFindings::default());
+    let mut rows = Vec::new();
     for compared in [on_net_null(effort, cpus), on_af_xdp(effort, cpus)] {
-        match compared {
-            Ok(compared) => {
-                rows.extend(compared.rows);
-                part.figures.extend(compared.figures);
-            }
-            Err(Failure::Missing(need)) => part.missing.push(need),
-            Err(Failure::Failed(error)) => return Err(error),
+        if let Some((costs, ratios)) = results.note(compared)? {
+            rows.extend(costs);
+            results.figures.extend(ratios);
         }
     }
-    part.grid = (!rows.is_empty()).then(|| Grid {
+    results.grids.extend((!rows.is_empty()).then(|| Grid {
         title: "Packets received and counted, or only received".to_owned(),
         unit: "ns of CPU time a packet",
         across: "",
         columns: vec!["ns".to_owned()],
         places: None,
         rows,
-    });
-    Ok(part)
+    }));
+    Ok(())
 }
 
 #[cfg(test)]

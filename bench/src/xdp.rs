@@ -41,20 +41,20 @@ impl Effort {
     const QUICK: Effort = Effort { rounds: 10, packets: 200_000 };
 }
 
-/// Measures everything. Also returns what the machine lacks for live packets.
+/// Measures everything.
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel rejects the programs.
-pub fn measure(quick: bool) -> Result<(Findings, Option<String>), Error> {
+pub fn measure(quick: bool) -> Result<Findings, Error> {
     let effort = if quick { Effort::QUICK } else { Effort::FULL };
     let mut figures = injected(effort)?;
-    let mut missing = None;
+    let mut skipped = Vec::new();
     match live(effort) {
         Ok(live) => figures.extend(live?),
-        Err(need) => missing = Some(need),
+        Err(need) => skipped.push(format!("no live packets: needs {need}")),
     }
     figures.extend(reading(effort)?);
-    let findings = Findings {
+    Ok(Findings {
         benchmark: "xdp",
         title: "Cost of counting in the kernel, next to a program that does nothing",
         method: "One CPU. Injected: IPv4 frames of 60 bytes given to the program by BPF_PROG_TEST_RUN, in turns with a program that drops them at \
@@ -64,8 +64,8 @@ pub fn measure(quick: bool) -> Result<(Findings, Option<String>), Error> {
         machine: Machine::look(),
         grids: Vec::new(),
         figures,
-    };
-    Ok((findings, missing))
+        skipped,
+    })
 }
 
 /// Programs that are compared with each other.
