@@ -1,6 +1,6 @@
 //! Results of a benchmark and their limits.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// Result of a benchmark.
 #[derive(Clone, Debug, Serialize)]
@@ -9,8 +9,8 @@ pub struct Figure {
     pub name: String,
     /// Measured cost, in `unit`.
     pub value: f64,
-    /// Unit of `value` and `limit`.
-    pub unit: Unit,
+    /// Unit of `value` and `limit`: [`RATIO`], or one of time.
+    pub unit: &'static str,
     /// Difference between two halves of the rounds.
     pub noise: f64,
     /// Nanoseconds per packet, if `value` is a ratio.
@@ -21,36 +21,16 @@ pub struct Figure {
     pub limit: Option<Limit>,
 }
 
-/// Unit of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Multiple of the cost that it is compared with.
-    Ratio,
-    /// Nanoseconds.
-    Nanoseconds,
-    /// Microseconds.
-    Microseconds,
-}
-
-impl Unit {
-    /// Returns the unit as it is printed.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Ratio => "x",
-            Unit::Nanoseconds => "ns",
-            Unit::Microseconds => "us",
-        }
-    }
-}
-
-impl Serialize for Unit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
+/// Unit of a multiple of the cost that a figure is compared with.
+pub const RATIO: &str = "x";
 
 impl Figure {
+    /// Returns a time that was measured once, in microseconds.
+    #[must_use]
+    pub fn microseconds(name: String, value: f64, limit: Option<Limit>) -> Self {
+        Figure { name, value, unit: "us", noise: 0.0, nanoseconds: None, limit }
+    }
+
     /// Returns whether the figure exceeds its limit by more than the noise of this run.
     #[must_use]
     pub fn breaks_limit(&self) -> bool {
@@ -81,7 +61,7 @@ mod tests {
         let figure = |value, noise, limit| Figure {
             name: String::new(),
             value,
-            unit: Unit::Ratio,
+            unit: RATIO,
             noise,
             nanoseconds: None,
             limit: Some(limit),

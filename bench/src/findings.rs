@@ -86,7 +86,7 @@ impl Findings {
                 Some(Limit::AtLeast(least)) => format!(">= {}", number(least)),
             };
             let nanoseconds = figure.nanoseconds.map(number).unwrap_or_default();
-            let value = Cell::new(format!("{} {:<2}", number(figure.value), figure.unit.name()));
+            let value = Cell::new(format!("{} {:<2}", number(figure.value), figure.unit));
             // The verdict is on pages only.
             let value = match figure.limit {
                 None => value,
@@ -226,13 +226,13 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Unit;
+    use crate::figure::RATIO;
 
     fn findings() -> Findings {
         let figure = |name: &str, value| Figure {
             name: name.to_owned(),
             value,
-            unit: Unit::Ratio,
+            unit: RATIO,
             noise: 0.01,
             nanoseconds: Some(2.0),
             limit: Some(Limit::AtMost(1.5)),

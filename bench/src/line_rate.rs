@@ -1,7 +1,7 @@
 //! `flowgauge bench line-rate`: the highest rate at which a port loses nothing, after RFC 2544
 //! section 26.1.
 
-use crate::figure::{Figure, Unit};
+use crate::figure::Figure;
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use flowgauge_core::Settings;
@@ -333,15 +333,7 @@ pub fn measure<P: Port>(
         for (share, label) in [(0.5, "median"), (0.99, "99 %"), (0.999, "99.9 %"), (1.0, "longest")]
         {
             if let Some(value) = times.quantile(share) {
-                let name = format!("{name}, {label}");
-                figures.push(Figure {
-                    name,
-                    value,
-                    unit: Unit::Microseconds,
-                    noise: 0.0,
-                    nanoseconds: None,
-                    limit: None,
-                });
+                figures.push(Figure::microseconds(format!("{name}, {label}"), value, None));
             }
         }
     }

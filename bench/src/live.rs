@@ -3,6 +3,7 @@
 
 #[cfg(feature = "dpdk")]
 use crate::machine;
+use crate::turns::{stay_on, thread_time, usable_cpus};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, AfXdpPort, Port, Ports, Received, af_xdp};
 use flowgauge_dataplane::poll::{self, Options};
@@ -11,9 +12,6 @@ use flowgauge_papers::ReproduceError;
 use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use flowgauge_traffic::{Generator, Profile, Sources};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
 use std::hint::black_box;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -47,16 +45,11 @@ pub(crate) struct CpuPair {
 
 impl CpuPair {
     pub(crate) fn look() -> Option<Self> {
-        let usable = sched_getaffinity(Pid::from_raw(0)).ok()?;
-        let mut cpus = (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false));
-        Some(CpuPair { polling: cpus.next()?, other: cpus.next()? })
+        match *usable_cpus() {
+            [polling, other, ..] => Some(CpuPair { polling, other }),
+            _ => None,
+        }
     }
-}
-
-/// Pins this thread to a CPU. If that fails, figures are only less stable.
-fn stay_on(cpu: usize) {
-    let mut only = CpuSet::new();
-    let _ = only.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only));
 }
 
 /// Returns the CPU nanoseconds per packet of our worker.
@@ -86,7 +79,7 @@ pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: CpuPair, time: Duration) 
     let Some(mut port) = ports.ports.into_iter().next() else { return f64::NAN };
     let mut receive_for = move |time: Duration| {
         let (mut packets, mut looks, began) = (0_u64, 0, Instant::now());
-        let before = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
+        let before = thread_time();
         while began.elapsed() < time {
             let received = port.receive(&mut |frame| {
                 packets += 1;
@@ -98,14 +91,12 @@ pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: CpuPair, time: Duration) 
                 Received::Idle | Received::Ended => port.wait(idle),
             }
         }
-        let used = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?)
-            .checked_sub(before.into())?;
-        Some(used.as_nanos() as f64 / packets as f64)
+        (thread_time() - before).as_nanos() as f64 / packets as f64
     };
     let polls = move || {
-        stay_on(cpus.polling);
+        stay_on(&[cpus.polling]);
         receive_for(time / 4);
-        receive_for(time).unwrap_or(f64::NAN)
+        receive_for(time)
     };
     thread::scope(|scope| scope.spawn(polls).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
@@ -123,7 +114,7 @@ impl Traffic {
         let stop = Arc::<AtomicBool>::default();
         let stopped = Arc::clone(&stop);
         let sender = thread::spawn(move || {
-            stay_on(cpus.other);
+            stay_on(&[cpus.other]);
             while !stopped.load(Ordering::Relaxed) {
                 sender.send(1 << 14)?;
             }

@@ -1,7 +1,7 @@
 //! `flowgauge bench packet`: the cost of one packet, stage by stage, with its frame in a cache or
 //! in memory.
 
-use crate::figure::{Figure, Limit, Unit};
+use crate::figure::{Figure, Limit};
 use crate::filters;
 use crate::findings::{Findings, Grid, Results, Row};
 use crate::machine::Machine;
@@ -391,7 +391,7 @@ fn time_figure(name: String, best: Best, most: f64) -> Figure {
     Figure {
         name,
         value: nanoseconds,
-        unit: Unit::Nanoseconds,
+        unit: "ns",
         noise: (even - odd).abs(),
         nanoseconds: Some(nanoseconds),
         limit: Some(Limit::AtMost(most)),

@@ -5,7 +5,7 @@
 //! rate of a core follows from it. Startup is excluded, since packets and time are differences
 //! between two readings.
 
-use crate::figure::{Figure, Limit, Unit};
+use crate::figure::{Figure, Limit, RATIO};
 use crate::findings::{Grid, Results, Row};
 #[cfg(feature = "dpdk")]
 use crate::live::Null;
@@ -194,7 +194,7 @@ impl Series {
         let half =
             |first| median(&ratios.iter().copied().skip(first).step_by(2).collect::<Vec<_>>());
         let noise = half(0).zip(half(1)).map_or(0.0, |(even, odd)| (even - odd).abs());
-        Some(Figure { name, value: median(&ratios)?, unit: Unit::Ratio, noise, nanoseconds, limit })
+        Some(Figure { name, value: median(&ratios)?, unit: RATIO, noise, nanoseconds, limit })
     }
 }
 

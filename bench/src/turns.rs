@@ -4,7 +4,7 @@
 //! The difference between the best of every other round and the best of the rest is the noise of
 //! the run.
 
-use crate::figure::{Figure, Limit, Unit};
+use crate::figure::{Figure, Limit, RATIO};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
@@ -32,19 +32,6 @@ impl Best {
         even.min(odd)
     }
 
-    /// Returns the ratio to `other`.
-    #[must_use]
-    pub fn over(self, other: Best) -> f64 {
-        self.nanoseconds() / other.nanoseconds()
-    }
-
-    /// Returns the difference between the two halves of the rounds, as a multiple of `other`.
-    #[must_use]
-    pub fn noise(self, other: Best) -> f64 {
-        let (Best([even, odd]), Best([other_even, other_odd])) = (self, other);
-        (even / other_even - odd / other_odd).abs()
-    }
-
     /// Returns the time with that of `part` replaced by that of `base`.
     #[must_use]
     pub fn with_instead(self, base: Best, part: Best) -> Best {
@@ -53,16 +40,17 @@ impl Best {
         Best([even - part_even + base_even, odd - part_odd + base_odd])
     }
 
-    /// Returns the ratio to `other` as a figure.
+    /// Returns the ratio to `other` as a figure, whose noise is the difference between the ratios of
+    /// the two halves of the rounds.
     #[must_use]
     pub fn figure(self, name: impl Into<String>, other: Best, limit: Option<Limit>) -> Figure {
-        let nanoseconds = Some(self.nanoseconds());
+        let (Best([even, odd]), Best([other_even, other_odd])) = (self, other);
         Figure {
             name: name.into(),
-            value: self.over(other),
-            unit: Unit::Ratio,
-            noise: self.noise(other),
-            nanoseconds,
+            value: self.nanoseconds() / other.nanoseconds(),
+            unit: RATIO,
+            noise: (even / other_even - odd / other_odd).abs(),
+            nanoseconds: Some(self.nanoseconds()),
             limit,
         }
     }
@@ -92,18 +80,27 @@ pub fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
+/// Returns the CPUs on which this thread may run.
+pub(crate) fn usable_cpus() -> Vec<usize> {
+    let usable = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+    (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false)).collect()
+}
+
+/// Pins this thread to CPUs. If that fails, figures are only less stable.
+pub(crate) fn stay_on(cpus: &[usize]) {
+    let mut only = CpuSet::new();
+    let set = cpus.iter().try_for_each(|cpu| only.set(*cpu));
+    let _ = set.and_then(|()| sched_setaffinity(Pid::from_raw(0), &only));
+}
+
 /// Keeps this thread on its CPU, whose caches stay warm.
 pub fn on_one_cpu<T>(body: impl FnOnce() -> T) -> T {
-    let this = Pid::from_raw(0);
-    let before = sched_getaffinity(this);
-    let mut one = CpuSet::new();
-    let last = (0..CpuSet::count())
-        .rev()
-        .find(|cpu| before.is_ok_and(|before| before.is_set(*cpu).unwrap_or(false)));
-    // If this fails, figures are only less stable.
-    let _ = last.map(|cpu| one.set(cpu).and_then(|()| sched_setaffinity(this, &one)));
+    let before = usable_cpus();
+    if let Some(last) = before.last() {
+        stay_on(&[*last]);
+    }
     let result = body();
-    let _ = before.and_then(|before| sched_setaffinity(this, &before));
+    stay_on(&before);
     result
 }
 

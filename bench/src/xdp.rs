@@ -3,7 +3,7 @@
 //!
 //! All figures are ratios of two programs that took turns in one run ([`turns`](crate::turns)).
 
-use crate::figure::{Figure, Limit, Unit};
+use crate::figure::{Figure, Limit};
 use crate::filters;
 use crate::findings::Findings;
 use crate::machine::Machine;
@@ -467,8 +467,7 @@ fn reading(effort: Effort) -> Result<Vec<Figure>, Error> {
         xdp.published(window)?;
     }
     let figure = |name: String, took: Duration, limit| {
-        let value = took.as_nanos() as f64 / 1e3;
-        Figure { name, value, unit: Unit::Microseconds, noise: 0.0, nanoseconds: None, limit }
+        Figure::microseconds(name, took.as_nanos() as f64 / 1e3, limit)
     };
     // The limit is for two CPUs.
     let limit = Limit::AtMost(1.5 * cpus.max(2) as f64);
