@@ -30,4 +30,6 @@ mod testpmd;
 #[cfg(target_os = "linux")]
 pub mod turns;
 #[cfg(target_os = "linux")]
+mod workload;
+#[cfg(target_os = "linux")]
 pub mod xdp;

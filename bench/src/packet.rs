@@ -7,15 +7,13 @@ use crate::findings::{Findings, Grid, Results, Row};
 use crate::machine::Machine;
 use crate::ports;
 use crate::turns::{Best, Contestant, take_turns};
-use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::delay::{self, Kinds};
+use crate::workload::{self, SCANS, settings};
+use flowgauge_core::cardinality::Mode;
 use flowgauge_core::filter::EveryPacket;
-use flowgauge_core::heavy::{self, Algorithm};
-use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::spread::{self, OtherKind};
+use flowgauge_core::heavy::Algorithm;
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation,
-    Zeroed, membership, parse, reorder,
+    Zeroed, parse, reorder,
 };
 use flowgauge_dataplane::poll::port::{AHEAD, PortFrame, prefetch};
 use flowgauge_dataplane::poll::{Batch, Instructions, PacketBuffers};
@@ -156,93 +154,35 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
     }
     let staggered = counting(frames, || settings(Mode::Staggered, Src, Tabulated));
     stages.push(("staggered registers of src, tabulated".to_owned(), staggered));
-    let nothing = || settings(Mode::Off, Src, Crc32);
-    let sketch = |kind: SketchKind, key| sketch::Settings {
-        mode: kind.into(),
-        key,
-        shape: flowgauge_core::Grid::COUNTERS,
-    };
-    let of_pairs = move || [sketch(SketchKind::CountSketch, SrcDst), sketch::Settings::DEFAULT];
-    let of_both = move || [Src, Dst].map(|key| sketch(SketchKind::CountSketch, key));
-    let count_min = move || sketch(SketchKind::CountMin, Src);
-    let filter = membership::Settings { on: true, ..membership::Settings::DEFAULT };
     // As in workers, the compiler does not know these settings.
     let mut on = |frames: &'a Frames, name: &str, settings: Settings| {
         stages.push((name.to_owned(), counting(frames, move || black_box(settings))));
     };
-    let mut more = |name: &str, settings: Settings| on(frames, name, settings);
-    more(
-        "entropy of src-dst, count sketch 4 x 1024",
-        Settings { entropy: of_pairs(), ..nothing() },
-    );
-    more("entropies of src and dst", Settings { entropy: of_both(), ..nothing() });
-    more("frequency of src, count-min 4 x 1024", Settings { frequency: count_min(), ..nothing() });
-    more("membership of src, 4 rows of 65,536 bits", Settings { membership: filter, ..nothing() });
-    let cardinality = settings(Mode::Windowed, Src, Tabulated).cardinality;
-    let heavy = |algorithm| heavy::Settings { algorithm, ..heavy::Settings::DEFAULT };
-    for algorithm in Algorithm::ALL {
-        more(
-            &format!("heavy sources, {}, 1024 slots", algorithm.name()),
-            Settings { heavy: heavy(algorithm), ..nothing() },
-        );
+    for (name, settings) in workload::sketches() {
+        on(frames, name, settings);
     }
-    let spread = |by, of| spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
-    // All frames have one destination, whose cells stay in the nearest cache, and sources of all
-    // cells.
-    let (victims, scans) = (spread(Dst, OtherKind::Src), spread(Src, OtherKind::Dst));
-    let off = spread::Settings::DEFAULT;
-    more("spread by dst of src, 3 x 512 x 64", Settings { spread: [victims, off], ..nothing() });
-    more(SCANS, Settings { spread: [scans, off], ..nothing() });
-    more("spread by dst and by src", Settings { spread: [victims, scans], ..nothing() });
-    let delay = |admit_log2| delay::Settings {
-        kinds: Kinds::USUAL,
-        admit_log2,
-        ..delay::Settings::DEFAULT
-    };
-    let reorder = |algorithm| reorder::Settings { algorithm, ..reorder::Settings::DEFAULT };
-    let (entropy, frequency, heavy) = (of_pairs(), count_min(), heavy(Algorithm::DWayRap));
-    more(
-        EVERYTHING,
-        Settings {
-            cardinality,
-            entropy,
-            frequency,
-            membership: filter,
-            heavy,
-            ..Settings::DEFAULT
-        },
-    );
-    on(frames, "delay of SYNs", Settings { delay: delay(0), ..nothing() });
-    on(data, DELAY, Settings { delay: delay(0), ..nothing() });
-    on(data, "delay of data, one request in 16", Settings { delay: delay(4), ..nothing() });
+    for (name, settings) in Algorithm::ALL.map(workload::heavy) {
+        on(frames, &name, settings);
+    }
+    for (name, settings) in workload::spreads() {
+        on(frames, name, settings);
+    }
+    on(frames, EVERYTHING, workload::everything());
+    on(frames, "delay of SYNs", workload::delay(0));
+    // Every frame is stored as a request and may be an answer.
+    on(data, "delay of data", workload::delay(0));
+    on(data, "delay of data, one request in 16", workload::delay(4));
     for algorithm in reorder::Algorithm::ALL {
-        on(
-            data,
-            &format!("reordering, {}, 4096 buckets", algorithm.name()),
-            Settings { reorder: reorder(algorithm), ..nothing() },
-        );
+        let name = format!("reordering, {}, 4096 buckets", algorithm.name());
+        on(data, &name, workload::reorder(algorithm));
     }
     stages
 }
 
-/// Stage in which every frame is stored as a request and may be an answer.
-const DELAY: &str = "delay of data";
 const EVERYTHING: &str = "all measurements, heavy by d-way-rap";
-/// Stage whose sources have all cells of a sketch of spread: 192 KiB, which no nearest cache holds.
-const SCANS: &str = "spread by src of dst, 3 x 512 x 64";
 const TOUCH: &str = "touch";
 const COUNTERS: &str = "network header and counters";
 const PARSE: &str = "parse";
-
-// Inlined and written out, so that the compiler knows all of them.
-#[inline(always)]
-fn settings(mode: Mode, key: KeyKind, hash: HashMode) -> Settings {
-    Settings {
-        hash,
-        cardinality: cardinality::Settings { mode, key, ..cardinality::Settings::DEFAULT },
-        ..Settings::DEFAULT
-    }
-}
 
 /// Parses addresses, protocol and ports.
 #[inline(always)]

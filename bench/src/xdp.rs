@@ -9,13 +9,10 @@ use crate::findings::Findings;
 use crate::machine::Machine;
 use crate::packet::{DATA, FLAGS, PROTOCOL, TRANSPORT, UDP};
 use crate::turns::{Best, on_one_cpu, thread_time};
-use flowgauge_core::Grid;
+use crate::workload::{self, ENTROPY, SPREAD, settings};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::delay::{self, Kinds};
-use flowgauge_core::heavy::{self, Algorithm};
-use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::spread::{self, OtherKind};
-use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership, reorder};
+use flowgauge_core::heavy::Algorithm;
+use flowgauge_core::{HashMode, KeyKind, Settings, reorder};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode as Hook, Options, ProgramInjector, Task, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Error, Tables};
 use flowgauge_traffic::kernel::{Conversation, Sender};
@@ -68,10 +65,6 @@ pub fn measure(quick: bool) -> Result<Findings, Error> {
     })
 }
 
-/// Programs that are compared with each other.
-const ENTROPY: &str = "entropy of src-dst, count sketch 4 x 1024";
-const SPREAD: &str = "spread by dst of src, 3 x 512 x 64";
-
 /// Number of times that programs are loaded again.
 const LOADS: usize = 5;
 
@@ -102,12 +95,13 @@ enum Takes {
 }
 
 impl Program {
-    fn new(name: impl Into<String>, settings: Settings, limit: Option<Limit>) -> Self {
-        Program { name: name.into(), settings, rules: 0, limit, takes: Takes::Syn }
-    }
-
-    fn taking(self, takes: Takes) -> Self {
-        Program { takes, ..self }
+    fn new(
+        name: impl Into<String>,
+        settings: Settings,
+        limit: Option<Limit>,
+        takes: Takes,
+    ) -> Self {
+        Program { name: name.into(), settings, rules: 0, limit, takes }
     }
 
     fn frame(&self) -> Vec<u8> {
@@ -155,12 +149,8 @@ fn time(effort: Effort, run: impl FnOnce(u32) -> Result<(), Error>) -> Result<f6
 
 /// Returns the programs to measure.
 fn programs() -> Vec<Program> {
-    let settings = |mode, key, hash| {
-        Settings::only(cardinality::Settings { mode, key, ..cardinality::Settings::DEFAULT })
-            .with_hash(hash)
-    };
-    let nothing = settings(Mode::Off, KeyKind::Src, HashMode::Crc32);
-    let mut programs = vec![Program::new("counters alone", nothing, None)];
+    use Takes::{Conversations, Data, Query, Syn};
+    let mut programs = vec![Program::new("counters alone", workload::nothing(), None, Syn)];
     for key in KeyKind::ALL {
         for hash in HashMode::ALL {
             let limit = match (key, hash) {
@@ -169,123 +159,51 @@ fn programs() -> Vec<Program> {
                 _ => None,
             };
             let name = format!("cardinality of {}, {}", key.name(), hash.name());
-            programs.push(Program::new(name, settings(Mode::Windowed, key, hash), limit));
+            programs.push(Program::new(name, settings(Mode::Windowed, key, hash), limit, Syn));
         }
     }
     for (rules, _) in filters::RULES {
         let settings = settings(Mode::Windowed, KeyKind::Src, HashMode::Tabulated);
         let name = format!("cardinality of src, tabulated, {}", filters::name(rules));
-        programs.push(Program { rules, ..Program::new(name, settings, None) });
+        programs.push(Program { rules, ..Program::new(name, settings, None, Syn) });
     }
     programs.push(Program::new(
         "staggered registers of src, tabulated",
         settings(Mode::Staggered, KeyKind::Src, HashMode::Tabulated),
         None,
+        Syn,
     ));
-    let sketch =
-        |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Grid::COUNTERS };
-    let entropy = |settings: [sketch::Settings; 2]| {
-        let mut only = nothing;
-        only.entropy = settings;
-        only
-    };
-    let (count_sketch, count_min) = (SketchKind::CountSketch, SketchKind::CountMin);
-    let of_pairs = sketch(count_sketch, KeyKind::SrcDst);
-    let filter = membership::Settings { on: true, ..membership::Settings::DEFAULT };
-    let heavy = |algorithm| heavy::Settings { algorithm, ..heavy::Settings::DEFAULT };
-    let delay = |admit_log2| delay::Settings {
-        kinds: Kinds::USUAL,
-        admit_log2,
-        ..delay::Settings::DEFAULT
-    };
-    let spread = |by, of| spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
-    let victims = spread(KeyKind::Dst, OtherKind::Src);
-    let scans = spread(KeyKind::Src, OtherKind::Dst);
-    let everything = Settings {
-        cardinality: cardinality::Settings::DEFAULT,
-        entropy: [of_pairs, sketch::Settings::DEFAULT],
-        frequency: sketch(count_min, KeyKind::Src),
-        membership: filter,
-        heavy: heavy(Algorithm::DWayRap),
-        ..Settings::DEFAULT
-    };
-    let more = [
-        (ENTROPY, entropy([of_pairs, sketch::Settings::DEFAULT]), Some(Limit::AtMost(4.0))),
-        (
-            "entropies of src and dst",
-            entropy([KeyKind::Src, KeyKind::Dst].map(|key| sketch(count_sketch, key))),
-            None,
-        ),
-        (
-            "frequency of src, count-min 4 x 1024",
-            Settings { frequency: sketch(count_min, KeyKind::Src), ..nothing },
-            None,
-        ),
-        (
-            "membership of src, 4 rows of 65,536 bits",
-            Settings { membership: filter, ..nothing },
-            None,
-        ),
-        (
-            "heavy sources, d-way-rap, 1024 slots",
-            Settings { heavy: heavy(Algorithm::DWayRap), ..nothing },
-            None,
-        ),
-        (
-            "heavy sources, hashpipe, 1024 slots",
-            Settings { heavy: heavy(Algorithm::HashPipe), ..nothing },
-            None,
-        ),
-        (
-            "heavy sources, precision, 1024 slots",
-            Settings { heavy: heavy(Algorithm::Precision), ..nothing },
-            None,
-        ),
-        (
-            SPREAD,
-            Settings { spread: [victims, spread::Settings::DEFAULT], ..nothing },
-            Some(Limit::AtMost(4.0)),
-        ),
-        ("spread by dst and by src", Settings { spread: [victims, scans], ..nothing }, None),
-        ("delay of a SYN", Settings { delay: delay(0), ..nothing }, Some(Limit::AtMost(3.0))),
-        ("cardinality, entropy, frequency, membership, d-way-rap", everything, None),
-    ];
-    programs.extend(more.map(|(name, settings, limit)| Program::new(name, settings, limit)));
-    let reorder = |algorithm| reorder::Settings { algorithm, ..reorder::Settings::DEFAULT };
-    let of_data = [
-        ("delay of data", Settings { delay: delay(0), ..nothing }, Some(Limit::AtMost(3.0))),
-        (
-            "delay of data, one request in 16",
-            Settings { delay: delay(4), ..nothing },
-            Some(Limit::AtMost(3.0)),
-        ),
-        (
-            "reordering, sampling",
-            Settings { reorder: reorder(reorder::Algorithm::Sampling), ..nothing },
-            None,
-        ),
-        (
-            "reordering, hybrid",
-            Settings { reorder: reorder(reorder::Algorithm::Hybrid), ..nothing },
-            None,
-        ),
-    ];
-    programs
-        .extend(of_data.map(|(name, settings, limit)| {
-            Program::new(name, settings, limit).taking(Takes::Data)
-        }));
-    let (all, of_16) =
-        (Settings { delay: delay(0), ..nothing }, Settings { delay: delay(4), ..nothing });
+    let owned = |(name, settings): (&'static str, Settings)| (name.to_owned(), settings);
+    let sketches = workload::sketches().map(owned);
+    let heavy = [Algorithm::DWayRap, Algorithm::HashPipe, Algorithm::Precision];
+    let [victims, _, both] = workload::spreads().map(owned);
+    let measured = sketches.into_iter().chain(heavy.map(workload::heavy)).chain([victims, both]);
+    programs.extend(measured.map(|(name, settings)| {
+        let is_limited = name == ENTROPY || name == SPREAD;
+        Program::new(name, settings, is_limited.then_some(Limit::AtMost(4.0)), Syn)
+    }));
     let limit = Some(Limit::AtMost(3.0));
-    let more = [
-        ("delay of a DNS query, with a look at the clock", all, None, Takes::Query),
-        ("delay of conversations, all requests admitted", all, None, Takes::Conversations),
-        ("delay of conversations, one request in 16", of_16, limit, Takes::Conversations),
+    let (all, of_16) = (workload::delay(0), workload::delay(4));
+    let [sampling, hybrid] =
+        [reorder::Algorithm::Sampling, reorder::Algorithm::Hybrid].map(workload::reorder);
+    let others = [
+        ("delay of a SYN", all, limit, Syn),
+        (
+            "cardinality, entropy, frequency, membership, d-way-rap",
+            workload::everything(),
+            None,
+            Syn,
+        ),
+        ("delay of data", all, limit, Data),
+        ("delay of data, one request in 16", of_16, limit, Data),
+        ("reordering, sampling", sampling, None, Data),
+        ("reordering, hybrid", hybrid, None, Data),
+        ("delay of a DNS query, with a look at the clock", all, None, Query),
+        ("delay of conversations, all requests admitted", all, None, Conversations),
+        ("delay of conversations, one request in 16", of_16, limit, Conversations),
     ];
     programs.extend(
-        more.map(|(name, settings, limit, takes)| {
-            Program::new(name, settings, limit).taking(takes)
-        }),
+        others.map(|(name, settings, limit, takes)| Program::new(name, settings, limit, takes)),
     );
     programs
 }
