@@ -117,12 +117,12 @@ fn repeat(
             let read_skew = options.read_skew;
             whll::run(&whll::Options { seeds, read_skew }, progress)?.report()
         }
-        Paper::P4log => p4log::run(often(p4log::QUICK_NUMBERS, p4log::NUMBERS), progress)?.report(),
-        Paper::P4exp => p4exp::run(often(p4exp::QUICK_NUMBERS, p4exp::NUMBERS), progress)?.report(),
+        Paper::P4log => p4log::run(often(p4log::QUICK_NUMBERS, p4log::NUMBERS), progress).report(),
+        Paper::P4exp => p4exp::run(often(p4exp::QUICK_NUMBERS, p4exp::NUMBERS), progress).report(),
         Paper::P4entropy => {
             let seeds = seeds(p4entropy::QUICK_SEEDS, p4entropy::SEEDS);
             let options = p4entropy::Options { seeds, ..p4entropy::Options::default() };
-            p4entropy::run(&options, progress)?.report()
+            p4entropy::run(&options, progress).report()
         }
         Paper::Rap => rap::run(seeds(rap::QUICK_SEEDS, rap::SEEDS), progress).report(),
         Paper::Fridge => fridge::run(seeds(fridge::QUICK_SEEDS, fridge::SEEDS), progress).report(),

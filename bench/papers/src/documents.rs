@@ -295,9 +295,9 @@ mod tests {
         let options = p4entropy::Options { seeds: 1, packets_bits: 12, flows: 500, figures: true };
         [
             whll::small().report(),
-            p4log::run(1_000, &|_, _| {}).unwrap().report(),
-            p4exp::run(1_000, &|_, _| {}).unwrap().report(),
-            p4entropy::run(&options, &|_, _| {}).unwrap().report(),
+            p4log::run(1_000, &|_, _| {}).report(),
+            p4exp::run(1_000, &|_, _| {}).report(),
+            p4entropy::run(&options, &|_, _| {}).report(),
             rap::small().report(),
             fridge::small().report(),
             reorder::small().report(),

@@ -1,5 +1,6 @@
 //! Parallel execution of independent experiments.
 
+use std::convert::Infallible;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
@@ -16,12 +17,29 @@ pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
+/// Cost of a job among jobs that take about the same time.
+pub fn equal_cost<J>(_: &J) -> u64 {
+    1
+}
+
 /// Runs the jobs on `threads` threads and returns the results in the order of the jobs. `cost` is
 /// the work of a job, for `progress`. Jobs are started in order, so put the longest first.
+pub fn run<J: Sync, T: Send>(
+    jobs: &[J],
+    threads: usize,
+    cost: impl Fn(&J) -> u64 + Sync,
+    progress: &Progress<'_>,
+    work: impl Fn(&J) -> T + Sync,
+) -> Vec<T> {
+    let Ok(results) = try_run(jobs, threads, cost, progress, |job| Ok::<_, Infallible>(work(job)));
+    results
+}
+
+/// As [`run`], for jobs that can fail.
 ///
 /// # Errors
 /// The error of the first job that fails; no further job is started then.
-pub fn run<J: Sync, T: Send, E: Send>(
+pub fn try_run<J: Sync, T: Send, E: Send>(
     jobs: &[J],
     threads: usize,
     cost: impl Fn(&J) -> u64 + Sync,
@@ -70,7 +88,7 @@ mod tests {
             assert_eq!(total, 4950);
             last.fetch_max(done, Ordering::Relaxed);
         };
-        let doubled = run(&jobs, 4, |job| *job, &progress, |job| Ok::<_, ()>(job * 2)).unwrap();
+        let doubled = run(&jobs, 4, |job| *job, &progress, |job| job * 2);
         assert_eq!(doubled, jobs.iter().map(|job| job * 2).collect::<Vec<_>>());
         assert_eq!(last.into_inner(), 4950);
     }
@@ -83,7 +101,7 @@ mod tests {
             if *job == 3 { Err("three") } else { Ok(()) }
         };
         let jobs: Vec<u64> = (0..1000).collect();
-        assert_eq!(run(&jobs, 1, |_| 1, &|_, _| {}, fail_at_3), Err("three"));
+        assert_eq!(try_run(&jobs, 1, equal_cost, &|_, _| {}, fail_at_3), Err("three"));
         assert_eq!(begun.into_inner(), 4);
     }
 }

@@ -32,6 +32,19 @@ pub struct Sensitivity {
     pub curves: Vec<Curve>,
 }
 
+impl Curve {
+    /// Returns curves by their indices and names. `columns` has the errors of all curves at each
+    /// value of the parameter.
+    pub fn from_columns(
+        columns: &[Vec<f64>],
+        names: impl Iterator<Item = (usize, String)>,
+    ) -> Vec<Curve> {
+        let errors =
+            |index: usize| columns.iter().filter_map(move |errors| errors.get(index).copied());
+        names.map(|(index, name)| Curve { name, errors: errors(index).collect() }).collect()
+    }
+}
+
 impl Sensitivity {
     /// Returns the error of a line at a value of the parameter, in percent.
     #[must_use]

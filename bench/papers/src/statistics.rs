@@ -1,5 +1,7 @@
 //! Statistics of repeated experiments.
 
+use std::borrow::Borrow;
+
 /// Variation of a figure over repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
@@ -18,8 +20,10 @@ pub struct Spread {
 impl Spread {
     /// Returns the spread of values; `None` without values.
     #[must_use]
-    pub fn from_values(values: &[f64]) -> Option<Self> {
-        let mean = mean(values)?;
+    pub fn from_values(values: impl IntoIterator<Item = impl Borrow<f64>>) -> Option<Self> {
+        let values: Vec<f64> =
+            values.into_iter().map(|value| *Borrow::<f64>::borrow(&value)).collect();
+        let mean = mean(&values)?;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let deviation =
             if values.len() > 1 { (squares / (values.len() - 1) as f64).sqrt() } else { 0.0 };
@@ -73,7 +77,7 @@ mod tests {
         assert!((spread.deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
         assert!((spread.standard_error() - (32.0_f64 / 56.0).sqrt()).abs() < 1e-12);
         assert_eq!(Spread::from_values(&[3.0]).unwrap().deviation, 0.0);
-        assert_eq!(Spread::from_values(&[]), None);
+        assert_eq!(Spread::from_values(&[0.0; 0]), None);
     }
 
     #[test]

@@ -7,12 +7,11 @@
 use super::simulation::{Event, SimulatedTable, truth};
 use crate::parallel::{self, Progress};
 use crate::report::{Cell, Column, Table};
-use crate::statistics;
+use crate::statistics::Spread;
 use crate::trace::mix;
 use flowgauge::reproduce::FridgeShape;
 use flowgauge_ctl::output::grouped;
 use flowgauge_traffic::delay::{DelayProfile, DelayShape};
-use std::convert::Infallible;
 
 /// Longest delays, in milliseconds.
 pub const LONGEST_MS: [u64; 3] = [10, 100, 1_000];
@@ -152,28 +151,21 @@ pub(super) fn measure(
             .into_iter()
             .flat_map(|kind| SIZES_LOG2.map(move |log2| (kind, 1_usize << log2)))
             .collect();
-        let Ok(measured) = parallel::run(
-            &jobs,
-            threads,
-            |_| 1,
-            progress,
-            |&(kind, slots)| {
-                let table = kind.table(slots, lifetime, expiry_ns);
-                let runs: Vec<[f64; 3]> = (1..=seeds)
-                    .map(|seed| {
-                        let errors = table.errors(&events, &truth, seed);
-                        errors.map_or([f64::INFINITY; 3], |(_, errors)| errors.percentiles)
-                    })
-                    .collect();
-                let mean = |index: usize| {
-                    let errors: Vec<f64> = runs.iter().map(|run| run[index].abs()).collect();
-                    statistics::mean(&errors).unwrap_or(f64::INFINITY)
-                };
-                let errors = std::array::from_fn(mean);
-                Ok::<_, Infallible>(SizeErrors { longest_ms, kind, slots, errors })
-            },
-        );
-        all.extend(measured);
+        let measure = |&(kind, slots): &(Kind, usize)| {
+            let table = kind.table(slots, lifetime, expiry_ns);
+            let runs: Vec<[f64; 3]> = (1..=seeds)
+                .map(|seed| {
+                    let errors = table.errors(&events, &truth, seed);
+                    errors.map_or([f64::INFINITY; 3], |(_, errors)| errors.percentiles)
+                })
+                .collect();
+            let mean = |index: usize| {
+                let errors = Spread::from_values(runs.iter().map(|run| run[index].abs()));
+                errors.map_or(f64::INFINITY, |errors| errors.mean)
+            };
+            SizeErrors { longest_ms, kind, slots, errors: std::array::from_fn(mean) }
+        };
+        all.extend(parallel::run(&jobs, threads, parallel::equal_cost, progress, measure));
     }
     all
 }

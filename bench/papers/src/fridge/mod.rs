@@ -29,7 +29,6 @@ pub use trace::replay;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::statistics::Spread;
-use std::convert::Infallible;
 
 /// Repetitions of every experiment, as in the dissertation.
 pub const SEEDS: u64 = 10;
@@ -59,13 +58,9 @@ fn execute(seeds: u64, requests: u64, setups: &[Setup], progress: &Progress<'_>)
         .into_iter()
         .flat_map(|recipe| (1..=seeds).map(move |seed| Run { recipe, requests, seed }))
         .collect();
-    let Ok(outcomes) = parallel::run(
-        &runs,
-        parallel::processors(),
-        |run| run.requests,
-        progress,
-        |run| Ok::<_, Infallible>(run.execute(setups)),
-    );
+    let requests = |run: &Run| run.requests;
+    let threads = parallel::processors();
+    let outcomes = parallel::run(&runs, threads, requests, progress, |run| run.execute(setups));
     Findings { seeds, outcomes, sizes: Vec::new() }
 }
 
@@ -121,17 +116,12 @@ impl Findings {
             .outcomes(recipe)
             .flat_map(|outcome| &outcome.stopped)
             .filter(|result| result.setup == setup);
-        Spread::from_values(
-            &stopped
-                .filter_map(|result| result.errors)
-                .map(|errors| errors.gap)
-                .collect::<Vec<_>>(),
-        )
+        Spread::from_values(stopped.filter_map(|result| Some(result.errors?.gap)))
     }
 
     /// Returns the mean over runs of a function of their errors.
     fn mean(&self, recipe: Recipe, setup: Setup, what: impl Fn(&Errors) -> f64) -> Option<Spread> {
-        Spread::from_values(&self.single(recipe, setup).iter().map(what).collect::<Vec<_>>())
+        Spread::from_values(self.single(recipe, setup).iter().map(what))
     }
 
     /// Returns all results by name. Errors are in percent, and gaps in doublings.

@@ -31,8 +31,8 @@ fn findings(seeds: u64, requests: u64, recipes: &[Recipe], setups: &[Setup]) -> 
         .iter()
         .flat_map(|recipe| (1..=seeds).map(|seed| Run { recipe: *recipe, requests, seed }))
         .collect();
-    let Ok(outcomes) =
-        parallel::run(&runs, 2, |_| 1, &|_, _| {}, |run| Ok::<_, Infallible>(run.execute(setups)));
+    let outcomes =
+        parallel::run(&runs, 2, parallel::equal_cost, &|_, _| {}, |run| run.execute(setups));
     Findings { seeds, outcomes, sizes: Vec::new() }
 }
 

@@ -10,7 +10,7 @@ use super::simulation::{Event, SimulatedTable, truth};
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};
 use crate::report::{Cell, Column, Table, number_cell};
-use crate::statistics::{self, Spread};
+use crate::statistics::Spread;
 use crate::trace::{Trace, hash};
 use flowgauge::reproduce::FridgeShape;
 use flowgauge_core::parse::{self, Packet};
@@ -18,7 +18,6 @@ use flowgauge_core::segment::flags;
 use flowgauge_ctl::output::grouped;
 use flowgauge_dataplane::poll::port::PortFrame;
 use hashbrown::HashMap;
-use std::convert::Infallible;
 
 /// Shares of the true delays at which requests expire, in the sweep.
 const EXPIRIES: [f64; 6] = [0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
@@ -175,23 +174,17 @@ pub fn replay(
     table.row(vec![Cell::new("truth"), counted, time(50), time(95), time(99), Cell::default()]);
     let jobs = tables(fridges, &delays);
     let threads = parallel::processors();
-    let Ok(results) = parallel::run(
-        &jobs,
-        threads,
-        |_| 1,
-        progress,
-        |(_, table)| {
-            let runs = (1..=seeds).map(|seed| table.errors(&events, &truth, seed));
-            Ok::<_, Infallible>(runs.collect::<Vec<Option<(u64, Errors)>>>())
-        },
-    );
+    let measure = |(_, table): &(String, SimulatedTable)| -> Vec<(u64, Errors)> {
+        (1..=seeds).filter_map(|seed| table.errors(&events, &truth, seed)).collect()
+    };
+    let results = parallel::run(&jobs, threads, parallel::equal_cost, progress, measure);
     for ((name, _), runs) in jobs.iter().zip(results) {
-        let runs: Vec<(u64, Errors)> = runs.into_iter().flatten().collect();
         let mean = |value: &dyn Fn(&Errors) -> f64| {
-            statistics::mean(&runs.iter().map(|(_, errors)| value(errors)).collect::<Vec<_>>())
+            let errors = Spread::from_values(runs.iter().map(|(_, errors)| value(errors)));
+            errors.map(|errors| errors.mean)
         };
-        let samples: Vec<f64> = runs.iter().map(|(samples, _)| *samples as f64).collect();
-        let samples = Spread::from_values(&samples).map_or(0.0, |spread| spread.mean);
+        let samples = Spread::from_values(runs.iter().map(|(samples, _)| *samples as f64));
+        let samples = samples.map_or(0.0, |samples| samples.mean);
         let mut row = vec![Cell::new(name), Cell::new(grouped(samples.round() as u64))];
         let percentiles = [0, 1, 2].map(|index| mean(&|errors| errors.percentiles[index].abs()));
         row.extend(percentiles.map(|error| number_cell(error, 1)));

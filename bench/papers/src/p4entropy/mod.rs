@@ -11,7 +11,6 @@ mod trace;
 pub use trace::replay;
 
 use crate::documents::reproduction_table;
-use crate::error::ReproduceError;
 use crate::numbers::{self, Numbers};
 use crate::parallel::{self, Progress};
 use crate::report::html::{Page, Part};
@@ -253,19 +252,15 @@ fn literally(packets: u64, sum: u64) -> f64 {
 
 /// Generates and counts all windows, one per processor at a time. Reports progress in passes over
 /// packets.
-///
-/// # Errors
-/// None; the signature is that of other reproductions.
-pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+#[must_use]
+pub fn run(options: &Options, progress: &Progress<'_>) -> Findings {
     // Windows of the figure take longest; start with them.
     let mut alphas = ALPHAS;
     alphas.sort_by_key(|alpha| *alpha != FIGURE_ALPHA);
     let job = |alpha| (1..=options.seeds).map(move |seed| Job { alpha, seed, options: *options });
     let jobs: Vec<Job> = alphas.into_iter().flat_map(job).collect();
     let threads = parallel::processors();
-    let findings = parallel::run(&jobs, threads, Job::cost, progress, |job| {
-        Ok::<_, ReproduceError>(job.run())
-    })?;
+    let findings = parallel::run(&jobs, threads, Job::cost, progress, Job::run);
     let mut findings = Findings {
         options: *options,
         findings: findings.into_iter().flatten().collect(),
@@ -280,7 +275,7 @@ pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, Repro
             findings.figure("7b", format!("{ROWS} rows"), "Ns (columns)", &columns),
         ];
     }
-    Ok(findings)
+    findings
 }
 
 impl Findings {
@@ -292,9 +287,7 @@ impl Findings {
             (finding.alpha, finding.shape, finding.kind, finding.method)
                 == (alpha, shape, kind, method)
         };
-        Spread::from_values(
-            &self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>(),
-        )
+        Spread::from_values(self.findings.iter().filter(wanted).map(Finding::error))
     }
 
     /// Returns the number of windows whose interval contains the truth, and of all windows.
@@ -318,8 +311,8 @@ impl Findings {
                         && finding.alpha == FIGURE_ALPHA
                         && (finding.kind, finding.method) == (kind, method)
                 };
-                mean(&self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>())
-                    .unwrap_or(f64::NAN)
+                let errors = self.findings.iter().filter(wanted).map(Finding::error);
+                Spread::from_values(errors).map_or(f64::NAN, |errors| errors.mean)
             };
             Curve { name: name.to_owned(), errors: sizes.iter().map(error).collect() }
         };

@@ -4,7 +4,7 @@
 use super::lapolli;
 use crate::error::ReproduceError;
 use crate::report::{Cell, Column, Table};
-use crate::statistics;
+use crate::statistics::Spread;
 use crate::trace::{Trace, Window, below, hash, mix};
 use flowgauge_core::SketchKind;
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers};
@@ -140,7 +140,7 @@ pub fn replay(trace: &Trace, shape: (usize, usize)) -> Result<Vec<Table>, Reprod
         table.row(row);
     }
     let mean = |value: &dyn Fn(&WindowErrors) -> f64| {
-        statistics::mean(&windows.iter().map(value).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+        Spread::from_values(windows.iter().map(value)).map_or(f64::NAN, |values| values.mean)
     };
     let flows = mean(&|window| window.flows as f64);
     let mut row = vec![

@@ -10,7 +10,6 @@ mod decimal;
 mod tests;
 
 use crate::documents::reproduction_table;
-use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::html::{Page, Part};
@@ -69,10 +68,8 @@ impl Arithmetic {
 #[derive(Clone, Debug)]
 pub struct Findings {
     numbers: u64,
-    /// Figures 4a, 4b, 5a, 5b, 6a and 6b in decimals.
-    decimals: Vec<Sensitivity>,
-    /// The same in integers.
-    integers: Vec<Sensitivity>,
+    /// Figures 4a, 4b, 5a, 5b, 6a and 6b in each [`Arithmetic`].
+    figures: [Vec<Sensitivity>; Arithmetic::ALL.len()],
 }
 
 /// Statement of the paper: an error is below 1 % from a value of the figure's parameter on.
@@ -122,33 +119,22 @@ fn averages(decimal: &Decimal, power: &Power, numbers: u64) -> (f64, f64) {
 }
 
 /// Measures the errors with this many random powers.
-///
-/// # Errors
-/// None; the signature is that of other reproductions.
-pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+#[must_use]
+pub fn run(numbers: u64, progress: &Progress<'_>) -> Findings {
     let jobs: Vec<Parameters> = pairs().into_iter().flat_map(|pair| pair.powers).collect();
-    let columns = parallel::run(
-        &jobs,
-        parallel::processors(),
-        |_| 1,
-        progress,
-        |&(bits, digits, terms)| {
-            let decimal = Decimal::new(bits, digits, terms);
-            let power = Power::new(Logarithm::new(bits, digits), terms);
-            let selected = BASES.iter().chain(&EXPONENTS);
-            let columns: (Vec<f64>, Vec<f64>) = selected
-                .map(|&case| errors(&decimal, &power, case))
-                .chain([averages(&decimal, &power, numbers)])
-                .unzip();
-            Ok::<_, ReproduceError>(columns)
-        },
-    )?;
+    let errors = |&(bits, digits, terms): &Parameters| -> (Vec<f64>, Vec<f64>) {
+        let decimal = Decimal::new(bits, digits, terms);
+        let power = Power::new(Logarithm::new(bits, digits), terms);
+        let selected = BASES.iter().chain(&EXPONENTS);
+        let selected = selected.map(|&case| errors(&decimal, &power, case));
+        selected.chain([averages(&decimal, &power, numbers)]).unzip()
+    };
+    let threads = parallel::processors();
+    let columns = parallel::run(&jobs, threads, parallel::equal_cost, progress, errors);
     let (decimals, integers): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
-    Ok(Findings {
-        numbers,
-        decimals: figures(Arithmetic::Decimals, &decimals),
-        integers: figures(Arithmetic::Integers, &integers),
-    })
+    let figures =
+        [figures(Arithmetic::Decimals, &decimals), figures(Arithmetic::Integers, &integers)];
+    Findings { numbers, figures }
 }
 
 /// Bits, digits and terms of a power.
@@ -192,16 +178,9 @@ fn figures(arithmetic: Arithmetic, mut columns: &[Vec<f64>]) -> Vec<Sensitivity>
             .zip([BASES, EXPONENTS])
             .zip([(0, "chosen bases"), (BASES.len(), "chosen exponents")])
         {
-            let names =
-                cases.iter().enumerate().map(|(index, (x, d))| (first + index, format!("{x}^{d}")));
-            let curve = |(index, name)| Curve {
-                name,
-                errors: mine.iter().filter_map(|errors| errors.get(index).copied()).collect(),
-            };
-            let curves = names
-                .chain([(BASES.len() + EXPONENTS.len(), RANDOM.to_owned())])
-                .map(curve)
-                .collect();
+            let names = (first..).zip(cases.map(|(x, d)| format!("{x}^{d}")));
+            let random = (BASES.len() + EXPONENTS.len(), RANDOM.to_owned());
+            let curves = Curve::from_columns(mine, names.chain([random]));
             figures.push(Sensitivity {
                 figure,
                 title: format!("P4Exp in {}, {title}", arithmetic.name()),
@@ -215,15 +194,8 @@ fn figures(arithmetic: Arithmetic, mut columns: &[Vec<f64>]) -> Vec<Sensitivity>
 }
 
 impl Findings {
-    fn figures(&self, arithmetic: Arithmetic) -> &[Sensitivity] {
-        match arithmetic {
-            Arithmetic::Decimals => &self.decimals,
-            Arithmetic::Integers => &self.integers,
-        }
-    }
-
     fn figure(&self, arithmetic: Arithmetic, figure: &str) -> Option<&Sensitivity> {
-        self.figures(arithmetic).iter().find(|other| other.figure == figure)
+        self.figures[arithmetic as usize].iter().find(|other| other.figure == figure)
     }
 
     /// Returns the largest error that a statement is about, in percent.
@@ -236,6 +208,18 @@ impl Findings {
         values.filter_map(error).fold(f64::NAN, f64::max)
     }
 
+    /// Returns the names of all powers, and their errors with the parameters of table II, in percent.
+    fn powers(&self, arithmetic: Arithmetic) -> impl Iterator<Item = (String, Option<f64>)> {
+        [("4a", BASES), ("4b", EXPONENTS)].into_iter().flat_map(move |(figure, cases)| {
+            let figure = self.figure(arithmetic, figure);
+            cases.map(|(x, d)| {
+                let name = format!("{x}^{d}");
+                let error = figure.and_then(|figure| figure.error(&name, u64::from(BITS)));
+                (name, error)
+            })
+        })
+    }
+
     /// Returns the errors with the parameters of table II.
     fn parameters(&self) -> Table {
         let mut columns = vec![Column::text("", "power")];
@@ -246,16 +230,10 @@ impl Findings {
             "P4Exp with the parameters of table II: {BITS} bits, {DIGITS} digits, {TERMS} terms"
         );
         let mut table = Table::new(caption, columns);
-        for (figure, cases) in [("4a", BASES), ("4b", EXPONENTS)] {
-            for (x, d) in cases {
-                let name = format!("{x}^{d}");
-                let errors = Arithmetic::ALL.map(|arithmetic| {
-                    let figure = self.figure(arithmetic, figure);
-                    let error = figure.and_then(|figure| figure.error(&name, u64::from(BITS)));
-                    percent(error.unwrap_or(f64::NAN))
-                });
-                table.row([Cell::new(&name)].into_iter().chain(errors).collect());
-            }
+        let [decimals, integers] = Arithmetic::ALL.map(|arithmetic| self.powers(arithmetic));
+        for ((name, decimals), (_, integers)) in decimals.zip(integers) {
+            let errors = [decimals, integers].map(|error| percent(error.unwrap_or(f64::NAN)));
+            table.row([Cell::new(&name)].into_iter().chain(errors).collect());
         }
         table
     }
@@ -277,13 +255,8 @@ impl Findings {
                 let largest = largest.and_then(|figure| figure.largest(value));
                 numbers.add_one(format!("{prefix}/{figure}/at-{value}"), largest);
             }
-            for (figure, cases) in [("4a", BASES), ("4b", EXPONENTS)] {
-                for (x, d) in cases {
-                    let name = format!("{x}^{d}");
-                    let figure = self.figure(arithmetic, figure);
-                    let error = figure.and_then(|figure| figure.error(&name, u64::from(BITS)));
-                    numbers.add_one(format!("{prefix}/{name}"), error);
-                }
+            for (name, error) in self.powers(arithmetic) {
+                numbers.add_one(format!("{prefix}/{name}"), error);
             }
         }
         numbers
@@ -294,23 +267,24 @@ impl Findings {
     pub fn report(&self) -> Report {
         let numbers = self.numbers();
         let compared = reproduction_table("p4exp", &numbers);
+        let [decimals, integers] = &self.figures;
         let parts = [
             ("numbers", Part::Text(flowgauge_ctl::output::grouped(self.numbers))),
             ("parameters", Part::Table(self.parameters())),
             ("compared", Part::Table(compared.clone())),
-            ("decimals-charts", charts(&self.decimals, 6.0)),
-            ("decimals-tables", tables(&self.decimals)),
-            ("integers-charts", charts(&self.integers, 6.0)),
-            ("integers-tables", tables(&self.integers)),
+            ("decimals-charts", charts(decimals, 6.0)),
+            ("decimals-tables", tables(decimals)),
+            ("integers-charts", charts(integers, 6.0)),
+            ("integers-tables", tables(integers)),
         ];
-        let figures = self.decimals.iter().chain(&self.integers);
+        let figures = self.figures.iter().flatten();
         Report {
             page: Page::from_text(include_str!("page.html"), COMMAND, &numbers, &parts),
             numbers,
             tables: figures.map(Sensitivity::table).chain([compared]).collect(),
             files: vec![
-                ("decimals.csv".to_owned(), csv(&self.decimals)),
-                ("integers.csv".to_owned(), csv(&self.integers)),
+                ("decimals.csv".to_owned(), csv(decimals)),
+                ("integers.csv".to_owned(), csv(integers)),
             ],
         }
     }

@@ -2,7 +2,6 @@
 //! every packet.
 
 use crate::documents::reproduction_table;
-use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::Report;
@@ -49,34 +48,20 @@ fn average(logarithm: &Logarithm, numbers: u64) -> f64 {
 }
 
 /// Measures the errors with this many random numbers.
-///
-/// # Errors
-/// None; the signature is that of other reproductions.
-pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+#[must_use]
+pub fn run(numbers: u64, progress: &Progress<'_>) -> Findings {
     let bits = (1..=MAX_BITS).map(|bits| (bits, DIGITS));
     let digits = (1..=MAX_DIGITS).map(|digits| (BITS, digits));
     let jobs: Vec<(u32, u32)> = bits.chain(digits).collect();
-    let columns = parallel::run(
-        &jobs,
-        parallel::processors(),
-        |_| 1,
-        progress,
-        |&(bits, digits)| {
-            let logarithm = Logarithm::new(bits, digits);
-            let ones = LENGTHS.map(|length| error(&logarithm, u64::MAX >> (64 - length)));
-            Ok::<_, ReproduceError>(
-                ones.into_iter().chain([average(&logarithm, numbers)]).collect::<Vec<f64>>(),
-            )
-        },
-    )?;
-    let names = LENGTHS.iter().map(|length| format!("2^{length} - 1")).chain([RANDOM.to_owned()]);
-    let curves = |columns: &[Vec<f64>]| -> Vec<Curve> {
-        let curve = |(index, name)| Curve {
-            name,
-            errors: columns.iter().filter_map(|errors| errors.get(index).copied()).collect(),
-        };
-        names.clone().enumerate().map(curve).collect()
+    let errors = |&(bits, digits): &(u32, u32)| -> Vec<f64> {
+        let logarithm = Logarithm::new(bits, digits);
+        let ones = LENGTHS.map(|length| error(&logarithm, u64::MAX >> (64 - length)));
+        ones.into_iter().chain([average(&logarithm, numbers)]).collect()
     };
+    let threads = parallel::processors();
+    let columns = parallel::run(&jobs, threads, parallel::equal_cost, progress, errors);
+    let names = LENGTHS.iter().map(|length| format!("2^{length} - 1")).chain([RANDOM.to_owned()]);
+    let curves = |columns: &[Vec<f64>]| Curve::from_columns(columns, names.clone().enumerate());
     let (by_bits, by_digits) = columns.split_at(MAX_BITS as usize);
     let figures = vec![
         Sensitivity {
@@ -94,7 +79,7 @@ pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceE
             curves: curves(by_digits),
         },
     ];
-    Ok(Findings { numbers, figures })
+    Findings { numbers, figures }
 }
 
 /// Returns the digits with the smallest of the largest errors.
@@ -162,7 +147,7 @@ mod tests {
 
     #[test]
     fn figure_3_has_the_known_errors() {
-        let findings = run(50_000, &|_, _| {}).unwrap();
+        let findings = run(50_000, &|_, _| {});
         for (curve, known) in [
             ("2^4 - 1", 0.02),
             ("2^8 - 1", 0.52),

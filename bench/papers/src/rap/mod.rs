@@ -23,7 +23,6 @@ use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::statistics::Spread;
 use flowgauge_core::heavy::Algorithm;
-use std::convert::Infallible;
 
 /// Repetitions of every experiment.
 pub const SEEDS: u64 = 10;
@@ -53,8 +52,7 @@ fn execute(seeds: u64, sizes_log2: &[u8], progress: &Progress<'_>) -> Findings {
         .flat_map(|alpha| (1..=seeds).map(move |seed| Zipf { alpha, seed }))
         .collect();
     let packets = |_: &Zipf| PACKETS * Algorithm::ALL.len() as u64;
-    let count = |zipf: &Zipf| Ok::<_, Infallible>((*zipf, zipf.run()));
-    let Ok(zipf) = parallel::run(&zipf, threads, packets, progress, count);
+    let zipf = parallel::run(&zipf, threads, packets, progress, |zipf| (*zipf, zipf.run()));
     let mut skewed: Vec<Skewed> = HEAVY_SHARES
         .into_iter()
         .flat_map(|heavy_share| COMPARED.map(|algorithm| (heavy_share, algorithm)))
@@ -64,8 +62,8 @@ fn execute(seeds: u64, sizes_log2: &[u8], progress: &Progress<'_>) -> Findings {
         })
         .collect();
     skewed.sort_by_key(|skewed| std::cmp::Reverse(skewed.packets()));
-    let count = |skewed: &Skewed| Ok::<_, Infallible>((*skewed, skewed.run()));
-    let Ok(skewed) = parallel::run(&skewed, threads, Skewed::packets, progress, count);
+    let count = |skewed: &Skewed| (*skewed, skewed.run());
+    let skewed = parallel::run(&skewed, threads, Skewed::packets, progress, count);
     Findings { seeds, zipf, skewed }
 }
 
@@ -102,9 +100,7 @@ impl Findings {
     /// Returns the share of the true top flows that is found; `None` without runs.
     #[must_use]
     pub fn share(&self, alpha: f64, algorithm: Algorithm) -> Option<Spread> {
-        Spread::from_values(
-            &self.held(alpha, algorithm).map(TableContent::share).collect::<Vec<_>>(),
-        )
+        Spread::from_values(self.held(alpha, algorithm).map(TableContent::share))
     }
 
     /// Returns the shares of heavy flows found after the theorem's streams, one per run.
@@ -126,7 +122,7 @@ impl Findings {
             ALPHAS.into_iter().flat_map(|alpha| Algorithm::ALL.map(|algorithm| (alpha, algorithm)))
         {
             let held = self.held(alpha, algorithm).map(|held| held.share() * 100.0);
-            let spread = Spread::from_values(&held.collect::<Vec<_>>());
+            let spread = Spread::from_values(held);
             numbers.add(format!("rap/{alpha:.1}/{}", algorithm.name()), spread);
         }
         for (share, algorithm) in

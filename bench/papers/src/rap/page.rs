@@ -8,7 +8,7 @@ use crate::numbers::csv;
 use crate::report::html::{Page, Part};
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Report, Table, mean_cell, number_cell, runs};
-use crate::statistics::{self, Spread};
+use crate::statistics::Spread;
 use flowgauge_core::heavy::Algorithm;
 use flowgauge_ctl::output::grouped;
 
@@ -28,9 +28,8 @@ fn share_table(findings: &Findings) -> Table {
         let mut cells = vec![Cell::new(algorithm.name())];
         cells.extend(ALPHAS.map(|alpha| mean_cell(findings.share(alpha, algorithm), 2)));
         cells.extend(ALPHAS.map(|alpha| {
-            let errors: Vec<f64> =
-                findings.held(alpha, algorithm).map(|held| held.count_error).collect();
-            number_cell(statistics::mean(&errors), 1)
+            let errors = findings.held(alpha, algorithm).map(|held| held.count_error);
+            number_cell(Spread::from_values(errors).map(|errors| errors.mean), 1)
         }));
         table.row(cells);
     }
@@ -78,14 +77,13 @@ fn rank_chart(findings: &Findings, alpha: f64, slots: &str, algorithms: &[Algori
     algorithms.iter().zip(Tone::ALL).fold(chart, |chart, (&algorithm, tone)| {
         let points = edges.windows(2).filter_map(|pair| {
             let &[low, high] = pair else { return None };
-            let flows: Vec<f64> = findings
+            let flows = findings
                 .held(alpha, algorithm)
                 .filter_map(|held: &TableContent| held.ranks.get(low..high))
                 .flatten()
-                .map(|held| if *held { 100.0 } else { 0.0 })
-                .collect();
+                .map(|held| if *held { 100.0 } else { 0.0 });
             // Middle of the bin, with ranks counted from one.
-            statistics::mean(&flows).map(|mean| ((low + high + 1) as f64 / 2.0, mean))
+            Some(((low + high + 1) as f64 / 2.0, Spread::from_values(flows)?.mean))
         });
         chart.line(algorithm.name(), tone, points)
     })
@@ -104,10 +102,8 @@ fn theorem_chart(findings: &Findings, heavy_share: f64) -> Chart {
         let spreads: Vec<(f64, Spread)> = SIZES_LOG2
             .into_iter()
             .filter_map(|log2| {
-                Some((
-                    size(log2),
-                    Spread::from_values(&findings.heavy_held(heavy_share, algorithm, log2))?,
-                ))
+                let held = findings.heavy_held(heavy_share, algorithm, log2);
+                Some((size(log2), Spread::from_values(held)?))
             })
             .collect();
         chart

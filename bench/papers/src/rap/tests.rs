@@ -36,8 +36,7 @@ fn shares_are_the_known_ones() {
         .into_iter()
         .flat_map(|alpha| (1..=seeds).map(move |seed| Zipf { alpha, seed }))
         .collect();
-    let Ok(held) =
-        parallel::run(&jobs, 2, |_| 1, &|_, _| {}, |zipf| Ok::<_, Infallible>(zipf.run()));
+    let held = parallel::run(&jobs, 2, parallel::equal_cost, &|_, _| {}, Zipf::run);
     let findings =
         Findings { seeds, zipf: jobs.into_iter().zip(held).collect(), skewed: Vec::new() };
     for algorithm in Algorithm::ALL {

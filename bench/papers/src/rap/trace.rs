@@ -52,7 +52,7 @@ pub fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
     for (index, algorithm) in Algorithm::ALL.into_iter().enumerate() {
         let spread = |value: fn(&TableContent) -> f64| {
             let values = windows.iter().filter_map(|(.., contents)| contents.get(index).map(value));
-            Spread::from_values(&values.collect::<Vec<_>>())
+            Spread::from_values(values)
         };
         let mut row = vec![Cell::new(algorithm.name())];
         let share = spread(TableContent::share);

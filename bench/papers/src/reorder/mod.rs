@@ -20,7 +20,6 @@ use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::statistics::Spread;
 use flowgauge_core::reorder::Algorithm;
-use std::convert::Infallible;
 
 /// Repetitions of every experiment.
 pub const SEEDS: u64 = 10;
@@ -53,13 +52,8 @@ fn execute(
         .iter()
         .flat_map(|traffic| (1..=seeds).map(move |seed| Run { traffic: *traffic, packets, seed }))
         .collect();
-    let Ok(outcomes) = parallel::run(
-        &runs,
-        threads,
-        |run| run.packets,
-        progress,
-        |run| Ok::<_, Infallible>(run.execute(setups)),
-    );
+    let packets = |run: &Run| run.packets;
+    let outcomes = parallel::run(&runs, threads, packets, progress, |run| run.execute(setups));
     Findings { seeds, outcomes }
 }
 
@@ -123,12 +117,8 @@ impl Findings {
         setup: Setup,
         what: impl Fn(&Outcome, &TableResult) -> Option<f64>,
     ) -> Option<Spread> {
-        Spread::from_values(
-            &self
-                .results(traffic, setup)
-                .filter_map(|(outcome, result)| what(outcome, result))
-                .collect::<Vec<_>>(),
-        )
+        let results = self.results(traffic, setup);
+        Spread::from_values(results.filter_map(|(outcome, result)| what(outcome, result)))
     }
 
     /// Returns the sum over all runs of a function of a table's result.
@@ -143,8 +133,7 @@ impl Findings {
 
     /// Returns the mean over all runs of a function of the traffic.
     fn mean(&self, traffic: Traffic, what: impl Fn(&Outcome) -> f64) -> f64 {
-        Spread::from_values(&self.outcomes(traffic).map(what).collect::<Vec<_>>())
-            .map_or(0.0, |spread| spread.mean)
+        Spread::from_values(self.outcomes(traffic).map(what)).map_or(0.0, |spread| spread.mean)
     }
 
     /// Returns the number of sizes in which the hybrid is better, and of all sizes.

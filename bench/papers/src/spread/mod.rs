@@ -71,20 +71,17 @@ fn execute(seeds: u64, divisor: u32, progress: &Progress<'_>) -> Result<Findings
     let windows: Vec<(u64, Traffic)> =
         (1..=seeds).flat_map(|seed| Traffic::ALL.map(|traffic| (seed, traffic))).collect();
     let sizes = |_: &(u64, Traffic)| SIZES.len() as u64;
-    let runs = parallel::run(&windows, threads, sizes, progress, |&(seed, traffic)| {
+    let runs = parallel::try_run(&windows, threads, sizes, progress, |&(seed, traffic)| {
         let outcomes = SIZES.into_iter().zip(experiment::run(traffic, seed, divisor)?);
         let run = |(size, outcome)| Run { traffic, seed, size, outcome };
         Ok::<Vec<Run>, EstimateError>(outcomes.map(run).collect())
     })?;
     let attacks: Vec<(u64, (Attack, HashMode))> =
         (1..=seeds).flat_map(|seed| page::attacks().map(move |attack| (seed, attack))).collect();
-    let attacks = parallel::run(
-        &attacks,
-        threads,
-        |_| 1,
-        progress,
-        |&(seed, (attack, hash))| attack::run(attack, hash, seed, divisor),
-    )?;
+    let run = |&(seed, (attack, hash)): &(u64, (Attack, HashMode))| {
+        attack::run(attack, hash, seed, divisor)
+    };
+    let attacks = parallel::try_run(&attacks, threads, parallel::equal_cost, progress, run)?;
     Ok(Findings { seeds, runs: runs.concat(), attacks })
 }
 
@@ -96,7 +93,7 @@ pub(crate) fn small() -> Findings {
 
 /// Returns the mean of the values that exist, and how much they vary.
 fn over(values: impl Iterator<Item = Option<f64>>) -> Option<Spread> {
-    Spread::from_values(&values.flatten().collect::<Vec<_>>())
+    Spread::from_values(values.flatten())
 }
 
 /// Returns the share of the intervals that contain the true number; `None` without intervals.

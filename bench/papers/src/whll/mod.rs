@@ -202,7 +202,7 @@ fn execute(
 ) -> Result<Vec<(Experiment, Run)>, ReproduceError> {
     let threads = parallel::processors();
     let runs =
-        parallel::run(&experiments, threads, Experiment::packets, progress, Experiment::run)?;
+        parallel::try_run(&experiments, threads, Experiment::packets, progress, Experiment::run)?;
     Ok(experiments.into_iter().zip(runs).collect())
 }
 
@@ -242,9 +242,7 @@ impl Findings {
         let runs = self.runs(case.traffic, case.hash, case.configuration);
         let errors: Vec<Errors> =
             runs.filter_map(|run| Errors::from_run(run, case.reading, case.estimator)).collect();
-        let spread = |figure: fn(&Errors) -> f64| {
-            Spread::from_values(&errors.iter().map(figure).collect::<Vec<_>>())
-        };
+        let spread = |figure: fn(&Errors) -> f64| Spread::from_values(errors.iter().map(figure));
         Some(Accuracy {
             average: spread(|errors| errors.average)?,
             median: spread(|errors| errors.median)?,

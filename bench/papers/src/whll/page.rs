@@ -196,12 +196,11 @@ fn sequential_table(findings: &Findings) -> Table {
         for hash in [HashMode::Crc32, HashMode::Tabulated] {
             let windows = closed(hash);
             let error = |read: &&Read| read.error(Reading::Instant, Estimator::Ertl);
-            let first: Vec<f64> =
-                windows.iter().filter(|read| read.window == 0).filter_map(error).collect();
-            let all: Vec<f64> = windows.iter().filter_map(error).collect();
+            let first = windows.iter().filter(|read| read.window == 0).filter_map(error);
+            let all = windows.iter().filter_map(error);
             cells.extend(
-                [first, all]
-                    .map(|errors| Spread::from_values(&errors).map_or_else(Cell::default, signed)),
+                [Spread::from_values(first), Spread::from_values(all)]
+                    .map(|errors| errors.map_or_else(Cell::default, signed)),
             );
         }
         table.row(cells);

@@ -65,8 +65,7 @@ fn poisson(utilisation: f64, seed: u64) -> f64 {
 }
 
 fn poissons(utilisation: f64, seeds: u64) -> Option<Spread> {
-    let shares: Vec<f64> = (1..=seeds).map(|seed| poisson(utilisation, seed)).collect();
-    Spread::from_values(&shares)
+    Spread::from_values((1..=seeds).map(|seed| poisson(utilisation, seed)))
 }
 
 /// Returns the shares for each utilisation as a table.

@@ -32,23 +32,18 @@ pub fn replay(
         .flat_map(|configuration| VARIANTS.map(|(hash, _)| (configuration, hash)))
         .collect();
     let threads = parallel::processors();
-    let runs = parallel::run(
-        &jobs,
-        threads,
-        |_| 1,
-        progress,
-        |&(configuration, hash)| {
-            let experiment = Experiment {
-                traffic: Traffic::Bursty,
-                hash,
-                configuration,
-                duration: DURATION,
-                read_skew: Duration::ZERO,
-                seed,
-            };
-            experiment.replay(trace)
-        },
-    )?;
+    let runs = parallel::try_run(&jobs, threads, parallel::equal_cost, progress, |job| {
+        let (configuration, hash) = *job;
+        let experiment = Experiment {
+            traffic: Traffic::Bursty,
+            hash,
+            configuration,
+            duration: DURATION,
+            read_skew: Duration::ZERO,
+            seed,
+        };
+        experiment.replay(trace)
+    })?;
     if runs.iter().all(|run| run.reads.iter().all(|read| read.truth == 0)) {
         return Err(trace.without("IPv4 or IPv6 packet at the time of a read"));
     }
