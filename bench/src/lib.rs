@@ -28,7 +28,7 @@ pub mod scale;
 #[cfg(target_os = "linux")]
 mod testpmd;
 #[cfg(target_os = "linux")]
-pub mod turns;
+mod turns;
 #[cfg(target_os = "linux")]
 mod workload;
 #[cfg(target_os = "linux")]

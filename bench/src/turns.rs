@@ -12,29 +12,27 @@ use std::time::Duration;
 
 /// Best time of one program for each half of the rounds, in nanoseconds per packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Best(pub [f64; 2]);
+pub(crate) struct Best(pub(crate) [f64; 2]);
 
 impl Best {
     /// No measurement yet.
-    pub const NONE: Best = Best([f64::MAX; 2]);
+    pub(crate) const NONE: Best = Best([f64::MAX; 2]);
 
     /// Adds the time of a round.
-    pub fn add(&mut self, round: usize, nanoseconds: f64) {
+    pub(crate) fn add(&mut self, round: usize, nanoseconds: f64) {
         let Best([even, odd]) = self;
         let half = if round.is_multiple_of(2) { even } else { odd };
         *half = half.min(nanoseconds);
     }
 
     /// Returns the nanoseconds per packet.
-    #[must_use]
-    pub fn nanoseconds(self) -> f64 {
+    pub(crate) fn nanoseconds(self) -> f64 {
         let Best([even, odd]) = self;
         even.min(odd)
     }
 
     /// Returns the time with that of `part` replaced by that of `base`.
-    #[must_use]
-    pub fn with_instead(self, base: Best, part: Best) -> Best {
+    pub(crate) fn with_instead(self, base: Best, part: Best) -> Best {
         let (Best([even, odd]), Best([base_even, base_odd]), Best([part_even, part_odd])) =
             (self, base, part);
         Best([even - part_even + base_even, odd - part_odd + base_odd])
@@ -42,8 +40,7 @@ impl Best {
 
     /// Returns the ratio to `other` as a figure, whose noise is the difference between the ratios of
     /// the two halves of the rounds.
-    #[must_use]
-    pub fn figure(self, name: impl Into<String>, other: Best, limit: Option<Limit>) -> Figure {
+    pub(crate) fn figure(self, name: impl Into<String>, other: Best, limit: Option<Limit>) -> Figure {
         let (Best([even, odd]), Best([other_even, other_odd])) = (self, other);
         Figure {
             name: name.into(),
@@ -57,10 +54,10 @@ impl Best {
 }
 
 /// Function that takes turns: runs once over its packets and returns their number.
-pub type Contestant<'a> = Box<dyn FnMut() -> u64 + 'a>;
+pub(crate) type Contestant<'a> = Box<dyn FnMut() -> u64 + 'a>;
 
 /// Runs the contestants in turns, on one CPU and by its time.
-pub fn take_turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Vec<Best> {
+pub(crate) fn take_turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Vec<Best> {
     let mut best = vec![Best::NONE; contestants.len()];
     on_one_cpu(|| {
         for round in 0..rounds.max(2) {
@@ -75,8 +72,7 @@ pub fn take_turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Vec<Best
 }
 
 /// Returns the CPU time of this thread.
-#[must_use]
-pub fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
@@ -94,7 +90,7 @@ pub(crate) fn stay_on(cpus: &[usize]) {
 }
 
 /// Keeps this thread on its CPU, whose caches stay warm.
-pub fn on_one_cpu<T>(body: impl FnOnce() -> T) -> T {
+pub(crate) fn on_one_cpu<T>(body: impl FnOnce() -> T) -> T {
     let before = usable_cpus();
     if let Some(last) = before.last() {
         stay_on(&[*last]);

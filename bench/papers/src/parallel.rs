@@ -9,22 +9,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 /// Progress of a reproduction: work done and total work, in any unit.
-pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
+pub(crate) type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
 /// Returns the number of processors that this process may use.
-#[must_use]
-pub fn processors() -> usize {
+pub(crate) fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Cost of a job among jobs that take about the same time.
-pub fn equal_cost<J>(_: &J) -> u64 {
+pub(crate) fn equal_cost<J>(_: &J) -> u64 {
     1
 }
 
 /// Runs the jobs on `threads` threads and returns the results in the order of the jobs. `cost` is
 /// the work of a job, for `progress`. Jobs are started in order, so put the longest first.
-pub fn run<J: Sync, T: Send>(
+pub(crate) fn run<J: Sync, T: Send>(
     jobs: &[J],
     threads: usize,
     cost: impl Fn(&J) -> u64 + Sync,
@@ -39,7 +38,7 @@ pub fn run<J: Sync, T: Send>(
 ///
 /// # Errors
 /// The error of the first job that fails; no further job is started then.
-pub fn try_run<J: Sync, T: Send, E: Send>(
+pub(crate) fn try_run<J: Sync, T: Send, E: Send>(
     jobs: &[J],
     threads: usize,
     cost: impl Fn(&J) -> u64 + Sync,

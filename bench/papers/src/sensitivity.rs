@@ -7,7 +7,7 @@ use crate::report::{Cell, Column, Table};
 
 /// Line of a figure.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Curve {
+pub(crate) struct Curve {
     /// Name of the quantity whose error it is.
     pub name: String,
     /// Relative errors in percent, one for each value of the parameter.
@@ -15,11 +15,11 @@ pub struct Curve {
 }
 
 /// Name of the line that is an average over random numbers.
-pub const RANDOM: &str = "random";
+pub(crate) const RANDOM: &str = "random";
 
 /// Figure: lines over a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sensitivity {
+pub(crate) struct Sensitivity {
     /// Number of the figure in the paper.
     pub figure: &'static str,
     /// Title.
@@ -35,7 +35,7 @@ pub struct Sensitivity {
 impl Curve {
     /// Returns curves by their indices and names. `columns` has the errors of all curves at each
     /// value of the parameter.
-    pub fn from_columns(
+    pub(crate) fn from_columns(
         columns: &[Vec<f64>],
         names: impl Iterator<Item = (usize, String)>,
     ) -> Vec<Curve> {
@@ -47,24 +47,21 @@ impl Curve {
 
 impl Sensitivity {
     /// Returns the error of a line at a value of the parameter, in percent.
-    #[must_use]
-    pub fn error(&self, curve: &str, value: u64) -> Option<f64> {
+    pub(crate) fn error(&self, curve: &str, value: u64) -> Option<f64> {
         let index = self.values.iter().position(|other| *other == value)?;
         self.curves.iter().find(|other| other.name == curve)?.errors.get(index).copied()
     }
 
     /// Returns the largest error of all selected numbers at a value of the parameter, in percent,
     /// without the average over random ones.
-    #[must_use]
-    pub fn largest(&self, value: u64) -> Option<f64> {
+    pub(crate) fn largest(&self, value: u64) -> Option<f64> {
         let index = self.values.iter().position(|other| *other == value)?;
         let chosen = self.curves.iter().filter(|curve| curve.name != RANDOM);
         chosen.filter_map(|curve| curve.errors.get(index).copied()).max_by(f64::total_cmp)
     }
 
     /// Returns the figure as a table.
-    #[must_use]
-    pub fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         let mut columns = vec![Column::text("", self.parameter)];
         columns.extend(self.curves.iter().map(|curve| Column::number("", &curve.name)));
         let mut table =
@@ -102,20 +99,17 @@ impl Sensitivity {
 }
 
 /// Returns the charts of figures. Errors above `most` percent are outside of them.
-#[must_use]
-pub fn charts(figures: &[Sensitivity], most: f64) -> Part {
+pub(crate) fn charts(figures: &[Sensitivity], most: f64) -> Part {
     Part::Charts(figures.iter().map(|figure| figure.chart(most)).collect())
 }
 
 /// Returns the tables of figures for a page.
-#[must_use]
-pub fn tables(figures: &[Sensitivity]) -> Part {
+pub(crate) fn tables(figures: &[Sensitivity]) -> Part {
     Part::Text(figures.iter().map(|figure| figure.table().html()).collect())
 }
 
 /// Returns all figures as CSV, one line per point.
-#[must_use]
-pub fn csv(figures: &[Sensitivity]) -> String {
+pub(crate) fn csv(figures: &[Sensitivity]) -> String {
     let mut lines = Vec::new();
     for Sensitivity { figure, parameter, values, curves, .. } in figures {
         for Curve { name, errors } in curves {
@@ -128,8 +122,7 @@ pub fn csv(figures: &[Sensitivity]) -> String {
 }
 
 /// Formats an error with its significant digits.
-#[must_use]
-pub fn percent(error: f64) -> Cell {
+pub(crate) fn percent(error: f64) -> Cell {
     Cell::new(if error < 0.1 { format!("{error:.3}") } else { format!("{error:.2}") })
 }
 

@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_millis(1);
 
 /// Captures, and the windows to take from them.
 #[derive(Clone, Debug)]
-pub struct Trace {
+pub(crate) struct Trace {
     /// Capture files.
     pub files: Vec<PathBuf>,
     /// Packets of a window.
@@ -34,7 +34,7 @@ impl Trace {
     /// # Errors
     /// [`ReproduceError::Dataplane`] if a file cannot be opened or is no capture. Damage inside a
     /// capture ends it with a warning.
-    pub fn frames(
+    pub(crate) fn frames(
         &self,
         mut take: impl FnMut(PortFrame<'_>) -> bool,
     ) -> Result<(), ReproduceError> {
@@ -58,13 +58,12 @@ impl Trace {
     ///
     /// # Errors
     /// [`ReproduceError::Dataplane`] if a file cannot be opened.
-    pub fn open(&self) -> Result<Vec<Capture>, ReproduceError> {
+    pub(crate) fn open(&self) -> Result<Vec<Capture>, ReproduceError> {
         Ok(self.files.iter().map(|file| Capture::open(file)).collect::<Result<_, _>>()?)
     }
 
     /// Returns the packets of all windows.
-    #[must_use]
-    pub fn packets(&self) -> u64 {
+    pub(crate) fn packets(&self) -> u64 {
         self.window_packets.saturating_mul(self.windows)
     }
 
@@ -73,7 +72,7 @@ impl Trace {
     ///
     /// # Errors
     /// As [`frames`](Self::frames), and [`ReproduceError::NoPackets`].
-    pub fn windows<T>(
+    pub(crate) fn windows<T>(
         &self,
         mut count: impl FnMut(&Window) -> T,
     ) -> Result<Vec<T>, ReproduceError> {
@@ -95,15 +94,13 @@ impl Trace {
     }
 
     /// Returns the error for captures without packets of a kind.
-    #[must_use]
-    pub fn without(&self, kind: &'static str) -> ReproduceError {
+    pub(crate) fn without(&self, kind: &'static str) -> ReproduceError {
         let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
         ReproduceError::NoPackets { files: files.join(", "), kind }
     }
 
     /// Describes how many windows there were, given the packets of each.
-    #[must_use]
-    pub fn describe(&self, packets: &[u64]) -> String {
+    pub(crate) fn describe(&self, packets: &[u64]) -> String {
         let whole = grouped(self.window_packets);
         match packets {
             [only] if *only < self.window_packets => {
@@ -119,7 +116,7 @@ impl Trace {
 
 /// Packets of a window by flow, in the order in which they came.
 #[derive(Clone, Debug, Default)]
-pub struct Window {
+pub(crate) struct Window {
     /// Number of each packet's flow.
     pub order: Vec<u32>,
     /// Keys of the flows.
@@ -131,7 +128,7 @@ pub struct Window {
 
 impl Window {
     /// Counts a packet of a flow.
-    pub fn add(&mut self, key: FlowKey) {
+    pub(crate) fn add(&mut self, key: FlowKey) {
         let next = self.keys.len() as u32;
         let number = *self.numbers.entry(key).or_insert(next);
         if number == next {
@@ -145,8 +142,7 @@ impl Window {
     }
 
     /// Returns the number of packets.
-    #[must_use]
-    pub fn packets(&self) -> u64 {
+    pub(crate) fn packets(&self) -> u64 {
         self.order.len() as u64
     }
 }
@@ -160,8 +156,7 @@ fn source_destination(packet: &Packet<'_>) -> FlowKey {
 }
 
 /// Returns a hash of bytes that is the same in every run: FNV-1a, mixed.
-#[must_use]
-pub fn hash(parts: &[&[u8]], seed: u64) -> u64 {
+pub(crate) fn hash(parts: &[&[u8]], seed: u64) -> u64 {
     let bytes = parts.iter().copied().flatten();
     mix(bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -169,8 +164,7 @@ pub fn hash(parts: &[&[u8]], seed: u64) -> u64 {
 }
 
 /// Mixes the bits of a number: the last step of SplitMix64.
-#[must_use]
-pub fn mix(number: u64) -> u64 {
+pub(crate) fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -178,8 +172,7 @@ pub fn mix(number: u64) -> u64 {
 }
 
 /// Returns a number below `limit` that a hash selects.
-#[must_use]
-pub fn below(hash: u64, limit: usize) -> usize {
+pub(crate) fn below(hash: u64, limit: usize) -> usize {
     ((u128::from(hash) * limit as u128) >> 64) as usize
 }
 

@@ -14,7 +14,7 @@ use flowgauge_ctl::output::grouped;
 use flowgauge_traffic::delay::{DelayProfile, DelayShape};
 
 /// Longest delays, in milliseconds.
-pub const LONGEST_MS: [u64; 3] = [10, 100, 1_000];
+pub(crate) const LONGEST_MS: [u64; 3] = [10, 100, 1_000];
 
 /// Error of a percentile that all tables are to have, in percent.
 pub(super) const ERROR: f64 = 10.0;
@@ -34,7 +34,7 @@ const LIFETIMES: [f64; 4] = [1.0 / 16.0, 0.25, 1.0, 4.0];
 
 /// Kind of table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// One fridge.
     Fridge,
     /// Four fridges with a quarter of the slots each.
@@ -51,7 +51,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 6] = [
+    pub(crate) const ALL: [Kind; 6] = [
         Kind::Fridge,
         Kind::FourFridges,
         Kind::Staged,
@@ -61,8 +61,7 @@ impl Kind {
     ];
 
     /// Returns the name in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Kind::Fridge => "fridge",
             Kind::FourFridges => "four fridges",
@@ -98,7 +97,7 @@ impl Kind {
 
 /// Errors of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SizeErrors {
+pub(crate) struct SizeErrors {
     /// Longest delay of the trace, in milliseconds.
     pub longest_ms: u64,
     /// Kind of the table.
@@ -134,7 +133,6 @@ fn events(longest_ms: u64, requests: u64) -> Vec<Event> {
 }
 
 /// Measures the errors of all kinds and sizes with seeds 1 to `seeds`.
-#[must_use]
 pub(super) fn measure(
     seeds: u64,
     requests: u64,
@@ -172,7 +170,7 @@ pub(super) fn measure(
 
 /// Memory for an error.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Slots {
+pub(crate) enum Slots {
     /// The smallest size has a smaller error.
     AtMost(usize),
     /// Interpolated between two sizes.
@@ -185,8 +183,7 @@ pub enum Slots {
 
 impl Slots {
     /// Returns the number, at least or about; infinite above the largest size. `None` if unknown.
-    #[must_use]
-    pub fn value(self) -> Option<f64> {
+    pub(crate) fn value(self) -> Option<f64> {
         match self {
             Slots::AtMost(slots) => Some(slots as f64),
             Slots::About(slots) => Some(slots),
@@ -225,8 +222,7 @@ pub(super) fn wins(all: &[SizeErrors], kind: Kind, other: Kind) -> (usize, usize
 
 /// Returns the slots from which on the error of a percentile is at most [`ERROR`], interpolated
 /// between sizes on logarithmic scales.
-#[must_use]
-pub fn needed(all: &[SizeErrors], longest_ms: u64, kind: Kind, percentile: usize) -> Slots {
+pub(crate) fn needed(all: &[SizeErrors], longest_ms: u64, kind: Kind, percentile: usize) -> Slots {
     let mine = all.iter().filter(|size| size.longest_ms == longest_ms && size.kind == kind);
     let curve: Vec<(usize, f64)> =
         mine.filter_map(|size| Some((size.slots, size.errors.get(percentile).copied()?))).collect();

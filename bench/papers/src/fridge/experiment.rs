@@ -14,19 +14,19 @@ use flowgauge_ctl::measurement::delay::estimate::{Fridge, quantiles};
 use flowgauge_traffic::delay::{DelayProfile, DelayShape, DelayTraffic, RequestTimes};
 
 /// Requests of a trace.
-pub const REQUESTS: u64 = 1_250_000;
+pub(crate) const REQUESTS: u64 = 1_250_000;
 
 /// Default number of slots, as a power of two.
-pub const MEMORY_LOG2: u8 = 10;
+pub(crate) const MEMORY_LOG2: u8 = 10;
 
 /// Default share of requests that the fridge admits: one in two to this power.
-pub const ADMIT_LOG2: u8 = 6;
+pub(crate) const ADMIT_LOG2: u8 = 6;
 
 /// Compared sizes, as powers of two.
-pub const MEMORIES_LOG2: [u8; 7] = [8, 9, 10, 11, 12, 13, 14];
+pub(crate) const MEMORIES_LOG2: [u8; 7] = [8, 9, 10, 11, 12, 13, 14];
 
 /// Compared shares, one in two to these powers.
-pub const ADMITS_LOG2: [u8; 9] = [0, 2, 4, 5, 6, 7, 8, 10, 12];
+pub(crate) const ADMITS_LOG2: [u8; 9] = [0, 2, 4, 5, 6, 7, 8, 10, 12];
 
 /// Requests that arrive during the mean lifetime of one in the table, as a power of two. Sizes are
 /// compared at the same lifetime.
@@ -41,7 +41,7 @@ const BATCH: usize = 512;
 
 /// Distribution of the delays of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recipe {
+pub(crate) enum Recipe {
     /// Synthetic trace of the dissertation.
     LogUniform,
     /// Synthetic trace with two groups of delays.
@@ -50,11 +50,10 @@ pub enum Recipe {
 
 impl Recipe {
     /// All distributions.
-    pub const ALL: [Recipe; 2] = [Recipe::LogUniform, Recipe::Bimodal];
+    pub(crate) const ALL: [Recipe; 2] = [Recipe::LogUniform, Recipe::Bimodal];
 
     /// Returns the name on the command line of `generate`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Recipe::LogUniform => "log-uniform",
             Recipe::Bimodal => "bimodal",
@@ -63,8 +62,7 @@ impl Recipe {
 
     /// Returns the percentiles whose errors are reported. With two groups of the same size, the
     /// median lies between them, where there are no delays.
-    #[must_use]
-    pub fn percentiles(self) -> [u32; 3] {
+    pub(crate) fn percentiles(self) -> [u32; 3] {
         match self {
             Recipe::LogUniform => [50, 95, 99],
             Recipe::Bimodal => [25, 95, 99],
@@ -89,7 +87,7 @@ impl Recipe {
 
 /// Treatment of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Method {
+pub(crate) enum Method {
     /// One fridge.
     Fridge,
     /// Four fridges, with a quarter of the slots each.
@@ -102,7 +100,7 @@ pub enum Method {
 
 /// Configuration of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// Treatment of requests.
     pub method: Method,
     /// Number of slots, as a power of two.
@@ -113,7 +111,7 @@ pub struct Setup {
 
 impl Setup {
     /// Tables compared in figure 2.2.
-    pub const COMPARED: [Setup; 4] = [
+    pub(crate) const COMPARED: [Setup; 4] = [
         Setup { method: Method::Fridge, memory_log2: MEMORY_LOG2, admit_log2: ADMIT_LOG2 },
         Setup { method: Method::Overwrite, memory_log2: MEMORY_LOG2, admit_log2: 0 },
         Setup { method: Method::Expiry(0.99), memory_log2: MEMORY_LOG2, admit_log2: 0 },
@@ -121,14 +119,12 @@ impl Setup {
     ];
 
     /// Returns a fridge of the default size that admits one request in two to this power.
-    #[must_use]
-    pub const fn admitting(admit_log2: u8) -> Setup {
+    pub(crate) const fn admitting(admit_log2: u8) -> Setup {
         Setup { method: Method::Fridge, memory_log2: MEMORY_LOG2, admit_log2 }
     }
 
     /// Returns the tables compared when requests stop: one fridge and four, of the default size.
-    #[must_use]
-    pub fn stopping() -> Vec<Setup> {
+    pub(crate) fn stopping() -> Vec<Setup> {
         [Method::Fridge, Method::MultiFridge]
             .into_iter()
             .filter_map(|method| Setup::best(method, MEMORY_LOG2))
@@ -136,8 +132,7 @@ impl Setup {
     }
 
     /// Returns the best configuration of a method with this memory; `None` if it needs more.
-    #[must_use]
-    pub fn best(method: Method, memory_log2: u8) -> Option<Setup> {
+    pub(crate) fn best(method: Method, memory_log2: u8) -> Option<Setup> {
         let admit_log2 = match method {
             Method::Fridge => LIFE_LOG2.saturating_sub(memory_log2),
             // The longest lifetime of the four is two to the power of four longer than that of a
@@ -150,8 +145,7 @@ impl Setup {
     }
 
     /// Returns all compared configurations.
-    #[must_use]
-    pub fn all() -> Vec<Setup> {
+    pub(crate) fn all() -> Vec<Setup> {
         let by_memory =
             |memory| METHODS.into_iter().filter_map(move |method| Setup::best(method, memory));
         let mut all = Setup::COMPARED.to_vec();
@@ -168,8 +162,7 @@ impl Setup {
     }
 
     /// Returns the name in tables and plots.
-    #[must_use]
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self.method {
             Method::Fridge => "fridge".to_owned(),
             Method::MultiFridge => "four fridges".to_owned(),
@@ -220,7 +213,7 @@ pub(super) fn shares() -> [f64; PERCENTILES] {
 
 /// Differences between a distribution and the true one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Errors {
+pub(crate) struct Errors {
     /// Relative errors of the recipe's [percentiles](Recipe::percentiles), in percent.
     pub percentiles: [f64; 3],
     /// Largest error of the percentiles from 5 to 95, as the binary logarithm of the quotient.
@@ -245,7 +238,7 @@ impl Errors {
 
 /// Result of a table for one trace.
 #[derive(Clone)]
-pub struct TableResult {
+pub(crate) struct TableResult {
     /// Configuration of the table.
     pub setup: Setup,
     /// Number of delays it measured.
@@ -267,7 +260,7 @@ pub(super) fn times(histograms: &[(Histogram, f64)]) -> Option<Vec<f64>> {
 
 /// Trace and the seed of the tables that count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// Distribution of the delays.
     pub recipe: Recipe,
     /// Requests of the trace.
@@ -277,7 +270,7 @@ pub struct Run {
 }
 
 /// Results of a run.
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The run.
     pub run: Run,
     /// True times of [`shares`].
@@ -343,16 +336,14 @@ impl CountingTable {
 
 impl Run {
     /// Returns the number of requests that are answered.
-    #[must_use]
-    pub fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         let profile = self.recipe.profile(self.requests);
         let answers = (0..self.requests).filter(|index| profile.request(*index).delay_ns.is_some());
         answers.count() as u64
     }
 
     /// Counts the trace with all of these tables.
-    #[must_use]
-    pub fn execute(&self, setups: &[Setup]) -> Outcome {
+    pub(crate) fn execute(&self, setups: &[Setup]) -> Outcome {
         let profile = self.recipe.profile(self.requests);
         let end = profile.request(self.requests.saturating_sub(1)).at_ns;
         let (mut delays, mut late) = (Vec::new(), Vec::new());

@@ -18,26 +18,25 @@ mod simulation;
 mod tests;
 mod trace;
 
-pub use equal::{Kind, LONGEST_MS, SizeErrors, Slots, needed};
-pub use experiment::{
+use equal::{Kind, SizeErrors};
+use experiment::{
     ADMIT_LOG2, ADMITS_LOG2, Errors, MEMORIES_LOG2, MEMORY_LOG2, Method, Outcome, REQUESTS, Recipe,
     Run, Setup, TableResult,
 };
-pub use simulation::{Event, SimulatedTable};
-pub use trace::replay;
+pub(crate) use trace::replay;
 
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::statistics::Spread;
 
 /// Repetitions of every experiment, as in the dissertation.
-pub const SEEDS: u64 = 10;
+pub(crate) const SEEDS: u64 = 10;
 
 /// Repetitions with `--quick`.
-pub const QUICK_SEEDS: u64 = 2;
+pub(crate) const QUICK_SEEDS: u64 = 2;
 
 /// Results of all experiments.
-pub struct Findings {
+pub(crate) struct Findings {
     seeds: u64,
     outcomes: Vec<Outcome>,
     /// Errors of simulated tables by memory.
@@ -46,8 +45,7 @@ pub struct Findings {
 
 /// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
 /// requests, and then in simulated tables.
-#[must_use]
-pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
+pub(crate) fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     let findings = execute(seeds, REQUESTS, &Setup::all(), progress);
     let sizes = equal::measure(seeds, REQUESTS, parallel::processors(), progress);
     Findings { sizes, ..findings }
@@ -99,14 +97,12 @@ impl Findings {
     }
 
     /// Returns the errors of all runs of a table combined: its bias, with little variance.
-    #[must_use]
-    pub fn combined(&self, recipe: Recipe, setup: Setup) -> Option<Errors> {
+    pub(crate) fn combined(&self, recipe: Recipe, setup: Setup) -> Option<Errors> {
         Some(Errors::between(recipe, &self.times(recipe, setup)?, self.truth(recipe)))
     }
 
     /// Returns the errors of single runs.
-    #[must_use]
-    pub fn single(&self, recipe: Recipe, setup: Setup) -> Vec<Errors> {
+    pub(crate) fn single(&self, recipe: Recipe, setup: Setup) -> Vec<Errors> {
         self.results(recipe, setup).filter_map(|result| result.errors).collect()
     }
 
@@ -125,8 +121,7 @@ impl Findings {
     }
 
     /// Returns all results by name. Errors are in percent, and gaps in doublings.
-    #[must_use]
-    pub fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         let mut numbers = Numbers::default();
         for recipe in Recipe::ALL {
             for setup in Setup::COMPARED {

@@ -210,8 +210,7 @@ fn better(findings: &Findings, recipe: Recipe) -> String {
 
 impl Findings {
     /// Returns the report, with `errors.csv` and `percentiles.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let [first, second] = Recipe::ALL.map(|recipe| comparison_table(self, recipe));
         let (admission, memory) = (admission_table(self), memory_table(self));
         let (stopping, equal) = (stopping_table(self), equal::table(&self.sizes));

@@ -17,7 +17,7 @@ use flowgauge_core::delay::weights::{SQUARE_BITS, WEIGHT_BITS};
 
 /// Request, or the answer to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     /// Identifier of the request, unique among all requests.
     pub id: u64,
     /// Time, in nanoseconds.
@@ -28,7 +28,7 @@ pub struct Event {
 
 /// Table of requests.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SimulatedTable {
+pub(crate) enum SimulatedTable {
     /// Fridges. Each request enters one of them or none.
     Fridges(Vec<FridgeShape>),
     /// Fridge whose slots are in stages: a request that is overwritten moves to the next one.

@@ -145,7 +145,7 @@ fn tables(fridges: &[FridgeShape], delays: &[u64]) -> Vec<(String, SimulatedTabl
 ///
 /// # Errors
 /// As [`Trace::frames`], and [`ReproduceError::NoPackets`] without any delay.
-pub fn replay(
+pub(crate) fn replay(
     trace: &Trace,
     fridges: &[FridgeShape],
     seeds: u64,

@@ -8,7 +8,7 @@ mod lapolli;
 mod tests;
 mod trace;
 
-pub use trace::replay;
+pub(crate) use trace::replay;
 
 use crate::documents::reproduction_table;
 use crate::numbers::{self, Numbers};
@@ -26,10 +26,10 @@ use flowgauge_traffic::{Generator, Profile, Sources};
 use hashbrown::HashMap;
 
 /// Windows of each kind of traffic. The paper has 10.
-pub const SEEDS: u64 = 5;
+pub(crate) const SEEDS: u64 = 5;
 
 /// Windows with `--quick`.
-pub const QUICK_SEEDS: u64 = 1;
+pub(crate) const QUICK_SEEDS: u64 = 1;
 
 /// Exponents of Zipf's law.
 const ALPHAS: [f64; 3] = [0.8, 1.0, 1.2];
@@ -47,7 +47,7 @@ const SWEEP_COLUMNS: [usize; 4] = [128, 256, 512, 1024];
 
 /// Parameters of the reproduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub(crate) struct Options {
     /// Windows of each kind of traffic, with seeds 1, 2, ….
     pub seeds: u64,
     /// Packets of a window, as a power of two.
@@ -66,7 +66,7 @@ impl Default for Options {
 
 /// Method that computes the entropy from a window's sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub(crate) enum Method {
     /// P4Entropy with the last equation in floating point, as in the controller.
     Floating,
     /// P4Entropy in integers with 7 bits in the last logarithms, as in the dataplane.
@@ -81,12 +81,11 @@ pub enum Method {
 
 impl Method {
     /// All methods, the best first.
-    pub const ALL: [Method; 5] =
+    pub(crate) const ALL: [Method; 5] =
         [Method::Floating, Method::SevenBits, Method::FourBits, Method::Literal, Method::Lapolli];
 
     /// Returns the name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Method::Floating => "final in floating point",
             Method::SevenBits => "final logarithms with 7 bits",
@@ -110,7 +109,7 @@ impl Method {
 
 /// Result of one method in one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// Exponent of Zipf's law.
     pub alpha: f64,
     /// Seed of traffic and hashes.
@@ -131,15 +130,14 @@ pub struct Finding {
 
 impl Finding {
     /// Returns the relative error in percent.
-    #[must_use]
-    pub fn error(&self) -> f64 {
+    pub(crate) fn error(&self) -> f64 {
         (self.bits - self.truth).abs() / self.truth * 100.0
     }
 }
 
 /// Results of all windows.
 #[derive(Clone, Debug)]
-pub struct Findings {
+pub(crate) struct Findings {
     options: Options,
     findings: Vec<Finding>,
     figures: Vec<Sensitivity>,
@@ -252,8 +250,7 @@ fn literally(packets: u64, sum: u64) -> f64 {
 
 /// Generates and counts all windows, one per processor at a time. Reports progress in passes over
 /// packets.
-#[must_use]
-pub fn run(options: &Options, progress: &Progress<'_>) -> Findings {
+pub(crate) fn run(options: &Options, progress: &Progress<'_>) -> Findings {
     // Windows of the figure take longest; start with them.
     let mut alphas = ALPHAS;
     alphas.sort_by_key(|alpha| *alpha != FIGURE_ALPHA);
@@ -280,8 +277,7 @@ pub fn run(options: &Options, progress: &Progress<'_>) -> Findings {
 
 impl Findings {
     /// Returns the errors of a method on traffic with this exponent, with the sketch of table III.
-    #[must_use]
-    pub fn errors(&self, alpha: f64, kind: SketchKind, method: Method) -> Option<Spread> {
+    pub(crate) fn errors(&self, alpha: f64, kind: SketchKind, method: Method) -> Option<Spread> {
         let shape = Grid::of_counters(ROWS, COLUMNS)?;
         let wanted = |finding: &&Finding| {
             (finding.alpha, finding.shape, finding.kind, finding.method)
@@ -291,8 +287,7 @@ impl Findings {
     }
 
     /// Returns the number of windows whose interval contains the truth, and of all windows.
-    #[must_use]
-    pub fn held(&self) -> (usize, usize) {
+    pub(crate) fn held(&self) -> (usize, usize) {
         let held = || self.findings.iter().filter_map(|finding| finding.held);
         (held().filter(|held| *held).count(), held().count())
     }
@@ -364,8 +359,7 @@ impl Findings {
     }
 
     /// Returns all results by name.
-    #[must_use]
-    pub fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         let mut numbers = Numbers::default();
         for (alpha, kind) in
             ALPHAS.into_iter().flat_map(|alpha| SketchKind::ALL.map(|kind| (alpha, kind)))
@@ -411,8 +405,7 @@ impl Findings {
     }
 
     /// Returns the report, with `figures.csv` and `windows.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let (numbers, methods) = (self.numbers(), self.methods());
         let compared = reproduction_table("p4entropy", &numbers);
         let parts = [

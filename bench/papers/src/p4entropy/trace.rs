@@ -109,7 +109,7 @@ fn count(window: &Window, shape: (usize, usize)) -> WindowErrors {
 ///
 /// # Errors
 /// As [`Trace::windows`].
-pub fn replay(trace: &Trace, shape: (usize, usize)) -> Result<Vec<Table>, ReproduceError> {
+pub(crate) fn replay(trace: &Trace, shape: (usize, usize)) -> Result<Vec<Table>, ReproduceError> {
     let windows = trace.windows(|window| count(window, shape))?;
     let packets: Vec<u64> = windows.iter().map(|window| window.packets).collect();
     let (rows, columns) = shape;

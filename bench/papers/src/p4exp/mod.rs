@@ -21,10 +21,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// Number of random powers in the average. The paper has 5 million.
-pub const NUMBERS: u64 = 5_000_000;
+pub(crate) const NUMBERS: u64 = 5_000_000;
 
 /// Number of random powers with `--quick`.
-pub const QUICK_NUMBERS: u64 = 200_000;
+pub(crate) const QUICK_NUMBERS: u64 = 200_000;
 
 /// Selected bases, with the largest exponents of the paper.
 const BASES: [(u64, u64); 5] = [(3, 39), (5, 26), (7, 22), (9, 19), (11, 17)];
@@ -43,7 +43,7 @@ const COMMAND: &str = "flowgauge reproduce p4exp";
 
 /// Arithmetic in which powers are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arithmetic {
+pub(crate) enum Arithmetic {
     /// Decimal constants, and a series in real numbers.
     Decimals,
     /// Integers times 1024, as on a switch.
@@ -52,11 +52,10 @@ pub enum Arithmetic {
 
 impl Arithmetic {
     /// Both.
-    pub const ALL: [Arithmetic; 2] = [Arithmetic::Decimals, Arithmetic::Integers];
+    pub(crate) const ALL: [Arithmetic; 2] = [Arithmetic::Decimals, Arithmetic::Integers];
 
     /// Returns the name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Arithmetic::Decimals => "decimals",
             Arithmetic::Integers => "integers",
@@ -66,7 +65,7 @@ impl Arithmetic {
 
 /// Results of all figures.
 #[derive(Clone, Debug)]
-pub struct Findings {
+pub(crate) struct Findings {
     numbers: u64,
     /// Figures 4a, 4b, 5a, 5b, 6a and 6b in each [`Arithmetic`].
     figures: [Vec<Sensitivity>; Arithmetic::ALL.len()],
@@ -119,8 +118,7 @@ fn averages(decimal: &Decimal, power: &Power, numbers: u64) -> (f64, f64) {
 }
 
 /// Measures the errors with this many random powers.
-#[must_use]
-pub fn run(numbers: u64, progress: &Progress<'_>) -> Findings {
+pub(crate) fn run(numbers: u64, progress: &Progress<'_>) -> Findings {
     let jobs: Vec<Parameters> = pairs().into_iter().flat_map(|pair| pair.powers).collect();
     let errors = |&(bits, digits, terms): &Parameters| -> (Vec<f64>, Vec<f64>) {
         let decimal = Decimal::new(bits, digits, terms);
@@ -239,8 +237,7 @@ impl Findings {
     }
 
     /// Returns all results by name.
-    #[must_use]
-    pub fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         let mut numbers = Numbers::default();
         for arithmetic in Arithmetic::ALL {
             let prefix = format!("p4exp/{}", arithmetic.name());
@@ -263,8 +260,7 @@ impl Findings {
     }
 
     /// Returns the report, with `decimals.csv` and `integers.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let numbers = self.numbers();
         let compared = reproduction_table("p4exp", &numbers);
         let [decimals, integers] = &self.figures;

@@ -12,10 +12,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// Number of random numbers in the average. The paper has 5 million.
-pub const NUMBERS: u64 = 5_000_000;
+pub(crate) const NUMBERS: u64 = 5_000_000;
 
 /// Number of random numbers with `--quick`.
-pub const QUICK_NUMBERS: u64 = 200_000;
+pub(crate) const QUICK_NUMBERS: u64 = 200_000;
 
 /// Lengths in bits of the numbers that are all ones (paper, section V-A).
 const LENGTHS: [u32; 5] = [4, 8, 16, 32, 64];
@@ -29,7 +29,7 @@ const DIGITS: u32 = 3;
 
 /// Results of all figures.
 #[derive(Clone, Debug)]
-pub struct Findings {
+pub(crate) struct Findings {
     numbers: u64,
     /// Figures 3a and 3b.
     figures: Vec<Sensitivity>,
@@ -48,8 +48,7 @@ fn average(logarithm: &Logarithm, numbers: u64) -> f64 {
 }
 
 /// Measures the errors with this many random numbers.
-#[must_use]
-pub fn run(numbers: u64, progress: &Progress<'_>) -> Findings {
+pub(crate) fn run(numbers: u64, progress: &Progress<'_>) -> Findings {
     let bits = (1..=MAX_BITS).map(|bits| (bits, DIGITS));
     let digits = (1..=MAX_DIGITS).map(|digits| (BITS, digits));
     let jobs: Vec<(u32, u32)> = bits.chain(digits).collect();
@@ -91,8 +90,7 @@ fn least_digits(by_digits: &Sensitivity) -> Option<f64> {
 
 impl Findings {
     /// Returns all results by name.
-    #[must_use]
-    pub fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         let mut numbers = Numbers::default();
         for figure in &self.figures {
             for value in figure.values.iter().copied() {
@@ -121,8 +119,7 @@ impl Findings {
     }
 
     /// Returns the report, with `figures.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let numbers = self.numbers();
         let compared = reproduction_table("p4log", &numbers);
         let parts = [

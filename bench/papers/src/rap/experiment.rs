@@ -10,36 +10,36 @@ use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
 
 /// Number of slots, and of true top flows searched for.
-pub const SLOTS: usize = 1 << SLOTS_LOG2;
+pub(crate) const SLOTS: usize = 1 << SLOTS_LOG2;
 const SLOTS_LOG2: u8 = 8;
 
 /// Table of a Zipf stream, with any algorithm.
 pub(super) const SETTINGS: Settings = Settings { slots_log2: SLOTS_LOG2, ..Settings::DEFAULT };
 
 /// Packets of a Zipf stream.
-pub const PACKETS: u64 = 2_000_000;
+pub(crate) const PACKETS: u64 = 2_000_000;
 
 /// Number of flows in a Zipf stream.
-pub const FLOWS: u64 = 200_000;
+pub(crate) const FLOWS: u64 = 200_000;
 
 /// Exponents of Zipf's law.
-pub const ALPHAS: [f64; 3] = [1.0, 1.2, 1.5];
+pub(crate) const ALPHAS: [f64; 3] = [1.0, 1.2, 1.5];
 
 /// Table sizes in the theorem, as powers of two.
-pub const SIZES_LOG2: [u8; 9] = [6, 7, 8, 9, 10, 11, 12, 13, 14];
+pub(crate) const SIZES_LOG2: [u8; 9] = [6, 7, 8, 9, 10, 11, 12, 13, 14];
 
 /// Shares of heavy flows in the packets of the theorem's streams.
-pub const HEAVY_SHARES: [f64; 2] = [0.2, 0.5];
+pub(crate) const HEAVY_SHARES: [f64; 2] = [0.2, 0.5];
 
 /// Mean number of packets per heavy flow in the theorem's streams.
-pub const PACKETS_PER_HEAVY_FLOW: u64 = 100;
+pub(crate) const PACKETS_PER_HEAVY_FLOW: u64 = 100;
 
 /// Algorithms compared in the theorem.
-pub const COMPARED: [Algorithm; 2] = [Algorithm::Rap, Algorithm::SpaceSaving];
+pub(crate) const COMPARED: [Algorithm; 2] = [Algorithm::Rap, Algorithm::SpaceSaving];
 
 /// Packets whose sources follow Zipf's law.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Zipf {
+pub(crate) struct Zipf {
     /// Exponent.
     pub alpha: f64,
     /// Seed of addresses and packets.
@@ -48,7 +48,7 @@ pub struct Zipf {
 
 /// Content of a table after a Zipf stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TableContent {
+pub(crate) struct TableContent {
     /// Algorithm.
     pub algorithm: Algorithm,
     /// Whether the table has each of the true top flows, the heaviest first.
@@ -59,23 +59,20 @@ pub struct TableContent {
 
 impl TableContent {
     /// Returns the share of the true top flows, 0 to 1.
-    #[must_use]
-    pub fn share(&self) -> f64 {
+    pub(crate) fn share(&self) -> f64 {
         self.ranks.iter().filter(|held| **held).count() as f64 / self.ranks.len() as f64
     }
 }
 
 impl Zipf {
     /// Returns the generator's profile of the stream.
-    #[must_use]
-    pub fn profile(&self) -> Profile {
+    pub(crate) fn profile(&self) -> Profile {
         let sources = Sources::Zipf { flows: FLOWS, alpha: self.alpha };
         Profile { rate: None, packets: Some(PACKETS), seed: self.seed, ..Profile::new(sources) }
     }
 
     /// Counts the stream with every algorithm.
-    #[must_use]
-    pub fn run(&self) -> Vec<TableContent> {
+    pub(crate) fn run(&self) -> Vec<TableContent> {
         let generator = Generator::new(self.profile());
         let sources: Vec<u32> = (0..PACKETS).map(|packet| generator.source(packet)).collect();
         let mut counts: HashMap<u32, u64> = HashMap::new();
@@ -127,7 +124,7 @@ fn count<const N: usize>(table: &mut HeavyTable<N>, settings: &Settings, source:
 /// Highly skewed stream: k equally heavy flows, and between their packets others that are the only
 /// ones of their flows. The table has k slots.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Skewed {
+pub(crate) struct Skewed {
     /// Algorithm.
     pub algorithm: Algorithm,
     /// k, as a power of two.
@@ -140,20 +137,17 @@ pub struct Skewed {
 
 impl Skewed {
     /// Returns k, the number of slots and of heavy flows.
-    #[must_use]
-    pub fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         1 << self.size_log2
     }
 
     /// Returns the number of packets of the stream.
-    #[must_use]
-    pub fn packets(&self) -> u64 {
+    pub(crate) fn packets(&self) -> u64 {
         ((u64::from(self.size()) * PACKETS_PER_HEAVY_FLOW) as f64 / self.heavy_share) as u64
     }
 
     /// Returns the share of heavy flows that the table has at the end, 0 to 1.
-    #[must_use]
-    pub fn run(&self) -> f64 {
+    pub(crate) fn run(&self) -> f64 {
         let settings =
             Settings { algorithm: self.algorithm, slots_log2: self.size_log2, ..Settings::DEFAULT };
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);

@@ -13,11 +13,11 @@ mod page;
 mod tests;
 mod trace;
 
-pub use experiment::{
+use experiment::{
     ALPHAS, COMPARED, FLOWS, HEAVY_SHARES, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2, SLOTS,
     Skewed, TableContent, Zipf,
 };
-pub use trace::replay;
+pub(crate) use trace::replay;
 
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
@@ -25,14 +25,14 @@ use crate::statistics::Spread;
 use flowgauge_core::heavy::Algorithm;
 
 /// Repetitions of every experiment.
-pub const SEEDS: u64 = 10;
+pub(crate) const SEEDS: u64 = 10;
 
 /// Repetitions with `--quick`.
-pub const QUICK_SEEDS: u64 = 2;
+pub(crate) const QUICK_SEEDS: u64 = 2;
 
 /// Results of all experiments.
 #[derive(Clone, Debug)]
-pub struct Findings {
+pub(crate) struct Findings {
     seeds: u64,
     zipf: Vec<(Zipf, Vec<TableContent>)>,
     skewed: Vec<(Skewed, f64)>,
@@ -40,8 +40,7 @@ pub struct Findings {
 
 /// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
 /// counted packets, first of the Zipf streams and then of those of the theorem.
-#[must_use]
-pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
+pub(crate) fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     execute(seeds, &SIZES_LOG2, progress)
 }
 
@@ -92,20 +91,27 @@ pub(crate) fn small() -> Findings {
 
 impl Findings {
     /// Returns the results of all runs with this exponent and algorithm.
-    pub fn held(&self, alpha: f64, algorithm: Algorithm) -> impl Iterator<Item = &TableContent> {
+    pub(crate) fn held(
+        &self,
+        alpha: f64,
+        algorithm: Algorithm,
+    ) -> impl Iterator<Item = &TableContent> {
         let runs = self.zipf.iter().filter(move |(zipf, _)| zipf.alpha == alpha);
         runs.flat_map(|(_, held)| held).filter(move |held| held.algorithm == algorithm)
     }
 
     /// Returns the share of the true top flows that is found; `None` without runs.
-    #[must_use]
-    pub fn share(&self, alpha: f64, algorithm: Algorithm) -> Option<Spread> {
+    pub(crate) fn share(&self, alpha: f64, algorithm: Algorithm) -> Option<Spread> {
         Spread::from_values(self.held(alpha, algorithm).map(TableContent::share))
     }
 
     /// Returns the shares of heavy flows found after the theorem's streams, one per run.
-    #[must_use]
-    pub fn heavy_held(&self, heavy_share: f64, algorithm: Algorithm, size_log2: u8) -> Vec<f64> {
+    pub(crate) fn heavy_held(
+        &self,
+        heavy_share: f64,
+        algorithm: Algorithm,
+        size_log2: u8,
+    ) -> Vec<f64> {
         let wanted = |skewed: &Skewed| {
             skewed.heavy_share == heavy_share
                 && skewed.algorithm == algorithm
@@ -115,8 +121,7 @@ impl Findings {
     }
 
     /// Returns all results by name, in percent.
-    #[must_use]
-    pub fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         let mut numbers = Numbers::default();
         for (alpha, algorithm) in
             ALPHAS.into_iter().flat_map(|alpha| Algorithm::ALL.map(|algorithm| (alpha, algorithm)))

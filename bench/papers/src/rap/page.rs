@@ -129,8 +129,7 @@ pub(super) fn lowest(findings: &Findings, heavy_share: f64, algorithm: Algorithm
 
 impl Findings {
     /// Returns the report, with `shares.csv` and `theorem.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let (shares, theorem) = (share_table(self), theorem_table(self));
         let ranks = |slots, algorithms: &[Algorithm]| {
             let ends = [ALPHAS[0], ALPHAS[ALPHAS.len() - 1]];

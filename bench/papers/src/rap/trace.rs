@@ -33,7 +33,7 @@ fn count(window: &Window, algorithm: Algorithm) -> TableContent {
 ///
 /// # Errors
 /// As [`Trace::windows`].
-pub fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
+pub(crate) fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
     let windows = trace.windows(|window| {
         let contents = Algorithm::ALL.map(|algorithm| count(window, algorithm));
         (window.packets(), window.keys.len() as u64, contents)

@@ -16,16 +16,16 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 /// Packets of a trace.
-pub const PACKETS: u64 = 1_000_000;
+pub(crate) const PACKETS: u64 = 1_000_000;
 
 /// Buckets in the claim, as a power of two.
-pub const MEMORY_LOG2: u8 = 8;
+pub(crate) const MEMORY_LOG2: u8 = 8;
 
 /// Compared sizes, as powers of two.
-pub const MEMORIES_LOG2: [u8; 7] = [6, 7, 8, 9, 10, 11, 12];
+pub(crate) const MEMORIES_LOG2: [u8; 7] = [6, 7, 8, 9, 10, 11, 12];
 
 /// Compared algorithms.
-pub const ALGORITHMS: [Algorithm; 2] = [Algorithm::Sampling, Algorithm::Hybrid];
+pub(crate) const ALGORITHMS: [Algorithm; 2] = [Algorithm::Sampling, Algorithm::Hybrid];
 
 /// Time without a segment after which a bucket is free.
 const IDLE_NS: u64 = (IDLE_TICKS as u64) << 16;
@@ -35,14 +35,14 @@ const ENDS: Range<usize> = 26..38;
 
 /// Minimum number of segments of a heavy prefix: with fewer, more than [`MUCH`] of them can be
 /// fewer than [`LEAST_LATE`].
-pub const BETA: u64 = 300;
+pub(crate) const BETA: u64 = 300;
 
 /// Packets read at a time.
 const BATCH: usize = 512;
 
 /// Kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Traffic {
+pub(crate) enum Traffic {
     /// Default traffic of `generate reorder`.
     Usual,
     /// Default traffic in a tenth of the time, with more concurrent flows.
@@ -57,12 +57,11 @@ pub enum Traffic {
 
 impl Traffic {
     /// All kinds.
-    pub const ALL: [Traffic; 5] =
+    pub(crate) const ALL: [Traffic; 5] =
         [Traffic::Usual, Traffic::Fast, Traffic::SmallFlows, Traffic::Loss, Traffic::Deep];
 
     /// Returns the name in tables and plots.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Traffic::Usual => "usual",
             Traffic::Fast => "fast",
@@ -73,8 +72,7 @@ impl Traffic {
     }
 
     /// Returns the options of `generate reorder`.
-    #[must_use]
-    pub fn options(self) -> &'static str {
+    pub(crate) fn options(self) -> &'static str {
         match self {
             Traffic::Usual => "reorder",
             Traffic::Fast => "reorder,rate=1M",
@@ -85,8 +83,7 @@ impl Traffic {
     }
 
     /// Returns the profile to generate.
-    #[must_use]
-    pub fn profile(self, packets: u64, seed: u64) -> ReorderProfile {
+    pub(crate) fn profile(self, packets: u64, seed: u64) -> ReorderProfile {
         let usual = ReorderProfile { packets, seed, ..ReorderProfile::default() };
         match self {
             Traffic::Usual => usual,
@@ -101,7 +98,7 @@ impl Traffic {
 
 /// Configuration of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// Algorithm that selects the flows to track.
     pub algorithm: Algorithm,
     /// Number of buckets, including the hybrid's slots for large flows, as a power of two.
@@ -110,8 +107,7 @@ pub struct Setup {
 
 impl Setup {
     /// Returns all compared configurations.
-    #[must_use]
-    pub fn all() -> Vec<Setup> {
+    pub(crate) fn all() -> Vec<Setup> {
         let by_memory = |algorithm| {
             MEMORIES_LOG2.into_iter().map(move |memory_log2| Setup { algorithm, memory_log2 })
         };
@@ -160,7 +156,7 @@ fn key(prefix: IpAddr) -> u64 {
 
 /// Result of a table for one trace.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TableResult {
+pub(crate) struct TableResult {
     /// Configuration of the table.
     pub setup: Setup,
     /// Number of prefixes reported as heavy.
@@ -184,7 +180,7 @@ pub struct TableResult {
 
 /// Trace and the seed of the tables that count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// Kind of traffic.
     pub traffic: Traffic,
     /// Packets of the trace.
@@ -195,7 +191,7 @@ pub struct Run {
 
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The run.
     pub run: Run,
     /// Number of heavy prefixes.
@@ -213,28 +209,24 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns the share of heavy prefixes that a table found.
-    #[must_use]
-    pub fn recall(&self, result: &TableResult) -> Option<f64> {
+    pub(crate) fn recall(&self, result: &TableResult) -> Option<f64> {
         (self.heavy > 0).then(|| result.right as f64 / self.heavy as f64)
     }
 
     /// Returns the share of prefixes heavy by design that a table found.
-    #[must_use]
-    pub fn meant_recall(&self, result: &TableResult) -> Option<f64> {
+    pub(crate) fn meant_recall(&self, result: &TableResult) -> Option<f64> {
         (self.meant > 0).then(|| result.meant as f64 / self.meant as f64)
     }
 }
 
 impl TableResult {
     /// Returns the share of reported prefixes that are heavy.
-    #[must_use]
-    pub fn precision(&self) -> Option<f64> {
+    pub(crate) fn precision(&self) -> Option<f64> {
         (self.found > 0).then(|| self.right as f64 / self.found as f64)
     }
 
     /// Returns the share of segments whose flow was tracked.
-    #[must_use]
-    pub fn share_followed(&self) -> f64 {
+    pub(crate) fn share_followed(&self) -> f64 {
         self.followed as f64 / self.segments.max(1) as f64
     }
 }
@@ -344,8 +336,7 @@ pub(super) fn count_frames<T>(
 
 impl Run {
     /// Counts the trace with all of these tables.
-    #[must_use]
-    pub fn execute(&self, setups: &[Setup]) -> Outcome {
+    pub(crate) fn execute(&self, setups: &[Setup]) -> Outcome {
         let mut tables: Vec<CountingTable> =
             setups.iter().map(|setup| CountingTable::new(*setup)).collect();
         let profile = self.traffic.profile(self.packets, self.seed);

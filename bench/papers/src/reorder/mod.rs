@@ -10,11 +10,11 @@ mod page;
 mod tests;
 mod trace;
 
-pub use experiment::{
+use experiment::{
     ALGORITHMS, BETA, MEMORIES_LOG2, MEMORY_LOG2, Outcome, PACKETS, Run, Setup, TableResult,
     Traffic,
 };
-pub use trace::replay;
+pub(crate) use trace::replay;
 
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
@@ -22,21 +22,20 @@ use crate::statistics::Spread;
 use flowgauge_core::reorder::Algorithm;
 
 /// Repetitions of every experiment.
-pub const SEEDS: u64 = 10;
+pub(crate) const SEEDS: u64 = 10;
 
 /// Repetitions with `--quick`.
-pub const QUICK_SEEDS: u64 = 2;
+pub(crate) const QUICK_SEEDS: u64 = 2;
 
 /// Results of all experiments.
-pub struct Findings {
+pub(crate) struct Findings {
     seeds: u64,
     outcomes: Vec<Outcome>,
 }
 
 /// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
 /// packets.
-#[must_use]
-pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
+pub(crate) fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     execute(seeds, PACKETS, &Traffic::ALL, &Setup::all(), parallel::processors(), progress)
 }
 
@@ -82,32 +81,27 @@ impl Findings {
     }
 
     /// Returns the share of heavy prefixes that is found.
-    #[must_use]
-    pub fn recall(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
+    pub(crate) fn recall(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
         self.spread(traffic, setup, |outcome, result| outcome.recall(result))
     }
 
     /// Returns the share of prefixes heavy by design that is found.
-    #[must_use]
-    pub fn meant_recall(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
+    pub(crate) fn meant_recall(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
         self.spread(traffic, setup, |outcome, result| outcome.meant_recall(result))
     }
 
     /// Returns the share of reported prefixes that are heavy.
-    #[must_use]
-    pub fn precision(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
+    pub(crate) fn precision(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
         self.spread(traffic, setup, |_, result| result.precision())
     }
 
     /// Returns the mean absolute error of the share of late segments of the reported prefixes.
-    #[must_use]
-    pub fn error(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
+    pub(crate) fn error(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
         self.spread(traffic, setup, |_, result| result.error)
     }
 
     /// Returns the share of tracked segments.
-    #[must_use]
-    pub fn followed(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
+    pub(crate) fn followed(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
         self.spread(traffic, setup, |_, result| Some(result.share_followed()))
     }
 
@@ -149,8 +143,7 @@ impl Findings {
     }
 
     /// Returns all results by name, in percent.
-    #[must_use]
-    pub fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         let mut numbers = Numbers::default();
         for (traffic, setup) in Traffic::ALL
             .into_iter()

@@ -231,8 +231,7 @@ fn wins(findings: &Findings, traffic: Traffic, measure: Measure, more: bool) -> 
 
 impl Findings {
     /// Returns the report, with `runs.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let (claim, memory) = (claim_table(self), memory_table(self));
         let (traffic, others) = (traffic_table(self), others_table(self));
         let sampling = at_claim(Algorithm::Sampling);

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 ///
 /// # Errors
 /// As [`Trace::frames`], and [`ReproduceError::NoPackets`] without TCP segments that have data.
-pub fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
+pub(crate) fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
     let setups = Setup::all();
     let mut tables: Vec<CountingTable> =
         setups.iter().map(|setup| CountingTable::new(*setup)).collect();

@@ -8,15 +8,15 @@ use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation};
 use flowgauge_ctl::measurement::Number;
 
 /// Sources from which those of [`Attack::Forged`] are chosen.
-pub const TRIED_SOURCES: u32 = 1 << 20;
+pub(crate) const TRIED_SOURCES: u32 = 1 << 20;
 
 /// Hashes under attack: one whose tables are known, and one whose tables are secret. `crc32` and
 /// `tabulated` have the same signatures and rows.
-pub const HASHES: [HashMode; 2] = [HashMode::Tabulated, HashMode::Keyed];
+pub(crate) const HASHES: [HashMode; 2] = [HashMode::Tabulated, HashMode::Keyed];
 
 /// Attack on the sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attack {
+pub(crate) enum Attack {
     /// A source contacts as many destinations as a /16 has, those whose pairs have the lowest rank
     /// and the lowest level, to remain unseen.
     Hidden,
@@ -27,11 +27,10 @@ pub enum Attack {
 
 impl Attack {
     /// All attacks.
-    pub const ALL: [Attack; 2] = [Attack::Hidden, Attack::Forged];
+    pub(crate) const ALL: [Attack; 2] = [Attack::Hidden, Attack::Forged];
 
     /// Returns its name in results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Attack::Hidden => "hidden",
             Attack::Forged => "forged",
@@ -39,8 +38,7 @@ impl Attack {
     }
 
     /// Returns its name in tables.
-    #[must_use]
-    pub fn about(self) -> &'static str {
+    pub(crate) fn about(self) -> &'static str {
         match self {
             Attack::Hidden => "hidden scan",
             Attack::Forged => "forged victim",
@@ -105,7 +103,7 @@ impl Chosen {
 
 /// Attack on a sketch of the default size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Attacked {
+pub(crate) struct Attacked {
     /// Attack.
     pub attack: Attack,
     /// Hash of the sketch.
@@ -123,8 +121,7 @@ pub struct Attacked {
 impl Attacked {
     /// Returns whether what the controller reports of the key is true: its interval contains the
     /// number, or it is not listed and does not exceed the rest.
-    #[must_use]
-    pub fn is_true(&self) -> bool {
+    pub(crate) fn is_true(&self) -> bool {
         let truth = self.truth as f64;
         match self.listed {
             Some(number) => (number.low..=number.high).contains(&truth),

@@ -12,24 +12,24 @@ use hashbrown::{HashMap, HashSet};
 pub(super) use flowgauge_ctl::measurement::cardinality::estimate::EstimateError;
 
 /// Numbers of keys searched for.
-pub const TOPS: [usize; 2] = [10, 100];
+pub(crate) const TOPS: [usize; 2] = [10, 100];
 
 /// Minimum number of others of a key that is searched for. Where nobody has as many, there is
 /// nothing to find.
-pub const LEAST: u64 = 30;
+pub(crate) const LEAST: u64 = 30;
 
 /// Rows of a sketch.
 const ROWS: usize = 3;
 
 /// Size of a sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub(crate) struct Size {
     shape: Grid,
     registers: Precision,
 }
 
 /// Sizes of sketches, up to the largest one.
-pub const SIZES: [Size; 5] = [
+pub(crate) const SIZES: [Size; 5] = [
     Size::new(128, 64),
     Size::new(256, 64),
     Size::new(512, 64),
@@ -38,7 +38,7 @@ pub const SIZES: [Size; 5] = [
 ];
 
 /// The default size, 256 KiB.
-pub const DEFAULT_SIZE: Size = SIZES[2];
+pub(crate) const DEFAULT_SIZE: Size = SIZES[2];
 
 impl Size {
     const fn new(columns: usize, registers: usize) -> Self {
@@ -49,27 +49,23 @@ impl Size {
     }
 
     /// Returns rows and columns.
-    #[must_use]
-    pub const fn shape(self) -> Grid {
+    pub(crate) const fn shape(self) -> Grid {
         self.shape
     }
 
     /// Returns the registers of a cell.
-    #[must_use]
-    pub const fn registers(self) -> Precision {
+    pub(crate) const fn registers(self) -> Precision {
         self.registers
     }
 
     /// Returns the memory of a sketch in KiB. Three rows take as much as four.
-    #[must_use]
-    pub fn kib(self) -> usize {
+    pub(crate) fn kib(self) -> usize {
         Spread::used(&self.settings(KeyKind::Dst, OtherKind::Src)).own >> 10
     }
 
     /// Returns the keys that a table has of the same memory: for each the registers of a cell, and
     /// the room of a candidate.
-    #[must_use]
-    pub const fn slots(self) -> usize {
+    pub(crate) const fn slots(self) -> usize {
         self.shape.padded_cells()
     }
 
@@ -81,7 +77,7 @@ impl Size {
 
 /// Way to find the keys with the most others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub(crate) enum Method {
     /// The sketch, with the estimate of the controller.
     Likelihood,
     /// The candidates of the same sketch, with the estimate of the paper: the minimum over the
@@ -93,11 +89,10 @@ pub enum Method {
 
 impl Method {
     /// All methods.
-    pub const ALL: [Method; 3] = [Method::Likelihood, Method::MinimumOfRows, Method::Table];
+    pub(crate) const ALL: [Method; 3] = [Method::Likelihood, Method::MinimumOfRows, Method::Table];
 
     /// Returns its name in tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Method::Likelihood => "flowgauge",
             Method::MinimumOfRows => "minimum of rows",
@@ -117,7 +112,7 @@ pub(super) struct Pairs {
 
 /// Keys found among the first of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// Keys to find: the number searched for, or fewer if not as many have [`LEAST`] others.
     pub wanted: usize,
     /// Keys that are listed, up to the number searched for.
@@ -128,21 +123,19 @@ pub struct Found {
 
 impl Found {
     /// Returns the share of the keys to find that are listed; `None` if there are none to find.
-    #[must_use]
-    pub fn recall(&self) -> Option<f64> {
+    pub(crate) fn recall(&self) -> Option<f64> {
         (self.wanted > 0).then(|| self.right as f64 / self.wanted as f64)
     }
 
     /// Returns the share of the listed keys that are right; `None` if none is listed.
-    #[must_use]
-    pub fn precision(&self) -> Option<f64> {
+    pub(crate) fn precision(&self) -> Option<f64> {
         (self.listed > 0).then(|| self.right as f64 / self.listed as f64)
     }
 }
 
 /// Comparison of a list of keys with the true ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
+pub(crate) struct Score {
     /// Keys found, for each of [`TOPS`].
     pub found: [Found; TOPS.len()],
     /// Mean absolute relative error of the largest keys that were found, in percent.
@@ -155,7 +148,7 @@ pub struct Score {
 
 /// A window counted in one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Scores of [`Method::ALL`].
     pub scores: [Score; Method::ALL.len()],
     /// Whether no key that is not listed exceeds the rest that the controller reports.

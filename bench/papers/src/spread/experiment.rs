@@ -6,33 +6,33 @@ use flowgauge_core::spread::OtherKind;
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Tabulation};
 
 /// Sources of the destination with the most in [`Traffic::Zipf`]; the next has half as many.
-pub const ZIPF_FIRST: u32 = 100_000;
+pub(crate) const ZIPF_FIRST: u32 = 100_000;
 
 /// Destinations in [`Traffic::Zipf`].
-pub const ZIPF_KEYS: u32 = 50_000;
+pub(crate) const ZIPF_KEYS: u32 = 50_000;
 
 /// Keys beside those that are looked for, in traffic other than Zipf and nobody.
-pub const USUAL_KEYS: u32 = 300_000;
+pub(crate) const USUAL_KEYS: u32 = 300_000;
 
 /// Others of each of these keys.
-pub const USUAL_OTHERS: u32 = 3;
+pub(crate) const USUAL_OTHERS: u32 = 3;
 
 /// Sources of the victim.
-pub const VICTIM_SOURCES: u32 = 100_000;
+pub(crate) const VICTIM_SOURCES: u32 = 100_000;
 
 /// Addresses that the scanner contacts: a /16.
-pub const SCANNED: u32 = 1 << 16;
+pub(crate) const SCANNED: u32 = 1 << 16;
 
 /// Addresses under carpet bombing, a /24, and the sources of each.
-pub const CARPET: [u32; 2] = [256, 1000];
+pub(crate) const CARPET: [u32; 2] = [256, 1000];
 
 /// Destinations in [`Traffic::Nobody`], and the sources of each.
-pub const NOBODY: [u32; 2] = [142_858, 7];
+pub(crate) const NOBODY: [u32; 2] = [142_858, 7];
 
 /// Traffic of a window. Each pair comes once. Victims and scanners begin when half of the other
 /// pairs have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Traffic {
+pub(crate) enum Traffic {
     /// Destinations whose numbers of sources follow Zipf's law.
     Zipf,
     /// One destination with [`VICTIM_SOURCES`] among a million pairs.
@@ -47,12 +47,11 @@ pub enum Traffic {
 
 impl Traffic {
     /// All kinds of traffic.
-    pub const ALL: [Traffic; 5] =
+    pub(crate) const ALL: [Traffic; 5] =
         [Traffic::Zipf, Traffic::Victim, Traffic::Scan, Traffic::Carpet, Traffic::Nobody];
 
     /// Returns its name in results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Traffic::Zipf => "zipf",
             Traffic::Victim => "victim",
@@ -63,8 +62,7 @@ impl Traffic {
     }
 
     /// Returns its name in tables.
-    #[must_use]
-    pub fn about(self) -> &'static str {
+    pub(crate) fn about(self) -> &'static str {
         match self {
             Traffic::Zipf => "Zipf",
             Traffic::Victim => "one victim",

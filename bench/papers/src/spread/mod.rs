@@ -14,13 +14,13 @@ mod page;
 mod tests;
 mod trace;
 
-pub use attack::{Attack, Attacked, HASHES, TRIED_SOURCES};
-pub use count::{DEFAULT_SIZE, Found, LEAST, Method, Outcome, SIZES, Score, Size, TOPS};
-pub use experiment::{
+use attack::{Attack, Attacked, HASHES, TRIED_SOURCES};
+use count::{DEFAULT_SIZE, Found, LEAST, Method, Outcome, SIZES, Score, Size, TOPS};
+use experiment::{
     CARPET, NOBODY, SCANNED, Traffic, USUAL_KEYS, USUAL_OTHERS, VICTIM_SOURCES, ZIPF_FIRST,
     ZIPF_KEYS,
 };
-pub use trace::replay;
+pub(crate) use trace::replay;
 
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
@@ -30,14 +30,14 @@ use count::EstimateError;
 use flowgauge_core::HashMode;
 
 /// Repetitions of every experiment.
-pub const SEEDS: u64 = 10;
+pub(crate) const SEEDS: u64 = 10;
 
 /// Repetitions with `--quick`.
-pub const QUICK_SEEDS: u64 = 2;
+pub(crate) const QUICK_SEEDS: u64 = 2;
 
 /// Window that was counted in one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
+pub(crate) struct Run {
     /// Traffic.
     pub traffic: Traffic,
     /// Seed of addresses and hash.
@@ -50,7 +50,7 @@ pub struct Run {
 
 /// Results of all experiments.
 #[derive(Clone, Debug)]
-pub struct Findings {
+pub(crate) struct Findings {
     seeds: u64,
     runs: Vec<Run>,
     attacks: Vec<Attacked>,
@@ -61,7 +61,7 @@ pub struct Findings {
 ///
 /// # Errors
 /// [`ReproduceError::Registers`].
-pub fn run(seeds: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+pub(crate) fn run(seeds: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
     execute(seeds, 1, progress)
 }
 
@@ -107,19 +107,22 @@ fn coverage<'a>(scores: impl Iterator<Item = &'a Score>) -> Option<f64> {
 
 impl Findings {
     /// Returns the results of all windows of this traffic in this size.
-    pub fn outcomes(&self, traffic: Traffic, size: Size) -> impl Iterator<Item = &Outcome> {
+    pub(crate) fn outcomes(&self, traffic: Traffic, size: Size) -> impl Iterator<Item = &Outcome> {
         let runs = self.runs.iter().filter(move |run| (run.traffic, run.size) == (traffic, size));
         runs.map(|run| &run.outcome)
     }
 
     /// Returns the results of an attack on a hash.
-    pub fn attacked(&self, attack: Attack, hash: HashMode) -> impl Iterator<Item = &Attacked> {
+    pub(crate) fn attacked(
+        &self,
+        attack: Attack,
+        hash: HashMode,
+    ) -> impl Iterator<Item = &Attacked> {
         self.attacks.iter().filter(move |it| (it.attack, it.hash) == (attack, hash))
     }
 
     /// Returns all results by name; shares and errors in percent.
-    #[must_use]
-    pub fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         let mut numbers = Numbers::default();
         for (traffic, size) in page::cases() {
             let place = format!("spread/{}/{}kib", traffic.name(), size.kib());

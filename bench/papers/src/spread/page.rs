@@ -219,8 +219,7 @@ fn recall_chart(findings: &Findings, traffic: Traffic, index: usize) -> Chart {
 
 impl Findings {
     /// Returns the report, with `found.csv` and `attacks.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let (found, errors, attacks) = (found_table(self), error_table(self), attack_table(self));
         let recalls = |cases: [(Traffic, usize); 2]| {
             Part::Charts(cases.map(|(traffic, index)| recall_chart(self, traffic, index)).to_vec())

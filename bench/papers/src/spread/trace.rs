@@ -39,7 +39,7 @@ fn count(window: &trace::Window) -> Result<Vec<Counted>, EstimateError> {
 ///
 /// # Errors
 /// As [`Trace::windows`], and [`ReproduceError::Registers`].
-pub fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
+pub(crate) fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
     let windows = trace.windows(|window| (window.packets(), count(window)))?;
     let (mut packets, mut counted) = (Vec::new(), Vec::new());
     for (of_window, outcomes) in windows {

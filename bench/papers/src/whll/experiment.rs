@@ -19,7 +19,7 @@ const WORKER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Traffic of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Traffic {
+pub(crate) enum Traffic {
     /// Every packet from a source of its own, at random in 10.0.0.0/8 (§4.3.1).
     Unique,
     /// Every packet from the address after the previous one.
@@ -31,8 +31,7 @@ pub enum Traffic {
 
 impl Traffic {
     /// Returns the name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Traffic::Unique => "unique",
             Traffic::Sequential => "sequential",
@@ -41,8 +40,7 @@ impl Traffic {
     }
 
     /// Returns the generator's profile, without end.
-    #[must_use]
-    pub fn profile(self, seed: u64) -> Profile {
+    pub(crate) fn profile(self, seed: u64) -> Profile {
         let (sources, rate, burst) = match self {
             Traffic::Unique => (Sources::Unique, RATE, None),
             Traffic::Sequential => (Sources::Sequential, RATE, None),
@@ -73,7 +71,7 @@ impl Traffic {
 
 /// Run to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Experiment {
+pub(crate) struct Experiment {
     /// Traffic.
     pub traffic: Traffic,
     /// Hash of the addresses.
@@ -90,7 +88,7 @@ pub struct Experiment {
 
 /// Registers that are compared with the ground truth of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub(crate) enum Reading {
     /// Registers of the same instant.
     Instant,
     /// Registers read later. The thesis reads the packet counter, then register after register
@@ -100,7 +98,7 @@ pub enum Reading {
 
 /// Estimates from one set of registers, in flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimates {
+pub(crate) struct Estimates {
     /// One per estimator.
     estimates: [f64; Estimator::ALL.len()],
     /// Raw estimate, without any correction (equation 2.2).
@@ -118,8 +116,7 @@ impl Estimates {
     }
 
     /// Returns the estimate of this estimator.
-    #[must_use]
-    pub fn by(&self, estimator: Estimator) -> f64 {
+    pub(crate) fn by(&self, estimator: Estimator) -> f64 {
         let position = Estimator::ALL.iter().position(|other| *other == estimator);
         position.and_then(|index| self.estimates.get(index)).copied().unwrap_or(f64::NAN)
     }
@@ -127,7 +124,7 @@ impl Estimates {
 
 /// Read, or end of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Read {
+pub(crate) struct Read {
     /// Time in nanoseconds since the start.
     pub time_ns: u64,
     /// Number of the window, from zero.
@@ -142,8 +139,7 @@ pub struct Read {
 
 impl Read {
     /// Returns the estimate, in flows.
-    #[must_use]
-    pub fn estimate(&self, reading: Reading, estimator: Estimator) -> f64 {
+    pub(crate) fn estimate(&self, reading: Reading, estimator: Estimator) -> f64 {
         match reading {
             Reading::Instant => self.instant.by(estimator),
             Reading::Skewed => self.skewed.by(estimator),
@@ -151,8 +147,7 @@ impl Read {
     }
 
     /// Returns the relative error in percent (equation 4.1); `None` if there was nothing to count.
-    #[must_use]
-    pub fn error(&self, reading: Reading, estimator: Estimator) -> Option<f64> {
+    pub(crate) fn error(&self, reading: Reading, estimator: Estimator) -> Option<f64> {
         let truth = self.truth as f64;
         (self.truth > 0).then(|| (self.estimate(reading, estimator) - truth) / truth * 100.0)
     }
@@ -160,7 +155,7 @@ impl Read {
 
 /// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Run {
+pub(crate) struct Run {
     /// Poisson reads.
     pub reads: Vec<Read>,
     /// Windows at their end.
@@ -175,15 +170,13 @@ struct PendingRead {
 
 impl Experiment {
     /// Returns the number of packets to count.
-    #[must_use]
-    pub fn packets(&self) -> u64 {
+    pub(crate) fn packets(&self) -> u64 {
         (self.duration.as_secs_f64() * self.traffic.rate()) as u64
     }
 
     /// Returns the expected number of reads. Their process is memoryless, so this is the duration
     /// over the mean interval.
-    #[must_use]
-    pub fn expected_reads(&self) -> f64 {
+    pub(crate) fn expected_reads(&self) -> f64 {
         self.duration.as_secs_f64() / self.configuration.read.as_secs_f64()
     }
 
@@ -191,7 +184,7 @@ impl Experiment {
     ///
     /// # Errors
     /// Any error of the dataplane.
-    pub fn run(&self) -> Result<Run, ReproduceError> {
+    pub(crate) fn run(&self) -> Result<Run, ReproduceError> {
         let ports = memory(self.traffic.profile(self.seed), 1, Pace::Trace);
         self.count(ports, self.traffic.needs_exact_count())
     }
@@ -201,7 +194,7 @@ impl Experiment {
     ///
     /// # Errors
     /// Any error of the dataplane.
-    pub fn replay(&self, trace: &Trace) -> Result<Run, ReproduceError> {
+    pub(crate) fn replay(&self, trace: &Trace) -> Result<Run, ReproduceError> {
         self.count(captures(trace.open()?, 1, Pace::Trace)?, true)
     }
 

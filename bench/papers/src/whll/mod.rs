@@ -21,11 +21,11 @@ mod staggered;
 mod structured;
 #[cfg(test)]
 mod tests;
-pub mod thesis;
+mod thesis;
 mod trace;
 
-pub use experiment::{Estimates, Experiment, Read, Reading, Run, Traffic};
-pub use trace::replay;
+use experiment::{Experiment, Read, Reading, Run, Traffic};
+pub(crate) use trace::replay;
 
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
@@ -42,13 +42,13 @@ use thesis::{ALPHA, CONFIGURATIONS, Configuration, DURATION, RATE, STANDARD_ERRO
 /// The skew is a hypothesis. The thesis states about 245 ms for reading the registers (§4.2.4),
 /// which would make the errors of the shortest windows ten times as large, and Table 4.4 needs
 /// about 70 ms.
-pub const READ_SKEW: Duration = Duration::from_millis(20);
+pub(crate) const READ_SKEW: Duration = Duration::from_millis(20);
 
 /// Repetitions of every experiment.
-pub const SEEDS: u64 = 10;
+pub(crate) const SEEDS: u64 = 10;
 
 /// Repetitions with `--quick`.
-pub const QUICK_SEEDS: u64 = 2;
+pub(crate) const QUICK_SEEDS: u64 = 2;
 
 /// Many long windows, for the error as a function of the number of flows.
 const SWEEP: Configuration =
@@ -57,7 +57,7 @@ const SWEEP_DURATION: Duration = Duration::from_secs(13_200);
 
 /// Parameters of the reproduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub(crate) struct Options {
     /// Repetitions of every experiment, with seeds 1, 2, …; half as many for the replacement of the
     /// campus trace, which has 38 times the packets.
     pub seeds: u64,
@@ -73,7 +73,7 @@ impl Default for Options {
 
 /// Case of the tables: everything but the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
+pub(crate) struct Case {
     /// Traffic.
     pub traffic: Traffic,
     /// Hash of the addresses.
@@ -88,7 +88,7 @@ pub struct Case {
 
 /// Errors of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Errors {
+pub(crate) struct Errors {
     /// Mean absolute relative error, in percent (equation 4.2).
     pub average: f64,
     /// Median absolute relative error, in percent.
@@ -103,8 +103,7 @@ pub struct Errors {
 
 impl Errors {
     /// Returns the errors of a run; `None` without reads.
-    #[must_use]
-    pub fn from_run(run: &Run, reading: Reading, estimator: Estimator) -> Option<Self> {
+    pub(crate) fn from_run(run: &Run, reading: Reading, estimator: Estimator) -> Option<Self> {
         let signed: Vec<f64> =
             run.reads.iter().filter_map(|read| read.error(reading, estimator)).collect();
         let absolute: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
@@ -120,7 +119,7 @@ impl Errors {
 
 /// Errors of a case over all seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Accuracy {
+pub(crate) struct Accuracy {
     /// Mean absolute relative error, in percent.
     pub average: Spread,
     /// Median absolute relative error, in percent.
@@ -133,7 +132,7 @@ pub struct Accuracy {
 
 /// Results of all experiments.
 #[derive(Clone, Debug)]
-pub struct Findings {
+pub(crate) struct Findings {
     options: Options,
     runs: Vec<(Experiment, Run)>,
     /// Long runs for the error as a function of the number of flows.
@@ -144,7 +143,7 @@ pub struct Findings {
 ///
 /// # Errors
 /// Any error of a dataplane.
-pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+pub(crate) fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
     // The replacement of the trace comes first: its experiments take longest.
     let traffic = [Traffic::Bursty, Traffic::Unique, Traffic::Sequential];
     let mut experiments: Vec<Experiment> = traffic
@@ -208,14 +207,12 @@ fn execute(
 
 impl Findings {
     /// Returns the parameters.
-    #[must_use]
-    pub fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         self.options
     }
 
     /// Returns the available readings.
-    #[must_use]
-    pub fn readings(&self) -> &'static [Reading] {
+    pub(crate) fn readings(&self) -> &'static [Reading] {
         if self.options.read_skew.is_zero() {
             &[Reading::Instant]
         } else {
@@ -224,7 +221,7 @@ impl Findings {
     }
 
     /// Returns the runs of all seeds with this traffic, hash and configuration.
-    pub fn runs(
+    pub(crate) fn runs(
         &self,
         traffic: Traffic,
         hash: HashMode,
@@ -237,8 +234,7 @@ impl Findings {
     }
 
     /// Returns the errors of a case; `None` if it was not run.
-    #[must_use]
-    pub fn accuracy(&self, case: &Case) -> Option<Accuracy> {
+    pub(crate) fn accuracy(&self, case: &Case) -> Option<Accuracy> {
         let runs = self.runs(case.traffic, case.hash, case.configuration);
         let errors: Vec<Errors> =
             runs.filter_map(|run| Errors::from_run(run, case.reading, case.estimator)).collect();
@@ -253,8 +249,7 @@ impl Findings {
 
     /// Returns the average with the hash and the estimator of the thesis; `None` if that was not
     /// run.
-    #[must_use]
-    pub fn average(
+    pub(crate) fn average(
         &self,
         traffic: Traffic,
         configuration: Configuration,
@@ -267,15 +262,13 @@ impl Findings {
 
     /// Returns the average of bursty traffic over that of unique sources (§4.5.3); `None` if either
     /// was not run.
-    #[must_use]
-    pub fn ratio(&self, configuration: Configuration, reading: Reading) -> Option<f64> {
+    pub(crate) fn ratio(&self, configuration: Configuration, reading: Reading) -> Option<f64> {
         let average = |traffic| self.average(traffic, configuration, reading);
         Some(average(Traffic::Bursty)? / average(Traffic::Unique)?)
     }
 
     /// Returns all results by name.
-    #[must_use]
-    pub fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         let mut numbers = Numbers::default();
         for (table, traffic) in [("4.3", Traffic::Unique), ("4.4", Traffic::Bursty)] {
             for configuration in CONFIGURATIONS {

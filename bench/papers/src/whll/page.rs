@@ -255,8 +255,7 @@ fn large_range_table() -> Table {
 
 impl Findings {
     /// Returns the report, with `summary.csv` and `reads.csv`.
-    #[must_use]
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let Options { seeds, read_skew } = self.options();
         let (table_4_3, table_4_4) =
             (thesis_table(self, Traffic::Unique), thesis_table(self, Traffic::Bursty));

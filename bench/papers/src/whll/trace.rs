@@ -22,7 +22,7 @@ const VARIANTS: [(HashMode, Estimator); 2] =
 ///
 /// # Errors
 /// As [`Experiment::replay`], and [`ReproduceError::NoPackets`] if no read saw a packet.
-pub fn replay(
+pub(crate) fn replay(
     trace: &Trace,
     seed: u64,
     progress: &Progress<'_>,
