@@ -40,7 +40,12 @@ impl Best {
 
     /// Returns the ratio to `other` as a figure, whose noise is the difference between the ratios of
     /// the two halves of the rounds.
-    pub(crate) fn figure(self, name: impl Into<String>, other: Best, limit: Option<Limit>) -> Figure {
+    pub(crate) fn figure(
+        self,
+        name: impl Into<String>,
+        other: Best,
+        limit: Option<Limit>,
+    ) -> Figure {
         let (Best([even, odd]), Best([other_even, other_odd])) = (self, other);
         Figure {
             name: name.into(),
