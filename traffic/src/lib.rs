@@ -41,3 +41,4 @@ pub use generator::{Generator, memory};
 pub use layout::HeaderLayout;
 pub use option::ProfileError;
 pub use profile::{Attack, Burst, Profile, Sources};
+pub use random::mix;

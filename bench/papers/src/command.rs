@@ -28,13 +28,11 @@ pub fn reproduce(options: &Reproduce) -> Result<(), CommandFailure> {
     if !matches!(options.what, Paper::All) {
         return one(options, options.what, &directory(options.what)).map(|_| ());
     }
-    let (mut pages, mut numbers) = (Vec::new(), Numbers::default());
+    let mut numbers = Numbers::default();
     for what in Paper::EACH {
-        let (page, found) = one(options, what, &directory(what))?;
-        pages.push((what, page));
-        numbers.extend(found);
+        numbers.extend(one(options, what, &directory(what))?);
     }
-    let index = index(options, &pages)?;
+    let index = index(options)?;
     let mut out = io::stdout().lock();
     for document in Document::ALL {
         let [met, not_met, not_comparable] = documents::count(document, &numbers);
@@ -52,37 +50,25 @@ pub fn reproduce(options: &Reproduce) -> Result<(), CommandFailure> {
 }
 
 /// Writes a page that links to all reports, and returns its path.
-fn index(options: &Reproduce, pages: &[(Paper, PathBuf)]) -> Result<PathBuf, CommandFailure> {
+fn index(options: &Reproduce) -> Result<PathBuf, CommandFailure> {
     let mut index = Page::new("Experiments of papers, repeated", "flowgauge reproduce");
     index.add("<p class=\"lead\">Each report compares the paper's figures with ours, with plots. All measurements are next to it as CSV files.</p>");
     // The page is next to the reports, or in a directory next to theirs.
-    let (directory, up) = match &options.out {
+    let (directory, reports) = match &options.out {
         Some(out) => (out.clone(), ""),
-        None => (default_directory(Paper::All), "../"),
+        None => (default_directory(Paper::All), "../flowgauge-"),
     };
     index.add("<ul>");
-    for (what, page) in pages {
-        let place: Vec<_> = page
-            .components()
-            .rev()
-            .take(2)
-            .map(|part| part.as_os_str().to_string_lossy())
-            .collect();
-        let place: Vec<&str> = place.iter().rev().map(AsRef::as_ref).collect();
-        let (place, about) = (escape(&place.join("/")), escape(what.about()));
-        index.add(&format!("<li><a href=\"{up}{place}\">{}</a>: {about}</li>", what.name()));
+    for what in Paper::EACH {
+        let (name, about) = (what.name(), escape(what.about()));
+        index.add(&format!("<li><a href=\"{reports}{name}/index.html\">{name}</a>: {about}</li>"));
     }
     index.add("</ul>");
     Ok(write_file(&directory, "index.html", &index.html())?)
 }
 
-/// Runs one reproduction, prints its tables, writes its report, and returns the path of its page and
-/// all results.
-fn one(
-    options: &Reproduce,
-    what: Paper,
-    directory: &Path,
-) -> Result<(PathBuf, Numbers), CommandFailure> {
+/// Runs one reproduction, prints its tables, writes its report, and returns all results.
+fn one(options: &Reproduce, what: Paper, directory: &Path) -> Result<Numbers, CommandFailure> {
     let bar = bar(Some(1), what.name().to_owned());
     let run = if options.trace.is_empty() { repeat } else { replay };
     let report = run(options, what, &|done, total| {
@@ -100,7 +86,7 @@ fn one(
     written
         .and_then(|()| writeln!(out, "report: {}", page.display()))
         .map_err(CommandFailure::output)?;
-    Ok((page, report.numbers))
+    Ok(report.numbers)
 }
 
 /// Runs one reproduction.

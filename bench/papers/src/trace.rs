@@ -14,6 +14,8 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use flowgauge_traffic::mix;
+
 /// Interval at which a reader without packets checks whether more of a capture was read.
 const IDLE: Duration = Duration::from_millis(1);
 
@@ -161,14 +163,6 @@ pub(crate) fn hash(parts: &[&[u8]], seed: u64) -> u64 {
     mix(bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     }))
-}
-
-/// Mixes the bits of a number: the last step of SplitMix64.
-pub(crate) fn mix(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 /// Returns a number below `limit` that a hash selects.

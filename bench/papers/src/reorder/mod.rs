@@ -80,31 +80,7 @@ impl Findings {
             .filter_map(move |outcome| Some((outcome, outcome.results.get(of(outcome)?)?)))
     }
 
-    /// Returns the share of heavy prefixes that is found.
-    pub(crate) fn recall(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |outcome, result| outcome.recall(result))
-    }
-
-    /// Returns the share of prefixes heavy by design that is found.
-    pub(crate) fn meant_recall(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |outcome, result| outcome.meant_recall(result))
-    }
-
-    /// Returns the share of reported prefixes that are heavy.
-    pub(crate) fn precision(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |_, result| result.precision())
-    }
-
-    /// Returns the mean absolute error of the share of late segments of the reported prefixes.
-    pub(crate) fn error(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |_, result| result.error)
-    }
-
-    /// Returns the share of tracked segments.
-    pub(crate) fn followed(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |_, result| Some(result.share_followed()))
-    }
-
+    /// Returns the mean over all runs of a function of a table's result, and how much it varies.
     fn spread(
         &self,
         traffic: Traffic,
@@ -155,12 +131,11 @@ impl Findings {
                 setup.algorithm.name(),
                 1_u32 << setup.memory_log2
             );
-            let percent = |outcome: &dyn Fn(&Outcome, &TableResult) -> Option<f64>| {
-                self.spread(traffic, setup, |of, result| Some(outcome(of, result)? * 100.0))
+            let percent = |what: fn(&Outcome, &TableResult) -> Option<f64>| {
+                self.spread(traffic, setup, |outcome, result| Some(what(outcome, result)? * 100.0))
             };
-            numbers
-                .add(format!("{name}/recall"), percent(&|outcome, result| outcome.recall(result)));
-            numbers.add(format!("{name}/precision"), percent(&|_, result| result.precision()));
+            numbers.add(format!("{name}/recall"), percent(Outcome::recall));
+            numbers.add(format!("{name}/precision"), percent(|_, result| result.precision()));
         }
         numbers
     }

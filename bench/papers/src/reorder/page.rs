@@ -1,6 +1,8 @@
 //! Tables, charts and files of the report, whose text is `page.html`.
 
-use super::{ALGORITHMS, BETA, Findings, MEMORIES_LOG2, MEMORY_LOG2, Setup, Traffic};
+use super::{
+    ALGORITHMS, BETA, Findings, MEMORIES_LOG2, MEMORY_LOG2, Outcome, Setup, TableResult, Traffic,
+};
 use crate::numbers::csv;
 use crate::report::html::{Page, Part};
 use crate::report::svg::{Axis, Chart, Tone};
@@ -20,19 +22,19 @@ pub(super) const TARGET: f64 = 80.0;
 
 /// Measure of a table: its name, its value, and the digits of its percentage.
 #[derive(Clone, Copy)]
-struct Measure(&'static str, fn(&Findings, Traffic, Setup) -> Option<Spread>, usize);
+struct Measure(&'static str, fn(&Outcome, &TableResult) -> Option<f64>, usize);
 
-const RECALL: Measure = Measure("recall", Findings::recall, 1);
-const MEANT_RECALL: Measure = Measure("meant", Findings::meant_recall, 1);
-const PRECISION: Measure = Measure("precision", Findings::precision, 1);
-const ERROR: Measure = Measure("error", Findings::error, 2);
-const FOLLOWED: Measure = Measure("followed", Findings::followed, 1);
+const RECALL: Measure = Measure("recall", Outcome::recall, 1);
+const MEANT_RECALL: Measure = Measure("meant", Outcome::meant_recall, 1);
+const PRECISION: Measure = Measure("precision", |_, result| result.precision(), 1);
+const ERROR: Measure = Measure("error", |_, result| result.error, 2);
+const FOLLOWED: Measure = Measure("followed", |_, result| Some(result.share_followed()), 1);
 const MEASURES: [Measure; 5] = [RECALL, MEANT_RECALL, PRECISION, ERROR, FOLLOWED];
 
 impl Measure {
     fn of(self, findings: &Findings, traffic: Traffic, setup: Setup) -> Option<Spread> {
         let Measure(_, of, _) = self;
-        of(findings, traffic, setup)
+        findings.spread(traffic, setup, of)
     }
 
     /// Formats the mean in percent.
@@ -175,7 +177,7 @@ fn others_table(findings: &Findings) -> Table {
         for traffic in others() {
             row.extend(ALGORITHMS.map(|algorithm| {
                 let setup = setup(algorithm, memory_log2);
-                let both = [findings.recall(traffic, setup), findings.precision(traffic, setup)];
+                let both = [RECALL, PRECISION].map(|measure| measure.of(findings, traffic, setup));
                 let [recall, precision] = both.map(|spread| {
                     spread.map_or_else(
                         || "-".to_owned(),
@@ -242,7 +244,7 @@ impl Findings {
         });
         let unseen = self.sum(Traffic::SmallFlows, sampling, |_, result| result.unseen);
         let followed = |traffic| {
-            let followed = self.followed(traffic, sampling);
+            let followed = FOLLOWED.of(self, traffic, sampling);
             followed.map_or_else(String::new, |spread| format!("{:.0}", spread.mean * 100.0))
         };
         let options = Traffic::ALL

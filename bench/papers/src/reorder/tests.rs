@@ -35,7 +35,7 @@ fn the_target_is_reached_on_usual_traffic() {
 fn what_the_report_says_holds() {
     let small = findings(4, PACKETS, &[Traffic::SmallFlows], &both(12));
     let [sampling, hybrid] =
-        both(12).map(|setup| small.recall(Traffic::SmallFlows, setup).unwrap());
+        both(12).map(|setup| small.spread(Traffic::SmallFlows, setup, Outcome::recall).unwrap());
     // In ten runs, 45 and 75 % with deviations of 7 and 6 (`flowgauge reproduce reorder`).
     assert!(hybrid.low > sampling.high, "{sampling:?} {hybrid:?}");
     let other = findings(
@@ -46,9 +46,9 @@ fn what_the_report_says_holds() {
     );
     for setup in both(MEMORY_LOG2) {
         let [usual, loss, small] = [Traffic::Usual, Traffic::Loss, Traffic::SmallFlows]
-            .map(|traffic| other.recall(traffic, setup).unwrap());
+            .map(|traffic| other.spread(traffic, setup, Outcome::recall).unwrap());
         assert!(usual.low > loss.high && loss.low > small.high, "{usual:?} {loss:?} {small:?}");
-        assert_eq!(other.meant_recall(Traffic::Loss, setup).unwrap().low, 1.0);
+        assert_eq!(other.spread(Traffic::Loss, setup, Outcome::meant_recall).unwrap().low, 1.0);
         // Most missed prefixes have too few late segments in tracked flows.
         let missed =
             other.sum(Traffic::SmallFlows, setup, |outcome, result| outcome.heavy - result.right);

@@ -11,7 +11,7 @@ pub mod svg;
 mod table;
 
 pub use escape::escape;
-pub use table::{Align, Cell, Column, Table};
+pub use table::{Cell, Column, Table};
 
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;

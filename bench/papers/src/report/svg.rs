@@ -101,18 +101,24 @@ enum Mark {
     Band,
 }
 
+/// Horizontal and vertical value.
+pub type Point = (f64, f64);
+
+/// Horizontal value, and the lower and upper vertical one; both are the same but for bands.
+pub type Edges = (f64, f64, f64);
+
 /// Values under a name: positions with a lower and an upper value, which differ in bands only.
 #[derive(Clone, Debug)]
 struct Series {
     name: String,
     tone: Tone,
     mark: Mark,
-    values: Vec<(f64, f64, f64)>,
+    values: Vec<Edges>,
 }
 
 impl Series {
     /// Returns the SVG element through these points, in pixels.
-    fn element(&self, points: &[(f64, f64, f64)]) -> String {
+    fn element(&self, points: &[Edges]) -> String {
         let mut lower: Vec<String> =
             points.iter().map(|(x, low, _)| format!("{x:.1} {low:.1}")).collect();
         let path = match self.mark {
@@ -157,45 +163,25 @@ impl Chart {
 
     /// Adds dots.
     #[must_use]
-    pub fn points(
-        self,
-        name: &str,
-        tone: Tone,
-        points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> Self {
+    pub fn points(self, name: &str, tone: Tone, points: impl IntoIterator<Item = Point>) -> Self {
         self.add(name, tone, Mark::Dots, points.into_iter().map(|(x, y)| (x, y, y)))
     }
 
     /// Adds a line through points.
     #[must_use]
-    pub fn line(
-        self,
-        name: &str,
-        tone: Tone,
-        points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> Self {
+    pub fn line(self, name: &str, tone: Tone, points: impl IntoIterator<Item = Point>) -> Self {
         self.add(name, tone, Mark::Line, points.into_iter().map(|(x, y)| (x, y, y)))
     }
 
     /// Adds a dashed line through points.
     #[must_use]
-    pub fn dashed(
-        self,
-        name: &str,
-        tone: Tone,
-        points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> Self {
+    pub fn dashed(self, name: &str, tone: Tone, points: impl IntoIterator<Item = Point>) -> Self {
         self.add(name, tone, Mark::Dashed, points.into_iter().map(|(x, y)| (x, y, y)))
     }
 
     /// Adds an area between two lines, given as `(x, low, high)`.
     #[must_use]
-    pub fn band(
-        self,
-        name: &str,
-        tone: Tone,
-        edges: impl IntoIterator<Item = (f64, f64, f64)>,
-    ) -> Self {
+    pub fn band(self, name: &str, tone: Tone, edges: impl IntoIterator<Item = Edges>) -> Self {
         self.add(name, tone, Mark::Band, edges.into_iter())
     }
 
@@ -204,7 +190,7 @@ impl Chart {
         name: &str,
         tone: Tone,
         mark: Mark,
-        values: impl Iterator<Item = (f64, f64, f64)>,
+        values: impl Iterator<Item = Edges>,
     ) -> Self {
         self.series.push(Series { name: name.to_owned(), tone, mark, values: values.collect() });
         self
@@ -238,7 +224,7 @@ impl Chart {
     /// of them. Values that are no numbers have no place and do not count.
     fn clipped(&self) -> (usize, usize) {
         let named = self.series.iter().filter(|series| !series.name.is_empty());
-        let points: Vec<(f64, f64)> = named
+        let points: Vec<Point> = named
             .flat_map(|Series { mark, values, .. }| {
                 let edges = if *mark == Mark::Band { 2 } else { 1 };
                 values
@@ -247,13 +233,13 @@ impl Chart {
             })
             .filter(|(x, y)| !x.is_nan() && !y.is_nan())
             .collect();
-        let is_inside = |(x, y): &&(f64, f64)| self.x.contains(*x) && self.y.contains(*y);
+        let is_inside = |(x, y): &&Point| self.x.contains(*x) && self.y.contains(*y);
         (points.len() - points.iter().filter(is_inside).count(), points.len())
     }
 
     /// Returns the positions of values in the area, without those that have no logarithm. Positions
     /// far outside are clamped, since viewers have limited precision.
-    fn places(&self, values: &[(f64, f64, f64)]) -> Vec<(f64, f64, f64)> {
+    fn places(&self, values: &[Edges]) -> Vec<Edges> {
         let vertical = |value| (1.0 - self.y.place(value)) * AREA.1;
         let places = values
             .iter()

@@ -6,22 +6,14 @@ use std::fmt::{self, Write};
 /// Characters between two columns of a group on a terminal.
 const GAP: usize = 2;
 
-/// Alignment of a column's text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// Words.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 /// Column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
     title: String,
     /// Heading over this column and its neighbours of the same group; empty for none.
     group: String,
-    align: Align,
+    /// Whether it has numbers, which are aligned right, or words.
+    is_number: bool,
     source: bool,
 }
 
@@ -29,18 +21,13 @@ impl Column {
     /// Returns a column of numbers.
     #[must_use]
     pub fn number(group: &str, title: &str) -> Self {
-        Column {
-            title: title.to_owned(),
-            group: group.to_owned(),
-            align: Align::Right,
-            source: false,
-        }
+        Column { title: title.to_owned(), group: group.to_owned(), is_number: true, source: false }
     }
 
     /// Returns a column of words.
     #[must_use]
     pub fn text(group: &str, title: &str) -> Self {
-        Column { align: Align::Left, ..Column::number(group, title) }
+        Column { is_number: false, ..Column::number(group, title) }
     }
 
     /// Marks the column as printed in the source, not measured.
@@ -49,13 +36,9 @@ impl Column {
         Column { source: true, ..self }
     }
 
-    fn class(&self) -> &'static str {
-        match (self.align, self.source) {
-            (Align::Left, false) => "text",
-            (Align::Left, true) => "text source",
-            (Align::Right, false) => "number",
-            (Align::Right, true) => "number source",
-        }
+    fn class(&self) -> String {
+        let kind = if self.is_number { "number" } else { "text" };
+        format!("{kind}{}", if self.source { " source" } else { "" })
     }
 }
 
@@ -183,10 +166,7 @@ impl Table {
     #[must_use]
     pub fn markdown(&self) -> String {
         let titles = self.columns.iter().map(|column| format!("{} {}", column.group, column.title));
-        let rules = self.columns.iter().map(|column| match column.align {
-            Align::Left => "---",
-            Align::Right => "---:",
-        });
+        let rules = self.columns.iter().map(|column| if column.is_number { "---:" } else { "---" });
         let mut markdown = format!("**{}**\n\n", self.caption);
         markdown += &markdown_row(titles);
         markdown += &markdown_row(rules);
@@ -215,8 +195,8 @@ impl Table {
     }
 
     fn class(&self, index: usize) -> String {
-        let class = self.columns.get(index).map_or("", Column::class);
-        if self.begins_group(index) { format!("{class} first") } else { class.to_owned() }
+        let class = self.columns.get(index).map(Column::class).unwrap_or_default();
+        if self.begins_group(index) { class + " first" } else { class }
     }
 }
 
@@ -257,9 +237,10 @@ impl fmt::Display for Table {
                 row.iter().zip(&self.columns).zip(&widths).enumerate()
             {
                 let (gap, text) = (gap(index), &cell.text);
-                match column.align {
-                    Align::Left => write!(line, "{gap}{text:<width$}")?,
-                    Align::Right => write!(line, "{gap}{text:>width$}")?,
+                if column.is_number {
+                    write!(line, "{gap}{text:>width$}")?;
+                } else {
+                    write!(line, "{gap}{text:<width$}")?;
                 }
             }
             writeln!(f, "{}", line.trim_end())?;
