@@ -41,25 +41,40 @@ impl Host {
     }
 }
 
+/// Addresses on the link, of the host with the receiver and of the other one.
+pub(crate) const NEAR_MAC: &str = "02:00:00:00:00:12";
+pub(crate) const FAR_MAC: &str = "02:00:00:00:00:11";
+
+/// Gives a device its addresses, and an entry for its neighbour.
+pub(crate) fn configure(
+    (device, address): (&str, &str),
+    mac: &str,
+    (_, peer): (&str, &str),
+    peer_mac: &str,
+) {
+    for command in [
+        format!("link set dev {device} address {mac}"),
+        format!("link set dev {device} addrgenmode none"),
+        format!("addr replace {address}/24 dev {device}"),
+        format!("link set dev {device} up"),
+        format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent"),
+    ] {
+        ip(&command).unwrap();
+    }
+}
+
 /// Runs a test with two hosts and a wire between them; only the test sends. This thread is the near
 /// host. `set` configures a device, and returns whether it could.
 pub fn connected(set: fn(&str) -> bool, test: impl FnOnce(&Host, bool) + Send + 'static) {
     on_veth(move || {
         let (far, network) = Host::start();
         ip(&format!("link set dev {} netns {network}", SENDER.0)).unwrap();
-        let configure =
-            move |device: &str, address: &str, mac: &str, peer: &str, peer_mac: &str| {
-                ip(&format!("link set dev {device} address {mac}")).unwrap();
-                ip(&format!("link set dev {device} addrgenmode none")).unwrap();
-                ip(&format!("addr add {address}/24 dev {device}")).unwrap();
-                ip(&format!("link set dev {device} up")).unwrap();
-                ip(&format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent"))
-                    .unwrap();
-                set(device)
-            };
-        let (near_mac, far_mac) = ("02:00:00:00:00:12", "02:00:00:00:00:11");
-        let is_set = configure(RECEIVER.0, RECEIVER.1, near_mac, SENDER.1, far_mac)
-            & far.run(move || configure(SENDER.0, SENDER.1, far_mac, RECEIVER.1, near_mac));
+        configure(RECEIVER, NEAR_MAC, SENDER, FAR_MAC);
+        let is_set = set(RECEIVER.0)
+            & far.run(move || {
+                configure(SENDER, FAR_MAC, RECEIVER, NEAR_MAC);
+                set(SENDER.0)
+            });
         test(&far, is_set);
     });
 }

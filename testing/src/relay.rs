@@ -1,6 +1,6 @@
 //! A host between two others, which delays, loses or reorders packets.
 
-use crate::hosts::Host;
+use crate::hosts::{FAR_MAC, Host, NEAR_MAC, configure};
 use crate::{on_veth, skip};
 use flowgauge_p4_model::wire::{Wire, wait};
 use flowgauge_traffic::veth::{RECEIVER, SENDER, carrier, ip};
@@ -75,9 +75,12 @@ pub fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 'static
                 ip(&format!("link set dev {device} up")).unwrap();
             }
         });
-        let (near_mac, far_mac) = ("02:00:00:00:00:12", "02:00:00:00:00:11");
-        configure(RECEIVER, near_mac, SENDER, far_mac);
-        far.run(move || configure(SENDER, far_mac, RECEIVER, near_mac));
+        configure(RECEIVER, NEAR_MAC, SENDER, FAR_MAC);
+        switch_offloads_off(RECEIVER.0);
+        far.run(|| {
+            configure(SENDER, FAR_MAC, RECEIVER, NEAR_MAC);
+            switch_offloads_off(SENDER.0);
+        });
         let sent = Arc::default();
         let is_over = Arc::new(AtomicBool::new(false));
         let running = {
@@ -94,16 +97,7 @@ pub fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 'static
     });
 }
 
-fn configure((device, address): (&str, &str), mac: &str, (_, peer): (&str, &str), peer_mac: &str) {
-    for command in [
-        format!("link set dev {device} address {mac}"),
-        format!("link set dev {device} addrgenmode none"),
-        format!("addr replace {address}/24 dev {device}"),
-        format!("link set dev {device} up"),
-        format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent"),
-    ] {
-        ip(&command).unwrap();
-    }
+fn switch_offloads_off(device: &str) {
     // Checksums and segments as on a wire: packet sockets forward them unchanged.
     let offloads = ["-K", device, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
     assert!(Command::new("ethtool").args(offloads).output().unwrap().status.success());

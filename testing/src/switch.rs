@@ -28,92 +28,28 @@ pub fn schema(settings: &Settings) -> String {
     let hash = |id: u32, family: &str, width: u32| {
         let keys = fields.iter().zip(1..).map(|((name, address), id)| {
             let width = if *address == 1 { width } else { 32 };
-            key(
-                id,
-                &format!("hdr.{family}.{name}"),
-                "Exact",
-                &format!(r#""bytes", "width": {width}"#),
-            )
+            key(id, &format!("hdr.{family}.{name}"), "Exact", &bytes(width))
         });
-        let keys: Vec<String> = keys.collect();
-        table(
-            id,
-            &format!("hash.{by}.{family}_crc.compute"),
-            "DynHashCompute",
-            1,
-            &keys.join(","),
-            "",
-            "",
-        )
+        let (keys, name) = (keys.collect::<Vec<_>>(), format!("hash.{by}.{family}_crc.compute"));
+        table(id, &name, "DynHashCompute", 1, &keys.join(","), "", "")
     };
-    let bank = table(
-        11,
-        "bank",
-        "MatchAction_Direct",
-        1,
-        "",
-        &action(101, "Ingress.flowgauge.set_bank", &[("bank", 1)]),
-        "",
-    );
+    let bank = matching(11, "bank", 1, "", &action(101, "set_bank", &[("bank", 1)]));
+    let name = format!("cardinality_by_{by}");
+    let rank = key(1, "rank_bits", "LPM", &bytes(rank_bits));
+    let set_level = action(102, &format!("{name}.set_level"), &[("level", 8)]);
+    let counters = [(65553, "$COUNTER_SPEC_BYTES"), (65554, "$COUNTER_SPEC_PKTS")]
+        .map(|(id, name)| datum(id, name, r#""uint64""#));
+    let counter = key(65556, "$COUNTER_INDEX", "Exact", r#""uint32""#);
     let mut tables = vec![
         bank.replacen('{', &format!(r#"{{"annotations": [{}], "#, statement(settings)), 1),
-        table(
-            12,
-            &format!("cardinality_by_{by}.rank"),
-            "MatchAction_Direct",
-            32,
-            &key(1, "rank_bits", "LPM", &format!(r#""bytes", "width": {rank_bits}"#)),
-            &action(
-                102,
-                &format!("Ingress.flowgauge.cardinality_by_{by}.set_level"),
-                &[("level", 8)],
-            ),
-            "",
-        ),
-        table(
-            13,
-            &format!("cardinality_by_{by}.registers"),
-            "Register",
-            2 << p,
-            &key(65557, "$REGISTER_INDEX", "Exact", r#""uint32""#),
-            "",
-            &datum(
-                1,
-                &format!("Ingress.flowgauge.cardinality_by_{by}.registers.f1"),
-                r#""bytes", "width": 8"#,
-            ),
-        ),
-        table(
-            14,
-            "counters.frames",
-            "Counter",
-            16,
-            &key(65556, "$COUNTER_INDEX", "Exact", r#""uint32""#),
-            "",
-            &[
-                datum(65553, "$COUNTER_SPEC_BYTES", r#""uint64""#),
-                datum(65554, "$COUNTER_SPEC_PKTS", r#""uint64""#),
-            ]
-            .join(","),
-        ),
+        matching(12, &format!("{name}.rank"), 32, &rank, &set_level),
+        array(13, &format!("{name}.registers"), 2 << p, 8, &["f1"]),
+        table(14, "counters.frames", "Counter", 16, &counter, "", &counters.join(",")),
         hash(15, "ipv4", 32),
         hash(16, "ipv6", 128),
     ];
     if settings.hash == HashMode::Tabulated {
-        tables.extend((0..4).map(|index| {
-            let set_words = format!("Ingress.flowgauge.hash.tabulation.set_words{index}");
-            let byte = key(1, "byte", "Exact", r#""bytes", "width": 8"#);
-            let name = format!("hash.tabulation.words{index}");
-            table(
-                20 + index,
-                &name,
-                "MatchAction_Direct",
-                256,
-                &byte,
-                &action(120 + index, &set_words, &[("low", 32), ("high", 32)]),
-                "",
-            )
-        }));
+        tables.extend(words(20, "hash.tabulation"));
     }
     tables.extend(of_sketches(settings));
     format!(
@@ -144,93 +80,88 @@ fn of_sketches(settings: &Settings) -> Vec<String> {
     let Settings { entropy: [entropy, _], frequency, membership, heavy, .. } = settings;
     let by = by(settings.cardinality.key);
     let off = cardinality::Settings { mode: cardinality::Mode::Off, ..settings.cardinality };
-    let array = |id: u32, name: &str, size: usize, fields: &[&str]| {
-        let fields = fields.iter().zip(1..);
-        let data = fields.map(|(field, id)| {
-            datum(id, &format!("Ingress.flowgauge.{name}.{field}"), r#""bytes", "width": 32"#)
-        });
-        let data: Vec<String> = data.collect();
-        let index = key(65557, "$REGISTER_INDEX", "Exact", r#""uint32""#);
-        table(id, name, "Register", size as u32, &index, "", &data.join(","))
-    };
     let rows = |first: u32, name: &str, sketch: &sketch::Settings| {
         let (name, columns) = (format!("{name}_by_{by}"), sketch.shape.columns());
         let kind = sketch.mode.sketch().map(|kind| kind.name().replace('-', "_"));
         let row = |(kind, row): (&String, u32)| {
-            array(first + row, &format!("{name}.{kind}{row}"), 2 * columns, &["f1"])
+            array(first + row, &format!("{name}.{kind}{row}"), 2 * columns, 32, &["f1"])
         };
         kind.iter().flat_map(|kind| (0..3).map(move |row| (kind, row))).map(row).collect::<Vec<_>>()
     };
     let has_rows = Settings { cardinality: off, heavy: heavy::Settings::DEFAULT, ..*settings }
         .uses(settings.cardinality.key);
-    let mut tables: Vec<String> = (0..if has_rows { 4 } else { 0 })
-        .map(|index| {
-            let set_words = format!("Ingress.flowgauge.hash.{by}_rows.tabulation.set_words{index}");
-            let byte = key(1, "byte", "Exact", r#""bytes", "width": 8"#);
-            let action = action(130 + index, &set_words, &[("low", 32), ("high", 32)]);
-            table(
-                30 + index,
-                &format!("hash.{by}_rows.tabulation.words{index}"),
-                "MatchAction_Direct",
-                256,
-                &byte,
-                &action,
-                "",
-            )
-        })
-        .collect();
+    let mut tables = Vec::new();
+    if has_rows {
+        tables.extend(words(30, &format!("hash.{by}_rows.tabulation")));
+    }
     tables.extend(rows(40, "entropy", entropy));
     if entropy.mode != sketch::Mode::Off {
         let name = format!("entropy_by_{by}");
-        tables.push(array(43, &format!("{name}.sum"), 2, &["low", "high"]));
-        let action = action(
-            144,
-            &format!("Ingress.flowgauge.{name}.set_term"),
-            &[("value", 32), ("inverted", 32)],
-        );
-        let count = key(1, "count", "LPM", r#""bytes", "width": 32"#);
-        tables.push(table(
-            44,
-            &format!("{name}.logarithm"),
-            "MatchAction_Direct",
-            512,
-            &count,
-            &action,
-            "",
-        ));
+        tables.push(array(43, &format!("{name}.sum"), 2, 32, &["low", "high"]));
+        let set_term = action(144, &format!("{name}.set_term"), &[("value", 32), ("inverted", 32)]);
+        let count = key(1, "count", "LPM", &bytes(32));
+        tables.push(matching(44, &format!("{name}.logarithm"), 512, &count, &set_term));
     }
     tables.extend(rows(50, "frequency", frequency));
     if membership.on {
         let cells = 1 << (membership.shape.column_bits() - 5);
         tables.extend((0..3).map(|row| {
-            array(60 + row, &format!("membership_by_{by}.bits{row}"), 2 * cells, &["f1"])
+            array(60 + row, &format!("membership_by_{by}.bits{row}"), 2 * cells, 32, &["f1"])
         }));
     }
     if heavy.algorithm != Algorithm::Off {
         let (name, slots) = (format!("heavy_by_{by}"), heavy.slots());
-        let keys = ["count", "coin"].into_iter().zip(1..);
-        let keys = keys.map(|(name, id)| key(id, name, "Ternary", r#""bytes", "width": 32"#));
-        let keys: Vec<String> =
-            keys.chain([key(65537, "$MATCH_PRIORITY", "Exact", r#""uint32""#)]).collect();
-        let admit = action(170, &format!("Ingress.flowgauge.{name}.admit"), &[]);
-        tables.push(table(
-            70,
-            &format!("{name}.admission"),
-            "MatchAction_Direct",
-            64,
-            &keys.join(","),
-            &admit,
-            "",
-        ));
-        tables.push(array(71, &format!("{name}.packets"), 2, &["f1"]));
-        tables.extend((0..2).map(|stage| {
-            array(72 + stage, &format!("{name}.flows{stage}"), slots, &["signature", "count"])
-        }));
-        tables.push(array(74, &format!("{name}.origin"), 2 * slots, &["inherited", "version"]));
-        tables.push(array(75, &format!("{name}.src_upper"), 2 * slots, &["high", "low"]));
-        tables.push(array(76, &format!("{name}.src_lower"), 2 * slots, &["high", "low"]));
+        let keys = [
+            key(1, "count", "Ternary", &bytes(32)),
+            key(2, "coin", "Ternary", &bytes(32)),
+            key(65537, "$MATCH_PRIORITY", "Exact", r#""uint32""#),
+        ];
+        let admit = action(170, &format!("{name}.admit"), &[]);
+        let array = |id: u32, part: &str, size: usize, fields: &[&str]| {
+            array(id, &format!("{name}.{part}"), size, 32, fields)
+        };
+        tables.push(matching(70, &format!("{name}.admission"), 64, &keys.join(","), &admit));
+        tables.push(array(71, "packets", 2, &["f1"]));
+        tables.extend(
+            [(72, "flows0"), (73, "flows1")]
+                .map(|(id, stage)| array(id, stage, slots, &["signature", "count"])),
+        );
+        tables.push(array(74, "origin", 2 * slots, &["inherited", "version"]));
+        tables.push(array(75, "src_upper", 2 * slots, &["high", "low"]));
+        tables.push(array(76, "src_lower", 2 * slots, &["high", "low"]));
     }
     tables
+}
+
+/// Tables of the words of a tabulation.
+fn words(first: u32, name: &str) -> impl Iterator<Item = String> {
+    (0..4).map(move |index| {
+        let byte = key(1, "byte", "Exact", &bytes(8));
+        let set_words = format!("{name}.set_words{index}");
+        let set_words = action(100 + first + index, &set_words, &[("low", 32), ("high", 32)]);
+        matching(first + index, &format!("{name}.words{index}"), 256, &byte, &set_words)
+    })
+}
+
+/// Table of an action.
+fn matching(id: u32, name: &str, size: u32, keys: &str, action: &str) -> String {
+    table(id, name, "MatchAction_Direct", size, keys, action, "")
+}
+
+/// Array of registers of this many bits.
+fn array(id: u32, name: &str, size: usize, bits: u32, fields: &[&str]) -> String {
+    let data = fields
+        .iter()
+        .zip(1..)
+        .map(|(field, id)| datum(id, &format!("Ingress.flowgauge.{name}.{field}"), &bytes(bits)));
+    let data: Vec<String> = data.collect();
+    let index = key(65557, "$REGISTER_INDEX", "Exact", r#""uint32""#);
+    table(id, name, "Register", size as u32, &index, "", &data.join(","))
+}
+
+/// Type of a field of this many bits.
+fn bytes(bits: u32) -> String {
+    format!(r#""bytes", "width": {bits}"#)
 }
 
 fn table(
@@ -261,7 +192,7 @@ fn action(id: u32, name: &str, parameters: &[(&str, u32)]) -> String {
     });
     let parameters: Vec<String> = parameters.collect();
     format!(
-        r#"{{"id": {id}, "name": "{name}", "action_scope": "TableAndDefault", "data": [{}]}}"#,
+        r#"{{"id": {id}, "name": "Ingress.flowgauge.{name}", "action_scope": "TableAndDefault", "data": [{}]}}"#,
         parameters.join(",")
     )
 }
