@@ -179,15 +179,9 @@ fn grid(
 
 /// Returns how much more the most expensive case costs than the cheapest.
 fn flatness(name: &str, best: &[Best]) -> Option<Figure> {
-    let dearest = best
-        .iter()
-        .copied()
-        .max_by(|one, other| one.nanoseconds().total_cmp(&other.nanoseconds()))?;
-    let cheapest = best
-        .iter()
-        .copied()
-        .min_by(|one, other| one.nanoseconds().total_cmp(&other.nanoseconds()))?;
-    Some(dearest.figure(name, cheapest, Some(Limit::AtMost(1.1))))
+    let by_cost = |one: &&Best, other: &&Best| one.nanoseconds().total_cmp(&other.nanoseconds());
+    let (dearest, cheapest) = (best.iter().max_by(by_cost)?, best.iter().min_by(by_cost)?);
+    Some(dearest.figure(name, *cheapest, Some(Limit::AtMost(1.1))))
 }
 
 /// Capture file that is removed when this is dropped.

@@ -208,10 +208,6 @@ fn programs() -> Vec<Program> {
     programs
 }
 
-fn tables(settings: &Settings) -> Tables {
-    Tables::new(settings, 1)
-}
-
 /// Measures the cost of a program on an IPv4 frame of 60 bytes, compared with the empty program
 /// (BPF_PROG_TEST_RUN, CPU time of this thread).
 ///
@@ -221,7 +217,7 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
     let prepared = |settings: Settings, rules, task| -> Result<(Xdp, ProgramInjector), Error> {
         let mut xdp = Xdp::detached(Direction::Ingress, Options { task, ..Options::new(settings) });
         let filter = (rules > 0).then(|| filters::of_rules(rules));
-        xdp.install(&tables(&settings).with_filter(filter))?;
+        xdp.install(&Tables::new(&settings, 1).with_filter(filter))?;
         let injector = xdp.injector();
         Ok((xdp, injector))
     };
@@ -347,7 +343,7 @@ fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Re
         vec![CountingPoint::ingress(RECEIVER.0)],
         Options { mode: Some(Hook::Native), task, ..Options::new(settings) },
     );
-    xdp.install(&tables(&settings))?;
+    xdp.install(&Tables::new(&settings, 1))?;
     sender.send(packets / 10)?;
     let received = || DeviceCounters::read(RECEIVER.0).map_or(0, |counters| counters.received);
     let (before, start) = (received(), thread_time());
@@ -368,7 +364,7 @@ fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Re
 fn reading(effort: Effort) -> Result<Vec<Figure>, Error> {
     let settings = Settings::default();
     let mut xdp = Xdp::detached(Direction::Ingress, Options::new(settings));
-    xdp.install(&tables(&settings))?;
+    xdp.install(&Tables::new(&settings, 1))?;
     xdp.injector().inject(&[0; 60])?;
     let cpus = xdp.capabilities().workers;
     let mut least = [Duration::MAX; 2];

@@ -36,7 +36,7 @@ pub fn reproduce(options: &Reproduce) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     for document in Document::ALL {
         let [met, not_met, not_comparable] = documents::count(document, &numbers);
-        let title = document.title();
+        let title = document.title;
         writeln!(out, "{met} met, {not_met} not met, {not_comparable} not comparable: {title}")
             .map_err(CommandFailure::output)?;
     }

@@ -17,44 +17,30 @@ const DEVIATIONS: f64 = 3.0;
 
 /// Document with printed numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Document {
-    /// Malaei.
-    Thesis,
-    /// Ding et al.
-    P4entropy,
-    /// Zheng.
-    Dissertation,
+pub struct Document {
+    /// Its name in the list.
+    name: &'static str,
+    /// Authors, title and place.
+    pub title: &'static str,
 }
 
 impl Document {
     /// All documents.
-    pub const ALL: [Document; 3] = [Document::Thesis, Document::P4entropy, Document::Dissertation];
-
-    /// Returns its name in the list.
-    fn name(self) -> &'static str {
-        match self {
-            Document::Thesis => "thesis",
-            Document::P4entropy => "p4entropy",
-            Document::Dissertation => "dissertation",
-        }
-    }
-
-    /// Returns authors, title and place.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Document::Thesis => {
-                "Amanj Malaei, Performance Evaluation of HyperLogLog for In-Network Flow Cardinality Estimation on P4-Programmable Switches, Politecnico di \
-                 Torino, 2025-2026"
-            }
-            Document::P4entropy => {
-                "Damu Ding, Marco Savi and Domenico Siracusa, Estimating Logarithmic and Exponential Functions to Track Network Traffic Entropy in P4, NOMS 2020"
-            }
-            Document::Dissertation => {
-                "Yufei Zheng, Compact Algorithms for Measuring Network Performance, Princeton University, 2024"
-            }
-        }
-    }
+    pub const ALL: [Document; 3] = [
+        Document {
+            name: "thesis",
+            title: "Amanj Malaei, Performance Evaluation of HyperLogLog for In-Network Flow Cardinality Estimation on P4-Programmable Switches, Politecnico di \
+                    Torino, 2025-2026",
+        },
+        Document {
+            name: "p4entropy",
+            title: "Damu Ding, Marco Savi and Domenico Siracusa, Estimating Logarithmic and Exponential Functions to Track Network Traffic Entropy in P4, NOMS 2020",
+        },
+        Document {
+            name: "dissertation",
+            title: "Yufei Zheng, Compact Algorithms for Measuring Network Performance, Princeton University, 2024",
+        },
+    ];
 }
 
 /// Relation in which our number has to be to the printed one.
@@ -116,10 +102,8 @@ impl Verdict {
 
 impl PrintedNumber {
     fn parse(line: &str) -> Option<Self> {
-        let fields = fields(line);
-        let [document, place, what, relation, paper, ours, remark] = fields.as_slice() else {
-            return None;
-        };
+        let [document, place, what, relation, paper, ours, remark] =
+            <[String; 7]>::try_from(fields(line)).ok()?;
         let relation = match relation.as_str() {
             "=" => Relation::Equal,
             "~" => Relation::About,
@@ -128,15 +112,8 @@ impl PrintedNumber {
             "none" => Relation::None,
             _ => return None,
         };
-        Some(PrintedNumber {
-            document: Document::ALL.into_iter().find(|other| other.name() == document.as_str())?,
-            place: place.clone(),
-            what: what.clone(),
-            relation,
-            paper: paper.clone(),
-            ours: ours.clone(),
-            remark: remark.clone(),
-        })
+        let document = Document::ALL.into_iter().find(|other| other.name == document)?;
+        Some(PrintedNumber { document, place, what, relation, paper, ours, remark })
     }
 
     /// Returns the printed number without its unit.
@@ -218,7 +195,7 @@ pub fn table(document: Document, numbers: &Numbers) -> Table {
     let [met, not_met, not_comparable] = count(document, numbers);
     let caption = format!(
         "{}: {met} met, {not_met} not met, {not_comparable} not comparable",
-        document.title()
+        document.title
     );
     compared(caption, numbers, |number| number.document == document)
 }
@@ -332,7 +309,7 @@ mod tests {
         let page = page(&numbers);
         assert!(!page.contains("not run") && !page.contains("{{"), "a name is unknown: {page}");
         for document in Document::ALL {
-            assert!(page.contains(document.title()));
+            assert!(page.contains(document.title));
         }
     }
 

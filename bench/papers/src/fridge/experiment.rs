@@ -174,25 +174,15 @@ impl Setup {
     /// Returns the settings of the table. Each direction has a table of its own, with half of the
     /// memory. `delays` are the true ones, sorted.
     fn settings(&self, delays: &[u64]) -> Settings {
-        let algorithm = match self.method {
-            Method::Fridge => Algorithm::Fridge,
-            Method::MultiFridge => Algorithm::MultiFridge,
-            Method::Overwrite => Algorithm::Overwrite,
-            Method::Expiry(_) => Algorithm::Expiry,
-        };
-        let expiry_ns = match self.method {
-            Method::Expiry(share) => exact(delays, share) as u32,
-            _ => 0,
+        let (algorithm, expiry_ns) = match self.method {
+            Method::Fridge => (Algorithm::Fridge, 0),
+            Method::MultiFridge => (Algorithm::MultiFridge, 0),
+            Method::Overwrite => (Algorithm::Overwrite, 0),
+            Method::Expiry(share) => (Algorithm::Expiry, exact(delays, share) as u32),
         };
         let (kinds, slots_log2) = (Kinds::NONE.with(DelayKind::TcpData), self.memory_log2 - 1);
-        Settings {
-            kinds,
-            algorithm,
-            slots_log2,
-            admit_log2: self.admit_log2,
-            expiry_ns,
-            ..Settings::DEFAULT
-        }
+        let admit_log2 = self.admit_log2;
+        Settings { kinds, algorithm, slots_log2, admit_log2, expiry_ns, ..Settings::DEFAULT }
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn scatter(
 
 /// Formats the read skew.
 pub(super) fn milliseconds(findings: &Findings) -> String {
-    format!("{} ms", findings.options().read_skew.as_secs_f64() * 1e3)
+    format!("{} ms", findings.options.read_skew.as_secs_f64() * 1e3)
 }
 
 pub(super) fn reading_name(findings: &Findings, reading: Reading) -> String {

@@ -86,6 +86,18 @@ pub(crate) struct Case {
     pub estimator: Estimator,
 }
 
+impl Case {
+    /// Returns a case with the hash and the estimator of the thesis.
+    pub(crate) fn of_thesis(
+        traffic: Traffic,
+        configuration: Configuration,
+        reading: Reading,
+    ) -> Case {
+        let (hash, estimator) = (HashMode::Crc32, Estimator::Flajolet);
+        Case { traffic, hash, configuration, reading, estimator }
+    }
+}
+
 /// Errors of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Errors {
@@ -206,11 +218,6 @@ fn execute(
 }
 
 impl Findings {
-    /// Returns the parameters.
-    pub(crate) fn options(&self) -> Options {
-        self.options
-    }
-
     /// Returns the available readings.
     pub(crate) fn readings(&self) -> &'static [Reading] {
         if self.options.read_skew.is_zero() {
@@ -247,23 +254,13 @@ impl Findings {
         })
     }
 
-    /// Returns the average with the hash and the estimator of the thesis; `None` if that was not
-    /// run.
-    pub(crate) fn average(
-        &self,
-        traffic: Traffic,
-        configuration: Configuration,
-        reading: Reading,
-    ) -> Option<f64> {
-        let (hash, estimator) = (HashMode::Crc32, Estimator::Flajolet);
-        let case = Case { traffic, hash, configuration, reading, estimator };
-        self.accuracy(&case).map(|accuracy| accuracy.average.mean)
-    }
-
     /// Returns the average of bursty traffic over that of unique sources (§4.5.3); `None` if either
     /// was not run.
     pub(crate) fn ratio(&self, configuration: Configuration, reading: Reading) -> Option<f64> {
-        let average = |traffic| self.average(traffic, configuration, reading);
+        let average = |traffic| {
+            let case = Case::of_thesis(traffic, configuration, reading);
+            Some(self.accuracy(&case)?.average.mean)
+        };
         Some(average(Traffic::Bursty)? / average(Traffic::Unique)?)
     }
 
@@ -273,28 +270,20 @@ impl Findings {
         for (table, traffic) in [("4.3", Traffic::Unique), ("4.4", Traffic::Bursty)] {
             for configuration in CONFIGURATIONS {
                 let window = format!("whll/{table}/{}s", configuration.reset.as_secs());
-                let mut add = |ending: &str, reading, estimator| {
-                    let hash = HashMode::Crc32;
-                    let case = Case { traffic, hash, configuration, reading, estimator };
+                let case = |reading| Case::of_thesis(traffic, configuration, reading);
+                let mut add = |ending: &str, case: Case| {
                     let accuracy = self.accuracy(&case);
                     let average = accuracy.map(|accuracy| accuracy.average);
                     numbers.add(format!("{window}/average{ending}"), average);
                     let median = accuracy.map(|accuracy| accuracy.median);
                     numbers.add(format!("{window}/median{ending}"), median);
                 };
-                add("", Reading::Instant, Estimator::Flajolet);
-                add("/ertl", Reading::Instant, Estimator::Ertl);
+                add("", case(Reading::Instant));
+                add("/ertl", Case { estimator: Estimator::Ertl, ..case(Reading::Instant) });
                 if self.readings().contains(&Reading::Skewed) {
-                    add("/skewed", Reading::Skewed, Estimator::Flajolet);
+                    add("/skewed", case(Reading::Skewed));
                 }
-                let case = Case {
-                    traffic,
-                    hash: HashMode::Crc32,
-                    configuration,
-                    reading: Reading::Instant,
-                    estimator: Estimator::Flajolet,
-                };
-                let accuracy = self.accuracy(&case);
+                let accuracy = self.accuracy(&case(Reading::Instant));
                 numbers.add(format!("{window}/reads"), accuracy.map(|accuracy| accuracy.samples));
                 let flows = accuracy.map(|accuracy| accuracy.max_cardinality as f64);
                 numbers.add_one(format!("{window}/flows"), flows);

@@ -82,13 +82,7 @@ fn thesis_table(findings: &Findings, traffic: Traffic) -> Table {
     let mut table = Table::new(caption, columns);
     for configuration in &CONFIGURATIONS {
         let thesis = |what| Cell::new(printed(traffic, configuration, what));
-        let case = |reading| Case {
-            traffic,
-            hash: HashMode::Crc32,
-            configuration: *configuration,
-            reading,
-            estimator: Estimator::Flajolet,
-        };
+        let case = |reading| Case::of_thesis(traffic, *configuration, reading);
         let mut cells = vec![row_name(configuration), thesis("average"), thesis("median")];
         cells.extend(
             findings.readings().iter().flat_map(|reading| error_cells(findings, &case(*reading))),
@@ -256,7 +250,7 @@ fn large_range_table() -> Table {
 impl Findings {
     /// Returns the report, with `summary.csv` and `reads.csv`.
     pub(crate) fn report(&self) -> Report {
-        let Options { seeds, read_skew } = self.options();
+        let Options { seeds, read_skew } = self.options;
         let (table_4_3, table_4_4) =
             (thesis_table(self, Traffic::Unique), thesis_table(self, Traffic::Bursty));
         let ratios = ratio_table(self);
