@@ -70,30 +70,21 @@ impl Machine {
     /// Formats the description in one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let mut line = format!("{}, {} CPUs", self.processor, self.cpus);
-        let mut add = |text: &str| line += &format!(", {text}");
-        if !self.caches.is_empty() {
-            add(&self.caches);
-        }
-        if let Some(memory) = self.memory {
-            add(&format!("{:.0} GiB", memory as f64 / f64::from(1 << 30)));
-        }
-        add(self.kernel.trim());
-        if self.virtual_machine {
-            add("virtual machine");
-        }
-        if let Some(governor) = &self.governor {
-            add(&format!("governor {governor}"));
-        }
-        if let Some(load) = self.load {
-            add(&format!("load {load}"));
-        }
-        add(&format!("{} instructions", self.instructions));
-        add(&format!("flowgauge {}", self.version));
-        if !self.optimized {
-            add("not optimized");
-        }
-        line
+        let gibibytes = |memory: u64| format!("{:.0} GiB", memory as f64 / f64::from(1 << 30));
+        let parts = [
+            Some(self.processor.clone()),
+            Some(format!("{} CPUs", self.cpus)),
+            Some(self.caches.clone()).filter(|caches| !caches.is_empty()),
+            self.memory.map(gibibytes),
+            Some(self.kernel.trim().to_owned()),
+            self.virtual_machine.then(|| "virtual machine".to_owned()),
+            self.governor.as_ref().map(|governor| format!("governor {governor}")),
+            self.load.map(|load| format!("load {load}")),
+            Some(format!("{} instructions", self.instructions)),
+            Some(format!("flowgauge {}", self.version)),
+            (!self.optimized).then(|| "not optimized".to_owned()),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -77,13 +77,8 @@ impl Sensitivity {
 
     /// Returns the figure as a chart. Errors above `most` percent are outside of it.
     fn chart(&self, most: f64) -> Chart {
-        let ends = |values: &[u64]| {
-            (
-                values.first().map_or(0.0, |low| *low as f64),
-                values.last().map_or(1.0, |high| *high as f64),
-            )
-        };
-        let (low, high) = ends(&self.values);
+        let low = self.values.first().map_or(0.0, |low| *low as f64);
+        let high = self.values.last().map_or(1.0, |high| *high as f64);
         let largest =
             self.curves.iter().flat_map(|curve| &curve.errors).copied().fold(0.0, f64::max);
         let (x, y) = (

@@ -259,8 +259,8 @@ pub struct ReorderTraffic {
     late: Vec<f64>,
     /// Flows that have started.
     flows: HashMap<u64, Flow>,
-    /// Rest of the current train.
-    train: VecDeque<PlannedSegment>,
+    /// Rest of the current train: packets and the numbers of their flows.
+    train: VecDeque<(u64, PlannedPacket)>,
     trains: u64,
     sent: u64,
     frame: Vec<u8>,
@@ -298,13 +298,7 @@ struct Retransmission {
     unseen: bool,
 }
 
-/// A packet of the current train.
-#[derive(Clone, Copy, Debug)]
-struct PlannedSegment {
-    flow: u64,
-    what: PlannedPacket,
-}
-
+/// A packet of a train.
 #[derive(Clone, Copy, Debug)]
 enum PlannedPacket {
     Syn,
@@ -408,7 +402,7 @@ impl ReorderTraffic {
         *trains += 1;
         let rank: f64 = random.sample(*ranks.as_ref()?);
         let number = rank as u64 - 1;
-        let mut plan = |what| train.push_back(PlannedSegment { flow: number, what });
+        let mut plan = |what| train.push_back((number, what));
         let flow = flows.entry(number).or_insert_with(|| {
             [PlannedPacket::Syn, PlannedPacket::SynAck, PlannedPacket::Ack]
                 .into_iter()
@@ -468,7 +462,7 @@ impl ReorderTraffic {
     }
 
     /// Builds the frame of a packet, and counts it.
-    fn send(&mut self, PlannedSegment { flow, what }: PlannedSegment, at: u64) {
+    fn send(&mut self, (flow, what): (u64, PlannedPacket), at: u64) {
         let ReorderTraffic { profile, prefixes, flows, frame, .. } = self;
         let Some(flow) = flows.get_mut(&flow) else { return };
         let truth = &mut prefixes[flow.prefix];

@@ -19,7 +19,6 @@ pub(crate) use trace::replay;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::statistics::Spread;
-use flowgauge_core::reorder::Algorithm;
 
 /// Repetitions of every experiment.
 pub(crate) const SEEDS: u64 = 10;
@@ -104,18 +103,6 @@ impl Findings {
     /// Returns the mean over all runs of a function of the traffic.
     fn mean(&self, traffic: Traffic, what: impl Fn(&Outcome) -> f64) -> f64 {
         Spread::from_values(self.outcomes(traffic).map(what)).map_or(0.0, |spread| spread.mean)
-    }
-
-    /// Returns the number of sizes in which the hybrid is better, and of all sizes.
-    fn wins(&self, is_better: impl Fn(Setup, Setup) -> Option<bool>) -> (usize, usize) {
-        let of = |algorithm, memory_log2| Setup { algorithm, memory_log2 };
-        let compared: Vec<bool> = MEMORIES_LOG2
-            .into_iter()
-            .filter_map(|log2| {
-                is_better(of(Algorithm::Hybrid, log2), of(Algorithm::Sampling, log2))
-            })
-            .collect();
-        (compared.iter().filter(|is_better| **is_better).count(), compared.len())
     }
 
     /// Returns all results by name, in percent.

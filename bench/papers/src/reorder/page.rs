@@ -222,13 +222,14 @@ fn chart(findings: &Findings, traffic: Traffic) -> Chart {
 
 /// Describes at how many sizes the hybrid is better.
 fn wins(findings: &Findings, traffic: Traffic, measure: Measure, more: bool) -> Part {
-    let (wins, all) = findings.wins(|hybrid, sampling| {
-        let [hybrid, sampling] =
-            [hybrid, sampling].map(|setup| measure.of(findings, traffic, setup));
-        let (hybrid, sampling) = (hybrid?.mean, sampling?.mean);
+    let is_better = |log2| {
+        let mean = |algorithm| Some(measure.of(findings, traffic, setup(algorithm, log2))?.mean);
+        let (hybrid, sampling) = (mean(Algorithm::Hybrid)?, mean(Algorithm::Sampling)?);
         Some(if more { hybrid > sampling } else { hybrid < sampling })
-    });
-    Part::Text(format!("{wins} of {all} sizes"))
+    };
+    let compared: Vec<bool> = MEMORIES_LOG2.into_iter().filter_map(is_better).collect();
+    let wins = compared.iter().filter(|is_better| **is_better).count();
+    Part::Text(format!("{wins} of {} sizes", compared.len()))
 }
 
 impl Findings {

@@ -277,29 +277,23 @@ impl Chart {
     fn axes(&self) -> String {
         let (width, height) = AREA;
         let mut axes = String::new();
-        for (value, is_labelled) in self.x.ticks() {
-            let (x, class) =
-                (self.x.place(value) * width, if is_labelled { "grid" } else { "minor" });
-            axes += &format!("<path class=\"{class}\" d=\"M{x:.1} 0v{height}\"/>");
+        let mut add = |is_labelled: bool, path: String, label: String| {
+            let class = if is_labelled { "grid" } else { "minor" };
+            axes += &format!("<path class=\"{class}\" d=\"{path}\"/>");
             if is_labelled {
-                axes += &format!(
-                    "<text class=\"middle\" x=\"{x:.1}\" y=\"{}\">{}</text>",
-                    height + 17.0,
-                    number(value)
-                );
+                axes += &label;
             }
+        };
+        for (value, is_labelled) in self.x.ticks() {
+            let (x, y, text) = (self.x.place(value) * width, height + 17.0, number(value));
+            let label = format!("<text class=\"middle\" x=\"{x:.1}\" y=\"{y}\">{text}</text>");
+            add(is_labelled, format!("M{x:.1} 0v{height}"), label);
         }
         for (value, is_labelled) in self.y.ticks() {
-            let (y, class) =
-                ((1.0 - self.y.place(value)) * height, if is_labelled { "grid" } else { "minor" });
-            axes += &format!("<path class=\"{class}\" d=\"M0 {y:.1}h{width}\"/>");
-            if is_labelled {
-                axes += &format!(
-                    "<text class=\"end\" x=\"-8\" y=\"{:.1}\">{}</text>",
-                    y + 4.0,
-                    number(value)
-                );
-            }
+            let (y, text) = ((1.0 - self.y.place(value)) * height, number(value));
+            let below = y + 4.0;
+            let label = format!("<text class=\"end\" x=\"-8\" y=\"{below:.1}\">{text}</text>");
+            add(is_labelled, format!("M0 {y:.1}h{width}"), label);
         }
         axes + &format!(
             "<path class=\"axis\" d=\"M0 0v{height}h{width}\"/>\

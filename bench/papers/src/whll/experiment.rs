@@ -55,18 +55,6 @@ impl Traffic {
         };
         Profile { rate: Some(rate), burst, seed, ..Profile::new(sources) }
     }
-
-    /// Returns whether the number of packets differs from the number of flows (§4.4).
-    const fn needs_exact_count(self) -> bool {
-        matches!(self, Traffic::Bursty)
-    }
-
-    const fn rate(self) -> f64 {
-        match self {
-            Traffic::Unique | Traffic::Sequential => RATE,
-            Traffic::Bursty => TRACE_RATE,
-        }
-    }
 }
 
 /// Run to execute.
@@ -162,16 +150,11 @@ pub(crate) struct Run {
     pub windows: Vec<Read>,
 }
 
-/// Read whose registers are still to be read.
-struct PendingRead {
-    at: u64,
-    index: usize,
-}
-
 impl Experiment {
     /// Returns the number of packets to count.
     pub(crate) fn packets(&self) -> u64 {
-        (self.duration.as_secs_f64() * self.traffic.rate()) as u64
+        let rate = self.traffic.profile(self.seed).rate.unwrap_or_default();
+        (self.duration.as_secs_f64() * rate) as u64
     }
 
     /// Returns the expected number of reads. Their process is memoryless, so this is the duration
@@ -186,7 +169,8 @@ impl Experiment {
     /// Any error of the dataplane.
     pub(crate) fn run(&self) -> Result<Run, ReproduceError> {
         let ports = memory(self.traffic.profile(self.seed), 1, Pace::Trace);
-        self.count(ports, self.traffic.needs_exact_count())
+        // Elsewhere the number of packets is the number of flows (§4.4).
+        self.count(ports, self.traffic == Traffic::Bursty)
     }
 
     /// Counts captures in the place of the traffic, with an exact count of flows. Ends with the
@@ -229,12 +213,11 @@ impl Experiment {
         };
         let mut schedule = Schedule::new(start, intervals, self.seed);
         let skew_ns = nanoseconds(self.read_skew);
-        let mut unfinished: VecDeque<PendingRead> = VecDeque::new();
+        // Times at which the registers of reads are due, and the indices of the reads.
+        let mut unfinished: VecDeque<(u64, usize)> = VecDeque::new();
         let mut run = Run::default();
         while let Some(due) = schedule.peek() {
-            if let Some(PendingRead { at, index }) =
-                unfinished.pop_front_if(|next| next.at <= due.at)
-            {
+            if let Some((at, index)) = unfinished.pop_front_if(|(at, _)| *at <= due.at) {
                 if !wait(&mut clock, at, &interface)? {
                     break;
                 }
@@ -257,10 +240,7 @@ impl Experiment {
                 Action::Read => {
                     if skew_ns > 0 {
                         let end = schedule.window_start() + nanoseconds(reset);
-                        unfinished.push_back(PendingRead {
-                            at: end.min(due.at + skew_ns),
-                            index: run.reads.len(),
-                        });
+                        unfinished.push_back((end.min(due.at + skew_ns), run.reads.len()));
                     }
                     run.reads.push(record(&dataplane.sample()?, schedule.window())?);
                 }
