@@ -1,9 +1,8 @@
 //! Results of one benchmark, as tables, as a page and as JSON.
 
-use crate::figure::{Figure, Limit};
-#[cfg(target_os = "linux")]
-use crate::live::Failure;
 use crate::machine::Machine;
+#[cfg(target_os = "linux")]
+use flowgauge_dataplane::Error;
 use flowgauge_papers::ReproduceError;
 use flowgauge_papers::report::html::Page;
 use flowgauge_papers::report::svg::{Axis, Chart, Tone};
@@ -33,6 +32,56 @@ pub struct Findings {
     /// Measurements that were skipped, each with what the machine lacks for it.
     #[serde(skip)]
     pub skipped: Vec<String>,
+}
+
+/// Result of a benchmark.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// Name of the measurement.
+    pub name: String,
+    /// Measured cost, in `unit`.
+    pub value: f64,
+    /// Unit of `value` and `limit`: [`RATIO`], or one of time.
+    pub unit: &'static str,
+    /// Difference between two halves of the rounds.
+    pub noise: f64,
+    /// Nanoseconds per packet, if `value` is a ratio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nanoseconds: Option<f64>,
+    /// Limit in SPECIFICATION.md.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+}
+
+/// Unit of a multiple of the cost that a figure is compared with.
+pub const RATIO: &str = "x";
+
+impl Figure {
+    /// Returns a time that was measured once, in microseconds.
+    #[must_use]
+    pub fn microseconds(name: String, value: f64, limit: Option<Limit>) -> Self {
+        Figure { name, value, unit: "us", noise: 0.0, nanoseconds: None, limit }
+    }
+
+    /// Returns whether the figure exceeds its limit by more than the noise of this run.
+    #[must_use]
+    pub fn breaks_limit(&self) -> bool {
+        match self.limit {
+            None => false,
+            Some(Limit::AtMost(most)) => self.value > most + self.noise,
+            Some(Limit::AtLeast(least)) => self.value < least - self.noise,
+        }
+    }
+}
+
+/// Limit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Upper limit.
+    AtMost(f64),
+    /// Lower limit.
+    AtLeast(f64),
 }
 
 /// Measurements of several things, each over the same parameter.
@@ -193,6 +242,26 @@ fn number(value: f64) -> String {
     }
 }
 
+/// Reason why there is no figure.
+#[cfg(target_os = "linux")]
+pub(crate) enum Failure {
+    /// The machine lacks something.
+    Missing(String),
+    Failed(ReproduceError),
+}
+
+#[cfg(target_os = "linux")]
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Failed(error.into())
+    }
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) fn missing(what: impl Into<String>) -> Failure {
+    Failure::Missing(what.into())
+}
+
 /// Results of the parts of a benchmark, before they are findings.
 #[cfg(target_os = "linux")]
 #[derive(Default)]
@@ -226,7 +295,22 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::RATIO;
+
+    #[test]
+    fn a_limit_is_broken_beyond_the_noise_of_the_run() {
+        let figure = |value, noise, limit| Figure {
+            name: String::new(),
+            value,
+            unit: RATIO,
+            noise,
+            nanoseconds: None,
+            limit: Some(limit),
+        };
+        assert!(figure(1.61, 0.0, Limit::AtMost(1.6)).breaks_limit());
+        assert!(!figure(1.61, 0.02, Limit::AtMost(1.6)).breaks_limit());
+        assert!(figure(1.4, 0.05, Limit::AtLeast(1.5)).breaks_limit());
+        assert!(!figure(1.46, 0.05, Limit::AtLeast(1.5)).breaks_limit());
+    }
 
     fn findings() -> Findings {
         let figure = |name: &str, value| Figure {

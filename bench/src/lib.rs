@@ -1,15 +1,14 @@
 //! Benchmarks.
 //!
 //! They compare programs that take turns in one run (`turns`), so that ratios hold although times
-//! vary; results are collected in `findings::Findings`, checked against limits ([`figure`]) and
-//! printed with a description of the [`machine`]. Tables and pages are those of `flowgauge-papers`.
+//! vary; results are collected in [`findings`], checked against limits and printed with a description
+//! of the [`machine`]. Tables and pages are those of `flowgauge-papers`.
 //!
 //! - `packet`, `scale`, `peers`: cost of counting in user space, stage by stage, as traffic grows,
 //!   and compared with others (Linux);
 //! - `line_rate`: highest rate of a port without loss (Linux);
 //! - `xdp`: cost of counting in the kernel (Linux).
 
-pub mod figure;
 mod filters;
 pub mod findings;
 #[cfg(target_os = "linux")]

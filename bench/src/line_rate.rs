@@ -1,8 +1,7 @@
 //! `flowgauge bench line-rate`: the highest rate at which a port loses nothing, after RFC 2544
 //! section 26.1.
 
-use crate::figure::Figure;
-use crate::findings::{Findings, Grid, Row};
+use crate::findings::{Figure, Findings, Grid, Row};
 use crate::machine::Machine;
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{Outlet, Port, PortFrame, Ports, Received, Waker, Worker};

@@ -1,14 +1,13 @@
 //! Ports with continuous traffic: their worker polls on one CPU, and its CPU time per packet is
 //! measured. Everything else runs on the other CPU.
 
-#[cfg(feature = "dpdk")]
-use crate::machine;
 use crate::turns::{stay_on, thread_time, usable_cpus};
+#[cfg(feature = "dpdk")]
+use crate::{findings::Failure, machine};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, AfXdpPort, Port, Ports, Received, af_xdp};
 use flowgauge_dataplane::poll::{self, Options};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
-use flowgauge_papers::ReproduceError;
 use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use flowgauge_traffic::{Generator, Profile, Sources};
@@ -18,23 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-/// Reason why there is no figure.
-pub(crate) enum Failure {
-    /// The machine lacks something.
-    Missing(String),
-    Failed(ReproduceError),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Failure::Failed(error.into())
-    }
-}
-
-pub(crate) fn missing(what: impl Into<String>) -> Failure {
-    Failure::Missing(what.into())
-}
 
 /// CPU of the polling thread, and CPU of everything else.
 #[derive(Clone, Copy)]

@@ -1,9 +1,8 @@
 //! `flowgauge bench packet`: the cost of one packet, stage by stage, with its frame in a cache or
 //! in memory.
 
-use crate::figure::{Figure, Limit};
 use crate::filters;
-use crate::findings::{Findings, Grid, Results, Row};
+use crate::findings::{Figure, Findings, Grid, Limit, Results, Row};
 use crate::machine::Machine;
 use crate::ports;
 use crate::turns::{Best, Contestant, take_turns};

@@ -1,7 +1,6 @@
 //! `flowgauge bench peers`: the same work done by other crates and programs.
 
-use crate::figure::Limit;
-use crate::findings::{Findings, Grid, Results, Row};
+use crate::findings::{Findings, Grid, Limit, Results, Row};
 use crate::machine::Machine;
 use crate::scale::CaptureFile;
 use crate::testpmd;

@@ -1,10 +1,9 @@
 //! Cost per packet of complete runs, by the port that packets come from: a part of `flowgauge bench
 //! packet`.
 
-use crate::figure::Limit;
 use crate::filters;
-use crate::findings::{Grid, Results, Row};
-use crate::live::{CpuPair, Failure, counted, missing, on_af_xdp, received};
+use crate::findings::{Failure, Grid, Limit, Results, Row, missing};
+use crate::live::{CpuPair, counted, on_af_xdp, received};
 use crate::scale::{CaptureFile, count_all};
 use crate::turns::Best;
 use flowgauge_core::{HashMode, Settings};

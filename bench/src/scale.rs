@@ -1,7 +1,6 @@
 //! `flowgauge bench scale`: the cost of counting as traffic and settings grow.
 
-use crate::figure::{Figure, Limit};
-use crate::findings::{Findings, Grid, Row};
+use crate::findings::{Figure, Findings, Grid, Limit, Row};
 use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode, Precision};

@@ -5,11 +5,10 @@
 //! rate of a core follows from it. Startup is excluded, since packets and time are differences
 //! between two readings.
 
-use crate::figure::{Figure, Limit, RATIO};
-use crate::findings::{Grid, Results, Row};
+use crate::findings::{Failure, Figure, Grid, Limit, RATIO, Results, Row, missing};
 #[cfg(feature = "dpdk")]
 use crate::live::Null;
-use crate::live::{self, CpuPair, Failure, Traffic, WITHOUT_HUGEPAGES, missing};
+use crate::live::{self, CpuPair, Traffic, WITHOUT_HUGEPAGES};
 use flowgauge_core::Settings;
 use flowgauge_papers::ReproduceError;
 use flowgauge_papers::statistics::median;

@@ -4,7 +4,7 @@
 //! The difference between the best of every other round and the best of the rest is the noise of
 //! the run.
 
-use crate::figure::{Figure, Limit, RATIO};
+use crate::findings::{Figure, Limit, RATIO};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;

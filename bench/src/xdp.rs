@@ -3,9 +3,8 @@
 //!
 //! All figures are ratios of two programs that took turns in one run ([`turns`](crate::turns)).
 
-use crate::figure::{Figure, Limit};
 use crate::filters;
-use crate::findings::Findings;
+use crate::findings::{Figure, Findings, Limit};
 use crate::machine::Machine;
 use crate::packet::{DATA, FLAGS, PROTOCOL, TRANSPORT, UDP};
 use crate::turns::{Best, on_one_cpu, thread_time};
