@@ -10,8 +10,7 @@ use crate::findings::{Failure, Figure, Grid, Limit, RATIO, Results, Row, missing
 use crate::live::Null;
 use crate::live::{self, CpuPair, Traffic, WITHOUT_HUGEPAGES};
 use flowgauge_core::Settings;
-use flowgauge_papers::ReproduceError;
-use flowgauge_papers::statistics::median;
+use flowgauge_papers::{ReproduceError, median};
 use flowgauge_traffic::veth::{RECEIVER, isolated};
 use std::fs;
 use std::io::{Read, Write};

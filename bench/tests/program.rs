@@ -80,7 +80,7 @@ fn a_capture_takes_the_place_of_generated_traffic() {
 fn the_page_of_the_documentation_has_every_printed_number() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reproductions.md");
     let page = fs::read_to_string(page).unwrap();
-    for number in flowgauge_papers::documents::printed() {
+    for number in flowgauge_papers::printed() {
         let what = number.what.replace('|', "\\|");
         let row = page.lines().find(|line| {
             line.starts_with(&format!("| {} | {what} | ", number.place))

@@ -26,7 +26,7 @@ pub struct Document {
 
 impl Document {
     /// All documents.
-    pub const ALL: [Document; 3] = [
+    pub(crate) const ALL: [Document; 3] = [
         Document {
             name: "thesis",
             title: "Amanj Malaei, Performance Evaluation of HyperLogLog for In-Network Flow Cardinality Estimation on P4-Programmable Switches, Politecnico di \
@@ -79,7 +79,7 @@ pub struct PrintedNumber {
 
 /// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Ours has the relation to the printed number.
     Met,
     /// It does not.
@@ -90,8 +90,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns its name in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Verdict::Met => "met",
             Verdict::NotMet => "not met",
@@ -122,8 +121,7 @@ impl PrintedNumber {
     }
 
     /// Compares ours with the printed number.
-    #[must_use]
-    pub fn verdict(&self, ours: Option<Spread>) -> Verdict {
+    pub(crate) fn verdict(&self, ours: Option<Spread>) -> Verdict {
         let (Some(ours), Some(paper)) = (ours, self.value()) else { return Verdict::NotComparable };
         let difference = (ours.mean - paper).abs();
         let is_met = match self.relation {
@@ -171,15 +169,13 @@ pub fn printed() -> Vec<PrintedNumber> {
 
 /// Returns the printed number with which a result is compared, without its unit; empty if there is
 /// none.
-#[must_use]
-pub fn paper(result: &str) -> String {
+pub(crate) fn paper(result: &str) -> String {
     let number = printed().into_iter().find(|number| number.ours == result);
     number.and_then(|number| Some(number.paper.split(' ').next()?.to_owned())).unwrap_or_default()
 }
 
 /// Returns how many numbers of a document were met, not met, and not comparable.
-#[must_use]
-pub fn count(document: Document, numbers: &Numbers) -> [usize; 3] {
+pub(crate) fn count(document: Document, numbers: &Numbers) -> [usize; 3] {
     let verdicts: Vec<Verdict> = printed()
         .iter()
         .filter(|number| number.document == document)
@@ -190,8 +186,7 @@ pub fn count(document: Document, numbers: &Numbers) -> [usize; 3] {
 }
 
 /// Returns the numbers of a document next to ours.
-#[must_use]
-pub fn table(document: Document, numbers: &Numbers) -> Table {
+pub(crate) fn table(document: Document, numbers: &Numbers) -> Table {
     let [met, not_met, not_comparable] = count(document, numbers);
     let caption = format!(
         "{}: {met} met, {not_met} not met, {not_comparable} not comparable",
@@ -201,8 +196,7 @@ pub fn table(document: Document, numbers: &Numbers) -> Table {
 }
 
 /// Returns the printed numbers that compare with results of a reproduction, next to these.
-#[must_use]
-pub fn reproduction_table(reproduction: &str, numbers: &Numbers) -> Table {
+pub(crate) fn reproduction_table(reproduction: &str, numbers: &Numbers) -> Table {
     let is_its = |name: &str| name.split('/').next() == Some(reproduction);
     compared("Printed numbers and ours".to_owned(), numbers, |number| is_its(&number.ours))
 }
@@ -253,8 +247,7 @@ fn digits(value: f64) -> String {
 
 /// Returns the page of the documentation: the text with our results in the places of their names,
 /// and the tables of all documents.
-#[must_use]
-pub fn page(numbers: &Numbers) -> String {
+pub(crate) fn page(numbers: &Numbers) -> String {
     numbers.fill(TEXT, |name| {
         let tables = || Document::ALL.map(|document| table(document, numbers).markdown());
         (name == "documents").then(|| tables().join("\n"))

@@ -1,7 +1,7 @@
 //! Paper reproductions: the experiments of papers, repeated with the dataplane and the controller in
 //! trace time, several at a time (`parallel`).
 //!
-//! A module for each paper has its experiments; their results become a [`report::Report`] with the
+//! A module for each paper has its experiments; their results become a `report::Report` with the
 //! paper's figures next to ours. [`reproduce`] is the command.
 //!
 //! - `whll`: accuracy tables and figures of the W-HLL thesis (chapter 4);
@@ -12,15 +12,15 @@
 //! - `fridge`: distributions of round-trip delays, chapter 2 of the same dissertation;
 //! - `reorder`: prefixes that reorder packets, chapter 3 of the same dissertation;
 //! - `spread`: keys with the most distinct others, as SpreadSketch is evaluated;
-//! - [`documents`]: all numbers that the documents print, next to ours;
+//! - `documents`: all numbers that the documents print, next to ours;
 //! - `trace`: captures in the place of generated traffic, for most of these;
-//! - [`statistics`], [`numbers`]: statistics of repeated experiments, and results by name.
+//! - `statistics`, `numbers`: statistics of repeated experiments, and results by name.
 
 mod command;
-pub mod documents;
+mod documents;
 mod error;
 mod fridge;
-pub mod numbers;
+mod numbers;
 mod p4entropy;
 mod p4exp;
 mod p4log;
@@ -30,9 +30,11 @@ mod reorder;
 pub mod report;
 mod sensitivity;
 mod spread;
-pub mod statistics;
+mod statistics;
 mod trace;
 mod whll;
 
 pub use command::reproduce;
+pub use documents::printed;
 pub use error::ReproduceError;
+pub use statistics::median;

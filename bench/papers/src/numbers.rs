@@ -4,19 +4,18 @@ use crate::statistics::Spread;
 use std::collections::BTreeMap;
 
 /// Returns lines of CSV below their heading.
-#[must_use]
-pub fn csv(heading: &str, lines: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn csv(heading: &str, lines: impl IntoIterator<Item = String>) -> String {
     lines.into_iter().fold(format!("{heading}\n"), |csv, line| csv + &line + "\n")
 }
 
 /// Results by name, such as `whll/4.3/5s/average`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Numbers(BTreeMap<String, Spread>);
+pub(crate) struct Numbers(BTreeMap<String, Spread>);
 
 impl Numbers {
     /// Adds the result of several runs; nothing without runs. A name is in lower case, with hyphens
     /// for commas and spaces.
-    pub fn add(&mut self, name: impl Into<String>, spread: Option<Spread>) {
+    pub(crate) fn add(&mut self, name: impl Into<String>, spread: Option<Spread>) {
         if let Some(spread) = spread {
             let name = name.into().to_lowercase().replace(", ", "-").replace(' ', "-");
             self.0.insert(name, spread);
@@ -24,24 +23,22 @@ impl Numbers {
     }
 
     /// Adds a single result; nothing without it.
-    pub fn add_one(&mut self, name: impl Into<String>, value: Option<f64>) {
+    pub(crate) fn add_one(&mut self, name: impl Into<String>, value: Option<f64>) {
         self.add(name, value.and_then(|value| Spread::from_values(&[value])));
     }
 
     /// Adds all results of another reproduction.
-    pub fn extend(&mut self, other: Numbers) {
+    pub(crate) fn extend(&mut self, other: Numbers) {
         self.0.extend(other.0);
     }
 
     /// Returns a result.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<Spread> {
+    pub(crate) fn get(&self, name: &str) -> Option<Spread> {
         self.0.get(name).copied()
     }
 
     /// Returns one line per result.
-    #[must_use]
-    pub fn csv(&self) -> String {
+    pub(crate) fn csv(&self) -> String {
         let lines = self.0.iter().map(|(name, Spread { mean, deviation, count, .. })| {
             format!("{name},{mean},{deviation},{count}")
         });
@@ -51,7 +48,7 @@ impl Numbers {
     /// Returns a text with results in the places of their names in double braces, such as
     /// `{{whll/4.3/5s/average:1}}` with one decimal, or two if it does not say how many. `other`
     /// returns what other names stand for.
-    pub fn fill(&self, text: &str, mut other: impl FnMut(&str) -> Option<String>) -> String {
+    pub(crate) fn fill(&self, text: &str, mut other: impl FnMut(&str) -> Option<String>) -> String {
         let mut parts = text.split("{{");
         let mut filled = parts.next().unwrap_or_default().to_owned();
         for part in parts {

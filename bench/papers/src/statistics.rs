@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 /// Variation of a figure over repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// Arithmetic mean.
     pub mean: f64,
     /// Standard deviation of one repetition (n - 1 in the denominator); 0 for a single one.
@@ -19,8 +19,7 @@ pub struct Spread {
 
 impl Spread {
     /// Returns the spread of values; `None` without values.
-    #[must_use]
-    pub fn from_values(values: impl IntoIterator<Item = impl Borrow<f64>>) -> Option<Self> {
+    pub(crate) fn from_values(values: impl IntoIterator<Item = impl Borrow<f64>>) -> Option<Self> {
         let values: Vec<f64> =
             values.into_iter().map(|value| *Borrow::<f64>::borrow(&value)).collect();
         let mean = mean(&values)?;
@@ -33,15 +32,14 @@ impl Spread {
     }
 
     /// Returns the standard error of the mean.
-    #[must_use]
-    pub fn standard_error(&self) -> f64 {
+    #[cfg(test)]
+    pub(crate) fn standard_error(&self) -> f64 {
         self.deviation / (self.count as f64).sqrt()
     }
 }
 
 /// Returns the arithmetic mean; `None` without values.
-#[must_use]
-pub fn mean(values: &[f64]) -> Option<f64> {
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
@@ -60,8 +58,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// Returns the root mean square; `None` without values.
-#[must_use]
-pub fn root_mean_square(values: &[f64]) -> Option<f64> {
+pub(crate) fn root_mean_square(values: &[f64]) -> Option<f64> {
     let squares: Vec<f64> = values.iter().map(|value| value * value).collect();
     mean(&squares).map(f64::sqrt)
 }

@@ -23,7 +23,7 @@ pub struct Page {
 
 /// Part of a page under a name.
 #[derive(Clone, Debug)]
-pub enum Part {
+pub(crate) enum Part {
     /// Words as HTML, or a number.
     Text(String),
     /// Table.
@@ -42,8 +42,12 @@ impl Page {
 
     /// Returns the page that a text describes: its title in the first line, and HTML with names in
     /// double braces for parts and numbers. Charts have their caption after the name.
-    #[must_use]
-    pub fn from_text(text: &str, command: &str, numbers: &Numbers, parts: &[(&str, Part)]) -> Self {
+    pub(crate) fn from_text(
+        text: &str,
+        command: &str,
+        numbers: &Numbers,
+        parts: &[(&str, Part)],
+    ) -> Self {
         let (title, text) = text.split_once('\n').unwrap_or((text, ""));
         let mut page = Page::new(title, command);
         let body = numbers.fill(text, |name| {
@@ -98,7 +102,7 @@ impl Page {
     ///
     /// # Errors
     /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+    pub(crate) fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
         for chart in &self.charts {
             let name = chart.file_name();
             write_file(directory, &format!("{name}.svg"), &chart.svg(&self.command))?;

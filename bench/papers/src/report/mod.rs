@@ -1,6 +1,6 @@
 //! Reports: a page with tables and charts, tables that can also be printed, and files.
 //!
-//! - [`Report`]: results of a reproduction, with everything that is written about them;
+//! - `Report`: results of a reproduction, with everything that is written about them;
 //! - [`html`]: the page, made of a text and of parts that it names;
 //! - [`svg`]: charts, on the page and in files of their own;
 //! - [`Table`]: a table on the page and on a terminal.
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 /// Results of a reproduction.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub(crate) struct Report {
     /// Tables for a terminal.
     pub tables: Vec<Table>,
     /// Results by name.
@@ -39,7 +39,7 @@ impl Report {
     ///
     /// # Errors
     /// [`ReproduceError::File`].
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+    pub(crate) fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
         for (name, text) in &self.files {
             write_file(directory, name, text)?;
         }
@@ -66,14 +66,12 @@ pub fn write_file(directory: &Path, name: &str, text: &str) -> Result<PathBuf, R
 }
 
 /// Returns a cell with a number; an empty one without a number.
-#[must_use]
-pub fn number_cell(value: Option<f64>, decimals: usize) -> Cell {
+pub(crate) fn number_cell(value: Option<f64>, decimals: usize) -> Cell {
     value.map_or_else(Cell::default, |value| Cell::new(format!("{value:.decimals$}")))
 }
 
 /// Returns a cell with the mean of repetitions, and how they vary; an empty one without any.
-#[must_use]
-pub fn mean_cell(spread: Option<Spread>, decimals: usize) -> Cell {
+pub(crate) fn mean_cell(spread: Option<Spread>, decimals: usize) -> Cell {
     let cell = number_cell(spread.map(|spread| spread.mean), decimals);
     match spread {
         Some(Spread { deviation, low, high, count: 2.., .. }) => cell
@@ -84,8 +82,7 @@ pub fn mean_cell(spread: Option<Spread>, decimals: usize) -> Cell {
 }
 
 /// Returns a number of repetitions, in words.
-#[must_use]
-pub fn runs(seeds: u64) -> String {
+pub(crate) fn runs(seeds: u64) -> String {
     format!("{seeds} run{}", if seeds == 1 { "" } else { "s" })
 }
 
