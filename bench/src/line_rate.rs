@@ -179,7 +179,6 @@ fn send(
 struct Link<'a, S> {
     poll: Poll,
     sender: &'a S,
-    watch: Arc<Recording>,
 }
 
 impl<S: Fn() -> Result<Box<dyn Outlet>, Error> + Sync> Link<'_, S> {
@@ -261,8 +260,7 @@ pub fn measure<P: Port>(
 ) -> Result<Findings, ReproduceError> {
     let machine = Machine::look();
     let Options { sizes, trial, resolution, cpus, settings } = options;
-    let (mut rates, mut bits, mut limits, mut offered) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut by_size: Vec<[Option<f64>; 4]> = Vec::new();
     let (mut reads, mut rotations) = (Times::new(), Times::new());
     let watch = Arc::new(Recording { on: AtomicBool::new(false), gaps: Mutex::new(Times::new()) });
     for size in sizes {
@@ -284,15 +282,15 @@ pub fn measure<P: Port>(
         };
         let mut poll = Poll::new(ports, counting);
         poll.install(&Tables::new(settings, 1))?;
-        let mut link = Link { poll, sender: &sender, watch: Arc::clone(&watch) };
+        let mut link = Link { poll, sender: &sender };
         let highest = search(*resolution, |rate| link.attempt(*size, rate, *trial, idle))?;
         let rate = highest.as_ref().map(|highest| highest.trial.rate);
-        rates.push(rate);
-        bits.push(rate.map(|rate| rate * (*size as f64 * 8.0 + GAP_BITS) / 1e9));
-        limits.push(highest.as_ref().map(|highest| f64::from(u8::from(highest.by_sender))));
+        let bits = rate.map(|rate| rate * (*size as f64 * 8.0 + GAP_BITS) / 1e9);
+        let by_sender = highest.as_ref().map(|highest| f64::from(u8::from(highest.by_sender)));
+        let mut lost = None;
         if let Some(highest) = highest {
             // Repeat it with recording on, which takes time itself.
-            link.watch.on.store(true, Ordering::Relaxed);
+            watch.on.store(true, Ordering::Relaxed);
             let rate = (!highest.by_sender).then_some(highest.trial.rate * 0.99);
             let confirmed = link.attempt(*size, rate, *trial, |poll| {
                 let start = Instant::now();
@@ -304,25 +302,28 @@ pub fn measure<P: Port>(
                 thread::sleep(Duration::from_millis(5));
                 Ok(counted)
             })?;
-            link.watch.on.store(false, Ordering::Relaxed);
-            offered.push(Some((confirmed.sent.saturating_sub(confirmed.counted)) as f64));
-        } else {
-            offered.push(None);
+            watch.on.store(false, Ordering::Relaxed);
+            lost = Some(confirmed.sent.saturating_sub(confirmed.counted) as f64);
         }
+        by_size.push([rate, bits, by_sender, lost]);
     }
-    let row = |name: &str, values| Row { name: name.to_owned(), values };
+    let names = [
+        "packets/s",
+        "Gbit/s on the wire",
+        "1 if the sender was the limit",
+        "lost at that rate while read and rotated",
+    ];
+    let row = |(index, name): (usize, &str)| Row {
+        name: name.to_owned(),
+        values: by_size.iter().map(|values| values[index]).collect(),
+    };
     let grid = Grid {
         title: "Highest rate without loss".to_owned(),
         unit: "see each line",
         across: "bytes of a frame",
         columns: sizes.iter().map(ToString::to_string).collect(),
         places: None,
-        rows: vec![
-            row("packets/s", rates),
-            row("Gbit/s on the wire", bits),
-            row("1 if the sender was the limit", limits),
-            row("lost at that rate while read and rotated", offered),
-        ],
+        rows: names.into_iter().enumerate().map(row).collect(),
     };
     let gaps = watch.gaps.lock().unwrap_or_else(PoisonError::into_inner);
     let mut figures = Vec::new();

@@ -123,9 +123,10 @@ fn turn(case: Case, mut work: impl FnMut(&mut State, &[Vec<u8>]) + 'static) -> C
 fn grid(
     title: &str,
     across: &'static str,
-    cases: &[(f64, Case)],
+    cases: impl IntoIterator<Item = (f64, Case)>,
     rounds: usize,
 ) -> (Grid, Vec<Vec<Best>>) {
+    let cases: Vec<(f64, Case)> = cases.into_iter().collect();
     let mut best = vec![Vec::new(); WORK.len()];
     // A long turn needs fewer repetitions to run undisturbed once; cases of one length take turns
     // with each other.
@@ -329,12 +330,8 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
         let packets = flows.max(DEFAULT_COUNT);
         (flows as f64, Case { flows, packets, window: packets, ..CASE })
     });
-    let (flows, best) = grid(
-        "Cost by distinct flows of a window",
-        "distinct flows",
-        &by_flows.collect::<Vec<_>>(),
-        rounds,
-    );
+    let (flows, best) =
+        grid("Cost by distinct flows of a window", "distinct flows", by_flows, rounds);
     let mut figures: Vec<Figure> = Vec::new();
     for ((name, _), best) in WORK.iter().zip(&best).skip(1) {
         let up_to_a_million = best.get(..5).unwrap_or_default();
@@ -350,15 +347,9 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
         .map(|window| (window as f64, Case { window, ..CASE }));
     let by_frame =
         [64, 128, 256, 512, 1024, 1518].map(|frame| (frame as f64, Case { frame, ..CASE }));
-    let (registers, _) =
-        grid("Cost by registers of a bank", "registers", &by_registers.collect::<Vec<_>>(), rounds);
-    let (window, _) = grid(
-        "Cost by packets of a window",
-        "packets of a window",
-        &by_window.collect::<Vec<_>>(),
-        rounds,
-    );
-    let (frame, _) = grid("Cost by size of frames", "bytes", &by_frame, rounds);
+    let (registers, _) = grid("Cost by registers of a bank", "registers", by_registers, rounds);
+    let (window, _) = grid("Cost by packets of a window", "packets of a window", by_window, rounds);
+    let (frame, _) = grid("Cost by size of frames", "bytes", by_frame, rounds);
     let (workers, rates) = workers(&machine, quick)?;
     figures.extend(rates);
     Ok(Findings {

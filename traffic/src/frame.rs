@@ -116,7 +116,7 @@ impl Ip<'_> {
     }
 }
 
-fn v6(address: IpAddr) -> Ipv6Addr {
+pub(crate) fn v6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,

@@ -28,7 +28,7 @@ pub struct Generator {
 enum Addresses {
     Permuted(DistinctAddresses),
     Counted { shift: u32 },
-    Zipf { seed: u64, sources: DistinctAddresses, ranks: Zipf<f64> },
+    Zipf(DistinctAddresses, Zipf<f64>),
 }
 
 const DESTINATION: [u8; 4] = [10, 0, 0, 2];
@@ -41,19 +41,16 @@ impl Generator {
     /// Creates a generator for a profile.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
+        let distinct = DistinctAddresses::new(profile.seed);
         let addresses = match profile.sources {
-            Sources::Unique => Addresses::Permuted(DistinctAddresses::new(profile.seed)),
+            Sources::Unique => Addresses::Permuted(distinct),
             Sources::Sequential => Addresses::Counted { shift: 0 },
             Sources::Subnets => Addresses::Counted { shift: 8 },
             Sources::Zipf { flows, alpha } => match Zipf::new(flows as f64, alpha) {
-                Ok(ranks) => Addresses::Zipf {
-                    seed: profile.seed,
-                    sources: DistinctAddresses::new(profile.seed),
-                    ranks,
-                },
+                Ok(ranks) => Addresses::Zipf(distinct, ranks),
                 // Only a profile that was not parsed can contain numbers that Zipf rejects: no
                 // flows, or a negative exponent.
-                Err(_) => Addresses::Permuted(DistinctAddresses::new(profile.seed)),
+                Err(_) => Addresses::Permuted(distinct),
             },
         };
         let destinations =
@@ -129,8 +126,8 @@ impl Generator {
         match &self.addresses {
             Addresses::Permuted(sources) => sources.at(index),
             Addresses::Counted { shift } => 0x0a00_0001_u32.wrapping_add((index as u32) << shift),
-            Addresses::Zipf { seed, sources, ranks } => {
-                let mut random = CounterRng(mix(*seed) ^ mix(index));
+            Addresses::Zipf(sources, ranks) => {
+                let mut random = CounterRng(mix(self.profile.seed) ^ mix(index));
                 let rank: f64 = random.sample(*ranks);
                 sources.at(rank as u64 - 1)
             }

@@ -1,6 +1,6 @@
 //! Frames of TCP and UDP, with checksums and the options that Linux sends.
 
-use crate::frame::{TCP, UDP, flag};
+use crate::frame::{TCP, UDP, flag, v6};
 use crate::option::{ProfileError, parse_count, parse_vlan, require_size};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -96,15 +96,7 @@ impl HeaderLayout {
 
     /// Writes this segment to `frame`.
     pub(crate) fn tcp(&self, segment: &TcpSegment, frame: &mut Vec<u8>) {
-        let TcpSegment {
-            source,
-            destination,
-            flags,
-            sequence,
-            acknowledgement,
-            stamps: [value, echo],
-            data,
-        } = *segment;
+        let TcpSegment { source, destination, flags, data, stamps: [value, echo], .. } = *segment;
         let mut stamps = [8, 10, 0, 0, 0, 0, 0, 0, 0, 0];
         stamps[2..6].copy_from_slice(&value.to_be_bytes());
         stamps[6..10].copy_from_slice(&echo.to_be_bytes());
@@ -122,8 +114,9 @@ impl HeaderLayout {
         let transport = frame.len();
         frame.extend(source.port().to_be_bytes());
         frame.extend(destination.port().to_be_bytes());
-        frame.extend(sequence.to_be_bytes());
-        frame.extend(if flags & flag::ACK != 0 { acknowledgement } else { 0 }.to_be_bytes());
+        let acknowledgement = if flags & flag::ACK != 0 { segment.acknowledgement } else { 0 };
+        frame.extend(segment.sequence.to_be_bytes());
+        frame.extend(acknowledgement.to_be_bytes());
         frame.extend([(header as u8 / 4) << 4, flags]);
         frame.extend(WINDOW.to_be_bytes());
         frame.extend([0; 4]);
@@ -208,10 +201,7 @@ impl HeaderLayout {
                 frame.extend([protocol, 64]);
                 let addresses = frame.len();
                 for address in [source, destination] {
-                    frame.extend(match address {
-                        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-                        IpAddr::V6(address) => address.octets(),
-                    });
+                    frame.extend(v6(address).octets());
                 }
                 addresses
             }

@@ -33,7 +33,8 @@ impl RequestGenerator {
             let next = (self.begun as f64 * 1e9 / profile.rate) as u64;
             let (at, index, request) = match self.agenda.take(more.then_some(next)) {
                 Some((at, Coming::Response { index, request_ns })) => {
-                    Flow::of(profile, index).response(profile, request_ns, at, frame);
+                    let response = Flow::of(profile, index).response(profile, request_ns, at);
+                    profile.layout.tcp(&response, frame);
                     return Some(at);
                 }
                 Some((at, Coming::Retransmission(index))) => (at, index, profile.request(index)),
@@ -64,7 +65,7 @@ impl RequestGenerator {
                 destination,
                 retransmission,
             });
-            flow.request(profile, at, frame);
+            profile.layout.tcp(&flow.request(profile, at), frame);
             return Some(at);
         }
     }
@@ -106,8 +107,8 @@ impl Flow {
         self.first[0].wrapping_add((segments as u32).wrapping_mul(profile.layout.data() as u32))
     }
 
-    fn request(&self, profile: &DelayProfile, at: u64, frame: &mut Vec<u8>) {
-        let segment = TcpSegment {
+    fn request(&self, profile: &DelayProfile, at: u64) -> TcpSegment {
+        TcpSegment {
             source: self.client,
             destination: self.server,
             flags: flag::PSH | flag::ACK,
@@ -116,12 +117,11 @@ impl Flow {
             // The server's last packet belongs to the handshake, before the start.
             stamps: [ticks(self.clocks[0], at), self.clocks[1]],
             data: profile.layout.data(),
-        };
-        profile.layout.tcp(&segment, frame);
+        }
     }
 
-    fn response(&self, profile: &DelayProfile, request_ns: u64, at: u64, frame: &mut Vec<u8>) {
-        let segment = TcpSegment {
+    fn response(&self, profile: &DelayProfile, request_ns: u64, at: u64) -> TcpSegment {
+        TcpSegment {
             source: self.server,
             destination: self.client,
             flags: flag::ACK,
@@ -129,7 +129,6 @@ impl Flow {
             acknowledgement: self.sequence(profile, self.before + 1),
             stamps: [ticks(self.clocks[1], at), ticks(self.clocks[0], request_ns)],
             data: 0,
-        };
-        profile.layout.tcp(&segment, frame);
+        }
     }
 }

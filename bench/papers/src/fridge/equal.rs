@@ -204,14 +204,18 @@ pub(super) fn saving(more: Slots, less: Slots) -> Option<f64> {
     }
 }
 
+/// Returns the longest delays, in milliseconds, and for each the percentiles with their indices.
+pub(super) fn cases() -> impl Iterator<Item = (u64, usize, u32)> {
+    LONGEST_MS.into_iter().flat_map(|longest_ms| {
+        PERCENTILES.into_iter().enumerate().map(move |(index, of)| (longest_ms, index, of))
+    })
+}
+
 /// Returns at how many of the longest delays and percentiles one kind needs fewer slots than
 /// another, and at how many both are known.
 pub(super) fn wins(all: &[SizeErrors], kind: Kind, other: Kind) -> (usize, usize) {
-    let cases = LONGEST_MS
-        .into_iter()
-        .flat_map(|longest_ms| (0..PERCENTILES.len()).map(move |index| (longest_ms, index)));
-    let compared: Vec<bool> = cases
-        .filter_map(|(longest_ms, index)| {
+    let compared: Vec<bool> = cases()
+        .filter_map(|(longest_ms, index, _)| {
             let [mine, others] =
                 [kind, other].map(|kind| needed(all, longest_ms, kind, index).value());
             Some(mine? < others?)
@@ -251,18 +255,16 @@ pub(super) fn table(all: &[SizeErrors]) -> Table {
     let mut columns = vec![Column::text("", "T"), Column::text("", "percentile")];
     columns.extend(Kind::ALL.map(|kind| Column::number("", kind.name())));
     let mut table = Table::new(caption, columns);
-    for longest_ms in LONGEST_MS {
-        for (index, percentile) in PERCENTILES.into_iter().enumerate() {
-            let mut row =
-                vec![Cell::new(format!("{longest_ms} ms")), Cell::new(format!("p{percentile}"))];
-            row.extend(Kind::ALL.map(|kind| match needed(all, longest_ms, kind, index) {
-                Slots::AtMost(slots) => Cell::new(format!("≤ {}", grouped(slots as u64))),
-                Slots::About(slots) => Cell::new(grouped(slots.round() as u64)),
-                Slots::Above(slots) => Cell::new(format!("> {}", grouped(slots as u64))),
-                Slots::Unknown => Cell::default(),
-            }));
-            table.row(row);
-        }
+    for (longest_ms, index, percentile) in cases() {
+        let mut row =
+            vec![Cell::new(format!("{longest_ms} ms")), Cell::new(format!("p{percentile}"))];
+        row.extend(Kind::ALL.map(|kind| match needed(all, longest_ms, kind, index) {
+            Slots::AtMost(slots) => Cell::new(format!("≤ {}", grouped(slots as u64))),
+            Slots::About(slots) => Cell::new(grouped(slots.round() as u64)),
+            Slots::Above(slots) => Cell::new(format!("> {}", grouped(slots as u64))),
+            Slots::Unknown => Cell::default(),
+        }));
+        table.row(row);
     }
     table
 }

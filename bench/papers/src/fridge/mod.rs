@@ -134,9 +134,7 @@ impl Findings {
                 numbers.add(format!("{name}/gap"), gap);
             }
         }
-        for (longest_ms, (index, percentile)) in equal::LONGEST_MS.into_iter().flat_map(|longest| {
-            equal::PERCENTILES.into_iter().enumerate().map(move |percentile| (longest, percentile))
-        }) {
+        for (longest_ms, index, percentile) in equal::cases() {
             let needed = |kind| equal::needed(&self.sizes, longest_ms, kind, index);
             let slots = |kind| needed(kind).value();
             let name = format!("fridge/memory/{longest_ms}ms/p{percentile}");

@@ -41,17 +41,13 @@ struct TcpFields<'a> {
 /// those after extension headers of IPv6.
 fn tcp<'a>(frame: &'a [u8], packet: &Packet<'_>) -> Option<TcpFields<'a>> {
     let network = frame.get(packet.offset()..)?;
-    let (before, source, destination) = match packet {
-        Packet::V4(_) => (usize::from(network.first()? & 0xf) * 4, 12..16, 16..20),
-        Packet::V6(_) => (40, 8..24, 24..40),
-    };
-    let protocol = match packet {
-        Packet::V4(_) => network.get(9)?,
-        Packet::V6(_) => network.get(6)?,
+    let (before, source, destination, protocol) = match packet {
+        Packet::V4(_) => (usize::from(network.first()? & 0xf) * 4, 12..16, 16..20, 9),
+        Packet::V6(_) => (40, 8..24, 24..40, 6),
     };
     // Ports are zero in a later fragment.
     let transport = parse::transport(frame, packet);
-    if *protocol != TCP || transport.ports == [0; 4] {
+    if *network.get::<usize>(protocol)? != TCP || transport.ports == [0; 4] {
         return None;
     }
     let header: &[u8; 20] = network.get(before..)?.first_chunk()?;

@@ -130,28 +130,23 @@ pub(crate) fn replay(trace: &Trace, shape: (usize, usize)) -> Result<Vec<Table>,
     let percent = |error: f64| {
         if error.is_finite() { Cell::new(format!("{error:.2}")) } else { Cell::new("-") }
     };
-    for (number, window) in windows.iter().enumerate() {
-        let mut row = vec![
-            Cell::new(number),
-            Cell::new(grouped(window.flows as u64)),
-            Cell::new(format!("{:.4}", window.exact)),
-        ];
-        row.extend(window.errors.iter().flatten().map(|error| percent(*error)));
+    let mut add = |name: String, flows: u64, exact: f64, errors: Vec<f64>| {
+        let exact = format!("{exact:.4}");
+        let mut row = vec![Cell::new(name), Cell::new(grouped(flows)), Cell::new(exact)];
+        row.extend(errors.into_iter().map(percent));
         table.row(row);
+    };
+    for (number, window) in windows.iter().enumerate() {
+        let errors = window.errors.as_flattened().to_vec();
+        add(number.to_string(), window.flows as u64, window.exact, errors);
     }
     let mean = |value: &dyn Fn(&WindowErrors) -> f64| {
         Spread::from_values(windows.iter().map(value)).map_or(f64::NAN, |values| values.mean)
     };
-    let flows = mean(&|window| window.flows as f64);
-    let mut row = vec![
-        Cell::new("mean"),
-        Cell::new(grouped(flows.round() as u64)),
-        Cell::new(format!("{:.4}", mean(&|window| window.exact))),
-    ];
-    for sketch in 0..SketchKind::ALL.len() {
-        row.extend([0, 1, 2].map(|method| percent(mean(&|window| window.errors[sketch][method]))));
-    }
-    table.row(row);
+    let flows = mean(&|window| window.flows as f64).round() as u64;
+    let errors = (0..SketchKind::ALL.len() * METHODS.len())
+        .map(|index| mean(&|window| window.errors.as_flattened()[index]));
+    add("mean".to_owned(), flows, mean(&|window| window.exact), errors.collect());
     Ok(vec![table])
 }
 

@@ -60,23 +60,17 @@ pub(crate) fn run(numbers: u64, progress: &Progress<'_>) -> Findings {
     let threads = parallel::processors();
     let columns = parallel::run(&jobs, threads, parallel::equal_cost, progress, errors);
     let names = LENGTHS.iter().map(|length| format!("2^{length} - 1")).chain([RANDOM.to_owned()]);
-    let curves = |columns: &[Vec<f64>]| Curve::from_columns(columns, names.clone().enumerate());
+    let figure = |figure, title, parameter, columns: &[Vec<f64>]| Sensitivity {
+        figure,
+        title,
+        parameter,
+        values: (1..=columns.len() as u64).collect(),
+        curves: Curve::from_columns(columns, names.clone().enumerate()),
+    };
     let (by_bits, by_digits) = columns.split_at(MAX_BITS as usize);
     let figures = vec![
-        Sensitivity {
-            figure: "3a",
-            title: format!("P4Log with {DIGITS} digits"),
-            parameter: "Nbits",
-            values: (1..=u64::from(MAX_BITS)).collect(),
-            curves: curves(by_bits),
-        },
-        Sensitivity {
-            figure: "3b",
-            title: format!("P4Log with {BITS} bits"),
-            parameter: "Ndigits",
-            values: (1..=u64::from(MAX_DIGITS)).collect(),
-            curves: curves(by_digits),
-        },
+        figure("3a", format!("P4Log with {DIGITS} digits"), "Nbits", by_bits),
+        figure("3b", format!("P4Log with {BITS} bits"), "Ndigits", by_digits),
     ];
     Findings { numbers, figures }
 }

@@ -52,9 +52,7 @@ fn execute(seeds: u64, sizes_log2: &[u8], progress: &Progress<'_>) -> Findings {
         .collect();
     let packets = |_: &Zipf| PACKETS * Algorithm::ALL.len() as u64;
     let zipf = parallel::run(&zipf, threads, packets, progress, |zipf| (*zipf, zipf.run()));
-    let mut skewed: Vec<Skewed> = HEAVY_SHARES
-        .into_iter()
-        .flat_map(|heavy_share| COMPARED.map(|algorithm| (heavy_share, algorithm)))
+    let mut skewed: Vec<Skewed> = page::cases()
         .flat_map(|case| sizes_log2.iter().map(move |size_log2| (case, *size_log2)))
         .flat_map(|((heavy_share, algorithm), size_log2)| {
             (1..=seeds).map(move |seed| Skewed { algorithm, size_log2, heavy_share, seed })
@@ -74,12 +72,9 @@ pub(crate) fn small() -> Findings {
         ranks: (0..SLOTS).map(|rank| rank % 4 != 3).collect(),
         count_error: 1.5,
     };
-    let skewed = HEAVY_SHARES
-        .into_iter()
-        .flat_map(|heavy_share| COMPARED.map(|algorithm| (heavy_share, algorithm)))
-        .flat_map(|(heavy_share, algorithm)| {
-            SIZES_LOG2.map(|size_log2| Skewed { algorithm, size_log2, heavy_share, seed: 1 })
-        });
+    let skewed = page::cases().flat_map(|(heavy_share, algorithm)| {
+        SIZES_LOG2.map(|size_log2| Skewed { algorithm, size_log2, heavy_share, seed: 1 })
+    });
     Findings {
         seeds: 1,
         zipf: ALPHAS
@@ -130,9 +125,7 @@ impl Findings {
             let spread = Spread::from_values(held);
             numbers.add(format!("rap/{alpha:.1}/{}", algorithm.name()), spread);
         }
-        for (share, algorithm) in
-            HEAVY_SHARES.into_iter().flat_map(|share| COMPARED.map(|algorithm| (share, algorithm)))
-        {
+        for (share, algorithm) in page::cases() {
             let lowest = page::lowest(self, share, algorithm) * 100.0;
             numbers.add_one(format!("rap/theorem/{share:.1}/{}", algorithm.name()), Some(lowest));
         }

@@ -61,7 +61,8 @@ fn theorem_table(findings: &Findings) -> Table {
     table
 }
 
-fn cases() -> impl Iterator<Item = (f64, Algorithm)> {
+/// Returns the shares of packets in heavy flows, and for each the compared algorithms.
+pub(super) fn cases() -> impl Iterator<Item = (f64, Algorithm)> {
     HEAVY_SHARES.into_iter().flat_map(|share| COMPARED.map(|algorithm| (share, algorithm)))
 }
 
