@@ -109,31 +109,23 @@ fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], Reproduc
     let packets = if quick { 1_000_000 } else { 10_000_000 };
     let capture = CaptureFile::new(packets, Sources::Unique)?;
     let generated = Profile { packets: Some(packets), rate: None, ..Profile::new(Sources::Unique) };
+    let generated = || memory(generated.clone(), 1, Pace::Open);
     let time = |origin, work| -> Result<Option<Duration>, ReproduceError> {
         let path = capture.0.as_path();
-        Ok(match (origin, work) {
-            (Origin::Capture, Work::Read) => Some(capture.read(1)?),
-            (Origin::Capture, Work::Port) => Some(receive_all(pcap(path, 1, Pace::Open)?)),
-            (Origin::Capture, Work::Count(hash)) => {
-                Some(count_all(pcap(path, 1, Pace::Trace)?, hash, None)?)
+        let (hash, filter) = match (origin, work) {
+            (Origin::Capture, Work::Read) => return Ok(Some(capture.read(1)?)),
+            (Origin::Generated, Work::Read) => return Ok(None),
+            (Origin::Capture, Work::Port) => {
+                return Ok(Some(receive_all(pcap(path, 1, Pace::Open)?)));
             }
-            (Origin::Capture, Work::Match(rules)) => {
-                let filter = Some(filters::of_rules(rules));
-                Some(count_all(pcap(path, 1, Pace::Trace)?, HashMode::Tabulated, filter)?)
-            }
-            (Origin::Generated, Work::Read) => None,
-            (Origin::Generated, Work::Port) => {
-                Some(receive_all(memory(generated.clone(), 1, Pace::Open)))
-            }
-            (Origin::Generated, Work::Count(hash)) => {
-                Some(count_all(memory(generated.clone(), 1, Pace::Open), hash, None)?)
-            }
-            (Origin::Generated, Work::Match(rules)) => {
-                let (port, filter) =
-                    (memory(generated.clone(), 1, Pace::Open), filters::of_rules(rules));
-                Some(count_all(port, HashMode::Tabulated, Some(filter))?)
-            }
-        })
+            (Origin::Generated, Work::Port) => return Ok(Some(receive_all(generated()))),
+            (_, Work::Count(hash)) => (hash, None),
+            (_, Work::Match(rules)) => (HashMode::Tabulated, Some(filters::of_rules(rules))),
+        };
+        Ok(Some(match origin {
+            Origin::Capture => count_all(pcap(path, 1, Pace::Trace)?, hash, filter)?,
+            Origin::Generated => count_all(generated(), hash, filter)?,
+        }))
     };
     let mut rows = ORIGINS.map(|(name, _)| (name, Cells::default()));
     for round in 0..if quick { 6 } else { 20 } {

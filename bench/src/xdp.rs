@@ -20,36 +20,24 @@ use flowgauge_traffic::{Generator, Profile, Sources};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Effort of a measurement.
-#[derive(Clone, Copy, Debug)]
-struct Effort {
-    /// Number of rounds; the best counts.
-    rounds: usize,
-    /// Packets of a program per round.
-    packets: u32,
-}
-
-impl Effort {
-    /// About a minute: many short rounds, some of them undisturbed by other activity on the
-    /// machine.
-    const FULL: Effort = Effort { rounds: 60, packets: 200_000 };
-    /// A few seconds.
-    const QUICK: Effort = Effort { rounds: 10, packets: 200_000 };
-}
+/// Packets of a program per round.
+const PACKETS: u32 = 200_000;
 
 /// Measures everything.
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel rejects the programs.
 pub fn measure(quick: bool) -> Result<Findings, Error> {
-    let effort = if quick { Effort::QUICK } else { Effort::FULL };
-    let mut figures = injected(effort)?;
+    // About a minute, or a few seconds: many short rounds, some of them undisturbed by other
+    // activity on the machine. The best counts.
+    let rounds = if quick { 10 } else { 60 };
+    let mut figures = injected(rounds)?;
     let mut skipped = Vec::new();
-    match live(effort) {
+    match live(rounds) {
         Ok(live) => figures.extend(live?),
         Err(need) => skipped.push(format!("no live packets: needs {need}")),
     }
-    figures.extend(reading(effort)?);
+    figures.extend(reading(rounds)?);
     Ok(Findings {
         benchmark: "xdp",
         title: "Cost of counting in the kernel, next to a program that does nothing",
@@ -140,10 +128,10 @@ impl Packets<'_> {
 }
 
 /// Returns the CPU time per packet, in nanoseconds.
-fn time(effort: Effort, run: impl FnOnce(u32) -> Result<(), Error>) -> Result<f64, Error> {
+fn time(run: impl FnOnce(u32) -> Result<(), Error>) -> Result<f64, Error> {
     let start = thread_time();
-    run(effort.packets)?;
-    Ok((thread_time() - start).as_nanos() as f64 / f64::from(effort.packets))
+    run(PACKETS)?;
+    Ok((thread_time() - start).as_nanos() as f64 / f64::from(PACKETS))
 }
 
 /// Returns the programs to measure.
@@ -212,7 +200,7 @@ fn programs() -> Vec<Program> {
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel rejects the programs.
-fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
+fn injected(rounds: usize) -> Result<Vec<Figure>, Error> {
     let prepared = |settings: Settings, rules, task| -> Result<(Xdp, ProgramInjector), Error> {
         let mut xdp = Xdp::detached(Direction::Ingress, Options { task, ..Options::new(settings) });
         let filter = (rules > 0).then(|| filters::of_rules(rules));
@@ -240,14 +228,14 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
                 };
                 counting.push((kept, packets));
             }
-            for _ in 0..effort.rounds.div_ceil(LOADS) {
+            for _ in 0..rounds.div_ceil(LOADS) {
                 for (((_, packets), frame), best) in counting.iter_mut().zip(&frames).zip(&mut best)
                 {
-                    least.add(load, time(effort, |times| empty.repeat(frame, times))?);
+                    least.add(load, time(|times| empty.repeat(frame, times))?);
                     if let Packets::Conversations(_) = packets {
-                        making.add(load, time(effort, |times| silent.go_on(times))?);
+                        making.add(load, time(|times| silent.go_on(times))?);
                     }
-                    best.add(load, time(effort, |times| packets.run(times))?);
+                    best.add(load, time(|times| packets.run(times))?);
                 }
             }
         }
@@ -302,7 +290,7 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
 /// # Errors
 /// [`Error::Kernel`] if the kernel rejects the programs; the outer error describes what the machine
 /// lacks.
-fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
+fn live(rounds: usize) -> Result<Result<Vec<Figure>, Error>, String> {
     isolated(move || {
         let programs = programs()
             .into_iter()
@@ -315,9 +303,9 @@ fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
         on_one_cpu(|| {
             // Packets through two devices cost several times as much, and attaching a program takes
             // some time.
-            for round in 0..effort.rounds / 2 {
+            for round in 0..rounds / 2 {
                 for ((_, settings), (dropped, counted)) in programs.iter().zip(&mut best) {
-                    let mut cost = |task| cost(&mut sender, *settings, task, effort.packets);
+                    let mut cost = |task| cost(&mut sender, *settings, task);
                     dropped.add(round, cost(Task::Drop)?);
                     counted.add(round, cost(Task::CountAndDrop)?);
                 }
@@ -337,19 +325,19 @@ fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
 /// Measures the CPU time per packet from the sender to the verdict, in nanoseconds. The kernel
 /// passes packets to the program before it sends further ones, on the same CPU; if it passes some
 /// to another thread, they are too few to count as received in time.
-fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Result<f64, Error> {
+fn cost(sender: &mut Sender, settings: Settings, task: Task) -> Result<f64, Error> {
     let mut xdp = Xdp::at(
         vec![CountingPoint::ingress(RECEIVER.0)],
         Options { mode: Some(Hook::Native), task, ..Options::new(settings) },
     );
     xdp.install(&Tables::new(&settings, 1))?;
-    sender.send(packets / 10)?;
+    sender.send(PACKETS / 10)?;
     let received = || DeviceCounters::read(RECEIVER.0).map_or(0, |counters| counters.received);
     let (before, start) = (received(), thread_time());
-    sender.send(packets)?;
+    sender.send(PACKETS)?;
     let took = thread_time() - start;
     let received = received() - before;
-    Ok(if received > u64::from(packets) * 99 / 100 {
+    Ok(if received > u64::from(PACKETS) * 99 / 100 {
         took.as_nanos() as f64 / received as f64
     } else {
         f64::MAX
@@ -360,7 +348,7 @@ fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Re
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel rejects the programs.
-fn reading(effort: Effort) -> Result<Vec<Figure>, Error> {
+fn reading(rounds: usize) -> Result<Vec<Figure>, Error> {
     let settings = Settings::default();
     let mut xdp = Xdp::detached(Direction::Ingress, Options::new(settings));
     xdp.install(&Tables::new(&settings, 1))?;
@@ -368,12 +356,12 @@ fn reading(effort: Effort) -> Result<Vec<Figure>, Error> {
     let cpus = xdp.capabilities().workers;
     let mut least = [Duration::MAX; 2];
     let mut took = |index: usize, start: Instant| least[index] = least[index].min(start.elapsed());
-    for _ in 0..effort.rounds * 10 {
+    for _ in 0..rounds * 10 {
         let start = Instant::now();
         black_box(xdp.sample()?);
         took(0, start);
     }
-    for window in 0..effort.rounds as u64 / 2 {
+    for window in 0..rounds as u64 / 2 {
         let start = Instant::now();
         black_box(xdp.rotate()?);
         took(1, start);

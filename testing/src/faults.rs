@@ -34,7 +34,7 @@ pub enum Writes {
     /// Not carried out, and never answered.
     Lost,
     /// Carried out, but the connection breaks before the answer.
-    AnswerLost(Scissors),
+    AnswerLost(Arc<Road>),
 }
 
 /// Modifications of answers.
@@ -85,9 +85,9 @@ impl BfRuntime for Faulty {
             Writes::Refused(status) => Err(status),
             Writes::Errors(status) => Ok(Response::new(proto::WriteResponse { status })),
             Writes::Lost => std::future::pending().await,
-            Writes::AnswerLost(proxy) => {
+            Writes::AnswerLost(road) => {
                 self.inner.write(request).await?;
-                proxy.cut();
+                road.cut();
                 std::future::pending().await
             }
         }
@@ -141,7 +141,7 @@ impl BfRuntime for Faulty {
 /// A proxy to a server that can cut, redirect, delay and black-hole connections.
 pub struct Proxy {
     pub address: SocketAddr,
-    way: Arc<Road>,
+    road: Arc<Road>,
 }
 
 #[derive(Default)]
@@ -175,14 +175,22 @@ impl Road {
     fn way(&self) -> MutexGuard<'_, Way> {
         self.way.lock().unwrap()
     }
+
+    /// Ends all connections.
+    pub fn cut(&self) {
+        for Connection { client, server, .. } in self.way().connections.drain(..) {
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 impl Proxy {
     pub fn start() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let way = Arc::new(Road::default());
-        let shared = Arc::clone(&way);
+        let road = Arc::new(Road::default());
+        let shared = Arc::clone(&road);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let mut way = shared.way();
@@ -202,46 +210,46 @@ impl Proxy {
                 }
             }
         });
-        Proxy { address, way }
+        Proxy { address, road }
     }
 
     /// Ends all connections.
     pub fn cut(&self) {
-        self.handle().cut();
+        self.road.cut();
     }
 
-    /// Returns a handle that can cut connections from elsewhere.
-    pub fn handle(&self) -> Scissors {
-        Scissors(Arc::clone(&self.way))
+    /// Returns the road, which can cut connections from elsewhere.
+    pub fn handle(&self) -> Arc<Road> {
+        Arc::clone(&self.road)
     }
 
     /// Ends all connections, and redirects new ones elsewhere or nowhere.
     pub fn lead_to(&self, to: Option<SocketAddr>) {
-        self.way.way().to = to;
+        self.road.way().to = to;
         self.cut();
         self.notice();
     }
 
     /// Returns the number of connections so far.
     pub fn accepted(&self) -> usize {
-        self.way.way().accepted
+        self.road.way().accepted
     }
 
     /// Sets the delay of all traffic from now on.
     pub fn slow_down(&self, delay: Duration) {
-        self.way.way().delay = delay;
+        self.road.way().delay = delay;
     }
 
     /// Starts or stops the black hole; stopping it releases what was held up.
     pub fn swallow(&self, all: bool) {
-        self.way.way().is_black_hole = all;
-        self.way.changed.notify_all();
+        self.road.way().is_black_hole = all;
+        self.road.changed.notify_all();
     }
 
     /// Ends all connections for clients, but not for the server: as if the clients' machines had
     /// lost power.
     pub fn lose(&self) {
-        let mut way = self.way.way();
+        let mut way = self.road.way();
         for Connection { client, server, lost } in std::mem::take(&mut way.connections) {
             lost.store(true, Ordering::SeqCst);
             let _ = client.shutdown(Shutdown::Both);
@@ -251,20 +259,7 @@ impl Proxy {
 
     /// Lets the server notice which connections are lost.
     pub fn notice(&self) {
-        for server in self.way.way().half_open.drain(..) {
-            let _ = server.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-/// Handle that ends connections.
-#[derive(Clone)]
-pub struct Scissors(Arc<Road>);
-
-impl Scissors {
-    pub fn cut(&self) {
-        for Connection { client, server, .. } in self.0.way().connections.drain(..) {
-            let _ = client.shutdown(Shutdown::Both);
+        for server in self.road.way().half_open.drain(..) {
             let _ = server.shutdown(Shutdown::Both);
         }
     }
@@ -272,7 +267,7 @@ impl Scissors {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.way.way().closed = true;
+        self.road.way().closed = true;
         self.swallow(false);
         self.cut();
         self.notice();

@@ -185,16 +185,6 @@ pub(crate) fn count(document: Document, numbers: &Numbers) -> [usize; 3] {
         .map(|verdict| verdicts.iter().filter(|other| **other == verdict).count())
 }
 
-/// Returns the numbers of a document next to ours.
-pub(crate) fn table(document: Document, numbers: &Numbers) -> Table {
-    let [met, not_met, not_comparable] = count(document, numbers);
-    let caption = format!(
-        "{}: {met} met, {not_met} not met, {not_comparable} not comparable",
-        document.title
-    );
-    compared(caption, numbers, |number| number.document == document)
-}
-
 /// Returns the printed numbers that compare with results of a reproduction, next to these.
 pub(crate) fn reproduction_table(reproduction: &str, numbers: &Numbers) -> Table {
     let is_its = |name: &str| name.split('/').next() == Some(reproduction);
@@ -248,10 +238,14 @@ fn digits(value: f64) -> String {
 /// Returns the page of the documentation: the text with our results in the places of their names,
 /// and the tables of all documents.
 pub(crate) fn page(numbers: &Numbers) -> String {
-    numbers.fill(TEXT, |name| {
-        let tables = || Document::ALL.map(|document| table(document, numbers).markdown());
-        (name == "documents").then(|| tables().join("\n"))
-    })
+    let table = |document: Document| {
+        let [met, not_met, not_comparable] = count(document, numbers);
+        let title = document.title;
+        let caption =
+            format!("{title}: {met} met, {not_met} not met, {not_comparable} not comparable");
+        compared(caption, numbers, |number| number.document == document).markdown()
+    };
+    numbers.fill(TEXT, |name| (name == "documents").then(|| Document::ALL.map(table).join("\n")))
 }
 
 #[cfg(test)]

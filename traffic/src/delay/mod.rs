@@ -59,6 +59,14 @@ pub enum DelayShape {
 }
 
 impl DelayShape {
+    /// All shapes, with default parameters.
+    const ALL: [DelayShape; 4] = [
+        DelayShape::LogUniform,
+        DelayShape::Bimodal,
+        DelayShape::HeavyTail { alpha: 1.2 },
+        DelayShape::Conversations,
+    ];
+
     fn name(self) -> &'static str {
         match self {
             DelayShape::LogUniform => "log-uniform",
@@ -103,17 +111,14 @@ impl DelayProfile {
     #[must_use]
     pub fn new(shape: DelayShape) -> Self {
         let connections = shape == DelayShape::Conversations;
+        let has_tail = matches!(shape, DelayShape::HeavyTail { .. });
         DelayProfile {
             shape,
             rate: if connections { 10_000.0 } else { 1_000_000.0 },
             requests: if connections { 100_000 } else { 1_250_000 },
             answered: if connections { 0.9 } else { 0.4 },
             min_ns: MILLISECOND / 10,
-            max_ns: if matches!(shape, DelayShape::HeavyTail { .. }) {
-                10_000 * MILLISECOND
-            } else {
-                100 * MILLISECOND
-            },
+            max_ns: MILLISECOND * if has_tail { 10_000 } else { 100 },
             loss: 0.0,
             flows: None,
             layout: HeaderLayout::default(),
@@ -235,19 +240,11 @@ impl FromStr for DelayProfile {
             name => return Err(ProfileError::name(name)),
         }
         // Other options depend on it.
-        let shape = match parts.clone().filter_map(|part| part.strip_prefix("shape=")).next_back() {
-            None | Some("log-uniform") => DelayShape::LogUniform,
-            Some("bimodal") => DelayShape::Bimodal,
-            Some("heavy-tail") => DelayShape::HeavyTail { alpha: 1.2 },
-            Some("conversations") => DelayShape::Conversations,
-            Some(other) => {
-                return Err(ProfileError::value(
-                    "shape",
-                    other,
-                    "log-uniform, bimodal, heavy-tail or conversations",
-                ));
-            }
-        };
+        let shape = parts.clone().filter_map(|part| part.strip_prefix("shape=")).next_back();
+        let name = shape.unwrap_or(DelayShape::LogUniform.name());
+        let shape = DelayShape::ALL.into_iter().find(|shape| shape.name() == name);
+        let expected = "log-uniform, bimodal, heavy-tail or conversations";
+        let shape = shape.ok_or_else(|| ProfileError::value("shape", name, expected))?;
         let mut profile = DelayProfile::new(shape);
         parts.try_for_each(|part| profile.set(part))?;
         profile.check()?;

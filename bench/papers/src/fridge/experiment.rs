@@ -98,6 +98,18 @@ pub(crate) enum Method {
     Expiry(f64),
 }
 
+impl Method {
+    /// Returns the name in tables and plots.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Method::Fridge => "fridge".to_owned(),
+            Method::MultiFridge => "four fridges".to_owned(),
+            Method::Overwrite => "overwrite".to_owned(),
+            Method::Expiry(share) => format!("expiry at p{:.0}", share * 100.0),
+        }
+    }
+}
+
 /// Configuration of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Setup {
@@ -159,16 +171,6 @@ impl Setup {
             }
         }
         all
-    }
-
-    /// Returns the name in tables and plots.
-    pub(crate) fn name(&self) -> String {
-        match self.method {
-            Method::Fridge => "fridge".to_owned(),
-            Method::MultiFridge => "four fridges".to_owned(),
-            Method::Overwrite => "overwrite".to_owned(),
-            Method::Expiry(share) => format!("expiry at p{:.0}", share * 100.0),
-        }
     }
 
     /// Returns the settings of the table. Each direction has a table of its own, with half of the

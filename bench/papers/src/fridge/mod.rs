@@ -125,7 +125,7 @@ impl Findings {
         let mut numbers = Numbers::default();
         for recipe in Recipe::ALL {
             for setup in Setup::COMPARED {
-                let name = format!("fridge/{}/{}", recipe.name(), setup.name());
+                let name = format!("fridge/{}/{}", recipe.name(), setup.method.name());
                 for (index, percentile) in recipe.percentiles().into_iter().enumerate() {
                     let error = self.mean(recipe, setup, |errors| errors.percentiles[index].abs());
                     numbers.add(format!("{name}/p{percentile}"), error);

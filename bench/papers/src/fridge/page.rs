@@ -52,7 +52,7 @@ fn comparison_table(findings: &Findings, recipe: Recipe) -> Table {
     all.extend(columns(recipe, "all runs together"));
     let mut table = Table::new(caption, all);
     for setup in Setup::COMPARED {
-        let mut row = vec![Cell::new(setup.name())];
+        let mut row = vec![Cell::new(setup.method.name())];
         row.extend(single(findings, recipe, setup));
         let combined = findings.combined(recipe, setup);
         row.extend(combined.map_or_else(|| vec![Cell::default(); 4], signed));
@@ -97,7 +97,7 @@ fn memory_table(findings: &Findings) -> Table {
     );
     let mut all = vec![Column::number("", "slots")];
     for recipe in Recipe::ALL {
-        all.extend(METHODS.map(|method| Column::number(recipe.name(), &named(method))));
+        all.extend(METHODS.map(|method| Column::number(recipe.name(), &method.name())));
     }
     let mut table = Table::new(caption, all);
     for memory_log2 in MEMORIES_LOG2 {
@@ -129,7 +129,7 @@ fn stopping_table(findings: &Findings) -> Table {
     }
     let mut table = Table::new(caption, all);
     for setup in Setup::stopping() {
-        let mut row = vec![Cell::new(setup.name())];
+        let mut row = vec![Cell::new(setup.method.name())];
         for recipe in Recipe::ALL {
             let after_all = findings.gap_after_all(recipe, setup).map(|gap| gap.mean);
             row.extend([gap(findings, recipe, setup), after_all].map(|gap| number_cell(gap, 2)));
@@ -137,10 +137,6 @@ fn stopping_table(findings: &Findings) -> Table {
         table.row(row);
     }
     table
-}
-
-fn named(method: Method) -> String {
-    Setup { method, memory_log2: MEMORY_LOG2, admit_log2: 0 }.name()
 }
 
 /// Returns figure 2.2: distributions next to the true one.
@@ -154,7 +150,11 @@ fn distribution_chart(findings: &Findings, recipe: Recipe) -> Chart {
     let title = format!("Figure 2.2: distributions, {} delays", recipe.name());
     let chart = Chart::new(&title, x, y).dashed("truth", Tone::Neutral, points(truth));
     Setup::COMPARED.into_iter().zip(Tone::ALL).fold(chart, |chart, (setup, tone)| {
-        chart.line(&setup.name(), tone, points(findings.times(recipe, setup).unwrap_or_default()))
+        chart.line(
+            &setup.method.name(),
+            tone,
+            points(findings.times(recipe, setup).unwrap_or_default()),
+        )
     })
 }
 
@@ -193,7 +193,7 @@ fn memory_chart(findings: &Findings, recipe: Recipe) -> Chart {
         let points = MEMORIES_LOG2.into_iter().filter_map(|log2| {
             Some((slots(log2), gap(findings, recipe, Setup::best(method, log2)?)?))
         });
-        chart.line(&named(method), tone, points)
+        chart.line(&method.name(), tone, points)
     })
 }
 
@@ -275,7 +275,7 @@ fn errors_csv(findings: &Findings) -> String {
         {
             let Setup { memory_log2, admit_log2, .. } = result.setup;
             let (recipe, seed, name) =
-                (outcome.run.recipe.name(), outcome.run.seed, result.setup.name());
+                (outcome.run.recipe.name(), outcome.run.seed, result.setup.method.name());
             let (slots, admit) = (1_u32 << memory_log2, 2_f64.powi(-i32::from(admit_log2)));
             let errors = result.errors.map_or_else(
                 || ",,,".to_owned(),
@@ -303,7 +303,7 @@ fn percentiles_csv(findings: &Findings) -> String {
     let lines = cases.flat_map(|(recipe, setup)| {
         let times = findings.times(recipe, setup).unwrap_or_default();
         let points = shares().into_iter().zip(findings.truth(recipe)).zip(times);
-        let (recipe, name) = (recipe.name(), setup.name());
+        let (recipe, name) = (recipe.name(), setup.method.name());
         points.map(move |((share, truth), time)| {
             format!("{recipe},{name},{share:.2},{truth:.0},{time:.0}")
         })

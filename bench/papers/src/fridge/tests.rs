@@ -59,7 +59,7 @@ fn errors_are_the_known_ones() {
             assert!(
                 difference <= allowed,
                 "{} {index}: {ours:.2}, known {known} ±{allowed:.2}",
-                setup.name()
+                setup.method.name()
             );
         }
         let ours = findings.mean(recipe, setup, |errors| errors.gap).unwrap().mean;
@@ -67,7 +67,7 @@ fn errors_are_the_known_ones() {
         assert!(
             (ours - known.gap).abs() <= allowed,
             "{}: {ours:.3}, known {} ±{allowed:.3}",
-            setup.name(),
+            setup.method.name(),
             known.gap
         );
     }

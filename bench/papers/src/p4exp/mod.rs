@@ -79,20 +79,16 @@ struct Statement {
     random: bool,
 }
 
-const fn statement(figure: &'static str, from: u64, random: bool) -> Statement {
-    Statement { figure, from, random }
-}
-
 const STATEMENTS: [Statement; 9] = [
-    statement("4a", 3, false),
-    statement("4b", 7, false),
-    statement("4a", 7, true),
-    statement("5a", 3, false),
-    statement("5b", 1, false),
-    statement("5a", 1, true),
-    statement("6a", 7, false),
-    statement("6b", 6, false),
-    statement("6a", 6, true),
+    Statement { figure: "4a", from: 3, random: false },
+    Statement { figure: "4b", from: 7, random: false },
+    Statement { figure: "4a", from: 7, random: true },
+    Statement { figure: "5a", from: 3, random: false },
+    Statement { figure: "5b", from: 1, random: false },
+    Statement { figure: "5a", from: 1, random: true },
+    Statement { figure: "6a", from: 7, random: false },
+    Statement { figure: "6b", from: 6, random: false },
+    Statement { figure: "6a", from: 6, random: true },
 ];
 
 /// Returns the relative errors in percent, in decimals and in integers.

@@ -53,19 +53,16 @@ impl Measure {
             _ => self.mean(findings, traffic, setup),
         }
     }
-
-    fn column(self, algorithm: Algorithm) -> Column {
-        let Measure(name, ..) = self;
-        Column::number(algorithm.name(), name)
-    }
 }
 
 fn setup(algorithm: Algorithm, memory_log2: u8) -> Setup {
     Setup { algorithm, memory_log2 }
 }
 
-fn at_claim(algorithm: Algorithm) -> Setup {
-    setup(algorithm, MEMORY_LOG2)
+fn measure_columns() -> impl Iterator<Item = Column> {
+    ALGORITHMS.into_iter().flat_map(|algorithm| {
+        MEASURES.map(|Measure(name, ..)| Column::number(algorithm.name(), name))
+    })
 }
 
 /// Returns the claim compared with our measurements.
@@ -91,8 +88,9 @@ fn claim_table(findings: &Findings) -> Table {
     ];
     for ((name, dissertation, target), measure) in rows.into_iter().zip(MEASURES) {
         let known = [dissertation, target].map(|known| number_cell(known, 0));
-        let ours = ALGORITHMS
-            .map(|algorithm| measure.with_spread(findings, Traffic::Usual, at_claim(algorithm)));
+        let ours = ALGORITHMS.map(|algorithm| {
+            measure.with_spread(findings, Traffic::Usual, setup(algorithm, MEMORY_LOG2))
+        });
         table.row([Cell::new(name)].into_iter().chain(known).chain(ours).collect());
     }
     table
@@ -105,9 +103,7 @@ fn memory_table(findings: &Findings) -> Table {
         runs(findings.seeds)
     );
     let mut all = vec![Column::number("", "buckets")];
-    ALGORITHMS
-        .into_iter()
-        .for_each(|algorithm| all.extend(MEASURES.map(|measure| measure.column(algorithm))));
+    all.extend(measure_columns());
     let mut table = Table::new(caption, all);
     for memory_log2 in MEMORIES_LOG2 {
         let mut row = vec![Cell::new(grouped(1 << memory_log2))];
@@ -143,9 +139,7 @@ fn traffic_table(findings: &Findings) -> Table {
     all.extend(
         ["heavy", "segments/flow", "active flows"].map(|name| Column::number("traffic", name)),
     );
-    ALGORITHMS
-        .into_iter()
-        .for_each(|algorithm| all.extend(MEASURES.map(|measure| measure.column(algorithm))));
+    all.extend(measure_columns());
     let mut table = Table::new(caption, all);
     for traffic in Traffic::ALL {
         let mut row = vec![
@@ -237,7 +231,7 @@ impl Findings {
     pub(crate) fn report(&self) -> Report {
         let (claim, memory) = (claim_table(self), memory_table(self));
         let (traffic, others) = (traffic_table(self), others_table(self));
-        let sampling = at_claim(Algorithm::Sampling);
+        let sampling = setup(Algorithm::Sampling, MEMORY_LOG2);
         let missed =
             |traffic| self.sum(traffic, sampling, |outcome, result| outcome.heavy - result.right);
         let by_chance = self.sum(Traffic::Usual, sampling, |outcome, result| {

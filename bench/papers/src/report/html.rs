@@ -1,9 +1,7 @@
 //! Page of a report: HTML for a browser, with each chart in files beside it.
 
-use super::escape::escape;
 use super::svg::Chart;
-use super::table::Table;
-use super::write_file;
+use super::{Table, escape, write_file};
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use flowgauge_ctl::serve::document;

@@ -5,12 +5,10 @@
 //! - [`svg`]: charts, on the page and in files of their own;
 //! - [`Table`]: a table on the page and on a terminal.
 
-mod escape;
 pub mod html;
 pub mod svg;
 mod table;
 
-pub use escape::escape;
 pub use table::{Cell, Column, Table};
 
 use crate::error::ReproduceError;
@@ -63,6 +61,21 @@ pub fn write_file(directory: &Path, name: &str, text: &str) -> Result<PathBuf, R
     let path = directory.join(name);
     fs::write(&path, text).map_err(|source| failure("write", &path, source))?;
     Ok(path)
+}
+
+/// Escapes the characters that are special in HTML.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Returns a field of a CSV file, in quotes if it needs them.
+fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
 }
 
 /// Returns a cell with a number; an empty one without a number.

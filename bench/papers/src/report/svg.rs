@@ -3,7 +3,7 @@
 //! A chart looks the same on a page and in a file of its own: in the colours of a light page, with
 //! its style and the command that made it.
 
-use super::escape::{csv_field, escape};
+use super::{csv_field, escape};
 use flowgauge_ctl::output::grouped;
 
 const STYLE: &str = include_str!("chart.css");

@@ -1,6 +1,6 @@
 //! Tables for pages and terminals.
 
-use super::escape::{csv_field, escape};
+use super::{csv_field, escape};
 use std::fmt::{self, Write};
 
 /// Characters between two columns of a group on a terminal.

@@ -11,16 +11,12 @@ pub(crate) struct Configuration {
     pub reset: Duration,
 }
 
-const fn configuration(read_ms: u64, reset_s: u64) -> Configuration {
-    Configuration { read: Duration::from_millis(read_ms), reset: Duration::from_secs(reset_s) }
-}
-
 /// The four configurations (§4.5), in the order of the tables.
 pub(crate) const CONFIGURATIONS: [Configuration; 4] = [
-    configuration(500, 5),
-    configuration(1_000, 10),
-    configuration(5_000, 50),
-    configuration(10_000, 100),
+    Configuration { read: Duration::from_millis(500), reset: Duration::from_secs(5) },
+    Configuration { read: Duration::from_millis(1_000), reset: Duration::from_secs(10) },
+    Configuration { read: Duration::from_millis(5_000), reset: Duration::from_secs(50) },
+    Configuration { read: Duration::from_millis(10_000), reset: Duration::from_secs(100) },
 ];
 
 /// Length of an experiment (Table 4.1).
