@@ -186,7 +186,8 @@ impl Findings {
             page.add(&format!("<h2>{}</h2>", escape(&grid.title)));
             if let Some(chart) = grid.chart() {
                 let caption = format!("{}, by {}; less is better.", grid.unit, grid.across);
-                page.add_charts(&[chart], &escape(&caption));
+                let figure = page.figure(&[chart], &escape(&caption));
+                page.add(&figure);
             }
             page.add(&grid.table().html());
         }

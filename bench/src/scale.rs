@@ -246,29 +246,6 @@ pub(crate) fn count_all<P: Port>(
     Ok(start.elapsed())
 }
 
-/// Work of several workers.
-#[derive(Clone, Copy)]
-enum WorkerTask {
-    /// Each counts packets that it generates.
-    Generate(HashMode),
-    /// They replay a capture in the page cache, chunk by chunk.
-    Replay(HashMode),
-    /// They read that capture without counting, as fast as this machine's memory allows.
-    Read,
-}
-
-const WORKER_TASKS: [(&str, WorkerTask, Option<Limit>); 5] = [
-    ("src, crc32, generated", WorkerTask::Generate(HashMode::Crc32), Some(Limit::AtLeast(1.8))),
-    (
-        "src, tabulated, generated",
-        WorkerTask::Generate(HashMode::Tabulated),
-        Some(Limit::AtLeast(1.8)),
-    ),
-    ("src, crc32, replayed from the page cache", WorkerTask::Replay(HashMode::Crc32), None),
-    ("src, tabulated, replayed from the page cache", WorkerTask::Replay(HashMode::Tabulated), None),
-    ("plain read of the capture", WorkerTask::Read, None),
-];
-
 /// Measures the packets counted with one worker and with several, in turns, by wall-clock time.
 fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), ReproduceError> {
     let packets = if quick { 2_000_000 } else { 10_000_000 };
@@ -280,25 +257,33 @@ fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), Reprod
     if counts.last() != Some(&machine.cpus) {
         counts.push(machine.cpus);
     }
-    let mut best = vec![vec![Best::NONE; counts.len()]; WORKER_TASKS.len()];
+    let generate =
+        |workers, hash| count_all(memory(generated.clone(), workers, Pace::Trace), hash, None);
+    let replay = |workers, hash| -> Result<Duration, ReproduceError> {
+        count_all(pcap(&capture.0, workers, Pace::Trace)?, hash, None)
+    };
+    let limit = Some(Limit::AtLeast(1.8));
+    let (crc32, tabulated) = (HashMode::Crc32, HashMode::Tabulated);
+    type Task<'a> = &'a dyn Fn(usize) -> Result<Duration, ReproduceError>;
+    let tasks: [(&str, Option<Limit>, Task<'_>); 5] = [
+        ("src, crc32, generated", limit, &|workers| generate(workers, crc32)),
+        ("src, tabulated, generated", limit, &|workers| generate(workers, tabulated)),
+        ("src, crc32, replayed from the page cache", None, &|workers| replay(workers, crc32)),
+        ("src, tabulated, replayed from the page cache", None, &|workers| {
+            replay(workers, tabulated)
+        }),
+        ("plain read of the capture", None, &|workers| capture.read(workers)),
+    ];
+    let mut best = vec![vec![Best::NONE; counts.len()]; tasks.len()];
     for round in 0..if quick { 4 } else { 10 } {
-        for ((_, together, _), best) in WORKER_TASKS.iter().zip(&mut best) {
+        for ((.., run), best) in tasks.iter().zip(&mut best) {
             for (workers, best) in counts.iter().zip(best) {
-                let time = match together {
-                    WorkerTask::Generate(hash) => {
-                        count_all(memory(generated.clone(), *workers, Pace::Trace), *hash, None)?
-                    }
-                    WorkerTask::Replay(hash) => {
-                        count_all(pcap(&capture.0, *workers, Pace::Trace)?, *hash, None)?
-                    }
-                    WorkerTask::Read => capture.read(*workers)?,
-                };
-                best.add(round, time.as_nanos() as f64 / packets as f64);
+                best.add(round, run(*workers)?.as_nanos() as f64 / packets as f64);
             }
         }
     }
     let (mut rows, mut figures) = (Vec::new(), Vec::new());
-    for ((name, _, limit), best) in WORKER_TASKS.iter().zip(&best) {
+    for ((name, limit, _), best) in tasks.iter().zip(&best) {
         if let [one, two, ..] = best.as_slice() {
             figures.push(one.figure(format!("rate of two workers / one, {name}"), *two, *limit));
         }

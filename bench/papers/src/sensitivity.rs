@@ -98,9 +98,9 @@ pub(crate) fn charts(figures: &[Sensitivity], most: f64) -> Part {
     Part::Charts(figures.iter().map(|figure| figure.chart(most)).collect())
 }
 
-/// Returns the tables of figures for a page.
+/// Returns the tables of figures.
 pub(crate) fn tables(figures: &[Sensitivity]) -> Part {
-    Part::Text(figures.iter().map(|figure| figure.table().html()).collect())
+    Part::Tables(figures.iter().map(Sensitivity::table).collect())
 }
 
 /// Returns all figures as CSV, one line per point.

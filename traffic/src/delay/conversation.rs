@@ -347,14 +347,8 @@ impl Conversation {
         response_ns: Option<u64>,
     ) {
         let retransmission = self.retransmission;
-        (due.report)(RoundTrip {
-            kind,
-            request_ns,
-            response_ns,
-            source,
-            destination,
-            retransmission,
-        });
+        let trip = RoundTrip { kind, request_ns, response_ns, source, destination, retransmission };
+        (due.report)(trip);
     }
 
     /// Reports the requests without an answer.

@@ -7,7 +7,7 @@ use super::{
     Recipe, Setup,
 };
 use crate::numbers::csv;
-use crate::report::html::{Page, Part};
+use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Report, Table, mean_cell, number_cell, runs};
 use flowgauge_ctl::output::grouped;
@@ -212,8 +212,6 @@ impl Findings {
     /// Returns the report, with `errors.csv` and `percentiles.csv`.
     pub(crate) fn report(&self) -> Report {
         let [first, second] = Recipe::ALL.map(|recipe| comparison_table(self, recipe));
-        let (admission, memory) = (admission_table(self), memory_table(self));
-        let (stopping, equal) = (stopping_table(self), equal::table(&self.sizes));
         let charts = |chart: fn(&Findings, Recipe) -> Chart| {
             Part::Charts(Recipe::ALL.map(|recipe| chart(self, recipe)).to_vec())
         };
@@ -232,36 +230,33 @@ impl Findings {
             ("gap-overwrite", Part::Text(format!("{overwrite:.0}"))),
             ("gap-late", Part::Text(format!("{late:.2}"))),
             ("gap-early", Part::Text(format!("{early:.1}"))),
-            ("comparison-1", Part::Table(first.clone())),
-            ("comparison-2", Part::Table(second.clone())),
+            ("comparison-1", Part::Tables(vec![first])),
+            ("comparison-2", Part::Tables(vec![second])),
             ("distributions", charts(distribution_chart)),
-            ("admission", Part::Table(admission.clone())),
+            ("admission", Part::Tables(vec![admission_table(self)])),
             ("admissions", charts(admission_chart)),
-            ("memory", Part::Table(memory.clone())),
+            ("memory", Part::Tables(vec![memory_table(self)])),
             ("memories", charts(memory_chart)),
             ("better", Part::Text(Recipe::ALL.map(|recipe| better(self, recipe)).join(", and "))),
-            ("equal", Part::Table(equal.clone())),
+            ("stopping", Part::Tables(vec![stopping_table(self)])),
+            ("equal", Part::Tables(vec![equal::table(&self.sizes)])),
             ("less-overwrite", less(Kind::Fridge, Kind::Overwrite)),
             ("less-expiry", less(Kind::Fridge, Kind::Expiry)),
             ("less-expiry-5", less(Kind::Fridge, Kind::ExpiryInFive)),
             ("less-four", less(Kind::FourFridges, Kind::Fridge)),
             ("less-staged", less(Kind::Staged, Kind::Fridge)),
-            ("stopping", Part::Table(stopping.clone())),
             ("requests", Part::Text(grouped(requests))),
             ("tables", Part::Text(tables.to_string())),
             ("trace", Part::Text(REQUESTS.to_string())),
         ];
-        let numbers = self.numbers();
         let command = format!("flowgauge reproduce fridge --seeds {}", self.seeds);
-        Report {
-            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-            numbers,
-            tables: vec![first, second, admission, memory, stopping, equal],
-            files: vec![
-                ("errors.csv".to_owned(), errors_csv(self)),
-                ("percentiles.csv".to_owned(), percentiles_csv(self)),
-            ],
-        }
+        Report::new(
+            include_str!("page.html"),
+            &command,
+            self.numbers(),
+            &parts,
+            [("errors.csv", errors_csv(self)), ("percentiles.csv", percentiles_csv(self))],
+        )
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) use trace::replay;
 use crate::documents::reproduction_table;
 use crate::numbers::{self, Numbers};
 use crate::parallel::{self, Progress};
-use crate::report::html::{Page, Part};
+use crate::report::html::Part;
 use crate::report::{Cell, Column, Report, Table, mean_cell};
 use crate::sensitivity::{Curve, Sensitivity, charts, csv, tables};
 use crate::statistics::{Spread, mean};
@@ -406,24 +406,20 @@ impl Findings {
 
     /// Returns the report, with `figures.csv` and `windows.csv`.
     pub(crate) fn report(&self) -> Report {
-        let (numbers, methods) = (self.numbers(), self.methods());
-        let compared = reproduction_table("p4entropy", &numbers);
+        let numbers = self.numbers();
         let parts = [
-            ("methods", Part::Table(methods.clone())),
+            ("methods", Part::Tables(vec![self.methods()])),
             ("charts", charts(&self.figures, 60.0)),
             ("tables", tables(&self.figures)),
-            ("compared", Part::Table(compared.clone())),
+            ("compared", Part::Tables(vec![reproduction_table("p4entropy", &numbers)])),
         ];
         let command = format!("flowgauge reproduce p4entropy --seeds {}", self.options.seeds);
-        let figures = self.figures.iter().map(Sensitivity::table);
-        Report {
-            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
+        Report::new(
+            include_str!("page.html"),
+            &command,
             numbers,
-            tables: [methods].into_iter().chain(figures).chain([compared]).collect(),
-            files: vec![
-                ("figures.csv".to_owned(), csv(&self.figures)),
-                ("windows.csv".to_owned(), self.windows()),
-            ],
-        }
+            &parts,
+            [("figures.csv", csv(&self.figures)), ("windows.csv", self.windows())],
+        )
     }
 }

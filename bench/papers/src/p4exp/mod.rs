@@ -12,7 +12,7 @@ mod tests;
 use crate::documents::reproduction_table;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::html::{Page, Part};
+use crate::report::html::Part;
 use crate::report::{Cell, Column, Report, Table};
 use crate::sensitivity::{Curve, RANDOM, Sensitivity, charts, csv, percent, tables};
 use decimal::Decimal;
@@ -258,26 +258,22 @@ impl Findings {
     /// Returns the report, with `decimals.csv` and `integers.csv`.
     pub(crate) fn report(&self) -> Report {
         let numbers = self.numbers();
-        let compared = reproduction_table("p4exp", &numbers);
         let [decimals, integers] = &self.figures;
         let parts = [
             ("numbers", Part::Text(flowgauge_ctl::output::grouped(self.numbers))),
-            ("parameters", Part::Table(self.parameters())),
-            ("compared", Part::Table(compared.clone())),
+            ("parameters", Part::Text(self.parameters().html())),
             ("decimals-charts", charts(decimals, 6.0)),
             ("decimals-tables", tables(decimals)),
             ("integers-charts", charts(integers, 6.0)),
             ("integers-tables", tables(integers)),
+            ("compared", Part::Tables(vec![reproduction_table("p4exp", &numbers)])),
         ];
-        let figures = self.figures.iter().flatten();
-        Report {
-            page: Page::from_text(include_str!("page.html"), COMMAND, &numbers, &parts),
+        Report::new(
+            include_str!("page.html"),
+            COMMAND,
             numbers,
-            tables: figures.map(Sensitivity::table).chain([compared]).collect(),
-            files: vec![
-                ("decimals.csv".to_owned(), csv(decimals)),
-                ("integers.csv".to_owned(), csv(integers)),
-            ],
-        }
+            &parts,
+            [("decimals.csv", csv(decimals)), ("integers.csv", csv(integers))],
+        )
     }
 }

@@ -5,7 +5,7 @@ use crate::documents::reproduction_table;
 use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
 use crate::report::Report;
-use crate::report::html::{Page, Part};
+use crate::report::html::Part;
 use crate::sensitivity::{Curve, RANDOM, Sensitivity, charts, csv, tables};
 use flowgauge_core::logarithm::{Logarithm, MAX_BITS, MAX_DIGITS};
 use rand::{RngExt, SeedableRng};
@@ -102,12 +102,9 @@ impl Findings {
         let most = all().filter_map(|digits| by_digits.largest(digits)).max_by(f64::total_cmp);
         numbers.add_one("p4log/3b/most", most);
         numbers.add_one("p4log/3b/least-digits", least_digits(by_digits));
-        let random = |figure: &Sensitivity, value| figure.error(RANDOM, value);
-        let random = by_bits
-            .values
-            .iter()
-            .filter_map(|bits| random(by_bits, *bits))
-            .chain(all().filter_map(|digits| random(by_digits, digits)));
+        let random = self.figures.iter().flat_map(|figure| {
+            figure.values.iter().filter_map(move |value| figure.error(RANDOM, *value))
+        });
         numbers.add_one("p4log/random-most", random.max_by(f64::total_cmp));
         numbers
     }
@@ -115,19 +112,19 @@ impl Findings {
     /// Returns the report, with `figures.csv`.
     pub(crate) fn report(&self) -> Report {
         let numbers = self.numbers();
-        let compared = reproduction_table("p4log", &numbers);
         let parts = [
             ("numbers", Part::Text(flowgauge_ctl::output::grouped(self.numbers))),
-            ("compared", Part::Table(compared.clone())),
             ("charts", charts(&self.figures, 6.0)),
             ("tables", tables(&self.figures)),
+            ("compared", Part::Tables(vec![reproduction_table("p4log", &numbers)])),
         ];
-        Report {
-            page: Page::from_text(include_str!("page.html"), COMMAND, &numbers, &parts),
+        Report::new(
+            include_str!("page.html"),
+            COMMAND,
             numbers,
-            tables: self.figures.iter().map(Sensitivity::table).chain([compared]).collect(),
-            files: vec![("figures.csv".to_owned(), csv(&self.figures))],
-        }
+            &parts,
+            [("figures.csv", csv(&self.figures))],
+        )
     }
 }
 

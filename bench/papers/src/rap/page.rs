@@ -5,7 +5,7 @@ use super::{
     SLOTS, Skewed, TableContent, Zipf,
 };
 use crate::numbers::csv;
-use crate::report::html::{Page, Part};
+use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Report, Table, mean_cell, number_cell, runs};
 use crate::statistics::Spread;
@@ -131,7 +131,6 @@ pub(super) fn lowest(findings: &Findings, heavy_share: f64, algorithm: Algorithm
 impl Findings {
     /// Returns the report, with `shares.csv` and `theorem.csv`.
     pub(crate) fn report(&self) -> Report {
-        let (shares, theorem) = (share_table(self), theorem_table(self));
         let ranks = |slots, algorithms: &[Algorithm]| {
             let ends = [ALPHAS[0], ALPHAS[ALPHAS.len() - 1]];
             Part::Charts(ends.map(|alpha| rank_chart(self, alpha, slots, algorithms)).to_vec())
@@ -149,7 +148,7 @@ impl Findings {
             self.skewed.iter().map(|(skewed, _): &(Skewed, f64)| skewed.packets()).sum();
         let parts = [
             ("slots", Part::Text(SLOTS.to_string())),
-            ("shares", Part::Table(shares.clone())),
+            ("shares", Part::Tables(vec![share_table(self)])),
             ("any", ranks("any slot", &[Algorithm::Rap, Algorithm::SpaceSaving])),
             (
                 "few",
@@ -158,7 +157,7 @@ impl Findings {
                     &[Algorithm::DWayRap, Algorithm::Precision, Algorithm::HashPipe],
                 ),
             ),
-            ("theorem", Part::Table(theorem.clone())),
+            ("theorem", Part::Tables(vec![theorem_table(self)])),
             ("sizes", Part::Charts(HEAVY_SHARES.map(|share| theorem_chart(self, share)).to_vec())),
             ("lowest", Part::Text(found.join("; "))),
             ("packets", Part::Text(grouped(zipf + skewed))),
@@ -166,17 +165,14 @@ impl Findings {
             ("stream", Part::Text(PACKETS.to_string())),
             ("heavy", Part::Text(PACKETS_PER_HEAVY_FLOW.to_string())),
         ];
-        let numbers = self.numbers();
         let command = format!("flowgauge reproduce rap --seeds {}", self.seeds);
-        Report {
-            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-            numbers,
-            tables: vec![shares, theorem],
-            files: vec![
-                ("shares.csv".to_owned(), shares_csv(self)),
-                ("theorem.csv".to_owned(), theorem_csv(self)),
-            ],
-        }
+        Report::new(
+            include_str!("page.html"),
+            &command,
+            self.numbers(),
+            &parts,
+            [("shares.csv", shares_csv(self)), ("theorem.csv", theorem_csv(self))],
+        )
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     ALGORITHMS, BETA, Findings, MEMORIES_LOG2, MEMORY_LOG2, Outcome, Setup, TableResult, Traffic,
 };
 use crate::numbers::csv;
-use crate::report::html::{Page, Part};
+use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Report, Table, number_cell, runs};
 use crate::statistics::Spread;
@@ -229,8 +229,6 @@ fn wins(findings: &Findings, traffic: Traffic, measure: Measure, more: bool) -> 
 impl Findings {
     /// Returns the report, with `runs.csv`.
     pub(crate) fn report(&self) -> Report {
-        let (claim, memory) = (claim_table(self), memory_table(self));
-        let (traffic, others) = (traffic_table(self), others_table(self));
         let sampling = setup(Algorithm::Sampling, MEMORY_LOG2);
         let missed =
             |traffic| self.sum(traffic, sampling, |outcome, result| outcome.heavy - result.right);
@@ -251,14 +249,14 @@ impl Findings {
             ("beta", Part::Text(BETA.to_string())),
             ("much", Part::Text(format!("{:.0}", MUCH * 100.0))),
             ("late", Part::Text(LEAST_LATE.to_string())),
-            ("claim", Part::Table(claim.clone())),
-            ("memory", Part::Table(memory.clone())),
+            ("claim", Part::Tables(vec![claim_table(self)])),
+            ("memory", Part::Tables(vec![memory_table(self)])),
             ("missed", Part::Text(missed(Traffic::Usual).to_string())),
             ("missed-by-chance", Part::Text(by_chance.to_string())),
             ("wins-followed", wins(self, Traffic::Usual, FOLLOWED, true)),
             ("wins-error", wins(self, Traffic::Usual, ERROR, false)),
-            ("traffic", Part::Table(traffic.clone())),
-            ("others", Part::Table(others.clone())),
+            ("traffic", Part::Tables(vec![traffic_table(self)])),
+            ("others", Part::Tables(vec![others_table(self)])),
             ("charts", Part::Charts(Traffic::ALL.map(|traffic| chart(self, traffic)).to_vec())),
             ("followed", Part::Text(followed(Traffic::Usual))),
             ("followed-small", Part::Text(followed(Traffic::SmallFlows))),
@@ -269,14 +267,14 @@ impl Findings {
             ("tables", Part::Text(tables.to_string())),
             ("options", Part::Text(options.join(", "))),
         ];
-        let numbers = self.numbers();
         let command = format!("flowgauge reproduce reorder --seeds {}", self.seeds);
-        Report {
-            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-            numbers,
-            tables: vec![claim, memory, traffic, others],
-            files: vec![("runs.csv".to_owned(), runs_csv(self))],
-        }
+        Report::new(
+            include_str!("page.html"),
+            &command,
+            self.numbers(),
+            &parts,
+            [("runs.csv", runs_csv(self))],
+        )
     }
 }
 

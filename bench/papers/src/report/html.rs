@@ -3,7 +3,6 @@
 use super::svg::Chart;
 use super::{Table, escape, write_file};
 use crate::error::ReproduceError;
-use crate::numbers::Numbers;
 use flowgauge_ctl::serve::document;
 use std::path::{Path, PathBuf};
 
@@ -24,8 +23,8 @@ pub struct Page {
 pub(crate) enum Part {
     /// Words as HTML, or a number.
     Text(String),
-    /// Table.
-    Table(Table),
+    /// Tables, which are for a terminal too.
+    Tables(Vec<Table>),
     /// Charts side by side, if there is room. The caption is after the name.
     Charts(Vec<Chart>),
 }
@@ -38,42 +37,15 @@ impl Page {
         Page { title, command, body: String::new(), charts: Vec::new() }
     }
 
-    /// Returns the page that a text describes: its title in the first line, and HTML with names in
-    /// double braces for parts and numbers. Charts have their caption after the name.
-    pub(crate) fn from_text(
-        text: &str,
-        command: &str,
-        numbers: &Numbers,
-        parts: &[(&str, Part)],
-    ) -> Self {
-        let (title, text) = text.split_once('\n').unwrap_or((text, ""));
-        let mut page = Page::new(title, command);
-        let body = numbers.fill(text, |name| {
-            let (word, caption) = name.split_once(' ').unwrap_or((name, ""));
-            let (_, part) = parts.iter().find(|(name, _)| *name == word)?;
-            Some(match part {
-                Part::Text(text) => text.clone(),
-                Part::Table(table) => table.html(),
-                Part::Charts(charts) => page.figure(charts, caption),
-            })
-        });
-        page.body = body;
-        page
-    }
-
     /// Adds HTML.
     pub fn add(&mut self, html: &str) {
         self.body += html;
         self.body.push('\n');
     }
 
-    /// Adds charts side by side if there is room, with a caption below; nothing without charts.
-    pub fn add_charts(&mut self, charts: &[Chart], caption: &str) {
-        let figure = self.figure(charts, caption);
-        self.add(&figure);
-    }
-
-    fn figure(&mut self, charts: &[Chart], caption: &str) -> String {
+    /// Returns charts as a figure, side by side if there is room, with a caption below; nothing
+    /// without charts.
+    pub fn figure(&mut self, charts: &[Chart], caption: &str) -> String {
         if charts.is_empty() {
             return String::new();
         }

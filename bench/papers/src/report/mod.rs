@@ -14,7 +14,7 @@ pub use table::{Cell, Column, Table};
 use crate::error::ReproduceError;
 use crate::numbers::Numbers;
 use crate::statistics::Spread;
-use html::Page;
+use html::{Page, Part};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,35 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// Returns the report whose page a text describes: its title in the first line, and HTML with
+    /// names in double braces for parts and numbers. Charts have their caption after the name.
+    pub(crate) fn new(
+        text: &str,
+        command: &str,
+        numbers: Numbers,
+        parts: &[(&str, Part)],
+        files: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Self {
+        let (title, text) = text.split_once('\n').unwrap_or((text, ""));
+        let mut page = Page::new(title, command);
+        let body = numbers.fill(text, |name| {
+            let (word, caption) = name.split_once(' ').unwrap_or((name, ""));
+            let (_, part) = parts.iter().find(|(name, _)| *name == word)?;
+            Some(match part {
+                Part::Text(text) => text.clone(),
+                Part::Tables(tables) => tables.iter().map(Table::html).collect(),
+                Part::Charts(charts) => page.figure(charts, caption),
+            })
+        });
+        page.add(&body);
+        let tables = parts.iter().flat_map(|(_, part)| match part {
+            Part::Tables(tables) => tables.clone(),
+            _ => Vec::new(),
+        });
+        let files = files.into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
+        Report { tables: tables.collect(), numbers, page, files }
+    }
+
     /// Writes `index.html`, its charts and the further files to a directory. Returns the path of the
     /// page.
     ///

@@ -6,7 +6,7 @@ use super::{
     USUAL_OTHERS, VICTIM_SOURCES, ZIPF_FIRST, ZIPF_KEYS, coverage, over,
 };
 use crate::numbers::csv;
-use crate::report::html::{Page, Part};
+use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Report, Table, number_cell, runs};
 use flowgauge_core::HashMode;
@@ -220,7 +220,6 @@ fn recall_chart(findings: &Findings, traffic: Traffic, index: usize) -> Chart {
 impl Findings {
     /// Returns the report, with `found.csv` and `attacks.csv`.
     pub(crate) fn report(&self) -> Report {
-        let (found, errors, attacks) = (found_table(self), error_table(self), attack_table(self));
         let recalls = |cases: [(Traffic, usize); 2]| {
             Part::Charts(cases.map(|(traffic, index)| recall_chart(self, traffic, index)).to_vec())
         };
@@ -233,14 +232,14 @@ impl Findings {
         let parts = [
             ("kib", Part::Text(DEFAULT_SIZE.kib().to_string())),
             ("least", Part::Text(LEAST.to_string())),
-            ("found", Part::Table(found.clone())),
+            ("found", Part::Tables(vec![found_table(self)])),
             ("zipf", recalls([(Traffic::Zipf, 0), (Traffic::Zipf, 1)])),
             ("attacked", recalls([(Traffic::Victim, 0), (Traffic::Carpet, 1)])),
-            ("errors", Part::Table(errors.clone())),
+            ("errors", Part::Tables(vec![error_table(self)])),
             ("error-charts", Part::Charts(error_charts.to_vec())),
             ("scanned", number(SCANNED)),
             ("tried", number(TRIED_SOURCES)),
-            ("attacks", Part::Table(attacks.clone())),
+            ("attacks", Part::Tables(vec![attack_table(self)])),
             ("slots", Part::Text(grouped(DEFAULT_SIZE.slots() as u64))),
             ("largest", Part::Text(largest.to_string())),
             ("zipf-keys", number(ZIPF_KEYS)),
@@ -253,17 +252,14 @@ impl Findings {
             ("nobody-keys", number(keys)),
             ("nobody-others", number(others)),
         ];
-        let numbers = self.numbers();
         let command = format!("flowgauge reproduce spread --seeds {}", self.seeds);
-        Report {
-            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-            numbers,
-            tables: vec![found, errors, attacks],
-            files: vec![
-                ("found.csv".to_owned(), found_csv(self)),
-                ("attacks.csv".to_owned(), attacks_csv(self)),
-            ],
-        }
+        Report::new(
+            include_str!("page.html"),
+            &command,
+            self.numbers(),
+            &parts,
+            [("found.csv", found_csv(self)), ("attacks.csv", attacks_csv(self))],
+        )
     }
 }
 

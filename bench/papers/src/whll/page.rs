@@ -11,7 +11,7 @@ use super::{Case, Errors, Experiment, Findings, Options, Read, Reading, Run, Tra
 use super::{sampling, staggered, structured};
 use crate::documents::paper;
 use crate::numbers::csv;
-use crate::report::html::{Page, Part};
+use crate::report::html::Part;
 use crate::report::{Cell, Column, Report, Table, escape, mean_cell, number_cell, runs};
 use crate::statistics::Spread;
 use flowgauge_core::HashMode;
@@ -251,9 +251,6 @@ impl Findings {
     /// Returns the report, with `summary.csv` and `reads.csv`.
     pub(crate) fn report(&self) -> Report {
         let Options { seeds, read_skew } = self.options;
-        let (table_4_3, table_4_4) =
-            (thesis_table(self, Traffic::Unique), thesis_table(self, Traffic::Bursty));
-        let ratios = ratio_table(self);
         let estimators = |traffic| {
             let tables = self.readings().iter().rev();
             Part::Text(tables.map(|it| estimator_table(self, traffic, *it).html()).collect())
@@ -277,9 +274,9 @@ impl Findings {
             ("printed-4.3", printed_averages(Traffic::Unique)),
             ("printed-4.4", printed_averages(Traffic::Bursty)),
             ("skew", Part::Text(milliseconds(self))),
-            ("table-4.3", Part::Table(table_4_3.clone())),
-            ("table-4.4", Part::Table(table_4_4.clone())),
-            ("ratios", Part::Table(ratios.clone())),
+            ("table-4.3", Part::Tables(vec![thesis_table(self, Traffic::Unique)])),
+            ("table-4.4", Part::Tables(vec![thesis_table(self, Traffic::Bursty)])),
+            ("ratios", Part::Tables(vec![ratio_table(self)])),
             ("skews", Part::Charts(skews)),
             ("scatters-4.3", scatters(Traffic::Unique, 4)),
             ("scatters-4.4", scatters(Traffic::Bursty, 12)),
@@ -287,12 +284,12 @@ impl Findings {
             ("estimators-4.4", estimators(Traffic::Bursty)),
             ("errors", Part::Charts(error_by_cardinality(self).into())),
             ("raw", Part::Charts(vec![raw_bias(self)])),
-            ("large-range", Part::Table(large_range_table())),
-            ("sampling", Part::Table(sampling::table(seeds))),
+            ("large-range", Part::Text(large_range_table().html())),
+            ("sampling", Part::Text(sampling::table(seeds).html())),
             ("phases", Part::Charts(vec![sampling::chart(seeds)])),
-            ("staggered", Part::Table(staggered::table(seeds))),
+            ("staggered", Part::Text(staggered::table(seeds).html())),
             ("step", Part::Charts(vec![staggered::chart()])),
-            ("sequential", Part::Table(sequential_table(self))),
+            ("sequential", Part::Text(sequential_table(self).html())),
             ("sequential-charts", Part::Charts(sequential(self).into())),
             ("structured", Part::Charts(vec![structured::chart()])),
             ("profile", Part::Text(escape(&Traffic::Bursty.profile(1).to_string()))),
@@ -305,16 +302,13 @@ impl Findings {
         ];
         let skew = if read_skew.is_zero() { "none".to_owned() } else { format!("{read_skew:?}") };
         let command = format!("flowgauge reproduce whll --seeds {seeds} --read-skew {skew}");
-        let numbers = self.numbers();
-        Report {
-            page: Page::from_text(include_str!("page.html"), &command, &numbers, &parts),
-            numbers,
-            tables: vec![table_4_3, table_4_4, ratios],
-            files: vec![
-                ("summary.csv".to_owned(), summary_csv(self)),
-                ("reads.csv".to_owned(), reads_csv(self)),
-            ],
-        }
+        Report::new(
+            include_str!("page.html"),
+            &command,
+            self.numbers(),
+            &parts,
+            [("summary.csv", summary_csv(self)), ("reads.csv", reads_csv(self))],
+        )
     }
 }
 
