@@ -16,14 +16,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest gap of all workers in each bank, in nanoseconds.
-#[derive(Debug, Default)]
-pub(super) struct LongestGaps([AtomicU64; BANKS]);
+/// Longest gap of all workers in each bank.
+#[derive(Debug)]
+pub(super) struct LongestGaps {
+    /// In nanoseconds.
+    banks: [AtomicU64; BANKS],
+    /// Time from which packets may wait in the ports, before the workers run.
+    since: Instant,
+}
 
 impl LongestGaps {
+    /// Creates gaps of ports that packets reach from now on.
+    pub(super) fn new() -> Self {
+        LongestGaps { banks: Default::default(), since: Instant::now() }
+    }
+
     fn raise(&self, bank: usize, gap: Duration) {
         let gap = u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX);
-        if let Some(longest) = self.0.get(bank)
+        if let Some(longest) = self.banks.get(bank)
             && gap > longest.load(Ordering::Relaxed)
         {
             longest.fetch_max(gap, Ordering::Relaxed);
@@ -32,12 +42,12 @@ impl LongestGaps {
 
     /// Returns the longest gap of an open bank so far.
     pub(super) fn open(&self, bank: usize) -> u64 {
-        self.0.get(bank).map_or(0, |longest| longest.load(Ordering::Relaxed))
+        self.banks.get(bank).map_or(0, |longest| longest.load(Ordering::Relaxed))
     }
 
     /// Returns the longest gap of a bank that all workers have left, and clears it.
     pub(super) fn take(&self, bank: usize) -> u64 {
-        self.0.get(bank).map_or(0, |longest| longest.swap(0, Ordering::Relaxed))
+        self.banks.get(bank).map_or(0, |longest| longest.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -56,9 +66,8 @@ pub(super) struct GapMeter {
 impl GapMeter {
     /// Starts measuring, in the worker's thread.
     pub(super) fn start(longest: Arc<LongestGaps>) -> Self {
-        let now = Instant::now();
-        let run_delay = RunDelay::of_this_thread();
-        GapMeter { longest, run_delay, since: now, ended: now, delayed: Duration::ZERO }
+        let (since, run_delay) = (longest.since, RunDelay::of_this_thread());
+        GapMeter { longest, run_delay, since, ended: Instant::now(), delayed: Duration::ZERO }
     }
 
     /// Accounts for a poll. `is_drained`: whether it left no packets behind.
@@ -196,7 +205,7 @@ mod tests {
 
     /// Returns a meter whose last poll ended `ended` ago and left packets that may have come `since`.
     fn meter(since: Duration, ended: Duration) -> (GapMeter, Arc<LongestGaps>) {
-        let longest = Arc::new(LongestGaps::default());
+        let longest = Arc::new(LongestGaps::new());
         let mut meter = GapMeter::start(Arc::clone(&longest));
         let now = Instant::now();
         (meter.since, meter.ended) = (now - since, now - ended);
@@ -219,6 +228,15 @@ mod tests {
         assert_eq!((longest.take(0), longest.take(0)), (first, 0));
         meter.polled(1, Received::Frames, true);
         assert_eq!(longest.take(1), second, "the longest");
+    }
+
+    #[test]
+    fn packets_that_waited_for_the_worker_to_start_are_late() {
+        let longest =
+            Arc::new(LongestGaps { since: Instant::now() - 15 * MS, ..LongestGaps::new() });
+        let mut meter = GapMeter::start(Arc::clone(&longest));
+        meter.polled(0, Received::Frames, true);
+        assert!(longest.open(0) >= 15_000_000, "{longest:?}");
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Poll {
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
         let filters = Arc::new(BankFilters::default());
         let timestamps = gate.pace() != Pace::Trace && options.settings.delay.kinds.any();
-        let gaps = timestamps.then(Arc::<LongestGaps>::default);
+        let gaps = timestamps.then(|| Arc::new(LongestGaps::new()));
         let (mut readers, mut histories, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
