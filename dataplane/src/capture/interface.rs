@@ -108,12 +108,6 @@ impl CaptureInterface {
         }
     }
 
-    /// Returns the registered name of the link type, see [`link_type::name`].
-    #[must_use]
-    pub fn link_type_name(&self) -> &'static str {
-        link_type::name(self.link_type)
-    }
-
     /// Converts a timestamp in the file to nanoseconds since 1970, saturating at 0 and [`LATEST`].
     #[inline]
     pub(super) fn nanoseconds(&self, ticks: u64) -> u64 {

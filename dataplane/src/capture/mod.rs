@@ -33,7 +33,8 @@ mod writer;
 
 pub(crate) use compression::read_full;
 pub use compression::{Compression, MOST_WINDOW, decompress};
-pub use damage::{Damage, DamagePosition, FormatGuess, TruncatedItem};
+pub use damage::Damage;
+use damage::DamagePosition;
 pub use encapsulation::open;
 pub use granularity::Granularity;
 pub use interface::{CaptureInterface, Resolution};

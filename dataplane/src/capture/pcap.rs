@@ -240,13 +240,8 @@ impl PcapHeader {
         let u32_of = if layout.big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
         let (major, minor) = (u16_of([a, b]), u16_of([c, d]));
         let Some(lengths) = LengthOrder::of((major, minor)) else {
-            return Err(Damage::UnsupportedVersion {
-                at: DamagePosition::default(),
-                format: "pcap",
-                major,
-                minor,
-                expected: "2.4",
-            });
+            let at = DamagePosition::default();
+            return Err(Damage::unsupported_version("pcap", (major, minor), at, "2.4"));
         };
         // The upper half contains the length of the frame check sequence, if it was captured
         // (section 4, figure 2). Record lengths include it and stay as they are: that is the

@@ -243,11 +243,10 @@ impl Walker {
         };
         let fields = self.packet_fields(block_type, fixed);
         let Some(interface) = self.section.interfaces.get(fields.interface as usize) else {
-            return Err(Step::Damaged(Damage::UnknownInterface {
-                at,
-                interface: fields.interface,
-                known: self.section.interfaces.len() as u32,
-            }));
+            let (interface, known) = (fields.interface, self.section.interfaces.len());
+            return Err(Step::Damaged(Damage(format!(
+                "interface {interface} of a packet {at}: expected one of the {known} described so far"
+            ))));
         };
         // A simple packet does not contain it: it follows from the interface's snapshot length,
         // where 0 means no limit (section 4.2).
@@ -256,10 +255,12 @@ impl Walker {
             snaplen => fields.original.min(snaplen),
         });
         if captured > MAX_CAPTURED {
-            return Err(Step::Damaged(Damage::RecordTooLong { at, captured }));
+            return Err(Step::Damaged(Damage::packet_too_long(captured, at)));
         }
         if captured > room {
-            return Err(Step::Damaged(Damage::PacketOverrunsBlock { at, captured, room }));
+            return Err(Step::Damaged(Damage(format!(
+                "captured length {captured} in a block {at}: expected {room} at most, the room in the block"
+            ))));
         }
         let consumed =
             if is_long { BLOCK_HEADER + FIXED + captured as usize } else { length as usize };
@@ -322,10 +323,10 @@ impl Walker {
             magic if u32::from_le_bytes(magic) == BYTE_ORDER_MAGIC => false,
             magic if u32::from_be_bytes(magic) == BYTE_ORDER_MAGIC => true,
             magic => {
-                return Step::Damaged(Damage::BadByteOrderMagic {
-                    at,
-                    found: u32::from_le_bytes(magic),
-                });
+                let found = u32::from_le_bytes(magic);
+                return Step::Damaged(Damage(format!(
+                    "byte-order magic {found:#010x} of a section header {at}: expected {BYTE_ORDER_MAGIC:#010x}"
+                )));
             }
         };
         let mut section = Section {
@@ -342,13 +343,8 @@ impl Walker {
         // definition.
         let (major, minor) = (section.u16([i, j]), section.u16([k, l]));
         if major != MAJOR_VERSION {
-            return Step::Damaged(Damage::UnsupportedVersion {
-                at,
-                format: "pcapng",
-                major,
-                minor,
-                expected: "1.0",
-            });
+            let version = (major, minor);
+            return Step::Damaged(Damage::unsupported_version("pcapng", version, at, "1.0"));
         }
         let length = self.whole_length(SECTION_HEADER, section.stated);
         let length = match length
@@ -366,17 +362,18 @@ impl Walker {
             self.whole_block::<8>(INTERFACE_DESCRIPTION, length, bytes)?;
         let at = self.place();
         if self.section.interfaces.len() >= MAX_INTERFACES {
-            return Err(Step::Damaged(Damage::TooManyInterfaces {
-                at,
-                most: MAX_INTERFACES as u32,
-            }));
+            return Err(Step::Damaged(Damage(format!(
+                "one more interface {at}: expected {MAX_INTERFACES} in a section at most"
+            ))));
         }
         let mut name = None;
         let mut resolution = Resolution::MICROSECONDS;
         let mut offset_seconds = 0;
         for option in self.section.options(options) {
             let bad = |(code, length, expected)| {
-                Step::Damaged(Damage::BadOption { at, code, length, expected })
+                Step::Damaged(Damage(format!(
+                    "option {code} of an interface {at} has length {length}: expected {expected} at most"
+                )))
             };
             let (code, value) = option.map_err(bad)?;
             // An option of an invalid length is ignored, as by Wireshark.
@@ -428,12 +425,9 @@ impl Walker {
         let least = EMPTY_BLOCK + FIXED as u32;
         check_length(at, block_type, length, least).map_err(Step::Damaged)?;
         if length > MAX_BLOCK {
-            return Err(Step::Damaged(Damage::BlockTooLong {
-                at,
-                block_type,
-                length,
-                most: MAX_BLOCK,
-            }));
+            return Err(Step::Damaged(Damage(format!(
+                "length {length} of a block of type {block_type:#010x} {at}: expected {MAX_BLOCK} at most"
+            ))));
         }
         let at_least = length as usize;
         let (body, trailing) = bytes
@@ -447,13 +441,8 @@ impl Walker {
     /// Returns the length of a block with its padding. The length must be a multiple of 4, but some
     /// programs exclude the padding.
     fn whole_length(&self, block_type: u32, length: u32) -> Result<u32, Damage> {
-        let least = EMPTY_BLOCK;
-        length.checked_next_multiple_of(4).ok_or(Damage::BadBlockLength {
-            at: self.place(),
-            block_type,
-            length,
-            least,
-        })
+        let too_short = || bad_length(self.place(), block_type, length, EMPTY_BLOCK);
+        length.checked_next_multiple_of(4).ok_or_else(too_short)
     }
 
     /// Compares the length at the end of a block with the one at its start, with or without
@@ -466,7 +455,9 @@ impl Walker {
     ) -> Result<(), Damage> {
         let trailing = self.section.u32(trailing);
         if trailing != leading && trailing != self.section.stated {
-            return Err(Damage::TrailerMismatch { at, leading, trailing });
+            return Err(Damage(format!(
+                "a block {at} ends with length {trailing}: expected {leading} as at its beginning"
+            )));
         }
         Ok(())
     }
@@ -514,10 +505,15 @@ fn check_length(
     length: u32,
     least: u32,
 ) -> Result<(), Damage> {
-    if length < least {
-        return Err(Damage::BadBlockLength { at, block_type, length, least });
-    }
-    Ok(())
+    if length < least { Err(bad_length(at, block_type, length, least)) } else { Ok(()) }
+}
+
+/// Describes a block length that is less than the block's fixed fields, or overflows with its
+/// padding.
+fn bad_length(at: DamagePosition, block_type: u32, length: u32, least: u32) -> Damage {
+    Damage(format!(
+        "length {length} of a block of type {block_type:#010x} {at}: expected {least} or more"
+    ))
 }
 
 /// Decodes a string option: up to its first zero byte, with invalid UTF-8 replaced (sections 3.5

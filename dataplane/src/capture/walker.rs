@@ -3,8 +3,8 @@
 use flowgauge_core::Link;
 
 use super::{
-    CaptureInterface, Damage, DamagePosition, FormatGuess, PacketList, PacketRun, TimeRange,
-    TruncatedItem, damage::GUESS_BYTES, pcap::PcapHeader, pcap::RecordLayout, pcapng,
+    CaptureInterface, Damage, DamagePosition, PacketList, PacketRun, TimeRange,
+    damage::GUESS_BYTES, pcap::PcapHeader, pcap::RecordLayout, pcapng,
 };
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub enum CaptureFormat {
 }
 
 /// Item at the start of the unread bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A packet.
     Packet {
@@ -105,7 +105,7 @@ pub enum Step {
 }
 
 /// Result of [`Walker::pass`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassResult {
     /// Bytes to drop before the next call.
     pub consumed: usize,
@@ -116,7 +116,7 @@ pub struct PassResult {
 }
 
 /// Reason why [`Walker::pass`] stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
     /// The next packet has a timestamp at or beyond the limit, or before the floor.
     Limit {
@@ -499,7 +499,7 @@ impl Walker {
     fn no_whole_record(&self, bytes: &[u8]) -> Step {
         match self.layout.missing(bytes) {
             Ok(at_least) => Step::NeedMore { at_least },
-            Err(captured) => Step::Damaged(Damage::RecordTooLong { at: self.place(), captured }),
+            Err(captured) => Step::Damaged(Damage::packet_too_long(captured, self.place())),
         }
     }
 
@@ -524,7 +524,7 @@ impl Walker {
         let Some(layout) = RecordLayout::of_magic(*magic) else {
             return match bytes.len() {
                 0..GUESS_BYTES => Step::NeedMore { at_least: GUESS_BYTES },
-                _ => Step::Damaged(Damage::NotACapture { guess: FormatGuess::of(bytes) }),
+                _ => Step::Damaged(Damage::not_a_capture(bytes)),
             };
         };
         let Some(header) = bytes.first_chunk() else {
@@ -546,28 +546,18 @@ impl Walker {
     fn end(&self, unread: &[u8], at_least: usize) -> Result<(), Damage> {
         let piece = match self.phase {
             Phase::Start if unread.len() < 4 || at_least == GUESS_BYTES => {
-                return Err(Damage::NotACapture { guess: FormatGuess::of(unread) });
+                return Err(Damage::not_a_capture(unread));
             }
-            Phase::Start => TruncatedItem::FileHeader,
-            Phase::Pcap | Phase::OldPcap | Phase::Listed(_) => TruncatedItem::Record,
-            Phase::PcapNg => TruncatedItem::Block,
+            Phase::Start => "file header",
+            Phase::Pcap | Phase::OldPcap | Phase::Listed(_) => "record",
+            Phase::PcapNg => "block",
         };
-        if let Some(skipping) = &self.section.skipping {
-            return Err(Damage::Truncated {
-                at: skipping.at,
-                piece,
-                present: skipping.consumed() + unread.len() as u64,
-                needed: u64::from(skipping.length),
-            });
-        }
-        if unread.is_empty() {
-            return Ok(());
-        }
-        Err(Damage::Truncated {
-            at: self.place(),
-            piece,
-            present: unread.len() as u64,
-            needed: at_least as u64,
-        })
+        let unread = unread.len() as u64;
+        let (at, present, needed) = match &self.section.skipping {
+            Some(block) => (block.at, block.consumed() + unread, u64::from(block.length)),
+            None if unread == 0 => return Ok(()),
+            None => (self.place(), unread, at_least as u64),
+        };
+        Err(Damage(format!("the file ends inside a {piece} {at}: {present} bytes of {needed}")))
     }
 }

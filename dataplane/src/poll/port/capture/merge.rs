@@ -10,7 +10,7 @@
 use super::buffer::{Buffer, CHUNK};
 use super::input::{ChunkSink, CountedReads, Input, open_file, read_head};
 use crate::capture::{
-    Damage, PacketList, PacketRecord, PassResult, Step, StopReason, TimeRange, Walker, decompress,
+    PacketList, PacketRecord, PassResult, Step, StopReason, TimeRange, Walker, decompress,
     read_full,
 };
 use crate::error::Error;
@@ -147,13 +147,8 @@ fn widened(file: File) -> File {
 /// One capture of the merge.
 struct MergedCapture {
     path: PathBuf,
-    state: TrackState,
-}
-
-enum TrackState {
-    /// Positioned at a known first packet, with its file closed until that packet's turn.
-    Closed,
-    Open(Box<Open>),
+    /// `None` for a file whose first packet is known, until that packet's turn.
+    open: Option<Box<Open>>,
 }
 
 /// A capture that is being read.
@@ -165,15 +160,9 @@ struct Open {
     buffer: Vec<u8>,
     /// Offset of the unread bytes in the buffer.
     start: usize,
-    /// Packet at that offset, and its length in the file.
-    next: Result<(PacketRecord, usize), CaptureEnd>,
-}
-
-/// Reason why a capture has no next packet.
-enum CaptureEnd {
-    InOrder,
-    Damaged(Damage),
-    Failed(io::Error),
+    /// Packet at that offset, and its length in the file; without a packet, the problem that ended
+    /// the capture, if any.
+    next: Result<(PacketRecord, usize), Option<String>>,
 }
 
 impl Open {
@@ -181,7 +170,7 @@ impl Open {
     fn new(reader: impl Read + Send + 'static, path: &Path) -> Result<Self, Error> {
         let mut reader = decompress(reader);
         let buffer = read_head(&mut reader, path)?;
-        let (walker, next) = (Walker::new(), Err(CaptureEnd::InOrder));
+        let (walker, next) = (Walker::new(), Err(None));
         Ok(Open { reader, failure: None, walker, buffer, start: 0, next })
     }
 
@@ -195,7 +184,7 @@ impl Open {
             match self.walker.next(self.buffer.get(self.start..).unwrap_or_default()) {
                 Step::Packet { record, consumed } => break Ok((record, consumed)),
                 Step::Skip { consumed } => self.start += consumed,
-                Step::Damaged(damage) => break Err(CaptureEnd::Damaged(damage)),
+                Step::Damaged(damage) => break Err(Some(damage.to_string())),
                 Step::NeedMore { at_least } => {
                     if !self.fill(at_least, WINDOW) {
                         break Err(self.end());
@@ -248,11 +237,11 @@ impl Open {
         }
     }
 
-    fn end(&mut self) -> CaptureEnd {
-        match (self.failure.take(), self.walker.finish(&self.buffer)) {
-            (Some(failure), _) => CaptureEnd::Failed(failure),
-            (None, Err(damage)) => CaptureEnd::Damaged(damage),
-            (None, Ok(())) => CaptureEnd::InOrder,
+    /// Returns the problem that ended the capture, if any.
+    fn end(&mut self) -> Option<String> {
+        match self.failure.take() {
+            Some(error) => Some(format!("cannot read on: {error}")),
+            None => self.walker.finish(&self.buffer).err().map(|damage| damage.to_string()),
         }
     }
 }
@@ -273,17 +262,16 @@ struct Merge {
 impl Merge {
     fn add(&mut self, capture: Capture) -> Result<(), Error> {
         let Capture { path, source } = capture;
-        let (mut open, again) = match source {
-            Source::File { .. } => (Open::new(open_file(&path)?.0, &path)?, true),
-            Source::Once(reader) => (Open::new(reader, &path)?, false),
+        let (mut open, stays_open) = match source {
+            Source::File { .. } => (Open::new(open_file(&path)?.0, &path)?, false),
+            Source::Once(reader) => (Open::new(reader, &path)?, true),
         };
         open.advance();
         self.unit_ns = self.unit_ns.max(open.walker.unit_ns());
         // Without a packet its turn is first, so that problems are reported first.
         let timestamp = open.next.as_ref().map_or(0, |(record, _)| record.timestamp);
-        let state = if again { TrackState::Closed } else { TrackState::Open(Box::new(open)) };
         self.turns.push(Reverse((timestamp, self.tracks.len())));
-        self.tracks.push(MergedCapture { path, state });
+        self.tracks.push(MergedCapture { path, open: stays_open.then(|| Box::new(open)) });
         Ok(())
     }
 
@@ -299,13 +287,13 @@ impl Merge {
             let limit = others
                 .map_or(u64::MAX, |(time, other)| time.saturating_add(u64::from(index < other)));
             let Some(track) = tracks.get_mut(index) else { continue };
-            if matches!(track.state, TrackState::Closed) {
+            if track.open.is_none() {
                 match open_again(&track.path, &self.read) {
                     Ok(mut open) => {
                         // It often begins when the others have ended.
                         open.pass_on(limit, out)?;
                         open.advance();
-                        track.state = TrackState::Open(Box::new(open));
+                        track.open = Some(Box::new(open));
                     }
                     Err(warning) => {
                         self.warn(warning);
@@ -313,7 +301,7 @@ impl Merge {
                     }
                 }
             }
-            let TrackState::Open(open) = &mut track.state else { continue };
+            let Some(open) = &mut track.open else { continue };
             let mut in_a_row = 0;
             // While it is this capture's turn; the file may have changed since its first packet was
             // read.
@@ -331,19 +319,12 @@ impl Merge {
                 }
                 open.advance();
             }
-            if let Err(ended) = &open.next {
-                let warning = match ended {
-                    CaptureEnd::InOrder => None,
-                    CaptureEnd::Damaged(damage) => {
-                        Some(format!("{}: {damage}", track.path.display()))
-                    }
-                    CaptureEnd::Failed(error) => {
-                        Some(format!("{}: cannot read on: {error}", track.path.display()))
-                    }
-                };
+            if let Err(problem) = &open.next {
+                if let Some(problem) = problem {
+                    self.warn(format!("{}: {problem}", track.path.display()));
+                }
                 self.drops.fetch_add(open.walker.drops(), Ordering::Relaxed);
-                track.state = TrackState::Closed;
-                warning.into_iter().for_each(|warning| self.warn(warning));
+                track.open = None;
             }
         }
         // The last chunk ends between packets, whatever became of the last capture.
