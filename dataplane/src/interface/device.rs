@@ -1,7 +1,7 @@
 //! Properties and counters of an interface.
 
-use super::statistics::{self, Statistics};
-use super::{Interface, kind, queue};
+use super::netlink::{self, IFINFOMSG, IFLA_LINK_NETNSID, find};
+use super::{Interface, is_virtual_link, queue};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::open_files::advice;
@@ -56,7 +56,7 @@ pub(crate) fn existing<T>(interface: &str, found: io::Result<Option<T>>) -> Resu
 /// Returns whether an interface is a virtual device, without hardware queues. One that cannot be
 /// queried is not.
 pub(crate) fn is_virtual(index: u32) -> bool {
-    kind::read(index).unwrap_or(false)
+    netlink::link(index).is_ok_and(|link| is_virtual_link(&link))
 }
 
 /// Returns whether an interface itself merges arriving packets (LRO, `rx-gro-hw`), before the kernel
@@ -148,35 +148,18 @@ impl DeviceCounters {
     pub(crate) fn find(interface: &str) -> io::Result<Option<(u32, Self)>> {
         let Some(index) = index(interface)? else { return Ok(None) };
         // The driver's part is read first, so that the sum is never less.
-        let mut dropped_by_driver = dropped_by_driver(interface);
-        let Statistics {
-            received,
-            sent,
-            errors,
-            dropped,
-            send_errors,
-            send_dropped,
-            overrun,
-            missed,
-            linked_elsewhere,
-        } = match statistics::read(index) {
+        let dropped_by_driver = dropped_by_driver(interface);
+        let (counters, is_linked_elsewhere) = match counters(index) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => return Ok(None),
-            statistics => statistics?,
+            counters => counters?,
         };
-        if linked_elsewhere && dropped_by_driver.is_some_and(|of_driver| of_driver.needs_peer) {
-            dropped_by_driver = None;
-        }
+        let of_driver =
+            dropped_by_driver.filter(|of_driver| !(is_linked_elsewhere && of_driver.needs_peer));
         let counters = DeviceCounters {
-            received,
-            errors,
-            missed: missed + overrun,
-            dropped,
-            dropped_by_driver: dropped_by_driver.map(|of_driver| of_driver.packets.min(dropped)),
-            unreceived: dropped_by_driver.map_or(0, |of_driver| of_driver.unreceived),
+            dropped_by_driver: of_driver.map(|of_driver| of_driver.packets.min(counters.dropped)),
+            unreceived: of_driver.map_or(0, |of_driver| of_driver.unreceived),
             backlog: backlog(),
-            sent,
-            send_dropped,
-            send_errors,
+            ..counters
         };
         Ok(Some((index, counters)))
     }
@@ -192,8 +175,8 @@ impl DeviceCounters {
     pub(crate) fn departed(interface: &str) -> Option<RangeInclusive<u64>> {
         let index = index(interface).ok()??;
         let device = || {
-            let Statistics { sent, send_errors, send_dropped, .. } =
-                statistics::read(index).ok()?;
+            let (DeviceCounters { sent, send_errors, send_dropped, .. }, _) =
+                counters(index).ok()?;
             Some(sent + send_errors + send_dropped)
         };
         // A packet that moves from the queue to the device meanwhile is at most missed in the first
@@ -229,6 +212,39 @@ impl DeviceCounters {
         }
         losses
     }
+}
+
+/// Returns the counters of the interface with this index that the kernel reports of every device,
+/// and whether the linked device (a veth peer) is in another network namespace. `/proc/net/dev`
+/// merges some that are needed separately.
+fn counters(index: u32) -> io::Result<(DeviceCounters, bool)> {
+    link_counters(&netlink::link(index)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+const IFLA_STATS64: u16 = 23;
+
+fn link_counters(link: &[u8]) -> Option<(DeviceCounters, bool)> {
+    let attributes = link.get(IFINFOMSG..)?;
+    let statistics = find(attributes, IFLA_STATS64)?;
+    // `struct rtnl_link_stats64`, of which older kernels have fewer words.
+    let word = |index: usize| {
+        statistics
+            .get(8 * index..)
+            .and_then(|rest| rest.first_chunk())
+            .map_or(0, |word| u64::from_ne_bytes(*word))
+    };
+    let (overrun, missed) = (word(14), word(15));
+    let counters = DeviceCounters {
+        received: word(0),
+        errors: word(4),
+        missed: missed + overrun,
+        dropped: word(6),
+        sent: word(1),
+        send_dropped: word(7),
+        send_errors: word(5),
+        ..DeviceCounters::default()
+    };
+    Some((counters, find(attributes, IFLA_LINK_NETNSID).is_some()))
 }
 
 /// Returns why the packets that XDP programs see in the network stack
@@ -356,6 +372,45 @@ mod tests {
 
     fn lost(counters: DeviceCounters, counted: CountingStage) -> Vec<(LossCause, u64)> {
         counters.losses(&BEFORE, counted).iter().collect()
+    }
+
+    fn answer() -> Vec<u8> {
+        let mut answer = vec![0; IFINFOMSG];
+        let words: Vec<u8> = (100..124_u64).flat_map(u64::to_ne_bytes).collect();
+        answer.extend(netlink::attribute(IFLA_STATS64, &words));
+        answer.extend(netlink::attribute(IFLA_LINK_NETNSID, &[0; 4]));
+        answer
+    }
+
+    #[test]
+    fn counters_are_where_the_kernel_has_them() {
+        let expected = DeviceCounters {
+            received: 100,
+            errors: 104,
+            missed: 114 + 115,
+            dropped: 106,
+            sent: 101,
+            send_dropped: 107,
+            send_errors: 105,
+            ..DeviceCounters::default()
+        };
+        assert_eq!(link_counters(&answer()), Some((expected, true)));
+    }
+
+    #[test]
+    fn answers_that_are_cut_anywhere_are_survived() {
+        let whole = answer();
+        let statistics_end = whole.len() - 8;
+        for length in 0..statistics_end {
+            assert!(link_counters(&whole[..length]).is_none(), "{length}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_read() {
+        let index = nix::net::if_::if_nametoindex("lo").unwrap();
+        assert!(!counters(index).unwrap().1);
+        assert!(counters(u32::MAX >> 1).is_err());
     }
 
     #[test]

@@ -1,21 +1,9 @@
 //! Whether an interface is virtual, over netlink: `/sys` describes the network namespace in which
 //! it was mounted.
 
-use super::netlink::{IFINFOMSG, QueryScope, ROUTE, RTM_GETLINK, ask, find};
-use std::io;
+use super::netlink::{IFINFOMSG, IFLA_INFO_KIND, IFLA_LINKINFO, find};
 
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
 const IFLA_PARENT_DEV_NAME: u16 = 56;
-
-/// Returns whether the interface with this index is virtual.
-pub(super) fn read(index: u32) -> io::Result<bool> {
-    let mut body = [0; IFINFOMSG];
-    body[4..8].copy_from_slice(&index.to_ne_bytes());
-    let answers = ask(ROUTE, RTM_GETLINK, QueryScope::One, &body)?;
-    let link = answers.first().ok_or(io::ErrorKind::InvalidData)?;
-    Ok(is_virtual_link(link))
-}
 
 /// Returns whether a link, as the kernel reports it, is a virtual device: one without hardware
 /// queues, such as veth, bridge, macvlan, bond, tun and loopback.
@@ -69,7 +57,7 @@ mod tests {
     #[test]
     fn loopback_is_virtual() {
         let index = nix::net::if_::if_nametoindex("lo").unwrap();
-        assert!(read(index).unwrap());
-        assert!(read(u32::MAX >> 1).is_err());
+        assert!(is_virtual_link(&crate::interface::netlink::link(index).unwrap()));
+        assert!(crate::interface::netlink::link(u32::MAX >> 1).is_err());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`device`] combines the rest into names, link types and counters of an interface; `links` waits
 //! for changes, of which `departures` stores the interfaces that leave; `stack` finds interfaces
-//! above others; [`netlink`], `ioctl`, `kind`, `queue` and `statistics` make the single requests.
+//! above others; [`netlink`], `ioctl`, `kind` and `queue` make the single requests.
 
 mod departures;
 pub(crate) mod device;
@@ -12,7 +12,6 @@ mod links;
 pub mod netlink;
 mod queue;
 mod stack;
-mod statistics;
 
 pub use departures::Departures;
 pub use device::{DeviceCounters, link_of, merged, merges_in_device};

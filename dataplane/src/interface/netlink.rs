@@ -33,6 +33,11 @@ pub enum QueryScope {
     All,
 }
 
+/// Attributes of a link that several modules read.
+pub(super) const IFLA_LINKINFO: u16 = 18;
+pub(super) const IFLA_INFO_KIND: u16 = 1;
+pub(super) const IFLA_LINK_NETNSID: u16 = 37;
+
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
@@ -59,6 +64,14 @@ pub fn ask(
 ) -> io::Result<Vec<Vec<u8>>> {
     // Answers end with a message of their own: a dump by itself, others with an acknowledgement.
     exchange(protocol, kind, if which == QueryScope::All { NLM_F_DUMP } else { NLM_F_ACK }, body)
+}
+
+/// Returns the description of the interface with this index, as of [`RTM_GETLINK`].
+pub(super) fn link(index: u32) -> io::Result<Vec<u8>> {
+    let mut body = [0; IFINFOMSG];
+    body[4..8].copy_from_slice(&index.to_ne_bytes());
+    let answers = ask(ROUTE, RTM_GETLINK, QueryScope::One, &body)?;
+    answers.into_iter().next().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Sends one request that modifies something, and waits for its acknowledgement.

@@ -1,6 +1,6 @@
 //! Queueing disciplines: packets between the network stack and a device on the way out.
 
-use super::netlink::{QueryScope, ROUTE, RTM_GETQDISC, TCMSG, ask, attributes};
+use super::netlink::{QueryScope, ROUTE, RTM_GETQDISC, TCMSG, ask, find};
 use std::io;
 
 /// Parent of the root discipline, which packets enter first (`TC_H_ROOT`).
@@ -20,8 +20,6 @@ fn of_root(answer: &[u8], index: u32) -> Option<u64> {
     if word(answer, 4)? != index || word(answer, 12)? != ROOT {
         return None;
     }
-    let find =
-        |bytes, wanted| attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
     let queue = find(find(answer.get(TCMSG..)?, TCA_STATS2)?, TCA_STATS_QUEUE)?;
     let (waiting, dropped) = (word(queue, 0)?, word(queue, 8)?);
     Some(u64::from(waiting) + u64::from(dropped))

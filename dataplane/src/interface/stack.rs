@@ -4,16 +4,16 @@
 //! [`Stack::read`] asks the kernel by netlink and not `/sys/class/net`, which shows the network
 //! namespace in which it was mounted. The two ends of a veth pair are not above each other.
 
-use super::netlink::{IFINFOMSG, QueryScope, ROUTE, RTM_GETLINK, ask, find, word};
+use super::netlink::{
+    IFINFOMSG, IFLA_INFO_KIND, IFLA_LINK_NETNSID, IFLA_LINKINFO, QueryScope, ROUTE, RTM_GETLINK,
+    ask, find, word,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_LINK_NETNSID: u16 = 37;
-const IFLA_INFO_KIND: u16 = 1;
 
 /// Kinds of interfaces whose packets all cross the interfaces that they are the master of. A VRF is
 /// not among them: packets from one of its sockets to another cross the VRF only.
