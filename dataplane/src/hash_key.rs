@@ -19,6 +19,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use zeroize::{Zeroize, Zeroizing, optimization_barrier};
@@ -211,9 +212,7 @@ fn parse(bytes: &[u8]) -> Option<HashKey> {
 
 /// Rejects a key file that everyone can read. Group access is allowed: service managers grant it on
 /// purpose.
-#[cfg(unix)]
 fn check_access(file: &File, path: &Path) -> Result<(), String> {
-    use std::os::unix::fs::PermissionsExt;
     let Ok(metadata) = file.metadata() else { return Ok(()) };
     let mode = metadata.permissions().mode();
     if metadata.is_file() && mode & 0o004 != 0 {
@@ -229,11 +228,6 @@ fn check_access(file: &File, path: &Path) -> Result<(), String> {
             mode & 0o777
         );
     }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn check_access(_: &File, _: &Path) -> Result<(), String> {
     Ok(())
 }
 

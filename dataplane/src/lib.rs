@@ -34,7 +34,6 @@ pub mod error;
 pub mod files;
 mod flow_counts;
 pub mod hash_key;
-#[cfg(target_os = "linux")]
 mod interface;
 pub mod losses;
 pub mod middleware;
@@ -59,7 +58,6 @@ pub mod tofino {
     pub use options::{Fec, Options, PortConfig, Speed, Tls};
     pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
 }
-#[cfg(target_os = "linux")]
 pub mod xdp;
 
 pub use capabilities::{Bounds, Capabilities, TimestampClock};
@@ -68,7 +66,6 @@ pub use flow_counts::{FlowCounts, FlowTraffic};
 pub use flowgauge_core::MeasurementKind;
 pub use flowgauge_core::delay::DelaySample;
 pub use hash_key::{HashKey, HashWords};
-#[cfg(target_os = "linux")]
 pub use interface::netlink;
 pub use losses::{LossCause, Losses};
 pub use place::{CountingPoint, Direction};
@@ -79,7 +76,6 @@ pub use tables::Tables;
 pub use tally::CountRange;
 #[cfg(feature = "tofino")]
 pub use tofino::Tofino;
-#[cfg(target_os = "linux")]
 pub use xdp::Xdp;
 
 use flowgauge_core::delay::{Admission, DelayKind};

@@ -12,6 +12,8 @@ use flowgauge_core::BANKS;
 use flowgauge_core::delay::histogram::{Histogram, least};
 use flowgauge_core::delay::{Delay, Settings};
 use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -110,38 +112,22 @@ impl GapMeter {
 }
 
 /// Total time that a thread was ready to run and had no CPU.
-struct RunDelay {
-    #[cfg(target_os = "linux")]
-    file: Option<std::fs::File>,
-}
+struct RunDelay(Option<File>);
 
-#[cfg(target_os = "linux")]
 impl RunDelay {
     fn of_this_thread() -> Self {
-        RunDelay { file: std::fs::File::open("/proc/thread-self/schedstat").ok() }
+        RunDelay(File::open("/proc/thread-self/schedstat").ok())
     }
 
     /// Returns the time so far; zero if the kernel does not report it.
     fn read(&self) -> Duration {
-        use std::os::unix::fs::FileExt;
         let mut text = [0; 64];
-        let length = self.file.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        let length = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
         // The time on a CPU, the time without one, and the number of time slices.
         let delay = length
             .and_then(|length| std::str::from_utf8(text.get(..length)?).ok())
             .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok());
         Duration::from_nanos(delay.unwrap_or(0))
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-impl RunDelay {
-    fn of_this_thread() -> Self {
-        RunDelay {}
-    }
-
-    fn read(&self) -> Duration {
-        Duration::ZERO
     }
 }
 

@@ -210,10 +210,10 @@ impl LoadHistory {
             with_packets_ns: times[WorkerActivity::WithPackets as usize],
             polling_ns: times[WorkerActivity::Polling as usize],
             asleep_ns: times[WorkerActivity::Asleep as usize],
-            cpu_ns: cpu::MEASURED.then_some(reading.cpu_ns.saturating_sub(from.cpu_ns)),
+            cpu_ns: Some(reading.cpu_ns.saturating_sub(from.cpu_ns)),
             packets: reading.packets.saturating_sub(from.packets),
             batches: reading.batches.saturating_sub(from.batches),
-            cpu: cpu::MEASURED.then_some(reading.cpu),
+            cpu: Some(reading.cpu),
         };
         let long_enough = u128::from(load.lasted_ns) >= MIN_INTERVAL.as_nanos();
         if long_enough || !self.rolled {

@@ -7,7 +7,6 @@ pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// Asks the kernel for huge pages for memory that is still unwritten. A hint: refusal is harmless.
 pub(super) fn advise(memory: &mut [u8]) {
-    #[cfg(target_os = "linux")]
     // SAFETY: memory owned by the caller, whose contents do not change.
     let _ = unsafe {
         rustix::mm::madvise(

@@ -8,7 +8,6 @@
 //! `capture` reads captures, `af_xdp` and `dpdk` receive from devices, `memory` takes
 //! packets that are a function of their number, `frames` takes any from the embedding program.
 
-#[cfg(target_os = "linux")]
 mod af_xdp;
 mod ahead;
 mod capture;
@@ -18,7 +17,6 @@ mod frames;
 mod huge;
 mod memory;
 
-#[cfg(target_os = "linux")]
 pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp, try_af_xdp};
 pub use ahead::{AHEAD, prefetch};
 pub use capture::{CHUNK, Capture, PcapPort, captures, pcap, pcap_reader};

@@ -139,7 +139,6 @@ const PIPE: i32 = 1 << 20;
 /// Enlarges the buffer of a pipe, so that writer and reader wait for each other less often. Refusal
 /// is harmless.
 fn widened(file: File) -> File {
-    #[cfg(target_os = "linux")]
     let _ = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PIPE));
     file
 }
