@@ -27,6 +27,7 @@ type InnerFrame<'a> = (Link, &'a [u8]);
 /// ```
 #[must_use]
 pub fn open(link_type: u16, frame: &[u8]) -> Option<(Link, &[u8])> {
+    let skip = |bytes: usize, link: Link| Some((link, frame.get(bytes..)?));
     let opened = match link_type {
         link_type::PPI => {
             let inner = field(frame, 4).map(u32::from_le_bytes);
@@ -38,45 +39,36 @@ pub fn open(link_type: u16, frame: &[u8]) -> Option<(Link, &[u8])> {
                 _ => None,
             }
         }
+        link_type::PPP | link_type::PPP_HDLC => ppp_hdlc(frame),
+        link_type::PPP_ETHER => pppoe(frame),
+        // A direction byte, in place of the address or before it.
+        link_type::PPP_PPPD => skip(2, Link::Ppp),
+        link_type::PPP_WITH_DIR => frame.get(1..).and_then(ppp_hdlc),
+        // Address, control, EtherType.
+        link_type::C_HDLC => skip(2, Link::EtherType),
+        link_type::C_HDLC_WITH_DIR => skip(3, Link::EtherType),
+        link_type::FRELAY => frame_relay(frame),
+        link_type::FRELAY_WITH_DIR => frame.get(1..).and_then(frame_relay),
+        link_type::NFLOG => nflog(frame),
+        link_type::IEEE802_11 => ieee_802_11(frame, false),
+        link_type::IEEE802_11_RADIOTAP => radiotap(frame),
+        link_type::IEEE802_11_PRISM => prism(frame),
+        link_type::IEEE802_11_AVS => avs(frame),
+        // After the 40 bytes of a global route header, as in pcap.
+        link_type::IPOIB => skip(40, Link::PaddedEtherType),
+        link_type::IEEE802_5 => token_ring(frame),
+        link_type::FDDI => skip(13, Link::Llc),
+        link_type::ATM_RFC1483 => skip(0, Link::Llc),
+        link_type::IP_OVER_FC => skip(16, Link::Llc),
+        link_type::APPLE_IP_OVER_IEEE1394 => skip(16, Link::EtherType),
+        link_type::NETANALYZER => skip(4, Link::Ethernet),
+        link_type::MPLS => mpls(frame),
         _ => match link_type::link(link_type) {
-            Link::Unsupported => opener(link_type)?(frame),
+            Link::Unsupported => return None,
             link => Some((link, frame)),
         },
     };
     Some(opened.unwrap_or((Link::Ip, &[])))
-}
-
-/// Decoder of a frame; `None` if it is truncated.
-type Opener = fn(&[u8]) -> Option<InnerFrame<'_>>;
-
-/// Returns the decoder for a link type.
-fn opener(link_type: u16) -> Option<Opener> {
-    Some(match link_type {
-        link_type::PPP | link_type::PPP_HDLC => ppp_hdlc,
-        link_type::PPP_ETHER => pppoe,
-        // A direction byte, in place of the address or before it.
-        link_type::PPP_PPPD => |frame| Some((Link::Ppp, frame.get(2..)?)),
-        link_type::PPP_WITH_DIR => |frame| ppp_hdlc(frame.get(1..)?),
-        link_type::C_HDLC => cisco_hdlc,
-        link_type::C_HDLC_WITH_DIR => |frame| cisco_hdlc(frame.get(1..)?),
-        link_type::FRELAY => frame_relay,
-        link_type::FRELAY_WITH_DIR => |frame| frame_relay(frame.get(1..)?),
-        link_type::NFLOG => nflog,
-        link_type::IEEE802_11 => |frame| ieee_802_11(frame, false),
-        link_type::IEEE802_11_RADIOTAP => radiotap,
-        link_type::IEEE802_11_PRISM => prism,
-        link_type::IEEE802_11_AVS => avs,
-        // After the 40 bytes of a global route header, as in pcap.
-        link_type::IPOIB => |frame| Some((Link::PaddedEtherType, frame.get(40..)?)),
-        link_type::IEEE802_5 => token_ring,
-        link_type::FDDI => |frame| Some((Link::Llc, frame.get(13..)?)),
-        link_type::ATM_RFC1483 => |frame| Some((Link::Llc, frame)),
-        link_type::IP_OVER_FC => |frame| Some((Link::Llc, frame.get(16..)?)),
-        link_type::APPLE_IP_OVER_IEEE1394 => |frame| Some((Link::EtherType, frame.get(16..)?)),
-        link_type::NETANALYZER => |frame| Some((Link::Ethernet, frame.get(4..)?)),
-        link_type::MPLS => mpls,
-        _ => return None,
-    })
 }
 
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
@@ -118,11 +110,6 @@ fn mpls(frame: &[u8]) -> Option<InnerFrame<'_>> {
         4 | 6 => Some((Link::Ip, rest)),
         _ => no_packet(frame),
     }
-}
-
-/// Decodes address, control, EtherType.
-fn cisco_hdlc(frame: &[u8]) -> Option<InnerFrame<'_>> {
-    Some((Link::EtherType, frame.get(2..)?))
 }
 
 /// Decodes Q.922: an address whose last byte has its lowest bit set, then RFC 2427 or Cisco's

@@ -41,8 +41,7 @@ pub use interface::{CaptureInterface, Resolution};
 pub use list::PacketList;
 pub use run::{PacketRun, TimeRange};
 pub use walker::{
-    CaptureFormat, MAX_CAPTURED, MAX_NEED, PacketRecord, PacketsIn, PassResult, Plain, Step,
-    StopReason, Walker,
+    MAX_CAPTURED, MAX_NEED, PacketRecord, PacketsIn, PassResult, Plain, Step, StopReason, Walker,
 };
 pub use writer::Writer;
 

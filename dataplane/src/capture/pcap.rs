@@ -3,8 +3,8 @@
 use flowgauge_core::Link;
 
 use super::{
-    CaptureFormat, CaptureInterface, Damage, DamagePosition, MAX_CAPTURED, PacketRecord, PacketRun,
-    Resolution, SECOND, TimeRange, link_type,
+    CaptureInterface, Damage, DamagePosition, MAX_CAPTURED, PacketRecord, PacketRun, Resolution,
+    SECOND, TimeRange, link_type,
 };
 
 /// Magic number of files with timestamps in microseconds (section 4).
@@ -17,7 +17,8 @@ pub(super) const NANOSECONDS: u32 = 0xa1b2_3c4d;
 pub(super) const MODIFIED: u32 = 0xa1b2_cd34;
 
 const RECORD_HEADER: usize = 16;
-pub(super) const MODIFIED_RECORD_HEADER: usize = 24;
+const MODIFIED_RECORD_HEADER: usize = 24;
+pub(super) const FILE_HEADER: usize = 24;
 
 /// Version of the format (section 4). The draft defines no later one, and later minor versions are
 /// compatible by definition.
@@ -58,7 +59,7 @@ pub(super) struct RecordLayout {
     big_endian: bool,
     header_length: u32,
     /// Nanoseconds of one unit of a timestamp's fraction.
-    fraction_unit: u32,
+    pub(super) fraction_unit: u32,
     link: Link,
     link_type: u16,
     lengths: LengthOrder,
@@ -117,14 +118,6 @@ impl RecordLayout {
     /// Returns whether this is [`plain`](Self::plain).
     pub(super) fn is_plain(&self) -> bool {
         *self == Self::plain(self.fraction_unit)
-    }
-
-    pub(super) fn fraction_unit(&self) -> u32 {
-        self.fraction_unit
-    }
-
-    pub(super) fn format(&self) -> CaptureFormat {
-        CaptureFormat::Pcap { nanoseconds: self.fraction_unit == 1, big_endian: self.big_endian }
     }
 
     /// Returns whether [`record`](Self::record) supports this layout; otherwise
@@ -222,22 +215,16 @@ impl RecordLayout {
         }
         fields
     }
-}
 
-/// A file header (section 4).
-#[derive(Debug)]
-pub(super) struct PcapHeader {
-    pub(super) layout: RecordLayout,
-    pub(super) interface: CaptureInterface,
-}
-
-impl PcapHeader {
-    pub(super) const LENGTH: usize = 24;
-
-    pub(super) fn read(header: &[u8; Self::LENGTH], layout: RecordLayout) -> Result<Self, Damage> {
+    /// Parses a file header (section 4), whose magic number has this layout. Returns the layout of
+    /// the records, and the interface.
+    pub(super) fn read_header(
+        self,
+        header: &[u8; FILE_HEADER],
+    ) -> Result<(Self, CaptureInterface), Damage> {
         let &[_, _, _, _, a, b, c, d, _, _, _, _, _, _, _, _, e, f, g, h, i, j, k, l] = header;
-        let u16_of = if layout.big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
-        let u32_of = if layout.big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
+        let u16_of = if self.big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
+        let u32_of = if self.big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
         let (major, minor) = (u16_of([a, b]), u16_of([c, d]));
         let Some(lengths) = LengthOrder::of((major, minor)) else {
             let at = DamagePosition::default();
@@ -247,14 +234,12 @@ impl PcapHeader {
         // (section 4, figure 2). Record lengths include it and stay as they are: that is the
         // frame's length on the wire.
         let link_type = u32_of([i, j, k, l]) as u16;
-        let resolution = match layout.fraction_unit {
+        let resolution = match self.fraction_unit {
             1 => Resolution::NANOSECONDS,
             _ => Resolution::MICROSECONDS,
         };
         let snaplen = u32_of([e, f, g, h]);
-        Ok(Self {
-            layout: RecordLayout { link: link_type::link(link_type), link_type, lengths, ..layout },
-            interface: CaptureInterface::new(None, link_type, snaplen, resolution, 0),
-        })
+        let interface = CaptureInterface::new(None, link_type, snaplen, resolution, 0);
+        Ok((Self { link: interface.link, link_type, lengths, ..self }, interface))
     }
 }

@@ -54,8 +54,6 @@ const MAX_NAME: usize = 255;
 pub(super) struct Section {
     big_endian: bool,
     pub(super) interfaces: Vec<CaptureInterface>,
-    /// Number of sections so far, including this one.
-    pub(super) number: u64,
     pub(super) skipping: Option<SkippedBlock>,
     /// Length at the start of the current block, possibly without padding.
     stated: u32,
@@ -144,38 +142,29 @@ impl Section {
         Some((record, consumed))
     }
 
-    /// Returns an iterator over the options in `bytes`, up to opt_endofopt or the end (section
-    /// 3.5).
-    fn options<'a>(&'a self, bytes: &'a [u8]) -> Options<'a> {
-        Options { section: self, rest: bytes }
-    }
-}
-
-/// Iterator over code and value of each option; ends with one `Err` of code, length and room if an
-/// option exceeds the block.
-struct Options<'a> {
-    section: &'a Section,
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for Options<'a> {
-    type Item = Result<(u16, &'a [u8]), (u16, u16, u16)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        // Blocks are padded to 32 bits, so fewer bytes than an option header are not an option.
-        let (&[a, b, c, d], rest) = self.rest.split_first_chunk::<4>()?;
-        let (code, length) = (self.section.u16([a, b]), self.section.u16([c, d]));
-        self.rest = &[];
-        if code == option::END {
-            return None;
-        }
-        let Some((value, rest)) = rest.split_at_checked(usize::from(length)) else {
-            let room = u16::try_from(rest.len()).unwrap_or(u16::MAX);
-            return Some(Err((code, length, room)));
-        };
-        let padding = value.len().next_multiple_of(4) - value.len();
-        self.rest = rest.get(padding..).unwrap_or_default();
-        Some(Ok((code, value)))
+    /// Returns code and value of the options in `bytes`, up to opt_endofopt or the end (section
+    /// 3.5); ends with one `Err` of code, length and room if an option exceeds the block.
+    fn options<'a>(
+        &'a self,
+        bytes: &'a [u8],
+    ) -> impl Iterator<Item = Result<(u16, &'a [u8]), (u16, u16, u16)>> {
+        let mut rest = bytes;
+        std::iter::from_fn(move || {
+            // Blocks are padded to 32 bits, so fewer bytes than an option header are not an option.
+            let (&[a, b, c, d], after) = rest.split_first_chunk::<4>()?;
+            let (code, length) = (self.u16([a, b]), self.u16([c, d]));
+            rest = &[];
+            if code == option::END {
+                return None;
+            }
+            let Some((value, after)) = after.split_at_checked(usize::from(length)) else {
+                let room = u16::try_from(after.len()).unwrap_or(u16::MAX);
+                return Some(Err((code, length, room)));
+            };
+            let padding = value.len().next_multiple_of(4) - value.len();
+            rest = after.get(padding..).unwrap_or_default();
+            Some(Ok((code, value)))
+        })
     }
 }
 
@@ -207,8 +196,7 @@ impl Walker {
             Err(damage) => return Step::Damaged(damage),
         };
         let read = match block_type {
-            ENHANCED_PACKET => self.packet_block::<20>(block_type, length, bytes),
-            PACKET => self.packet_block::<20>(block_type, length, bytes),
+            ENHANCED_PACKET | PACKET => self.packet_block::<20>(block_type, length, bytes),
             SIMPLE_PACKET => self.packet_block::<4>(block_type, length, bytes),
             INTERFACE_DESCRIPTION => self.interface_description(length, bytes),
             INTERFACE_STATISTICS if length <= MAX_PACKET_BLOCK => {
@@ -284,7 +272,8 @@ impl Walker {
             self.section.skipping =
                 Some(SkippedBlock { at, length, left: length - consumed as u32 });
         }
-        Ok(self.packet(record, consumed))
+        self.count(consumed);
+        Ok(Step::Packet { record, consumed })
     }
 
     fn packet_fields<const FIXED: usize>(
@@ -332,7 +321,6 @@ impl Walker {
         let mut section = Section {
             big_endian,
             interfaces: Vec::new(),
-            number: self.section.number + 1,
             skipping: None,
             stated: 0,
             drops_before: self.section.drops(),

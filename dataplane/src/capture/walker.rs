@@ -4,7 +4,7 @@ use flowgauge_core::Link;
 
 use super::{
     CaptureInterface, Damage, DamagePosition, PacketList, PacketRun, TimeRange,
-    damage::GUESS_BYTES, pcap::PcapHeader, pcap::RecordLayout, pcapng,
+    damage::GUESS_BYTES, pcap::FILE_HEADER, pcap::RecordLayout, pcapng,
 };
 use std::sync::Arc;
 
@@ -63,20 +63,6 @@ enum Phase {
     PcapNg,
     /// A [list](PacketList) with these records. The next one has the number of packets so far.
     Listed(Arc<[PacketRecord]>),
-}
-
-/// The format of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CaptureFormat {
-    /// draft-ietf-opsawg-pcap.
-    Pcap {
-        /// Whether timestamps are in nanoseconds instead of microseconds.
-        nanoseconds: bool,
-        /// Whether headers are big-endian.
-        big_endian: bool,
-    },
-    /// draft-ietf-opsawg-pcapng.
-    PcapNg,
 }
 
 /// Item at the start of the unread bytes.
@@ -397,7 +383,7 @@ impl Walker {
     #[must_use]
     pub fn plain_in<'a>(&self, bytes: &'a [u8], range: TimeRange) -> Option<Plain<'a>> {
         let is_plain = self.phase == Phase::Pcap && self.layout.is_plain();
-        let (fraction_unit, taken) = (self.layout.fraction_unit(), PacketRun::default());
+        let (fraction_unit, taken) = (self.layout.fraction_unit, PacketRun::default());
         is_plain.then_some(Plain { bytes, fraction_unit, range, taken })
     }
 
@@ -447,23 +433,6 @@ impl Walker {
         self.section.drops()
     }
 
-    /// Returns the number of section headers so far; 0 in pcap. Each resets
-    /// [`interfaces`](Self::interfaces).
-    #[must_use]
-    pub fn sections(&self) -> u64 {
-        self.section.number
-    }
-
-    /// Returns the format; `None` until the start of the file was parsed.
-    #[must_use]
-    pub fn format(&self) -> Option<CaptureFormat> {
-        match self.phase {
-            Phase::Start | Phase::Listed(_) => None,
-            Phase::Pcap | Phase::OldPcap => Some(self.layout.format()),
-            Phase::PcapNg => Some(CaptureFormat::PcapNg),
-        }
-    }
-
     /// Returns the bytes consumed so far, which is the file offset of the next unread byte.
     #[must_use]
     pub fn offset(&self) -> u64 {
@@ -480,13 +449,8 @@ impl Walker {
         DamagePosition { offset: self.offset, packets: self.packets }
     }
 
-    pub(super) fn packet(&mut self, record: PacketRecord, consumed: usize) -> Step {
-        self.count(consumed);
-        Step::Packet { record, consumed }
-    }
-
     #[inline]
-    fn count(&mut self, packet_bytes: usize) {
+    pub(super) fn count(&mut self, packet_bytes: usize) {
         self.packets += 1;
         self.offset += packet_bytes as u64;
     }
@@ -528,14 +492,14 @@ impl Walker {
             };
         };
         let Some(header) = bytes.first_chunk() else {
-            return Step::NeedMore { at_least: PcapHeader::LENGTH };
+            return Step::NeedMore { at_least: FILE_HEADER };
         };
-        match PcapHeader::read(header, layout) {
-            Ok(PcapHeader { layout, interface }) => {
+        match layout.read_header(header) {
+            Ok((layout, interface)) => {
                 self.phase = if layout.is_current() { Phase::Pcap } else { Phase::OldPcap };
                 self.layout = layout;
                 self.section.interfaces.push(interface);
-                self.skip(PcapHeader::LENGTH)
+                self.skip(FILE_HEADER)
             }
             Err(damage) => Step::Damaged(damage),
         }

@@ -37,7 +37,7 @@ impl<W: Write> Writer<W> {
     /// [`MAX_CAPTURED`] and for a time after 2106-02-07, whose seconds do not fit into 32 bits;
     /// those of the inner writer.
     pub fn write(&mut self, timestamp_ns: u64, frame: &[u8], wire_len: u32) -> io::Result<()> {
-        self.inner.write_all(&header(timestamp_ns, frame.len(), wire_len)?)?;
+        self.inner.write_all(header(timestamp_ns, frame.len(), wire_len)?.as_flattened())?;
         self.inner.write_all(frame)
     }
 
@@ -62,7 +62,7 @@ impl<W: Write> Writer<W> {
 }
 
 /// Encodes the header of a packet.
-fn header(timestamp_ns: u64, length: usize, wire_len: u32) -> io::Result<[u8; 16]> {
+fn header(timestamp_ns: u64, length: usize, wire_len: u32) -> io::Result<[[u8; 4]; 4]> {
     let captured = u32::try_from(length)
         .ok()
         .filter(|captured| *captured <= MAX_CAPTURED)
@@ -76,11 +76,7 @@ fn header(timestamp_ns: u64, length: usize, wire_len: u32) -> io::Result<[u8; 16
     })?;
     // Below 10^9, so it fits into 32 bits.
     let fraction = (timestamp_ns % SECOND) as u32;
-    let [s0, s1, s2, s3] = seconds.to_le_bytes();
-    let [f0, f1, f2, f3] = fraction.to_le_bytes();
-    let [c0, c1, c2, c3] = captured.to_le_bytes();
-    let [w0, w1, w2, w3] = wire_len.max(captured).to_le_bytes();
-    Ok([s0, s1, s2, s3, f0, f1, f2, f3, c0, c1, c2, c3, w0, w1, w2, w3])
+    Ok([seconds, fraction, captured, wire_len.max(captured)].map(u32::to_le_bytes))
 }
 
 fn invalid(message: String) -> io::Error {
