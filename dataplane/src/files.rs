@@ -127,21 +127,8 @@ pub struct Directory {
 pub struct Entry {
     /// Name in the directory.
     pub name: OsString,
-    kind: FileType,
-}
-
-impl Entry {
-    /// Whether it is a directory.
-    #[must_use]
-    pub fn is_directory(&self) -> bool {
-        self.kind.is_dir()
-    }
-
-    /// Whether it is a symbolic link.
-    #[must_use]
-    pub fn is_link(&self) -> bool {
-        self.kind.is_symlink()
-    }
+    /// What it is; a symbolic link is not followed.
+    pub kind: FileType,
 }
 
 impl Directory {

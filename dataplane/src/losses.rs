@@ -61,12 +61,6 @@ impl LossCause {
             LossCause::Late => "late",
         }
     }
-
-    /// Returns whether such packets are certainly lost.
-    #[must_use]
-    pub fn is_certain(self) -> bool {
-        self != LossCause::DeviceOrStack
-    }
 }
 
 /// Lost packets by cause, counted since the start.
@@ -97,10 +91,11 @@ impl Losses {
         self.0.iter().map(|(cause, packets)| (*cause, *packets))
     }
 
-    /// Returns all packets lost [for certain](LossCause::is_certain).
+    /// Returns all packets lost for certain, which those of [`LossCause::DeviceOrStack`] are not.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.iter().filter(|(cause, _)| cause.is_certain()).map(|(_, packets)| packets).sum()
+        let certain = self.iter().filter(|(cause, _)| *cause != LossCause::DeviceOrStack);
+        certain.map(|(_, packets)| packets).sum()
     }
 
     /// Returns the losses since `earlier` was taken. A counter below its earlier value was reset

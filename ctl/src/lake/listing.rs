@@ -44,12 +44,12 @@ impl Listing {
                 let name = below.join(&entry.name);
                 let path = root.path().join(&name);
                 let is_file = name.extension().is_some_and(|it| it == "parquet");
-                if entry.is_link() {
+                if entry.kind.is_symlink() {
                     // It may lead to a directory with files.
                     if is_file || is_wanted(&path) {
                         listing.refused.push((path, root.link_error(name)));
                     }
-                } else if entry.is_directory() {
+                } else if entry.kind.is_dir() {
                     if name.components().count() > MAX_DEPTH {
                         let problem =
                             format!("it is more than {MAX_DEPTH} directories deep in the lake");

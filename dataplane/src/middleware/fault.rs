@@ -30,7 +30,6 @@ pub struct FaultInjector<D> {
     inner: D,
     faults: Faults,
     random: ChaCha8Rng,
-    undelivered_sample: Option<Snapshot>,
     undelivered_window: Option<Snapshot>,
     injected: u64,
 }
@@ -40,14 +39,7 @@ impl<D: Dataplane> FaultInjector<D> {
     #[must_use]
     pub fn new(inner: D, faults: Faults, seed: u64) -> Self {
         let random = ChaCha8Rng::seed_from_u64(seed);
-        FaultInjector {
-            inner,
-            faults,
-            random,
-            undelivered_sample: None,
-            undelivered_window: None,
-            injected: 0,
-        }
+        FaultInjector { inner, faults, random, undelivered_window: None, injected: 0 }
     }
 
     /// Returns the number of injected failures so far.
@@ -59,6 +51,16 @@ impl<D: Dataplane> FaultInjector<D> {
     /// Returns the wrapped dataplane.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
+    }
+
+    /// Loses a request, perhaps.
+    fn request(&mut self, operation: &'static str) -> Result<(), Error> {
+        self.strike(operation, self.faults.request_lost, "request lost")
+    }
+
+    /// Loses an answer, perhaps.
+    fn answer(&mut self, operation: &'static str) -> Result<(), Error> {
+        self.strike(operation, self.faults.answer_lost, "answer lost")
     }
 
     fn strike(
@@ -73,25 +75,6 @@ impl<D: Dataplane> FaultInjector<D> {
         }
         Ok(())
     }
-
-    /// Calls the dataplane, unless an earlier call's result is still undelivered.
-    fn call(
-        &mut self,
-        operation: &'static str,
-        undelivered: fn(&mut Self) -> &mut Option<Snapshot>,
-        call: fn(&mut D) -> Result<Snapshot, Error>,
-    ) -> Result<Snapshot, Error> {
-        self.strike(operation, self.faults.request_lost, "request lost")?;
-        let snapshot = match undelivered(self).take() {
-            Some(snapshot) => snapshot,
-            None => call(&mut self.inner)?,
-        };
-        if let Err(error) = self.strike(operation, self.faults.answer_lost, "answer lost") {
-            *undelivered(self) = Some(snapshot);
-            return Err(error);
-        }
-        Ok(snapshot)
-    }
 }
 
 impl<D: Dataplane> Dataplane for FaultInjector<D> {
@@ -104,7 +87,7 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     }
 
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
-        self.strike("install", self.faults.request_lost, "request lost")?;
+        self.request("install")?;
         self.inner.install(tables)
     }
 
@@ -113,22 +96,32 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
-        // Only the result of the last attempt is worth delivering: an old sample would be wrong.
-        self.undelivered_sample = None;
-        self.call("sample", |this| &mut this.undelivered_sample, D::sample)
+        self.request("sample")?;
+        let snapshot = self.inner.sample()?;
+        self.answer("sample")?;
+        Ok(snapshot)
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
-        self.call("rotate", |this| &mut this.undelivered_window, D::rotate)
+        self.request("rotate")?;
+        let snapshot = match self.undelivered_window.take() {
+            Some(snapshot) => snapshot,
+            None => self.inner.rotate()?,
+        };
+        if let Err(error) = self.answer("rotate") {
+            self.undelivered_window = Some(snapshot);
+            return Err(error);
+        }
+        Ok(snapshot)
     }
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
-        self.strike("acknowledge a window", self.faults.request_lost, "request lost")?;
+        self.request("acknowledge a window")?;
         self.inner.published(window)
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
-        self.strike("read events", self.faults.request_lost, "request lost")?;
+        self.request("read events")?;
         self.inner.events()
     }
 
@@ -137,27 +130,27 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     }
 
     fn losses(&mut self) -> Result<Losses, Error> {
-        self.strike("read losses", self.faults.request_lost, "request lost")?;
+        self.request("read losses")?;
         self.inner.losses()
     }
 
     fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
-        self.strike("read delays", self.faults.request_lost, "request lost")?;
+        self.request("read delays")?;
         self.inner.delay_samples()
     }
 
     fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
-        self.strike("set shares", self.faults.request_lost, "request lost")?;
+        self.request("set shares")?;
         self.inner.admit(admissions)
     }
 
     fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
-        self.strike("set bounds", self.faults.request_lost, "request lost")?;
+        self.request("set bounds")?;
         self.inner.watch(bounds)
     }
 
     fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
-        self.strike("set the filter", self.faults.request_lost, "request lost")?;
+        self.request("set the filter")?;
         self.inner.set_filter(filter)
     }
 

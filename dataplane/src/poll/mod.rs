@@ -498,13 +498,8 @@ impl Dataplane for Poll {
         self.gap_history.close(now, own_gap_ns);
         let window = self.truth.as_ref().and_then(|truth| truth.count(closed, None));
         let mut snapshot = self.snapshot(hash, bank, closed, None, window);
-        if let (Some(exact), Some(truth)) = (&self.truth, &mut snapshot.truth) {
-            snapshot.flows = exact.close(closed);
-            truth.total = exact.total();
-            snapshot.exact = exact.take_exact(closed).map(Arc::from);
-            snapshot.delays = exact.take_delays(closed).map(Arc::new);
-            snapshot.prefixes = exact.take_prefixes(closed).map(Arc::from);
-            snapshot.fan_outs = exact.take_fan_outs(closed).map(Arc::new);
+        if let Some(exact) = &self.truth {
+            exact.close(closed, &mut snapshot);
         }
         self.shared_sketches.banks[closed % BANKS].clear(settings);
         // Workers send all samples of a bank before they leave it.

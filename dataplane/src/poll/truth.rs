@@ -1,15 +1,14 @@
 //! Exact counts, for comparison with registers and sketches.
 
 use crate::flow_counts::FlowCounts;
-use crate::snapshot::KINDS;
+use crate::snapshot::{KINDS, Snapshot};
 use flowgauge_core::Zeroed;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::delay::{ExactDelays, WindowDelays};
-use flowgauge_core::reorder::{ExactReorder, PrefixCounts};
-use flowgauge_core::spread::{ExactSpread, FanOut};
+use flowgauge_core::delay::ExactDelays;
+use flowgauge_core::reorder::ExactReorder;
+use flowgauge_core::spread::ExactSpread;
 use flowgauge_core::{
-    BANKS, ENTROPIES, Exact, FlowKey, KeyKind, MeasurementKind, Observation, SPREADS, Settings,
-    Shared,
+    BANKS, ENTROPIES, Exact, FlowKey, KeyKind, MeasurementKind, Observation, Settings, Shared,
 };
 use hashbrown::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -228,27 +227,6 @@ impl ExactFlows {
         std::mem::take(&mut lock(&self.limits).messages)
     }
 
-    /// Takes the exact counts of a bank and leaves it empty.
-    pub(super) fn take_exact(&self, bank: usize) -> Option<Box<Exact>> {
-        let mut counts = locked(self.counts.as_ref())?;
-        Some(std::mem::replace(&mut counts[bank], Exact::boxed()))
-    }
-
-    /// Takes the exact delays of a bank; `None` if there were too many.
-    pub(super) fn take_delays(&self, bank: usize) -> Option<WindowDelays> {
-        locked(self.delays.as_ref())?.take(bank)
-    }
-
-    /// Takes the exact counts per prefix of a bank; `None` if there were too many flows.
-    pub(super) fn take_prefixes(&self, bank: usize) -> Option<Vec<PrefixCounts>> {
-        locked(self.reorder.as_ref())?.take(bank)
-    }
-
-    /// Takes the exact others of the keys of a bank; `None` if there were too many pairs.
-    pub(super) fn take_fan_outs(&self, bank: usize) -> Option<[Vec<FanOut>; SPREADS]> {
-        locked(self.spread.as_ref())?.take(bank)
-    }
-
     /// Returns the distinct flows in a bank so far or, with staggered registers, in the covered
     /// time that ends at `at`; `None` if there were too many.
     pub(super) fn count(&self, bank: usize, at: Option<u64>) -> Option<u64> {
@@ -281,8 +259,25 @@ impl ExactFlows {
         }
     }
 
-    /// Closes a bank: its flows become part of the total. Returns the counts by each kind of key.
-    pub(super) fn close(&self, bank: usize) -> [Option<Arc<FlowCounts>>; KINDS] {
+    /// Closes a bank, and moves its exact counts into the snapshot of the window. What there was too
+    /// much of is missing there.
+    pub(super) fn close(&self, bank: usize, snapshot: &mut Snapshot) {
+        snapshot.flows = self.close_flows(bank);
+        if let Some(truth) = &mut snapshot.truth {
+            truth.total = self.total();
+        }
+        snapshot.exact = locked(self.counts.as_ref())
+            .map(|mut counts| std::mem::replace(&mut counts[bank], Exact::boxed()).into());
+        snapshot.delays =
+            locked(self.delays.as_ref()).and_then(|mut delays| delays.take(bank)).map(Arc::new);
+        snapshot.prefixes =
+            locked(self.reorder.as_ref()).and_then(|mut reorder| reorder.take(bank)).map(Arc::from);
+        snapshot.fan_outs =
+            locked(self.spread.as_ref()).and_then(|mut spread| spread.take(bank)).map(Arc::new);
+    }
+
+    /// Makes the flows of a bank part of the total, and returns the counts by each kind of key.
+    fn close_flows(&self, bank: usize) -> [Option<Arc<FlowCounts>>; KINDS] {
         let Flows { banks, total, recent } = &mut *self.flows();
         let closed = std::mem::take(&mut banks[bank]);
         if recent.is_none() {
