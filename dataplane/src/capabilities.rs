@@ -133,62 +133,39 @@ impl Capabilities {
         let refuse = |what: String, advice: String| {
             Err(Error::Unsupported { backend: self.backend, what, advice })
         };
-        let names = |what: &str, names: Vec<&'static str>| format!("{what} {}", names.join(", "));
         for kind in MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings)) {
             if !self.measurements.contains(&kind) {
-                let advice = names(
-                    "it can measure",
-                    self.measurements.iter().map(|kind| kind.name()).collect(),
-                );
+                let advice = names("it can measure", &self.measurements, MeasurementKind::name);
                 return refuse(format!("measure {}", kind.name()), advice);
             }
-            for key in kind.keys(settings) {
-                if !self.keys.contains(&key) {
-                    let advice =
-                        names("it has the keys", self.keys.iter().map(|key| key.name()).collect());
-                    return refuse(format!("measure {} by {}", kind.name(), key.name()), advice);
-                }
+            if let Some(key) = kind.keys(settings).find(|key| !self.keys.contains(key)) {
+                let advice = names("it has the keys", &self.keys, KeyKind::name);
+                return refuse(format!("measure {} by {}", kind.name(), key.name()), advice);
             }
         }
-        let Settings {
-            cardinality,
-            entropy,
-            frequency,
-            membership,
-            heavy,
-            delay,
-            reorder,
-            spread,
-            headers,
-            ..
-        } = settings;
-        if headers.inner && !self.inner {
-            return refuse(
-                "look into tunnels (--inner)".to_owned(),
-                "leave out --inner, or count with --backend poll".to_owned(),
-            );
+        let Settings { cardinality, membership, heavy, delay, spread, .. } = settings;
+        if settings.headers.inner && !self.inner {
+            let advice = "leave out --inner, or count with --backend poll";
+            return refuse("look into tunnels (--inner)".to_owned(), advice.to_owned());
         }
         if cardinality.mode == cardinality::Mode::Staggered && !self.staggered {
-            return refuse(
-                "use staggered registers".to_owned(),
-                "leave out --staggered".to_owned(),
-            );
+            let advice = "leave out --staggered".to_owned();
+            return refuse("use staggered registers".to_owned(), advice);
         }
         // Sketch rows are always tabulated, except with the keyed hash.
-        let is_on = MeasurementKind::ALL.iter().any(|kind| kind.is_on(settings));
-        if is_on && settings.hash == HashMode::Keyed && !self.hashes.contains(&HashMode::Keyed) {
+        let is_on = |kind: MeasurementKind| kind.is_on(settings);
+        if MeasurementKind::ALL.into_iter().any(is_on)
+            && settings.hash == HashMode::Keyed
+            && !self.hashes.contains(&HashMode::Keyed)
+        {
+            let what = "hash by keyed, which takes multiplications of 64 bits";
             let advice = "its hashes are CRCs; use --hash tabulated with a --seed that is a secret (docs/security.md says what that helps)";
-            return refuse(
-                "hash by keyed, which takes multiplications of 64 bits".to_owned(),
-                advice.to_owned(),
-            );
+            return refuse(what.to_owned(), advice.to_owned());
         }
         if cardinality.mode != cardinality::Mode::Off {
             if !self.hashes.contains(&settings.hash) {
-                return refuse(
-                    format!("hash by {}", settings.hash.name()),
-                    names("it can hash by", self.hashes.iter().map(|hash| hash.name()).collect()),
-                );
+                let advice = names("it can hash by", &self.hashes, HashMode::name);
+                return refuse(format!("hash by {}", settings.hash.name()), advice);
             }
             if !self.precision.contains(&cardinality.precision) {
                 let (least, most) =
@@ -198,31 +175,23 @@ impl Capabilities {
                 } else {
                     format!("it has {least} to {most}")
                 };
-                return refuse(
-                    format!("use {} registers", cardinality.precision.registers()),
-                    advice,
-                );
+                let what = format!("use {} registers", cardinality.precision.registers());
+                return refuse(what, advice);
             }
         }
         let entropies = MeasurementKind::Entropy.keys(settings).count();
         if entropies > self.entropies {
-            return refuse(
-                format!("measure {entropies} entropies"),
-                format!("it can measure {}", self.entropies),
-            );
+            let advice = format!("it can measure {}", self.entropies);
+            return refuse(format!("measure {entropies} entropies"), advice);
         }
-        let sketches = entropy.iter().chain([frequency]).filter(|sketch| sketch.is_on());
-        let rows = sketches
+        let sketches = settings.entropy.iter().chain([&settings.frequency]);
+        let mut rows = sketches
+            .filter(|sketch| sketch.is_on())
             .map(|sketch| sketch.shape.rows())
             .chain(membership.on.then(|| membership.shape.rows()));
-        for rows in rows {
-            if !self.rows.contains(&rows) {
-                let (least, most) = (self.rows.start(), self.rows.end());
-                return refuse(
-                    format!("use sketches of {rows} rows"),
-                    format!("it can use {least} to {most}"),
-                );
-            }
+        if let Some(rows) = rows.find(|rows| !self.rows.contains(rows)) {
+            let advice = format!("it can use {} to {}", self.rows.start(), self.rows.end());
+            return refuse(format!("use sketches of {rows} rows"), advice);
         }
         if heavy.algorithm != Algorithm::Off {
             if !self.algorithms.contains(&heavy.algorithm) {
@@ -231,39 +200,37 @@ impl Capabilities {
                 } else {
                     ""
                 };
-                let advice = names(
-                    "it can find them by",
-                    self.algorithms.iter().map(|algorithm| algorithm.name()).collect(),
-                );
-                return refuse(
-                    format!("find heavy hitters by {}{why}", heavy.algorithm.name()),
-                    advice,
-                );
+                let advice = names("it can find them by", &self.algorithms, Algorithm::name);
+                let name = heavy.algorithm.name();
+                return refuse(format!("find heavy hitters by {name}{why}"), advice);
             }
             if !self.units.contains(&heavy.unit) {
-                let advice =
-                    names("it can count", self.units.iter().map(|unit| unit.name()).collect());
-                return refuse(
-                    format!("find the flows with the most {}", heavy.unit.name()),
-                    advice,
-                );
+                let advice = names("it can count", &self.units, CountUnit::name);
+                return refuse(format!("find the flows with the most {}", heavy.unit.name()), advice);
             }
         }
         if delay.samples && !self.delay_samples {
             let advice = "leave out --delay-samples, or compile the switch's program with -DFLOWGAUGE_DELAY_SAMPLES=1".to_owned();
             return refuse("pass delays on one by one (--delay-samples)".to_owned(), advice);
         }
-        if let Some(problem) = delay.problem().filter(|_| MeasurementKind::Delay.is_on(settings)) {
-            return refuse("measure delays so".to_owned(), problem.to_owned());
-        }
-        if let Some(problem) = spread::Settings::problem(spread) {
-            return refuse("count distinct others so".to_owned(), problem.to_owned());
-        }
-        if let Some(problem) =
-            reorder.problem().filter(|_| MeasurementKind::Reorder.is_on(settings))
-        {
-            return refuse("measure reordering so".to_owned(), problem.to_owned());
+        let problems = [
+            ("measure delays so", delay.problem().filter(|_| is_on(MeasurementKind::Delay))),
+            ("count distinct others so", spread::Settings::problem(spread)),
+            (
+                "measure reordering so",
+                settings.reorder.problem().filter(|_| is_on(MeasurementKind::Reorder)),
+            ),
+        ];
+        for (what, problem) in problems {
+            if let Some(problem) = problem {
+                return refuse(what.to_owned(), problem.to_owned());
+            }
         }
         Ok(())
     }
+}
+
+fn names<T: Copy>(what: &str, all: &[T], name: fn(T) -> &'static str) -> String {
+    let names: Vec<&str> = all.iter().map(|one| name(*one)).collect();
+    format!("{what} {}", names.join(", "))
 }
