@@ -206,7 +206,10 @@ impl Capabilities {
             }
             if !self.units.contains(&heavy.unit) {
                 let advice = names("it can count", &self.units, CountUnit::name);
-                return refuse(format!("find the flows with the most {}", heavy.unit.name()), advice);
+                return refuse(
+                    format!("find the flows with the most {}", heavy.unit.name()),
+                    advice,
+                );
             }
         }
         if delay.samples && !self.delay_samples {

@@ -53,10 +53,13 @@ impl Tables {
     }
 
     fn with_key(settings: &Settings, seed: u64, key: Option<HashKey>) -> Self {
+        let identity = key.as_ref().map_or(seed, HashKey::fingerprint);
+        let tabulation =
+            key.as_ref().map_or_else(|| Tabulation::from_seed(seed).into(), HashKey::tabulation);
         Tables {
             seed,
-            hash: identity(settings.hash, seed, key.as_ref()),
-            tabulation: words(seed, key.as_ref()),
+            hash: HashIdentity::new(settings.hash, identity),
+            tabulation,
             key,
             rank: rank_table(settings.cardinality.precision).collect(),
             logarithm: logarithm::PER_PACKET.table().collect(),
@@ -105,7 +108,6 @@ impl Tables {
                 advice: "leave out --match, or count with --backend poll".to_owned(),
             });
         }
-        let cardinality = settings.cardinality;
         if self.hash.mode != settings.hash {
             let problem = format!(
                 "tables are for {}, settings for {}",
@@ -115,47 +117,37 @@ impl Tables {
             return Err(misfit("tabulation", problem));
         }
         // Merging of sketches relies on the identity, so it must be that of the computed hash.
-        let hash = identity(settings.hash, self.seed, self.key.as_ref());
-        if self.hash != hash {
-            return Err(misfit(
-                "tabulation",
-                format!("tables are for {:?}, {hash:?} is computed", self.hash),
-            ));
+        let computed = Self::with_key(settings, self.seed, self.key.clone());
+        if self.hash != computed.hash {
+            let problem =
+                format!("tables are for {:?}, {:?} is computed", self.hash, computed.hash);
+            return Err(misfit("tabulation", problem));
         }
-        if self.tabulation != words(self.seed, self.key.as_ref()) {
+        if self.tabulation != computed.tabulation {
             let whose = self.key.as_ref().map_or_else(
                 || format!("seed {}", self.seed),
                 |key| format!("key {:016x}", key.fingerprint()),
             );
             return Err(misfit("tabulation", format!("words are not those of {whose}")));
         }
-        let rank: Vec<RankEntry> = rank_table(cardinality.precision).collect();
-        same(&self.rank, &rank).map_err(|problem| misfit("rank", problem))?;
-        let logarithm: Vec<LogarithmEntry> = logarithm::PER_PACKET.table().collect();
-        same(&self.logarithm, &logarithm).map_err(|problem| misfit("logarithm", problem))?;
-        let admission: Vec<AdmissionEntry> = admission_table().collect();
-        same(&self.admission, &admission).map_err(|problem| misfit("admission", problem))?;
+        same(&self.rank, &computed.rank).map_err(|problem| misfit("rank", problem))?;
+        same(&self.logarithm, &computed.logarithm)
+            .map_err(|problem| misfit("logarithm", problem))?;
+        same(&self.admission, &computed.admission)
+            .map_err(|problem| misfit("admission", problem))?;
         let (given, needed) = (self.prefixes.as_slice(), settings.delay.prefixes);
         if given.len() > MAX_PREFIXES {
-            return Err(misfit(
-                "prefixes",
-                format!("{} entries given, at most {MAX_PREFIXES} are possible", given.len()),
-            ));
+            let problem =
+                format!("{} entries given, at most {MAX_PREFIXES} are possible", given.len());
+            return Err(misfit("prefixes", problem));
         }
-        let is_same =
-            if given.is_empty() { needed == 0 } else { prefixes::fingerprint(given) == needed };
-        let problem =
-            || "the prefixes given are not those that settings have the fingerprint of".to_owned();
-        if is_same { Ok(()) } else { Err(misfit("prefixes", problem())) }
+        let fingerprint = if given.is_empty() { 0 } else { prefixes::fingerprint(given) };
+        if fingerprint != needed {
+            let problem = "the prefixes given are not those that settings have the fingerprint of";
+            return Err(misfit("prefixes", problem.to_owned()));
+        }
+        Ok(())
     }
-}
-
-fn identity(mode: HashMode, seed: u64, key: Option<&HashKey>) -> HashIdentity {
-    HashIdentity::new(mode, key.map_or(seed, HashKey::fingerprint))
-}
-
-fn words(seed: u64, key: Option<&HashKey>) -> HashWords {
-    key.map_or_else(|| Tabulation::from_seed(seed).into(), HashKey::tabulation)
 }
 
 /// Checks that a table has exactly the required entries.
