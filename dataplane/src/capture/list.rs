@@ -7,9 +7,12 @@ use super::{PacketRecord, PacketRun, Walker};
 /// Read by a [`Walker`] like a capture, but without parsing.
 #[derive(Clone, Debug, Default)]
 pub struct PacketList {
-    bytes: Vec<u8>,
-    records: Vec<PacketRecord>,
-    run: PacketRun,
+    /// Frames.
+    pub(crate) bytes: Vec<u8>,
+    /// Records, in the order in which packets were added.
+    pub(crate) records: Vec<PacketRecord>,
+    /// Summary of the packets.
+    pub(crate) run: PacketRun,
 }
 
 impl PacketList {
@@ -32,24 +35,6 @@ impl PacketList {
     /// Returns the bytes that a packet takes in the list: a step of a walk consumes at least one.
     pub(super) fn length(record: &PacketRecord) -> usize {
         record.captured.max(1) as usize
-    }
-
-    /// Returns the records, in the order in which packets were added.
-    #[must_use]
-    pub fn records(&self) -> &[PacketRecord] {
-        &self.records
-    }
-
-    /// Returns the frames.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Returns the summary of the packets.
-    #[must_use]
-    pub fn run(&self) -> PacketRun {
-        self.run
     }
 
     /// Returns the bytes and the parser state before them.

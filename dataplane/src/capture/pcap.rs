@@ -29,10 +29,9 @@ const CAPTURED_FIRST: u16 = 3;
 const DG_UX: (u16, u16) = (543, 0);
 
 /// Order of the two lengths of a record, as libpcap interprets it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum LengthOrder {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LengthOrder {
     /// Captured length, original length: since 2.4.
-    #[default]
     CapturedFirst,
     /// Either, where the shorter one is the captured one: in 2.3, which some programs wrote with
     /// the lengths of 2.2.
@@ -67,14 +66,7 @@ pub(super) struct RecordLayout {
 
 impl Default for RecordLayout {
     fn default() -> Self {
-        Self {
-            big_endian: false,
-            header_length: RECORD_HEADER as u32,
-            fraction_unit: 1000,
-            link: Link::Unsupported,
-            link_type: 0,
-            lengths: LengthOrder::default(),
-        }
+        Self::plain(1000)
     }
 }
 
@@ -92,12 +84,8 @@ impl RecordLayout {
                 MODIFIED => (MODIFIED_RECORD_HEADER, 1000),
                 _ => return None,
             };
-            Some(Self {
-                big_endian,
-                header_length: header_length as u32,
-                fraction_unit,
-                ..Self::default()
-            })
+            let header_length = header_length as u32;
+            Some(Self { big_endian, header_length, ..Self::plain(fraction_unit) })
         };
         layout(u32::from_le_bytes(magic), false).or_else(|| layout(u32::from_be_bytes(magic), true))
     }

@@ -45,7 +45,7 @@ pub const MAX_NEED: usize = 1 << 24;
 /// The division into pieces affects neither the packets nor the damage found.
 ///
 /// Drop counts in pcapng's packet blocks are ignored: [`drops`](Self::drops) has the totals.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Walker {
     offset: u64,
     layout: RecordLayout,
@@ -54,8 +54,9 @@ pub struct Walker {
     pub(super) section: pcapng::Section,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Phase {
+    #[default]
     Start,
     Pcap,
     /// A version of pcap before 2.4, with another order of lengths in records.
@@ -225,23 +226,11 @@ impl<'a> Iterator for PacketsIn<'a> {
     }
 }
 
-impl Default for Walker {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Walker {
     /// Creates a walk at the start of a file.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            phase: Phase::Start,
-            layout: RecordLayout::default(),
-            offset: 0,
-            packets: 0,
-            section: pcapng::Section::default(),
-        }
+        Self::default()
     }
 
     /// Creates a walk over the packets of a [`PacketList`].

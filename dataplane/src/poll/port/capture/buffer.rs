@@ -9,9 +9,11 @@ pub const CHUNK: usize = 2 << 20;
 
 /// Bytes of a chunk: a part of a buffer that is reused.
 pub(super) struct Buffer {
-    bytes: Vec<u8>,
+    /// Memory, with old contents around the chunk.
+    pub(super) bytes: Vec<u8>,
     start: usize,
-    length: usize,
+    /// Number of bytes that belong to the chunk.
+    pub(super) length: usize,
 }
 
 impl Default for Buffer {
@@ -41,18 +43,8 @@ impl Buffer {
         &mut self.bytes[self.start..self.start + CHUNK]
     }
 
-    /// Sets the number of bytes at the start of the [space](Self::room) that belong to the chunk.
-    pub(super) fn set_length(&mut self, length: usize) {
-        self.length = length;
-    }
-
     pub(super) fn has_room(&self) -> bool {
         self.bytes.len() == CHUNK + HUGE_PAGE
-    }
-
-    /// Returns the memory, with old contents, without the alignment.
-    pub(super) fn into_memory(self) -> Vec<u8> {
-        self.bytes
     }
 }
 

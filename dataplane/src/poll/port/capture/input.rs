@@ -87,24 +87,25 @@ pub(super) struct Chunk {
 }
 
 impl Input {
-    /// Opens a capture file, which may be compressed, and may be a pipe.
-    pub(super) fn open(path: &Path, gate: &Arc<WorkerBarrier>) -> Result<Self, Error> {
-        let (file, length) = open_file(path)?;
-        let Some(length) = length else {
-            return Input::of_reader(file, path.to_owned(), gate);
-        };
+    /// Opens a capture file of this length, which may be compressed.
+    pub(super) fn of_file(
+        path: PathBuf,
+        length: u64,
+        gate: &Arc<WorkerBarrier>,
+    ) -> Result<Self, Error> {
+        let (file, _) = open_file(&path)?;
         let mut head = [0; Compression::HEAD];
         let (filled, _) = read_at(&file, 0, &mut head);
         if Compression::of(head.get(..filled).unwrap_or_default()).is_some() {
             let read = Arc::new(AtomicU64::new(0));
             let counted = CountedReads { file, read: Arc::clone(&read) };
-            let input = Input::of_reader(counted, path.to_owned(), gate)?;
+            let input = Input::of_reader(counted, path, gate)?;
             return Ok(input.with_total(read, Some(length)));
         }
         // Moves the file's position, which no other code uses.
-        read_head(&mut &file, path)?;
+        read_head(&mut &file, &path)?;
         let reader = Reader::File { file, length, next: AtomicU64::new(0) };
-        Ok(Input { witnesses: WITNESSES, ..Input::new(path.to_owned(), reader) })
+        Ok(Input { witnesses: WITNESSES, ..Input::new(path, reader) })
     }
 
     /// Creates the input of a capture that arrives through a pipe, compressed or not. Returns once
@@ -123,7 +124,7 @@ impl Input {
                 room = match whole.read(buffer.room()) {
                     Ok(0) => return,
                     Ok(length) => {
-                        buffer.set_length(length);
+                        buffer.length = length;
                         sink(Ok((buffer, None)))
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => Some(buffer),
@@ -193,7 +194,7 @@ impl Input {
             Reader::File { file, next, .. } => {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let (length, failure) = read_at(file, index * CHUNK as u64, buffer.room());
-                buffer.set_length(length);
+                buffer.length = length;
                 (chunk.index, chunk.last) = (Some(index), length < CHUNK);
                 chunk.failure = failure;
             }
@@ -214,7 +215,7 @@ impl Input {
                     Err(TryRecvError::Empty) => return false,
                 };
                 if chunk.last {
-                    buffer.set_length(0);
+                    buffer.length = 0;
                 }
                 chunk.index = Some(queue.next);
                 queue.next += 1;

@@ -91,7 +91,9 @@ impl Capture {
 /// Creates the input of captures.
 pub(super) fn input(captures: Vec<Capture>, gate: &Arc<WorkerBarrier>) -> Result<Input, Error> {
     let captures = match <[Capture; 1]>::try_from(captures) {
-        Ok([Capture { path, source: Source::File { .. } }]) => return Input::open(&path, gate),
+        Ok([Capture { path, source: Source::File { length } }]) => {
+            return Input::of_file(path, length, gate);
+        }
         Ok([Capture { path, source: Source::Once(reader) }]) => {
             return Input::of_reader(reader, path, gate);
         }
@@ -348,7 +350,7 @@ struct Chunks<'a, 'b> {
 impl Chunks<'_, '_> {
     /// Writes a copy of a packet; `None` once the ports are gone.
     fn packet(&mut self, record: &PacketRecord, frame: &[u8]) -> Option<()> {
-        if self.list.bytes().len() + frame.len() >= CHUNK {
+        if self.list.bytes.len() + frame.len() >= CHUNK {
             self.flush()?;
         }
         self.list.push(record, frame);
@@ -358,7 +360,7 @@ impl Chunks<'_, '_> {
     /// Writes whole records after all packets before them; `walker` is the parser state before
     /// them.
     fn chunk(&mut self, buffer: Buffer, walker: Walker) -> Option<()> {
-        if !self.list.records().is_empty() {
+        if !self.list.records.is_empty() {
             self.flush()?;
         }
         (self.sink)(Ok((buffer, Some(walker)))).map(drop)
@@ -368,7 +370,7 @@ impl Chunks<'_, '_> {
     fn flush(&mut self) -> Option<()> {
         let (bytes, walker) = std::mem::take(&mut self.list).into_parts();
         let room = (self.sink)(Ok((bytes.into(), Some(walker))))?;
-        self.list = PacketList::with_memory(room.into_memory());
+        self.list = PacketList::with_memory(room.bytes);
         Some(())
     }
 }

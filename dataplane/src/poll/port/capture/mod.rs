@@ -27,7 +27,6 @@ pub use port::PcapPort;
 use super::Ports;
 use crate::error::Error;
 use crate::poll::gate::{Pace, WorkerBarrier};
-use input::Input;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,8 +37,7 @@ use std::sync::Arc;
 /// [`Error::File`] if the file cannot be opened or read, [`Error::NotACapture`] if it does not
 /// start with a capture header. Damage inside it is reported as a [warning](crate::Event::Warning).
 pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, Error> {
-    let gate = Arc::new(WorkerBarrier::new(pace));
-    Ok(port::ports(Input::open(path, &gate)?, workers, gate))
+    captures(vec![Capture::open(path)?], workers, pace)
 }
 
 /// Creates ports on a capture that arrives through a pipe, compressed or not. Returns once its

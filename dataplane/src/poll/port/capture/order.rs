@@ -211,7 +211,7 @@ impl RecordWalk {
     /// buffered timestamp.
     fn is_past(&self, lateness: Option<u64>, limit: u64, next: u64) -> bool {
         let beyond = |lateness: u64| self.buffered.beyond(limit.max(next).saturating_add(lateness));
-        self.buffered.bytes() >= reorder::MAX_BYTES
+        self.buffered.bytes >= reorder::MAX_BYTES
             || lateness.is_none_or(|lateness| beyond(lateness) >= self.witnesses)
     }
 
@@ -265,7 +265,7 @@ impl RecordWalk {
         // A buffered packet takes at most twice the size of its record in the file, whose header
         // has 16 bytes.
         const { assert!(size_of::<PacketRecord>() <= 32) };
-        let most = RUN_BYTES.min(reorder::MAX_BYTES.saturating_sub(self.buffered.bytes()) / 2);
+        let most = RUN_BYTES.min(reorder::MAX_BYTES.saturating_sub(self.buffered.bytes) / 2);
         let unread = &chunk.buffer[chunk.position..];
         let unread = &unread[..unread.len().min(most)];
         let mut after = self.walker.clone();
@@ -286,7 +286,7 @@ impl RecordWalk {
     fn buffer_copies(&mut self, chunk: &mut Chunk, within: TimeRange, lateness: u64) {
         let (floor, limit) = (within.floor(), within.limit());
         let unread = &chunk.buffer[chunk.position..];
-        let (mut consumed, mut bytes) = (0, self.buffered.bytes());
+        let (mut consumed, mut bytes) = (0, self.buffered.bytes);
         let mut packets: Vec<(PacketRecord, &[u8])> = Vec::new();
         let horizon = |next: u64| limit.max(next).saturating_add(lateness);
         let mut next = self.buffered.next().unwrap_or(u64::MAX);

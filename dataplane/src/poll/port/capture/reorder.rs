@@ -42,7 +42,7 @@ impl ChunkRange {
     pub(super) fn sorted(mut packets: Vec<(PacketRecord, &[u8])>) -> Self {
         packets.sort_by_key(|(record, _)| record.timestamp);
         let list: PacketList = packets.into_iter().collect();
-        let run = list.run();
+        let run = list.run;
         let (bytes, walker) = list.into_parts();
         let (place, buffer) = (0..bytes.len(), Arc::new(bytes.into()));
         ChunkRange { buffer, place, walker, run, unwalked: None, is_sorted: true }
@@ -128,15 +128,11 @@ impl ChunkRange {
 #[derive(Default)]
 pub(super) struct ReorderBuffer {
     segments: Vec<ChunkRange>,
-    bytes: usize,
+    /// Size of the buffered packets, in bytes.
+    pub(super) bytes: usize,
 }
 
 impl ReorderBuffer {
-    /// Returns the size of the buffered packets, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     pub(super) fn push(&mut self, segment: ChunkRange) {
         if segment.run.packets > 0 {
             self.bytes += cost(&segment.run);
@@ -236,7 +232,7 @@ mod tests {
         let kept: usize = buffered.segments.iter().map(|segment| segment.buffer.len()).sum();
         assert_eq!(kept, 10_020);
         assert_eq!(times(&buffered.release(u64::MAX)), [200, 250]);
-        assert_eq!((buffered.next(), buffered.bytes()), (None, 0));
+        assert_eq!((buffered.next(), buffered.bytes), (None, 0));
     }
 
     /// Runs are released exactly like listed packets, whatever the order of packets.
@@ -270,8 +266,8 @@ mod tests {
             for limit in (1000..).step_by(97) {
                 let beyond = limit + 150;
                 assert_eq!(
-                    (runs.next(), runs.bytes(), runs.beyond(beyond)),
-                    (listed.next(), listed.bytes(), listed.beyond(beyond))
+                    (runs.next(), runs.bytes, runs.beyond(beyond)),
+                    (listed.next(), listed.bytes, listed.beyond(beyond))
                 );
                 let [one, other] = [runs.release(limit), listed.release(limit)]
                     .map(|segments| contents(&segments));
@@ -281,7 +277,7 @@ mod tests {
                     break;
                 }
             }
-            assert_eq!((runs.bytes(), listed.bytes(), listed.next()), (0, 0, None));
+            assert_eq!((runs.bytes, listed.bytes, listed.next()), (0, 0, None));
         }
     }
 
