@@ -35,6 +35,7 @@ pub mod files;
 mod flow_counts;
 pub mod hash_key;
 mod interface;
+mod lock;
 pub mod losses;
 pub mod middleware;
 pub mod open_files;

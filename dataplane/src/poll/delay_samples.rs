@@ -4,11 +4,12 @@
 //! trace time results must not depend on thread timing, so the buffer is unbounded.
 
 use super::gate::Pace;
+use crate::lock::lock;
 use flowgauge_core::Active;
 use flowgauge_core::delay::DelaySample;
 use ringbuf::traits::{Consumer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 type All = Arc<Mutex<Vec<DelaySample>>>;
 
@@ -47,7 +48,7 @@ impl DelaySampleSender {
                 delay.send_samples(samples, |sample| ring.try_push(*sample).is_ok())
             }
             DelaySampleSender::All(all) => {
-                let mut all = locked(all);
+                let mut all = lock(all);
                 delay.send_samples(samples, |sample| {
                     all.push(*sample);
                     true
@@ -63,12 +64,8 @@ impl DelaySampleReceiver {
         match self {
             DelaySampleReceiver::Ring(ring) => ring.pop_iter().for_each(take),
             DelaySampleReceiver::All(all) => {
-                std::mem::take(&mut *locked(all)).into_iter().for_each(take)
+                std::mem::take(&mut *lock(all)).into_iter().for_each(take)
             }
         }
     }
-}
-
-fn locked(all: &All) -> MutexGuard<'_, Vec<DelaySample>> {
-    all.lock().unwrap_or_else(PoisonError::into_inner)
 }

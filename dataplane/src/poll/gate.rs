@@ -6,8 +6,9 @@
 //! none.
 
 use crate::capture::TimeRange;
+use crate::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -164,13 +165,13 @@ impl WorkerBarrier {
 
     /// Closes every window before `time`: packets from before it that are still to come are late.
     pub fn close(&self, time: u64) {
-        let mut progress = self.progress();
+        let mut progress = lock(&self.progress);
         progress.floor = progress.floor.max(time);
     }
 
     /// Sets the limit, and waits until every packet with an earlier timestamp was counted.
     pub fn advance(&self, limit: u64) -> Advance {
-        let mut progress = self.progress();
+        let mut progress = lock(&self.progress);
         if limit > progress.limit {
             progress.limit = limit;
             // If the next packet is beyond the new limit too, the source need not look again.
@@ -179,7 +180,7 @@ impl WorkerBarrier {
         if progress.blocked.is_none() {
             drop(progress);
             self.wake();
-            progress = self.progress();
+            progress = lock(&self.progress);
         }
         loop {
             if let Some(advance) = progress.settled() {
@@ -193,7 +194,7 @@ impl WorkerBarrier {
     /// `None` unless the pace is [`Pace::Trace`].
     #[must_use]
     pub fn trace_time(&self) -> Option<u64> {
-        let progress = self.progress();
+        let progress = lock(&self.progress);
         let end = progress.last.map_or(0, |last| last.saturating_add(1));
         let now = if progress.ended { progress.limit.min(end) } else { progress.limit };
         (self.pace == Pace::Trace).then_some(now)
@@ -202,28 +203,28 @@ impl WorkerBarrier {
     /// Returns whether the source is exhausted and all packets were counted.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        let progress = self.progress();
+        let progress = lock(&self.progress);
         progress.ended && progress.busy == 0
     }
 
     /// Wakes workers that wait for packets.
     pub fn wake(&self) {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Thread::unpark);
+        lock(&self.workers).iter().for_each(Thread::unpark);
     }
 
     pub(super) fn join(&self, worker: Thread) {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+        lock(&self.workers).push(worker);
     }
 
     /// Notifies a waiting controller that a worker died.
     pub(super) fn fail(&self) {
-        self.progress().failed = true;
+        lock(&self.progress).failed = true;
         self.changed.notify_all();
     }
 
     /// Stops the traffic permanently and makes [`advance`](Self::advance) return.
     pub fn interrupt(&self) {
-        self.progress().interrupted = true;
+        lock(&self.progress).interrupted = true;
         self.changed.notify_all();
     }
 
@@ -232,7 +233,7 @@ impl WorkerBarrier {
     pub fn limit(&self, first: u64) -> u64 {
         match self.pace {
             Pace::Trace => {
-                let progress = self.progress();
+                let progress = lock(&self.progress);
                 if progress.interrupted { 0 } else { progress.limit }
             }
             Pace::Open => u64::MAX,
@@ -249,7 +250,7 @@ impl WorkerBarrier {
     /// window is closed. `first` as for [`limit`](Self::limit).
     pub fn range(&self, first: u64) -> TimeRange {
         let limit = self.limit(first);
-        let floor = if self.pace == Pace::Trace { self.progress().floor } else { 0 };
+        let floor = if self.pace == Pace::Trace { lock(&self.progress).floor } else { 0 };
         // After an interruption the range is empty.
         TimeRange::new(floor.min(limit), limit)
     }
@@ -257,14 +258,14 @@ impl WorkerBarrier {
     /// Registers a batch that is about to be counted. A source calls this before it lets other
     /// workers take the next batch.
     pub fn begin(&self) -> BatchGuard<'_> {
-        self.progress().busy += 1;
+        lock(&self.progress).busy += 1;
         BatchGuard { gate: self, last: None }
     }
 
     /// Registers that the next packet, at `next`, is at or beyond `limit`, a result of
     /// [`limit`](Self::limit).
     pub fn block(&self, next: u64, limit: u64) {
-        let mut progress = self.progress();
+        let mut progress = lock(&self.progress);
         if progress.limit == limit {
             progress.blocked = Some(next);
             drop(progress);
@@ -274,12 +275,8 @@ impl WorkerBarrier {
 
     /// Registers the end of the source.
     pub fn end(&self) {
-        self.progress().ended = true;
+        lock(&self.progress).ended = true;
         self.changed.notify_all();
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -293,7 +290,7 @@ pub struct BatchGuard<'a> {
 
 impl Drop for BatchGuard<'_> {
     fn drop(&mut self) {
-        let mut progress = self.gate.progress();
+        let mut progress = lock(&self.gate.progress);
         progress.last = progress.last.max(self.last);
         progress.busy -= 1;
         if thread::panicking() {

@@ -10,11 +10,12 @@
 )]
 
 use super::cpu;
+use crate::lock::lock;
 use flowgauge_core::Zeroed;
 use flowgauge_core::{Active, BANKS, Bank, PersistentBank, Settings, State, WindowTotals};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Request: a sequence number above two flags, the bank to count in and whether to copy it.
 type Request = u64;
@@ -130,7 +131,7 @@ impl SnapshotWriter {
         self.served = request;
         if request & COPY != 0 {
             let shared = Arc::clone(&self.shared);
-            let mut sample = shared.sample.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sample = lock(&shared.sample);
             sample.truth = truth(self.bank());
             sample.bank.clear(&shared.settings);
             let Active { bank, persistent, .. } = self.active();
@@ -208,6 +209,6 @@ impl SnapshotReader {
 
     /// Returns the worker's last copy.
     pub(super) fn sample(&self) -> MutexGuard<'_, Sample> {
-        self.shared.sample.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.sample)
     }
 }

@@ -1,6 +1,7 @@
 //! Exact counts, for comparison with registers and sketches.
 
 use crate::flow_counts::FlowCounts;
+use crate::lock::lock;
 use crate::snapshot::{KINDS, Snapshot};
 use flowgauge_core::Zeroed;
 use flowgauge_core::cardinality::Mode;
@@ -11,7 +12,7 @@ use flowgauge_core::{
     BANKS, ENTROPIES, Exact, FlowKey, KeyKind, MeasurementKind, Observation, Settings, Shared,
 };
 use hashbrown::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Flows seen by all workers. Locked once per batch.
 pub(super) struct ExactFlows {
@@ -162,7 +163,7 @@ impl ExactFlows {
             return;
         }
         let (distinct, limit) = (self.settings.cardinality.key, self.limit);
-        let Flows { banks, recent, .. } = &mut *self.flows();
+        let Flows { banks, recent, .. } = &mut *lock(&self.flows);
         for PacketKey { kind, key, bytes, timestamp } in batch.drain(..) {
             if let Some(recent) = recent.as_mut().filter(|_| kind == distinct)
                 && recent.add(key, timestamp, self.covered_ns, limit)
@@ -230,7 +231,7 @@ impl ExactFlows {
     /// Returns the distinct flows in a bank so far or, with staggered registers, in the covered
     /// time that ends at `at`; `None` if there were too many.
     pub(super) fn count(&self, bank: usize, at: Option<u64>) -> Option<u64> {
-        let Flows { banks, recent, .. } = &mut *self.flows();
+        let Flows { banks, recent, .. } = &mut *lock(&self.flows);
         match recent {
             None => Some(banks[bank][self.settings.cardinality.key as usize].known()?.number()),
             Some(recent) => {
@@ -242,7 +243,7 @@ impl ExactFlows {
 
     /// Returns the entropies of a bank so far, in bits, for the measured keys.
     pub(super) fn entropy(&self, bank: usize) -> [Option<f64>; ENTROPIES] {
-        let Flows { banks, .. } = &*self.flows();
+        let Flows { banks, .. } = &*lock(&self.flows);
         self.settings.entropy.map(|entropy| {
             let flows = banks[bank][entropy.key as usize].known().filter(|_| entropy.is_on());
             flows.map(bits)
@@ -252,7 +253,7 @@ impl ExactFlows {
     /// Returns the distinct flows since the start, up to the last closed window; `None` if there
     /// were too many.
     pub(super) fn total(&self) -> Option<u64> {
-        let Flows { total, recent, .. } = &*self.flows();
+        let Flows { total, recent, .. } = &*lock(&self.flows);
         match recent {
             None => total.as_ref().map(|total| total.len() as u64),
             Some(recent) => recent.number(),
@@ -278,7 +279,7 @@ impl ExactFlows {
 
     /// Makes the flows of a bank part of the total, and returns the counts by each kind of key.
     fn close_flows(&self, bank: usize) -> [Option<Arc<FlowCounts>>; KINDS] {
-        let Flows { banks, total, recent } = &mut *self.flows();
+        let Flows { banks, total, recent } = &mut *lock(&self.flows);
         let closed = std::mem::take(&mut banks[bank]);
         if recent.is_none() {
             let flows = closed[self.settings.cardinality.key as usize].known();
@@ -296,14 +297,6 @@ impl ExactFlows {
             (is_counted && counts.known().is_some()).then(|| Arc::new(counts))
         })
     }
-
-    fn flows(&self) -> MutexGuard<'_, Flows> {
-        lock(&self.flows)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn locked<T>(mutex: Option<&Mutex<T>>) -> Option<MutexGuard<'_, T>> {

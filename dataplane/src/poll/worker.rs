@@ -9,9 +9,10 @@ use super::meter::LoadMeter;
 use super::passes::PacketBuffers;
 use super::truth::{ExactFlows, PacketKey};
 use crate::hash_key::HashWords;
+use crate::lock::lock;
 use flowgauge_core::{BANKS, Filter, Observation, Settings, Sharing};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A worker that has not started: the state that it shares with the backend, and its buffers.
 pub struct Worker {
@@ -48,17 +49,13 @@ pub struct Worker {
 pub(super) struct BankFilters(Mutex<[Option<Arc<Filter>>; BANKS]>);
 
 impl BankFilters {
-    fn filters(&self) -> MutexGuard<'_, [Option<Arc<Filter>>; BANKS]> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets the filter of a bank that no worker counts in.
     pub(super) fn set(&self, bank: usize, filter: Option<Arc<Filter>>) {
-        self.filters()[bank % BANKS] = filter;
+        lock(&self.0)[bank % BANKS] = filter;
     }
 
     /// Returns the filter of a bank.
     pub(super) fn of(&self, bank: usize) -> Option<Arc<Filter>> {
-        self.filters()[bank % BANKS].clone()
+        lock(&self.0)[bank % BANKS].clone()
     }
 }

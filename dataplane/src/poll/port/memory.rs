@@ -1,10 +1,11 @@
 //! Port on frames in memory that are a function of their number.
 
 use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
+use crate::lock::lock;
 use crate::poll::gate::{BatchGuard, Pace, WorkerBarrier};
 use flowgauge_core::Link;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Packets that a worker claims at once. Claims of several workers exclude each other.
 const BATCH: u64 = 4096;
@@ -42,7 +43,7 @@ struct Shared {
 
 impl PortSource for Shared {
     fn progress(&self) -> Option<(u64, u64)> {
-        let done = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = *lock(&self.next);
         self.frames.packets().map(|packets| (done, packets))
     }
 }
@@ -78,7 +79,7 @@ pub struct MemoryPort {
 impl Shared {
     /// Takes the numbers of the next frames.
     fn claim(&self) -> Result<(Range<u64>, BatchGuard<'_>), Received> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = lock(&self.next);
         let first = *next;
         let left = self.frames.packets().map_or(u64::MAX, |packets| packets.saturating_sub(first));
         if left == 0 {

@@ -6,6 +6,7 @@ use super::socket::{Handle, Socket, SocketConfig, SocketLosses};
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::interface::device::{self, CountingStage, DeviceCounters};
+use crate::lock::lock;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::WorkerBarrier;
 use crate::poll::port::PortSource;
@@ -15,7 +16,7 @@ use crate::xdp::redirect::{QUEUES, Redirect};
 use crossbeam::channel::Sender;
 use flowgauge_core::{Filter, Link};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Checks without a loss, about ten a second, after which a queue counts as quiet again.
@@ -111,10 +112,6 @@ impl InterfaceWatch {
 }
 
 impl InterfaceState {
-    fn watch(&self) -> MutexGuard<'_, InterfaceWatch> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Opens sockets for queues that the interface has gained since the last check.
     fn follow_queues(&self, watch: &mut InterfaceWatch, messages: &mut Vec<String>) {
         let name = &self.description.interface;
@@ -225,7 +222,7 @@ impl InterfaceState {
 
 impl PortSource for InterfaceState {
     fn losses(&self) -> Losses {
-        let mut watch = self.watch();
+        let mut watch = lock(&self.watch);
         // Read before the sockets: a driver counts later than a socket, so the sockets have counted
         // everything that it has.
         let counted = if self.description.xdp == Mode::Native {
@@ -261,7 +258,7 @@ impl PortSource for InterfaceState {
     }
 
     fn rotating(&self) {
-        let mut watch = self.watch();
+        let mut watch = lock(&self.watch);
         let entries = self.config.frames;
         let waiting = watch
             .handles
@@ -272,22 +269,22 @@ impl PortSource for InterfaceState {
     }
 
     fn received(&self) -> Option<CountRange> {
-        let mut watch = self.watch();
+        let mut watch = lock(&self.watch);
         let arrived = self.arrived(&mut watch)?;
         watch.odometer.tally(arrived)
     }
 
     fn exclude(&self, packets: u64) {
-        self.watch().odometer.exclude(packets);
+        lock(&self.watch).odometer.exclude(packets);
     }
 
     fn has_gap(&self) -> bool {
-        self.watch().is_disconnected()
+        lock(&self.watch).is_disconnected()
     }
 
     fn filters(&self, filter: &Filter) {
         let name = &self.description.interface;
-        self.watch().unseen_tags =
+        lock(&self.watch).unseen_tags =
             device::unseen_vlan_tags(name, filter).map(|warning| format!("{name}: {warning}"));
     }
 
@@ -295,12 +292,12 @@ impl PortSource for InterfaceState {
         let name = &self.description.interface;
         // An interface that the system cannot look up counts as present.
         let is_elsewhere = device::index(name).is_ok_and(|index| index != Some(self.index));
-        let has_left = self.watch().is_disconnected();
+        let has_left = lock(&self.watch).is_disconnected();
         if (is_elsewhere || has_left)
             && !self.gone.load(Ordering::Acquire)
             && let Ok(named) = device::name(self.index)
         {
-            let mut watch = self.watch();
+            let mut watch = lock(&self.watch);
             let warning = match named {
                 Some(renamed) if !has_left => {
                     watch.redirect.detach();
@@ -314,7 +311,7 @@ impl PortSource for InterfaceState {
             self.gone.store(true, Ordering::Release);
             return vec![warning];
         }
-        self.watch().unseen_tags.take().into_iter().collect()
+        lock(&self.watch).unseen_tags.take().into_iter().collect()
     }
 
     fn notices(&self) -> Vec<String> {
@@ -323,7 +320,7 @@ impl PortSource for InterfaceState {
             return messages;
         }
         let name = &self.description.interface;
-        let mut watch = self.watch();
+        let mut watch = lock(&self.watch);
         if let Some(arrived) = self.arrived(&mut watch) {
             watch.odometer.read(Instant::now(), arrived);
         }

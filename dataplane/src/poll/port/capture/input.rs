@@ -7,6 +7,7 @@
 use super::buffer::{Buffer, CHUNK};
 use crate::capture::{Compression, Step, Walker, decompress, read_full};
 use crate::error::Error;
+use crate::lock::lock;
 use crate::poll::gate::WorkerBarrier;
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 use std::fs::File;
@@ -14,7 +15,7 @@ use std::io::{self, Cursor, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -199,7 +200,7 @@ impl Input {
                 chunk.failure = failure;
             }
             Reader::Queue(queue) => {
-                let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut queue = lock(queue);
                 chunk.last = match queue.chunks.try_recv() {
                     Ok(Ok((new, walker))) => {
                         chunk.walker = walker;

@@ -14,6 +14,7 @@ use crate::capture::{
     read_full,
 };
 use crate::error::Error;
+use crate::lock::lock;
 use crate::open_files;
 use crate::poll::gate::WorkerBarrier;
 use std::cmp::Reverse;
@@ -23,7 +24,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of a capture that are read at once. As many captures may be open, more are read only
 /// while one capture is ahead of all others.
@@ -277,7 +278,7 @@ impl Merge {
     }
 
     fn warn(&self, warning: String) {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+        lock(&self.warnings).push(warning);
     }
 
     /// Passes all packets to the workers; `None` once the ports are gone.

@@ -10,6 +10,7 @@ use super::input::{Chunk, Input};
 use super::order::{RecordWalk, WalkEnd};
 use super::reorder::ChunkRange;
 use crate::capture::{PacketRecord, link_type, open};
+use crate::lock::lock;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{BatchGuard, WorkerBarrier};
 use crate::poll::port::{Port, PortFrame, PortSource, Ports, Received, Worker};
@@ -17,7 +18,7 @@ use crossbeam::queue::SegQueue;
 use flowgauge_core::Link;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Bytes that a worker counts between checks whether another one is waiting for its turn.
@@ -72,10 +73,6 @@ struct Shared {
 }
 
 impl Shared {
-    fn walk(&self) -> MutexGuard<'_, RecordWalk> {
-        self.walk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the packets that a worker is to count next; `chunk` is the worker's own.
     fn due(&self, chunk: &mut Chunk) -> Result<(ChunkRange, BatchGuard<'_>), Received> {
         if let Some(due) = self.take_released(chunk.index) {
@@ -92,7 +89,7 @@ impl Shared {
                 return Ok(due);
             }
             if spins == TURN_SPINS {
-                let ended = self.walk().ended;
+                let ended = lock(&self.walk).ended;
                 return Err(if ended { Received::Ended } else { Received::Idle });
             }
             spins += 1;
@@ -117,7 +114,7 @@ impl Shared {
 
     /// Reads the next chunk and returns its number.
     fn read_chunk(&self, chunk: &mut Chunk) -> Result<u64, Received> {
-        let mut walk = self.walk();
+        let mut walk = lock(&self.walk);
         if walk.ended {
             return Err(Received::Ended);
         }
@@ -138,7 +135,7 @@ impl Shared {
         index: u64,
     ) -> Result<(ChunkRange, BatchGuard<'_>), Received> {
         let began = *chunk.turn_began.get_or_insert_with(Instant::now);
-        let mut walk = self.walk();
+        let mut walk = lock(&self.walk);
         if walk.ended {
             return Err(Received::Ended);
         }
@@ -217,7 +214,7 @@ impl Port for PcapPort {
             sink(PortFrame { bytes, wire_length, timestamp, link });
         }
         if !unsupported.is_empty() {
-            let mut walk = shared.walk();
+            let mut walk = lock(&shared.walk);
             for (link_type, packets) in unsupported {
                 *walk.unsupported.entry(link_type).or_default() += packets;
             }
@@ -227,7 +224,7 @@ impl Port for PcapPort {
             let consumed = segment.place.len() - left;
             chunk.position += consumed;
             busy.last = busy.last.max(Some(taken.latest));
-            shared.walk().walker.took(consumed, taken.packets);
+            lock(&shared.walk).walker.took(consumed, taken.packets);
         }
         if let Some(room) = Arc::into_inner(segment.buffer).filter(Buffer::has_room) {
             shared.spare.push(room);
@@ -259,7 +256,7 @@ fn opened<'a>(
 impl PortSource for Shared {
     fn losses(&self) -> Losses {
         let mut losses = Losses::default();
-        let walk = self.walk();
+        let walk = lock(&self.walk);
         let drops = match &self.input.drops {
             Some(drops) => drops.load(Ordering::Relaxed),
             None => walk.walker.drops(),
@@ -272,10 +269,10 @@ impl PortSource for Shared {
     fn warnings(&self) -> Vec<String> {
         let ended = self.gate.has_ended();
         let path = self.input.path.display();
-        let mut walk = self.walk();
+        let mut walk = lock(&self.walk);
         let mut warnings: Vec<String> =
             walk.warnings.drain(..).map(|warning| format!("{path}: {warning}")).collect();
-        warnings.append(&mut self.input.warnings.lock().unwrap_or_else(PoisonError::into_inner));
+        warnings.append(&mut lock(&self.input.warnings));
         if ended {
             warnings.extend(std::mem::take(&mut walk.unsupported).into_iter().map(|(link_type, packets)| {
                 let name = link_type::name(link_type);
@@ -286,16 +283,16 @@ impl PortSource for Shared {
     }
 
     fn notices(&self) -> Vec<String> {
-        let empty = std::mem::take(&mut self.walk().empty);
+        let empty = std::mem::take(&mut lock(&self.walk).empty);
         let notice = || format!("{}: the capture has no packets", self.input.path.display());
         empty.then(notice).into_iter().collect()
     }
 
     fn clock_step_ns(&self) -> u64 {
-        self.walk().clock.step_ns()
+        lock(&self.walk).clock.step_ns()
     }
 
     fn progress(&self) -> Option<(u64, u64)> {
-        self.input.progress(self.walk().walker.offset())
+        self.input.progress(lock(&self.walk).walker.offset())
     }
 }

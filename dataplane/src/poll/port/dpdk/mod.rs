@@ -6,12 +6,13 @@ pub use sender::DpdkSender;
 
 use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use crate::error::Error;
+use crate::lock::lock;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Pace, WorkerBarrier};
 use crate::tally::{CountRange, Odometer};
 use flowgauge_core::Link;
 use flowgauge_dpdk::{BURST, Control, Device, Eal, Queues, ReceiveQueue, Stats, arguments};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -168,10 +169,6 @@ impl Shared {
         let Stats { received, missed, errors, no_buffer, .. } = self.control.stats().ok()?;
         Some(received + missed + errors + no_buffer)
     }
-
-    fn odometer(&self) -> MutexGuard<'_, Odometer> {
-        self.odometer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Last known state of the device.
@@ -192,23 +189,23 @@ impl PortSource for Shared {
     }
 
     fn rotating(&self) {
-        self.odometer().rotate(Instant::now(), self.control.waiting());
+        lock(&self.odometer).rotate(Instant::now(), self.control.waiting());
     }
 
     fn received(&self) -> Option<CountRange> {
         let arrived = self.arrived()?;
-        self.odometer().tally(arrived)
+        lock(&self.odometer).tally(arrived)
     }
 
     fn exclude(&self, packets: u64) {
-        self.odometer().exclude(packets);
+        lock(&self.odometer).exclude(packets);
     }
 
     fn warnings(&self) -> Vec<String> {
         if let Some(arrived) = self.arrived() {
-            self.odometer().read(Instant::now(), arrived);
+            lock(&self.odometer).read(Instant::now(), arrived);
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         let mut warnings = Vec::new();
         let name = bus_name(self.control.name());
         if !seen.removed && self.control.is_removed() {
