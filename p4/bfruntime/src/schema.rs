@@ -451,7 +451,11 @@ impl Table {
     ///
     /// # Errors
     /// [`SchemaError`] if there is none.
-    pub fn field_by_id(&self, action: Option<&Action>, id: u32) -> Result<&Field, SchemaError> {
+    pub fn field_by_id<'a>(
+        &'a self,
+        action: Option<&'a Action>,
+        id: u32,
+    ) -> Result<&'a Field, SchemaError> {
         let of_action = action.map(|action| &action.data[..]).unwrap_or_default();
         let mut fields = of_action.iter().chain(&self.data);
         fields.find(|field| field.id == id).ok_or_else(|| self.unknown("data field", id))
