@@ -36,19 +36,19 @@ pub(super) struct LoadMeter {
     batches: AtomicU64,
 }
 
-impl LoadMeter {
-    fn new() -> Self {
-        let (started, thread, doing) =
-            (OnceLock::new(), AtomicU32::new(0), AtomicU8::new(WorkerActivity::Polling as u8));
+impl Default for LoadMeter {
+    fn default() -> Self {
         LoadMeter {
-            started,
-            thread,
-            doing,
-            times: [const { AtomicU64::new(0) }; 3],
+            started: OnceLock::new(),
+            thread: AtomicU32::new(0),
+            doing: AtomicU8::new(WorkerActivity::Polling as u8),
+            times: Default::default(),
             batches: AtomicU64::new(0),
         }
     }
+}
 
+impl LoadMeter {
     fn begin(&self, doing: WorkerActivity) {
         self.doing.store(doing as u8, Ordering::Relaxed);
     }
@@ -150,33 +150,21 @@ struct Reading {
 }
 
 /// The controller's view of one worker's time.
+#[derive(Default)]
 pub(super) struct LoadHistory {
-    meter: Arc<LoadMeter>,
+    /// The meter that the worker writes.
+    pub(super) meter: Arc<LoadMeter>,
     /// Packets in closed banks.
     closed: u64,
     /// Start of the next load.
     from: Reading,
     /// Whether `from` is later than the start.
     rolled: bool,
-    load: Option<WorkerLoad>,
+    /// The recent load.
+    pub(super) load: Option<WorkerLoad>,
 }
 
 impl LoadHistory {
-    pub(super) fn new() -> Self {
-        LoadHistory {
-            meter: Arc::new(LoadMeter::new()),
-            closed: 0,
-            from: Reading::default(),
-            rolled: false,
-            load: None,
-        }
-    }
-
-    /// Returns the meter that the worker writes.
-    pub(super) fn meter(&self) -> Arc<LoadMeter> {
-        Arc::clone(&self.meter)
-    }
-
     /// Returns the worker's thread ID; 0 until it has started.
     pub(super) fn thread(&self) -> u32 {
         self.meter.thread.load(Ordering::Relaxed)
@@ -223,11 +211,6 @@ impl LoadHistory {
             (self.from, self.rolled) = (reading, true);
         }
     }
-
-    /// Returns the recent load.
-    pub(super) fn load(&self) -> Option<WorkerLoad> {
-        self.load
-    }
 }
 
 #[cfg(test)]
@@ -244,7 +227,7 @@ mod tests {
 
     #[test]
     fn time_goes_to_what_was_done() {
-        let meter = Arc::new(LoadMeter::new());
+        let meter = Arc::new(LoadMeter::default());
         assert_eq!(meter.times(), [0; 3], "it has not started");
         let mut timer = ActivityTimer::start(Arc::clone(&meter));
         timer.polled(Received::Frames);
@@ -271,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_poll_in_vain_after_a_single_batch_is_polling() {
-        let meter = Arc::new(LoadMeter::new());
+        let meter = Arc::new(LoadMeter::default());
         let mut timer = ActivityTimer::start(Arc::clone(&meter));
         timer.polled(Received::Frames);
         let batch = accounted(&meter);
@@ -282,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_load_is_of_a_second_or_more_once_there_was_one() {
-        let mut account = LoadHistory::new();
+        let mut account = LoadHistory::default();
         let reading = |ms: u64| Reading {
             packets: ms * 10,
             batches: ms,
@@ -292,7 +275,7 @@ mod tests {
         };
         let mut load = |ms| {
             account.read(reading(ms), ms);
-            let load = account.load().unwrap_or_default();
+            let load = account.load.unwrap_or_default();
             (load.end_ns, load.lasted_ns / 1_000_000, load.packets)
         };
         assert_eq!(load(300), (300, 300, 3_000));

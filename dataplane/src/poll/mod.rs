@@ -71,7 +71,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use truth::ExactFlows;
-use worker::BankFilters;
+use worker::{BankFilters, WorkerShared};
 
 /// Options of a poll-mode backend.
 #[derive(Clone, Debug)]
@@ -117,13 +117,8 @@ type Body = Box<dyn FnOnce(HashWords) + Send>;
 /// The poll-mode backend.
 pub struct Poll {
     capabilities: Capabilities,
-    options: Options,
-    gate: Arc<WorkerBarrier>,
+    shared: Arc<WorkerShared>,
     source: Arc<dyn PortSource>,
-    truth: Option<Arc<ExactFlows>>,
-    stop: Arc<AtomicBool>,
-    /// Packets that arrived before the first window and are not yet excluded from those received.
-    discarded: Arc<AtomicU64>,
     /// Losses before the first window.
     losses_before: Losses,
     readers: Vec<SnapshotReader>,
@@ -131,11 +126,8 @@ pub struct Poll {
     sums: BankPool,
     /// Time accounting of the workers.
     histories: Vec<LoadHistory>,
-    /// Gaps between polls of the workers, if they timestamp delays; and those of closed windows.
-    gaps: Option<Arc<LongestGaps>>,
+    /// Gaps between polls of the workers in closed windows.
     gap_history: GapHistory,
-    /// Sketches shared by all workers.
-    shared_sketches: Arc<flowgauge_core::Shared>,
     /// Worker functions, until [`install`](Dataplane::install) starts them.
     bodies: Vec<Body>,
     workers: Vec<JoinHandle<()>>,
@@ -144,9 +136,8 @@ pub struct Poll {
     /// CPU time of the workers up to the last rotation, in nanoseconds.
     cpu_ns: u64,
     hash: Option<HashIdentity>,
-    /// Filter of the windows from the next rotation on, and those that workers use.
+    /// Filter of the windows from the next rotation on.
     filter: Option<Arc<Filter>>,
-    filters: Arc<BankFilters>,
     /// Whether a rotation has been started and not completed.
     rotating: bool,
     end_reported: bool,
@@ -160,67 +151,54 @@ impl Poll {
     #[must_use]
     pub fn new<P: Port>(ports: Ports<P>, options: Options) -> Self {
         let Ports { ports, source, gate, interface } = ports;
-        let covered_ns = options
-            .slot_ns
-            .saturating_mul(options.settings.cardinality.precision.registers() as u64)
-            / 2;
-        let shared_sketches = flowgauge_core::Shared::counted();
-        shared_sketches.persistent.prepare(&options.settings);
-        let Options { settings, max_exact, .. } = options;
+        let (settings, pace) = (options.settings, gate.pace());
+        let registers = settings.cardinality.precision.registers() as u64;
+        let covered_ns = options.slot_ns.saturating_mul(registers) / 2;
+        let sketches = flowgauge_core::Shared::counted();
+        sketches.persistent.prepare(&settings);
         let truth = options.truth.then(|| {
-            let shared = Arc::clone(&shared_sketches);
-            Arc::new(ExactFlows::new(settings, covered_ns, max_exact, shared))
+            ExactFlows::new(settings, covered_ns, options.max_exact, Arc::clone(&sketches))
         });
-        let stop = Arc::new(AtomicBool::new(false));
-        let discarded = Arc::new(AtomicU64::new(0));
         let clock =
-            if gate.pace() == Pace::Trace { TimestampClock::TRACE } else { TimestampClock::WORKER };
+            if pace == Pace::Trace { TimestampClock::TRACE } else { TimestampClock::WORKER };
         let capabilities = Capabilities {
             clock,
             delay_samples: true,
             ..Capabilities::of_core("poll", interface, ports.len())
         };
-        let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
-        let filters = Arc::new(BankFilters::default());
-        let timestamps = gate.pace() != Pace::Trace && options.settings.delay.kinds.any();
-        let gaps = timestamps.then(|| Arc::new(LongestGaps::new()));
+        let timestamps = pace != Pace::Trace && settings.delay.kinds.any();
+        let shared = Arc::new(WorkerShared {
+            options,
+            sharing: if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared },
+            gate,
+            sketches,
+            filters: BankFilters::default(),
+            stop: AtomicBool::new(false),
+            discarded: AtomicU64::new(0),
+            gaps: timestamps.then(|| Arc::new(LongestGaps::new())),
+            truth,
+        });
         let (mut readers, mut histories, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
         for port in ports {
-            let (writer, reader) = handoff(options.settings, Arc::clone(&shared_sketches));
+            let (writer, reader) = handoff(settings, Arc::clone(&shared.sketches));
             readers.push(reader);
-            let account = LoadHistory::new();
-            let (delay_samples, receiver) = options
-                .settings
-                .delay
-                .samples
-                .then(|| delay_sample_channel(gate.pace(), options.delay_sample_capacity))
-                .unzip();
+            let account = LoadHistory::default();
+            let capacity = shared.options.delay_sample_capacity;
+            let (delay_samples, receiver) =
+                settings.delay.samples.then(|| delay_sample_channel(pace, capacity)).unzip();
             receivers.extend(receiver);
-            let Options { settings, slot_ns, poll_mode, .. } = options;
-            let (meter, truth, gate, stop) =
-                (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
-            let (filters, gaps) = (Arc::clone(&filters), gaps.clone());
-            let discarded = Arc::clone(&discarded);
+            let (shared, meter) = (Arc::clone(&shared), Arc::clone(&account.meter));
             bodies.push(Box::new(move |tabulation| {
                 port.work(Worker {
+                    shared,
                     meter,
-                    gaps,
-                    poll_mode,
                     writer,
-                    sharing,
-                    settings,
                     filter: None,
-                    filters,
-                    slot_ns,
-                    gate,
-                    stop,
-                    discarded,
                     batch: Batch::new(&settings, &tabulation, Instructions::in_use()),
                     tabulation,
                     passes: PacketBuffers::with(delay_samples),
-                    truth,
                     keys: Vec::new(),
                     seen: Vec::new(),
                 });
@@ -229,26 +207,19 @@ impl Poll {
         }
         Poll {
             capabilities,
-            options,
-            gate,
+            shared,
             source,
-            truth,
-            stop,
-            discarded,
             losses_before: Losses::default(),
             readers,
             sums: BankPool::default(),
             histories,
-            gaps,
             gap_history: GapHistory::default(),
-            shared_sketches,
             bodies,
             workers: Vec::new(),
             wakers,
             cpu_ns: 0,
             hash: None,
             filter: None,
-            filters,
             rotating: false,
             end_reported: false,
             receivers,
@@ -260,14 +231,14 @@ impl Poll {
     /// [`install`](Dataplane::install) on. No effect in trace time, where the clock lets them.
     #[must_use]
     pub fn held(self) -> Self {
-        self.gate.hold();
+        self.shared.gate.hold();
         self
     }
 
     /// Returns the gate of the traffic, for a clock in trace time.
     #[must_use]
     pub fn gate(&self) -> Arc<WorkerBarrier> {
-        Arc::clone(&self.gate)
+        Arc::clone(&self.shared.gate)
     }
 
     /// Returns the source of the packets, for progress reports.
@@ -278,7 +249,7 @@ impl Poll {
 
     /// Updates the clock resolution of a capture.
     fn read_clock(&mut self) {
-        if self.gate.pace() == Pace::Trace {
+        if self.shared.gate.pace() == Pace::Trace {
             self.capabilities.clock.resolution_ns = self.source.clock_step_ns();
         }
     }
@@ -300,12 +271,22 @@ impl Poll {
 
     /// Returns the CPU that a worker is pinned to.
     fn cpu_of(&self, worker: usize) -> Option<usize> {
-        self.options.cpus.iter().copied().cycle().nth(worker)
+        self.shared.options.cpus.iter().copied().cycle().nth(worker)
     }
 
     fn wake(&self) {
         self.workers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
         self.wakers.iter().for_each(|wake| wake());
+    }
+
+    /// Returns the index of the bank that no worker counts in.
+    fn closed_index(&self) -> usize {
+        self.readers.first().map_or(0, SnapshotReader::closed_index)
+    }
+
+    fn timeout(&self, operation: &'static str, worker: usize) -> Error {
+        let (target, waited) = (self.capabilities.interface.clone(), self.shared.options.deadline);
+        Error::Timeout { operation, target, worker, waited }
     }
 
     /// Waits until every worker has answered the last request.
@@ -315,18 +296,12 @@ impl Poll {
         for (index, (reader, worker)) in self.readers.iter().zip(&self.workers).enumerate() {
             let mut spins = 0_u32;
             while !reader.is_served() {
-                let target = || self.capabilities.interface.clone();
                 if worker.is_finished() {
-                    return Err(Error::WorkerDied { operation, target: target(), worker: index });
+                    let target = self.capabilities.interface.clone();
+                    return Err(Error::WorkerDied { operation, target, worker: index });
                 }
-                if started.elapsed() > self.options.deadline {
-                    let waited = self.options.deadline;
-                    return Err(Error::Timeout {
-                        operation,
-                        target: target(),
-                        worker: index,
-                        waited,
-                    });
+                if started.elapsed() > self.shared.options.deadline {
+                    return Err(self.timeout(operation, index));
                 }
                 // A busy worker answers within a batch; a woken one takes a little longer.
                 spins += 1;
@@ -338,10 +313,10 @@ impl Poll {
 
     /// Returns the gap that matters to the delays of a bank; `gap_ns` is that of its window.
     fn reaching_gap(&self, gap_ns: u64, bank: &WindowTotals) -> u64 {
-        if self.gaps.is_none() {
+        if self.shared.gaps.is_none() {
             return 0;
         }
-        let longest_ns = longest_delay(&self.options.settings.delay, &bank.delay);
+        let longest_ns = longest_delay(&self.shared.options.settings.delay, &bank.delay);
         self.gap_history.reaching(gap_ns, longest_ns)
     }
 
@@ -355,7 +330,7 @@ impl Poll {
         persistent: Option<Box<PersistentBank>>,
         window: Option<u64>,
     ) -> Snapshot {
-        let truth = self.truth.as_ref().map(|truth| Truth {
+        let truth = self.shared.truth.as_ref().map(|truth| Truth {
             window,
             total: truth.total(),
             entropy: truth.entropy(index),
@@ -370,21 +345,21 @@ impl Dataplane for Poll {
     }
 
     fn settings(&self) -> &Settings {
-        &self.options.settings
+        &self.shared.options.settings
     }
 
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         if self.hash.is_some() {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
-        self.capabilities.check(&self.options.settings)?;
-        tables.check(&self.options.settings, &self.capabilities)?;
-        cpu::check(&self.options.cpus)?;
-        if self.options.settings.delay.asks_addresses() {
-            self.shared_sketches.persistent.delay.ranges.write(&tables.prefixes);
+        self.capabilities.check(&self.shared.options.settings)?;
+        tables.check(&self.shared.options.settings, &self.capabilities)?;
+        cpu::check(&self.shared.options.cpus)?;
+        if self.shared.options.settings.delay.asks_addresses() {
+            self.shared.sketches.persistent.delay.ranges.write(&tables.prefixes);
         }
         self.filter.clone_from(&tables.filter);
-        self.filters.set(0, tables.filter.clone());
+        self.shared.filters.set(0, tables.filter.clone());
         tables.filter.iter().for_each(|filter| self.source.filters(filter));
         for (index, body) in std::mem::take(&mut self.bodies).into_iter().enumerate() {
             let tabulation = tables.tabulation.clone();
@@ -398,25 +373,25 @@ impl Dataplane for Poll {
                 target: format!("worker {index} of {}", self.capabilities.interface),
                 source,
             })?;
-            self.gate.join(worker.thread().clone());
+            self.shared.gate.join(worker.thread().clone());
             self.workers.push(worker);
         }
         self.hash = Some(tables.hash);
-        if self.gate.is_held() {
+        if self.shared.gate.is_held() {
             // A worker that has answered removes what arrives from then on. One that has no CPU
             // for so long counts late.
             self.readers.iter_mut().for_each(SnapshotReader::request_sample);
             self.wait("start the workers")
                 .or_else(|error| if error.is_transient() { Ok(()) } else { Err(error) })?;
             self.losses_before = self.source.losses();
-            self.discarded.fetch_add(self.losses_before.total(), Ordering::Relaxed);
+            self.shared.discarded.fetch_add(self.losses_before.total(), Ordering::Relaxed);
         }
         Ok(None)
     }
 
     fn begin(&mut self) -> Result<(), Error> {
         self.started("begin")?;
-        self.gate.release();
+        self.shared.gate.release();
         Ok(())
     }
 
@@ -425,7 +400,7 @@ impl Dataplane for Poll {
         self.readers.iter_mut().for_each(SnapshotReader::request_sample);
         self.wait("sample")?;
         self.read_clock();
-        let settings = &self.options.settings;
+        let settings = &self.shared.options.settings;
         let active = self.readers.first().map_or(0, |reader| reader.closed_index() ^ 1);
         let mut persistent = settings.lasts().then(PersistentBank::boxed);
         let mut truth = None;
@@ -441,9 +416,9 @@ impl Dataplane for Poll {
                 // Workers share the exact sets, so the latest answer has the largest count.
                 truth = truth.max(sample.truth);
             }
-            bank.merge_shared(&self.shared_sketches.banks[active % BANKS], settings);
+            bank.merge_shared(&self.shared.sketches.banks[active % BANKS], settings);
         });
-        let gap_ns = self.gaps.as_ref().map_or(0, |gaps| gaps.open(active));
+        let gap_ns = self.shared.gaps.as_ref().map_or(0, |gaps| gaps.open(active));
         let gap_ns = self.reaching_gap(gap_ns, &bank);
         Ok(Snapshot { gap_ns, ..self.snapshot(hash, bank, active, persistent, truth) })
     }
@@ -452,20 +427,20 @@ impl Dataplane for Poll {
         let hash = self.started("rotate")?;
         if !self.rotating {
             self.source.rotating();
-            let next = self.readers.first().map_or(0, SnapshotReader::closed_index);
-            self.filters.set(next, self.filter.clone());
+            let next = self.closed_index();
+            self.shared.filters.set(next, self.filter.clone());
             self.readers.iter_mut().for_each(SnapshotReader::request_flip);
             self.rotating = true;
         }
         self.wait("rotate")?;
         // No worker discards after it has answered.
-        let discarded = self.discarded.swap(0, Ordering::Relaxed);
+        let discarded = self.shared.discarded.swap(0, Ordering::Relaxed);
         if discarded > 0 {
             self.source.exclude(discarded);
         }
         self.read_clock();
-        let settings = &self.options.settings;
-        let closed = self.readers.first().map_or(0, SnapshotReader::closed_index);
+        let settings = &self.shared.options.settings;
+        let closed = self.closed_index();
         let now = unix_time();
         let mut missing = None;
         let bank = self.sums.fill(settings, |bank| {
@@ -481,34 +456,28 @@ impl Dataplane for Poll {
                 closed.clear(settings);
                 account.rotated(packets, reader, now);
             }
-            bank.merge_shared(&self.shared_sketches.banks[closed % BANKS], settings);
+            bank.merge_shared(&self.shared.sketches.banks[closed % BANKS], settings);
         });
         if let Some(worker) = missing {
-            let (operation, target) = ("rotate", self.capabilities.interface.clone());
-            return Err(Error::Timeout {
-                operation,
-                target,
-                worker,
-                waited: self.options.deadline,
-            });
+            return Err(self.timeout("rotate", worker));
         }
         self.rotating = false;
-        let own_gap_ns = self.gaps.as_ref().map_or(0, |gaps| gaps.take(closed));
+        let own_gap_ns = self.shared.gaps.as_ref().map_or(0, |gaps| gaps.take(closed));
         let gap_ns = self.reaching_gap(own_gap_ns, &bank);
         self.gap_history.close(now, own_gap_ns);
-        let window = self.truth.as_ref().and_then(|truth| truth.count(closed, None));
+        let window = self.shared.truth.as_ref().and_then(|truth| truth.count(closed, None));
         let mut snapshot = self.snapshot(hash, bank, closed, None, window);
-        if let Some(exact) = &self.truth {
+        if let Some(exact) = &self.shared.truth {
             exact.close(closed, &mut snapshot);
         }
-        self.shared_sketches.banks[closed % BANKS].clear(settings);
+        self.shared.sketches.banks[closed % BANKS].clear(settings);
         // Workers send all samples of a bank before they leave it.
         self.drain();
         snapshot.delay_samples = self.delay_samples.close();
         let cpu_ns: u64 = self.readers.iter().map(SnapshotReader::cpu_ns).sum();
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         // CPU time would make a replay irreproducible.
-        let is_reported = self.gate.pace() != Pace::Trace;
+        let is_reported = self.shared.gate.pace() != Pace::Trace;
         // Read when every packet of the bank has been counted.
         let complete = !self.source.has_gap();
         Ok(Snapshot { cpu_ns: is_reported.then_some(used), gap_ns, complete, ..snapshot })
@@ -521,9 +490,9 @@ impl Dataplane for Poll {
 
     fn admit(&mut self, admissions: &[(DelayKind, Admission)]) -> Result<(), Error> {
         self.started("set shares")?;
-        let idle = self.readers.first().map_or(0, SnapshotReader::closed_index);
+        let idle = self.closed_index();
         admissions.iter().for_each(|(kind, admission)| {
-            self.shared_sketches.persistent.delay.shares.set(idle, *kind, *admission)
+            self.shared.sketches.persistent.delay.shares.set(idle, *kind, *admission)
         });
         Ok(())
     }
@@ -537,11 +506,11 @@ impl Dataplane for Poll {
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         // Checked first, so that no warning follows the end.
-        let ended = self.gate.has_ended();
+        let ended = self.shared.gate.has_ended();
         let mut events: Vec<Event> =
             self.source.warnings().into_iter().map(Event::Warning).collect();
         events.extend(self.source.notices().into_iter().map(Event::Notice));
-        let limits = self.truth.iter().flat_map(|truth| truth.take_messages());
+        let limits = self.shared.truth.iter().flat_map(|truth| truth.take_messages());
         events.extend(limits.map(Event::Notice));
         if !self.end_reported && ended {
             self.end_reported = true;
@@ -567,8 +536,8 @@ impl Dataplane for Poll {
         let status = |(index, account): (usize, &LoadHistory)| WorkerStatus {
             thread: account.thread(),
             pinned: self.cpu_of(index),
-            poll_mode: self.options.poll_mode,
-            load: account.load(),
+            poll_mode: self.shared.options.poll_mode,
+            load: account.load,
         };
         let workers = self.histories.iter().enumerate().map(status).collect();
         Status {
@@ -581,7 +550,7 @@ impl Dataplane for Poll {
 
 impl Drop for Poll {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         self.wake();
         for worker in self.workers.drain(..) {
             // A dead worker was already reported by the call that needed it.

@@ -10,7 +10,7 @@ use super::gate::{Pace, WorkerBarrier};
 use super::meter::ActivityTimer;
 use super::port::{Port, PortFrame, Received};
 use super::truth::{ExactFlows, PacketKey};
-use super::worker::Worker;
+use super::worker::{Worker, WorkerShared};
 use flowgauge_core::filter::EveryPacket;
 use flowgauge_core::parse::{counted, transport};
 use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Observation, RequiredFields};
@@ -30,27 +30,28 @@ const MAX_EMPTY_POLLS: u32 = 200;
 impl Worker {
     /// Counts the packets of this port until the backend is dropped.
     pub fn run<P: Port>(mut self, mut port: P) {
-        let _alarm = Alarm(Arc::clone(&self.gate));
+        let _alarm = Alarm(Arc::clone(&self.shared.gate));
         // Registers hold maxima, so order is irrelevant. Entropies and heavy hitters depend on the
         // order of packets.
         if self.batch.is_some() {
-            self.gate.allow_any_order();
+            self.shared.gate.allow_any_order();
         }
         let mut timer = ActivityTimer::start(Arc::clone(&self.meter));
-        let mut gap = self.gaps.clone().map(GapMeter::start);
+        let mut gap = self.shared.gaps.clone().map(GapMeter::start);
         let mut bank = self.writer.bank();
-        self.filter = self.filters.of(bank);
-        let mut is_held = self.gate.is_held();
+        self.filter = self.shared.filters.of(bank);
+        let mut is_held = self.shared.gate.is_held();
         let mut receive = self.receiver();
         let mut empty_polls = 0;
-        while !self.stop.load(Ordering::Relaxed) {
-            let truth = self.truth.as_deref();
-            self.writer
-                .serve(|bank| truth.and_then(|truth| truth.count(bank, self.gate.trace_time())));
-            if self.writer.bank() != bank || (is_held && !self.gate.is_held()) {
-                is_held = self.gate.is_held();
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let truth = self.shared.truth.as_ref();
+            self.writer.serve(|bank| {
+                truth.and_then(|truth| truth.count(bank, self.shared.gate.trace_time()))
+            });
+            if self.writer.bank() != bank || (is_held && !self.shared.gate.is_held()) {
+                is_held = self.shared.gate.is_held();
                 bank = self.writer.bank();
-                self.filter = self.filters.of(bank);
+                self.filter = self.shared.filters.of(bank);
                 receive = self.receiver();
             }
             let received = receive(&mut self, &mut port);
@@ -64,7 +65,7 @@ impl Worker {
                     empty_polls = empty_polls.saturating_add(1);
                     std::hint::spin_loop();
                 }
-                Received::Idle if self.gate.pace() != Pace::Trace && !P::SIGNALS => {
+                Received::Idle if self.shared.gate.pace() != Pace::Trace && !P::SIGNALS => {
                     wait(&mut port, IDLE_LIVE, &mut timer, &mut gap);
                 }
                 Received::Idle | Received::Ended => {
@@ -76,8 +77,8 @@ impl Worker {
 
     /// Returns whether a worker polls again at once after `empty_polls` empty polls in a row.
     fn polls_again<P: Port>(&self, empty_polls: u32) -> bool {
-        match self.poll_mode {
-            _ if self.gate.pace() == Pace::Trace => false,
+        match self.shared.options.poll_mode {
+            _ if self.shared.gate.pace() == Pace::Trace => false,
             PollMode::Busy => true,
             PollMode::Adaptive => P::SIGNALS && empty_polls < MAX_EMPTY_POLLS,
             PollMode::Interrupt => false,
@@ -86,20 +87,20 @@ impl Worker {
 
     /// Selects the code for these settings once instead of for every packet.
     fn receiver<P: Port>(&self) -> fn(&mut Self, &mut P) -> Received {
-        if self.gate.is_held() {
+        if self.shared.gate.is_held() {
             return Self::discard::<P>;
         }
-        let cardinality = self.settings.cardinality;
-        let passes = match (self.settings.hash == HashMode::Keyed, self.filter.is_some()) {
+        let settings = &self.shared.options.settings;
+        let passes = match (settings.hash == HashMode::Keyed, self.filter.is_some()) {
             (false, false) => Self::receive_passes::<P, false, false>,
             (false, true) => Self::receive_passes::<P, false, true>,
             (true, false) => Self::receive_passes::<P, true, false>,
             (true, true) => Self::receive_passes::<P, true, true>,
         };
-        if self.batch.is_none() || self.truth.is_some() {
+        if self.batch.is_none() || self.shared.truth.is_some() {
             return passes;
         }
-        match cardinality.key {
+        match settings.cardinality.key {
             KeyKind::Src => self.batch_receiver::<P, { KeyKind::Src as usize }>(),
             KeyKind::Dst => self.batch_receiver::<P, { KeyKind::Dst as usize }>(),
             KeyKind::SrcDst => self.batch_receiver::<P, { KeyKind::SrcDst as usize }>(),
@@ -115,12 +116,13 @@ impl Worker {
         }
         let mut packets = 0;
         let received = port.receive(&mut |_: PortFrame<'_>| packets += 1);
-        self.discarded.fetch_add(packets, Ordering::Relaxed);
+        self.shared.discarded.fetch_add(packets, Ordering::Relaxed);
         received
     }
 
     fn batch_receiver<P: Port, const KEY: usize>(&self) -> fn(&mut Self, &mut P) -> Received {
-        match (self.settings.hash == HashMode::Keyed, self.settings.headers.inner) {
+        let settings = &self.shared.options.settings;
+        match (settings.hash == HashMode::Keyed, settings.headers.inner) {
             (false, false) => Self::receive_batch::<P, KEY, false, false>,
             (false, true) => Self::receive_batch::<P, KEY, false, true>,
             (true, false) => Self::receive_batch::<P, KEY, true, false>,
@@ -135,9 +137,9 @@ impl Worker {
         &mut self,
         port: &mut P,
     ) -> Received {
-        let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
+        let WorkerShared { options, sharing, .. } = &*self.shared;
         let Some(batch) = &mut self.batch else { return Received::Idle };
-        let context = Context::new(settings, tabulation, sharing);
+        let context = Context::new(options.settings, &self.tabulation, *sharing);
         let mut batch_writer = batch.fill(self.writer.active(), &context);
         // Inside the closures the key is a constant.
         let received = match self.filter.as_deref() {
@@ -160,11 +162,11 @@ impl Worker {
         &mut self,
         port: &mut P,
     ) -> Received {
-        let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
-        let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
-        let truth = self.truth.as_deref();
-        let looks_at_clock =
-            self.gate.pace() != Pace::Trace && context.needs.has(RequiredFields::TIME);
+        let WorkerShared { options, sharing, gate, truth, .. } = &*self.shared;
+        let (settings, truth) = (options.settings, truth.as_ref());
+        let context =
+            Context::new(settings, &self.tabulation, *sharing).with_slots(options.slot_ns);
+        let looks_at_clock = gate.pace() != Pace::Trace && context.needs.has(RequiredFields::TIME);
         let bank_index = self.writer.bank();
         let mut active = self.writer.active();
         let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);

@@ -1,6 +1,6 @@
 //! State of a worker.
 
-use super::PollMode;
+use super::Options;
 use super::batch::Batch;
 use super::gap::LongestGaps;
 use super::gate::WorkerBarrier;
@@ -10,33 +10,39 @@ use super::passes::PacketBuffers;
 use super::truth::{ExactFlows, PacketKey};
 use crate::hash_key::HashWords;
 use crate::lock::lock;
-use flowgauge_core::{BANKS, Filter, Observation, Settings, Sharing};
+use flowgauge_core::{BANKS, Filter, Observation, Shared, Sharing};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-/// A worker that has not started: the state that it shares with the backend, and its buffers.
-pub struct Worker {
-    pub(super) meter: Arc<LoadMeter>,
-    /// Present if delays are measured by the worker's clock.
-    pub(super) gaps: Option<Arc<LongestGaps>>,
-    pub(super) poll_mode: PollMode,
-    pub(super) writer: SnapshotWriter,
+/// State that the backend shares with all of its workers.
+pub(super) struct WorkerShared {
+    pub(super) options: Options,
     pub(super) sharing: Sharing,
-    pub(super) settings: Settings,
-    /// Filter of the bank that packets are counted in, and those of all banks.
-    pub(super) filter: Option<Arc<Filter>>,
-    pub(super) filters: Arc<BankFilters>,
-    pub(super) tabulation: HashWords,
-    /// Length of a slot of staggered registers, in nanoseconds.
-    pub(super) slot_ns: u64,
     pub(super) gate: Arc<WorkerBarrier>,
-    pub(super) stop: Arc<AtomicBool>,
-    /// Packets that workers removed before the first window.
-    pub(super) discarded: Arc<AtomicU64>,
+    /// Sketches that all workers count in.
+    pub(super) sketches: Arc<Shared>,
+    pub(super) filters: BankFilters,
+    /// Whether workers are to end.
+    pub(super) stop: AtomicBool,
+    /// Packets that workers removed before the first window and that are not yet excluded from those
+    /// received.
+    pub(super) discarded: AtomicU64,
+    /// Present if delays are measured by the workers' clock.
+    pub(super) gaps: Option<Arc<LongestGaps>>,
+    pub(super) truth: Option<ExactFlows>,
+}
+
+/// A worker that has not started, with its buffers.
+pub struct Worker {
+    pub(super) shared: Arc<WorkerShared>,
+    pub(super) meter: Arc<LoadMeter>,
+    pub(super) writer: SnapshotWriter,
+    /// Filter of the bank that packets are counted in.
+    pub(super) filter: Option<Arc<Filter>>,
+    pub(super) tabulation: HashWords,
     /// Present if only distinct flows in windows are measured.
     pub(super) batch: Option<Box<Batch>>,
     pub(super) passes: PacketBuffers,
-    pub(super) truth: Option<Arc<ExactFlows>>,
     /// Packets not yet added to the exact counts.
     pub(super) keys: Vec<PacketKey>,
     pub(super) seen: Vec<Observation>,
