@@ -220,9 +220,18 @@ impl<'a> Iterator for PacketsIn<'a> {
         if let Some(packet) = self.plain.next() {
             return Some(packet);
         }
-        let (record, frame, unread) = self.walker.next_of(self.unread)?;
-        self.unread = unread;
-        Some((record, frame))
+        loop {
+            let unread = self.unread;
+            let (packet, consumed) = match self.walker.next(unread) {
+                Step::Packet { record, consumed } => (Some(record), consumed),
+                Step::Skip { consumed } => (None, consumed),
+                Step::NeedMore { .. } | Step::Damaged(_) => return None,
+            };
+            self.unread = unread.get(consumed..).unwrap_or_default();
+            if let Some(record) = packet {
+                return Some((record, record.frame(unread)));
+            }
+        }
     }
 }
 
@@ -334,23 +343,6 @@ impl Walker {
         }
     }
 
-    /// Returns the next packet, its frame and the bytes after it.
-    fn next_of<'a>(&mut self, mut bytes: &'a [u8]) -> Option<(PacketRecord, &'a [u8], &'a [u8])> {
-        loop {
-            match self.next(bytes) {
-                Step::Packet { record, consumed } => {
-                    return Some((
-                        record,
-                        record.frame(bytes),
-                        bytes.get(consumed..).unwrap_or_default(),
-                    ));
-                }
-                Step::Skip { consumed } => bytes = bytes.get(consumed..).unwrap_or_default(),
-                Step::NeedMore { .. } | Step::Damaged(_) => return None,
-            }
-        }
-    }
-
     /// Returns an iterator over every packet in `bytes` with its frame, up to an incomplete or
     /// damaged record.
     #[inline]
@@ -449,18 +441,14 @@ impl Walker {
         Step::Skip { consumed }
     }
 
-    fn no_whole_record(&self, bytes: &[u8]) -> Step {
-        match self.layout.missing(bytes) {
-            Ok(at_least) => Step::NeedMore { at_least },
-            Err(captured) => Step::Damaged(Damage::packet_too_long(captured, self.place())),
-        }
-    }
-
     #[inline(never)]
     fn next_slow(&mut self, bytes: &[u8]) -> Step {
         match self.phase {
             Phase::Start => self.next_at_start(bytes),
-            Phase::Pcap | Phase::OldPcap => self.no_whole_record(bytes),
+            Phase::Pcap | Phase::OldPcap => match self.layout.missing(bytes) {
+                Ok(at_least) => Step::NeedMore { at_least },
+                Err(captured) => Step::Damaged(Damage::packet_too_long(captured, self.place())),
+            },
             Phase::PcapNg => self.next_block(bytes),
             Phase::Listed(_) => Step::NeedMore { at_least: bytes.len() + 1 },
         }

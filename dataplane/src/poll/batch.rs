@@ -328,8 +328,14 @@ impl BatchWriter<'_> {
             _ => record_unlikely::<INNER>(batch, bank, tabulation, bytes, link),
         };
         let Some(ip) = found else { return };
+        self.put::<KEYED>(key, bytes, ip);
+    }
+
+    /// Buffers the key of an IPv4 packet.
+    #[inline(always)]
+    fn put<const KEYED: bool>(&mut self, key: KeyKind, bytes: &[u8], ip: Ipv4<'_>) {
         let packet = Packet::V4(ip);
-        let transport = key.transport(bytes, &packet);
+        let (transport, tabulation) = (key.transport(bytes, &packet), self.context.tabulation);
         self.batch.ipv4.put(self.waiting, key, KEYED, tabulation, &packet, transport);
         self.advance(1);
     }
@@ -359,10 +365,7 @@ impl BatchWriter<'_> {
         };
         self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
         let Some(ip) = found else { return };
-        let packet = Packet::V4(ip);
-        let transport = key.transport(bytes, &packet);
-        self.batch.ipv4.put(self.waiting, key, KEYED, tabulation, &packet, transport);
-        self.advance(1);
+        self.put::<KEYED>(key, bytes, ip);
     }
 
     /// Counts keys of IPv4 packets without frames or bytes. Each key has the words of

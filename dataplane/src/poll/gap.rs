@@ -56,7 +56,8 @@ impl LongestGaps {
 /// Measures the gaps of one worker.
 pub(super) struct GapMeter {
     longest: Arc<LongestGaps>,
-    run_delay: RunDelay,
+    /// `/proc/thread-self/schedstat` of the worker.
+    schedstat: Option<File>,
     /// Time at or after which every packet arrived that was not found yet.
     since: Instant,
     /// End of the last poll or wait.
@@ -68,8 +69,9 @@ pub(super) struct GapMeter {
 impl GapMeter {
     /// Starts measuring, in the worker's thread.
     pub(super) fn start(longest: Arc<LongestGaps>) -> Self {
-        let (since, run_delay) = (longest.since, RunDelay::of_this_thread());
-        GapMeter { longest, run_delay, since, ended: Instant::now(), delayed: Duration::ZERO }
+        let schedstat = File::open("/proc/thread-self/schedstat").ok();
+        let since = longest.since;
+        GapMeter { longest, schedstat, since, ended: Instant::now(), delayed: Duration::ZERO }
     }
 
     /// Accounts for a poll. `is_drained`: whether it left no packets behind.
@@ -87,7 +89,7 @@ impl GapMeter {
 
     /// Prepares for a wait.
     pub(super) fn begin_wait(&mut self) {
-        self.delayed = self.run_delay.read();
+        self.delayed = self.run_delay();
         self.ended = Instant::now();
     }
 
@@ -95,10 +97,22 @@ impl GapMeter {
     pub(super) fn waited(&mut self, is_prompt: bool, most: Duration) {
         let now = Instant::now();
         if is_prompt {
-            let delayed = self.run_delay.read().saturating_sub(self.delayed);
+            let delayed = self.run_delay().saturating_sub(self.delayed);
             self.woken(now, delayed, most);
         }
         self.ended = now;
+    }
+
+    /// Returns the total time that this thread was ready to run and had no CPU; zero if the kernel
+    /// does not report it.
+    fn run_delay(&self) -> Duration {
+        let mut text = [0; 64];
+        let length = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        // The time on a CPU, the time without one, and the number of time slices.
+        let delay = length
+            .and_then(|length| std::str::from_utf8(text.get(..length)?).ok())
+            .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok());
+        Duration::from_nanos(delay.unwrap_or(0))
     }
 
     /// Accounts for a wait that a packet would have ended, after `delayed` without a CPU.
@@ -108,26 +122,6 @@ impl GapMeter {
         let before = self.ended.saturating_duration_since(self.since);
         let late = before.saturating_add(delayed.max(overdue));
         self.since = now.checked_sub(late).unwrap_or(self.since).max(self.since);
-    }
-}
-
-/// Total time that a thread was ready to run and had no CPU.
-struct RunDelay(Option<File>);
-
-impl RunDelay {
-    fn of_this_thread() -> Self {
-        RunDelay(File::open("/proc/thread-self/schedstat").ok())
-    }
-
-    /// Returns the time so far; zero if the kernel does not report it.
-    fn read(&self) -> Duration {
-        let mut text = [0; 64];
-        let length = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
-        // The time on a CPU, the time without one, and the number of time slices.
-        let delay = length
-            .and_then(|length| std::str::from_utf8(text.get(..length)?).ok())
-            .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok());
-        Duration::from_nanos(delay.unwrap_or(0))
     }
 }
 

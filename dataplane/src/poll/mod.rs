@@ -40,7 +40,7 @@ mod worker;
 pub use batch::{Batch, BatchWriter};
 pub use gate::{Advance, Pace, WorkerBarrier};
 pub use passes::PacketBuffers;
-pub use vector::instructions::{Instructions, NotAvailable, VARIABLE as INSTRUCTIONS_VARIABLE};
+pub use vector::instructions::{Instructions, VARIABLE as INSTRUCTIONS_VARIABLE};
 
 pub use crate::status::PollMode;
 

@@ -165,9 +165,7 @@ impl Avx2 {
                 _mm256_permute2x128_si256::<0x20>(low, high),
                 _mm256_permute2x128_si256::<0x31>(low, high),
             ];
-            for (to, half) in indices.as_chunks_mut::<16>().0.iter_mut().zip(halves) {
-                store(to, half);
-            }
+            store_all::<_, 16, 2>(indices, halves);
             store(
                 levels,
                 _mm256_packus_epi16(_mm256_packus_epi32(l0, l1), _mm256_packus_epi32(l2, l3)),
@@ -215,25 +213,11 @@ impl Avx2 {
                 {
                     let halves =
                         [_mm256_unpacklo_epi16(lower, upper), _mm256_unpackhi_epi16(lower, upper)];
-                    to.as_chunks_mut::<8>()
-                        .0
-                        .iter_mut()
-                        .zip(halves)
-                        .for_each(|(to, words)| store(to, words));
+                    store_all::<_, 8, 2>(to, halves);
                 }
             } else {
-                lower
-                    .as_chunks_mut::<16>()
-                    .0
-                    .iter_mut()
-                    .zip(lowers)
-                    .for_each(|(to, halves)| store(to, halves));
-                upper
-                    .as_chunks_mut::<16>()
-                    .0
-                    .iter_mut()
-                    .zip(uppers)
-                    .for_each(|(to, halves)| store(to, halves));
+                store_all::<_, 16, 2>(lower, lowers);
+                store_all::<_, 16, 2>(upper, uppers);
             }
         }
     }
@@ -278,6 +262,18 @@ fn store<T: Copy, const N: usize>(to: &mut [T; N], values: __m256i) {
     const { assert!(size_of::<[T; N]>() == size_of::<__m256i>()) };
     // SAFETY: the array is as long as what is written, and does not have to be aligned.
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), values) }
+}
+
+/// Stores vectors one after the other, of `N` values each.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_all<T: Copy, const N: usize, const VECTORS: usize>(
+    to: &mut [T],
+    vectors: [__m256i; VECTORS],
+) {
+    for (to, values) in to.as_chunks_mut::<N>().0.iter_mut().zip(vectors) {
+        store(to, values);
+    }
 }
 
 /// Loads a table into both halves of a vector.

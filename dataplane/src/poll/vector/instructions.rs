@@ -19,20 +19,6 @@ pub enum Instructions {
     Avx512,
 }
 
-/// Invalid value of [`VARIABLE`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{VARIABLE}={word:?} in the environment: expected one of {}, which this CPU has",
-    names(Instructions::available())
-)]
-pub struct NotAvailable {
-    word: String,
-}
-
-fn names(instructions: impl Iterator<Item = Instructions>) -> String {
-    instructions.map(Instructions::name).collect::<Vec<_>>().join(", ")
-}
-
 impl fmt::Display for Instructions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -69,17 +55,21 @@ impl Instructions {
     /// Returns those that [`VARIABLE`] selects; without it, the fastest that this CPU has.
     ///
     /// # Errors
-    /// The value is unknown, or this CPU lacks the instructions.
-    pub fn chosen() -> Result<Self, NotAvailable> {
+    /// A description: the value is unknown, or this CPU lacks the instructions.
+    pub fn chosen() -> Result<Self, String> {
         match env::var_os(VARIABLE) {
             Some(word) if !word.is_empty() => Self::named(&word.to_string_lossy()),
             _ => Ok(Self::fastest()),
         }
     }
 
-    fn named(word: &str) -> Result<Self, NotAvailable> {
+    fn named(word: &str) -> Result<Self, String> {
         let named = Self::available().find(|instructions| instructions.name() == word);
-        named.ok_or_else(|| NotAvailable { word: word.to_owned() })
+        named.ok_or_else(|| {
+            let names: Vec<&str> = Self::available().map(Self::name).collect();
+            let names = names.join(", ");
+            format!("{VARIABLE}={word:?} in the environment: expected one of {names}, which this CPU has")
+        })
     }
 
     fn fastest() -> Self {
@@ -111,7 +101,7 @@ mod tests {
                 available.contains(&instructions)
             );
         }
-        let error = Instructions::named("AVX2").unwrap_err().to_string();
+        let error = Instructions::named("AVX2").unwrap_err();
         assert!(
             error.starts_with("FLOWGAUGE_CPU=\"AVX2\" in the environment: expected one of scalar"),
             "{error}"

@@ -74,7 +74,7 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
     let link = device::link(name).map_err(refused)?;
     let config = config(description, &interface).map_err(refused)?;
     let sockets: Vec<Socket> = (0..queues)
-        .map(|queue| open(description, index, queue, &config))
+        .map(|queue| prepared(description, queue, &config, opened(index, queue, &config)))
         .collect::<Result<_, _>>()?;
     let handles: Vec<Handle> = sockets.iter().map(Socket::handle).collect();
     let redirect = Redirect::attach(name, description.xdp, config.pieces, &handles)?;
@@ -157,27 +157,13 @@ fn config(description: &AfXdp, interface: &Interface) -> Result<SocketConfig, St
     let mtu = interface.mtu().map_err(|error| format!("cannot read its MTU: {error}"))?;
     let largest = mtu + LINK_HEADER + HEADROOM;
     let frame_size = if largest <= 2048 { 2048 } else { 4096 };
-    let zero_copy = match description.copies {
-        Copies::Auto => None,
-        Copies::Copy => Some(false),
-        Copies::ZeroCopy => Some(true),
-    };
     Ok(SocketConfig {
         frames: description.frames,
         frame_size,
-        zero_copy,
+        copies: description.copies,
         pieces: largest > frame_size,
         task: SocketDirection::Receive,
     })
-}
-
-fn open(
-    description: &AfXdp,
-    index: u32,
-    queue: u32,
-    config: &SocketConfig,
-) -> Result<Socket, Error> {
-    prepared(description, queue, config, opened(index, queue, config))
 }
 
 fn prepared(
@@ -228,7 +214,7 @@ fn advice(error: &io::Error, config: &SocketConfig) -> String {
         Some(Errno::NOBUFS | Errno::NOMEM) => {
             "the frames take more memory than may be locked; raise `ulimit -l`, or give fewer frames="
         }
-        Some(Errno::OPNOTSUPP | Errno::INVAL) if config.zero_copy == Some(true) => {
+        Some(Errno::OPNOTSUPP | Errno::INVAL) if config.copies == Copies::ZeroCopy => {
             "its driver has no zero-copy here; use mode=copy"
         }
         Some(Errno::OPNOTSUPP | Errno::INVAL) if config.pieces => {

@@ -1,7 +1,7 @@
 //! Transmission through an AF_XDP socket.
 
 use super::socket::{Socket, SocketConfig, SocketDirection};
-use super::{HEADROOM, LINK_HEADER, advice, opened};
+use super::{Copies, HEADROOM, LINK_HEADER, advice, opened};
 use crate::error::Error;
 use crate::interface::{DeviceCounters, Interface, device};
 use crate::poll::port::Outlet;
@@ -47,7 +47,7 @@ impl FrameSender {
         let config = SocketConfig {
             frames: FRAMES,
             frame_size,
-            zero_copy: None,
+            copies: Copies::Auto,
             pieces: false,
             task: SocketDirection::Send,
         };

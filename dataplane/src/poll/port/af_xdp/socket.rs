@@ -4,6 +4,7 @@
     reason = "memory shared with the kernel; this module keeps apart what each side owns"
 )]
 
+use super::description::Copies;
 use crate::poll::port::{AHEAD, prefetch};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -35,8 +36,7 @@ pub(super) struct SocketConfig {
     pub(super) frames: u32,
     /// Size of a frame in bytes, 2048 or 4096.
     pub(super) frame_size: u32,
-    /// Whether the driver must, must not or may (`None`) use zero copy.
-    pub(super) zero_copy: Option<bool>,
+    pub(super) copies: Copies,
     /// Whether packets larger than a frame are received in several pieces.
     pub(super) pieces: bool,
     pub(super) task: SocketDirection,
@@ -304,7 +304,7 @@ enum Rings {
 impl Socket {
     /// Opens a socket on a queue of an interface.
     pub(super) fn open(interface: u32, queue: u32, config: &SocketConfig) -> io::Result<Self> {
-        let SocketConfig { frames, frame_size, zero_copy, pieces, task } = *config;
+        let SocketConfig { frames, frame_size, copies, pieces, task } = *config;
         let descriptor =
             socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         let length = frames as usize * frame_size as usize;
@@ -343,10 +343,10 @@ impl Socket {
             }
         };
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        match zero_copy {
-            Some(true) => flags |= SocketAddrXdpFlags::XDP_ZEROCOPY,
-            Some(false) => flags |= SocketAddrXdpFlags::XDP_COPY,
-            None => {}
+        match copies {
+            Copies::ZeroCopy => flags |= SocketAddrXdpFlags::XDP_ZEROCOPY,
+            Copies::Copy => flags |= SocketAddrXdpFlags::XDP_COPY,
+            Copies::Auto => {}
         }
         if pieces {
             flags |= SocketAddrXdpFlags::XDP_USE_SG;

@@ -207,9 +207,7 @@ impl InterfaceState {
             }
         }
     }
-}
 
-impl InterfaceState {
     /// Returns all packets that arrived at the interface, except on queues that are not configured.
     fn arrived(&self, watch: &mut InterfaceWatch) -> Option<u64> {
         // Packets on other queues are read first: they have arrived.

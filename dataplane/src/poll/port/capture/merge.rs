@@ -79,14 +79,6 @@ impl Capture {
     pub fn reader(reader: impl Read + Send + 'static, name: &str) -> Self {
         Capture { path: name.into(), source: Source::Once(Box::new(reader)) }
     }
-
-    /// Returns its length in bytes, if known.
-    fn length(&self) -> Option<u64> {
-        match self.source {
-            Source::File { length } => Some(length),
-            Source::Once(_) => None,
-        }
-    }
 }
 
 /// Creates the input of captures.
@@ -105,10 +97,10 @@ pub(super) fn input(captures: Vec<Capture>, gate: &Arc<WorkerBarrier>) -> Result
         None => "no captures".to_owned(),
     };
     open_files::raise_limit();
-    let total = captures
-        .iter()
-        .map(Capture::length)
-        .try_fold(0_u64, |total, length| Some(total.saturating_add(length?)));
+    let total = captures.iter().try_fold(0_u64, |total, capture| match capture.source {
+        Source::File { length } => Some(total.saturating_add(length)),
+        Source::Once(_) => None,
+    });
     let mut merge = Merge::default();
     let mut failures = Vec::new();
     for capture in captures {
@@ -290,15 +282,19 @@ impl Merge {
                 .map_or(u64::MAX, |(time, other)| time.saturating_add(u64::from(index < other)));
             let Some(track) = tracks.get_mut(index) else { continue };
             if track.open.is_none() {
-                match open_again(&track.path, &self.read) {
+                let opened = open_file(&track.path).and_then(|(file, _)| {
+                    let counted = CountedReads { file, read: Arc::clone(&self.read) };
+                    Open::new(counted, &track.path)
+                });
+                match opened {
                     Ok(mut open) => {
                         // It often begins when the others have ended.
                         open.pass_on(limit, out)?;
                         open.advance();
                         track.open = Some(Box::new(open));
                     }
-                    Err(warning) => {
-                        self.warn(warning);
+                    Err(error) => {
+                        self.warn(error.to_string());
                         continue;
                     }
                 }
@@ -332,13 +328,6 @@ impl Merge {
         // The last chunk ends between packets, whatever became of the last capture.
         out.flush()
     }
-}
-
-/// Reopens a file that was examined before.
-fn open_again(path: &Path, read: &Arc<AtomicU64>) -> Result<Open, String> {
-    open_file(path)
-        .and_then(|(file, _)| Open::new(CountedReads { file, read: Arc::clone(read) }, path))
-        .map_err(|error| error.to_string())
 }
 
 /// Writer of the merged packets, in chunks.
