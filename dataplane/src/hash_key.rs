@@ -16,7 +16,7 @@ use flowgauge_core::Tabulation;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
@@ -213,15 +213,15 @@ fn parse(bytes: &[u8]) -> Option<HashKey> {
 /// Rejects a key file that everyone can read. Group access is allowed: service managers grant it on
 /// purpose.
 fn check_access(file: &File, path: &Path) -> Result<(), String> {
-    let Ok(metadata) = file.metadata() else { return Ok(()) };
+    let Some(metadata) = file.metadata().ok().filter(Metadata::is_file) else { return Ok(()) };
     let mode = metadata.permissions().mode();
-    if metadata.is_file() && mode & 0o004 != 0 {
+    if mode & 0o004 != 0 {
         return Err(format!(
             "everyone can read the key of the hash (mode {:o}); `chmod 600` makes it a secret",
             mode & 0o777
         ));
     }
-    if metadata.is_file() && mode & 0o040 != 0 {
+    if mode & 0o040 != 0 {
         tracing::warn!(
             "{}: a group can read the key of the hash (mode {:o})",
             path.display(),

@@ -69,13 +69,7 @@ pub(super) struct SkippedBlock {
     /// The block's total length.
     pub(super) length: u32,
     /// Bytes of the block not consumed yet, at least the trailer.
-    left: u32,
-}
-
-impl SkippedBlock {
-    pub(super) fn consumed(&self) -> u64 {
-        u64::from(self.length - self.left)
-    }
+    pub(super) left: u32,
 }
 
 impl Section {

@@ -495,7 +495,9 @@ impl Walker {
         };
         let unread = unread.len() as u64;
         let (at, present, needed) = match &self.section.skipping {
-            Some(block) => (block.at, block.consumed() + unread, u64::from(block.length)),
+            Some(block) => {
+                (block.at, u64::from(block.length - block.left) + unread, u64::from(block.length))
+            }
             None if unread == 0 => return Ok(()),
             None => (self.place(), unread, at_least as u64),
         };

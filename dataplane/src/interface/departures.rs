@@ -1,11 +1,18 @@
-//! Interfaces that leave the network namespace, whether or not they return.
+//! Interfaces that leave the network namespace, whether or not they return, and notifications of
+//! these and other changes.
 //!
 //! The kernel closes an interface before it announces that it leaves, and queues the announcement.
 //! A reader of the queue learns that the interface was away even if it is back, and so that packets
 //! may have crossed it elsewhere.
 
 use super::netlink::{RTM_DELLINK, messages};
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::OwnedFd;
 
 /// Interfaces that left a network namespace since the last look at it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,13 +25,8 @@ pub struct Departures {
 
 impl Departures {
     /// Adds the interfaces that left according to a datagram of the kernel.
-    pub(super) fn add(&mut self, datagram: &[u8]) {
+    fn add(&mut self, datagram: &[u8]) {
         self.left.extend(messages(datagram).filter_map(|(kind, body)| departed(kind, body)));
-    }
-
-    /// Notes that an announcement was dropped.
-    pub(super) fn miss(&mut self) {
-        self.incomplete = true;
     }
 
     /// Returns whether the interface of this index is known to have left. It may be back.
@@ -46,6 +48,71 @@ fn departed(kind: u16, body: &[u8]) -> Option<u32> {
     let is_of_interface = body.first().copied().map(i32::from) == Some(libc::AF_UNSPEC);
     let index = u32::from_ne_bytes(*body.get(4..)?.first_chunk()?);
     (kind == RTM_DELLINK && is_of_interface).then_some(index)
+}
+
+/// `RTMGRP_LINK`.
+const LINKS: u32 = 1;
+
+/// Memory for notifications that were not read yet, in bytes: for about two thousand.
+const QUEUE_BYTES: usize = 1 << 22;
+
+/// Subscription to changes of the interfaces in this thread's network namespace.
+pub struct LinkChanges(OwnedFd);
+
+impl LinkChanges {
+    /// Subscribes to all changes from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses the subscription.
+    pub fn open() -> io::Result<Self> {
+        let socket =
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        // Without the right to it there is room for about fifty.
+        let _ = set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES);
+        bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;
+        Ok(LinkChanges(socket))
+    }
+
+    /// Waits until an interface appears, disappears or changes. Returns those that left, as far as
+    /// it is known: the kernel may drop notifications when there are many.
+    ///
+    /// # Errors
+    /// The socket fails.
+    pub fn wait(&self) -> io::Result<Departures> {
+        let mut departures = Departures::default();
+        match self.receive(RecvFlags::empty(), &mut departures) {
+            Ok(()) | Err(Errno::INTR) => Ok(departures),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds the interfaces that left since the last call, without waiting.
+    pub(crate) fn read(&self, departures: &mut Departures) {
+        loop {
+            match self.receive(RecvFlags::DONTWAIT, departures) {
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    departures.incomplete = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Adds the interfaces that left according to the next datagram.
+    fn receive(&self, flags: RecvFlags, departures: &mut Departures) -> rustix::io::Result<()> {
+        let mut buffer = [0_u8; 1 << 14];
+        match recv(&self.0, &mut buffer[..], flags | RecvFlags::TRUNC) {
+            Ok((length, whole)) if length == whole => {
+                departures.add(buffer.get(..length).unwrap_or_default());
+            }
+            // Cut off, or dropped by the kernel for lack of room.
+            Ok(_) | Err(Errno::NOBUFS) => departures.incomplete = true,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -110,7 +177,7 @@ mod tests {
                 5 => {
                     // The queue is full: this change is not announced.
                     drawn(&mut random, &mut BTreeSet::new());
-                    departures.miss();
+                    departures.incomplete = true;
                     dropped = true;
                 }
                 _ => departures.add(&drawn(&mut random, &mut left)),

@@ -35,30 +35,25 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         (self.inner, self.log)
     }
 
-    /// Writes one entry. A log that cannot be written must not stop the measurement; the failure is
-    /// reported once.
-    fn note(&mut self, call: &str, outcome: Value) {
-        if self.failed {
-            return;
-        }
-        if let Err(error) = writeln!(self.log, "{}", json!({ "call": call, "outcome": outcome })) {
-            self.failed = true;
-            tracing::warn!("the record of dataplane calls ends here: {error}");
-        }
-    }
-
-    /// Writes the result of a call, and returns it.
+    /// Writes the result of a call, and returns it. A log that cannot be written must not stop the
+    /// measurement; the failure is reported once.
     fn noted<T>(
         &mut self,
         call: &str,
         result: Result<T, Error>,
         describe: impl FnOnce(&Self, &T) -> Value,
     ) -> Result<T, Error> {
+        if self.failed {
+            return result;
+        }
         let outcome = match &result {
             Ok(answer) => json!({ "ok": describe(self, answer) }),
             Err(error) => json!({ "error": error.to_string(), "transient": error.is_transient() }),
         };
-        self.note(call, outcome);
+        if let Err(error) = writeln!(self.log, "{}", json!({ "call": call, "outcome": outcome })) {
+            self.failed = true;
+            tracing::warn!("the record of dataplane calls ends here: {error}");
+        }
         result
     }
 

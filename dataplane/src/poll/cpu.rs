@@ -2,17 +2,12 @@
 
 use crate::error::Error;
 use nix::time::{ClockId, clock_gettime};
-use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
 /// Returns the CPU time of this thread, in nanoseconds.
 pub(super) fn thread_time() -> u64 {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
         .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
-}
-
-/// Returns the CPU that this thread runs on.
-pub(super) fn current() -> usize {
-    sched_getcpu()
 }
 
 /// Returns the ID of this thread.

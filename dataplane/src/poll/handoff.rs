@@ -13,6 +13,7 @@ use super::cpu;
 use crate::lock::lock;
 use flowgauge_core::Zeroed;
 use flowgauge_core::{Active, BANKS, Bank, PersistentBank, Settings, State, WindowTotals};
+use rustix::thread::sched_getcpu;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -142,7 +143,7 @@ impl SnapshotWriter {
             }
         }
         self.shared.cpu_ns.store(cpu::thread_time(), Ordering::Relaxed);
-        self.shared.cpu.store(cpu::current(), Ordering::Relaxed);
+        self.shared.cpu.store(sched_getcpu(), Ordering::Relaxed);
         self.shared.reply.store(request, Ordering::Release);
     }
 }

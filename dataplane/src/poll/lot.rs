@@ -18,8 +18,8 @@ const RAISE_THRESHOLD: usize = 64;
 #[repr(C, align(64))]
 pub(super) struct KeyColumns<const WORDS: usize> {
     columns: [KeyWords; WORDS],
-    /// Hash of groups of keys; without it they are hashed one by one.
-    vectors: Option<Box<dyn Vectors>>,
+    /// Keys per group, and their hash; without it they are hashed one by one.
+    vectors: Option<(usize, Box<dyn Vectors>)>,
     /// Length of a key, in bytes.
     bytes: usize,
     /// Whether many of the last keys raised their registers, as at the start of a window.
@@ -100,9 +100,8 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
     ) {
         let few = match &self.vectors {
             None => 0..length,
-            Some(vectors) => {
-                let group = vectors.group();
-                let (groups, few) = whole(&mut self.columns, group, length);
+            Some((group, vectors)) => {
+                let (groups, few) = whole(&mut self.columns, *group, length);
                 vectors.split(&self.columns, groups, tabulation, updates);
                 raise_to(updates, groups * group, registers, &mut self.mostly_raises);
                 few

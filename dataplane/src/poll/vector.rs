@@ -45,9 +45,6 @@ impl RegisterUpdates {
 
 /// Hash of keys of one length, computed for groups of keys.
 pub(super) trait Vectors: Send {
-    /// Returns the keys per group.
-    fn group(&self) -> usize;
-
     /// Computes the updates of the keys of the first `groups` groups, in any order within a group.
     /// The tables are those that it was created for.
     fn split(
@@ -73,8 +70,9 @@ pub(super) fn has(instructions: Instructions) -> bool {
     }
 }
 
-/// Creates the hash of keys of `key_bytes` bytes with some instructions. `None` where keys are
-/// hashed one by one, or where this CPU lacks the instructions.
+/// Creates the hash of keys of `key_bytes` bytes with some instructions, and returns the keys per
+/// group and the hash. `None` where keys are hashed one by one, or where this CPU lacks the
+/// instructions.
 #[allow(unused_variables, reason = "some instructions need them, of some architectures")]
 pub(super) fn vectors(
     instructions: Instructions,
@@ -82,16 +80,21 @@ pub(super) fn vectors(
     hash: HashMode,
     precision: Precision,
     tables: &Tabulation,
-) -> Option<Box<dyn Vectors>> {
+) -> Option<(usize, Box<dyn Vectors>)> {
     match instructions {
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => Some(Box::new(avx2::Avx2::new(key_bytes, hash, precision)?)),
+        Instructions::Avx2 => {
+            Some((avx2::GROUP, Box::new(avx2::Avx2::new(key_bytes, hash, precision)?)))
+        }
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 => {
-            Some(Box::new(avx512::Avx512::new(key_bytes, hash, precision, tables)?))
+            let hash = avx512::Avx512::new(key_bytes, hash, precision, tables)?;
+            Some((avx512::GROUP, Box::new(hash)))
         }
         #[cfg(target_arch = "aarch64")]
-        Instructions::Neon => Some(Box::new(neon::Neon::new(key_bytes, hash, precision)?)),
+        Instructions::Neon => {
+            Some((neon::GROUP, Box::new(neon::Neon::new(key_bytes, hash, precision)?)))
+        }
         _ => None,
     }
 }

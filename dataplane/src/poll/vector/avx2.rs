@@ -26,7 +26,7 @@ use std::arch::x86_64::{
 };
 
 /// Keys that are hashed at once.
-const GROUP: usize = 32;
+pub(super) const GROUP: usize = 32;
 
 /// Keys whose table lookups are interleaved. Two took a tenth less time than one, four still less.
 const AT_ONCE: usize = 4;
@@ -52,10 +52,6 @@ pub(super) fn is_available() -> bool {
 }
 
 impl Vectors for Avx2 {
-    fn group(&self) -> usize {
-        GROUP
-    }
-
     fn split(
         &self,
         columns: &[KeyWords],

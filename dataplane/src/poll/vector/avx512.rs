@@ -31,7 +31,7 @@ const SIGNATURES: usize = 0;
 type Matrices = [[u64; 4]; 4];
 
 /// Keys that are hashed at once.
-const GROUP: usize = 64;
+pub(super) const GROUP: usize = 64;
 
 /// Hash of keys of one length. Created only if the CPU has the instructions, so a value proves that
 /// it has them.
@@ -59,10 +59,6 @@ pub(super) fn is_available() -> bool {
 }
 
 impl Vectors for Avx512 {
-    fn group(&self) -> usize {
-        GROUP
-    }
-
     fn split(
         &self,
         columns: &[KeyWords],
@@ -72,20 +68,15 @@ impl Vectors for Avx512 {
     ) {
         // SAFETY: `new` has checked for every instruction of these functions.
         unsafe {
-            match (self.matrices.len(), self.hash) {
-                (_, HashMode::Keyed) => {
-                    self.split_words::<SIGNATURES, true>(columns, groups, updates)
+            match self.matrices.len() {
+                _ if self.hash == HashMode::Keyed => {
+                    self.split_words::<SIGNATURES>(columns, groups, updates)
                 }
-                (1, HashMode::Crc32) => self.split_words::<1, false>(columns, groups, updates),
-                (1, HashMode::Tabulated) => self.split_words::<1, true>(columns, groups, updates),
-                (2, HashMode::Crc32) => self.split_words::<2, false>(columns, groups, updates),
-                (2, HashMode::Tabulated) => self.split_words::<2, true>(columns, groups, updates),
-                (4, HashMode::Crc32) => self.split_words::<4, false>(columns, groups, updates),
-                (4, HashMode::Tabulated) => self.split_words::<4, true>(columns, groups, updates),
-                (8, HashMode::Crc32) => self.split_words::<8, false>(columns, groups, updates),
-                (8, HashMode::Tabulated) => self.split_words::<8, true>(columns, groups, updates),
-                (_, HashMode::Crc32) => self.split_words::<10, false>(columns, groups, updates),
-                (_, HashMode::Tabulated) => self.split_words::<10, true>(columns, groups, updates),
+                1 => self.split_words::<1>(columns, groups, updates),
+                2 => self.split_words::<2>(columns, groups, updates),
+                4 => self.split_words::<4>(columns, groups, updates),
+                8 => self.split_words::<8>(columns, groups, updates),
+                _ => self.split_words::<10>(columns, groups, updates),
             }
         }
     }
@@ -108,7 +99,7 @@ impl Avx512 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512vbmi,gfni")]
-    fn split_words<const USED: usize, const TABULATED: bool>(
+    fn split_words<const USED: usize>(
         &self,
         columns: &[KeyWords],
         groups: usize,
@@ -131,7 +122,7 @@ impl Avx512 {
                     }
                 }
             }
-            let hash = if TABULATED { self.tabulated(crc) } else { crc };
+            let hash = if self.hash == HashMode::Crc32 { crc } else { self.tabulated(crc) };
             self.place(hash, group, updates);
         }
     }

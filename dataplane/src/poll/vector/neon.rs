@@ -19,7 +19,7 @@ use std::arch::aarch64::{
 use std::arch::is_aarch64_feature_detected;
 
 /// Keys that are hashed at once.
-const GROUP: usize = 16;
+pub(super) const GROUP: usize = 16;
 
 /// Hash of keys of one length. Created only if the CPU has the instructions, so a value proves that
 /// it has them.
@@ -40,10 +40,6 @@ pub(super) fn is_available() -> bool {
 }
 
 impl Vectors for Neon {
-    fn group(&self) -> usize {
-        GROUP
-    }
-
     fn split(
         &self,
         columns: &[KeyWords],
