@@ -163,7 +163,7 @@ pub struct ExtraBlock {
 /// Builds a pcap file.
 #[must_use]
 pub fn pcap(options: &PcapOptions, packets: &[CapturePacket]) -> Vec<u8> {
-    let mut out = Bytes::new(options.big_endian);
+    let mut out = Bytes { big_endian: options.big_endian, bytes: Vec::new() };
     let (magic, unit) = match options.variant {
         PcapVariant::Microseconds => (format::MICROSECONDS, 1000),
         PcapVariant::Nanoseconds => (format::NANOSECONDS, 1),
@@ -194,7 +194,7 @@ pub fn pcap(options: &PcapOptions, packets: &[CapturePacket]) -> Vec<u8> {
 /// concatenation.
 #[must_use]
 pub fn pcapng(options: &PcapNgOptions, packets: &[CapturePacket]) -> Vec<u8> {
-    let mut out = Bytes::new(options.big_endian);
+    let mut out = Bytes { big_endian: options.big_endian, bytes: Vec::new() };
     out.block(block::SECTION_HEADER, |out| {
         out.u32(block::BYTE_ORDER_MAGIC);
         out.u16(block::MAJOR_VERSION);
@@ -230,10 +230,6 @@ struct Bytes {
 }
 
 impl Bytes {
-    fn new(big_endian: bool) -> Self {
-        Self { big_endian, bytes: Vec::new() }
-    }
-
     /// Converts big-endian bytes to the byte order of the file.
     fn ordered<const N: usize>(&self, mut bytes: [u8; N]) -> [u8; N] {
         if !self.big_endian {
@@ -266,7 +262,7 @@ impl Bytes {
     }
 
     fn block(&mut self, block_type: u32, body: impl FnOnce(&mut Self)) {
-        let mut inner = Self::new(self.big_endian);
+        let mut inner = Self { bytes: Vec::new(), ..*self };
         body(&mut inner);
         let length = inner.bytes.len().next_multiple_of(4) as u32 + 12;
         self.u32(block_type);

@@ -49,17 +49,13 @@ impl Compression {
         }
     }
 
-    fn name(self) -> &'static str {
-        match self {
+    /// Describes an error of a decoder.
+    fn describe(self, error: &io::Error) -> io::Error {
+        let name = match self {
             Self::Gzip => "gzip",
             Self::Zstd => "Zstandard",
             Self::Xz => "xz",
-        }
-    }
-
-    /// Describes an error of a decoder.
-    fn describe(self, error: &io::Error) -> io::Error {
-        let name = self.name();
+        };
         let words = match error.kind() {
             _ if is_cut(error) => format!("the {name} data is cut off"),
             io::ErrorKind::OutOfMemory => {

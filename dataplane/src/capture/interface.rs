@@ -1,7 +1,5 @@
 //! Interfaces of captures, and their clocks.
 
-use std::fmt;
-
 use flowgauge_core::Link;
 
 use super::{SECOND, link_type};
@@ -50,15 +48,6 @@ impl Resolution {
         match self {
             Self::PowerOf10(power) => power & 0x7f,
             Self::PowerOf2(power) => power | 0x80,
-        }
-    }
-}
-
-impl fmt::Display for Resolution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PowerOf10(power) => write!(f, "10^-{power} s"),
-            Self::PowerOf2(power) => write!(f, "2^-{power} s"),
         }
     }
 }

@@ -173,23 +173,22 @@ struct PacketFields {
 }
 
 impl Walker {
-    pub(super) fn next_block(&mut self, bytes: &[u8]) -> Step {
+    /// Parses the block at the start of `bytes`. The error is the step of a block that is incomplete
+    /// or damaged.
+    pub(super) fn next_block(&mut self, bytes: &[u8]) -> Result<Step, Step> {
         if let Some(skipping) = self.section.skipping {
             return self.skip_on(skipping, bytes);
         }
         let Some(&[a, b, c, d, e, f, g, h]) = bytes.first_chunk::<BLOCK_HEADER>() else {
-            return Step::NeedMore { at_least: EMPTY_BLOCK as usize };
+            return Err(Step::NeedMore { at_least: EMPTY_BLOCK as usize });
         };
         let block_type = self.section.u32([a, b, c, d]);
         if block_type == SECTION_HEADER {
             return self.section_header(bytes);
         }
         self.section.stated = self.section.u32([e, f, g, h]);
-        let length = match self.whole_length(block_type, self.section.stated) {
-            Ok(length) => length,
-            Err(damage) => return Step::Damaged(damage),
-        };
-        let read = match block_type {
+        let length = self.whole_length(block_type, self.section.stated)?;
+        match block_type {
             ENHANCED_PACKET | PACKET => self.packet_block::<20>(block_type, length, bytes),
             SIMPLE_PACKET => self.packet_block::<4>(block_type, length, bytes),
             INTERFACE_DESCRIPTION => self.interface_description(length, bytes),
@@ -197,8 +196,7 @@ impl Walker {
                 self.interface_statistics(length, bytes)
             }
             _ => self.skip_block(block_type, length, EMPTY_BLOCK, bytes),
-        };
-        read.unwrap_or_else(|step| step)
+        }
     }
 
     /// Parses a packet block, whose fixed fields have `FIXED` bytes: 20 in an Enhanced Packet Block
@@ -295,11 +293,11 @@ impl Walker {
     }
 
     /// Starts a section. Section Length is ignored, since all blocks are parsed anyway.
-    fn section_header(&mut self, bytes: &[u8]) -> Step {
+    fn section_header(&mut self, bytes: &[u8]) -> Result<Step, Step> {
         const LEAST: u32 = 28;
         let Some(&[_, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l]) = bytes.first_chunk::<16>()
         else {
-            return Step::NeedMore { at_least: LEAST as usize };
+            return Err(Step::NeedMore { at_least: LEAST as usize });
         };
         let at = self.place();
         let big_endian = match [e, f, g, h] {
@@ -307,9 +305,9 @@ impl Walker {
             magic if u32::from_be_bytes(magic) == BYTE_ORDER_MAGIC => true,
             magic => {
                 let found = u32::from_le_bytes(magic);
-                return Step::Damaged(Damage(format!(
+                return Err(Step::Damaged(Damage(format!(
                     "byte-order magic {found:#010x} of a section header {at}: expected {BYTE_ORDER_MAGIC:#010x}"
-                )));
+                ))));
             }
         };
         let mut section = Section {
@@ -325,18 +323,13 @@ impl Walker {
         // definition.
         let (major, minor) = (section.u16([i, j]), section.u16([k, l]));
         if major != MAJOR_VERSION {
-            let version = (major, minor);
-            return Step::Damaged(Damage::unsupported_version("pcapng", version, at, "1.0"));
+            let damage = Damage::unsupported_version("pcapng", (major, minor), at, "1.0");
+            return Err(Step::Damaged(damage));
         }
-        let length = self.whole_length(SECTION_HEADER, section.stated);
-        let length = match length
-            .and_then(|length| check_length(at, SECTION_HEADER, length, LEAST).map(|()| length))
-        {
-            Ok(length) => length,
-            Err(damage) => return Step::Damaged(damage),
-        };
+        let length = self.whole_length(SECTION_HEADER, section.stated)?;
+        check_length(at, SECTION_HEADER, length, LEAST)?;
         self.section = section;
-        self.skip_block(SECTION_HEADER, length, LEAST, bytes).unwrap_or_else(|step| step)
+        self.skip_block(SECTION_HEADER, length, LEAST, bytes)
     }
 
     fn interface_description(&mut self, length: u32, bytes: &[u8]) -> Result<Step, Step> {
@@ -405,7 +398,7 @@ impl Walker {
     ) -> Result<(&'a [u8; FIXED], &'a [u8]), Step> {
         let at = self.place();
         let least = EMPTY_BLOCK + FIXED as u32;
-        check_length(at, block_type, length, least).map_err(Step::Damaged)?;
+        check_length(at, block_type, length, least)?;
         if length > MAX_BLOCK {
             return Err(Step::Damaged(Damage(format!(
                 "length {length} of a block of type {block_type:#010x} {at}: expected {MAX_BLOCK} at most"
@@ -416,13 +409,13 @@ impl Walker {
             .get(BLOCK_HEADER..at_least)
             .and_then(|rest| rest.split_last_chunk::<BLOCK_TRAILER>())
             .ok_or(Step::NeedMore { at_least })?;
-        self.check_trailer(at, length, *trailing).map_err(Step::Damaged)?;
+        self.check_trailer(at, length, *trailing)?;
         body.split_first_chunk().ok_or(Step::NeedMore { at_least })
     }
 
     /// Returns the length of a block with its padding. The length must be a multiple of 4, but some
     /// programs exclude the padding.
-    fn whole_length(&self, block_type: u32, length: u32) -> Result<u32, Damage> {
+    fn whole_length(&self, block_type: u32, length: u32) -> Result<u32, Step> {
         let too_short = || bad_length(self.place(), block_type, length, EMPTY_BLOCK);
         length.checked_next_multiple_of(4).ok_or_else(too_short)
     }
@@ -434,12 +427,12 @@ impl Walker {
         at: DamagePosition,
         leading: u32,
         trailing: [u8; 4],
-    ) -> Result<(), Damage> {
+    ) -> Result<(), Step> {
         let trailing = self.section.u32(trailing);
         if trailing != leading && trailing != self.section.stated {
-            return Err(Damage(format!(
+            return Err(Step::Damaged(Damage(format!(
                 "a block {at} ends with length {trailing}: expected {leading} as at its beginning"
-            )));
+            ))));
         }
         Ok(())
     }
@@ -452,50 +445,40 @@ impl Walker {
         bytes: &[u8],
     ) -> Result<Step, Step> {
         let at = self.place();
-        check_length(at, block_type, length, least).map_err(Step::Damaged)?;
-        let skipping = SkippedBlock { at, length, left: length };
-        Ok(self.skip_on(skipping, bytes))
+        check_length(at, block_type, length, least)?;
+        self.skip_on(SkippedBlock { at, length, left: length }, bytes)
     }
 
     /// Skips the available part of the rest of a block, but the trailer only if it is complete.
-    fn skip_on(&mut self, skipping: SkippedBlock, bytes: &[u8]) -> Step {
+    fn skip_on(&mut self, skipping: SkippedBlock, bytes: &[u8]) -> Result<Step, Step> {
         let body = skipping.left as usize - BLOCK_TRAILER;
         let trailing = bytes.get(body..).and_then(<[u8]>::first_chunk);
         self.section.skipping = Some(skipping);
         if let Some(trailing) = trailing {
-            return match self.check_trailer(skipping.at, skipping.length, *trailing) {
-                Ok(()) => {
-                    self.section.skipping = None;
-                    self.skip(skipping.left as usize)
-                }
-                Err(damage) => Step::Damaged(damage),
-            };
+            self.check_trailer(skipping.at, skipping.length, *trailing)?;
+            self.section.skipping = None;
+            return Ok(self.skip(skipping.left as usize));
         }
         let consumed = body.min(bytes.len());
         if consumed == 0 {
-            return Step::NeedMore { at_least: BLOCK_TRAILER };
+            return Err(Step::NeedMore { at_least: BLOCK_TRAILER });
         }
         self.section.skipping =
             Some(SkippedBlock { left: skipping.left - consumed as u32, ..skipping });
-        self.skip(consumed)
+        Ok(self.skip(consumed))
     }
 }
 
-fn check_length(
-    at: DamagePosition,
-    block_type: u32,
-    length: u32,
-    least: u32,
-) -> Result<(), Damage> {
+fn check_length(at: DamagePosition, block_type: u32, length: u32, least: u32) -> Result<(), Step> {
     if length < least { Err(bad_length(at, block_type, length, least)) } else { Ok(()) }
 }
 
 /// Describes a block length that is less than the block's fixed fields, or overflows with its
 /// padding.
-fn bad_length(at: DamagePosition, block_type: u32, length: u32, least: u32) -> Damage {
-    Damage(format!(
+fn bad_length(at: DamagePosition, block_type: u32, length: u32, least: u32) -> Step {
+    Step::Damaged(Damage(format!(
         "length {length} of a block of type {block_type:#010x} {at}: expected {least} or more"
-    ))
+    )))
 }
 
 /// Decodes a string option: up to its first zero byte, with invalid UTF-8 replaced (sections 3.5

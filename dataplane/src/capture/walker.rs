@@ -449,7 +449,7 @@ impl Walker {
                 Ok(at_least) => Step::NeedMore { at_least },
                 Err(captured) => Step::Damaged(Damage::packet_too_long(captured, self.place())),
             },
-            Phase::PcapNg => self.next_block(bytes),
+            Phase::PcapNg => self.next_block(bytes).unwrap_or_else(|step| step),
             Phase::Listed(_) => Step::NeedMore { at_least: bytes.len() + 1 },
         }
     }
@@ -460,7 +460,7 @@ impl Walker {
         };
         if *magic == pcapng::SECTION_HEADER.to_le_bytes() {
             self.phase = Phase::PcapNg;
-            return self.next_block(bytes);
+            return self.next_block(bytes).unwrap_or_else(|step| step);
         }
         let Some(layout) = RecordLayout::of_magic(*magic) else {
             return match bytes.len() {

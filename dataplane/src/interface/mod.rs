@@ -1,7 +1,8 @@
 //! Network interfaces as the kernel reports them, by netlink, `ioctl` and `/proc`.
 //!
 //! [`device`] combines the rest into names, link types and counters of an interface; `departures`
-//! waits for changes, and stores the interfaces that leave; `stack` finds interfaces above others; [`netlink`], `ioctl`, `kind` and `queue` make the single requests.
+//! waits for changes, and stores the interfaces that leave; `stack` finds interfaces above others;
+//! [`netlink`], `ioctl`, `kind` and `queue` make the single requests.
 
 mod departures;
 pub(crate) mod device;

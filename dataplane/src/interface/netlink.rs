@@ -176,10 +176,8 @@ pub fn word(value: &[u8]) -> Option<u32> {
 
 /// Encodes an attribute with its header, padded.
 pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut attribute = Vec::with_capacity(4 + value.len());
-    attribute.extend(((4 + value.len()) as u16).to_ne_bytes());
-    attribute.extend(kind.to_ne_bytes());
-    attribute.extend(value);
+    let length = (4 + value.len()) as u16;
+    let mut attribute = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
     attribute.resize(attribute.len().next_multiple_of(4), 0);
     attribute
 }

@@ -191,7 +191,7 @@ fn record_rest<'a, const INNER: bool>(
         Some(ip) => Ok(Packet::V6(ip)),
         None => network(bytes, Link::Ethernet),
     };
-    record_found::<INNER>(batch, bank, tabulation, bytes, packet)
+    record_packet(batch, bank, tabulation, bytes, selected::<INNER>(bytes, packet))
 }
 
 /// Does the same as [`record_other`] for other link layers.
@@ -203,7 +203,8 @@ fn record_unlikely<'a, const INNER: bool>(
     bytes: &'a [u8],
     link: Link,
 ) -> Option<Ipv4<'a>> {
-    record_found::<INNER>(batch, bank, tabulation, bytes, network(bytes, link))
+    let packet = selected::<INNER>(bytes, network(bytes, link));
+    record_packet(batch, bank, tabulation, bytes, packet)
 }
 
 /// Counts the innermost network header of an IPv4 packet, unless it is IPv4, which it returns.
@@ -215,18 +216,8 @@ fn record_innermost<'a>(
     bytes: &'a [u8],
     ip: Ipv4<'a>,
 ) -> Option<Ipv4<'a>> {
-    record_found::<true>(batch, bank, tabulation, bytes, Ok(Packet::V4(ip)))
-}
-
-#[inline(always)]
-fn record_found<'a, const INNER: bool>(
-    batch: &mut Batch,
-    bank: &mut Bank,
-    tabulation: &Tabulation,
-    bytes: &'a [u8],
-    outermost: Result<Packet<'a>, Reject>,
-) -> Option<Ipv4<'a>> {
-    record_packet(batch, bank, tabulation, bytes, selected::<INNER>(bytes, outermost))
+    let packet = selected::<true>(bytes, Ok(Packet::V4(ip)));
+    record_packet(batch, bank, tabulation, bytes, packet)
 }
 
 /// Returns the packet whose header counts, given the outermost one.

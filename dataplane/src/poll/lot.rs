@@ -94,7 +94,7 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         &mut self,
         length: usize,
         updates: &mut RegisterUpdates,
-        (hash, precision): (HashMode, Precision),
+        hashed @ (hash, _): (HashMode, Precision),
         registers: &mut Cardinality,
         tabulation: &Tabulation,
     ) {
@@ -107,31 +107,19 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
                 few
             }
         };
-        self.raise_one_by_one(few, (hash, precision), registers, tabulation);
-    }
-
-    #[inline(always)]
-    fn raise_one_by_one(
-        &self,
-        keys: Range<usize>,
-        (hash, precision): (HashMode, Precision),
-        registers: &mut Cardinality,
-        tabulation: &Tabulation,
-    ) {
-        let hashed = (hash, precision);
         if hash == HashMode::Keyed {
             let [first, ..] = self.columns.as_slice() else { return };
-            let signatures = first.get(keys).unwrap_or_default().iter().copied();
+            let signatures = first.get(few).unwrap_or_default().iter().copied();
             return update(registers, signatures, hashed, tabulation);
         }
         // Enumerated, so that the length of a key is a constant.
         match self.bytes {
-            4 => update(registers, self.crcs::<1, 4>(keys), hashed, tabulation),
-            8 => update(registers, self.crcs::<2, 8>(keys), hashed, tabulation),
-            13 => update(registers, self.crcs::<4, 13>(keys), hashed, tabulation),
-            16 => update(registers, self.crcs::<4, 16>(keys), hashed, tabulation),
-            32 => update(registers, self.crcs::<8, 32>(keys), hashed, tabulation),
-            _ => update(registers, self.crcs::<10, 37>(keys), hashed, tabulation),
+            4 => update(registers, self.crcs::<1, 4>(few), hashed, tabulation),
+            8 => update(registers, self.crcs::<2, 8>(few), hashed, tabulation),
+            13 => update(registers, self.crcs::<4, 13>(few), hashed, tabulation),
+            16 => update(registers, self.crcs::<4, 16>(few), hashed, tabulation),
+            32 => update(registers, self.crcs::<8, 32>(few), hashed, tabulation),
+            _ => update(registers, self.crcs::<10, 37>(few), hashed, tabulation),
         }
     }
 

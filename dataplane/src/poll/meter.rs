@@ -53,10 +53,6 @@ impl LoadMeter {
         self.doing.store(doing as u8, Ordering::Relaxed);
     }
 
-    fn add(&self, doing: WorkerActivity, time: Duration) {
-        increase(&self.times[doing as usize], time.as_nanos() as u64);
-    }
-
     /// Returns nanoseconds per activity up to now.
     fn times(&self) -> [u64; 3] {
         let Some(started) = self.started.get() else { return [0; 3] };
@@ -111,7 +107,8 @@ impl ActivityTimer {
 
     fn account(&mut self, doing: WorkerActivity) {
         let now = Instant::now();
-        self.meter.add(doing, now - self.accounted);
+        let time = now - self.accounted;
+        increase(&self.meter.times[doing as usize], time.as_nanos() as u64);
         self.accounted = now;
     }
 

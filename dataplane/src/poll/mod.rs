@@ -320,22 +320,11 @@ impl Poll {
         self.gap_history.reaching(gap_ns, longest_ns)
     }
 
-    /// Creates the snapshot of a bank; `window` is the exact number of flows if it is known, `index`
-    /// that of the bank.
-    fn snapshot(
-        &self,
-        hash: HashIdentity,
-        bank: Arc<WindowTotals>,
-        index: usize,
-        persistent: Option<Box<PersistentBank>>,
-        window: Option<u64>,
-    ) -> Snapshot {
-        let truth = self.shared.truth.as_ref().map(|truth| Truth {
-            window,
-            total: truth.total(),
-            entropy: truth.entropy(index),
-        });
-        Snapshot { persistent, truth, ..Snapshot::of(bank, hash) }
+    /// Returns the exact numbers of a bank, if they are counted; `window` is that of its flows if it
+    /// is known.
+    fn truth(&self, index: usize, window: Option<u64>) -> Option<Truth> {
+        let exact = self.shared.truth.as_ref()?;
+        Some(Truth { window, total: exact.total(), entropy: exact.entropy(index) })
     }
 }
 
@@ -420,7 +409,8 @@ impl Dataplane for Poll {
         });
         let gap_ns = self.shared.gaps.as_ref().map_or(0, |gaps| gaps.open(active));
         let gap_ns = self.reaching_gap(gap_ns, &bank);
-        Ok(Snapshot { gap_ns, ..self.snapshot(hash, bank, active, persistent, truth) })
+        let truth = self.truth(active, truth);
+        Ok(Snapshot { persistent, truth, gap_ns, ..Snapshot::of(bank, hash) })
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
@@ -466,7 +456,8 @@ impl Dataplane for Poll {
         let gap_ns = self.reaching_gap(own_gap_ns, &bank);
         self.gap_history.close(now, own_gap_ns);
         let window = self.shared.truth.as_ref().and_then(|truth| truth.count(closed, None));
-        let mut snapshot = self.snapshot(hash, bank, closed, None, window);
+        let truth = self.truth(closed, window);
+        let mut snapshot = Snapshot { truth, ..Snapshot::of(bank, hash) };
         if let Some(exact) = &self.shared.truth {
             exact.close(closed, &mut snapshot);
         }
