@@ -2,8 +2,7 @@
 
 use flowgauge_core::{FlowKey, KeyKind};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::str::FromStr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Returns the name of keys of a kind, in the plural.
 pub(crate) const fn plural(kind: KeyKind) -> &'static str {
@@ -40,47 +39,28 @@ impl fmt::Display for KeyText<'_> {
 /// Formats a key with addresses of `N` bytes; `None` if the bytes are not such a key.
 fn text<const N: usize>(kind: KeyKind, bytes: &[u8]) -> Option<String>
 where
-    Address<N>: Into<IpAddr>,
+    IpAddr: From<[u8; N]>,
 {
     let (first, rest) = bytes.split_first_chunk::<N>()?;
-    let first = Address(*first).into();
+    let first = IpAddr::from(*first);
     match (kind, rest.split_first_chunk::<N>()) {
         (KeyKind::Src | KeyKind::Dst, None) if rest.is_empty() => Some(first.to_string()),
         (KeyKind::SrcDst, Some((second, []))) => {
-            Some(format!("{first} > {}", Address(*second).into()))
+            Some(format!("{first} > {}", IpAddr::from(*second)))
         }
         (KeyKind::FiveTuple, Some((second, &[s0, s1, d0, d1, protocol]))) => {
-            let second = Address(*second).into();
+            let second = IpAddr::from(*second);
             let protocol = protocol_name(protocol);
             Some(match (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])) {
                 (0, 0) => format!("{first} > {second} {protocol}"),
-                (source, destination) => format!(
-                    "{} > {} {protocol}",
-                    with_port(first, source),
-                    with_port(second, destination)
-                ),
+                (source, destination) => {
+                    let source = SocketAddr::new(first, source);
+                    format!("{source} > {} {protocol}", SocketAddr::new(second, destination))
+                }
             })
         }
         _ => None,
     }
-}
-
-struct Address<const N: usize>([u8; N]);
-
-impl From<Address<4>> for IpAddr {
-    fn from(address: Address<4>) -> Self {
-        IpAddr::V4(Ipv4Addr::from(address.0))
-    }
-}
-
-impl From<Address<16>> for IpAddr {
-    fn from(address: Address<16>) -> Self {
-        IpAddr::V6(Ipv6Addr::from(address.0))
-    }
-}
-
-fn with_port(address: IpAddr, port: u16) -> String {
-    SocketAddr::new(address, port).to_string()
 }
 
 /// Returns the usual name of a protocol, or its number.
@@ -101,25 +81,20 @@ pub(crate) fn protocol_name(protocol: u8) -> String {
     name.to_owned()
 }
 
-/// A flow key parsed from the format of [`KeyText`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyFromText(pub FlowKey);
-
-impl FromStr for KeyFromText {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || {
-            format!(
-                "'{text}' is no flow; write '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp'"
-            )
-        };
-        let bytes = match text.split_once('>') {
-            None => address(text.trim()),
-            Some((source, rest)) => pair(source.trim(), rest.trim()),
-        };
-        bytes.map(|bytes| KeyFromText(FlowKey::new(&bytes))).ok_or_else(wanted)
-    }
+/// Parses a flow key from the format of [`KeyText`].
+///
+/// # Errors
+/// A text in another format.
+pub fn parse_key(text: &str) -> Result<FlowKey, String> {
+    let bytes = match text.split_once('>') {
+        None => address(text.trim()),
+        Some((source, rest)) => pair(source.trim(), rest.trim()),
+    };
+    bytes.map(|bytes| FlowKey::new(&bytes)).ok_or_else(|| {
+        format!(
+            "'{text}' is no flow; write '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp'"
+        )
+    })
 }
 
 fn address(text: &str) -> Option<Vec<u8>> {

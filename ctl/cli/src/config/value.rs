@@ -1,11 +1,12 @@
 //! Parsers of option values.
 
+pub(crate) use flowgauge_ctl::flow::parse_key as query;
+
 use crate::interfaces;
 use flowgauge_core::delay::prefixes::Prefix;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::spread::OtherKind;
-use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
-use flowgauge_ctl::flow::KeyFromText;
+use flowgauge_core::{HashMode, KeyKind, Precision, SketchKind};
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::signature::RowPolicy;
 #[cfg(feature = "lake")]
@@ -227,10 +228,6 @@ pub(crate) fn direction(text: &str) -> Result<CountedDirections, String> {
 pub(crate) fn rows_and_columns(text: &str) -> Option<(usize, usize)> {
     let (rows, columns) = text.split_once('x')?;
     Some((rows.trim().parse().ok()?, columns.trim().parse().ok()?))
-}
-
-pub(crate) fn query(text: &str) -> Result<FlowKey, String> {
-    text.parse::<KeyFromText>().map(|flow| flow.0)
 }
 
 /// Port that workers poll.
