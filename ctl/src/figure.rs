@@ -4,8 +4,8 @@
 //! Metrics, OTLP, the live page and the terminal view draw figures and know no measurement by name;
 //! each measurement adds its own next to its fields.
 
+use crate::text::serialize_pairs;
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 
 /// Two-sided 95 % quantile of the standard normal distribution.
 pub(crate) const Z95: f64 = 1.959_963_984_540_054;
@@ -61,7 +61,7 @@ pub struct Figure {
     /// Unit of its values.
     pub unit: Unit,
     /// Labels that distinguish figures of one name. They have few values, and never addresses.
-    #[serde(serialize_with = "labels", skip_serializing_if = "Vec::is_empty")]
+    #[serde(serialize_with = "serialize_pairs", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<(&'static str, String)>,
     /// Value, by its shape.
     #[serde(flatten)]
@@ -124,15 +124,6 @@ pub struct RankingItem {
     /// Further details as text.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub more: String,
-}
-
-fn labels<S: Serializer>(
-    labels: &[(&'static str, String)],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(labels.len()))?;
-    labels.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
-    map.end()
 }
 
 /// Counts that are omitted while they are zero.

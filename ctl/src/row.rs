@@ -1,12 +1,14 @@
 //! Rows of a lake: flat lists of named columns, which query engines handle best.
 
+use crate::text::serialize_pairs;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use crc32fast::Hasher;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
 /// Value of a column: a scalar, a list of numbers, or a table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Value {
     /// An integer, or null.
     Int(Option<i64>),
@@ -17,13 +19,13 @@ pub enum Value {
     /// Text, or null.
     Text(Option<String>),
     /// Bytes, or null.
-    Bytes(Option<Vec<u8>>),
+    Bytes(#[serde(serialize_with = "serialize_blob")] Option<Vec<u8>>),
     /// Microseconds since the Unix epoch.
     Time(i64),
     /// A list of integers.
     List(Vec<i64>),
     /// A table, column by column; all columns have the same number of cells.
-    Table(Vec<(Cow<'static, str>, Cells)>),
+    Table(#[serde(serialize_with = "serialize_pairs")] Vec<(Cow<'static, str>, Cells)>),
 }
 
 macro_rules! from {
@@ -55,7 +57,8 @@ from! {
 }
 
 /// Cells of one column of a nested table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Cells {
     /// Integers.
     Int(Vec<i64>),
@@ -64,7 +67,7 @@ pub enum Cells {
     /// Texts.
     Text(Vec<String>),
     /// Bytes.
-    Bytes(Vec<Vec<u8>>),
+    Bytes(#[serde(serialize_with = "serialize_blobs")] Vec<Vec<u8>>),
 }
 
 impl Cells {
@@ -89,46 +92,18 @@ impl Cells {
 }
 
 /// Row of one window at one place.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Row(pub(crate) Vec<(Cow<'static, str>, Value)>);
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Row(
+    #[serde(serialize_with = "serialize_pairs")] pub(crate) Vec<(Cow<'static, str>, Value)>,
+);
 
-impl Serialize for Row {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.columns())
-    }
+fn serialize_blob<S: Serializer>(blob: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+    blob.as_ref().map(|bytes| BASE64_STANDARD.encode(bytes)).serialize(serializer)
 }
 
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Value::Int(number) => number.serialize(serializer),
-            Value::Float(number) => number.serialize(serializer),
-            Value::Bool(flag) => flag.serialize(serializer),
-            Value::Text(text) => text.serialize(serializer),
-            Value::Bytes(bytes) => {
-                bytes.as_ref().map(|bytes| BASE64_STANDARD.encode(bytes)).serialize(serializer)
-            }
-            Value::Time(time) => time.serialize(serializer),
-            Value::List(list) => list.serialize(serializer),
-            // Serialized by column, as it is stored.
-            Value::Table(columns) => {
-                serializer.collect_map(columns.iter().map(|(name, cells)| (name, cells)))
-            }
-        }
-    }
-}
-
-impl Serialize for Cells {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Cells::Int(cells) => cells.serialize(serializer),
-            Cells::Float(cells) => cells.serialize(serializer),
-            Cells::Text(cells) => cells.serialize(serializer),
-            Cells::Bytes(cells) => {
-                serializer.collect_seq(cells.iter().map(|bytes| BASE64_STANDARD.encode(bytes)))
-            }
-        }
-    }
+fn serialize_blobs<S: Serializer>(blobs: &[Vec<u8>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(blobs.iter().map(|bytes| BASE64_STANDARD.encode(bytes)))
 }
 
 /// Column of the CRC-32 over the row's other values ([`Row::sum`]). It stays valid when an engine

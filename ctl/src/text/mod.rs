@@ -1,12 +1,12 @@
 //! Formatting shared by measurements and outputs: numbers and durations for people, wrapped lines,
-//! escaped text and optional JSON fields.
+//! escaped text, JSON objects and their optional fields.
 
 mod below;
 
 pub(crate) use below::{DetailRow, IndentedLines};
 
-use serde::Serialize;
 use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -245,6 +245,14 @@ pub(crate) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     let end = kept / 2;
     let start: String = text.chars().take(kept - end).collect();
     Cow::Owned(start + "…" + &text.chars().skip(length - end).collect::<String>())
+}
+
+/// Writes a list of names and values as an object.
+pub(crate) fn serialize_pairs<K: Serialize, V: Serialize, S: Serializer>(
+    pairs: &[(K, V)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
 /// Writes a field if it has a value.
