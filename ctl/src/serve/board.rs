@@ -9,7 +9,6 @@ use crate::record::{Record, RecordKind};
 use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::watch;
 
 /// Maximum memory for the stored windows, in bytes.
 const MAX_BYTES: usize = 32 << 20;
@@ -19,7 +18,7 @@ const MAX_WINDOWS: usize = 7200;
 /// Recently closed windows; clones share them.
 #[derive(Clone)]
 pub struct Board {
-    kept: RecentItems<Arc<str>>,
+    pub(super) kept: RecentItems<Arc<str>>,
     /// Start time of the run, which distinguishes its windows from those of another run at the same
     /// address.
     run: u64,
@@ -46,11 +45,6 @@ impl Board {
     #[must_use]
     pub fn of_source(&self, names: Names, history: History) -> Self {
         Board { names, history, ..self.clone() }
-    }
-
-    /// Returns a receiver that is notified of every new window.
-    pub(super) fn newest(&self) -> watch::Receiver<u64> {
-        self.kept.newest()
     }
 
     /// Returns the run's identifier, by which a page detects a restart.

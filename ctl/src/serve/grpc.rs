@@ -4,10 +4,8 @@
 use super::access::Access;
 use super::connections::ConnectionHandle;
 use super::feed::Feed;
-use super::guard::Guard;
+use super::guard::{Guard, Protocol, RequestRefusal};
 use super::kept::RecentItems;
-use super::protocol::Protocol;
-use super::refusal::RequestRefusal;
 use super::server::{Listener, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Server, end};
 use crate::output::Metrics;
 use crate::status::StatusSource;
@@ -21,6 +19,7 @@ use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
@@ -79,7 +78,7 @@ impl Server {
         state: ServiceState,
         access: Access,
     ) -> io::Result<Self> {
-        let guard = access.guard(Protocol::Grpc, Some(&state.metrics));
+        let guard = Guard::new(&access, Protocol::Grpc, Some(&state.metrics));
         let (stop, stopped) = watch::channel(());
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
@@ -95,14 +94,15 @@ impl Server {
         .add_service(HealthServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES))
         .add_service(reflection);
         let router = routes.into_axum_router().layer(from_fn_with_state(guard.clone(), guarded));
-        Server::begin("grpc", || Listener::tcp(listener), access, guard, router, (stop, stopped))
+        let listen = || Listener::tcp(listener);
+        Server::begin("grpc", listen, access.encryption, guard, router, (stop, stopped))
     }
 }
 
 /// Authorizes a request, and limits its size and time.
 async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -> HttpResponse {
-    if let Some(refused) = guard.refusal(&request) {
-        return refused.over_grpc();
+    if let Some(denial) = guard.denial(&request) {
+        return denial.over_grpc();
     }
     if let Some(admission) = request.extensions().get::<ConnectionHandle>() {
         admission.give();
@@ -124,7 +124,7 @@ async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -
         Err(_) => format!("a request that did not come within {REQUEST_TIMEOUT:?}"),
     };
     let status = Status::resource_exhausted(problem.as_str());
-    guard.refusals.add(RequestRefusal::Request, problem);
+    guard.refuse(RequestRefusal::Request, problem);
     status.into_http()
 }
 
@@ -143,7 +143,8 @@ impl AgentService {
         &self,
         kept: &RecentItems<Arc<T>>,
         from: u64,
-        tell: impl Fn(StreamElement<T>) -> R + Send + 'static,
+        item: impl Fn(T) -> R + Send + 'static,
+        missed: impl Fn(proto::Missed) -> R + Send + 'static,
     ) -> Response<Stream<R>>
     where
         T: Clone + Send + Sync + 'static,
@@ -160,37 +161,24 @@ impl AgentService {
                     let piece = kept.from(next, MAX_RECORDS_PER_READ);
                     // Items dropped in the meantime.
                     let first = piece.first().map_or_else(|| kept.next(), |(number, _)| *number);
-                    if first > next
-                        && sender
-                            .send(Ok(tell(StreamElement::Missed(proto::Missed {
-                                records: first - next,
-                            }))))
-                            .await
-                            .is_err()
-                    {
-                        return;
+                    if first > next {
+                        sender.send(Ok(missed(proto::Missed { records: first - next }))).await?;
                     }
                     next = next.max(first);
                     if piece.is_empty() {
                         break;
                     }
-                    for (number, item) in piece {
-                        if sender
-                            .send(Ok(tell(StreamElement::Item((*item).clone()))))
-                            .await
-                            .is_err()
-                        {
-                            return;
-                        }
+                    for (number, record) in piece {
+                        sender.send(Ok(item((*record).clone()))).await?;
                         next = number + 1;
                     }
                 }
                 if is_over {
-                    return;
+                    return Ok::<(), SendError<Result<R, Status>>>(());
                 }
                 tokio::select! {
                     changed = newest.changed() => is_over = changed.is_err(),
-                    () = sender.closed() => return,
+                    () = sender.closed() => return Ok(()),
                     // Once more, for the last records.
                     () = &mut stopped => is_over = true,
                 }
@@ -206,12 +194,6 @@ impl AgentService {
     }
 }
 
-/// Element of a stream.
-enum StreamElement<T> {
-    Item(T),
-    Missed(proto::Missed),
-}
-
 #[tonic::async_trait]
 impl Agent for AgentService {
     type WindowsStream = Stream<proto::WindowsResponse>;
@@ -222,6 +204,7 @@ impl Agent for AgentService {
         &self,
         request: Request<proto::WindowsRequest>,
     ) -> Result<Response<Self::WindowsStream>, Status> {
+        use proto::windows_response::Content;
         let kept = &self.state.feed.windows;
         let next = kept.next();
         // Numbers start at 1 in messages, and at 0 here.
@@ -231,49 +214,48 @@ impl Agent for AgentService {
                 "the last record of this run is {next}; {from} is one of another run"
             )));
         }
-        Ok(self.follow(kept, from, |piece| {
-            use proto::windows_response::Content;
-            let message = match piece {
-                StreamElement::Item(record) => Content::Record(record),
-                StreamElement::Missed(missed) => Content::Missed(missed),
-            };
-            proto::WindowsResponse { content: Some(message) }
-        }))
+        let respond = |content| proto::WindowsResponse { content: Some(content) };
+        Ok(self.follow(
+            kept,
+            from,
+            move |record| respond(Content::Record(record)),
+            move |missed| respond(Content::Missed(missed)),
+        ))
     }
 
     async fn samples(
         &self,
         _: Request<proto::SamplesRequest>,
     ) -> Result<Response<Self::SamplesStream>, Status> {
+        use proto::samples_response::Content;
         let kept = &self.state.feed.samples;
-        Ok(self.follow(kept, kept.next(), |piece| {
-            use proto::samples_response::Content;
-            let message = match piece {
-                StreamElement::Item(record) => Content::Record(record),
-                StreamElement::Missed(missed) => Content::Missed(missed),
-            };
-            proto::SamplesResponse { content: Some(message) }
-        }))
+        let respond = |content| proto::SamplesResponse { content: Some(content) };
+        Ok(self.follow(
+            kept,
+            kept.next(),
+            move |record| respond(Content::Record(record)),
+            move |missed| respond(Content::Missed(missed)),
+        ))
     }
 
     async fn delays(
         &self,
         _: Request<proto::DelaysRequest>,
     ) -> Result<Response<Self::DelaysStream>, Status> {
+        use proto::delays_response::Content;
         if !self.state.feed.has_delay_samples() {
             return Err(Status::failed_precondition(
                 "this run does not pass on delays one by one; --delay-samples FILE does",
             ));
         }
         let kept = &self.state.feed.delay_samples;
-        Ok(self.follow(kept, kept.next(), |piece| {
-            use proto::delays_response::Content;
-            let message = match piece {
-                StreamElement::Item(delays) => Content::Delays(delays),
-                StreamElement::Missed(missed) => Content::Missed(missed),
-            };
-            proto::DelaysResponse { content: Some(message) }
-        }))
+        let respond = |content| proto::DelaysResponse { content: Some(content) };
+        Ok(self.follow(
+            kept,
+            kept.next(),
+            move |delays| respond(Content::Delays(delays)),
+            move |missed| respond(Content::Missed(missed)),
+        ))
     }
 
     async fn configuration(

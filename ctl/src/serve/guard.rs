@@ -1,23 +1,75 @@
 //! Authorization of requests: by token, or without one by the `Host` header, which must name the
-//! local machine.
+//! local machine. Refused connections and requests are counted in metrics, and logged once a reason,
+//! so that clients cannot fill the log.
 
 use super::access::{Access, Token};
-use super::protocol::Protocol;
-use super::refusal::{Refusals, RequestRefusal};
 use crate::output::Metrics;
 use axum::extract::Request;
-use axum::http::StatusCode;
 use axum::http::header::{ALLOW, AUTHORIZATION, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
-use axum::response::{IntoResponse, Response};
+use axum::http::{Method, StatusCode};
+use axum::response::{AppendHeaders, IntoResponse, Response};
+use std::fmt::Display;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::Status;
 
-/// Authorization rules of one server.
+/// Application protocol of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// gRPC over HTTP/2.
+    Grpc,
+}
+
+impl Protocol {
+    /// Returns the name for messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Protocol::Http => "HTTP",
+            Protocol::Grpc => "gRPC",
+        }
+    }
+}
+
+/// Reason for a refusal.
+#[derive(Clone, Copy)]
+pub(super) enum RequestRefusal {
+    /// Too many connections, or too many streams.
+    Crowded,
+    /// The connection could not be accepted.
+    Accept,
+    /// The TLS handshake failed.
+    Encryption,
+    /// The token is missing or wrong.
+    Token,
+    /// The host is not a name of the local machine, or there are several.
+    Name,
+    /// The request is malformed, too long or too slow, or its answer is not read.
+    Request,
+}
+
+impl RequestRefusal {
+    /// All reasons in their order, with the values of the metric's label.
+    const ALL: [(RequestRefusal, &str); 6] = [
+        (RequestRefusal::Crowded, "connections"),
+        (RequestRefusal::Accept, "accept"),
+        (RequestRefusal::Encryption, "tls"),
+        (RequestRefusal::Token, "token"),
+        (RequestRefusal::Name, "host"),
+        (RequestRefusal::Request, "request"),
+    ];
+}
+
+/// Authorization rules of one server, and what it refused; clones share the latter. Without metrics
+/// refusals are neither counted nor logged, since clients of this machine must not fill its log.
 #[derive(Clone)]
 pub(super) struct Guard {
     pub(super) protocol: Protocol,
-    pub(super) token: Option<Token>,
-    pub(super) refusals: Refusals,
+    token: Option<Token>,
+    metrics: Option<Metrics>,
+    logged: Arc<[AtomicBool; RequestRefusal::ALL.len()]>,
 }
 
 /// Reason for rejecting a request.
@@ -29,25 +81,48 @@ pub(super) enum DenialReason {
     Name,
 }
 
-impl Access {
-    /// Returns the guard of a server, which counts rejections in these metrics.
-    pub(super) fn guard(&self, protocol: Protocol, metrics: Option<&Metrics>) -> Guard {
+impl Guard {
+    /// Creates the guard of a server, which counts refusals in these metrics.
+    pub(super) fn new(access: &Access, protocol: Protocol, metrics: Option<&Metrics>) -> Self {
+        if let Some(metrics) = metrics {
+            for (_, name) in RequestRefusal::ALL {
+                metrics.refused(protocol.name(), name, 0);
+            }
+        }
         Guard {
             protocol,
-            token: self.token.clone(),
-            refusals: Refusals::new(protocol, metrics.cloned()),
+            token: access.token.clone(),
+            metrics: metrics.cloned(),
+            logged: Arc::default(),
         }
     }
-}
 
-impl Guard {
+    /// Counts a refusal, and logs the first of each reason.
+    pub(super) fn refuse(&self, refusal: RequestRefusal, why: impl Display) {
+        let protocol = self.protocol.name();
+        let Some(metrics) = &self.metrics else {
+            return tracing::debug!("refused over {protocol}: {why}");
+        };
+        let (_, name) = RequestRefusal::ALL[refusal as usize];
+        let metric = metrics.refused(protocol, name, 1);
+        if !self.logged[refusal as usize].swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "refused over {protocol}: {why}; further ones are counted in {metric}{{reason=\"{name}\"}}"
+            );
+        }
+    }
+
     /// Returns why a request is rejected; `None` if it is allowed.
-    pub(super) fn refusal(&self, request: &Request) -> Option<DenialReason> {
-        if !self.protocol.methods().contains(request.method()) {
+    pub(super) fn denial(&self, request: &Request) -> Option<DenialReason> {
+        let is_answered = match self.protocol {
+            Protocol::Http => [Method::GET, Method::HEAD].contains(request.method()),
+            Protocol::Grpc => request.method() == Method::POST,
+        };
+        if !is_answered {
             return Some(DenialReason::Method);
         }
         if request.headers().get_all(HOST).iter().nth(1).is_some() {
-            self.refusals.add(RequestRefusal::Name, "a request with several Host headers");
+            self.refuse(RequestRefusal::Name, "a request with several Host headers");
             return Some(DenialReason::Hosts);
         }
         let header = |name: HeaderName| {
@@ -60,17 +135,15 @@ impl Guard {
             .map_or_else(|| header(HOST), |authority| authority.as_str().as_bytes());
         match &self.token {
             Some(token) if !token.allows(header(AUTHORIZATION)) => {
-                self.refusals
-                    .add(RequestRefusal::Token, "a request without the token, or with a wrong one");
+                let why = "a request without the token, or with a wrong one";
+                self.refuse(RequestRefusal::Token, why);
                 Some(DenialReason::Token)
             }
             // Protects against DNS rebinding: a foreign page whose name resolves to this machine
             // must not read what only local clients may read.
             None if !is_local(host) => {
-                self.refusals.add(
-                    RequestRefusal::Name,
-                    "a request for a name that is not this machine's own",
-                );
+                let why = "a request for a name that is not this machine's own";
+                self.refuse(RequestRefusal::Name, why);
                 Some(DenialReason::Name)
             }
             _ => None,
@@ -91,21 +164,14 @@ impl DenialReason {
     }
 
     pub(super) fn over_http(&self) -> Response {
-        let problem = format!("{}\n", self.problem());
-        match self {
-            DenialReason::Method => {
-                (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], problem).into_response()
-            }
-            DenialReason::Hosts => (StatusCode::BAD_REQUEST, problem).into_response(),
-            DenialReason::Token => {
-                let ask = [(
-                    WWW_AUTHENTICATE,
-                    "Basic realm=\"flowgauge: the token is the password\", charset=\"UTF-8\"",
-                )];
-                (StatusCode::UNAUTHORIZED, ask, problem).into_response()
-            }
-            DenialReason::Name => (StatusCode::MISDIRECTED_REQUEST, problem).into_response(),
-        }
+        let ask = "Basic realm=\"flowgauge: the token is the password\", charset=\"UTF-8\"";
+        let (status, header) = match self {
+            DenialReason::Method => (StatusCode::METHOD_NOT_ALLOWED, Some((ALLOW, "GET, HEAD"))),
+            DenialReason::Hosts => (StatusCode::BAD_REQUEST, None),
+            DenialReason::Token => (StatusCode::UNAUTHORIZED, Some((WWW_AUTHENTICATE, ask))),
+            DenialReason::Name => (StatusCode::MISDIRECTED_REQUEST, None),
+        };
+        (status, AppendHeaders(header), format!("{}\n", self.problem())).into_response()
     }
 
     pub(super) fn over_grpc(&self) -> Response {

@@ -17,15 +17,11 @@ pub(super) struct RecentItems<T> {
 }
 
 struct Items<T> {
-    items: VecDeque<Item<T>>,
+    /// Items with their sizes in bytes, the oldest first.
+    items: VecDeque<(T, usize)>,
     bytes: usize,
+    /// Number of the next item.
     next: u64,
-}
-
-struct Item<T> {
-    number: u64,
-    bytes: usize,
-    item: T,
 }
 
 impl<T> Clone for RecentItems<T> {
@@ -62,10 +58,10 @@ impl<T: Clone> RecentItems<T> {
         let (item, bytes) = make(number)?;
         kept.next += 1;
         kept.bytes += bytes;
-        kept.items.push_back(Item { number, bytes, item });
+        kept.items.push_back((item, bytes));
         while kept.bytes > self.room || kept.items.len() > self.most {
-            let Some(oldest) = kept.items.pop_front() else { break };
-            kept.bytes -= oldest.bytes;
+            let Some((_, bytes)) = kept.items.pop_front() else { break };
+            kept.bytes -= bytes;
         }
         drop(kept);
         self.newest.send_replace(number);
@@ -90,8 +86,10 @@ impl<T: Clone> RecentItems<T> {
     /// Returns at most `most` items from `number` on, the oldest first.
     pub(super) fn from(&self, number: u64, most: usize) -> Vec<(u64, T)> {
         let kept = self.items();
-        let first = kept.items.partition_point(|item| item.number < number);
-        kept.items.range(first..).take(most).map(|item| (item.number, item.item.clone())).collect()
+        let oldest = kept.next - kept.items.len() as u64;
+        let skipped = number.saturating_sub(oldest) as usize;
+        let wanted = (oldest..).zip(&kept.items).skip(skipped).take(most);
+        wanted.map(|(number, (item, _))| (number, item.clone())).collect()
     }
 
     /// Returns the items from `number` on, the oldest first; of more than `most`, the newest.

@@ -7,8 +7,8 @@
 //! `fence.rs`), so that no packet waits for a client.
 //!
 //! A connection passes `connections.rs` (limits), `access.rs` (TLS and token), and `guard.rs`
-//! (authorization of each request); `refusal.rs` counts what is rejected. The memory and time that
-//! a client can use are bounded. The requests are handled here and in `grpc.rs`; `report.rs` makes
+//! (authorization of each request), which also counts what is refused. The memory and time that a
+//! client can use are bounded. The requests are handled here and in `grpc.rs`; `report.rs` makes
 //! the same page for a capture.
 
 mod accept;
@@ -22,8 +22,6 @@ mod grpc;
 mod guard;
 mod kept;
 mod page;
-mod protocol;
-mod refusal;
 #[cfg(feature = "report")]
 mod report;
 mod server;
@@ -52,9 +50,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use connections::{ConnectionHandle, Connections, Full};
-use guard::Guard;
-use protocol::Protocol;
-use refusal::{Refusals, RequestRefusal};
+use guard::{Guard, Protocol, RequestRefusal};
 use server::{KEEP_ALIVE_INTERVAL, Listener, READ_TIMEOUT};
 use std::convert::Infallible;
 use std::io;
@@ -85,12 +81,12 @@ impl Server {
     /// # Errors
     /// If the thread or its runtime cannot be started.
     pub fn start(listener: TcpListener, site: ServedContent, access: Access) -> io::Result<Self> {
-        let guard = access.guard(Protocol::Http, Some(&site.metrics));
+        let guard = Guard::new(&access, Protocol::Http, Some(&site.metrics));
         let router = status_router(Arc::clone(&site.status))
-            .merge(page_router(site, guard.refusals.clone()))
+            .merge(page_router(site, guard.clone()))
             .layer(from_fn_with_state(guard.clone(), guarded));
         let channel = watch::channel(());
-        Server::begin("http", || Listener::tcp(listener), access, guard, router, channel)
+        Server::begin("http", || Listener::tcp(listener), access.encryption, guard, router, channel)
     }
 
     /// Starts to serve the status of a run over HTTP on a Unix socket, whose mode decides who may
@@ -99,11 +95,10 @@ impl Server {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_local(listener: UnixListener, status: StatusSource) -> io::Result<Self> {
-        let access = Access::default();
-        let guard = access.guard(Protocol::Http, None);
+        let guard = Guard::new(&Access::default(), Protocol::Http, None);
         let router = status_router(status).layer(from_fn_with_state(guard.clone(), guarded));
         let channel = watch::channel(());
-        Server::begin("status", || Listener::unix(listener), access, guard, router, channel)
+        Server::begin("status", || Listener::unix(listener), None, guard, router, channel)
     }
 }
 
@@ -123,7 +118,7 @@ fn status_router(status: StatusSource) -> Router {
 }
 
 /// Returns the other routes: the page, what it reads, and metrics.
-fn page_router(site: ServedContent, refusals: Refusals) -> Router {
+fn page_router(site: ServedContent, guard: Guard) -> Router {
     let asset = |kind: &'static str, bytes: &'static [u8]| {
         get(move || async move { (content_type(kind), Bytes::from_static(bytes)) })
     };
@@ -135,7 +130,7 @@ fn page_router(site: ServedContent, refusals: Refusals) -> Router {
         .route("/uplot.css", asset(STYLE, page::CHARTS_STYLE.as_bytes()))
         .route("/metrics", get(metrics))
         .route("/about", get(about))
-        .route("/events", get(events).layer(from_fn_with_state(refusals, streamed)))
+        .route("/events", get(events).layer(from_fn_with_state(guard, streamed)))
         .with_state(site)
 }
 
@@ -145,8 +140,8 @@ fn content_type(kind: &'static str) -> [(HeaderName, HeaderValue); 1] {
 
 /// Authorizes a request, and adds the common headers to its answer.
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let mut response = match guard.refusal(&request) {
-        Some(refusal) => refusal.over_http(),
+    let mut response = match guard.denial(&request) {
+        Some(denial) => denial.over_http(),
         None => {
             if let Some(admission) = request.extensions().get::<ConnectionHandle>() {
                 admission.give();
@@ -221,14 +216,14 @@ async fn about(State(site): State<ServedContent>) -> Response {
 }
 
 /// Refuses a stream if too many others are open.
-async fn streamed(State(refusals): State<Refusals>, request: Request, next: Next) -> Response {
+async fn streamed(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let extensions = request.extensions();
     if let (Some(connections), Some(connection)) =
         (extensions.get::<Connections>(), extensions.get::<ConnectionHandle>())
         && let Err(Full { open, whose, .. }) = connections.stream(connection)
     {
         let problem = format!("{open} readers of /events are connected {whose}; no more are taken");
-        refusals.add(RequestRefusal::Crowded, &problem);
+        guard.refuse(RequestRefusal::Crowded, &problem);
         // Its place is free at once.
         let close = [(CONNECTION, "close")];
         return (StatusCode::SERVICE_UNAVAILABLE, close, problem + "\n").into_response();
@@ -240,41 +235,42 @@ async fn streamed(State(refusals): State<Refusals>, request: Request, next: Next
 async fn events(State(site): State<ServedContent>, request: Request) -> Response {
     let last =
         request.headers().get("last-event-id").and_then(|id| site.board.named(id.to_str().ok()?));
-    let (pieces, received) = mpsc::channel::<Result<Bytes, Infallible>>(4);
-    tokio::spawn(async move {
-        let mut newest = site.board.newest();
-        let (mut last, mut first) = (last, true);
-        // A page discards its windows if they are of another run.
-        if !sent(&pieces, format!("event: run\ndata: \"{}\"\n\n", site.board.run())).await {
-            return;
-        }
-        loop {
-            newest.mark_unchanged();
-            // Sent one by one, so that a slow client makes the server buffer little.
-            for (id, event) in site.board.after(last, MAX_FIRST_WINDOWS) {
-                last = Some(id);
-                if !sent(&pieces, format!("id: {}\ndata: {event}\n\n", site.board.name(id))).await {
-                    return;
-                }
-            }
-            if std::mem::take(&mut first)
-                && !sent(&pieces, "event: caught-up\ndata: {}\n\n".to_owned()).await
-            {
-                return;
-            }
-            match tokio::time::timeout(KEEP_ALIVE_INTERVAL, newest.changed()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return,
-                Err(_) if !sent(&pieces, ": nothing new\n\n".to_owned()).await => return,
-                Err(_) => {}
-            }
-        }
-    });
+    let (pieces, received) = mpsc::channel(4);
+    tokio::spawn(stream_windows(site.board, last, pieces));
     let body = Body::from_stream(ReceiverStream::new(received));
     ([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")], body).into_response()
 }
 
-/// Returns whether the client took a piece in time.
-async fn sent(pieces: &mpsc::Sender<Result<Bytes, Infallible>>, piece: String) -> bool {
-    matches!(tokio::time::timeout(READ_TIMEOUT, pieces.send(Ok(piece.into()))).await, Ok(Ok(())))
+/// Part of a stream's body.
+type Piece = Result<Bytes, Infallible>;
+
+/// Sends the windows after the one with number `last` until the client or the run ends.
+async fn stream_windows(
+    board: Board,
+    mut last: Option<u64>,
+    pieces: mpsc::Sender<Piece>,
+) -> Option<()> {
+    let (mut newest, mut first) = (board.kept.newest(), true);
+    // A page discards its windows if they are of another run.
+    send(&pieces, format!("event: run\ndata: \"{}\"\n\n", board.run())).await?;
+    loop {
+        newest.mark_unchanged();
+        // Sent one by one, so that a slow client makes the server buffer little.
+        for (id, event) in board.after(last, MAX_FIRST_WINDOWS) {
+            last = Some(id);
+            send(&pieces, format!("id: {}\ndata: {event}\n\n", board.name(id))).await?;
+        }
+        if std::mem::take(&mut first) {
+            send(&pieces, "event: caught-up\ndata: {}\n\n".to_owned()).await?;
+        }
+        match tokio::time::timeout(KEEP_ALIVE_INTERVAL, newest.changed()).await {
+            Ok(changed) => changed.ok()?,
+            Err(_) => send(&pieces, ": nothing new\n\n".to_owned()).await?,
+        }
+    }
+}
+
+/// Sends a piece; `None` if the client does not take it in time.
+async fn send(pieces: &mpsc::Sender<Piece>, piece: String) -> Option<()> {
+    tokio::time::timeout(READ_TIMEOUT, pieces.send(Ok(piece.into()))).await.ok()?.ok()
 }

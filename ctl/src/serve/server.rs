@@ -1,11 +1,8 @@
 //! Server thread: listener, connections, and their limits in time and memory.
 
-use super::access::Access;
 use super::connections::{ConnectionHandle, Connections, Full, Peer};
 use super::fence;
-use super::guard::Guard;
-use super::protocol::Protocol;
-use super::refusal::{Refusals, RequestRefusal};
+use super::guard::{Guard, Protocol, RequestRefusal};
 use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
@@ -13,6 +10,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -96,7 +94,7 @@ impl Server {
     pub(super) fn begin(
         name: &str,
         listen: impl FnOnce() -> io::Result<Listener>,
-        access: Access,
+        encryption: Option<Arc<ServerConfig>>,
         guard: Guard,
         router: Router,
         (stop, stopped): (watch::Sender<()>, watch::Receiver<()>),
@@ -107,19 +105,15 @@ impl Server {
             listen()?
         };
         let protocol = guard.protocol;
-        let tls = access.encryption.map(|encryption| {
+        let tls = encryption.map(|encryption| {
             let mut encryption = (*encryption).clone();
-            encryption.alpn_protocols = vec![protocol.inside()];
+            encryption.alpn_protocols = vec![match protocol {
+                Protocol::Http => b"http/1.1".to_vec(),
+                Protocol::Grpc => b"h2".to_vec(),
+            }];
             TlsAcceptor::from(Arc::new(encryption))
         });
-        let serving = Serving {
-            protocol,
-            router,
-            tls,
-            refusals: guard.refusals,
-            connections: Connections::default(),
-            stopped,
-        };
+        let serving = Serving { guard, router, tls, connections: Connections::default(), stopped };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             fence::enter(protocol.name());
             runtime.block_on(serving.serve(listener));
@@ -144,10 +138,9 @@ pub(super) async fn end(mut stopped: watch::Receiver<()>) {
 
 #[derive(Clone)]
 struct Serving {
-    protocol: Protocol,
+    guard: Guard,
     router: Router,
     tls: Option<TlsAcceptor>,
-    refusals: Refusals,
     connections: Connections,
     stopped: watch::Receiver<()>,
 }
@@ -164,7 +157,7 @@ impl Serving {
             }
         }
         drop(end_of_connection);
-        if self.protocol == Protocol::Grpc {
+        if self.guard.protocol == Protocol::Grpc {
             // Streams end when their clients have received the last record.
             let _ = tokio::time::timeout(SHUTDOWN_GRACE, open.closed()).await;
         }
@@ -172,11 +165,11 @@ impl Serving {
 
     /// Accepts a connection, and serves it in a task of its own.
     async fn take(&self, listener: &Listener, end_of_connection: &watch::Receiver<()>) {
-        let refusals = &self.refusals;
+        let guard = &self.guard;
         let (peer, stream) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                refusals.add(
+                guard.refuse(
                     RequestRefusal::Accept,
                     format_args!("a connection could not be accepted: {error}"),
                 );
@@ -191,7 +184,7 @@ impl Serving {
                 } else {
                     "no more are taken"
                 };
-                refusals.add(
+                guard.refuse(
                     RequestRefusal::Crowded,
                     format_args!("{open} connections are open {whose}; {what}"),
                 );
@@ -218,12 +211,12 @@ impl Serving {
         match tokio::time::timeout(REQUEST_TIMEOUT, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.answer(stream, admission).await,
             Ok(Err(error)) => {
-                self.refusals.add(
+                self.guard.refuse(
                     RequestRefusal::Encryption,
                     format_args!("a connection without TLS as it should be: {error}"),
                 );
             }
-            Err(_) => self.refusals.add(
+            Err(_) => self.guard.refuse(
                 RequestRefusal::Encryption,
                 format_args!("a connection that said nothing for {REQUEST_TIMEOUT:?}"),
             ),
@@ -235,7 +228,7 @@ impl Serving {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         admission: &ConnectionHandle,
     ) {
-        match self.protocol {
+        match self.guard.protocol {
             Protocol::Http => self.answer_http(stream, admission).await,
             Protocol::Grpc => self.answer_grpc(stream, admission).await,
         }
@@ -268,7 +261,7 @@ impl Serving {
             Err(error)
                 if error.is_parse() || error.is_timeout() && has_begun.load(Ordering::Relaxed) =>
             {
-                self.refusals.add(RequestRefusal::Request, format_args!("a request: {error}"))
+                self.guard.refuse(RequestRefusal::Request, format_args!("a request: {error}"))
             }
             Err(error) => tracing::debug!("a connection over HTTP ended: {error}"),
             Ok(()) => {}
@@ -305,13 +298,13 @@ impl Serving {
         loop {
             tokio::select! {
                 outcome = &mut connection => return match outcome {
-                    Err(error) if !admission.is_given() => self.refusals.add(RequestRefusal::Request, format_args!("a request: {error}")),
+                    Err(error) if !admission.is_given() => self.guard.refuse(RequestRefusal::Request, format_args!("a request: {error}")),
                     Err(error) => tracing::debug!("a connection over gRPC ended: {error}"),
                     Ok(()) => {}
                 },
                 () = &mut stranger => {
                     let why = format_args!("a connection without a request that is answered, for {REQUEST_TIMEOUT:?}");
-                    return self.refusals.add(RequestRefusal::Request, why);
+                    return self.guard.refuse(RequestRefusal::Request, why);
                 }
                 () = &mut stopped, if !is_ending => {
                     is_ending = true;
