@@ -1510,7 +1510,7 @@ fn for_people_a_live_silence_is_one_line() {
         (SharedRecords::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND)));
     Controller::start(dataplane, plan, || clock)
         .unwrap()
-        .run(&mut IdleWindows::new(kept.clone()))
+        .run(&mut IdleWindows::new(Box::new(kept.clone())))
         .unwrap();
     let records = kept.0.lock().unwrap();
     let told: Vec<_> = records

@@ -37,28 +37,22 @@ impl DelaySampleLog<Vec<u8>> {
 
 impl<W: Write> Sink for DelaySampleLog<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        write_window(&mut self.0, record)
+        let Some(delays) = &record.reports.delay else { return Ok(()) };
+        if record.kind != RecordKind::Window || record.part {
+            return Ok(());
+        }
+        let missing = delays.together().map(|delay| delay.counts.unsampled).sum();
+        let counted: u64 = delays.together().map(|delay| delay.answers()).sum();
+        let Record { window, start_ns, end_ns, .. } = *record;
+        let samples = counted.saturating_sub(missing);
+        let line =
+            Window { record: record.kind.name(), window, start_ns, end_ns, samples, missing };
+        write_lines(&mut self.0, &[line])
     }
 
     fn delay_samples(&mut self, samples: &[DelaySampleRecord<'_>]) -> io::Result<()> {
         write_lines(&mut self.0, samples)
     }
-}
-
-fn write_window(writer: &mut dyn Write, record: &Record) -> io::Result<()> {
-    let Some(delays) =
-        record.reports.delay.as_ref().filter(|_| record.kind == RecordKind::Window && !record.part)
-    else {
-        return Ok(());
-    };
-    let missing = delays.together().map(|delay| delay.counts.unsampled).sum();
-    let counted: u64 = delays.together().map(|delay| delay.answers()).sum();
-    let Record { window, start_ns, end_ns, .. } = *record;
-    let samples = counted.saturating_sub(missing);
-    write_lines(
-        writer,
-        &[Window { record: record.kind.name(), window, start_ns, end_ns, samples, missing }],
-    )
 }
 
 fn write_lines(writer: &mut dyn Write, lines: &[impl Serialize]) -> io::Result<()> {

@@ -10,8 +10,8 @@ const EMPTY_WINDOWS: u64 = 3;
 
 /// Sink that joins windows without packets and losses into one record: a night without traffic
 /// takes a line of the table. It is written when packets arrive again, or at the end.
-pub struct IdleWindows<S> {
-    sink: S,
+pub struct IdleWindows<'a> {
+    sink: Box<dyn Sink + 'a>,
     /// Records of the places of one window, which precede the record of all.
     parts: Vec<Record>,
     /// Number of empty windows in a row.
@@ -20,14 +20,13 @@ pub struct IdleWindows<S> {
     silence: Option<Record>,
 }
 
-impl<S: Sink> IdleWindows<S> {
+impl<'a> IdleWindows<'a> {
     /// Passes records to `sink`.
-    pub fn new(sink: S) -> Self {
+    pub fn new(sink: Box<dyn Sink + 'a>) -> Self {
         IdleWindows { sink, parts: Vec::new(), empty: 0, silence: None }
     }
 
     fn pass_on(&mut self, record: &Record) -> io::Result<()> {
-        self.empty = 0;
         if let Some(silence) = self.silence.take() {
             self.sink.record(&silence)?;
         }
@@ -45,36 +44,27 @@ fn is_empty(record: &Record) -> bool {
         && record.last_window.is_none()
 }
 
-impl<S: Sink> Sink for IdleWindows<S> {
+impl Sink for IdleWindows<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         if record.part && record.kind != RecordKind::Total {
             // Registers are released, so that the dataplane can reuse their memory.
             self.parts.push(Record { counted: None, ..record.clone() });
             return Ok(());
         }
-        if !is_empty(record) || !record.complete || record.kind != RecordKind::Window {
-            let shown = self.empty <= EMPTY_WINDOWS
-                || !is_empty(record)
-                || record.kind != RecordKind::Sample;
-            if shown {
-                // A sample does not end the silence; its window may.
-                let empty = if record.kind == RecordKind::Sample && is_empty(record) {
-                    self.empty
-                } else {
-                    0
-                };
-                self.pass_on(record)?;
-                self.empty = empty;
+        let is_idle = is_empty(record);
+        if !is_idle || !record.complete || record.kind != RecordKind::Window {
+            // A sample does not end the silence; its window may.
+            if !is_idle || record.kind != RecordKind::Sample {
+                self.empty = 0;
+            } else if self.empty > EMPTY_WINDOWS {
+                self.parts.clear();
+                return Ok(());
             }
-            self.parts.clear();
-            return Ok(());
+            return self.pass_on(record);
         }
         self.empty += 1;
         if self.empty <= EMPTY_WINDOWS {
-            let empty = self.empty;
-            self.pass_on(record)?;
-            self.empty = empty;
-            return Ok(());
+            return self.pass_on(record);
         }
         self.parts.clear();
         let silence = self.silence.get_or_insert_with(|| Record {

@@ -101,20 +101,20 @@ impl Metrics {
 
     /// Increments a counter. Returns the full name of the metric.
     pub(crate) fn count(&self, name: &str, help: &str, labels: SeriesLabels, more: u64) -> String {
-        self.state().add(name.to_owned(), help, labels, more as f64);
+        self.state().add(name, help, labels, more as f64);
         PREFIX.to_owned() + name
     }
 
     /// Sets a gauge of the source.
     #[cfg(feature = "lake")]
     pub(crate) fn set(&self, name: &str, help: &str, value: u64) {
-        self.state().set(name.to_owned(), help, self.labels(), value as f64);
+        self.state().set(name, help, MetricType::Gauge, self.labels(), value as f64);
     }
 
     /// Sets a counter of the source to its total since the start of the run.
     #[cfg(feature = "lake")]
     pub(crate) fn reach(&self, name: &str, help: &str, value: u64) {
-        self.state().reach(name, help, self.labels(), value);
+        self.state().set(name, help, MetricType::Counter, self.labels(), value as f64);
     }
 
     /// Returns the labels of metrics that have no record.
@@ -176,35 +176,27 @@ impl Metrics {
 impl State {
     fn family(
         &mut self,
-        name: String,
+        name: &str,
         help: &str,
         kind: MetricType,
     ) -> &mut BTreeMap<SeriesLabels, SeriesValue> {
         &mut self
             .families
-            .entry(PREFIX.to_owned() + &name)
+            .entry(PREFIX.to_owned() + name)
             .or_insert_with(|| Family { help: help.to_owned(), kind, series: BTreeMap::new() })
             .series
     }
 
-    fn set(&mut self, name: String, help: &str, labels: SeriesLabels, value: f64) {
-        self.family(name, help, MetricType::Gauge).insert(labels, SeriesValue::One(value));
+    /// Sets a gauge, or a counter that has a total since the start of the run.
+    fn set(&mut self, name: &str, help: &str, kind: MetricType, labels: SeriesLabels, value: f64) {
+        self.family(name, help, kind).insert(labels, SeriesValue::One(value));
     }
 
-    fn add(&mut self, name: String, help: &str, labels: SeriesLabels, more: f64) {
-        let value = self
-            .family(name, help, MetricType::Counter)
-            .entry(labels)
-            .or_insert(SeriesValue::One(0.0));
-        if let SeriesValue::One(value) = value {
+    fn add(&mut self, name: &str, help: &str, labels: SeriesLabels, more: f64) {
+        let family = self.family(name, help, MetricType::Counter);
+        if let SeriesValue::One(value) = family.entry(labels).or_insert(SeriesValue::One(0.0)) {
             *value += more;
         }
-    }
-
-    /// Sets a counter that has a total since the start of the run.
-    fn reach(&mut self, name: &str, help: &str, labels: SeriesLabels, value: u64) {
-        self.family(name.to_owned(), help, MetricType::Counter)
-            .insert(labels, SeriesValue::One(value as f64));
     }
 
     fn draw(&mut self, figure: &Figure, place: &SeriesLabels) {
@@ -212,38 +204,29 @@ impl State {
         let unit = unit.suffix();
         let labels = [place.as_slice(), labels].concat();
         match shape {
-            Shape::Count(count) => self.add(format!("{name}{unit}_total"), title, labels, *count),
+            Shape::Count(count) => self.add(&format!("{name}{unit}_total"), title, labels, *count),
             Shape::State(state) => {
-                self.set(format!("{name}{unit}"), title, labels, f64::from(u8::from(*state)))
+                let value = f64::from(u8::from(*state));
+                self.set(&format!("{name}{unit}"), title, MetricType::Gauge, labels, value);
             }
             Shape::Number(number) => {
                 if let Some(truth) = truth {
-                    self.set(
-                        format!("{name}_truth{unit}"),
-                        &format!("{title}: exact value"),
-                        labels.clone(),
-                        *truth,
-                    );
+                    let (name, help) =
+                        (format!("{name}_truth{unit}"), format!("{title}: exact value"));
+                    self.set(&name, &help, MetricType::Gauge, labels.clone(), *truth);
                 }
                 for ((bound, end), value) in
                     BOUNDS.into_iter().zip([number.value, number.low, number.high])
                 {
-                    self.set(
-                        format!("{name}{bound}{unit}"),
-                        &format!("{title}{end}"),
-                        labels.clone(),
-                        value,
-                    );
+                    let (name, help) = (format!("{name}{bound}{unit}"), format!("{title}{end}"));
+                    self.set(&name, &help, MetricType::Gauge, labels.clone(), value);
                 }
             }
             Shape::Ranking(ranked) => {
                 let values: [fn(&Number) -> f64; 3] = [|it| it.value, |it| it.low, |it| it.high];
                 for ((bound, end), value) in BOUNDS.into_iter().zip(values) {
-                    let family = self.family(
-                        format!("{name}{bound}{unit}"),
-                        &format!("{title}{end}"),
-                        MetricType::Gauge,
-                    );
+                    let (name, help) = (format!("{name}{bound}{unit}"), format!("{title}{end}"));
+                    let family = self.family(&name, &help, MetricType::Gauge);
                     // Ranks that no item takes any more are removed.
                     family.retain(|series, _| !labels.iter().all(|label| series.contains(label)));
                     for (it, rank) in ranked.iter().take(RANKS).zip(1..) {
@@ -253,7 +236,7 @@ impl State {
                 }
             }
             Shape::Distribution(distribution) => {
-                let family = self.family(format!("{name}{unit}"), title, MetricType::Histogram);
+                let family = self.family(&format!("{name}{unit}"), title, MetricType::Histogram);
                 if let SeriesValue::Many(all) = family
                     .entry(labels)
                     .or_insert_with(|| SeriesValue::Many(RunHistogram::default()))
@@ -291,21 +274,21 @@ impl Sink for Metrics {
         for alert in &record.alerts {
             let labels = [place.clone(), vec![("rule", alert.rule.clone())]].concat();
             let firing = f64::from(u8::from(alert.firing));
-            state.add("alerts_total".into(), "windows in which a rule fired", labels, firing);
+            state.add("alerts_total", "windows in which a rule fired", labels, firing);
         }
         if !is_sum {
             // Counters start at zero, since a rate needs two values: the first packets of a new
             // counter would not be visible.
             for cause in LossCause::ALL {
                 let labels = [place.clone(), vec![("cause", cause.name().to_owned())]].concat();
-                state.add("lost_packets_total".to_owned(), LOST, labels, 0.0);
+                state.add("lost_packets_total", LOST, labels, 0.0);
             }
             for sign in SIGNS.iter().filter(|_| record.ledger.is_some()) {
                 let labels = [place.clone(), vec![("sign", (*sign).to_owned())]].concat();
-                state.add("unaccounted_packets_total".to_owned(), UNACCOUNTED, labels, 0.0);
+                state.add("unaccounted_packets_total", UNACCOUNTED, labels, 0.0);
             }
             state.add(
-                "incomplete_windows_total".to_owned(),
+                "incomplete_windows_total",
                 "windows that were cut short, or whose packets were lost or are unaccounted for",
                 place.clone(),
                 f64::from(u8::from(!record.complete)),
@@ -316,7 +299,7 @@ impl Sink for Metrics {
                 ("window_late_seconds", "how late it was closed", record.late_ns),
                 ("window_length_seconds", "how long it was open", length),
             ] {
-                state.set(name.to_owned(), help, place.clone(), ns as f64 / 1e9);
+                state.set(name, help, MetricType::Gauge, place.clone(), ns as f64 / 1e9);
             }
         }
         Ok(())
@@ -345,7 +328,7 @@ impl Sink for Metrics {
         ];
         let mut state = self.state();
         for (name, help, total) in totals {
-            state.reach(name, help, self.labels(), total);
+            state.set(name, help, MetricType::Counter, self.labels(), total as f64);
         }
     }
 }

@@ -90,20 +90,6 @@ pub struct Origin {
     pub no_csv_header: bool,
 }
 
-impl<S: Sink + ?Sized> Sink for Box<S> {
-    fn record(&mut self, record: &Record) -> io::Result<()> {
-        (**self).record(record)
-    }
-
-    fn delay_samples(&mut self, samples: &[DelaySampleRecord<'_>]) -> io::Result<()> {
-        (**self).delay_samples(samples)
-    }
-
-    fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
-        (**self).heartbeat(dataplane, summary);
-    }
-}
-
 /// Sink that passes every record to several sinks.
 #[derive(Default)]
 pub struct Tee<'a>(pub Vec<Box<dyn Sink + 'a>>);

@@ -73,14 +73,10 @@ pub enum Times {
     Utc,
 }
 
-/// Function that returns a flow with the names of its addresses, if they have any.
-type FlowNames = Box<dyn Fn(&str) -> Option<String> + Send>;
-
 /// Sink that writes aligned columns. One of them names the place if there are several.
 pub struct Table<'w> {
     writer: Box<dyn Write + 'w>,
     look: TableStyle,
-    named: FlowNames,
     zone: TimeZone,
     origin: Option<u64>,
     /// Content and width of the last header.
@@ -99,10 +95,8 @@ impl<'w> Table<'w> {
     /// Writes to `writer`.
     pub fn new(writer: impl Write + 'w, look: TableStyle) -> Self {
         let zone = if look.times == Times::Local { TimeZone::system() } else { TimeZone::UTC };
-        let names = look.names.clone();
         Table {
             writer: Box::new(writer),
-            named: Box::new(move |flow| names.named(flow)),
             look,
             zone,
             origin: None,
@@ -248,7 +242,7 @@ impl<'w> Table<'w> {
             self.width(),
             self.look.colours,
         )
-        .naming(&*self.named)
+        .naming(move |flow| self.look.names.named(flow))
     }
 
     /// Writes the details that have no column.

@@ -24,17 +24,17 @@ pub(crate) struct IndentedLines<'a> {
     width: usize,
     colours: bool,
     /// Returns the name of a row with the names of its addresses, if they have any.
-    named: &'a dyn Fn(&str) -> Option<String>,
+    named: Box<dyn Fn(&str) -> Option<String> + 'a>,
 }
 
 impl<'a> IndentedLines<'a> {
     pub(crate) fn new(text: &'a mut String, indent: usize, width: usize, colours: bool) -> Self {
-        IndentedLines { text, indent, width, colours, named: &|_| None }
+        IndentedLines { text, indent, width, colours, named: Box::new(|_| None) }
     }
 
     /// Returns the writer with names for rows.
-    pub(crate) fn naming(self, named: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        IndentedLines { named, ..self }
+    pub(crate) fn naming(self, named: impl Fn(&str) -> Option<String> + 'a) -> Self {
+        IndentedLines { named: Box::new(named), ..self }
     }
 
     fn push(&mut self, line: &str) {

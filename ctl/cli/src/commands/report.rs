@@ -209,7 +209,7 @@ fn count(
     let mut report = serve::ReportPage::naming(names);
     let summary = {
         let mut sink = watch.around(Box::new(BorrowedSink(&mut report)));
-        Controller::start(Box::new(poll), plan, || Trace::new(gate))?.run(&mut sink)?
+        Controller::start(Box::new(poll), plan, || Trace::new(gate))?.run(&mut *sink)?
     };
     let mut problems = summary.warnings.clone();
     if report.left_out() > 0 {
