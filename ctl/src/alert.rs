@@ -4,7 +4,7 @@
 //! figure's interval is above the bound, `<` if the upper end is below it. An estimate whose
 //! interval contains the bound does not fire.
 
-use crate::figure::{Figure, LEFT_OUT, Shape, Unit};
+use crate::figure::{Figure, LEFT_OUT, Number, Shape, Unit};
 use crate::text::scaled;
 use serde::Serialize;
 use std::fmt;
@@ -21,8 +21,10 @@ enum BoundSide {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     text: String,
-    figure: String,
-    labels: Vec<(String, String)>,
+    /// Name of the figure.
+    pub(crate) figure: String,
+    /// Labels that a figure must have.
+    pub(crate) labels: Vec<(String, String)>,
     side: BoundSide,
     bound: f64,
 }
@@ -35,29 +37,15 @@ pub struct Alert {
     /// Whether the condition certainly holds.
     pub firing: bool,
     /// Value of the figure.
-    pub value: f64,
-    /// Lower bound of the value.
-    pub low: f64,
-    /// Upper bound of the value.
-    pub high: f64,
+    #[serde(flatten)]
+    pub number: Number,
 }
 
 impl Rule {
-    /// Returns the name of the figure.
-    #[must_use]
-    pub fn figure(&self) -> &str {
-        &self.figure
-    }
-
     /// Returns the text of the rule.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
-    }
-
-    /// Returns the labels that a figure must have.
-    pub(crate) fn labels(&self) -> &[(String, String)] {
-        &self.labels
     }
 
     /// Returns whether the rule is about figures of this name and unit. It may have the name of the
@@ -73,22 +61,21 @@ impl Rule {
     #[must_use]
     pub fn judge(&self, figures: &[Figure]) -> Option<Alert> {
         let about = figures.iter().filter(|figure| self.is_about(figure));
-        let mut found: Vec<_> = about.filter_map(|figure| bounds(&figure.shape)).collect();
+        let mut found: Vec<_> = about.filter_map(|figure| number(&figure.shape)).collect();
         if found.is_empty() && LEFT_OUT.contains(&self.figure.as_str()) {
-            found.push((0.0, 0.0, 0.0));
+            found.push(exact(0.0));
         }
-        let alerts = found.into_iter().map(|(value, low, high)| {
-            let firing = match self.side {
-                BoundSide::Above => low > self.bound,
-                BoundSide::Below => high < self.bound,
-            };
-            Alert { rule: self.text.clone(), firing, value, low, high }
-        });
-        alerts.max_by(|one, other| {
-            let nearest =
-                |alert: &Alert| if self.side == BoundSide::Above { alert.low } else { -alert.high };
-            nearest(one).total_cmp(&nearest(other))
-        })
+        let nearest = |number: &Number| match self.side {
+            BoundSide::Above => number.low,
+            BoundSide::Below => -number.high,
+        };
+        let number =
+            found.into_iter().max_by(|one, other| nearest(one).total_cmp(&nearest(other)))?;
+        let firing = match self.side {
+            BoundSide::Above => number.low > self.bound,
+            BoundSide::Below => number.high < self.bound,
+        };
+        Some(Alert { rule: self.text.clone(), firing, number })
     }
 
     fn is_about(&self, figure: &Figure) -> bool {
@@ -99,38 +86,32 @@ impl Rule {
     }
 }
 
-/// Returns the value of a figure with its lower and upper bound.
-fn bounds(shape: &Shape) -> Option<(f64, f64, f64)> {
+/// Returns the value of a figure with its bounds.
+fn number(shape: &Shape) -> Option<Number> {
     match shape {
-        Shape::Number(number) => Some((number.value, number.low, number.high)),
-        Shape::Count(count) => Some((*count, *count, *count)),
-        Shape::State(state) => {
-            let state = f64::from(u8::from(*state));
-            Some((state, state, state))
-        }
+        Shape::Number(number) => Some(*number),
+        Shape::Count(count) => Some(exact(*count)),
+        Shape::State(state) => Some(exact(f64::from(u8::from(*state)))),
         // The first is the largest.
-        Shape::Ranking(ranked) => {
-            ranked.first().map(|first| (first.number.value, first.number.low, first.number.high))
-        }
+        Shape::Ranking(ranked) => ranked.first().map(|first| first.number),
         Shape::Distribution(_) => None,
     }
 }
 
-/// Evaluates rules; those without a figure are omitted.
-#[must_use]
-pub fn judge(rules: &[Rule], figures: &[Figure]) -> Vec<Alert> {
-    rules.iter().filter_map(|rule| rule.judge(figures)).collect()
+fn exact(value: f64) -> Number {
+    Number { value, low: value, high: value }
 }
 
 impl fmt::Display for Alert {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [value, low, high] = [self.value, self.low, self.high].map(number);
+        let Number { value, low, high } = self.number;
+        let [value, low, high] = [value, low, high].map(rounded);
         write!(formatter, "{}: it is {value}", self.rule)?;
         if low == high { Ok(()) } else { write!(formatter, " ({low} … {high})") }
     }
 }
 
-fn number(value: f64) -> String {
+fn rounded(value: f64) -> String {
     if value.abs() >= 1000.0 {
         scaled(value)
     } else {

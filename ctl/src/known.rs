@@ -12,51 +12,44 @@ pub use crate::record::SourceTraits;
 use flowgauge_core::Settings;
 use std::collections::BTreeSet;
 
-/// Figures that the windows of a run can have.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KnownFigures(Vec<KnownFigure>);
-
-impl KnownFigures {
-    /// Returns the figures of a run with these settings.
-    #[must_use]
-    pub fn new(settings: &Settings, options: &Estimation, source: SourceTraits) -> Self {
-        let mut known = record::known(source);
-        known.extend(measurement::known(settings, options));
-        KnownFigures(known)
+/// Returns why a rule can never fire in a run with these settings, if it is about none of its
+/// figures: which ones there are, or which labels they have.
+#[must_use]
+pub fn problem(
+    rule: &Rule,
+    settings: &Settings,
+    options: &Estimation,
+    source: SourceTraits,
+) -> Option<String> {
+    let mut known = record::known(source);
+    known.extend(measurement::known(settings, options));
+    let named: Vec<&KnownFigure> =
+        known.iter().filter(|known| rule.names(known.name, known.unit)).collect();
+    if named.iter().any(|known| known.has(&rule.labels)) {
+        return None;
     }
-
-    /// Returns why a rule can never fire, if it is about none of the figures: which ones there are,
-    /// or which labels they have.
-    #[must_use]
-    pub fn problem(&self, rule: &Rule) -> Option<String> {
-        let named: Vec<&KnownFigure> =
-            self.0.iter().filter(|known| rule.names(known.name, known.unit)).collect();
-        if named.iter().any(|known| known.has(rule.labels())) {
-            return None;
-        }
-        let text = rule.text();
-        let Some(first) = named.first() else {
-            let names: BTreeSet<&str> = self.0.iter().map(|known| known.name).collect();
-            let meant = nearest(rule.figure(), names.iter().copied())
-                .map_or_else(String::new, |name| format!("did you mean '{name}'? "));
-            let names: Vec<&str> = names.into_iter().collect();
-            return Some(format!(
-                "the alert '{text}' is about no figure of this run; {meant}those are {}; --measure, --alarm and --match add others",
-                names.join(", ")
-            ));
-        };
-        let mut labels = BTreeSet::new();
-        for (label, values) in named.iter().flat_map(|known| &known.labels) {
-            labels.extend(values.iter().map(|value| format!("{label}={value}")));
-        }
-        let labels: Vec<String> = labels.into_iter().collect();
-        let advice = if labels.is_empty() {
-            "it has no labels".to_owned()
-        } else {
-            format!("its labels are {}", labels.join(", "))
-        };
-        Some(format!("the alert '{text}' matches no {} of this run; {advice}", first.name))
+    let text = rule.text();
+    let Some(first) = named.first() else {
+        let names: BTreeSet<&str> = known.iter().map(|known| known.name).collect();
+        let meant = nearest(&rule.figure, names.iter().copied())
+            .map_or_else(String::new, |name| format!("did you mean '{name}'? "));
+        let names: Vec<&str> = names.into_iter().collect();
+        return Some(format!(
+            "the alert '{text}' is about no figure of this run; {meant}those are {}; --measure, --alarm and --match add others",
+            names.join(", ")
+        ));
+    };
+    let mut labels = BTreeSet::new();
+    for (label, values) in named.iter().flat_map(|known| &known.labels) {
+        labels.extend(values.iter().map(|value| format!("{label}={value}")));
     }
+    let labels: Vec<String> = labels.into_iter().collect();
+    let advice = if labels.is_empty() {
+        "it has no labels".to_owned()
+    } else {
+        format!("its labels are {}", labels.join(", "))
+    };
+    Some(format!("the alert '{text}' matches no {} of this run; {advice}", first.name))
 }
 
 #[cfg(test)]
@@ -69,8 +62,8 @@ mod tests {
         let mut settings = Settings::default();
         settings.cardinality.key = KeyKind::SrcDst;
         settings.sizes = Toggle::ON;
-        let known = KnownFigures::new(&settings, &Estimation::default(), SourceTraits::default());
-        known.problem(&rule.parse().unwrap())
+        let rule = rule.parse().unwrap();
+        super::problem(&rule, &settings, &Estimation::default(), SourceTraits::default())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 pub use crate::measurement::RecordKind;
 
-use crate::alert::{self, Alert, Rule};
+use crate::alert::{Alert, Rule};
 use crate::field::Fields;
 use crate::figure::{Figure, KnownFigure, LOST, SIGNS, UNACCOUNTED, Unit};
 use crate::ledger::Ledger;
@@ -186,7 +186,7 @@ impl Record {
         if rules.is_empty() {
             return;
         }
-        self.alerts = alert::judge(rules, self.figures());
+        self.alerts = rules.iter().filter_map(|rule| rule.judge(self.figures())).collect();
         if let Some(drawing) = self.drawn.0.get_mut() {
             let mut alerts = Fields::default();
             draw_alerts(&self.alerts, &mut alerts);

@@ -17,7 +17,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::alert::Rule;
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::filter::MatchExpression;
-use flowgauge_ctl::known::{KnownFigures, SourceTraits};
+use flowgauge_ctl::known::{self, SourceTraits};
 use flowgauge_ctl::names::NameSources;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
@@ -87,7 +87,7 @@ impl RunConfig {
             has_devices: self.source.has_devices(),
             has_workers: self.source.traffic().counter == CountingPart::Workers,
         };
-        KnownFigures::new(&self.settings, &self.plan.options, traits).problem(rule)
+        known::problem(rule, &self.settings, &self.plan.options, traits)
     }
 
     /// Returns whether the filter can change to that of `other` when a window ends. In the kernel,
