@@ -27,9 +27,10 @@ impl Volume {
 /// together.
 #[derive(Debug)]
 pub struct BoundedTable<K, V> {
-    entries: HashMap<K, V>,
+    pub(super) entries: HashMap<K, V>,
     most: usize,
-    beyond: Volume,
+    /// Packets of keys without an entry.
+    pub(super) beyond: Volume,
 }
 
 impl<K, V> Default for BoundedTable<K, V> {
@@ -47,16 +48,6 @@ impl<K: Eq + Hash, V: Default> BoundedTable<K, V> {
             return None;
         }
         Some(self.entries.entry(key).or_default())
-    }
-
-    pub(super) fn entries(&self) -> &HashMap<K, V> {
-        &self.entries
-    }
-
-    /// Returns the packets of keys without an entry.
-    #[must_use]
-    pub fn beyond(&self) -> Volume {
-        self.beyond
     }
 }
 
@@ -78,8 +69,8 @@ mod tests {
         for (key, bytes) in [(1, 10), (2, 20), (3, 30), (1, 1), (4, 40), (3, 30)] {
             table.add(key, Volume { packets: 1, bytes });
         }
-        assert_eq!(table.entries().get(&1), Some(&Volume { packets: 2, bytes: 11 }));
-        assert_eq!(table.entries().len(), 2);
-        assert_eq!(table.beyond(), Volume { packets: 3, bytes: 100 });
+        assert_eq!(table.entries.get(&1), Some(&Volume { packets: 2, bytes: 11 }));
+        assert_eq!(table.entries.len(), 2);
+        assert_eq!(table.beyond, Volume { packets: 3, bytes: 100 });
     }
 }

@@ -5,10 +5,11 @@
 //! measured where the capture was made: from SYN to SYN/ACK to the server and back, from there to
 //! the acknowledgement to the client and back.
 
-use super::CapturedFrame;
 use super::bounded::{BoundedTable, Volume};
+use super::{CapturedFrame, seconds};
 use flowgauge_core::packet::Packet;
 use flowgauge_core::segment::flags;
+use serde::{Serialize, Serializer};
 use std::net::IpAddr;
 
 const TCP: u8 = 6;
@@ -17,7 +18,7 @@ const TCP: u8 = 6;
 pub type Endpoint = (IpAddr, u16);
 
 /// Counts of the connections to a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServerCounts {
     /// Connections.
     pub connections: u64,
@@ -26,45 +27,61 @@ pub struct ServerCounts {
     pub begun_before: u64,
     /// SYNs without an answer, or with a reset as answer.
     pub unanswered: u64,
+    /// Nanoseconds from a SYN to its answer, one for each connection that was not repeated. JSON has
+    /// the minimum, the median and the maximum, in seconds; null if none was measured.
+    #[serde(rename = "to_server", serialize_with = "serialize_spread")]
+    pub to_server_ns: Vec<u64>,
+    /// Nanoseconds from there to the acknowledgement of the client.
+    #[serde(rename = "to_client", serialize_with = "serialize_spread")]
+    pub to_client_ns: Vec<u64>,
     /// Segments with data.
     pub segments: u64,
     /// Segments with data that were seen before.
     pub retransmitted: u64,
     /// Segments with data that came after later ones.
     pub out_of_order: u64,
-    /// Nanoseconds from a SYN to its answer, one for each connection that was not repeated.
-    pub to_server_ns: Vec<u64>,
-    /// Nanoseconds from there to the acknowledgement of the client.
-    pub to_client_ns: Vec<u64>,
+}
+
+fn serialize_spread<S: Serializer>(times: &[u64], serializer: S) -> Result<S::Ok, S::Error> {
+    spread(times).serialize(serializer)
+}
+
+/// Returns the minimum, the median and the maximum of times, in seconds. The median of an even
+/// number is the lower of the two in the middle.
+fn spread(times: &[u64]) -> Option<[f64; 3]> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let middle = sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    Some([*sorted.first()?, *middle, *sorted.last()?].map(seconds))
 }
 
 /// Followed connections, by both endpoints, the lower one first.
 #[derive(Debug, Default)]
 pub(super) struct TcpConnections {
-    table: BoundedTable<(Endpoint, Endpoint), Connection>,
-    servers: BoundedTable<Endpoint, ServerCounts>,
+    pub(super) table: BoundedTable<(Endpoint, Endpoint), Connection>,
+    pub(super) servers: BoundedTable<Endpoint, ServerCounts>,
 }
 
 /// State of a connection.
 #[derive(Clone, Copy, Debug, Default)]
-struct Connection {
+pub(super) struct Connection {
     server: Option<Endpoint>,
     /// Sequence number of the SYN that began it.
     begun: Option<u32>,
-    handshake: Handshake,
+    /// Segment of the handshake that awaits its answer.
+    handshake: Option<HandshakeSegment>,
     /// Expected continuation of the data from the lower and from the higher endpoint.
     expected: [Option<Continuation>; 2],
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Handshake {
-    /// Not seen, or over.
-    #[default]
-    Nothing,
-    /// A SYN with this sequence number, at this time; unless it was repeated.
-    Asked { sequence: u32, time: u64, is_single: bool },
-    /// A SYN/ACK with this sequence number, at this time; unless it was repeated.
-    Answered { sequence: u32, time: u64, is_single: bool },
+#[derive(Clone, Copy, Debug)]
+struct HandshakeSegment {
+    /// Whether it is a SYN/ACK; else a SYN.
+    is_answer: bool,
+    sequence: u32,
+    time: u64,
+    /// Whether it was not repeated.
+    is_single: bool,
 }
 
 /// Expected continuation of data in one direction.
@@ -86,15 +103,6 @@ struct TcpFields {
 }
 
 impl TcpConnections {
-    pub(super) fn servers(&self) -> &BoundedTable<Endpoint, ServerCounts> {
-        &self.servers
-    }
-
-    /// Returns the packets of connections that were not followed because there were too many.
-    pub(super) fn beyond(&self) -> Volume {
-        self.table.beyond()
-    }
-
     /// Counts a packet with ports.
     pub(super) fn count(
         &mut self,
@@ -158,39 +166,33 @@ impl Connection {
         time: u64,
         counts: &mut ServerCounts,
     ) {
-        let syn = fields.flags & flags::SYN != 0;
-        let (acknowledged, is_ack) = (fields.acknowledgement, fields.flags & flags::ACK != 0);
-        match (self.handshake, syn, is_ack, from_server) {
-            (Handshake::Nothing, true, false, false) => {
-                let sequence = fields.sequence;
-                self.handshake = Handshake::Asked { sequence, time, is_single: true };
+        let is_syn = fields.flags & flags::SYN != 0;
+        let is_ack = fields.flags & flags::ACK != 0;
+        let sent = |is_answer| {
+            Some(HandshakeSegment { is_answer, sequence: fields.sequence, time, is_single: true })
+        };
+        let Some(awaiting) = self.handshake else {
+            if is_syn && !is_ack && !from_server {
+                self.handshake = sent(false);
             }
+            return;
+        };
+        let HandshakeSegment { is_answer, sequence, time: sent_at, is_single } = awaiting;
+        let answers = is_ack && fields.acknowledgement == sequence.wrapping_add(1);
+        if is_syn && (is_ack, from_server) == (is_answer, is_answer) {
             // Sent again: which of both is answered is unknown.
-            (Handshake::Asked { sequence, time, .. }, true, false, false) => {
-                self.handshake = Handshake::Asked { sequence, time, is_single: false };
+            self.handshake = Some(HandshakeSegment { time, is_single: false, ..awaiting });
+        } else if !is_answer && is_syn && from_server && answers {
+            counts.unanswered = counts.unanswered.saturating_sub(1);
+            if is_single {
+                counts.to_server_ns.push(time.saturating_sub(sent_at));
             }
-            (Handshake::Asked { sequence, time: asked, is_single }, true, true, true)
-                if acknowledged == sequence.wrapping_add(1) =>
-            {
-                counts.unanswered = counts.unanswered.saturating_sub(1);
-                if is_single {
-                    counts.to_server_ns.push(time.saturating_sub(asked));
-                }
-                let sequence = fields.sequence;
-                self.handshake = Handshake::Answered { sequence, time, is_single: true };
+            self.handshake = sent(true);
+        } else if is_answer && !is_syn && !from_server && answers {
+            if is_single {
+                counts.to_client_ns.push(time.saturating_sub(sent_at));
             }
-            (Handshake::Answered { sequence, time, .. }, true, true, true) => {
-                self.handshake = Handshake::Answered { sequence, time, is_single: false };
-            }
-            (Handshake::Answered { sequence, time: answered, is_single }, false, true, false)
-                if acknowledged == sequence.wrapping_add(1) =>
-            {
-                if is_single {
-                    counts.to_client_ns.push(time.saturating_sub(answered));
-                }
-                self.handshake = Handshake::Nothing;
-            }
-            _ => {}
+            self.handshake = None;
         }
     }
 }

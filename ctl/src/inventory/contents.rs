@@ -1,8 +1,8 @@
 //! Contents of a capture as a page shows them: ranked tables of bounded length.
 
 use super::bounded::{BoundedTable, MAX_ENTRIES, Volume};
-use super::connection::{Endpoint, ServerCounts};
-use super::{Exchanged, HostPackets, Inventory, Layer, Pair, Reason};
+use super::connection::ServerCounts;
+use super::{Exchanged, HostPackets, Inventory, Layer, Pair, Reason, seconds};
 use crate::flow::protocol_name;
 use crate::names::Names;
 use crate::unopened;
@@ -96,20 +96,14 @@ pub struct ProtocolRow {
     pub all: Volume,
 }
 
-/// A TCP server. Times are in seconds: minimum, median, maximum; `None` if none was measured.
+/// A TCP server.
 #[derive(Debug, Serialize)]
 #[allow(missing_docs, reason = "columns of a table")]
 pub struct ServerRow {
     pub address: IpAddr,
     pub endpoint: SocketAddr,
-    pub connections: u64,
-    pub begun_before: u64,
-    pub unanswered: u64,
-    pub to_server: Option<[f64; 3]>,
-    pub to_client: Option<[f64; 3]>,
-    pub segments: u64,
-    pub retransmitted: u64,
-    pub out_of_order: u64,
+    #[serde(flatten)]
+    pub counts: ServerCounts,
 }
 
 impl Inventory {
@@ -147,8 +141,11 @@ impl Inventory {
                 },
             ),
             protocols: self.protocols(),
-            servers: ranked(connections.servers(), by_segments, server),
-            unfollowed: connections.beyond(),
+            servers: ranked(&connections.servers, by_segments, |&(address, port), counts| {
+                let endpoint = SocketAddr::new(address, port);
+                ServerRow { address, endpoint, counts: counts.clone() }
+            }),
+            unfollowed: connections.table.beyond,
             names: BTreeMap::new(),
         }
     }
@@ -156,7 +153,7 @@ impl Inventory {
     /// Returns the protocols as rows of a tree, each with the packets of all below it.
     fn protocols(&self) -> Vec<ProtocolRow> {
         let mut tree: BTreeMap<Vec<String>, Volume> = BTreeMap::new();
-        for ((outer, inner), volume) in self.protocols.entries() {
+        for ((outer, inner), volume) in &self.protocols.entries {
             let mut path = outer.names();
             if let Some(inner) = inner {
                 // IP in IP has no header of its own.
@@ -198,21 +195,17 @@ impl Layer {
     }
 
     fn names(&self) -> Vec<String> {
-        let name = |text: &str| vec![text.to_owned()];
-        match self {
-            Layer::NoPacket(Reason::Truncated) => name("cut off before the end of the IP header"),
-            Layer::NoPacket(Reason::BadHeader) => name("contradictory IP header"),
-            Layer::NoPacket(Reason::EtherType(0)) => name("neither IPv4 nor IPv6"),
-            Layer::NoPacket(Reason::EtherType(ethertype)) => {
-                vec![
-                    unopened::name(*ethertype)
-                        .map_or_else(|| format!("EtherType 0x{ethertype:04x}"), str::to_owned),
-                ]
-            }
+        let reason: String = match self {
+            Layer::NoPacket(Reason::Truncated) => "cut off before the end of the IP header".into(),
+            Layer::NoPacket(Reason::BadHeader) => "contradictory IP header".into(),
+            Layer::NoPacket(Reason::EtherType(0)) => "neither IPv4 nor IPv6".into(),
+            Layer::NoPacket(Reason::EtherType(ethertype)) => unopened::name(*ethertype)
+                .map_or_else(|| format!("EtherType 0x{ethertype:04x}"), str::to_owned),
             Layer::Network { is_v6, protocol } => {
-                vec![if *is_v6 { "ipv6" } else { "ip" }.to_owned(), protocol_name(*protocol)]
+                return vec![if *is_v6 { "ipv6" } else { "ip" }.into(), protocol_name(*protocol)];
             }
-        }
+        };
+        vec![reason]
     }
 }
 
@@ -223,7 +216,7 @@ fn ranked<K: Copy + Eq + Hash + Ord, V: Default, R>(
     row: impl Fn(&K, &V) -> R,
 ) -> RankedRows<R> {
     let mut all: Vec<(&K, &V, Volume)> =
-        table.entries().iter().map(|(key, value)| (key, value, volume(value))).collect();
+        table.entries.iter().map(|(key, value)| (key, value, volume(value))).collect();
     all.sort_unstable_by_key(|(key, _, volume)| (Reverse(volume.packets), **key));
     let by_packets: HashSet<K> = all.iter().take(MAX_ROWS).map(|(key, ..)| **key).collect();
     all.sort_unstable_by_key(|(key, _, volume)| (Reverse(volume.bytes), **key));
@@ -236,38 +229,10 @@ fn ranked<K: Copy + Eq + Hash + Ord, V: Default, R>(
             rest.add(volume);
         }
     }
-    RankedRows { rows, others, volume: rest, beyond: table.beyond() }
+    RankedRows { rows, others, volume: rest, beyond: table.beyond }
 }
 
 /// Ranks servers by segments with data, then by connections.
 fn by_segments(counts: &ServerCounts) -> Volume {
     Volume { packets: counts.segments, bytes: counts.connections }
-}
-
-fn server(&(address, port): &Endpoint, counts: &ServerCounts) -> ServerRow {
-    ServerRow {
-        address,
-        endpoint: SocketAddr::new(address, port),
-        connections: counts.connections,
-        begun_before: counts.begun_before,
-        unanswered: counts.unanswered,
-        to_server: spread(&counts.to_server_ns),
-        to_client: spread(&counts.to_client_ns),
-        segments: counts.segments,
-        retransmitted: counts.retransmitted,
-        out_of_order: counts.out_of_order,
-    }
-}
-
-/// Returns the minimum, the median and the maximum of times, in seconds. The median of an even
-/// number is the lower of the two in the middle.
-fn spread(times: &[u64]) -> Option<[f64; 3]> {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    let middle = sorted.get(sorted.len().checked_sub(1)? / 2)?;
-    Some([*sorted.first()?, *middle, *sorted.last()?].map(seconds))
-}
-
-fn seconds(nanoseconds: u64) -> f64 {
-    nanoseconds as f64 / 1e9
 }

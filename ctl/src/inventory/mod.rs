@@ -23,7 +23,7 @@ use connection::TcpConnections;
 use flowgauge_core::packet::{Packet, Reject, Transport, transport};
 use flowgauge_core::{Link, parse, tunnel};
 use serde::Serialize;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// Frame of a capture.
 #[derive(Clone, Copy, Debug)]
@@ -125,9 +125,7 @@ impl Inventory {
         one: Volume,
     ) -> Layer {
         let (source, destination, is_v6) = match packet {
-            Packet::V4(ip) => {
-                (IpAddr::V4(Ipv4Addr::from(ip.src())), IpAddr::V4(Ipv4Addr::from(ip.dst())), false)
-            }
+            Packet::V4(ip) => (IpAddr::from(ip.src()), IpAddr::from(ip.dst()), false),
             Packet::V6(ip) => (v6(ip.src()), v6(ip.dst()), true),
         };
         let time = frame.timestamp;
@@ -172,7 +170,11 @@ impl Inventory {
 fn v6(words: [[u8; 4]; 4]) -> IpAddr {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(words.as_flattened());
-    IpAddr::V6(Ipv6Addr::from(bytes))
+    IpAddr::from(bytes)
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
 }
 
 impl Exchanged {
