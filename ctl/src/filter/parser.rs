@@ -21,7 +21,7 @@ const SCTP: u8 = 132;
 pub(super) fn parse(text: &str) -> Result<ExpressionTree, FilterError> {
     let mut parser =
         Parser { tokens: tokens(text)?, at: 0, qualifiers: None, primitives: 0, depth: 0 };
-    let tree = parser.expression()?;
+    let tree = parser.expression(None)?;
     match parser.peek().kind {
         TokenKind::End => Ok(tree),
         TokenKind::Close => Err(parser.refused("this ')' has no '('")),
@@ -72,17 +72,9 @@ struct Parser<'a> {
 type Parsed<T> = Result<T, FilterError>;
 
 impl<'a> Parser<'a> {
-    /// Parses terms between operators.
-    fn expression(&mut self) -> Parsed<ExpressionTree> {
-        self.operands(Self::term)
-    }
-
-    /// Parses operands between operators.
-    fn operands(
-        &mut self,
-        operand: impl Fn(&mut Self) -> Parsed<ExpressionTree>,
-    ) -> Parsed<ExpressionTree> {
-        let mut tree = operand(self)?;
+    /// Parses terms between operators. Terms are values if they share qualifiers, else primitives.
+    fn expression(&mut self, shared: Option<Qualifiers>) -> Parsed<ExpressionTree> {
+        let mut tree = self.term(shared)?;
         loop {
             let make = match self.peek().kind {
                 TokenKind::And => ExpressionTree::And,
@@ -90,37 +82,27 @@ impl<'a> Parser<'a> {
                 _ => return Ok(tree),
             };
             self.advance();
-            tree = make(tree.into(), operand(self)?.into());
+            tree = make(tree.into(), self.term(shared)?.into());
         }
     }
 
-    fn term(&mut self) -> Parsed<ExpressionTree> {
-        match self.peek().kind {
-            TokenKind::Not => self.negated(Self::term),
-            TokenKind::Open => self.in_parentheses(Self::expression),
-            TokenKind::Word => self.primitive(),
+    fn term(&mut self, shared: Option<Qualifiers>) -> Parsed<ExpressionTree> {
+        match (self.peek().kind, shared) {
+            (TokenKind::Not, _) => self.nested(|parser| {
+                parser.advance();
+                Ok(ExpressionTree::Not(parser.term(shared)?.into()))
+            }),
+            (TokenKind::Open, _) => self.in_parentheses(shared),
+            (_, Some(qualifiers)) => self.value(qualifiers),
+            (TokenKind::Word, None) => self.primitive(),
             _ => Err(self.expected("a primitive, such as 'tcp', 'port 443' or 'net 10.0.0.0/8'")),
         }
     }
 
-    /// Parses `not` and its operand.
-    fn negated(
-        &mut self,
-        operand: impl Fn(&mut Self) -> Parsed<ExpressionTree>,
-    ) -> Parsed<ExpressionTree> {
-        self.nested(|parser| {
-            parser.advance();
-            Ok(ExpressionTree::Not(operand(parser)?.into()))
-        })
-    }
-
-    fn in_parentheses(
-        &mut self,
-        inner: impl Fn(&mut Self) -> Parsed<ExpressionTree>,
-    ) -> Parsed<ExpressionTree> {
+    fn in_parentheses(&mut self, shared: Option<Qualifiers>) -> Parsed<ExpressionTree> {
         self.nested(|parser| {
             let open = parser.advance();
-            let tree = inner(parser)?;
+            let tree = parser.expression(shared)?;
             if parser.peek().kind != TokenKind::Close {
                 let problem = format!("')' for the '(' at column {}", open.column);
                 return Err(parser.expected(&problem));
@@ -243,7 +225,8 @@ impl<'a> Parser<'a> {
             ..before
         };
         if self.peek().kind == TokenKind::Open {
-            return self.in_parentheses(|parser| parser.values(qualifiers));
+            // Values that share the qualifiers: `port (80 or 443)`.
+            return self.in_parentheses(Some(qualifiers));
         }
         self.value(qualifiers)
     }
@@ -270,19 +253,6 @@ impl<'a> Parser<'a> {
         Ok(Some(both))
     }
 
-    /// Parses values in parentheses: `port (80 or 443)`.
-    fn values(&mut self, qualifiers: Qualifiers) -> Parsed<ExpressionTree> {
-        self.operands(|parser| parser.operand(qualifiers))
-    }
-
-    fn operand(&mut self, qualifiers: Qualifiers) -> Parsed<ExpressionTree> {
-        match self.peek().kind {
-            TokenKind::Not => self.negated(|parser| parser.operand(qualifiers)),
-            TokenKind::Open => self.in_parentheses(|parser| parser.values(qualifiers)),
-            _ => self.value(qualifiers),
-        }
-    }
-
     /// Parses a value.
     fn value(&mut self, qualifiers: Qualifiers) -> Parsed<ExpressionTree> {
         let token = self.peek();
@@ -290,10 +260,9 @@ impl<'a> Parser<'a> {
             return Err(self.expected(qualifiers.kind.values()));
         }
         let word = token.text.trim_start_matches('\\');
-        let Some(primitive) = self.value_of(qualifiers, word) else {
+        let Some(mut primitive) = self.value_of(qualifiers, word) else {
             return Err(self.refused(&qualifiers.problem(word)));
         };
-        let mut primitive = primitive;
         self.advance();
         if self.peek().text == "mask" {
             primitive = self.mask(qualifiers, &primitive)?;
