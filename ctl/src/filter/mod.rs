@@ -26,7 +26,6 @@ use crate::nearest::nearest;
 use crate::text::{MAX_EXCERPT, excerpt};
 use flowgauge_core::Filter;
 use flowgauge_core::filter::MAX_RULES;
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -140,12 +139,6 @@ impl MatchExpression {
     #[must_use]
     pub fn filter(&self) -> &Arc<Filter> {
         &self.filter
-    }
-}
-
-impl fmt::Display for MatchExpression {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.text)
     }
 }
 

@@ -233,7 +233,8 @@ impl<'a> Parser<'a> {
 
     /// Parses `src`, `dst`, `src or dst` or `src and dst`, if it is there.
     fn end(&mut self) -> Parsed<Option<PacketEnd>> {
-        let (first, second) = match self.peek().text {
+        let word = self.peek().text;
+        let (first, second) = match word {
             "src" => (PacketEnd::Source, "dst"),
             "dst" => (PacketEnd::Destination, "src"),
             _ => return Ok(None),
@@ -246,7 +247,7 @@ impl<'a> Parser<'a> {
             _ => return Ok(Some(first)),
         };
         if other.text != second {
-            return Err(self.expected(&format!("a value of '{}'", first.word())));
+            return Err(self.expected(&format!("a value of '{word}'")));
         }
         self.advance();
         self.advance();
@@ -482,7 +483,7 @@ impl<'a> Parser<'a> {
         let plain = word.trim_start_matches('\\');
         let is_protocol = names::number(&PROTOCOLS, plain).is_some();
         let is_port = names::number(&PORTS, plain).is_some();
-        let advice = match OTHERS.iter().find(|(other, _)| *other == word) {
+        let advice = match OTHERS.iter().find(|(others, _)| others.contains(&word)) {
             Some((_, advice)) => (*advice).to_owned(),
             None if is_protocol => format!("did you mean 'proto {plain}'?"),
             None if is_port => format!("did you mean 'port {plain}'?"),
@@ -493,12 +494,6 @@ impl<'a> Parser<'a> {
             },
         };
         self.refused(&format!("'{word}' is not part of the language; {advice}"))
-    }
-}
-
-impl PacketEnd {
-    fn word(self) -> &'static str {
-        if self == PacketEnd::Source { "src" } else { "dst" }
     }
 }
 

@@ -1,7 +1,6 @@
-//! Names from DNS: reverse lookups by the system's resolver in the background, with a cache.
+//! Names from DNS: reverse lookups in the background, with a cache.
 
 use crossbeam::channel::{Receiver, Sender, bounded};
-use dns_lookup::lookup_addr;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,13 +43,8 @@ impl Cache {
 }
 
 impl Resolver {
-    /// Starts threads that ask the system's resolver.
-    pub(super) fn start() -> Result<Self, String> {
-        Self::asking(|address| lookup_addr(&address).ok())
-    }
-
     /// Starts threads that call `lookup`, which returns the name of an address if it has one.
-    fn asking(
+    pub(super) fn start(
         lookup: impl Fn(IpAddr) -> Option<String> + Clone + Send + 'static,
     ) -> Result<Self, String> {
         let cache = Arc::new(Cache::default());
@@ -68,17 +62,14 @@ impl Resolver {
     /// Returns the name of an address if it is known; else requests it.
     pub(super) fn name(&self, address: IpAddr) -> Option<String> {
         let mut answers = self.cache.answers();
-        match answers.get(&address) {
+        let before = match answers.get(&address) {
+            None => None,
             Some(CachedAnswer::Pending) => return None,
             Some(CachedAnswer::Answered { name, until }) if *until > Instant::now() => {
                 return name.clone();
             }
-            _ => {}
-        }
-        // A name that was known until now is used until there is another answer.
-        let before = match answers.get(&address) {
+            // A name that was known until now is used until there is another answer.
             Some(CachedAnswer::Answered { name, .. }) => name.clone(),
-            _ => None,
         };
         if answers.len() >= MAX_ANSWERS {
             answers.retain(|_, answer| matches!(answer, CachedAnswer::Pending));
@@ -134,7 +125,7 @@ mod tests {
             asked.send(address).ok()?;
             answered.recv().ok()?
         };
-        let resolver = Resolver::asking(lookup).unwrap();
+        let resolver = Resolver::start(lookup).unwrap();
         let [one, other]: [IpAddr; 2] = ["192.0.2.7", "2001:db8::7"].map(|it| it.parse().unwrap());
         assert_eq!(resolver.name(one), None);
         assert_eq!(requests.recv(), Ok(one));

@@ -1,7 +1,7 @@
 //! Names of addresses, for people: from `/etc/hosts`, from DNS and from files of prefixes.
 //!
 //! [`Names::open`] reads the files. [`Names::name`] never waits: an address has no name until DNS
-//! has answered a thread of `dns`, which asks in the background. `prefixes` reads CSV files.
+//! has answered a thread of `dns`, which asks the system's resolver in the background. `prefixes` reads CSV files.
 //!
 //! Names come from outside, so they are escaped and cut here, once for all outputs.
 
@@ -11,8 +11,9 @@ mod prefixes;
 use crate::nearest::nearest;
 use crate::text::escaped;
 use dns::Resolver;
+use dns_lookup::lookup_addr;
 use flowgauge_dataplane::files;
-use prefixes::Prefixes;
+use prefixes::{MAX_NAMES, Prefixes};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -73,16 +74,6 @@ struct KnownNames {
     resolver: Option<Resolver>,
 }
 
-impl PartialEq for Names {
-    fn eq(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
-    }
-}
-
 impl Names {
     /// Reads the files, and starts to ask DNS if that is selected. Without any source no address
     /// has a name.
@@ -104,9 +95,10 @@ impl Names {
         let mut prefixes = Prefixes::default();
         for path in &sources.files {
             let problem = |problem| format!("{}: {problem}", path.display());
-            prefixes.read(&read(path)?).map_err(problem)?;
+            prefixes.read(&read(path)?, MAX_NAMES).map_err(problem)?;
         }
-        let resolver = sources.dns.then(Resolver::start).transpose()?;
+        let lookup = |address: IpAddr| lookup_addr(&address).ok();
+        let resolver = sources.dns.then(|| Resolver::start(lookup)).transpose()?;
         Ok(Names(Some(Arc::new(KnownNames { hosts, prefixes, resolver }))))
     }
 
@@ -184,7 +176,7 @@ mod tests {
 
     fn names(hosts: &str, csv: &str) -> Names {
         let mut prefixes = Prefixes::default();
-        prefixes.read(csv).unwrap();
+        prefixes.read(csv, MAX_NAMES).unwrap();
         let known = KnownNames { hosts: named_hosts(hosts), prefixes, resolver: None };
         Names(Some(Arc::new(known)))
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 /// Maximum number of names: those of all prefixes of the Internet fit. They take some 150 MB, and a
 /// file of the maximum size has seven million.
-const MAX_NAMES: usize = 1_500_000;
+pub(super) const MAX_NAMES: usize = 1_500_000;
 
 /// Names by prefix. IPv4 is in the IPv6 range of mapped addresses.
 #[derive(Debug, Default)]
@@ -17,12 +17,9 @@ pub(super) struct Prefixes {
 
 impl Prefixes {
     /// Adds the lines of a CSV: a prefix or address, then any columns, such as site, tenant and AS.
-    /// The first line may name the columns; a column `as` with a number is shown as `AS64500`.
-    pub(super) fn read(&mut self, text: &str) -> Result<(), String> {
-        self.read_up_to(text, MAX_NAMES)
-    }
-
-    fn read_up_to(&mut self, text: &str, most: usize) -> Result<(), String> {
+    /// The first line may name the columns; a column `as` with a number is shown as `AS64500`. More
+    /// than `most` names in all are an error.
+    pub(super) fn read(&mut self, text: &str, most: usize) -> Result<(), String> {
         let mut systems = None;
         let lines = text.lines().map(str::trim).enumerate();
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
@@ -111,7 +108,7 @@ mod tests {
     fn the_longest_prefix_names_an_address() {
         let mut prefixes = Prefixes::default();
         let csv = "prefix,site,tenant,AS\n10.0.0.0/8,fra,,64500\n\n# comment\n10.1.0.0/16, ams ,\"acme\",x\n10.1.2.3,host\n2001:db8::/32,v6,,1\n0.0.0.0/0,world\n192.0.2.0/24,,,\n";
-        prefixes.read(csv).unwrap();
+        prefixes.read(csv, MAX_NAMES).unwrap();
         for (address, name) in [
             ("10.9.9.9", Some("fra AS64500")),
             ("10.1.9.9", Some("ams acme x")),
@@ -128,8 +125,8 @@ mod tests {
     fn names_are_limited() {
         let mut prefixes = Prefixes::default();
         // A prefix that is named again takes no more memory.
-        prefixes.read_up_to("10.0.0.0/8,a\n10.0.0.0/8,b\n10.1.0.0/16,c", 2).unwrap();
-        let error = prefixes.read_up_to("10.0.0.0/8,d\n10.2.0.0/16,e", 2).unwrap_err();
+        prefixes.read("10.0.0.0/8,a\n10.0.0.0/8,b\n10.1.0.0/16,c", 2).unwrap();
+        let error = prefixes.read("10.0.0.0/8,d\n10.2.0.0/16,e", 2).unwrap_err();
         assert!(error.starts_with("line 2: more than 2 prefixes with names, "), "{error}");
     }
 
@@ -141,7 +138,7 @@ mod tests {
             ("prefix,a\nprefix,b", "line 2: 'prefix'"),
             (",a", "line 1: ''"),
         ] {
-            let problem = Prefixes::default().read(csv).unwrap_err();
+            let problem = Prefixes::default().read(csv, MAX_NAMES).unwrap_err();
             assert!(problem.contains(line), "{problem}");
         }
     }

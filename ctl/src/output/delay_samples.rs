@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 /// Sink with one JSON object per sample, and one per window with the numbers of its samples and
 /// of missing ones.
-pub struct DelaySampleLog<W>(W);
+pub struct DelaySampleLog<W>(pub(crate) W);
 
 /// Line of a window.
 #[derive(Serialize)]
@@ -25,13 +25,6 @@ impl<W: Write> DelaySampleLog<W> {
     /// Writes to `writer`.
     pub fn new(writer: W) -> Self {
         DelaySampleLog(writer)
-    }
-}
-
-impl DelaySampleLog<Vec<u8>> {
-    /// Returns the output since the last call.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.0)
     }
 }
 

@@ -130,14 +130,8 @@ struct Set {
     has: fn(newcomer: Peer, other: Peer) -> bool,
 }
 
-impl Set {
-    fn max_streams(&self) -> usize {
-        self.max - self.max / 4
-    }
-}
-
 /// All limited sets, the smallest first.
-const SETS: [Set; 3] = [
+static SETS: [Set; 3] = [
     Set {
         max: MAX_PER_PEER,
         whose: "from one address",
@@ -159,11 +153,7 @@ impl Connections {
     /// Reserves a slot for a new connection.
     pub(super) fn enter(&self, peer: Peer) -> Result<ConnectionSlot, Full> {
         let mut open = self.open();
-        let count =
-            |set: &Set| open.by_age.values().filter(|other| (set.has)(peer, other.peer)).count();
-        let Some((set, count)) =
-            SETS.iter().map(|set| (set, count(set))).find(|(set, count)| count >= &set.max)
-        else {
+        let Some((set, count)) = open.full_set(peer, |set| set.max, |_| true) else {
             return Ok(open.add(peer, self));
         };
         // Remote connections never displace local ones.
@@ -184,17 +174,11 @@ impl Connections {
     /// Begins a stream on a connection, unless too many others have one.
     pub(super) fn stream(&self, connection: &ConnectionHandle) -> Result<(), Full> {
         let open = self.open();
-        let peer = connection.peer;
-        let count = |set: &Set| {
-            let has = |other: &&ConnectionHandle| {
-                (set.has)(peer, other.peer)
-                    && other.is_streaming()
-                    && !other.stage.same_channel(&connection.stage)
-            };
-            open.by_age.values().filter(has).count()
+        let is_other_stream = |other: &ConnectionHandle| {
+            other.is_streaming() && !other.stage.same_channel(&connection.stage)
         };
-        let full =
-            SETS.iter().map(|set| (set, count(set))).find(|(set, open)| *open >= set.max_streams());
+        // A quarter is left to requests that end.
+        let full = open.full_set(connection.peer, |set| set.max - set.max / 4, is_other_stream);
         if let Some((set, open)) = full {
             return Err(Full { place: None, open, whose: set.whose });
         }
@@ -204,6 +188,20 @@ impl Connections {
 }
 
 impl Open {
+    /// Returns the smallest set of a peer in which the connections that count reach a limit, with
+    /// their number.
+    fn full_set(
+        &self,
+        peer: Peer,
+        limit: impl Fn(&Set) -> usize,
+        counts: impl Fn(&ConnectionHandle) -> bool,
+    ) -> Option<(&'static Set, usize)> {
+        let is_in =
+            |set: &Set, other: &ConnectionHandle| (set.has)(peer, other.peer) && counts(other);
+        let count = |set: &Set| self.by_age.values().filter(|other| is_in(set, other)).count();
+        SETS.iter().map(|set| (set, count(set))).find(|(set, count)| *count >= limit(set))
+    }
+
     fn add(&mut self, peer: Peer, connections: &Connections) -> ConnectionSlot {
         let admission = ConnectionHandle { peer, stage: watch::Sender::new(Stage::Waiting) };
         let number = self.next;

@@ -27,12 +27,12 @@ pub struct Feed {
 
 impl Default for Feed {
     fn default() -> Self {
-        let (windows, samples, delay_samples) = (
-            RecentItems::new(MAX_BYTES, MAX_RECORDS),
-            RecentItems::new(MAX_BYTES, MAX_RECORDS),
-            RecentItems::new(MAX_BYTES, MAX_RECORDS),
-        );
-        Feed { windows, samples, delay_samples, has_delay_samples: Arc::default() }
+        Feed {
+            windows: RecentItems::new(MAX_BYTES, MAX_RECORDS),
+            samples: RecentItems::new(MAX_BYTES, MAX_RECORDS),
+            delay_samples: RecentItems::new(MAX_BYTES, MAX_RECORDS),
+            has_delay_samples: Arc::default(),
+        }
     }
 }
 
@@ -93,7 +93,7 @@ impl Source {
 
     /// Publishes the delay samples that the encoder has written.
     fn pass_on(&mut self) -> io::Result<()> {
-        let lines = self.log.take();
+        let lines = std::mem::take(&mut self.log.0);
         if lines.is_empty() {
             return Ok(());
         }
