@@ -190,61 +190,6 @@ impl Clock for Trace {
     }
 }
 
-/// Virtual time: waiting takes no real time. Clones share one time, so that a test can advance it.
-#[derive(Clone, Debug, Default)]
-pub struct Virtual(Arc<Mutex<u64>>, Arc<Mutex<Vec<(u64, i64)>>>);
-
-impl Virtual {
-    /// Creates a clock at `now` nanoseconds.
-    #[must_use]
-    pub fn at(now: u64) -> Self {
-        Virtual(Arc::new(Mutex::new(now)), Arc::default())
-    }
-
-    /// Schedules steps of the wall clock: each pair is the time on this clock and the step in
-    /// nanoseconds.
-    #[must_use]
-    pub fn stepping(self, steps: &[(u64, i64)]) -> Self {
-        *self.1.lock().unwrap_or_else(PoisonError::into_inner) = steps.to_vec();
-        self
-    }
-
-    /// Advances the time.
-    pub fn advance(&self, nanoseconds: u64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += nanoseconds;
-    }
-}
-
-impl Clock for Virtual {
-    fn now(&self) -> u64 {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait_until(&mut self, deadline: u64) -> WakeReason {
-        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *now = deadline.max(*now);
-        WakeReason::Reached
-    }
-
-    fn back_off(&mut self, delay: Duration) {
-        self.advance(nanoseconds(delay));
-    }
-
-    fn drift(&self) -> i64 {
-        let steps = self.1.lock().unwrap_or_else(PoisonError::into_inner);
-        steps.first().filter(|(at, _)| *at <= self.now()).map_or(0, |(_, by)| *by)
-    }
-
-    fn shift(&mut self, by: i64) {
-        let mut steps = self.1.lock().unwrap_or_else(PoisonError::into_inner);
-        if steps.first().is_some_and(|(_, step)| *step == by) {
-            steps.remove(0);
-        }
-        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *now = now.saturating_add_signed(by);
-    }
-}
-
 /// Converts a duration to nanoseconds, saturated at 584 years.
 #[must_use]
 pub fn nanoseconds(duration: Duration) -> u64 {

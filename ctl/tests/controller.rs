@@ -1,6 +1,7 @@
 //! Controller on a virtual clock, with a scripted dataplane, and with the poll backend in trace
 //! time.
 
+use crate::clock::Virtual;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::hash::crc32;
@@ -9,7 +10,7 @@ use flowgauge_core::{
     Filter, FlowKey, HashIdentity, HashMode, Link, Settings, Sketch, SketchKind, WindowTotals,
     Zeroed,
 };
-use flowgauge_ctl::clock::{Clock, Trace, Virtual, WakeReason};
+use flowgauge_ctl::clock::{Clock, Trace, WakeReason};
 use flowgauge_ctl::controller::{Changes, ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::cardinality::Options as Cardinality;

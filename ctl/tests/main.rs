@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod address_plans;
+mod clock;
 mod controller;
 mod delay;
 mod delay_loads;

@@ -2,10 +2,10 @@
 //! adopts and stops, at any number of interfaces and directions. In virtual time. The command's
 //! `commands/status/rates.rs` has the status.
 
+use crate::clock::Virtual;
 use crate::controller::{
     MILLISECOND, PACKET_EVERY, SECOND, START, Scripted, intervals, plan as plan_of,
 };
-use flowgauge_ctl::clock::Virtual;
 use flowgauge_ctl::controller::{Controller, Sink};
 use flowgauge_ctl::output::{Format, Metrics, Origin, TableStyle};
 use flowgauge_ctl::record::{Record, RecordKind};

@@ -5,7 +5,7 @@ use super::table;
 use crate::output::status::{Publication, Publisher};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashIdentity, HashMode, Settings, WindowTotals, Zeroed};
-use flowgauge_ctl::clock::{Clock, Virtual};
+use flowgauge_ctl::clock::{Clock, WakeReason};
 use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
 use flowgauge_ctl::history::History;
 use flowgauge_ctl::measurement::Estimation;
@@ -21,6 +21,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const MILLISECOND: u64 = 1_000_000;
@@ -31,11 +32,28 @@ const PACKET_EVERY: u64 = 100_000;
 /// Packets per second of a place.
 const SENT: f64 = 1e9 / PACKET_EVERY as f64;
 
+/// Time that passes while the controller waits. Clones share it.
+#[derive(Clone)]
+struct VirtualClock(Arc<AtomicU64>);
+
+impl Clock for VirtualClock {
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn wait_until(&mut self, deadline: u64) -> WakeReason {
+        self.0.fetch_max(deadline, Ordering::Relaxed);
+        WakeReason::Reached
+    }
+
+    fn back_off(&mut self, _: Duration) {}
+}
+
 /// Dataplane with a steady packet rate at each of its places, on the virtual clock.
 struct Steady {
     capabilities: Capabilities,
     settings: Settings,
-    clock: Virtual,
+    clock: VirtualClock,
     /// Packets of a place in all closed windows.
     closed: u64,
     /// State that an earlier process left, and the packets of a place in each of its windows.
@@ -192,7 +210,7 @@ fn a_status_has_the_rate_at_which_packets_were_sent() {
     for seed in 0..50 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let start = START + random.random_range(SECOND..20 * SECOND);
-        let clock = Virtual::at(start);
+        let clock = VirtualClock(Arc::new(AtomicU64::new(start)));
         let (_injector, ports) = frames(1);
         let mut capabilities = Poll::new(ports, poll::Options::default()).capabilities().clone();
         let all = ["a", "b"].map(|interface| {
