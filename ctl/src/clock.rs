@@ -13,11 +13,8 @@ pub enum WakeReason {
     Reached,
     /// The operator requested the end of the run.
     Interrupted,
-    /// The trace is over.
-    Ended {
-        /// Time just after the last packet, in nanoseconds.
-        at: u64,
-    },
+    /// The trace is over: the time is just after its last packet.
+    Ended,
     /// A worker died.
     Failed,
 }
@@ -169,7 +166,7 @@ impl Clock for Trace {
             Advance::Ended { last } => {
                 self.next_packet = None;
                 self.now = self.now.max(last.map_or(0, |last| last.saturating_add(1)));
-                WakeReason::Ended { at: self.now }
+                WakeReason::Ended
             }
             Advance::Failed => WakeReason::Failed,
             Advance::Interrupted { last } => {

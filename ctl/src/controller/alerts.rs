@@ -204,10 +204,9 @@ impl Controller {
 
     /// Warns once if most frames have one EtherType that is not opened.
     pub(super) fn warn_of_unopened(&mut self, bank: &WindowTotals) {
-        if self.warned_of_unopened {
-            return;
-        }
-        if let Some(warning) = unopened::warning(bank) {
+        if !self.warned_of_unopened
+            && let Some(warning) = unopened::warning(bank)
+        {
             self.warned_of_unopened = true;
             self.warn(warning);
         }

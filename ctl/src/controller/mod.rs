@@ -312,7 +312,7 @@ impl Controller {
             let Some(woken) = self.wait(due, sink)? else { continue };
             match woken {
                 WakeReason::Reached => self.count_skipped(skipped),
-                WakeReason::Ended { .. } => {
+                WakeReason::Ended => {
                     self.count_skipped(skipped);
                     self.ended = true;
                     break;
@@ -364,7 +364,7 @@ impl Controller {
         loop {
             // Checked first: if actions are always overdue, the loop never waits.
             if self.ended {
-                return Ok(Some(WakeReason::Ended { at: self.clock.now() }));
+                return Ok(Some(WakeReason::Ended));
             }
             let drift = self.clock.drift();
             if drift.unsigned_abs() >= CLOCK_STEP_NS {

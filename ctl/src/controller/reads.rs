@@ -240,19 +240,13 @@ impl Controller {
             self.summary.missed_samples += 1;
             return Ok(());
         }
-        let Some((snapshot, taken)) = self.attempt("sample", Dataplane::sample)? else {
+        let sampled = self.attempt("sample", Dataplane::sample)?;
+        let what = if sampled.is_some() { "lost a part of this window" } else { "did not answer" };
+        let Some((snapshot, taken)) = sampled.filter(|(snapshot, _)| snapshot.complete) else {
             self.summary.missed_samples += 1;
-            tracing::warn!("the sample at {at} ns is missing: {} did not answer", self.interface());
+            tracing::warn!("the sample at {at} ns is missing: {} {what}", self.interface());
             return Ok(());
         };
-        if !snapshot.complete {
-            self.summary.missed_samples += 1;
-            tracing::warn!(
-                "the sample at {at} ns is missing: {} lost a part of this window",
-                self.interface()
-            );
-            return Ok(());
-        }
         // Lateness counts from the call that succeeded: retries delay a sample as well.
         let late_ns = taken.saturating_sub(at);
         self.summary.samples += 1;

@@ -11,13 +11,12 @@
 
 use super::primitive::{ExpressionTree, IpVersion, PacketEnd, Primitive};
 use super::{FilterError, MAX_UNSIMPLIFIED_RULES, PortRange};
-use flowgauge_core::Filter;
 use flowgauge_core::filter::fields::{
     ADDRESSES, COMMON_WORDS, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, IPV6_WORDS,
     LENGTH_MASK, PORTS, PROTOCOL, PROTOCOL_SHIFT, TAGGED, VLAN_MASK, VLAN_SHIFT,
 };
 use flowgauge_core::filter::{MAX_RULES, MatchRule, MatchRules};
-use flowgauge_core::{Zeroed, filter};
+use flowgauge_core::{Filter, Zeroed};
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -379,15 +378,12 @@ impl RuleList {
         table: &mut MatchRules<WORDS>,
     ) -> Result<(), FilterError> {
         let words = |words: &[u32; IPV6_WORDS]| std::array::from_fn(|word| words[word]);
-        let rules: Vec<filter::MatchRule<WORDS>> = self
-            .rules
-            .iter()
-            .map(|(PacketSet { value, mask }, verdict)| MatchRule {
-                value: words(value),
-                mask: words(mask),
-                verdict: (*verdict).into(),
-            })
-            .collect();
+        let rule = |(PacketSet { value, mask }, verdict): &(PacketSet, bool)| MatchRule {
+            value: words(value),
+            mask: words(mask),
+            verdict: (*verdict).into(),
+        };
+        let rules: Vec<MatchRule<WORDS>> = self.rules.iter().map(rule).collect();
         let rules_too_many = FilterError::TooManyRules { family, rules: rules.len() };
         table.write(&rules, self.otherwise).ok_or(rules_too_many)
     }

@@ -106,13 +106,11 @@ impl Metrics {
     }
 
     /// Sets a gauge of the source.
-    #[cfg(feature = "lake")]
     pub(crate) fn set(&self, name: &str, help: &str, value: u64) {
         self.state().set(name, help, MetricType::Gauge, self.labels(), value as f64);
     }
 
     /// Sets a counter of the source to its total since the start of the run.
-    #[cfg(feature = "lake")]
     pub(crate) fn reach(&self, name: &str, help: &str, value: u64) {
         self.state().set(name, help, MetricType::Counter, self.labels(), value as f64);
     }

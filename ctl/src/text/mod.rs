@@ -27,12 +27,7 @@ pub fn grouped(number: u64) -> String {
 /// Formats a number of things: `1 packet`, `2 packets`, `0 windows`.
 #[must_use]
 pub fn counted(number: u64, singular: &str) -> String {
-    format!("{} {}", grouped(number), plural(number, singular))
-}
-
-/// Returns the singular or plural of a word.
-fn plural(number: u64, singular: &str) -> String {
-    if number == 1 { singular.to_owned() } else { format!("{singular}s") }
+    format!("{} {singular}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// Formats a number with three digits and a decimal prefix: `0`, `999`, `1.25 M`.

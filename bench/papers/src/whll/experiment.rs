@@ -259,7 +259,7 @@ impl Experiment {
 fn wait(clock: &mut clock::Trace, until: u64, interface: &str) -> Result<bool, ReproduceError> {
     match clock.wait_until(until) {
         WakeReason::Reached => Ok(true),
-        WakeReason::Ended { .. } => Ok(false),
+        WakeReason::Ended => Ok(false),
         // Nothing interrupts the traffic.
         WakeReason::Interrupted | WakeReason::Failed => {
             Err(ReproduceError::TrafficFailed { interface: interface.to_owned() })

@@ -12,34 +12,45 @@ use std::collections::BTreeMap;
 /// narrower than the ranges of delays, which are up to 3.1 % wide: some would always be empty.
 const SCHEMA: i32 = 4;
 
-/// Numbers of values by bucket.
+/// Histogram of all values since the start of the run.
 #[derive(Clone, Default)]
-pub(super) struct Native {
-    /// Values up to this count as zero.
-    threshold: f64,
-    zero: u64,
+pub(crate) struct RunHistogram {
+    ranges: Vec<Range>,
+    pub(crate) sum: f64,
+    /// Values up to this count as zero in native buckets.
+    zero_threshold: f64,
+    zero_count: u64,
+    /// Numbers of larger values by native bucket.
     buckets: BTreeMap<i32, u64>,
 }
 
-impl Native {
+impl RunHistogram {
+    /// Adds the values of a window.
     pub(super) fn add(&mut self, window: &Distribution) {
-        self.threshold = window.zero;
+        self.zero_threshold = window.zero;
         for range in &window.narrow {
             let middle = f64::midpoint(range.low, range.high);
-            let count = if middle > self.threshold {
+            let count = if middle > self.zero_threshold {
                 self.buckets.entry(bucket(middle)).or_default()
             } else {
-                &mut self.zero
+                &mut self.zero_count
             };
             *count += range.count as u64;
+        }
+        self.sum += window.sum;
+        if self.ranges.is_empty() {
+            self.ranges.clone_from(&window.ranges);
+        } else {
+            let ranges = self.ranges.iter_mut().zip(&window.ranges);
+            ranges.for_each(|(all, range)| all.count += range.count);
         }
     }
 
     /// Fills in the native fields of a histogram.
-    pub(super) fn write_to(&self, histogram: &mut Histogram) {
+    pub(super) fn write_native(&self, histogram: &mut Histogram) {
         histogram.schema = Some(SCHEMA);
-        histogram.zero_threshold = Some(self.threshold);
-        histogram.zero_count = Some(self.zero);
+        histogram.zero_threshold = Some(self.zero_threshold);
+        histogram.zero_count = Some(self.zero_count);
         let (mut next, mut before) = (0, 0);
         for (bucket, count) in &self.buckets {
             match histogram.positive_span.last_mut().filter(|_| *bucket == next) {
@@ -56,30 +67,6 @@ impl Native {
             // Without a span, a histogram without a zero bucket and values would not be recognized
             // as native.
             histogram.positive_span.push(BucketSpan { offset: Some(0), length: Some(0) });
-        }
-    }
-}
-
-/// Histogram of all values since the start of the run.
-#[derive(Clone, Default)]
-pub(crate) struct RunHistogram {
-    ranges: Vec<Range>,
-    pub(crate) sum: f64,
-    pub(super) native: Native,
-}
-
-impl RunHistogram {
-    /// Adds the values of a window.
-    pub(super) fn add(&mut self, window: &Distribution) {
-        self.native.add(window);
-        self.sum += window.sum;
-        if self.ranges.is_empty() {
-            self.ranges.clone_from(&window.ranges);
-        } else {
-            self.ranges
-                .iter_mut()
-                .zip(&window.ranges)
-                .for_each(|(all, range)| all.count += range.count);
         }
     }
 
@@ -107,9 +94,9 @@ fn bucket(value: f64) -> i32 {
 mod tests {
     use super::*;
 
-    fn histogram_of(native: &Native) -> Histogram {
+    fn histogram_of(values: &RunHistogram) -> Histogram {
         let mut histogram = Histogram::default();
-        native.write_to(&mut histogram);
+        values.write_native(&mut histogram);
         histogram
     }
 
@@ -135,11 +122,11 @@ mod tests {
             range(2.05, 2.1, 2.0),
             range(64.0, 64.0, 3.0),
         ];
-        let mut native = Native::default();
+        let mut values = RunHistogram::default();
         let window = Distribution { ranges: Vec::new(), sum: 0.0, narrow, zero: 1.0 };
-        native.add(&window);
-        native.add(&window);
-        let histogram = histogram_of(&native);
+        values.add(&window);
+        values.add(&window);
+        let histogram = histogram_of(&values);
         assert_eq!(
             (histogram.schema, histogram.zero_threshold, histogram.zero_count),
             (Some(4), Some(1.0), Some(14))
@@ -151,7 +138,7 @@ mod tests {
             (spans, histogram.positive_delta),
             (vec![(10, 1), (6, 1), (78, 1)], vec![10, -4, 0])
         );
-        let mut adjacent = Native::default();
+        let mut adjacent = RunHistogram::default();
         adjacent.add(&Distribution {
             narrow: vec![range(2.02, 2.02, 1.0), range(2.1, 2.1, 4.0)],
             ..window
@@ -166,7 +153,7 @@ mod tests {
     #[test]
     fn what_has_no_values_is_native_all_the_same() {
         assert_eq!(
-            histogram_of(&Native::default()).positive_span,
+            histogram_of(&RunHistogram::default()).positive_span,
             [BucketSpan { offset: Some(0), length: Some(0) }]
         );
     }

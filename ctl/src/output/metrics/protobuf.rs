@@ -62,7 +62,7 @@ fn series(kind: MetricType, labels: &SeriesLabels, value: &SeriesValue) -> Metri
                 bucket: buckets.collect(),
                 ..Histogram::default()
             };
-            distributed.native.write_to(&mut histogram);
+            distributed.write_native(&mut histogram);
             metric.histogram = Some(histogram);
         }
     }
