@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub const SCHEMA: u64 = 1;
 
 /// Identity of the process that counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the machine, or the configured one.
     pub host: Arc<str>,

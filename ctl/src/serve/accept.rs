@@ -12,19 +12,17 @@ pub(super) const PROTOBUF: &str =
 /// Returns whether a request accepts [`PROTOBUF`] by name and does not prefer text.
 pub(super) fn wants_protobuf(headers: &HeaderMap) -> bool {
     let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let wanted: Vec<Range<'_>> =
-        texts.flat_map(|text| text.split(',')).filter_map(Range::parse).collect();
+    let texts = texts.collect::<Vec<_>>().join(",").to_ascii_lowercase();
+    let wanted: Vec<Range<'_>> = texts.split(',').filter_map(Range::parse).collect();
+    let named = |name: &str| wanted.iter().find(|range| range.name == name);
     // The most specific range that matches text decides its weight.
-    let ranges = ["text/plain", "text/*", "*/*"];
-    let text = ranges
-        .iter()
-        .find_map(|name| wanted.iter().find(|range| range.name.eq_ignore_ascii_case(name)));
+    let text = ["text/plain", "text/*", "*/*"].into_iter().find_map(named);
     let text = text.map_or(0.0, |range| range.weight);
     let protobuf = wanted.iter().find(|range| range.is_protobuf());
     protobuf.is_some_and(|range| range.weight > 0.0 && range.weight >= text)
 }
 
-/// Media range of an `Accept` header.
+/// Media range of an `Accept` header, in lower case.
 struct Range<'a> {
     name: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
@@ -40,20 +38,15 @@ impl<'a> Range<'a> {
             part.split_once('=').map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
         };
         let (weights, parameters): (Vec<_>, Vec<_>) =
-            parts.filter_map(parameter).partition(|(name, _)| name.eq_ignore_ascii_case("q"));
+            parts.filter_map(parameter).partition(|(name, _)| *name == "q");
         let weight = weights.first().map_or(Ok(1.0), |(_, weight)| weight.parse()).ok()?;
         Some(Range { name, parameters, weight })
     }
 
     fn is_protobuf(&self) -> bool {
-        let has = |name: &str, value: &str| {
-            self.parameters
-                .iter()
-                .any(|(it, its)| it.eq_ignore_ascii_case(name) && its.eq_ignore_ascii_case(value))
-        };
-        self.name.eq_ignore_ascii_case("application/vnd.google.protobuf")
-            && has("proto", "io.prometheus.client.MetricFamily")
-            && has("encoding", "delimited")
+        self.name == "application/vnd.google.protobuf"
+            && self.parameters.contains(&("proto", "io.prometheus.client.metricfamily"))
+            && self.parameters.contains(&("encoding", "delimited"))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::kept::RecentItems;
 use super::proto;
 use crate::controller::Sink;
+use crate::identity::Identity;
 use crate::measurement::delay::DelaySampleRecord;
 use crate::output::{DelaySampleLog, Origin, line};
 use crate::record::{Record, RecordKind};
@@ -67,10 +68,8 @@ struct Source {
 impl Source {
     /// Returns the host and the run that identify the process.
     fn identity(&self) -> (String, String) {
-        let identity_pair = |identity: &crate::identity::Identity| {
-            (identity.host.to_string(), identity.run.to_string())
-        };
-        self.origin.identity.as_ref().map(identity_pair).unwrap_or_default()
+        let Identity { host, run } = self.origin.identity.clone().unwrap_or_default();
+        (host.to_string(), run.to_string())
     }
 
     fn to_proto(&self, record: &Record) -> io::Result<proto::Record> {
