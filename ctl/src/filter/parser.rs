@@ -30,9 +30,10 @@ pub(super) fn parse(text: &str) -> Result<ExpressionTree, FilterError> {
 }
 
 /// Kind of the values of a primitive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ValueKind {
     /// A host, or with a length a network.
+    #[default]
     Address,
     Host,
     Net,
@@ -42,22 +43,12 @@ enum ValueKind {
 }
 
 /// Qualifiers of a primitive, which the values after it share.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Qualifiers {
     version: Option<IpVersion>,
     protocol: Option<u8>,
     end: PacketEnd,
     kind: ValueKind,
-}
-
-impl Qualifiers {
-    /// Qualifiers of a value without any.
-    const NONE: Qualifiers = Qualifiers {
-        version: None,
-        protocol: None,
-        end: PacketEnd::Either,
-        kind: ValueKind::Address,
-    };
 }
 
 struct Parser<'a> {
@@ -103,11 +94,8 @@ impl<'a> Parser<'a> {
         self.nested(|parser| {
             let open = parser.advance();
             let tree = parser.expression(shared)?;
-            if parser.peek().kind != TokenKind::Close {
-                let problem = format!("')' for the '(' at column {}", open.column);
-                return Err(parser.expected(&problem));
-            }
-            parser.advance();
+            let end = format!("')' for the '(' at column {}", open.column);
+            parser.expect(TokenKind::Close, &end)?;
             Ok(tree)
         })
     }
@@ -135,14 +123,14 @@ impl<'a> Parser<'a> {
         };
         let primitive = match word {
             "src" | "dst" | "host" | "net" | "port" | "portrange" | "proto" => {
-                return self.qualified(Qualifiers::NONE);
+                return self.qualified(Qualifiers::default());
             }
             "ip" | "ip6" => {
                 let version = if word == "ip" { IpVersion::V4 } else { IpVersion::V6 };
                 if begins_qualified(next, &["src", "dst", "host", "net", "proto"]) {
                     self.advance();
-                    return self
-                        .qualified(Qualifiers { version: Some(version), ..Qualifiers::NONE });
+                    let before = Qualifiers { version: Some(version), ..Qualifiers::default() };
+                    return self.qualified(before);
                 }
                 Primitive::Ip(version)
             }
@@ -155,8 +143,8 @@ impl<'a> Parser<'a> {
                 };
                 if begins_qualified(next, &["src", "dst", "port", "portrange"]) {
                     self.advance();
-                    return self
-                        .qualified(Qualifiers { protocol: Some(protocol), ..Qualifiers::NONE });
+                    let before = Qualifiers { protocol: Some(protocol), ..Qualifiers::default() };
+                    return self.qualified(before);
                 }
                 if begins_qualified(next, &["host", "net", "proto"]) {
                     self.advance();
@@ -172,7 +160,7 @@ impl<'a> Parser<'a> {
             "vlan" => return self.vlan(),
             "greater" | "less" => return self.length(),
             _ if self.qualifiers.is_some() || is_address(word) => {
-                let qualifiers = self.qualifiers.unwrap_or(Qualifiers::NONE);
+                let qualifiers = self.qualifiers.unwrap_or_default();
                 // A word that is no value is more likely to be a mistyped keyword.
                 if !is_address(word) && self.value_of(qualifiers, word).is_none() {
                     return Err(self.unknown());
@@ -219,11 +207,8 @@ impl<'a> Parser<'a> {
         if kind.is_some() {
             self.advance();
         }
-        let qualifiers = Qualifiers {
-            end: end.unwrap_or(PacketEnd::Either),
-            kind: kind.unwrap_or(ValueKind::Address),
-            ..before
-        };
+        let qualifiers =
+            Qualifiers { end: end.unwrap_or_default(), kind: kind.unwrap_or_default(), ..before };
         if self.peek().kind == TokenKind::Open {
             // Values that share the qualifiers: `port (80 or 443)`.
             return self.in_parentheses(Some(qualifiers));
@@ -364,11 +349,11 @@ impl<'a> Parser<'a> {
                 return Err(self.refused("of a header's bytes only tcp[13], the flags, is matched"));
             }
             let mask = self.flag_set(true)?;
-            self.closes_index()?;
+            self.expect(TokenKind::CloseIndex, "']'")?;
             return self.leaf(Primitive::Flags { mask, value: 0, differs: true });
         }
         self.advance();
-        self.closes_index()?;
+        self.expect(TokenKind::CloseIndex, "']'")?;
         let mask = if self.peek().kind == TokenKind::BitAnd {
             self.advance();
             self.flag_set(false)?
@@ -388,14 +373,6 @@ impl<'a> Parser<'a> {
         self.leaf(Primitive::Flags { mask, value, differs })
     }
 
-    fn closes_index(&mut self) -> Parsed<()> {
-        if self.peek().kind != TokenKind::CloseIndex {
-            return Err(self.expected("']'"));
-        }
-        self.advance();
-        Ok(())
-    }
-
     /// Parses flags or a number, with parentheses around them or not; several flags without
     /// parentheses only if they are `bare`.
     fn flag_set(&mut self, bare: bool) -> Parsed<u8> {
@@ -409,10 +386,7 @@ impl<'a> Parser<'a> {
             set |= self.flag()?;
         }
         if in_parentheses {
-            if self.peek().kind != TokenKind::Close {
-                return Err(self.expected("'|' or ')'"));
-            }
-            self.advance();
+            self.expect(TokenKind::Close, "'|' or ')'")?;
         }
         Ok(set)
     }
@@ -453,6 +427,15 @@ impl<'a> Parser<'a> {
         let token = self.peek();
         self.at += 1;
         token
+    }
+
+    /// Advances past a token of a kind, which an error describes if another one is there.
+    fn expect(&mut self, kind: TokenKind, what: &str) -> Parsed<()> {
+        if self.peek().kind != kind {
+            return Err(self.expected(what));
+        }
+        self.advance();
+        Ok(())
     }
 
     /// Returns the error of the next token.

@@ -44,11 +44,12 @@ impl IpVersion {
 }
 
 /// End of a packet that an address or a port is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PacketEnd {
     Source,
     Destination,
     /// At least one of both.
+    #[default]
     Either,
     Both,
 }
