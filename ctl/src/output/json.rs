@@ -5,8 +5,8 @@ use crate::controller::Sink;
 use crate::measurement::MeasurementFields;
 use crate::record::Record;
 use crate::text::optional;
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::Serializer;
+use serde::ser::{Error as _, SerializeMap};
 use std::io::{self, Write};
 
 /// Sink with one JSON object per line. Each line is flushed, so that a reader sees it at once.
@@ -30,36 +30,27 @@ impl Sink for Json<'_> {
     }
 }
 
-/// Formats a record as a line, without the line end.
+/// Formats a record with its origin as a line, without the line end; with its registers if they are
+/// wanted.
 pub(crate) fn line(record: &Record, origin: &Origin) -> serde_json::Result<String> {
-    serde_json::to_string(&Line { record, origin })
-}
-
-/// A record with its origin, and its registers if they are wanted.
-struct Line<'a> {
-    record: &'a Record,
-    origin: &'a Origin,
-}
-
-impl Serialize for Line<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Line { record, origin } = self;
-        let mut line = serializer.serialize_map(None)?;
-        for (name, value) in fields::fields(record).named() {
-            line.serialize_entry(name, value)?;
-        }
-        optional(&mut line, "alerts", Some(&record.alerts).filter(|alerts| !alerts.is_empty()))?;
-        optional(&mut line, "united", record.united.as_ref())?;
-        for (name, value) in fields::origin(record, origin).named() {
-            line.serialize_entry(name, value)?;
-        }
-        for MeasurementFields { measurement, fields, .. } in
-            record.described().iter().filter(|it| it.is_on)
-        {
-            line.serialize_entry(measurement, fields)?;
-        }
-        let sketches = || record.counted.as_ref().map(|counted| record.sketches(counted));
-        optional(&mut line, "sketches", origin.sketches.then(sketches).flatten())?;
-        line.end()
+    let mut json = Vec::new();
+    let mut serializer = serde_json::Serializer::new(&mut json);
+    let mut line = serializer.serialize_map(None)?;
+    for (name, value) in fields::fields(record).named() {
+        line.serialize_entry(name, value)?;
     }
+    optional(&mut line, "alerts", Some(&record.alerts).filter(|alerts| !alerts.is_empty()))?;
+    optional(&mut line, "united", record.united.as_ref())?;
+    for (name, value) in fields::origin(record, origin).named() {
+        line.serialize_entry(name, value)?;
+    }
+    for MeasurementFields { measurement, fields, .. } in
+        record.described().iter().filter(|it| it.is_on)
+    {
+        line.serialize_entry(measurement, fields)?;
+    }
+    let sketches = || record.counted.as_ref().map(|counted| record.sketches(counted));
+    optional(&mut line, "sketches", origin.sketches.then(sketches).flatten())?;
+    line.end()?;
+    String::from_utf8(json).map_err(serde_json::Error::custom)
 }
