@@ -161,18 +161,12 @@ impl FromStr for Rule {
 
 /// Parses a number, optionally in thousands (k), millions (M) or billions (G).
 fn bound(text: &str) -> Option<f64> {
-    let (digits, factor) = match text.chars().last()? {
-        'k' => (&text[..text.len() - 1], 1e3),
-        'M' => (&text[..text.len() - 1], 1e6),
-        'G' => (&text[..text.len() - 1], 1e9),
-        _ => (text, 1.0),
-    };
-    digits
-        .trim()
-        .parse::<f64>()
-        .ok()
-        .filter(|number| number.is_finite())
-        .map(|number| number * factor)
+    let factors = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
+    let mut scaled =
+        factors.into_iter().filter_map(|(end, it)| Some((text.strip_suffix(end)?, it)));
+    let (digits, factor) = scaled.next().unwrap_or((text, 1.0));
+    let number: f64 = digits.trim().parse().ok()?;
+    number.is_finite().then_some(number * factor)
 }
 
 #[cfg(test)]

@@ -100,7 +100,8 @@ impl Wall {
     }
 }
 
-fn unix_ns() -> u64 {
+/// Returns the time of the wall clock.
+pub(crate) fn unix_ns() -> u64 {
     nanoseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 

@@ -102,21 +102,13 @@ impl Schedule {
     /// bits of nanoseconds.
     #[must_use]
     pub fn peek(&self) -> Option<ScheduledAction> {
-        let read = self
-            .reads
-            .as_ref()
-            .map(|reads| ScheduledAction { at: reads.next, action: Action::Read });
-        let rotate = self
-            .window_end()
-            .map(|at| ScheduledAction { at, action: Action::Rotate { window: self.window } });
-        let stop = self.stop.map(|at| ScheduledAction { at, action: Action::Stop });
+        let read = self.reads.as_ref().map(|reads| (reads.next, Action::Read));
+        let rotate = self.window_end().map(|at| (at, Action::Rotate { window: self.window }));
+        let stop = self.stop.map(|at| (at, Action::Stop));
         // `min_by_key` returns the first of equals. Times saturate at the end of the range, where
         // an action would be due forever.
-        [read, rotate, stop]
-            .into_iter()
-            .flatten()
-            .filter(|due| due.at < u64::MAX)
-            .min_by_key(|due| due.at)
+        let due = [read, rotate, stop].into_iter().flatten().filter(|(at, _)| *at < u64::MAX);
+        due.min_by_key(|(at, _)| *at).map(|(at, action)| ScheduledAction { at, action })
     }
 
     /// Advances past the next action.

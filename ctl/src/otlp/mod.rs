@@ -9,11 +9,13 @@
 
 mod points;
 
+use crate::clock::unix_ns;
 use crate::output::Metrics;
 use crate::serve::Token;
 use crate::serve::drop_capabilities;
 use crate::text::counted;
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
+use points::Times;
 use proto::metrics_service_client::MetricsServiceClient;
 use proto::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
 use rand::{RngExt, SeedableRng};
@@ -24,7 +26,7 @@ use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
@@ -136,7 +138,7 @@ impl Exporter {
             collector,
             resource,
             metrics,
-            began: SystemTime::now(),
+            began_ns: unix_ns(),
             pending: VecDeque::new(),
             last: 0,
             lost: 0,
@@ -179,7 +181,7 @@ struct Export {
     collector: Collector,
     resource: Resource,
     metrics: Metrics,
-    began: SystemTime,
+    began_ns: u64,
     /// Pending exports with their numbers, the oldest first. One in flight is pending.
     pending: VecDeque<(u64, ExportMetricsServiceRequest)>,
     /// Number of the last export.
@@ -200,10 +202,8 @@ impl Export {
         let mut ticks = interval_at(Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         // Random pauses keep agents from reconnecting to a restarted collector all at once.
-        let seed = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |time| time.as_nanos() as u64);
-        let mut random = ChaCha8Rng::seed_from_u64(seed ^ u64::from(std::process::id()));
+        let seed = unix_ns() ^ u64::from(std::process::id());
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
         let first_pause = every.min(FIRST_PAUSE);
         let (mut pause, mut resume) = (first_pause, Instant::now());
         let (mut sending, mut deadline): (Option<Sending>, Option<Instant>) = (None, None);
@@ -262,12 +262,8 @@ impl Export {
 
     /// Adds an export of the current metrics, and drops the oldest beyond the limit.
     fn take(&mut self) {
-        let request = points::request(
-            &self.metrics.families(),
-            &self.resource,
-            self.began,
-            SystemTime::now(),
-        );
+        let times = Times { began_ns: self.began_ns, now_ns: unix_ns() };
+        let request = times.request(&self.metrics.families(), &self.resource);
         self.last += 1;
         self.pending.push_back((self.last, request));
         if self.pending.len() > MAX_PENDING {

@@ -15,35 +15,9 @@ use super::proto::{
 };
 use crate::output::metrics::{Family, SeriesLabels, SeriesValue};
 use crate::output::proto::MetricType;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Suffixes of metric names, and the units that they stand for.
 const UNITS: [(&str, &str); 3] = [("_seconds", "s"), ("_bytes", "By"), ("_ratio", "1")];
-
-/// Builds an export of all metrics at one time; sums count from the start of the run.
-pub(super) fn request(
-    families: &[(String, Family)],
-    resource: &Resource,
-    began: SystemTime,
-    now: SystemTime,
-) -> ExportMetricsServiceRequest {
-    let times = Times { began: nanoseconds(began), now: nanoseconds(now) };
-    let attributes = resource.iter().map(|(name, value)| attribute(name, value)).collect();
-    let scope = InstrumentationScope {
-        name: "flowgauge".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    let metrics = families.iter().map(|(name, family)| times.metric(name, family)).collect();
-    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics }];
-    let resource = Some(Who { attributes });
-    ExportMetricsServiceRequest {
-        resource_metrics: vec![ResourceMetrics { resource, scope_metrics }],
-    }
-}
-
-fn nanoseconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
-}
 
 fn attribute(name: &str, value: &str) -> KeyValue {
     let value = Some(AnyValue { value: Some(Any::StringValue(value.to_owned())) });
@@ -60,72 +34,85 @@ fn unit(name: &str) -> &'static str {
     UNITS.iter().find(|(end, _)| name.ends_with(end)).map_or("", |(_, unit)| unit)
 }
 
-/// Times common to all points of an export.
-struct Times {
-    began: u64,
-    now: u64,
+/// Times of all points of an export, in nanoseconds since the Unix epoch.
+pub(super) struct Times {
+    /// Start of the run, from which sums count.
+    pub(super) began_ns: u64,
+    pub(super) now_ns: u64,
 }
 
 impl Times {
-    fn metric(&self, name: &str, family: &Family) -> Metric {
-        let temporality = AggregationTemporality::Cumulative as i32;
-        let numbers = || {
-            family.series.iter().filter_map(|(labels, value)| self.number(labels, value)).collect()
+    /// Builds an export of all metrics.
+    pub(super) fn request(
+        &self,
+        families: &[(String, Family)],
+        resource: &Resource,
+    ) -> ExportMetricsServiceRequest {
+        let attributes = resource.iter().map(|(name, value)| attribute(name, value)).collect();
+        let scope = InstrumentationScope {
+            name: "flowgauge".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
         };
+        let metrics = families.iter().map(|(name, family)| self.metric(name, family)).collect();
+        let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics }];
+        let resource = Some(Who { attributes });
+        ExportMetricsServiceRequest {
+            resource_metrics: vec![ResourceMetrics { resource, scope_metrics }],
+        }
+    }
+
+    fn metric(&self, name: &str, family: &Family) -> Metric {
+        let aggregation_temporality = AggregationTemporality::Cumulative as i32;
         let data = match family.kind {
             MetricType::Counter => Data::Sum(Sum {
-                data_points: numbers(),
-                aggregation_temporality: temporality,
+                data_points: self.numbers(family),
+                aggregation_temporality,
                 is_monotonic: true,
             }),
-            MetricType::Histogram => {
-                let points = family
-                    .series
-                    .iter()
-                    .filter_map(|(labels, value)| self.distribution(labels, value));
-                Data::Histogram(Histogram {
-                    data_points: points.collect(),
-                    aggregation_temporality: temporality,
-                })
-            }
-            _ => Data::Gauge(Gauge { data_points: numbers() }),
+            MetricType::Histogram => Data::Histogram(Histogram {
+                data_points: self.distributions(family),
+                aggregation_temporality,
+            }),
+            _ => Data::Gauge(Gauge { data_points: self.numbers(family) }),
         };
         let (name, description, unit) =
             (name.to_owned(), family.help.clone(), unit(name).to_owned());
         Metric { name, description, unit, data: Some(data) }
     }
 
-    fn number(&self, labels: &SeriesLabels, value: &SeriesValue) -> Option<NumberDataPoint> {
-        let SeriesValue::One(value) = value else { return None };
-        Some(NumberDataPoint {
-            attributes: attributes(labels),
-            start_time_unix_nano: self.began,
-            time_unix_nano: self.now,
-            value: Some(Number::AsDouble(*value)),
-        })
+    fn numbers(&self, family: &Family) -> Vec<NumberDataPoint> {
+        let point = |(labels, value): (&SeriesLabels, &SeriesValue)| {
+            let SeriesValue::One(value) = value else { return None };
+            Some(NumberDataPoint {
+                attributes: attributes(labels),
+                start_time_unix_nano: self.began_ns,
+                time_unix_nano: self.now_ns,
+                value: Some(Number::AsDouble(*value)),
+            })
+        };
+        family.series.iter().filter_map(point).collect()
     }
 
-    fn distribution(
-        &self,
-        labels: &SeriesLabels,
-        value: &SeriesValue,
-    ) -> Option<HistogramDataPoint> {
-        let SeriesValue::Many(distributed) = value else { return None };
-        let mut before = 0;
-        let within = distributed
-            .cumulative()
-            .map(|(_, count)| count - std::mem::replace(&mut before, count));
-        // The bucket above the last bound is empty.
-        let bucket_counts = within.chain([0]).collect();
-        Some(HistogramDataPoint {
-            attributes: attributes(labels),
-            start_time_unix_nano: self.began,
-            time_unix_nano: self.now,
-            count: distributed.count(),
-            sum: Some(distributed.sum),
-            bucket_counts,
-            explicit_bounds: distributed.cumulative().map(|(high, _)| high).collect(),
-        })
+    fn distributions(&self, family: &Family) -> Vec<HistogramDataPoint> {
+        let point = |(labels, value): (&SeriesLabels, &SeriesValue)| {
+            let SeriesValue::Many(distributed) = value else { return None };
+            let mut before = 0;
+            let within = distributed
+                .cumulative()
+                .map(|(_, count)| count - std::mem::replace(&mut before, count));
+            // The bucket above the last bound is empty.
+            let bucket_counts = within.chain([0]).collect();
+            Some(HistogramDataPoint {
+                attributes: attributes(labels),
+                start_time_unix_nano: self.began_ns,
+                time_unix_nano: self.now_ns,
+                count: distributed.count(),
+                sum: Some(distributed.sum),
+                bucket_counts,
+                explicit_bounds: distributed.cumulative().map(|(high, _)| high).collect(),
+            })
+        };
+        family.series.iter().filter_map(point).collect()
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::event::event;
 use super::kept::RecentItems;
+use crate::clock::unix_ns;
 use crate::controller::Sink;
 use crate::history::History;
 use crate::names::Names;
 use crate::record::{Record, RecordKind};
 use std::io;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Maximum memory for the stored windows, in bytes.
 const MAX_BYTES: usize = 32 << 20;
@@ -28,11 +28,9 @@ pub struct Board {
 
 impl Default for Board {
     fn default() -> Self {
-        let run =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         Board {
             kept: RecentItems::new(MAX_BYTES, MAX_WINDOWS),
-            run,
+            run: unix_ns(),
             names: Names::default(),
             history: History::default(),
         }
