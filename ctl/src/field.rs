@@ -3,7 +3,7 @@
 //! A measurement adds its fields and figures to [`Fields`]. JSON lines take fields by their names,
 //! the CSV and a lake those with a column, and metrics, OTLP, gRPC and the page draw the figures.
 
-use crate::figure::{Distribution, Figure, Number, RankingItem, Shape, Unit};
+use crate::figure::{Figure, Number, RankingItem, Shape, Unit};
 use crate::row::{Row, Value};
 use serde::ser::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -152,7 +152,8 @@ impl Fields {
         }
     }
 
-    fn figure(
+    /// Adds a figure. Labels without a value are left out.
+    pub(crate) fn figure(
         &mut self,
         name: &'static str,
         title: &'static str,
@@ -209,17 +210,6 @@ impl Fields {
         }
     }
 
-    /// Adds a figure: a flag.
-    pub(crate) fn state(
-        &mut self,
-        name: &'static str,
-        title: &'static str,
-        labels: Labels<'_>,
-        state: bool,
-    ) {
-        self.figure(name, title, Unit::Things, labels, Shape::State(state));
-    }
-
     /// Adds a figure: the largest of many items.
     pub(crate) fn ranking(
         &mut self,
@@ -230,18 +220,6 @@ impl Fields {
         all: impl IntoIterator<Item = RankingItem>,
     ) {
         self.figure(name, title, unit, labels, Shape::Ranking(all.into_iter().collect()));
-    }
-
-    /// Adds a figure: a histogram.
-    pub(crate) fn distribution(
-        &mut self,
-        name: &'static str,
-        title: &'static str,
-        unit: Unit,
-        labels: Labels<'_>,
-        distribution: Distribution,
-    ) {
-        self.figure(name, title, unit, labels, Shape::Distribution(distribution));
     }
 }
 

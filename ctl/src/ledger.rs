@@ -32,8 +32,6 @@ pub struct Ledger {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LedgerAccumulator {
     ledger: Ledger,
-    /// Number of windows in the sum.
-    windows: u64,
     /// Whether a window had no tally and is missing from the sum.
     partial: bool,
 }
@@ -61,7 +59,6 @@ impl LedgerAccumulator {
         let unaccounted =
             before.unaccounted.max(between(least, accounted)).min(between(most, accounted));
         let received = accounted.saturating_add_signed(unaccounted);
-        self.windows += 1;
         self.ledger = Ledger {
             received,
             low: least,
@@ -89,9 +86,9 @@ impl LedgerAccumulator {
         self.ledger.unaccounted.max(0)
     }
 
-    /// Returns the sum, if every window is in it.
+    /// Returns the sum, if every window is in it. There must have been one.
     pub(crate) fn total(&self) -> Option<Ledger> {
-        Some(self.ledger).filter(|_| !self.partial && self.windows > 0)
+        (!self.partial).then_some(self.ledger)
     }
 }
 

@@ -4,7 +4,7 @@ pub use crate::measurement::RecordKind;
 
 use crate::alert::{Alert, Rule};
 use crate::field::Fields;
-use crate::figure::{Figure, KnownFigure, LOST, SIGNS, UNACCOUNTED, Unit};
+use crate::figure::{Figure, KnownFigure, LOST, SIGNS, Shape, UNACCOUNTED, Unit};
 use crate::ledger::Ledger;
 use crate::measurement::{ClosedBank, MeasurementFields, Reports};
 use crate::row::Row;
@@ -228,7 +228,8 @@ impl Record {
         figures.count("late_packets", title, Unit::Things, &[], self.late as f64);
         let rejected = [("non-ip", non_ip), ("truncated", truncated), ("bad-header", bad_header)];
         figures.counts("rejected_packets", "packets without an IP flow", "reason", rejected);
-        figures.state("window_complete", "the window is complete", &[], self.complete);
+        let (title, complete) = ("the window is complete", Shape::State(self.complete));
+        figures.figure("window_complete", title, Unit::Things, &[], complete);
         if let Some(cpu_ns) = self.cpu_ns {
             let seconds = cpu_ns as f64 / 1e9;
             figures.count("worker_cpu", "CPU time of workers", Unit::Seconds, &[], seconds);
@@ -279,6 +280,7 @@ pub(crate) fn known(source: SourceTraits) -> Vec<KnownFigure> {
 fn draw_alerts(alerts: &[Alert], figures: &mut Fields) {
     for alert in alerts {
         let labels = [("rule", alert.rule.as_str())];
-        figures.state("alert_firing", "a rule holds for certain", &labels, alert.firing);
+        let (title, firing) = ("a rule holds for certain", Shape::State(alert.firing));
+        figures.figure("alert_firing", title, Unit::Things, &labels, firing);
     }
 }

@@ -1,11 +1,11 @@
 //! Entries of the match table in readable form.
 
 use super::{FrameFamily, MatchExpression};
-use flowgauge_core::filter::MatchRules;
 use flowgauge_core::filter::fields::{
-    ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV6_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
+    ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, LENGTH_MASK, PORTS, PROTOCOL,
     PROTOCOL_SHIFT, TAGGED, VLAN_MASK, VLAN_SHIFT,
 };
+use flowgauge_core::filter::{MatchRule, MatchRules};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Entries for one kind of frame, in order.
@@ -37,12 +37,8 @@ fn family_entries<const WORDS: usize>(
     family: FrameFamily,
     rules: &MatchRules<WORDS>,
 ) -> FamilyEntries {
-    let padded = |words: &[u32; WORDS]| -> [u32; IPV6_WORDS] {
-        std::array::from_fn(|word| words.get(word).copied().unwrap_or(0))
-    };
-    let entry = |rule: &flowgauge_core::filter::MatchRule<WORDS>| {
-        (conditions(family, &padded(&rule.value), &padded(&rule.mask)), rule.verdict != 0)
-    };
+    let entry =
+        |rule: &MatchRule<WORDS>| (conditions(family, &rule.value, &rule.mask), rule.verdict != 0);
     FamilyEntries {
         family,
         entries: rules.rules().iter().map(entry).collect(),
@@ -51,10 +47,12 @@ fn family_entries<const WORDS: usize>(
 }
 
 /// Describes an entry: each field with its value, and its mask unless all bits are compared.
-fn conditions(family: FrameFamily, value: &[u32; IPV6_WORDS], mask: &[u32; IPV6_WORDS]) -> String {
+/// Fields that a family of frames lacks have no words.
+fn conditions(family: FrameFamily, value: &[u32], mask: &[u32]) -> String {
+    let at = |words: &[u32], word: usize| words.get(word).copied().unwrap_or(0);
     let mut all = Vec::new();
     let mut number = |name: &str, word: usize, shift: u32, whole: u32| {
-        let [value, mask] = [value[word], mask[word]].map(|bits| bits >> shift & whole);
+        let [value, mask] = [value, mask].map(|words| at(words, word) >> shift & whole);
         if mask == whole {
             all.push(format!("{name} {value}"));
         } else if mask != 0 {
@@ -67,7 +65,7 @@ fn conditions(family: FrameFamily, value: &[u32; IPV6_WORDS], mask: &[u32; IPV6_
     number("tcp-flags", PROTOCOL, FLAGS_SHIFT, 0xff);
     number("src-port", PORTS, 16, 0xffff);
     number("dst-port", PORTS, 0, 0xffff);
-    let has = |word: usize, bit: u32| mask[word] & bit != 0;
+    let has = |word: usize, bit: u32| at(mask, word) & bit != 0;
     let flags = [
         ("tagged", has(FRAME, TAGGED)),
         ("has tcp-flags", has(PROTOCOL, HAS_FLAGS)),
@@ -77,8 +75,9 @@ fn conditions(family: FrameFamily, value: &[u32; IPV6_WORDS], mask: &[u32; IPV6_
     all.extend(flags.map(|(name, _)| name.to_owned()));
     let length = if family == FrameFamily::V4 { 1 } else { 4 };
     for (name, first) in [("src", ADDRESSES), ("dst", ADDRESSES + length)] {
-        let bits = |words: &[u32; IPV6_WORDS]| {
-            words[first..].iter().take(length).fold(0, |bits, word| bits << 32 | u128::from(*word))
+        let bits = |words: &[u32]| {
+            let words = words.iter().skip(first).take(length);
+            words.fold(0, |bits, word| bits << 32 | u128::from(*word))
         };
         let (address, mask) = (bits(value), bits(mask));
         if mask != 0 {

@@ -32,7 +32,7 @@ pub use sketched::{RowHash, Sketched};
 
 use crate::alert::Rule;
 use crate::field::Fields;
-use crate::figure::{KnownFigure, Unit};
+use crate::figure::{KnownFigure, Shape, Unit};
 use crate::row::{Row, RowDefect};
 use crate::text::IndentedLines;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WindowTotals};
@@ -349,7 +349,8 @@ fn describe<M: Measurement>(
     M::fields(report, counted, &mut fields);
     if let Some(report) = report {
         let title = "counters are full: shorter windows give better numbers";
-        fields.state("full", title, &[("measurement", measurement)], report.is_full());
+        let labels = [("measurement", measurement)];
+        fields.figure("full", title, Unit::Things, &labels, Shape::State(report.is_full()));
     }
     MeasurementFields { measurement, is_on: report.is_some(), fields }
 }

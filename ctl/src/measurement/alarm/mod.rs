@@ -8,7 +8,7 @@ use super::entropy::Entropy;
 use super::heavy;
 use super::{ClosedBank, Damaged, Estimation, Measurement, ReportInput, Reports};
 use crate::field::{Datum, Fields, object};
-use crate::figure::{KnownFigure, Unit};
+use crate::figure::{KnownFigure, Shape, Unit};
 use crate::text::{IndentedLines, counted};
 use anstyle::AnsiColor;
 use flowgauge_core::heavy::Algorithm;
@@ -256,7 +256,8 @@ impl Measurement for Alarm {
         let raised = report.and_then(Alarm::judgement);
         to.column(raised).csv(52, "alarm").lake("alarm");
         if let Some(raised) = raised {
-            to.state("alarm", "alarm: entropies are far off what is usual", &[], raised);
+            let title = "alarm: entropies are far off what is usual";
+            to.figure("alarm", title, Unit::Things, &[], Shape::State(raised));
         }
         let spreaders = || report.iter().flat_map(|it| &it.spreaders);
         let risen: Vec<_> =

@@ -11,7 +11,7 @@ pub use truth::DelayTruth;
 use super::laws::{self, RowTotals, require};
 use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, Number, ReportInput};
 use crate::field::{Datum, Fields, object};
-use crate::figure::{self, KnownFigure, Range, Unit};
+use crate::figure::{self, KnownFigure, Range, Shape, Unit};
 use crate::row::{Cells, CounterColumn, Inner, Row, RowDefect, TableBuilder, Value, int};
 use crate::text::{self, IndentedLines, counted, grouped};
 use estimate::{DelayDistribution, Fridge, Miscount, PERCENTILES, Percentile};
@@ -1054,9 +1054,8 @@ impl Delay {
             to.number("delay_uncorrected", title, Unit::Seconds, &labels, seconds(seen));
         }
         if let (Some(counted), None) = (counted, &self.group) {
-            let seen = seen(self, &counted.settings.delay, counted);
-            let title = "delays that were seen";
-            to.distribution("delay_seen", title, Unit::Seconds, &labels, seen);
+            let seen = Shape::Distribution(seen(self, &counted.settings.delay, counted));
+            to.figure("delay_seen", "delays that were seen", Unit::Seconds, &labels, seen);
         }
     }
 }

@@ -328,5 +328,6 @@ fn draw(lengths: &LengthDistribution, to: &mut Fields) {
     let narrow = lengths.buckets.iter().copied().map(range).collect();
     let distribution =
         figure::Distribution { ranges, sum: lengths.bytes as f64, narrow, zero: 0.0 };
-    to.distribution("packet_lengths", "packets by length", Unit::Bytes, &[], distribution);
+    let shape = figure::Shape::Distribution(distribution);
+    to.figure("packet_lengths", "packets by length", Unit::Bytes, &[], shape);
 }
