@@ -20,7 +20,8 @@ enum BoundSide {
 /// An alert rule: `distinct_flows > 1M`, `entropy{key=src} < 3`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    text: String,
+    /// The rule as it was written, with single blanks.
+    pub text: String,
     /// Name of the figure.
     pub(crate) figure: String,
     /// Labels that a figure must have.
@@ -42,12 +43,6 @@ pub struct Alert {
 }
 
 impl Rule {
-    /// Returns the text of the rule.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
     /// Returns whether the rule is about figures of this name and unit. It may have the name of the
     /// metric, which ends with the unit.
     pub(crate) fn names(&self, name: &str, unit: Unit) -> bool {

@@ -28,7 +28,7 @@ pub fn problem(
     if named.iter().any(|known| known.has(&rule.labels)) {
         return None;
     }
-    let text = rule.text();
+    let text = &rule.text;
     let Some(first) = named.first() else {
         let names: BTreeSet<&str> = known.iter().map(|known| known.name).collect();
         let meant = nearest(&rule.figure, names.iter().copied())

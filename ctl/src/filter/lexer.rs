@@ -63,14 +63,18 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
         let trimmed = rest.trim_start();
         column += rest.chars().count() - trimmed.chars().count();
         rest = trimmed;
-        let (kind, length) = if rest.is_empty() {
-            (TokenKind::End, 0)
-        } else if let Some((symbol, kind)) =
-            SYMBOLS.into_iter().find(|(symbol, _)| rest.starts_with(symbol))
-        {
+        let Some(first) = rest.chars().next() else {
+            tokens.push(FilterToken { kind: TokenKind::End, text: "", column });
+            return Ok(tokens);
+        };
+        let symbol = SYMBOLS.into_iter().find(|(symbol, _)| rest.starts_with(symbol));
+        let (kind, length) = if let Some((symbol, kind)) = symbol {
             (kind, symbol.len())
         } else {
             let length = rest.find(|symbol| !is_of_word(symbol)).unwrap_or(rest.len());
+            if length == 0 {
+                return Err(FilterError::Syntax { column, problem: unexpected(first) });
+            }
             if length > MAX_WORD {
                 let problem =
                     format!("a word of {length} characters, at most {MAX_WORD} are possible");
@@ -84,15 +88,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
             };
             (kind, length)
         };
-        if length == 0 && kind != TokenKind::End {
-            let symbol = rest.chars().next().unwrap_or_default();
-            return Err(FilterError::Syntax { column, problem: unexpected(symbol) });
-        }
         let (text, after) = rest.split_at(length);
         tokens.push(FilterToken { kind, text, column });
-        if kind == TokenKind::End {
-            return Ok(tokens);
-        }
         (rest, column) = (after, column + text.chars().count());
     }
 }

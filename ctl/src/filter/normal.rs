@@ -399,13 +399,11 @@ fn with_protocol(set: PacketSet, protocol: Option<u8>) -> PacketSet {
 }
 
 fn with_address(set: PacketSet, is_source: bool, address: IpAddr, mask: IpAddr) -> PacketSet {
-    let words = |address: IpAddr| -> Vec<u32> {
-        match address {
-            IpAddr::V4(address) => vec![address.into()],
-            IpAddr::V6(address) => {
-                let bits = u128::from(address);
-                [96, 64, 32, 0].map(|shift| (bits >> shift) as u32).to_vec()
-            }
+    let words = |address: IpAddr| match address {
+        IpAddr::V4(address) => vec![u32::from(address)],
+        IpAddr::V6(address) => {
+            let bits = u128::from(address);
+            [96, 64, 32, 0].map(|shift| (bits >> shift) as u32).to_vec()
         }
     };
     let (values, masks) = (words(address), words(mask));

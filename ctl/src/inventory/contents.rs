@@ -157,7 +157,7 @@ impl Inventory {
             let mut path = outer.names();
             if let Some(inner) = inner {
                 // IP in IP has no header of its own.
-                if outer.is_ip_in_ip() {
+                if matches!(outer, Layer::Network { protocol: 4 | 41, .. }) {
                     path.pop();
                 }
                 path.extend(inner.names());
@@ -190,10 +190,6 @@ impl Contents {
 }
 
 impl Layer {
-    fn is_ip_in_ip(&self) -> bool {
-        matches!(self, Layer::Network { protocol: 4 | 41, .. })
-    }
-
     fn names(&self) -> Vec<String> {
         let reason: String = match self {
             Layer::NoPacket(Reason::Truncated) => "cut off before the end of the IP header".into(),

@@ -102,12 +102,6 @@ impl Names {
         Ok(Names(Some(Arc::new(KnownNames { hosts, prefixes, resolver }))))
     }
 
-    /// Whether no address has a name.
-    #[must_use]
-    pub fn is_off(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// Returns the name of an address as far as it is known now: of the host, of the network, or
     /// both. It has no control characters.
     #[must_use]

@@ -6,9 +6,9 @@ use crate::record::{Record, RecordKind};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Sink with one JSON object per sample, and one per window with the numbers of its samples and
+/// Sink that writes one JSON object per sample, and one per window with the numbers of its samples and
 /// of missing ones.
-pub struct DelaySampleLog<W>(pub(crate) W);
+pub struct DelaySampleLog<W>(pub W);
 
 /// Line of a window.
 #[derive(Serialize)]
@@ -19,13 +19,6 @@ struct Window {
     end_ns: u64,
     samples: u64,
     missing: u64,
-}
-
-impl<W: Write> DelaySampleLog<W> {
-    /// Writes to `writer`.
-    pub fn new(writer: W) -> Self {
-        DelaySampleLog(writer)
-    }
 }
 
 impl<W: Write> Sink for DelaySampleLog<W> {

@@ -81,10 +81,6 @@ impl ConnectionHandle {
         matches!(*self.stage.borrow(), Stage::Admitted | Stage::Streaming)
     }
 
-    fn is_streaming(&self) -> bool {
-        *self.stage.borrow() == Stage::Streaming
-    }
-
     /// Waits until a request is answered.
     pub(super) async fn given(&self) {
         let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Admitted).await;
@@ -175,7 +171,8 @@ impl Connections {
     pub(super) fn stream(&self, connection: &ConnectionHandle) -> Result<(), Full> {
         let open = self.open();
         let is_other_stream = |other: &ConnectionHandle| {
-            other.is_streaming() && !other.stage.same_channel(&connection.stage)
+            *other.stage.borrow() == Stage::Streaming
+                && !other.stage.same_channel(&connection.stage)
         };
         // A quarter is left to requests that end.
         let full = open.full_set(connection.peer, |set| set.max - set.max / 4, is_other_stream);

@@ -45,9 +45,6 @@ pub(super) fn event(
 }
 
 fn named<'a>(figures: &'a [Figure], names: &Names) -> BTreeMap<&'a str, String> {
-    if names.is_off() {
-        return BTreeMap::new();
-    }
     let rankings = figures.iter().filter_map(|figure| match &figure.shape {
         Shape::Ranking(items) => Some(items),
         _ => None,

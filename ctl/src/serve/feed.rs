@@ -47,7 +47,7 @@ impl Feed {
             feed: self.clone(),
             origin,
             name: name.to_owned(),
-            log: DelaySampleLog::new(Vec::new()),
+            log: DelaySampleLog(Vec::new()),
         }
     }
 

@@ -30,7 +30,7 @@ pub struct ReportPage {
     totals: Vec<String>,
     bytes: usize,
     /// Windows omitted because the page would be too large.
-    left_out: u64,
+    pub left_out: u64,
     names: Names,
     history: History,
 }
@@ -60,12 +60,6 @@ impl ReportPage {
     #[must_use]
     pub fn naming(names: Names) -> Self {
         ReportPage { names, ..ReportPage::default() }
-    }
-
-    /// Returns how many windows were omitted because the page would be too large.
-    #[must_use]
-    pub fn left_out(&self) -> u64 {
-        self.left_out
     }
 
     /// Returns the page as HTML, with a title, facts, problems with the capture, its contents, and

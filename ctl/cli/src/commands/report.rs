@@ -212,10 +212,10 @@ fn count(
         Controller::start(Box::new(poll), plan, || Trace::new(gate))?.run(&mut *sink)?
     };
     let mut problems = summary.warnings.clone();
-    if report.left_out() > 0 {
+    if report.left_out > 0 {
         let problem = format!(
             "the last {} windows are not drawn: there are too many for a page; choose a longer --window",
-            report.left_out()
+            report.left_out
         );
         tracing::warn!("{problem}");
         problems.push(problem);

@@ -79,7 +79,7 @@ impl RunConfig {
         if self.settings.cardinality.mode == Mode::Staggered {
             return Some(format!(
                 "the alert '{}' judges windows, which --staggered does not have; remove one of them",
-                rule.text()
+                rule.text
             ));
         }
         let traits = SourceTraits {

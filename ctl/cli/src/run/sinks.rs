@@ -101,7 +101,7 @@ pub(super) fn open(
     }
     if let Some(path) = &outputs.delay_samples {
         sinks.0.push(Box::new(ExpendableSink::new(
-            DelaySampleLog::new(RecordFile::new(create(path)?)),
+            DelaySampleLog(RecordFile::new(create(path)?)),
             path,
             problems,
         )));
