@@ -1,14 +1,11 @@
 //! gRPC server of a run: records as streams, configuration and status, with the standard reflection
 //! and health services.
 
+use super::ServedContent;
 use super::access::Access;
-use super::connections::ConnectionHandle;
-use super::feed::Feed;
 use super::guard::{Guard, Protocol, RequestRefusal};
 use super::kept::RecentItems;
 use super::server::{Listener, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Server, end};
-use crate::output::Metrics;
-use crate::status::StatusSource;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request as HttpRequest, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -53,21 +50,6 @@ const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const REFLECTION_PREFIX: &str = "/grpc.reflection.";
 const SERVICE: &str = "flowgauge.v1.Agent";
 
-/// State that the service returns.
-#[derive(Clone)]
-pub struct ServiceState {
-    /// Recent records.
-    pub feed: Feed,
-    /// Status of the run.
-    pub status: StatusSource,
-    /// Returns the configuration of each source.
-    pub configuration: Arc<dyn Fn() -> Vec<proto::Source> + Send + Sync>,
-    /// Name of the machine.
-    pub host: Arc<str>,
-    /// Metrics, which count rejections.
-    pub metrics: Metrics,
-}
-
 impl Server {
     /// Starts the gRPC server of a run.
     ///
@@ -75,10 +57,10 @@ impl Server {
     /// If the thread or its runtime cannot be started.
     pub fn start_grpc(
         listener: TcpListener,
-        state: ServiceState,
+        content: ServedContent,
         access: Access,
     ) -> io::Result<Self> {
-        let guard = Guard::new(&access, Protocol::Grpc, Some(&state.metrics));
+        let guard = Guard::new(&access, Protocol::Grpc, Some(&content.metrics));
         let (stop, stopped) = watch::channel(());
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
@@ -87,7 +69,7 @@ impl Server {
             .build_v1()
             .map_err(io::Error::other)?
             .max_decoding_message_size(MAX_REQUEST_BYTES);
-        let service = AgentService { state, stopped: stopped.clone() };
+        let service = AgentService { content, stopped: stopped.clone() };
         let routes = Routes::new(
             AgentServer::new(service.clone()).max_decoding_message_size(MAX_REQUEST_BYTES),
         )
@@ -103,9 +85,6 @@ impl Server {
 async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -> HttpResponse {
     if let Some(denial) = guard.denial(&request) {
         return denial.over_grpc();
-    }
-    if let Some(admission) = request.extensions().get::<ConnectionHandle>() {
-        admission.give();
     }
     if request.uri().path().starts_with(REFLECTION_PREFIX) {
         return next.run(request).await;
@@ -130,7 +109,7 @@ async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -
 
 #[derive(Clone)]
 struct AgentService {
-    state: ServiceState,
+    content: ServedContent,
     stopped: watch::Receiver<()>,
 }
 
@@ -188,7 +167,7 @@ impl AgentService {
     }
 
     fn health(&self) -> HealthCheckResponse {
-        let is_well = (self.state.status)().problems.is_empty();
+        let is_well = (self.content.status)().problems.is_empty();
         let status = if is_well { ServingStatus::Serving } else { ServingStatus::NotServing };
         HealthCheckResponse { status: status as i32 }
     }
@@ -205,7 +184,7 @@ impl Agent for AgentService {
         request: Request<proto::WindowsRequest>,
     ) -> Result<Response<Self::WindowsStream>, Status> {
         use proto::windows_response::Content;
-        let kept = &self.state.feed.windows;
+        let kept = &self.content.feed.windows;
         let next = kept.next();
         // Numbers start at 1 in messages, and at 0 here.
         let from = request.get_ref().after.unwrap_or(next);
@@ -228,7 +207,7 @@ impl Agent for AgentService {
         _: Request<proto::SamplesRequest>,
     ) -> Result<Response<Self::SamplesStream>, Status> {
         use proto::samples_response::Content;
-        let kept = &self.state.feed.samples;
+        let kept = &self.content.feed.samples;
         let respond = |content| proto::SamplesResponse { content: Some(content) };
         Ok(self.follow(
             kept,
@@ -243,12 +222,12 @@ impl Agent for AgentService {
         _: Request<proto::DelaysRequest>,
     ) -> Result<Response<Self::DelaysStream>, Status> {
         use proto::delays_response::Content;
-        if !self.state.feed.has_delay_samples() {
+        if !self.content.feed.has_delay_samples() {
             return Err(Status::failed_precondition(
                 "this run does not pass on delays one by one; --delay-samples FILE does",
             ));
         }
-        let kept = &self.state.feed.delay_samples;
+        let kept = &self.content.feed.delay_samples;
         let respond = |content| proto::DelaysResponse { content: Some(content) };
         Ok(self.follow(
             kept,
@@ -262,17 +241,17 @@ impl Agent for AgentService {
         &self,
         _: Request<proto::ConfigurationRequest>,
     ) -> Result<Response<proto::ConfigurationResponse>, Status> {
-        Ok(Response::new(proto::ConfigurationResponse { sources: (self.state.configuration)() }))
+        Ok(Response::new(proto::ConfigurationResponse { sources: (self.content.configuration)() }))
     }
 
     async fn status(
         &self,
         _: Request<proto::StatusRequest>,
     ) -> Result<Response<proto::StatusResponse>, Status> {
-        let report = (self.state.status)();
+        let report = (self.content.status)();
         let json = serde_json::to_string(&report).unwrap_or_default();
         Ok(Response::new(proto::StatusResponse {
-            host: self.state.host.to_string(),
+            host: self.content.host.to_string(),
             version: report.version,
             problems: report.problems,
             json,

@@ -3,6 +3,7 @@
 //! so that clients cannot fill the log.
 
 use super::access::{Access, Token};
+use super::connections::ConnectionHandle;
 use crate::output::Metrics;
 use axum::extract::Request;
 use axum::http::header::{ALLOW, AUTHORIZATION, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
@@ -112,7 +113,8 @@ impl Guard {
         }
     }
 
-    /// Returns why a request is rejected; `None` if it is allowed.
+    /// Returns why a request is rejected. `None` if it is allowed: its connection is then no longer
+    /// one without a request.
     pub(super) fn denial(&self, request: &Request) -> Option<DenialReason> {
         let is_answered = match self.protocol {
             Protocol::Http => [Method::GET, Method::HEAD].contains(request.method()),
@@ -146,7 +148,12 @@ impl Guard {
                 self.refuse(RequestRefusal::Name, why);
                 Some(DenialReason::Name)
             }
-            _ => None,
+            _ => {
+                if let Some(connection) = request.extensions().get::<ConnectionHandle>() {
+                    connection.give();
+                }
+                None
+            }
         }
     }
 }

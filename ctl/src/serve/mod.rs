@@ -30,7 +30,7 @@ pub use access::{Access, Token, encryption};
 pub use board::Board;
 pub use feed::Feed;
 pub use fence::drop_capabilities;
-pub use grpc::{ServiceState, proto};
+pub use grpc::proto;
 pub use page::document;
 #[cfg(feature = "report")]
 pub use report::{Fact, ReportPage};
@@ -39,7 +39,6 @@ pub use server::Server;
 use crate::output::Metrics;
 use crate::status::{StatusReport, StatusSource};
 use crate::text::{escaped, escaped_json, escaped_strings};
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
@@ -49,6 +48,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use connections::{ConnectionHandle, Connections, Full};
 use guard::{Guard, Protocol, RequestRefusal};
 use server::{KEEP_ALIVE_INTERVAL, Listener, READ_TIMEOUT};
@@ -62,16 +62,21 @@ use tokio_stream::wrappers::ReceiverStream;
 
 /// Maximum number of windows that a newly opened page receives.
 const MAX_FIRST_WINDOWS: usize = 900;
-/// Content of the HTTP server.
+/// What the servers of a run answer from.
 #[derive(Clone)]
 pub struct ServedContent {
-    /// Metrics, served at `/metrics`.
+    /// Metrics, served at `/metrics`; servers count in them what they refuse.
     pub metrics: Metrics,
     /// Recent windows, served at `/events`.
     pub board: Board,
-    /// Status of the run, served at `/status`; `/health`, `/ready` and `/live` answer from it.
+    /// Recent records, served over gRPC.
+    pub feed: Feed,
+    /// Status of the run, served at `/status` and over gRPC; `/health`, `/ready` and `/live` answer
+    /// from it.
     pub status: StatusSource,
-    /// Name of the machine, for the page's title.
+    /// Returns the configuration of each source, served over gRPC.
+    pub configuration: Arc<dyn Fn() -> Vec<proto::Source> + Send + Sync>,
+    /// Name of the machine, also for the page's title.
     pub host: Arc<str>,
 }
 
@@ -130,7 +135,7 @@ fn page_router(site: ServedContent, guard: Guard) -> Router {
         .route("/uplot.css", asset(STYLE, page::CHARTS_STYLE.as_bytes()))
         .route("/metrics", get(metrics))
         .route("/about", get(about))
-        .route("/events", get(events).layer(from_fn_with_state(guard, streamed)))
+        .route("/events", get(events).layer(Extension(guard)))
         .with_state(site)
 }
 
@@ -142,12 +147,7 @@ fn content_type(kind: &'static str) -> [(HeaderName, HeaderValue); 1] {
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let mut response = match guard.denial(&request) {
         Some(denial) => denial.over_http(),
-        None => {
-            if let Some(admission) = request.extensions().get::<ConnectionHandle>() {
-                admission.give();
-            }
-            next.run(request).await
-        }
+        None => next.run(request).await,
     };
     let headers = response.headers_mut();
     let policy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -215,8 +215,13 @@ async fn about(State(site): State<ServedContent>) -> Response {
     (content_type(JSON), escaped_strings(&about).into_owned()).into_response()
 }
 
-/// Refuses a stream if too many others are open.
-async fn streamed(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+/// Streams windows as they end, after those that the page does not have yet. Refuses if too many
+/// other streams are open.
+async fn events(
+    State(site): State<ServedContent>,
+    Extension(guard): Extension<Guard>,
+    request: Request,
+) -> Response {
     let extensions = request.extensions();
     if let (Some(connections), Some(connection)) =
         (extensions.get::<Connections>(), extensions.get::<ConnectionHandle>())
@@ -228,11 +233,6 @@ async fn streamed(State(guard): State<Guard>, request: Request, next: Next) -> R
         let close = [(CONNECTION, "close")];
         return (StatusCode::SERVICE_UNAVAILABLE, close, problem + "\n").into_response();
     }
-    next.run(request).await
-}
-
-/// Streams windows as they end, after those that the page does not have yet.
-async fn events(State(site): State<ServedContent>, request: Request) -> Response {
     let last =
         request.headers().get("last-event-id").and_then(|id| site.board.named(id.to_str().ok()?));
     let (pieces, received) = mpsc::channel(4);

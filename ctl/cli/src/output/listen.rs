@@ -16,9 +16,7 @@ use flowgauge_ctl::identity::Identity;
 use flowgauge_ctl::names::Names;
 use flowgauge_ctl::otlp::{Collector, Exporter};
 use flowgauge_ctl::output::{Metrics, Origin};
-use flowgauge_ctl::serve::{
-    Access, Board, Feed, ServedContent, Server, ServiceState, Token, encryption, proto,
-};
+use flowgauge_ctl::serve::{Access, Board, Feed, ServedContent, Server, Token, encryption, proto};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -146,6 +144,18 @@ impl Exporters {
         })
     }
 
+    fn content(&self, identity: &Identity, publication: &Publication) -> ServedContent {
+        let configured = self.configured.clone();
+        ServedContent {
+            metrics: self.metrics.clone(),
+            board: self.board.clone(),
+            feed: self.feed.clone(),
+            status: publication.status(),
+            configuration: Arc::new(move || configured.all()),
+            host: Arc::clone(&identity.host),
+        }
+    }
+
     fn serve(
         &self,
         outputs: &Outputs,
@@ -155,13 +165,8 @@ impl Exporters {
         let Some(Listen { address, anywhere }) = outputs.listen else { return Ok(None) };
         let access = access(outputs)?;
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
-        let site = ServedContent {
-            metrics: self.metrics.clone(),
-            board: self.board.clone(),
-            status: publication.status(),
-            host: Arc::clone(&identity.host),
-        };
-        let start = |listener| Server::start(listener, site, access);
+        let content = self.content(identity, publication);
+        let start = |listener| Server::start(listener, content, access);
         let (address, server) = started("--listen", address, anywhere, start)?;
         print_message(&format!(
             "listening on {protocol}://{address} (page, /metrics, /health, /ready)"
@@ -177,16 +182,9 @@ impl Exporters {
     ) -> Result<Option<Server>, CommandFailure> {
         let Some(address) = outputs.grpc else { return Ok(None) };
         let access = access(outputs)?;
-        let configured = self.configured.clone();
-        let state = ServiceState {
-            feed: self.feed.clone(),
-            status: publication.status(),
-            configuration: Arc::new(move || configured.all()),
-            host: Arc::clone(&identity.host),
-            metrics: self.metrics.clone(),
-        };
+        let content = self.content(identity, publication);
         let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
-        let start = |listener| Server::start_grpc(listener, state, access);
+        let start = |listener| Server::start_grpc(listener, content, access);
         let (address, server) = started("--grpc", address, false, start)?;
         print_message(&format!("serving flowgauge.v1.Agent on grpc://{address}{encrypted}"));
         Ok(Some(server))
