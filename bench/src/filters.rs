@@ -21,7 +21,7 @@ pub(crate) fn of_rules(rules: usize) -> Arc<Filter> {
     let others = (1..rules).map(|number| format!(" or {}", number * 257));
     let expression = format!("tcp dst port (80{})", others.collect::<String>());
     let parsed: Result<MatchExpression, _> = expression.parse();
-    let filter = parsed.map(|parsed| Arc::clone(parsed.filter()));
+    let filter = parsed.map(|parsed| parsed.filter);
     let filter = filter.unwrap_or_else(|error| panic!("{expression}: {error}"));
     assert_eq!(filter.ipv4.rules().len(), rules, "{expression}");
     filter

@@ -392,7 +392,7 @@ fn by_us<'a>(
 ) -> Vec<usize> {
     let Some(expression) = expression else { return Vec::new() };
     let is_match = |(frame, wire): (&[u8], u32)| {
-        expression.filter().matches(parse::Settings::DEFAULT, link, frame, wire)
+        expression.filter.matches(parse::Settings::DEFAULT, link, frame, wire)
     };
     let frames = frames.into_iter().enumerate();
     frames.filter(|(_, frame)| is_match(*frame)).map(|(number, _)| number).collect()

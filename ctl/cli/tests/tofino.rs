@@ -628,7 +628,7 @@ fn expressions_leave_out_what_they_leave_out_in_software() {
         let filter = expression.parse::<MatchExpression>().unwrap();
         let is_match = |frame: &&OwnedFrame| {
             let (bytes, length) = (frame.bytes.as_slice(), frame.wire_length);
-            filter.filter().matches(Default::default(), frame.link, bytes, length)
+            filter.filter.matches(Default::default(), frame.link, bytes, length)
         };
         let mut command = lab.start_with(&["--match", expression], "--window 50ms");
         // It counts once a window has ended.

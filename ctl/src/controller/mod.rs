@@ -233,7 +233,7 @@ impl Controller {
             Some(key) => Tables::keyed(settings, plan.seed, key),
             None => Tables::new(settings, plan.seed),
         };
-        let filter = plan.filter.as_ref().map(|filter| Arc::clone(filter.filter()));
+        let filter = plan.filter.as_ref().map(|filter| Arc::clone(&filter.filter));
         let tables = tables.with_prefixes(&plan.prefixes).with_filter(filter);
         let ends = EndIdentifiers::new(tables.row_hash().mode)?;
         let adopted = dataplane.install(&tables)?;

@@ -201,7 +201,7 @@ impl Controller {
         if self.is_rotating || filter == self.next_filter {
             return Ok(());
         }
-        let rules = filter.as_ref().map(|filter| Arc::clone(filter.filter()));
+        let rules = filter.as_ref().map(|filter| Arc::clone(&filter.filter));
         let set = |dataplane: &mut Box<dyn Dataplane>| dataplane.set_filter(rules.as_ref());
         if self.attempt("set the filter", set)?.is_some() {
             self.next_filter = filter;
@@ -374,7 +374,7 @@ impl Controller {
             hook: self.hook(place),
             part: part.is_some(),
             inner: self.dataplane.settings().headers.inner,
-            filter: self.filter.as_ref().map(|filter| Arc::clone(filter.text())),
+            filter: self.filter.as_ref().map(|filter| Arc::clone(&filter.text)),
             ..Record::default()
         }
     }

@@ -23,7 +23,7 @@ impl MatchExpression {
     /// Returns the entries for IPv4, IPv6, other frames and frames that cannot be read.
     #[must_use]
     pub fn entries(&self) -> [FamilyEntries; 4] {
-        let filter = self.filter();
+        let filter = &self.filter;
         [
             family_entries(FrameFamily::V4, &filter.ipv4),
             family_entries(FrameFamily::V6, &filter.ipv6),

@@ -38,12 +38,16 @@ const MAX_DEPTH: usize = 64;
 /// can take: each of the [`MAX_PRIMITIVES`] steps compares at most every rule with every other.
 const MAX_UNSIMPLIFIED_RULES: usize = 1024;
 
-/// A filter expression: its text, and the rules that it means.
+/// A filter expression, parsed from its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MatchExpression {
-    text: Arc<str>,
-    filter: Arc<Filter>,
-    port_ranges: Arc<[PortRange]>,
+    /// Text.
+    pub text: Arc<str>,
+    /// Rules that it means.
+    pub filter: Arc<Filter>,
+    /// Ranges of ports in it, in order.
+    pub port_ranges: Arc<[PortRange]>,
 }
 
 /// Range of ports in an expression. A ternary table matches prefixes: the range takes as many
@@ -120,26 +124,6 @@ impl FromStr for MatchExpression {
 #[must_use]
 pub fn begins_expression(word: &str) -> bool {
     nearest(word, names::WORDS).is_some()
-}
-
-impl MatchExpression {
-    /// Returns the text.
-    #[must_use]
-    pub fn text(&self) -> &Arc<str> {
-        &self.text
-    }
-
-    /// Returns the ranges of ports, in order.
-    #[must_use]
-    pub fn port_ranges(&self) -> &[PortRange] {
-        &self.port_ranges
-    }
-
-    /// Returns the rules.
-    #[must_use]
-    pub fn filter(&self) -> &Arc<Filter> {
-        &self.filter
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 /// Returns the numbers of rules of IPv4 and IPv6.
 fn sizes(text: &str) -> (usize, usize) {
     let expression: MatchExpression = text.parse().unwrap();
-    let filter = expression.filter();
+    let filter = &expression.filter;
     (filter.ipv4.rules().len(), filter.ipv6.rules().len())
 }
 
@@ -44,7 +44,7 @@ fn common_expressions_take_few_rules() {
 
 #[test]
 fn operators_group_from_the_left_and_values_share_qualifiers() {
-    let filter = |text: &str| text.parse::<MatchExpression>().unwrap().filter().clone();
+    let filter = |text: &str| text.parse::<MatchExpression>().unwrap().filter;
     for (one, other) in [
         ("tcp or udp and port 53", "(tcp or udp) and port 53"),
         ("port 80 or 443", "port 80 or port 443"),
@@ -433,7 +433,7 @@ fn rules_decide_as_the_expression_does() {
         let text = sentence(&mut random);
         let Ok(tree) = parser::parse(&text) else { continue };
         let Ok(expression) = text.parse::<MatchExpression>() else { continue };
-        let filter = expression.filter();
+        let filter = &expression.filter;
         compared += 1;
         for _ in 0..60 {
             let packet = packet(&mut random);
@@ -465,7 +465,7 @@ fn a_frame_that_cannot_be_read_is_left_out_only_if_it_cannot_match() {
         ("port 80 and greater 100", [false, true]),
     ] {
         let expression: MatchExpression = text.parse().unwrap();
-        let decided = [60, 1500].map(|length| expression.filter().unreadable.decide(&[length]));
+        let decided = [60, 1500].map(|length| expression.filter.unreadable.decide(&[length]));
         assert_eq!(decided, lengths, "{text}");
     }
 }

@@ -88,10 +88,8 @@ impl Names {
             files::read_text(path, MAX_FILE_BYTES)
                 .map_err(|error| format!("cannot read names from {}: {error}", path.display()))
         };
-        let mut hosts = HashMap::new();
-        if sources.hosts {
-            hosts = named_hosts(&read(Path::new(HOSTS))?);
-        }
+        let hosts = sources.hosts.then(|| read(Path::new(HOSTS))).transpose()?;
+        let hosts = named_hosts(&hosts.unwrap_or_default());
         let mut prefixes = Prefixes::default();
         for path in &sources.files {
             let problem = |problem| format!("{}: {problem}", path.display());

@@ -4,15 +4,14 @@
 //! the collector. An export that fails temporarily is retried with exponential backoff. Pending
 //! exports are bounded: the oldest is dropped for a new one, and drops are counted and logged.
 //!
-//! [`Collector`] is the address with its credentials, [`Exporter`] the running thread; `points.rs`
+//! [`Collector`] is the address with its credentials, [`Service`] the running thread; `points.rs`
 //! converts Prometheus metrics to OTLP messages.
 
 mod points;
 
 use crate::clock::unix_ns;
 use crate::output::Metrics;
-use crate::serve::Token;
-use crate::serve::drop_capabilities;
+use crate::serve::{Service, Token, drop_capabilities};
 use crate::text::counted;
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use points::Times;
@@ -25,7 +24,6 @@ use std::future::pending;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -109,25 +107,18 @@ impl Collector {
 /// Attributes of the sender, which OpenTelemetry calls a resource: names and values.
 pub type Resource = Vec<(&'static str, String)>;
 
-/// Running exporter. When it is dropped, it sends the metrics once more.
-pub struct Exporter {
-    /// Ends the thread when dropped.
-    stop: Option<watch::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Exporter {
-    /// Starts to export at this interval. Exports that are dropped for good are logged once, when
-    /// the exporter ends.
+impl Service {
+    /// Starts to export at this interval, and once more when this is dropped. Exports that are
+    /// dropped for good are reported once, at the end.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn start(
+    pub fn start_otlp(
         collector: Collector,
         every: Duration,
         resource: Resource,
         metrics: Metrics,
-        tell: impl Fn(String) + Send + 'static,
+        report: impl Fn(String) + Send + 'static,
     ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(());
@@ -145,22 +136,12 @@ impl Exporter {
             missed: None,
             rejected: 0,
         };
-        let thread = thread::Builder::new().name("otlp".to_owned()).spawn(move || {
+        Service::spawn("otlp", stop, move || {
             drop_capabilities();
             if let Some(problem) = runtime.block_on(export.run(every, stopped)) {
-                tell(problem);
+                report(problem);
             }
-        })?;
-        Ok(Exporter { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        })
     }
 }
 

@@ -123,7 +123,8 @@ impl<'w> Table<'w> {
             time: if self.look.fine { 12 } else { 8 },
         };
         let wanted = (shown, self.width());
-        let day = self.day(record);
+        let zoned = self.zoned(record.end_ns);
+        let day = zoned.map(|zoned| (zoned.date(), zoned.offset()));
         let another_day = day.is_some() && self.day != day;
         if self.header == Some(wanted) && self.lines_since_header < HEADER_EVERY && !another_day {
             return;
@@ -138,21 +139,14 @@ impl<'w> Table<'w> {
             self.day = day;
         }
         self.layout = TableLayout::new(&shown, wanted.1);
-        let titles = self
-            .layout
-            .0
-            .iter()
-            .map(|(column, width)| aligned(*column, column.title(&shown), *width));
-        push_line(text, &titles.collect::<Vec<_>>().join(" "));
+        let title =
+            |(column, width): &(TableColumn, usize)| aligned(*column, column.title(&shown), *width);
+        let titles: Vec<String> = self.layout.0.iter().map(title).collect();
+        push_line(text, &titles.join(" "));
         (self.header, self.lines_since_header) = (Some(wanted), 0);
     }
 
-    /// Returns day and offset of a record's time, unless times are since the start.
-    fn day(&self, record: &Record) -> Option<(Date, Offset)> {
-        let zoned = self.zoned(record.end_ns)?;
-        Some((zoned.date(), zoned.offset()))
-    }
-
+    /// Returns a time in the zone of the table, unless times are since the start.
     fn zoned(&self, ns: u64) -> Option<jiff::Zoned> {
         let wall = self.look.times != Times::Elapsed;
         let time = Timestamp::from_nanosecond(i128::from(ns)).ok().filter(|_| wall)?;
@@ -236,13 +230,9 @@ impl<'w> Table<'w> {
 
     /// Returns a writer for the details below a row, or of a total.
     fn below<'a>(&'a self, record: &Record, text: &'a mut String) -> IndentedLines<'a> {
-        IndentedLines::new(
-            text,
-            if record.kind.is_sum() { 2 } else { BELOW },
-            self.width(),
-            self.look.colours,
-        )
-        .naming(move |flow| self.look.names.named(flow))
+        let indent = if record.kind.is_sum() { 2 } else { BELOW };
+        IndentedLines::new(text, indent, self.width(), self.look.colours)
+            .naming(move |flow| self.look.names.named(flow))
     }
 
     /// Writes the details that have no column.
@@ -299,12 +289,8 @@ impl<'w> Table<'w> {
         let seconds = span_ns as f64 / 1e9;
         let name =
             if record.part { place(record) } else { escaped(&record.interface).into_owned() };
-        let _ = writeln!(
-            text,
-            "\n{}",
-            wrapped(0, 2, width, &name.split(',').map(str::to_owned).collect::<Vec<_>>())
-                .replace(", ", ",")
-        );
+        let names: Vec<String> = name.split(',').map(str::to_owned).collect();
+        let _ = writeln!(text, "\n{}", wrapped(0, 2, width, &names).replace(", ", ","));
         let mut below = self.below(record, text);
         let packets = counters.packets();
         let mut phrases = vec![

@@ -5,7 +5,7 @@ use super::ServedContent;
 use super::access::Access;
 use super::guard::{Guard, Protocol, RequestRefusal};
 use super::kept::RecentItems;
-use super::server::{Listener, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Server, end};
+use super::server::{Listener, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Service, end};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request as HttpRequest, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -50,7 +50,7 @@ const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const REFLECTION_PREFIX: &str = "/grpc.reflection.";
 const SERVICE: &str = "flowgauge.v1.Agent";
 
-impl Server {
+impl Service {
     /// Starts the gRPC server of a run.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Server {
         .add_service(reflection);
         let router = routes.into_axum_router().layer(from_fn_with_state(guard.clone(), guarded));
         let listen = || Listener::tcp(listener);
-        Server::begin("grpc", listen, access.encryption, guard, router, (stop, stopped))
+        Service::begin("grpc", listen, access.encryption, guard, router, (stop, stopped))
     }
 }
 

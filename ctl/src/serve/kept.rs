@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// Recent items with their numbers, which count from zero; clones share them.
+#[derive(Clone)]
 pub(super) struct RecentItems<T> {
     items: Arc<Mutex<Items<T>>>,
     /// Number of the newest item, to wake readers.
@@ -22,17 +23,6 @@ struct Items<T> {
     bytes: usize,
     /// Number of the next item.
     next: u64,
-}
-
-impl<T> Clone for RecentItems<T> {
-    fn clone(&self) -> Self {
-        RecentItems {
-            items: Arc::clone(&self.items),
-            newest: self.newest.clone(),
-            room: self.room,
-            most: self.most,
-        }
-    }
 }
 
 impl<T: Clone> RecentItems<T> {

@@ -34,7 +34,7 @@ pub use grpc::proto;
 pub use page::document;
 #[cfg(feature = "report")]
 pub use report::{Fact, ReportPage};
-pub use server::Server;
+pub use server::Service;
 
 use crate::output::Metrics;
 use crate::status::{StatusReport, StatusSource};
@@ -80,7 +80,7 @@ pub struct ServedContent {
     pub host: Arc<str>,
 }
 
-impl Server {
+impl Service {
     /// Starts to serve a site over HTTP.
     ///
     /// # Errors
@@ -90,8 +90,8 @@ impl Server {
         let router = status_router(Arc::clone(&site.status))
             .merge(page_router(site, guard.clone()))
             .layer(from_fn_with_state(guard.clone(), guarded));
-        let channel = watch::channel(());
-        Server::begin("http", || Listener::tcp(listener), access.encryption, guard, router, channel)
+        let listen = || Listener::tcp(listener);
+        Service::begin("http", listen, access.encryption, guard, router, watch::channel(()))
     }
 
     /// Starts to serve the status of a run over HTTP on a Unix socket, whose mode decides who may
@@ -102,8 +102,8 @@ impl Server {
     pub fn start_local(listener: UnixListener, status: StatusSource) -> io::Result<Self> {
         let guard = Guard::new(&Access::default(), Protocol::Http, None);
         let router = status_router(status).layer(from_fn_with_state(guard.clone(), guarded));
-        let channel = watch::channel(());
-        Server::begin("status", || Listener::unix(listener), None, guard, router, channel)
+        let listen = || Listener::unix(listener);
+        Service::begin("status", listen, None, guard, router, watch::channel(()))
     }
 }
 

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::{Service, service_fn};
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -81,14 +81,24 @@ impl Listener {
     }
 }
 
-/// Running server; it stops when dropped.
-pub struct Server {
+/// Running server or exporter; it stops when dropped.
+pub struct Service {
     /// Ends the thread when dropped.
     stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl Service {
+    /// Starts a thread of this name, which ends when `stop` is dropped.
+    pub(crate) fn spawn(
+        name: &str,
+        stop: watch::Sender<()>,
+        run: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Service { stop: Some(stop), thread: Some(thread) })
+    }
+
     /// Starts a thread of this name with a runtime, in which it calls `listen` and serves. The
     /// channel ends it, and streams that have a receiver.
     pub(super) fn begin(
@@ -114,15 +124,14 @@ impl Server {
             TlsAcceptor::from(Arc::new(encryption))
         });
         let serving = Serving { guard, router, tls, connections: Connections::default(), stopped };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        Service::spawn(name, stop, move || {
             fence::enter(protocol.name());
             runtime.block_on(serving.serve(listener));
-        })?;
-        Ok(Server { stop: Some(stop), thread: Some(thread) })
+        })
     }
 }
 
-impl Drop for Server {
+impl Drop for Service {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -131,7 +140,7 @@ impl Drop for Server {
     }
 }
 
-/// Waits until the server is dropped.
+/// Waits until the service is dropped.
 pub(super) async fn end(mut stopped: watch::Receiver<()>) {
     while stopped.changed().await.is_ok() {}
 }

@@ -94,7 +94,7 @@ impl RunConfig {
     /// the programs of a run that begins without a filter have none. A switch must be known to have
     /// the tables, and to be able to match the new one.
     fn changes_filter(&self, other: &RunConfig) -> bool {
-        let is_matchable = |new: &MatchExpression| tofino::unmatchable(new.filter()).is_none();
+        let is_matchable = |new: &MatchExpression| tofino::unmatchable(&new.filter).is_none();
         let can_change = match self.source.traffic().counter {
             CountingPart::Workers => true,
             CountingPart::Kernel => self.plan.filter.is_some(),

@@ -14,9 +14,9 @@ use flowgauge_ctl::controller::Sink;
 use flowgauge_ctl::history::History;
 use flowgauge_ctl::identity::Identity;
 use flowgauge_ctl::names::Names;
-use flowgauge_ctl::otlp::{Collector, Exporter};
+use flowgauge_ctl::otlp::Collector;
 use flowgauge_ctl::output::{Metrics, Origin};
-use flowgauge_ctl::serve::{Access, Board, Feed, ServedContent, Server, Token, encryption, proto};
+use flowgauge_ctl::serve::{Access, Board, Feed, ServedContent, Service, Token, encryption, proto};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -89,8 +89,7 @@ pub(crate) struct Exporters {
 
 /// Servers and exporter of a run, which stop when this is dropped.
 pub(crate) struct RunningExporters {
-    _servers: Vec<Server>,
-    _exporter: Option<Exporter>,
+    _services: Vec<Service>,
 }
 
 impl Exporters {
@@ -136,12 +135,10 @@ impl Exporters {
         problems: &FileProblems,
     ) -> Result<RunningExporters, CommandFailure> {
         self.metrics.follow_sources(publication.sources_up());
-        let mut servers = Vec::from_iter(self.serve(outputs, identity, publication)?);
-        servers.extend(self.serve_grpc(outputs, identity, publication)?);
-        Ok(RunningExporters {
-            _servers: servers,
-            _exporter: self.export(outputs, identity, problems)?,
-        })
+        let mut services = Vec::from_iter(self.serve(outputs, identity, publication)?);
+        services.extend(self.serve_grpc(outputs, identity, publication)?);
+        services.extend(self.export(outputs, identity, problems)?);
+        Ok(RunningExporters { _services: services })
     }
 
     fn content(&self, identity: &Identity, publication: &Publication) -> ServedContent {
@@ -161,12 +158,12 @@ impl Exporters {
         outputs: &Outputs,
         identity: &Identity,
         publication: &Publication,
-    ) -> Result<Option<Server>, CommandFailure> {
+    ) -> Result<Option<Service>, CommandFailure> {
         let Some(Listen { address, anywhere }) = outputs.listen else { return Ok(None) };
         let access = access(outputs)?;
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
         let content = self.content(identity, publication);
-        let start = |listener| Server::start(listener, content, access);
+        let start = |listener| Service::start(listener, content, access);
         let (address, server) = started("--listen", address, anywhere, start)?;
         print_message(&format!(
             "listening on {protocol}://{address} (page, /metrics, /health, /ready)"
@@ -179,12 +176,12 @@ impl Exporters {
         outputs: &Outputs,
         identity: &Identity,
         publication: &Publication,
-    ) -> Result<Option<Server>, CommandFailure> {
+    ) -> Result<Option<Service>, CommandFailure> {
         let Some(address) = outputs.grpc else { return Ok(None) };
         let access = access(outputs)?;
         let content = self.content(identity, publication);
         let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
-        let start = |listener| Server::start_grpc(listener, content, access);
+        let start = |listener| Service::start_grpc(listener, content, access);
         let (address, server) = started("--grpc", address, false, start)?;
         print_message(&format!("serving flowgauge.v1.Agent on grpc://{address}{encrypted}"));
         Ok(Some(server))
@@ -195,7 +192,7 @@ impl Exporters {
         outputs: &Outputs,
         identity: &Identity,
         problems: &FileProblems,
-    ) -> Result<Option<Exporter>, CommandFailure> {
+    ) -> Result<Option<Service>, CommandFailure> {
         let Some(Otlp { url, every, authority, token: secret }) = &outputs.otlp else {
             return Ok(None);
         };
@@ -215,7 +212,7 @@ impl Exporters {
             tracing::warn!("{problem}");
             problems.add(problem);
         };
-        Exporter::start(collector, *every, resource, self.metrics.clone(), report)
+        Service::start_otlp(collector, *every, resource, self.metrics.clone(), report)
             .map(Some)
             .map_err(failed)
     }
@@ -226,8 +223,8 @@ fn started(
     option: &str,
     address: SocketAddr,
     anywhere: bool,
-    start: impl FnOnce(TcpListener) -> io::Result<Server>,
-) -> Result<(SocketAddr, Server), CommandFailure> {
+    start: impl FnOnce(TcpListener) -> io::Result<Service>,
+) -> Result<(SocketAddr, Service), CommandFailure> {
     let bound = match TcpListener::bind(address) {
         // Use any free port if the user did not choose one.
         Err(_) if anywhere => TcpListener::bind((address.ip(), 0)),

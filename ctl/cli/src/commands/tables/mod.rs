@@ -76,10 +76,10 @@ pub(crate) struct Tables {
 /// room for; or why a switch cannot match it.
 #[cfg(feature = "tofino")]
 fn on_switch(expression: &MatchExpression) -> Result<Vec<(&'static str, usize, usize)>, String> {
-    if let Some(what) = tofino::unmatchable(expression.filter()) {
+    if let Some(what) = tofino::unmatchable(&expression.filter) {
         return Err(format!("it cannot match {what}"));
     }
-    let tables = tofino::filter_entries(expression.filter());
+    let tables = tofino::filter_entries(&expression.filter);
     Ok(tables.map(|table| (table.family, table.entries, table.room)).to_vec())
 }
 
@@ -167,7 +167,7 @@ impl Tables {
                     }
                 }
                 writeln!(out)?;
-                for PortRange { ports, prefixes } in expression.port_ranges() {
+                for PortRange { ports, prefixes } in &*expression.port_ranges {
                     let (first, last) = (ports.start(), ports.end());
                     writeln!(out, "Ports {first}-{last} take {prefixes} prefixes")?;
                 }
@@ -214,9 +214,9 @@ impl Tables {
                     out,
                     "{}",
                     json!({
-                        "match": expression.text().as_ref(),
+                        "match": expression.text.as_ref(),
                         "tables": tables,
-                        "port_ranges": expression.port_ranges().iter().map(range).collect::<Vec<_>>(),
+                        "port_ranges": expression.port_ranges.iter().map(range).collect::<Vec<_>>(),
                         "switch": on_switch,
                     })
                 )

@@ -1,7 +1,7 @@
 //! Unix socket of a run, on which it serves its status.
 
 use super::directory;
-use flowgauge_ctl::serve::Server;
+use flowgauge_ctl::serve::Service;
 use flowgauge_ctl::status::StatusSource;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, chownat, fstat, open};
 use rustix::process::geteuid;
@@ -16,7 +16,7 @@ use std::process;
 /// Socket with its server. Dropping it removes both.
 pub(super) struct StatusSocket {
     path: PathBuf,
-    _server: Server,
+    _server: Service,
 }
 
 impl StatusSocket {
@@ -34,7 +34,7 @@ impl StatusSocket {
 
     fn start(directory: &Path, status: StatusSource) -> io::Result<Self> {
         let path = directory::socket(directory)?;
-        let server = Server::start_local(bind(&path)?, status);
+        let server = Service::start_local(bind(&path)?, status);
         let _server = server.inspect_err(|_| remove(&path))?;
         Ok(StatusSocket { path, _server })
     }
