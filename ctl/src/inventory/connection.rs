@@ -27,8 +27,8 @@ pub struct ServerCounts {
     pub begun_before: u64,
     /// SYNs without an answer, or with a reset as answer.
     pub unanswered: u64,
-    /// Nanoseconds from a SYN to its answer, one for each connection that was not repeated. JSON has
-    /// the minimum, the median and the maximum, in seconds; null if none was measured.
+    /// Nanoseconds from a SYN to its answer, one for each connection that was not repeated. JSON
+    /// has the minimum, the median and the maximum, in seconds; null if none was measured.
     #[serde(rename = "to_server", serialize_with = "serialize_spread")]
     pub to_server_ns: Vec<u64>,
     /// Nanoseconds from there to the acknowledgement of the client.

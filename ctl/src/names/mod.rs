@@ -1,7 +1,8 @@
 //! Names of addresses, for people: from `/etc/hosts`, from DNS and from files of prefixes.
 //!
 //! [`Names::open`] reads the files. [`Names::name`] never waits: an address has no name until DNS
-//! has answered a thread of `dns`, which asks the system's resolver in the background. `prefixes` reads CSV files.
+//! has answered a thread of `dns`, which asks the system's resolver in the background. `prefixes`
+//! reads CSV files.
 //!
 //! Names come from outside, so they are escaped and cut here, once for all outputs.
 

@@ -6,8 +6,8 @@ use crate::record::{Record, RecordKind};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Sink that writes one JSON object per sample, and one per window with the numbers of its samples and
-/// of missing ones.
+/// Sink that writes one JSON object per sample, and one per window with the numbers of its samples
+/// and of missing ones.
 pub struct DelaySampleLog<W>(pub W);
 
 /// Line of a window.

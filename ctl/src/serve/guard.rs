@@ -1,6 +1,6 @@
 //! Authorization of requests: by token, or without one by the `Host` header, which must name the
-//! local machine. Refused connections and requests are counted in metrics, and logged once a reason,
-//! so that clients cannot fill the log.
+//! local machine. Refused connections and requests are counted in metrics, and logged once a
+//! reason, so that clients cannot fill the log.
 
 use super::access::{Access, Token};
 use super::connections::ConnectionHandle;

@@ -62,6 +62,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 /// Maximum number of windows that a newly opened page receives.
 const MAX_FIRST_WINDOWS: usize = 900;
+
 /// What the servers of a run answer from.
 #[derive(Clone)]
 pub struct ServedContent {
