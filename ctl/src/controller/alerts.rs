@@ -141,11 +141,8 @@ impl Controller {
 
     /// Passes the current usual range of each entropy to a dataplane that watches them itself.
     pub(super) fn bound(&mut self) -> Result<(), ControlError> {
-        let Some((watch, first)) =
-            self.watch.as_ref().zip(self.dataplane.capabilities().watches_from)
-        else {
-            return Ok(());
-        };
+        let first = self.dataplane.capabilities().watches_from;
+        let Some((watch, first)) = self.watch.as_ref().zip(first) else { return Ok(()) };
         let bounds = watch.bounds(first);
         if !bounds.is_empty()
             && self.attempt("bounds", |dataplane| dataplane.watch(&bounds))?.is_none()

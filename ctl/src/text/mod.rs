@@ -223,11 +223,8 @@ pub(crate) fn lasted(nanoseconds: u64) -> String {
 
 /// Describes a step of the clock, in nanoseconds.
 pub(crate) fn stepped(by: i64) -> String {
-    format!(
-        "the clock was set {} by {}",
-        if by < 0 { "back" } else { "forward" },
-        lasted(by.unsigned_abs())
-    )
+    let way = if by < 0 { "back" } else { "forward" };
+    format!("the clock was set {way} by {}", lasted(by.unsigned_abs()))
 }
 
 /// Shortens text to `width` characters, with an ellipsis in the middle.
