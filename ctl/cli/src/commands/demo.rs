@@ -1,9 +1,9 @@
 //! `flowgauge demo`: the live page with generated traffic that shows every chart.
 
+use crate::config::Source;
 use crate::config::options::Options;
 use crate::config::options::outputs::OutputOptions;
 use crate::config::value;
-use crate::config::{Listen, Source};
 use crate::error::CommandFailure;
 use crate::run::handle::SourceHandle;
 use crate::run::source::count;
@@ -66,6 +66,7 @@ impl Demo {
         // The options of `run`, so that they are checked as there.
         let outputs = OutputOptions {
             listen: Some(address),
+            listen_anywhere: self.listen.is_none(),
             listen_cert: self.listen_cert,
             listen_key: self.listen_key,
             listen_token_file: self.listen_token_file,
@@ -86,7 +87,6 @@ impl Demo {
             ..Options::default().with_measurements(MeasurementKind::ALL.to_vec())
         };
         let mut config = options.resolve(Source::Demo, &[])?;
-        config.outputs.listen = Some(Listen { address, anywhere: self.listen.is_none() });
         config.outputs.format = None;
         count(&config, &SourceHandle::default())
     }

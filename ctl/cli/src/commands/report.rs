@@ -100,7 +100,8 @@ impl Report {
         if self.options.window.is_none() {
             config.plan.intervals.window = Some(capture_files::window_for(contents.length_ns));
         }
-        let names = Names::open(&config.outputs.names).map_err(CommandFailure::Failed)?;
+        let names = Names::open(&config.outputs.names.clone().unwrap_or_default())
+            .map_err(CommandFailure::Failed)?;
         let addresses = contents.addresses();
         let unnamed = names.prepare(&addresses, DNS_PATIENCE);
         contents.name(&names);

@@ -18,14 +18,11 @@ use flowgauge_ctl::alert::Rule;
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::filter::MatchExpression;
 use flowgauge_ctl::known::{self, SourceTraits};
-use flowgauge_ctl::names::NameSources;
-use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::xdp::{self, Retention};
 use flowgauge_dataplane::{CountingPoint, HashKey, tofino};
-use std::net::SocketAddr;
+use options::outputs::OutputOptions;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 use value::{CountedDirections, PortSpec};
 
@@ -49,8 +46,8 @@ pub(crate) struct RunConfig {
     pub(crate) lateness: Duration,
     /// Plan of the controller. Its hash key is filled in when counting begins.
     pub(crate) plan: Plan,
-    /// The same for all sources of a process.
-    pub(crate) outputs: Outputs,
+    /// With their defaults; the same for all sources of a process.
+    pub(crate) outputs: OutputOptions,
 }
 
 impl RunConfig {
@@ -271,74 +268,4 @@ impl KeySource {
             }
         })
     }
-}
-
-/// Destinations of results.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Outputs {
-    /// Format on standard output; `None` for no output there.
-    pub(crate) format: Option<Format>,
-    /// Whether the table's times of day are UTC, and not local time.
-    pub(crate) utc: bool,
-    /// Whether the CSV on standard output has no header.
-    pub(crate) no_csv_header: bool,
-    /// Whether registers and sketches are written to JSON.
-    pub(crate) sketches: bool,
-    /// Directory for new CSV and JSON-lines files.
-    pub(crate) directory: Option<PathBuf>,
-    pub(crate) lake: Option<LakeOutput>,
-    pub(crate) listen: Option<Listen>,
-    pub(crate) grpc: Option<SocketAddr>,
-    /// Encryption of `listen` and `grpc`.
-    pub(crate) encryption: Option<Encryption>,
-    /// File with the token that clients must send.
-    pub(crate) token: Option<PathBuf>,
-    pub(crate) otlp: Option<Otlp>,
-    /// The name of this machine.
-    pub(crate) host: Arc<str>,
-    /// Sources of names of addresses, for people.
-    pub(crate) names: NameSources,
-    /// File in which calls to the dataplane are recorded.
-    pub(crate) exchanges: Option<PathBuf>,
-    /// File for individual delays.
-    pub(crate) delay_samples: Option<PathBuf>,
-}
-
-/// A lake that is written.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LakeOutput {
-    /// The lake, or the buffer before a store.
-    pub(crate) directory: PathBuf,
-    /// The URL of an object store.
-    pub(crate) store: Option<String>,
-    /// Bytes that files in a buffer may take.
-    pub(crate) buffer: u64,
-    /// Time that a file covers at most.
-    pub(crate) longest: Duration,
-    /// File with the key that signs rows.
-    pub(crate) key: Option<PathBuf>,
-}
-
-/// Address at which the page and metrics are served.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Listen {
-    pub(crate) address: SocketAddr,
-    /// Whether to take another port if this one is in use.
-    pub(crate) anywhere: bool,
-}
-
-/// A certificate with its chain, and its private key.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Encryption {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-}
-
-/// A collector that metrics are sent to.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Otlp {
-    pub(crate) url: String,
-    pub(crate) every: Duration,
-    pub(crate) authority: Option<PathBuf>,
-    pub(crate) token: Option<PathBuf>,
 }

@@ -5,8 +5,8 @@
 //! starts the servers and the exporter that read them.
 
 use crate::config::given::GivenOption;
+use crate::config::options::outputs::OutputOptions;
 use crate::config::secrets;
-use crate::config::{Encryption, Listen, Otlp, Outputs};
 use crate::error::{CommandFailure, print_message};
 use crate::output::status::Publication;
 use crate::output::writers::FileProblems;
@@ -20,20 +20,21 @@ use flowgauge_ctl::serve::{Access, Board, Feed, ServedContent, Service, Token, e
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Returns the encryption and the token of the servers.
-fn access(outputs: &Outputs) -> Result<Access, CommandFailure> {
-    let encrypted = |Encryption { certificate, key }: &Encryption| {
+fn access(outputs: &OutputOptions) -> Result<Access, CommandFailure> {
+    let OutputOptions { listen_cert, listen_key, listen_token_file, .. } = outputs;
+    let encrypted = |(certificate, key): (&PathBuf, &PathBuf)| {
         let failed = |error| {
             CommandFailure::Failed(format!("cannot use --listen-cert and --listen-key: {error}"))
         };
         secrets::protect();
         encryption(certificate, key).map_err(failed)
     };
-    let encryption = outputs.encryption.as_ref().map(encrypted).transpose()?;
-    Ok(Access { encryption, token: token("--listen-token-file", outputs.token.as_deref())? })
+    let encryption = listen_cert.as_ref().zip(listen_key.as_ref()).map(encrypted).transpose()?;
+    Ok(Access { encryption, token: token("--listen-token-file", listen_token_file.as_deref())? })
 }
 
 fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, CommandFailure> {
@@ -102,7 +103,7 @@ impl Exporters {
     /// sources; `shown` is the name or interface that clients see; `history` is recorded before.
     pub(crate) fn sinks(
         &self,
-        outputs: &Outputs,
+        outputs: &OutputOptions,
         name: Option<&Arc<str>>,
         shown: &str,
         origin: &Origin,
@@ -129,7 +130,7 @@ impl Exporters {
     /// Starts the servers and the exporter that the options of outputs enable.
     pub(crate) fn start(
         &self,
-        outputs: &Outputs,
+        outputs: &OutputOptions,
         identity: &Identity,
         publication: &Publication,
         problems: &FileProblems,
@@ -155,16 +156,16 @@ impl Exporters {
 
     fn serve(
         &self,
-        outputs: &Outputs,
+        outputs: &OutputOptions,
         identity: &Identity,
         publication: &Publication,
     ) -> Result<Option<Service>, CommandFailure> {
-        let Some(Listen { address, anywhere }) = outputs.listen else { return Ok(None) };
+        let Some(address) = outputs.listen else { return Ok(None) };
         let access = access(outputs)?;
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
         let content = self.content(identity, publication);
         let start = |listener| Service::start(listener, content, access);
-        let (address, server) = started("--listen", address, anywhere, start)?;
+        let (address, server) = started("--listen", address, outputs.listen_anywhere, start)?;
         print_message(&format!(
             "listening on {protocol}://{address} (page, /metrics, /health, /ready)"
         ));
@@ -173,7 +174,7 @@ impl Exporters {
 
     fn serve_grpc(
         &self,
-        outputs: &Outputs,
+        outputs: &OutputOptions,
         identity: &Identity,
         publication: &Publication,
     ) -> Result<Option<Service>, CommandFailure> {
@@ -189,18 +190,17 @@ impl Exporters {
 
     fn export(
         &self,
-        outputs: &Outputs,
+        outputs: &OutputOptions,
         identity: &Identity,
         problems: &FileProblems,
     ) -> Result<Option<Service>, CommandFailure> {
-        let Some(Otlp { url, every, authority, token: secret }) = &outputs.otlp else {
-            return Ok(None);
-        };
+        let OutputOptions { otlp, otlp_every, otlp_ca, otlp_token_file, .. } = outputs;
+        let (Some(url), Some(every)) = (otlp, otlp_every) else { return Ok(None) };
         let failed = |error: io::Error| {
             CommandFailure::Failed(format!("cannot send metrics to {url}: {error}"))
         };
-        let token = token("--otlp-token-file", secret.as_deref())?;
-        let collector = Collector::new(url, authority.as_deref(), token).map_err(failed)?;
+        let token = token("--otlp-token-file", otlp_token_file.as_deref())?;
+        let collector = Collector::new(url, otlp_ca.as_deref(), token).map_err(failed)?;
         let resource = vec![
             ("service.name", "flowgauge".to_owned()),
             ("service.version", env!("CARGO_PKG_VERSION").to_owned()),

@@ -1,8 +1,8 @@
 //! Network services of a run in a build without them: metrics, which a lake adds to, and nothing that
 //! reads them. Options of services were refused before.
 
-use crate::config::Outputs;
 use crate::config::given::GivenOption;
+use crate::config::options::outputs::OutputOptions;
 use crate::error::CommandFailure;
 use crate::output::status::Publication;
 use crate::output::writers::FileProblems;
@@ -40,7 +40,7 @@ impl Exporters {
 
     pub(crate) fn sinks(
         &self,
-        _: &Outputs,
+        _: &OutputOptions,
         _: Option<&Arc<str>>,
         _: &str,
         _: &Origin,
@@ -52,7 +52,7 @@ impl Exporters {
 
     pub(crate) fn start(
         &self,
-        _: &Outputs,
+        _: &OutputOptions,
         _: &Identity,
         _: &Publication,
         _: &FileProblems,

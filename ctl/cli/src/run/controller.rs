@@ -65,7 +65,7 @@ fn run_controller<C: Clock + 'static>(
     watch: Option<&ProgressWatch>,
 ) -> Result<(), CommandFailure> {
     let RunConfig { outputs, plan, .. } = config;
-    let dataplane: Box<dyn Dataplane> = match &outputs.exchanges {
+    let dataplane: Box<dyn Dataplane> = match &outputs.record {
         Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(sinks::create(path)?))),
         None => dataplane,
     };

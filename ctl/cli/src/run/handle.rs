@@ -1,7 +1,7 @@
 //! Handle of a source's thread: its interrupt, its configuration changes, and the outputs that all
 //! sources of a run share.
 
-use crate::config::Outputs;
+use crate::config::options::outputs::OutputOptions;
 use crate::error::CommandFailure;
 use crate::output::listen::Exporters;
 use crate::output::status::Publication;
@@ -64,7 +64,7 @@ impl SourceHandle {
     }
 
     /// Returns the identity of the source's run, always the same.
-    pub(crate) fn identity(&self, outputs: &Outputs) -> Result<Identity, CommandFailure> {
+    pub(crate) fn identity(&self, outputs: &OutputOptions) -> Result<Identity, CommandFailure> {
         if let Some(identity) = self.identity.get() {
             return Ok(identity.clone());
         }
@@ -82,7 +82,7 @@ impl SourceHandle {
 /// Returns the identity of a run: this machine, and an identifier that no other run has. Each
 /// source has its own.
 pub(crate) fn identity(
-    outputs: &Outputs,
+    outputs: &OutputOptions,
     source: Option<&str>,
 ) -> Result<Identity, CommandFailure> {
     let run = match env::var(RUN_VARIABLE).ok().filter(|run| !run.is_empty()) {
@@ -95,5 +95,5 @@ pub(crate) fn identity(
         ),
     };
     let run = source.map_or(run.clone(), |source| format!("{run}-{source}"));
-    Ok(Identity { host: Arc::clone(&outputs.host), run: run.into() })
+    Ok(Identity { host: outputs.host.as_deref().unwrap_or_default().into(), run: run.into() })
 }

@@ -1,10 +1,14 @@
 //! The outputs of one source: the sinks that get its records, in their order.
 
+#[cfg(feature = "lake")]
+use crate::config::KeySource;
 use crate::config::RunConfig;
+#[cfg(feature = "lake")]
+use crate::config::options::outputs::OutputOptions;
 #[cfg(feature = "lake")]
 use crate::config::secrets;
 #[cfg(feature = "lake")]
-use crate::config::{KeySource, LakeOutput};
+use crate::config::value::LakeLocation;
 use crate::error::{CommandFailure, print_message};
 use crate::output::listen::RunningExporters;
 use crate::output::progress::ProgressWatch;
@@ -24,7 +28,7 @@ use flowgauge_ctl::output::{
 };
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::files::{Directory, SHARED_MODE, create_new};
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;
@@ -49,10 +53,11 @@ pub(super) fn open(
     let identity = handle.identity(outputs)?;
     let origin = Origin {
         identity: Some(identity.clone()),
-        sketches: outputs.sketches,
+        sketches: outputs.sketches == Some(true),
         ..Origin::default()
     };
-    let names = Names::open(&outputs.names).map_err(CommandFailure::Failed)?;
+    let names =
+        Names::open(&outputs.names.clone().unwrap_or_default()).map_err(CommandFailure::Failed)?;
     let mut open = None;
     // A replay ends too soon to be observed.
     if watch.is_none() {
@@ -85,7 +90,7 @@ pub(super) fn open(
         sinks.0.push(Box::new(handle.heartbeat()));
     }
     // Write files before standard output, whose reader may have closed it.
-    if let Some(directory) = &outputs.directory {
+    if let Some(directory) = &outputs.out {
         sinks.0.extend(files(directory, name.as_deref(), &origin, problems)?);
     }
     #[cfg(feature = "lake")]
@@ -96,7 +101,7 @@ pub(super) fn open(
                  --hash-key or --seed"
             );
         }
-        let lake = lake(place, &identity, watch.is_some(), problems)?;
+        let lake = lake(place, outputs, &identity, watch.is_some(), problems)?;
         sinks.0.push(Box::new(lake.with_metrics(shared.exporters.metrics(name.as_ref()))));
     }
     if let Some(path) = &outputs.delay_samples {
@@ -108,7 +113,7 @@ pub(super) fn open(
     }
     if let Some(format) = outputs.format {
         let look = TableStyle { names: names.clone(), ..look(config, watch.is_none()) };
-        let origin = Origin { no_csv_header: outputs.no_csv_header, ..origin };
+        let origin = Origin { no_csv_header: outputs.no_csv_header == Some(true), ..origin };
         let printed = match name {
             Some(name) => {
                 let prefix = if format == Format::Table {
@@ -151,8 +156,8 @@ fn announce(config: &RunConfig) {
 fn look(config: &RunConfig, live: bool) -> TableStyle {
     let times = match (live, config.outputs.utc) {
         (false, _) => Times::Elapsed,
-        (true, false) => Times::Local,
-        (true, true) => Times::Utc,
+        (true, Some(true)) => Times::Utc,
+        (true, _) => Times::Local,
     };
     let intervals = [config.plan.intervals.window, config.plan.intervals.sample_every];
     let fine = live && intervals.into_iter().flatten().any(|interval| interval.subsec_nanos() != 0);
@@ -211,24 +216,29 @@ fn in_file_name(source: &str) -> String {
 /// Starts writing windows to a lake. With `patient` it waits for slow storage instead of dropping
 /// windows.
 fn lake(
-    place: &LakeOutput,
+    place: &LakeLocation,
+    outputs: &OutputOptions,
     identity: &Identity,
     patient: bool,
     problems: &FileProblems,
 ) -> Result<Lake, CommandFailure> {
-    let LakeOutput { directory, store, buffer, longest, key } = place;
-    let open = |url: &String| {
-        Store::open(url).map_err(|error| {
-            CommandFailure::Failed(format!("cannot write a lake to {url}: {error}"))
-        })
+    let failed = |place: &dyn Display, error: io::Error| {
+        CommandFailure::Failed(format!("cannot write a lake to {place}: {error}"))
     };
-    let store = store.as_ref().map(open).transpose()?;
+    let (directory, store) = match place {
+        LakeLocation::Directory(directory) => (directory.clone(), None),
+        LakeLocation::Store(url) => (
+            outputs.lake_buffer.clone().unwrap_or_default(),
+            Some(Store::open(url).map_err(|error| failed(url, error))?),
+        ),
+    };
+    let key = outputs.lake_key.as_deref().map(secrets::signing_key).transpose()?.map(Arc::new);
     let settings = lake::Settings {
         directory: directory.clone(),
-        buffer: *buffer,
+        buffer: outputs.lake_buffer_size.unwrap_or(lake::Settings::BUFFER),
         identity: identity.clone(),
-        longest: *longest,
-        key: key.as_deref().map(secrets::signing_key).transpose()?.map(Arc::new),
+        longest: outputs.lake_every.unwrap_or(lake::Settings::LONGEST),
+        key,
         patient,
     };
     let problems = problems.clone();
@@ -236,9 +246,8 @@ fn lake(
         tracing::warn!("{problem}");
         problems.add(problem);
     };
-    Lake::start(settings, store, Arc::new(report)).map_err(|error| {
-        CommandFailure::Failed(format!("cannot write a lake to {}: {error}", directory.display()))
-    })
+    Lake::start(settings, store, Arc::new(report))
+        .map_err(|error| failed(&directory.display(), error))
 }
 
 pub(super) fn create(path: &Path) -> Result<File, CommandFailure> {

@@ -1,7 +1,6 @@
 //! Options of outputs. They apply to the whole process; a source cannot override them.
 
 use crate::config::value::{self, LakeLocation};
-use crate::config::{Encryption, LakeOutput, Listen, Otlp, Outputs};
 use crate::error::CommandFailure;
 use clap::Args;
 #[cfg(feature = "lake")]
@@ -18,7 +17,7 @@ const DEFAULT_EXPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Variable with the name of this machine in results. For containers, whose own names are random.
 const HOST_VARIABLE: &str = "FLOWGAUGE_HOST";
 
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 #[group(skip)]
 pub(crate) struct OutputOptions {
     /// Output format: table, csv, json (one object per line) [default: table]
@@ -76,6 +75,10 @@ pub(crate) struct OutputOptions {
     /// machines can reach requires --listen-cert, --listen-key and --listen-token-file.
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Watching")]
     pub(crate) listen: Option<SocketAddr>,
+
+    /// Whether to take any other port if that of `listen` is in use.
+    #[arg(skip)]
+    pub(crate) listen_anywhere: bool,
 
     /// TLS certificate chain for --listen and --grpc (PEM)
     #[arg(long, value_name = "FILE", help_heading = "Watching")]
@@ -235,53 +238,23 @@ impl OutputOptions {
         Some(problem.to_owned())
     }
 
-    pub(super) fn resolve(&self) -> Result<Outputs, CommandFailure> {
-        let host = host(self.host.clone())?;
-        let encryption = self.listen_cert.clone().zip(self.listen_key.clone());
-        Ok(Outputs {
+    /// Returns these options with their defaults.
+    pub(super) fn resolve(self) -> Result<Self, CommandFailure> {
+        Ok(OutputOptions {
             format: Some(self.format.unwrap_or_default()),
-            utc: self.utc.unwrap_or_default(),
-            no_csv_header: self.no_csv_header.unwrap_or_default(),
-            sketches: self.sketches.unwrap_or_default(),
-            directory: self.out.clone(),
-            lake: self.resolve_lake(),
-            listen: self.listen.map(|address| Listen { address, anywhere: false }),
-            grpc: self.grpc,
-            encryption: encryption.map(|(certificate, key)| Encryption { certificate, key }),
-            token: self.listen_token_file.clone(),
-            otlp: self.otlp.clone().map(|url| Otlp {
-                url,
-                every: self.otlp_every.unwrap_or(DEFAULT_EXPORT_INTERVAL),
-                authority: self.otlp_ca.clone(),
-                token: self.otlp_token_file.clone(),
-            }),
-            host: host.into(),
-            names: self.names.clone().unwrap_or_default(),
-            exchanges: self.record.clone(),
-            delay_samples: self.delay_samples.clone(),
+            names: Some(self.names.unwrap_or_default()),
+            utc: Some(self.utc.unwrap_or_default()),
+            no_csv_header: Some(self.no_csv_header.unwrap_or_default()),
+            sketches: Some(self.sketches.unwrap_or_default()),
+            host: Some(host(self.host)?),
+            otlp_every: Some(self.otlp_every.unwrap_or(DEFAULT_EXPORT_INTERVAL)),
+            lake_buffer: Some(self.lake_buffer.unwrap_or_else(default_buffer)),
+            #[cfg(feature = "lake")]
+            lake_buffer_size: Some(self.lake_buffer_size.unwrap_or(Settings::BUFFER)),
+            #[cfg(feature = "lake")]
+            lake_every: Some(self.lake_every.unwrap_or(Settings::LONGEST)),
+            ..self
         })
-    }
-
-    #[cfg(feature = "lake")]
-    fn resolve_lake(&self) -> Option<LakeOutput> {
-        let (directory, store) = match self.lake.clone()? {
-            LakeLocation::Directory(directory) => (directory, None),
-            LakeLocation::Store(url) => {
-                (self.lake_buffer.clone().unwrap_or_else(default_buffer), Some(url))
-            }
-        };
-        Some(LakeOutput {
-            directory,
-            store,
-            buffer: self.lake_buffer_size.unwrap_or(Settings::BUFFER),
-            longest: self.lake_every.unwrap_or(Settings::LONGEST),
-            key: self.lake_key.clone(),
-        })
-    }
-
-    #[cfg(not(feature = "lake"))]
-    fn resolve_lake(&self) -> Option<LakeOutput> {
-        None
     }
 
     /// Returns the error of an output that this build does not have.
@@ -299,7 +272,6 @@ impl OutputOptions {
 }
 
 /// Returns the default directory of the upload buffer, which systemd creates for a unit.
-#[cfg(feature = "lake")]
 fn default_buffer() -> PathBuf {
     env::var_os("STATE_DIRECTORY")
         .map_or_else(|| "/var/lib/flowgauge".into(), PathBuf::from)

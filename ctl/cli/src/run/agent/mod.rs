@@ -12,8 +12,9 @@ mod reload;
 
 use crate::commands::doctor::machine::{Machine, size};
 use crate::config::given::{Configuration, GivenOption, SourceTable};
+use crate::config::options::outputs::OutputOptions;
 use crate::config::options::run::Run;
-use crate::config::{Interfaces, Outputs, RunConfig, Source};
+use crate::config::{Interfaces, RunConfig, Source};
 use crate::error::{CommandFailure, print_message};
 use crate::interfaces::{self, ListedInterface, is_pattern};
 use crate::output::listen::RunningExporters;
@@ -120,7 +121,7 @@ struct Agent<'a> {
     configuration: Configuration,
     configured: Vec<ConfiguredSource>,
     /// Outputs of the run, the same for all sources.
-    outputs: Outputs,
+    outputs: OutputOptions,
     shared: Arc<SharedOutputs>,
     /// Whether the run has, or may get, several sources.
     several: bool,
@@ -427,7 +428,7 @@ impl Agent<'_> {
                 "--format csv supports one source only; use --out DIR for one CSV file per source, or --format json",
             );
         }
-        if self.outputs.exchanges.is_some() || self.outputs.delay_samples.is_some() {
+        if self.outputs.record.is_some() || self.outputs.delay_samples.is_some() {
             return refused(
                 "--record and --delay-samples support one source only; remove them, or the other sources",
             );
