@@ -1,7 +1,9 @@
-//! Network interfaces: the properties that decide how packets can be captured from them.
+//! Network interfaces: the properties that decide how packets can be captured from them. `netlink`
+//! reads them from the kernel.
+
+mod netlink;
 
 use super::machine::Machine;
-use super::netlink::{self, NetlinkInterface};
 use flowgauge_dataplane::xdp::{Mode, merged, merges_in_device};
 use serde::Serialize;
 
@@ -76,27 +78,7 @@ impl InterfaceReport {
     }
 }
 
-impl From<NetlinkInterface> for InterfaceReport {
-    fn from(link: NetlinkInterface) -> Self {
-        let count = |queues: Option<u32>| queues.map(|queues| queues as usize);
-        InterfaceReport {
-            name: link.name,
-            driver: link.kind,
-            state: link.state.map(|state| state_name(state).to_owned()),
-            mtu: link.mtu,
-            rx_queues: count(link.rx_queues),
-            tx_queues: count(link.tx_queues),
-            numa_node: None,
-            hardware: Some(link.hardware),
-            is_virtual: link.is_virtual,
-            merges_in_device: false,
-            xdp_features: None,
-            skb_merges: false,
-            program: link.program.map(|(place, id)| AttachedProgram { id, mode: mode_name(place) }),
-        }
-    }
-}
-
+/// Returns the name of an operational state (RFC 2863).
 fn state_name(state: u8) -> &'static str {
     const NAMES: [&str; 7] =
         ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
@@ -133,13 +115,11 @@ pub(super) fn all(machine: &Machine) -> Vec<InterfaceReport> {
     }
 }
 
-fn from_netlink(machine: &Machine, links: Vec<NetlinkInterface>) -> Vec<InterfaceReport> {
+fn from_netlink(machine: &Machine, links: Vec<(u32, InterfaceReport)>) -> Vec<InterfaceReport> {
     let features = netlink::xdp_features().ok();
-    let interface = |link: NetlinkInterface| {
-        let index = link.index;
-        let xdp_features =
-            features.as_ref().and_then(|all| all.get(&index)).map(|bits| feature_names(*bits));
-        let mut interface = InterfaceReport { xdp_features, ..InterfaceReport::from(link) };
+    let interface = |(index, mut interface): (u32, InterfaceReport)| {
+        let features = features.as_ref().and_then(|all| all.get(&index));
+        interface.xdp_features = features.map(|bits| feature_names(*bits));
         interface.skb_merges = merged(&interface.name).is_some();
         interface.merges_in_device = merges_in_device(&interface.name);
         // In another network namespace this name may belong to a different interface.

@@ -1,12 +1,11 @@
 //! `flowgauge doctor`: whether this machine can run each backend, and if not, why.
 //!
 //! `mod.rs` has the options and selects what is checked. `machine` reads files of the kernel,
-//! `netlink` and `interface` describe network interfaces, `xdp`, `poll` and `tofino` have the
-//! checks of each backend, and `report` prints them.
+//! `interface` describes network interfaces, `xdp`, `poll` and `tofino` have the checks of each
+//! backend, and `report` prints them.
 
 mod interface;
 pub(crate) mod machine;
-mod netlink;
 mod poll;
 mod report;
 mod tofino;
@@ -135,7 +134,7 @@ impl Doctor {
             }
             None => {}
         }
-        DoctorReport { backends, interfaces }
+        DoctorReport::new(backends, interfaces)
     }
 
     /// Returns the interfaces to check, in the order they were given.

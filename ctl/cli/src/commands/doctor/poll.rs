@@ -112,51 +112,41 @@ fn af_xdp(machine: &Machine, interfaces: &[InterfaceReport]) -> Check {
         [] => "zero-copy unknown".to_owned(),
         _ => format!("zero-copy on {}", zero_copy.join(", ")),
     };
-    const INSTEAD: &str = "use `flowgauge run -i IFACE`, which counts in the kernel";
-    let (usable, permitted, advice) = match sockets(machine) {
-        Sockets::Creatable => match try_af_xdp() {
-            Ok(()) => (true, "sockets can be created, and the program loads".to_owned(), INSTEAD),
-            Err(error) => (false, error.to_string(), INSTEAD),
-        },
-        Sockets::Known => (true, "the kernel supports AF_XDP sockets".to_owned(), INSTEAD),
-        Sockets::Unknown => {
-            (true, "kernel support for AF_XDP sockets unknown".to_owned(), "mount /proc")
+    match sockets(machine) {
+        Ok(found) => Check::ok(NAME, format!("{found}; {copies}; hugepages not needed")),
+        Err((problem, advice)) => {
+            Check::no(NAME, format!("{problem}; {copies}; hugepages not needed"), advice)
         }
-        Sockets::NotPermitted => (
-            false,
-            "no permission to create sockets".to_owned(),
-            "run as root, or with CAP_NET_RAW",
-        ),
-        Sockets::Missing => (
-            false,
-            "the kernel does not support AF_XDP sockets".to_owned(),
-            "use a kernel built with CONFIG_XDP_SOCKETS",
-        ),
+    }
+}
+
+/// Returns what is known of AF_XDP sockets, or why they cannot be used and what to do.
+fn sockets(machine: &Machine) -> Result<&'static str, (String, &'static str)> {
+    let missing = || {
+        let problem = "the kernel does not support AF_XDP sockets".to_owned();
+        Err((problem, "use a kernel built with CONFIG_XDP_SOCKETS"))
     };
-    let found = format!("{permitted}; {copies}; hugepages not needed");
-    if usable { Check::ok(NAME, found) } else { Check::no(NAME, found, advice) }
-}
-
-enum Sockets {
-    Creatable,
-    /// The address family exists; whether this process may use it is unknown.
-    Known,
-    Unknown,
-    NotPermitted,
-    Missing,
-}
-
-fn sockets(machine: &Machine) -> Sockets {
     if !machine.live {
-        let Some(protocols) = machine.text("proc/net/protocols") else { return Sockets::Unknown };
+        let Some(protocols) = machine.text("proc/net/protocols") else {
+            return Ok("kernel support for AF_XDP sockets unknown");
+        };
         let known =
             protocols.lines().any(|line| line.split_ascii_whitespace().next() == Some("XDP"));
-        return if known { Sockets::Known } else { Sockets::Missing };
+        return if known { Ok("the kernel supports AF_XDP sockets") } else { missing() };
     }
-    match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None) {
-        Ok(_) => Sockets::Creatable,
-        Err(Errno::PERM | Errno::ACCESS) => Sockets::NotPermitted,
-        Err(_) => Sockets::Missing,
+    match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None).map(drop) {
+        Ok(()) => match try_af_xdp() {
+            Ok(()) => Ok("sockets can be created, and the program loads"),
+            Err(error) => {
+                let instead = "use `flowgauge run -i IFACE`, which counts in the kernel";
+                Err((error.to_string(), instead))
+            }
+        },
+        Err(Errno::PERM | Errno::ACCESS) => {
+            let problem = "no permission to create sockets".to_owned();
+            Err((problem, "run as root, or with CAP_NET_RAW"))
+        }
+        Err(_) => missing(),
     }
 }
 

@@ -156,21 +156,21 @@ impl Group {
     }
 }
 
-#[derive(Debug)]
+/// All results. Field names are keys of the JSON output.
+#[derive(Debug, Serialize)]
 pub(super) struct DoctorReport {
-    pub(super) backends: Vec<Group>,
-    pub(super) interfaces: Vec<InterfaceReport>,
-}
-
-#[derive(Serialize)]
-struct JsonReport<'a> {
     can_run: bool,
     version: &'static str,
-    backends: &'a [Group],
-    interfaces: &'a [InterfaceReport],
+    backends: Vec<Group>,
+    interfaces: Vec<InterfaceReport>,
 }
 
 impl DoctorReport {
+    pub(super) fn new(backends: Vec<Group>, interfaces: Vec<InterfaceReport>) -> Self {
+        let can_run = backends.iter().all(|group| group.can_run != Some(false));
+        DoctorReport { can_run, version: env!("CARGO_PKG_VERSION"), backends, interfaces }
+    }
+
     /// Returns the requested backends that cannot run.
     pub(super) fn not_runnable(&self) -> Vec<&'static str> {
         self.backends
@@ -181,16 +181,7 @@ impl DoctorReport {
     }
 
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        let (can_run, version) = (self.not_runnable().is_empty(), env!("CARGO_PKG_VERSION"));
-        serde_json::to_writer(
-            &mut *out,
-            &JsonReport {
-                can_run,
-                version,
-                backends: &self.backends,
-                interfaces: &self.interfaces,
-            },
-        )?;
+        serde_json::to_writer(&mut *out, self)?;
         writeln!(out)
     }
 

@@ -3,6 +3,7 @@
 //!
 //! `flowgauge doctor` only reads; none of these requests changes anything.
 
+use super::{AttachedProgram, InterfaceReport, mode_name, state_name};
 use flowgauge_dataplane::netlink::{
     IFINFOMSG, QueryScope, ROUTE, RTM_GETLINK, ask, attribute, attributes, find, word,
 };
@@ -34,29 +35,8 @@ const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 
-/// Interface in the network namespace of this process.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct NetlinkInterface {
-    pub(super) index: u32,
-    /// Link type (`ARPHRD_…`).
-    pub(super) hardware: u16,
-    pub(super) name: String,
-    pub(super) mtu: Option<u32>,
-    /// Operational state (RFC 2863).
-    pub(super) state: Option<u8>,
-    /// Kind of virtual interface.
-    pub(super) kind: Option<String>,
-    /// Whether it has no hardware queues.
-    pub(super) is_virtual: bool,
-    pub(super) rx_queues: Option<u32>,
-    pub(super) tx_queues: Option<u32>,
-    /// XDP program attached to the interface: where (1 driver, 2 generic path, 3 hardware, 4
-    /// several) and its id.
-    pub(super) program: Option<(u8, u32)>,
-}
-
-/// Returns all interfaces.
-pub(super) fn links() -> io::Result<Vec<NetlinkInterface>> {
+/// Returns all interfaces in the network namespace of this process, each with its index.
+pub(super) fn links() -> io::Result<Vec<(u32, InterfaceReport)>> {
     let answers = ask(ROUTE, RTM_GETLINK, QueryScope::All, &[0; IFINFOMSG])?;
     Ok(answers.iter().filter_map(|answer| link(answer)).collect())
 }
@@ -75,26 +55,32 @@ pub(super) fn xdp_features() -> io::Result<HashMap<u32, u64>> {
     Ok(answers.iter().filter_map(|answer| features(answer)).collect())
 }
 
-fn link(answer: &[u8]) -> Option<NetlinkInterface> {
+fn link(answer: &[u8]) -> Option<(u32, InterfaceReport)> {
     let index = word(answer.get(4..8)?)?;
-    let hardware = u16::from_ne_bytes(answer.get(2..4)?.try_into().ok()?);
+    let hardware = Some(u16::from_ne_bytes(answer.get(2..4)?.try_into().ok()?));
     let is_virtual = is_virtual_link(answer);
-    let mut link = NetlinkInterface { index, hardware, is_virtual, ..NetlinkInterface::default() };
+    let mut link = InterfaceReport { hardware, is_virtual, ..InterfaceReport::default() };
+    let count = |value: &[u8]| word(value).map(|queues| queues as usize);
     for (kind, value) in attributes(answer.get(IFINFOMSG..)?) {
         match kind {
             IFLA_IFNAME => link.name = text(value),
             IFLA_MTU => link.mtu = word(value),
-            IFLA_OPERSTATE => link.state = value.first().copied(),
-            IFLA_LINKINFO => link.kind = find(value, IFLA_INFO_KIND).map(text),
-            IFLA_NUM_RX_QUEUES => link.rx_queues = word(value),
-            IFLA_NUM_TX_QUEUES => link.tx_queues = word(value),
-            IFLA_XDP => link.program = program(value),
+            IFLA_OPERSTATE => link.state = value.first().map(|it| state_name(*it).to_owned()),
+            IFLA_LINKINFO => link.driver = find(value, IFLA_INFO_KIND).map(text),
+            IFLA_NUM_RX_QUEUES => link.rx_queues = count(value),
+            IFLA_NUM_TX_QUEUES => link.tx_queues = count(value),
+            IFLA_XDP => {
+                let attached = |(place, id)| AttachedProgram { id, mode: mode_name(place) };
+                link.program = program(value).map(attached);
+            }
             _ => {}
         }
     }
-    Some(link)
+    Some((index, link))
 }
 
+/// Returns where an XDP program is attached (1 driver, 2 generic path, 3 hardware, 4 several), and
+/// its id.
 fn program(value: &[u8]) -> Option<(u8, u32)> {
     let place = *find(value, IFLA_XDP_ATTACHED)?.first()?;
     let number = std::iter::once(IFLA_XDP_PROG_ID)
@@ -135,12 +121,13 @@ mod tests {
 
     #[test]
     fn an_interface_is_read_with_its_program() {
-        let link = link(&answer()).unwrap();
+        let (index, link) = link(&answer()).unwrap();
         assert_eq!(
-            (link.index, link.hardware, link.name.as_str(), link.mtu),
-            (9, 65534, "eth1", Some(1500))
+            (index, link.hardware, link.name.as_str(), link.mtu),
+            (9, Some(65534), "eth1", Some(1500))
         );
-        assert_eq!((link.kind.as_deref(), link.program), (Some("veth"), Some((1, 77))));
+        let program = link.program.map(|program| (program.mode, program.id));
+        assert_eq!((link.driver.as_deref(), program), (Some("veth"), Some(("native", 77))));
         assert!(link.is_virtual);
     }
 
