@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Address of a switch, and how to use it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
     /// Host and port of the switch's BFRuntime server, such as `switch:50052` or
@@ -45,7 +45,7 @@ pub struct Options {
 }
 
 /// TLS credentials, all in PEM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tls {
     /// Certificate of the authority that signed the switch's certificate.
     pub authority: String,

@@ -212,23 +212,11 @@ impl Interfaces {
     }
 }
 
-/// A switch, and its configuration other than for counting.
+/// A switch: its address, options of the connection, and its ports.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SwitchConfig {
-    pub(crate) access: SwitchAccess,
-    pub(crate) ports: Vec<tofino::PortConfig>,
-    /// Pairs of ports, by their numbers within the device.
-    pub(crate) forward: Vec<(u32, u32)>,
-}
-
-/// Access to a switch: its address, and options of the connection.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SwitchAccess {
-    pub(crate) address: String,
-    pub(crate) program: String,
-    pub(crate) device: u32,
-    pub(crate) client: u32,
-    pub(crate) deadline: Duration,
+    /// Without encryption, whose files are read when counting begins.
+    pub(crate) options: tofino::Options,
     pub(crate) tls: Option<TlsFiles>,
 }
 

@@ -12,7 +12,6 @@ use flowgauge_ctl::lake::signature::RowPolicy;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::union::{By, Selection};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
-use flowgauge_ctl::names::NameSources;
 use flowgauge_ctl::nearest::nearest;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
@@ -23,7 +22,9 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use std::convert::Infallible;
+use std::iter;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -69,19 +70,10 @@ pub(crate) fn sample_every(text: &str) -> Result<SampleEvery, String> {
         .map_err(|problem| format!("{problem}, or never"))
 }
 
-/// Maximum delay of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lateness(pub(crate) Duration);
-
-impl Default for Lateness {
-    fn default() -> Self {
-        Lateness(Duration::from_millis(100))
-    }
-}
-
-pub(crate) fn lateness(text: &str) -> Result<Lateness, String> {
+/// Parses the maximum delay of a packet, which may be zero.
+pub(crate) fn lateness(text: &str) -> Result<Duration, String> {
     let none = ["0", "0s", "0ms"].contains(&text.trim());
-    if none { Ok(Lateness(Duration::ZERO)) } else { duration(text).map(Lateness) }
+    if none { Ok(Duration::ZERO) } else { duration(text) }
 }
 
 pub(crate) fn registers(text: &str) -> Result<Precision, String> {
@@ -95,10 +87,13 @@ pub(crate) fn workers(text: &str) -> Result<usize, String> {
     workers.ok_or_else(|| "give a number from 1 to 256".to_owned())
 }
 
-/// Parses a power of two; returns its exponent.
-pub(crate) fn power_of_two(text: &str) -> Option<u8> {
-    let number = text.parse::<u32>().ok().filter(|number| number.is_power_of_two());
-    number.map(|number| number.trailing_zeros() as u8)
+/// Parses a power of two in a range; returns its exponent.
+pub(crate) fn power_of_two(text: &str, range: RangeInclusive<usize>) -> Result<u8, String> {
+    let number = text.parse::<usize>().ok();
+    number
+        .filter(|number| number.is_power_of_two() && range.contains(number))
+        .map(|number| number.trailing_zeros() as u8)
+        .ok_or_else(|| format!("give a power of two from {} to {}", range.start(), range.end()))
 }
 
 /// Packets per second; `None` for as many as possible.
@@ -166,7 +161,6 @@ by_name! {
     poll_mode: PollMode,
     sketch_kind: SketchKind,
     unit: CountUnit,
-    xdp_mode: XdpMode,
 }
 
 /// Parses the name or the pattern of an interface; `any` is all, as in tcpdump.
@@ -179,22 +173,10 @@ pub(crate) fn interface(text: &str) -> Result<String, Infallible> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct XdpMode(pub(crate) Option<xdp::Mode>);
 
-impl XdpMode {
-    const ALL: [Self; 6] = {
-        let [native, skb, offload, tcx, clsact] = xdp::Mode::ALL;
-        [
-            XdpMode(None),
-            XdpMode(Some(native)),
-            XdpMode(Some(skb)),
-            XdpMode(Some(offload)),
-            XdpMode(Some(tcx)),
-            XdpMode(Some(clsact)),
-        ]
-    };
-
-    fn name(self) -> &'static str {
-        self.0.map_or("auto", xdp::Mode::name)
-    }
+pub(crate) fn xdp_mode(text: &str) -> Result<XdpMode, String> {
+    let modes = iter::once(None).chain(xdp::Mode::ALL.map(Some));
+    let all: Vec<XdpMode> = modes.map(XdpMode).collect();
+    named(text, &all, |XdpMode(mode)| mode.map_or("auto", xdp::Mode::name))
 }
 
 /// Direction in which packets cross an interface.
@@ -283,15 +265,12 @@ pub(crate) fn dpdk(device: &str) -> Result<String, String> {
     if cfg!(feature = "dpdk") { Ok(device.to_owned()) } else { Err(NO_DPDK.to_owned()) }
 }
 
-/// Pair of switch ports between which frames are forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PortPair(pub(crate) u32, pub(crate) u32);
-
-pub(crate) fn port_pair(text: &str) -> Result<PortPair, String> {
+/// Parses a pair of switch ports between which frames are forwarded.
+pub(crate) fn port_pair(text: &str) -> Result<(u32, u32), String> {
     let wanted = || "give the numbers of two ports of the switch, such as 132-140".to_owned();
     let (one, other) = text.split_once('-').ok_or_else(wanted)?;
     let (one, other) = (one.parse().map_err(|_| wanted())?, other.parse().map_err(|_| wanted())?);
-    if one == other { Err(wanted()) } else { Ok(PortPair(one, other)) }
+    if one == other { Err(wanted()) } else { Ok((one, other)) }
 }
 
 pub(crate) fn switch_port(text: &str) -> Result<tofino::PortConfig, String> {
@@ -366,10 +345,6 @@ pub(crate) enum LakeLocation {
     Directory(PathBuf),
     /// URL of an object store.
     Store(String),
-}
-
-pub(crate) fn names(text: &str) -> Result<NameSources, String> {
-    text.parse()
 }
 
 pub(crate) fn lake(text: &str) -> Result<LakeLocation, String> {
@@ -510,11 +485,7 @@ pub(crate) fn selection(text: &str) -> Result<Selection, String> {
 }
 
 #[cfg(feature = "lake")]
-pub(crate) fn by(text: &str) -> Result<By, String> {
-    named(text, &By::ALL, By::name)
-}
-
-#[cfg(feature = "lake")]
-pub(crate) fn row_policy(text: &str) -> Result<RowPolicy, String> {
-    named(text, &RowPolicy::ALL, RowPolicy::name)
+by_name! {
+    by: By,
+    row_policy: RowPolicy,
 }

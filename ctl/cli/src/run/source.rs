@@ -2,7 +2,7 @@
 
 use crate::config::secrets;
 use crate::config::value::PortSpec;
-use crate::config::{Interfaces, RunConfig, Source, SwitchAccess, SwitchConfig, TlsFiles};
+use crate::config::{Interfaces, RunConfig, Source, SwitchConfig, TlsFiles};
 use crate::error::CommandFailure;
 use crate::interfaces::warn_of_overlaps;
 use crate::run::controller::{run_live, run_workers};
@@ -35,9 +35,9 @@ pub(crate) fn count(config: &RunConfig, handle: &SourceHandle) -> Result<(), Com
         #[cfg(feature = "tofino")]
         Source::Switch(switch) => on_switch(switch, config, handle),
         #[cfg(not(feature = "tofino"))]
-        Source::Switch(SwitchConfig { access, .. }) => {
+        Source::Switch(SwitchConfig { options, .. }) => {
             let problem = crate::config::value::not_built("tofino");
-            Err(CommandFailure::Usage(format!("--address {}: {problem}", access.address)))
+            Err(CommandFailure::Usage(format!("--address {}: {problem}", options.address)))
         }
         Source::Captures(files) => {
             let files = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
@@ -137,9 +137,7 @@ fn on_switch(
     config: &RunConfig,
     handle: &SourceHandle,
 ) -> Result<(), CommandFailure> {
-    let mut options = switch_options(&switch.access)?;
-    options.ports.clone_from(&switch.ports);
-    options.forward.clone_from(&switch.forward);
+    let mut options = switch_options(switch)?;
     options.watches = config.plan.options.alarm.is_some();
     options.slot_ns = config.slot_ns;
     let key = config.secret.key(|| None)?;
@@ -147,12 +145,9 @@ fn on_switch(
 }
 
 /// Returns the options of the connection to a switch, and reads its certificates and key.
-pub(crate) fn switch_options(access: &SwitchAccess) -> Result<tofino::Options, CommandFailure> {
-    let mut options = tofino::Options::new(&access.address);
-    options.tls = access.tls.as_ref().map(tls).transpose()?;
-    options.program.clone_from(&access.program);
-    (options.device, options.client, options.deadline) =
-        (access.device, access.client, access.deadline);
+pub(crate) fn switch_options(switch: &SwitchConfig) -> Result<tofino::Options, CommandFailure> {
+    let mut options = switch.options.clone();
+    options.tls = switch.tls.as_ref().map(tls).transpose()?;
     Ok(options)
 }
 

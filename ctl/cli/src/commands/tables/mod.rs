@@ -99,8 +99,8 @@ impl Tables {
                 )));
             }
             #[cfg(feature = "tofino")]
-            (Some(access), true) => {
-                let switch = switch_options(&access)?;
+            (Some(switch), true) => {
+                let switch = switch_options(&switch)?;
                 return read_times::execute(&switch, self.format);
             }
             (None, true) => {

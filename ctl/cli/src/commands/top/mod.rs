@@ -42,7 +42,7 @@ use std::io::{self, IsTerminal};
 pub(crate) struct Top {
     /// Name addresses: hosts (/etc/hosts), dns (asked in the background) and CSV files of prefixes,
     /// separated by commas
-    #[arg(long, value_name = "SOURCES", value_parser = value::names)]
+    #[arg(long, value_name = "SOURCES")]
     names: Option<NameSources>,
 }
 

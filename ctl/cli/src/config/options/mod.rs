@@ -10,7 +10,7 @@ pub(crate) mod run;
 pub(crate) mod switch;
 
 use crate::config::given::GivenOption;
-use crate::config::value::{self, Cpus, Lateness, PortSpec, SampleEvery};
+use crate::config::value::{self, Cpus, PortSpec, SampleEvery};
 use crate::config::{KeySource, RunConfig, Source, Traffic};
 use crate::error::CommandFailure;
 use clap::{Args, Command};
@@ -38,6 +38,8 @@ const DEFAULT_WINDOW: Duration = Duration::from_secs(10);
 const MAX_WINDOW_WITHOUT_SAMPLES: Duration = Duration::from_secs(10);
 /// Default mean time between samples.
 const DEFAULT_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Default maximum delay of a packet behind others of a capture.
+const DEFAULT_LATENESS: Duration = Duration::from_millis(100);
 
 /// Options of measurements, timing and outputs.
 #[derive(Args, Clone, Debug, Default)]
@@ -142,7 +144,7 @@ pub(crate) struct Options {
     /// A packet that is less late is counted in the window of its timestamp, wherever it is in the
     /// capture. Later ones are counted as late and are in no window. '0s' waits for none.
     #[arg(long, value_name = "TIME", value_parser = value::lateness, allow_hyphen_values = true, help_heading = "Time")]
-    pub(crate) lateness: Option<Lateness>,
+    pub(crate) lateness: Option<Duration>,
 
     /// Count the distinct flows of the last TIME at every sample, without windows (staggered
     /// HyperLogLog)
@@ -225,7 +227,7 @@ impl Options {
             workers: self.workers,
             cpus: self.cpus.clone().map(|cpus| cpus.0).unwrap_or_default(),
             poll_mode: self.poll_mode.unwrap_or_default(),
-            lateness: self.lateness.unwrap_or_default().0,
+            lateness: self.lateness.unwrap_or(DEFAULT_LATENESS),
             plan: self.plan(&traffic),
             outputs: self.outputs.resolve()?,
             source,

@@ -35,7 +35,7 @@ pub(crate) struct OutputOptions {
     /// first line may name the columns (prefix,site,tenant,as). The longest prefix counts. No
     /// window waits for DNS: an address has its name from a later window on. Metrics, JSON and CSV
     /// have addresses alone.
-    #[arg(long, value_name = "SOURCES", value_parser = value::names, help_heading = "Output")]
+    #[arg(long, value_name = "SOURCES", help_heading = "Output")]
     pub(crate) names: Option<NameSources>,
 
     /// Show times of day in the table as UTC, not local time

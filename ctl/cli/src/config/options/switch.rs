@@ -1,8 +1,8 @@
 //! Options of a Tofino switch, and what they resolve to.
 
 use super::Options;
-use crate::config::value::{self, PortPair};
-use crate::config::{SwitchAccess, SwitchConfig, TlsFiles};
+use crate::config::value;
+use crate::config::{SwitchConfig, TlsFiles};
 use crate::error::CommandFailure;
 use clap::Args;
 use flowgauge_dataplane::tofino;
@@ -68,22 +68,21 @@ pub(crate) struct Switch {
     /// Forward frames between two ports of the switch, in both directions; frames from other ports
     /// are counted and dropped
     #[arg(long, value_name = "PORT-PORT", value_parser = value::port_pair, value_delimiter = ',', help_heading = "Switch")]
-    forward: Vec<PortPair>,
+    forward: Vec<(u32, u32)>,
 }
 
 impl AccessOptions {
     /// Resolves the connection to the switch, if an address was given.
-    pub(crate) fn resolve(&self) -> Result<Option<SwitchAccess>, CommandFailure> {
+    pub(crate) fn resolve(&self) -> Result<Option<SwitchConfig>, CommandFailure> {
         let Some(address) = &self.address else { return Ok(None) };
-        let usual = tofino::Options::new(address);
-        Ok(Some(SwitchAccess {
-            address: usual.address,
-            program: self.program.clone().unwrap_or(usual.program),
-            device: self.device.unwrap_or(usual.device),
-            client: self.client.unwrap_or(usual.client),
-            deadline: self.deadline.unwrap_or(usual.deadline),
-            tls: self.tls()?,
-        }))
+        let mut options = tofino::Options::new(address);
+        if let Some(program) = &self.program {
+            options.program.clone_from(program);
+        }
+        options.device = self.device.unwrap_or(options.device);
+        options.client = self.client.unwrap_or(options.client);
+        options.deadline = self.deadline.unwrap_or(options.deadline);
+        Ok(Some(SwitchConfig { options, tls: self.tls()? }))
     }
 
     fn tls(&self) -> Result<Option<TlsFiles>, CommandFailure> {
@@ -115,7 +114,7 @@ impl Switch {
         options: &Options,
     ) -> Result<SwitchConfig, CommandFailure> {
         let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
-        let Some(access) = self.access.resolve()? else {
+        let Some(mut switch) = self.access.resolve()? else {
             return usage(
                 "--backend tofino needs the address of a BFRuntime server; give it with --address HOST:PORT",
             );
@@ -148,7 +147,8 @@ impl Switch {
                 "--workers has no effect with --backend tofino, which counts on the switch; remove it",
             );
         }
-        let forward = self.forward.iter().map(|PortPair(one, other)| (*one, *other)).collect();
-        Ok(SwitchConfig { access, ports: self.switch_port.clone(), forward })
+        switch.options.ports.clone_from(&self.switch_port);
+        switch.options.forward.clone_from(&self.forward);
+        Ok(switch)
     }
 }

@@ -156,9 +156,7 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
 }
 
 fn slots(text: &str) -> Result<u8, String> {
-    value::power_of_two(text)
-        .filter(|bits| SLOT_BITS.contains(bits))
-        .ok_or_else(|| "give a power of two from 64 to 65536".to_owned())
+    value::power_of_two(text, 1_usize << SLOT_BITS.start()..=1_usize << SLOT_BITS.end())
 }
 
 fn admit(text: &str) -> Result<Admit, String> {

@@ -33,13 +33,7 @@ pub(crate) struct HeavyArgs {
 
 /// Parses the number of slots of the table and returns its binary logarithm.
 fn slots(text: &str) -> Result<u8, String> {
-    let slots = text
-        .parse::<usize>()
-        .ok()
-        .filter(|slots| (16..=MAX_SLOTS).contains(slots) && slots.is_power_of_two());
-    slots
-        .map(|slots| slots.trailing_zeros() as u8)
-        .ok_or_else(|| format!("give a power of two from 16 to {MAX_SLOTS}"))
+    value::power_of_two(text, 16..=MAX_SLOTS)
 }
 
 /// Returns the key. An attack has many sources, none of them heavy, and one destination. A switch

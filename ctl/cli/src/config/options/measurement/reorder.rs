@@ -59,9 +59,7 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
 }
 
 fn buckets(text: &str) -> Result<u8, String> {
-    value::power_of_two(text)
-        .filter(|bits| (1..=MAX_SLOTS_LOG2).contains(bits))
-        .ok_or_else(|| "give a power of two from 2 to 65536".to_owned())
+    value::power_of_two(text, 2..=1 << MAX_SLOTS_LOG2)
 }
 
 impl Measurement for ReorderArgs {

@@ -69,11 +69,7 @@ fn columns(text: &str) -> Result<usize, String> {
 }
 
 fn registers(text: &str) -> Result<usize, String> {
-    let fits =
-        |registers: &usize| registers.is_power_of_two() && CELL_REGISTERS.contains(registers);
-    let registers = text.parse::<usize>().ok().filter(fits);
-    let (least, most) = (CELL_REGISTERS.start(), CELL_REGISTERS.end());
-    registers.ok_or_else(|| format!("give a power of two from {least} to {most}"))
+    value::power_of_two(text, CELL_REGISTERS).map(|bits| 1 << bits)
 }
 
 impl SpreadArgs {
