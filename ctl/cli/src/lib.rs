@@ -43,6 +43,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use flowgauge_dataplane::poll::Instructions;
 use std::env;
 use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Line-rate network telemetry in fixed memory: how many distinct flows cross a link, per time
 /// window, with an error bound on every value.
@@ -165,4 +166,9 @@ pub fn main() -> ExitCode {
         Some(Command::Man(man)) => man.execute(command),
     };
     outcome.map_or_else(CommandFailure::report, |()| ExitCode::SUCCESS)
+}
+
+/// Locks data that is whole at any time, also if a thread panicked while it held the lock.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,6 +8,7 @@ use crate::config::given::GivenOption;
 use crate::config::options::outputs::OutputOptions;
 use crate::config::secrets;
 use crate::error::{CommandFailure, print_message};
+use crate::locked;
 use crate::output::status::Publication;
 use crate::output::writers::FileProblems;
 use flowgauge_ctl::controller::Sink;
@@ -21,7 +22,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Returns the encryption and the token of the servers.
 fn access(outputs: &OutputOptions) -> Result<Access, CommandFailure> {
@@ -52,17 +53,13 @@ fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, CommandFail
 pub(crate) struct EffectiveSettings(Arc<Mutex<BTreeMap<String, Vec<GivenOption>>>>);
 
 impl EffectiveSettings {
-    fn sources(&self) -> MutexGuard<'_, BTreeMap<String, Vec<GivenOption>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets the options of a source. The name is empty if it is the only one.
     pub(crate) fn set<'a>(&self, source: &str, given: impl IntoIterator<Item = &'a GivenOption>) {
-        self.sources().insert(source.to_owned(), given.into_iter().cloned().collect());
+        locked(&self.0).insert(source.to_owned(), given.into_iter().cloned().collect());
     }
 
     pub(crate) fn remove(&self, source: &str) {
-        self.sources().remove(source);
+        locked(&self.0).remove(source);
     }
 
     fn all(&self) -> Vec<proto::Source> {
@@ -75,7 +72,7 @@ impl EffectiveSettings {
             name: name.clone(),
             settings: given.iter().map(setting).collect(),
         };
-        self.sources().iter().map(source).collect()
+        locked(&self.0).iter().map(source).collect()
     }
 }
 

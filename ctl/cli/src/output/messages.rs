@@ -1,12 +1,13 @@
 //! Options of messages, and the log on standard error.
 
+use crate::locked;
 use crate::output::terminal::{self, Color};
 use clap::{ArgAction, Args};
 use flowgauge_ctl::output::escaped;
 use flowgauge_ctl::status::Warning;
 use std::fmt;
 use std::io::stderr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -105,7 +106,7 @@ fn message(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fm
 
 /// Returns the last warning or error that was logged.
 pub(crate) fn last_warning() -> Option<Warning> {
-    let last = LAST_WARNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = locked(&LAST_WARNING);
     last.as_ref()
         .map(|(at, text)| Warning { age_ns: at.elapsed().as_nanos() as u64, text: text.clone() })
 }
@@ -120,8 +121,7 @@ impl<S: Subscriber> Layer<S> for LastWarning {
         }
         let mut message = Message(String::new());
         event.record(&mut message);
-        *LAST_WARNING.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((Instant::now(), message.0));
+        *locked(&LAST_WARNING) = Some((Instant::now(), message.0));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Writers of records: to standard output, whose reader may stop reading and which several sources
 //! may share, and to files on a disk that may become full.
 
+use crate::locked;
 use crate::run::signals;
 use flowgauge_ctl::Record;
 use flowgauge_ctl::controller::{Sink, Summary};
@@ -9,10 +10,9 @@ use flowgauge_dataplane::Dataplane;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, Stdout, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes that a pipe with room accepts without blocking (`PIPE_BUF` of Linux).
 const PIECE: usize = 4096;
@@ -21,22 +21,17 @@ const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Standard output. Writing waits for a reader that does not read, but not once the run has to end
 /// (see [`signals::is_impatient`]).
-pub(crate) struct PatientStdout(Stdout);
-
-impl PatientStdout {
-    pub(crate) fn stdout() -> Self {
-        PatientStdout(io::stdout())
-    }
-}
+#[derive(Default)]
+pub(crate) struct PatientStdout;
 
 impl Write for PatientStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let piece = &bytes[..bytes.len().min(PIECE)];
+        let (stdout, piece) = (io::stdout(), &bytes[..bytes.len().min(PIECE)]);
         loop {
-            let mut output = [PollFd::new(&self.0, PollFlags::OUT)];
+            let mut output = [PollFd::new(&stdout, PollFlags::OUT)];
             match poll(&mut output, Some(&CHECK_INTERVAL)) {
                 Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => match rustix::io::write(self.0.as_fd(), piece) {
+                Ok(_) => match rustix::io::write(&stdout, piece) {
                     Ok(written) => return Ok(written),
                     Err(Errno::INTR | Errno::AGAIN) => {}
                     Err(error) => return Err(error.into()),
@@ -56,27 +51,17 @@ impl Write for PatientStdout {
     }
 }
 
-/// Standard output of all sources.
-#[derive(Clone)]
-pub(crate) struct Output(Arc<Mutex<PatientStdout>>);
-
-impl Default for Output {
-    fn default() -> Self {
-        Output(Arc::new(Mutex::new(PatientStdout::stdout())))
-    }
-}
-
 /// Standard output of one source. Everything written up to a flush is written in one piece.
 pub(crate) struct Lines {
-    output: Output,
+    stdout: Arc<Mutex<PatientStdout>>,
     /// Prefix of each line.
     prefix: String,
     record: Vec<u8>,
 }
 
 impl Lines {
-    pub(crate) fn new(output: &Output, prefix: String) -> Self {
-        Lines { output: output.clone(), prefix, record: Vec::new() }
+    pub(crate) fn new(stdout: &Arc<Mutex<PatientStdout>>, prefix: String) -> Self {
+        Lines { stdout: Arc::clone(stdout), prefix, record: Vec::new() }
     }
 }
 
@@ -104,7 +89,7 @@ impl Write for Lines {
         }
         let record = std::mem::take(&mut self.record);
         let lines = if self.prefix.is_empty() { record } else { prefixed(&self.prefix, &record) };
-        self.output.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&lines)
+        locked(&self.stdout).write_all(&lines)
     }
 }
 
@@ -145,11 +130,11 @@ pub(crate) struct FileProblems(Arc<Mutex<Vec<String>>>);
 
 impl FileProblems {
     pub(crate) fn add(&self, problem: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
+        locked(&self.0).push(problem);
     }
 
     pub(crate) fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.0).clone()
     }
 }
 

@@ -3,15 +3,16 @@
 
 use crate::config::options::outputs::OutputOptions;
 use crate::error::CommandFailure;
+use crate::locked;
 use crate::output::listen::Exporters;
 use crate::output::status::Publication;
-use crate::output::writers::Output;
+use crate::output::writers::PatientStdout;
 use crate::run::service;
 use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::controller::Changes;
 use flowgauge_ctl::identity::Identity;
 use std::env;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Variable that sets the run's identifier, for results that can be reproduced.
 const RUN_VARIABLE: &str = "FLOWGAUGE_RUN";
@@ -21,7 +22,7 @@ const RUN_VARIABLE: &str = "FLOWGAUGE_RUN";
 pub(crate) struct SharedOutputs {
     pub(crate) exporters: Exporters,
     pub(crate) publication: Publication,
-    pub(crate) output: Output,
+    pub(crate) stdout: Arc<Mutex<PatientStdout>>,
 }
 
 /// Handle of a source's thread. The default is for a run with one source.
@@ -74,7 +75,7 @@ impl SourceHandle {
 
     /// Returns the heartbeat of its controller.
     pub(crate) fn heartbeat(&self) -> service::Heartbeat {
-        let awaited = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let awaited = locked(&self.heartbeat).take();
         awaited.unwrap_or_else(service::Heartbeat::new)
     }
 }

@@ -4,13 +4,14 @@
 //! controller makes progress: each beats its [`Heartbeat`], and a notification is sent when all of
 //! them have done so since the last one.
 
+use crate::locked;
 use flowgauge_ctl::Record;
 use flowgauge_ctl::controller::{Sink, Summary};
 use flowgauge_dataplane::Dataplane;
 use sd_notify::{NotifyState, notify, watchdog_enabled};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Notifications per timeout of the watchdog.
@@ -27,10 +28,6 @@ struct HeartbeatState {
 static STATE: Mutex<HeartbeatState> =
     Mutex::new(HeartbeatState { controllers: BTreeMap::new(), next: 0, ready: false, fed: None });
 
-fn state() -> MutexGuard<'static, HeartbeatState> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn notify_manager(states: &[NotifyState<'_>]) {
     // Debug level only: a service manager that is gone would repeat this forever.
     if let Err(error) = notify(states) {
@@ -44,7 +41,7 @@ pub(crate) struct Heartbeat(u64);
 impl Heartbeat {
     /// Adds a heartbeat. The run is ready once all have beaten.
     pub(crate) fn new() -> Self {
-        let mut state = state();
+        let mut state = locked(&STATE);
         state.next += 1;
         let number = state.next;
         state.controllers.insert(number, false);
@@ -53,7 +50,7 @@ impl Heartbeat {
 
     /// Reports progress.
     pub(crate) fn beat(&self) {
-        let mut state = state();
+        let mut state = locked(&STATE);
         if let Some(beaten) = state.controllers.get_mut(&self.0) {
             *beaten = true;
         }
@@ -63,7 +60,7 @@ impl Heartbeat {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        state().controllers.remove(&self.0);
+        locked(&STATE).controllers.remove(&self.0);
     }
 }
 

@@ -4,12 +4,13 @@
 //! interrupted.
 
 use crate::error::CommandFailure;
+use crate::locked;
 use crate::run::service;
 use flowgauge_ctl::clock::Interrupt;
 use flowgauge_dataplane::poll::WorkerBarrier;
 use nix::sys::signal::{SigSet, Signal};
 use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,10 +47,6 @@ struct InterruptTarget {
 static STATE: Mutex<SignalState> =
     Mutex::new(SignalState { runs: Vec::new(), reload: None, first: None, urgent: false });
 
-fn state() -> MutexGuard<'static, SignalState> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Starts waiting for signals. Call it before any other thread is started. Until [`end_on_signal`]
 /// is called, a signal ends the process.
 pub(crate) fn listen() -> Result<(), CommandFailure> {
@@ -77,7 +74,7 @@ pub(crate) fn listen() -> Result<(), CommandFailure> {
 
 /// Starts a reload of the configuration; returns `false` if the run has none to reload.
 fn reloads() -> bool {
-    let state = state();
+    let state = locked(&STATE);
     state.reload.iter().for_each(|reload| reload());
     state.reload.is_some()
 }
@@ -90,7 +87,7 @@ impl InterruptTarget {
 }
 
 fn end(signal: Signal) {
-    let mut state = state();
+    let mut state = locked(&STATE);
     let now = Instant::now();
     match state.first {
         None if state.runs.is_empty() => process::exit(128 + signal as i32),
@@ -120,7 +117,7 @@ pub(crate) fn end_on_signal(gate: Option<&Arc<WorkerBarrier>>) -> Interrupt {
 
 /// Registers an interrupt that others may trigger too. A signal ends all registered runs.
 pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<WorkerBarrier>>) -> Interrupt {
-    let mut state = state();
+    let mut state = locked(&STATE);
     let run = InterruptTarget { interrupt: interrupt.clone(), gate: gate.cloned() };
     if state.first.is_some() {
         run.end();
@@ -131,16 +128,16 @@ pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<WorkerBarrier>>) 
 
 /// Sets the action of SIGHUP.
 pub(crate) fn on_reload(reload: impl Fn() + Send + 'static) {
-    state().reload = Some(Box::new(reload));
+    locked(&STATE).reload = Some(Box::new(reload));
 }
 
 /// Returns whether the run is to end.
 pub(crate) fn is_ending() -> bool {
-    state().first.is_some()
+    locked(&STATE).first.is_some()
 }
 
 /// Returns whether to stop waiting for readers of the output.
 pub(crate) fn is_impatient() -> bool {
-    let state = state();
+    let state = locked(&STATE);
     state.urgent || state.first.is_some_and(|first| first.elapsed() > READER_GRACE)
 }

@@ -121,9 +121,9 @@ pub(super) fn open(
                 } else {
                     String::new()
                 };
-                format.sink(Lines::new(&shared.output, prefix), look, origin)
+                format.sink(Lines::new(&shared.stdout, prefix), look, origin)
             }
-            None => format.sink(BufWriter::new(PatientStdout::stdout()), look, origin),
+            None => format.sink(BufWriter::new(PatientStdout), look, origin),
         };
         sinks.0.push(match watch {
             Some(watch) => watch.around(printed),

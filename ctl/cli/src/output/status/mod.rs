@@ -10,6 +10,7 @@ pub(crate) mod directory;
 #[cfg_attr(not(feature = "serve"), path = "no_socket.rs")]
 mod socket;
 
+use crate::locked;
 use crate::output::messages::last_warning;
 use flowgauge_core::Settings;
 use flowgauge_ctl::clock::nanoseconds;
@@ -27,7 +28,7 @@ use socket::StatusSocket;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time that a window may be overdue, or a controller silent, before the run is not healthy.
@@ -61,10 +62,12 @@ struct Sources {
 
 /// Source that a run with several is expected to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Expected {
+pub(crate) enum Expected {
+    /// The run is not ready until it is counted.
     Started,
+    /// The run is not ready without it.
     Failed,
-    /// None of these comma-separated interfaces exists.
+    /// None of these comma-separated interfaces exists. The run is not healthy without it.
     Absent(String),
 }
 
@@ -72,7 +75,7 @@ impl Publication {
     /// Opens the status socket. If that fails, the run continues with a warning.
     pub(crate) fn start(&self) {
         let socket = StatusSocket::open(self.status());
-        *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = socket;
+        *locked(&self.socket) = socket;
     }
 
     /// Publishes a source that is about to start, until the publisher is dropped. The name is
@@ -88,28 +91,18 @@ impl Publication {
         state.report.source = name.map(str::to_owned);
         state.history = history;
         let state = Arc::new(Mutex::new(state));
-        self.sources.states().push(Arc::clone(&state));
+        locked(&self.sources.states).push(Arc::clone(&state));
         Publisher { state, sources: Arc::clone(&self.sources) }
     }
 
-    /// Notes that a source of several was started. The run is not ready until it is counted.
-    pub(crate) fn started(&self, name: &str) {
-        self.sources.expected().insert(name.to_owned(), Expected::Started);
+    /// Notes what is known of a source of several, until it is counted or has ended.
+    pub(crate) fn expects(&self, name: &str, source: Expected) {
+        locked(&self.sources.expected).insert(name.to_owned(), source);
     }
 
     /// Notes that a source of several has ended or was removed. It is no longer expected.
     pub(crate) fn ended(&self, name: &str) {
-        self.sources.expected().remove(name);
-    }
-
-    /// Notes that a source of several failed. The run is not ready without it.
-    pub(crate) fn failed(&self, name: &str) {
-        self.sources.expected().insert(name.to_owned(), Expected::Failed);
-    }
-
-    /// Notes that the interfaces of a source do not exist. The run is not healthy without it.
-    pub(crate) fn absent(&self, name: &str, interfaces: &str) {
-        self.sources.expected().insert(name.to_owned(), Expected::Absent(interfaces.to_owned()));
+        locked(&self.sources.expected).remove(name);
     }
 
     /// Returns a function that reports the status of the run. It does not hold the socket: the
@@ -136,26 +129,18 @@ pub(crate) struct Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        self.sources.states().retain(|state| !Arc::ptr_eq(state, &self.state));
+        locked(&self.sources.states).retain(|state| !Arc::ptr_eq(state, &self.state));
     }
 }
 
 impl Sources {
-    fn states(&self) -> MutexGuard<'_, Vec<Arc<Mutex<SourceState>>>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn expected(&self) -> MutexGuard<'_, BTreeMap<String, Expected>> {
-        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the sources by name, and whether each is counted and healthy: `false` for those that
     /// [`StatusReport::not_ready_reasons`] names.
     fn up(&self, now: Instant) -> BTreeMap<String, bool> {
-        let expected: Vec<String> = self.expected().keys().cloned().collect();
+        let expected: Vec<String> = locked(&self.expected).keys().cloned().collect();
         let mut up: BTreeMap<String, bool> =
             expected.into_iter().map(|name| (name, false)).collect();
-        for state in self.states().iter() {
+        for state in locked(&self.states).iter() {
             let state = locked(state);
             up.insert(state.name().to_owned(), state.is_up(now));
         }
@@ -164,7 +149,7 @@ impl Sources {
 
     fn report_at(&self, now: Instant) -> StatusReport {
         let mut sources: Vec<StatusReport> =
-            self.states().iter().map(|state| locked(state).at(now)).collect();
+            locked(&self.states).iter().map(|state| locked(state).at(now)).collect();
         if let [only] = &sources[..]
             && only.source.is_none()
         {
@@ -175,7 +160,7 @@ impl Sources {
         }
         let known: BTreeSet<String> =
             sources.iter().filter_map(|report| report.source.clone()).collect();
-        let expected = self.expected();
+        let expected = locked(&self.expected);
         let mut run = merged(sources);
         if run.sources.is_empty() && expected.is_empty() {
             run.starting.push("nothing to count".to_owned());
@@ -280,10 +265,6 @@ struct SourceState {
     /// Time at which the last window was closed, or of the start.
     window: Instant,
     read: Instant,
-}
-
-fn locked(state: &Mutex<SourceState>) -> MutexGuard<'_, SourceState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unix_time() -> u64 {
@@ -468,7 +449,7 @@ mod tests {
             ..StatusReport::default()
         };
         let state = Arc::new(Mutex::new(SourceState::of(report, now)));
-        publication.sources.states().push(Arc::clone(&state));
+        locked(&publication.sources.states).push(Arc::clone(&state));
         let sources = Arc::clone(&publication.sources);
         (publication, Publisher { state, sources })
     }
@@ -548,8 +529,8 @@ mod tests {
         let status = publication.status();
         let not_ready_reasons = || status().not_ready_reasons();
         locked(&publisher.state).has_begun = true;
-        publication.started("one");
-        publication.started("two");
+        publication.expects("one", Expected::Started);
+        publication.expects("two", Expected::Started);
         let up = |one: bool, two: bool| {
             BTreeMap::from([("one".to_owned(), one), ("two".to_owned(), two)])
         };
@@ -557,12 +538,12 @@ mod tests {
         assert_eq!(not_ready_reasons(), ["two: counting has not started"]);
         assert_eq!(sources_up(), up(true, false));
         assert_eq!(status().starting, not_ready_reasons());
-        publication.failed("two");
+        publication.expects("two", Expected::Failed);
         assert_eq!(not_ready_reasons(), ["two: failed; see the log"]);
         assert_eq!(status().problems, [""; 0]);
         assert_eq!(status().failed, not_ready_reasons());
         assert_eq!(sources_up(), up(true, false));
-        publication.absent("two", "eth2");
+        publication.expects("two", Expected::Absent("eth2".to_owned()));
         assert_eq!(
             not_ready_reasons(),
             ["two: eth2: no such interface; counting starts when it exists"]

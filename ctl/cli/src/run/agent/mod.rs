@@ -18,6 +18,7 @@ use crate::config::{Interfaces, RunConfig, Source};
 use crate::error::{CommandFailure, print_message};
 use crate::interfaces::{self, ListedInterface, is_pattern};
 use crate::output::listen::RunningExporters;
+use crate::output::status::Expected;
 use crate::output::writers::FileProblems;
 use crate::run::handle::{SharedOutputs, SourceHandle, identity};
 use crate::run::service;
@@ -588,7 +589,7 @@ impl Agent<'_> {
                 // The source ends by itself when its interface is removed.
                 Availability::Absent(_) if self.running.contains_key(&wanted.name) => continue,
                 Availability::Absent(interfaces) => {
-                    publication.absent(&wanted.name, interfaces);
+                    publication.expects(&wanted.name, Expected::Absent(interfaces.clone()));
                     if self.absent.insert(wanted.name.clone()) {
                         tracing::warn!(
                             "{}: interface {interfaces} does not exist; counting starts when it does",
@@ -690,7 +691,7 @@ impl Agent<'_> {
             notify_end.outcome = Some(count(&counted, &of_thread));
         };
         if self.several {
-            self.shared.publication.started(&name);
+            self.shared.publication.expects(&name, Expected::Started);
         }
         let thread = if self.several { format!("source {name}") } else { "controller".to_owned() };
         thread::Builder::new().name(thread).spawn(body).map_err(|error| {
@@ -744,7 +745,7 @@ impl Agent<'_> {
         }
         self.failed.insert((name.to_owned(), interface));
         if self.several {
-            self.shared.publication.failed(name);
+            self.shared.publication.expects(name, Expected::Failed);
             // Report each failure at once, in one line. The warning was logged if results are
             // incomplete.
             let rest = if self.running.is_empty() { "" } else { "; the other sources continue" };
