@@ -92,11 +92,6 @@ impl Figure {
         labels.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the key that defines its flows.
-    pub(super) fn key(&self) -> Option<&str> {
-        self.labels.get("key").map(String::as_str)
-    }
-
     /// Returns whether this is the key of its series: its name and the values of its labels.
     pub(super) fn is_key(&self, key: &str) -> bool {
         let mut words: Vec<&str> = key.split(' ').collect();

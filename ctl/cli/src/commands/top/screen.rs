@@ -22,17 +22,17 @@ pub(super) fn show(names: Names) -> Result<(), CommandFailure> {
 }
 
 fn watch(terminal: &mut ratatui::DefaultTerminal, names: Names) -> io::Result<()> {
-    let (mut watched, mut view) = (Runs::default(), View::naming(names));
+    let (mut watched, mut view) = (Runs::default(), View { names, ..View::default() });
     let mut due = Instant::now();
     loop {
         if Instant::now() >= due {
-            if !view.is_paused() {
+            if !view.paused {
                 let (runs, notes) = status::runs();
                 watched.take(&runs, notes, Instant::now());
             }
             due = Instant::now() + QUERY_INTERVAL;
         }
-        view.set_clock(Zoned::now().strftime("%H:%M:%S").to_string());
+        view.clock = Zoned::now().strftime("%H:%M:%S").to_string();
         terminal.draw(|frame| view.draw(&watched, frame))?;
         if !event::poll(due.saturating_duration_since(Instant::now()))? {
             continue;
@@ -42,7 +42,7 @@ fn watch(terminal: &mut ratatui::DefaultTerminal, names: Names) -> io::Result<()
         {
             let ends =
                 key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            let closes_keys = key.code == KeyCode::Esc && view.shows_keys();
+            let closes_keys = key.code == KeyCode::Esc && view.shows_keys;
             if ends || (!closes_keys && matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)) {
                 return Ok(());
             }

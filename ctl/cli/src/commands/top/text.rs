@@ -2,7 +2,7 @@
 
 use super::drawn::Series;
 use super::figure::{Figure, Number, Ranked};
-use super::tiles::ranking_style;
+use super::tiles::{RankingStyle, ranking_style};
 use flowgauge_ctl::output::scaled;
 
 /// Characters for the heights of a series.
@@ -19,7 +19,7 @@ pub(super) fn interval(low: f64, high: f64, unit: &str) -> String {
 
 /// Returns the entries of a ranking that are listed: those with an event, and queried ones.
 pub(super) fn listed<'a>(figure: &Figure, ranked: &'a [Ranked]) -> Vec<&'a Ranked> {
-    let lists_zero = ranking_style(figure).is_none_or(|style| style.lists_zero);
+    let lists_zero = ranking_style(figure).is_none_or(RankingStyle::lists_zero);
     ranked.iter().filter(|it| lists_zero || it.number.value() > 0.0).collect()
 }
 

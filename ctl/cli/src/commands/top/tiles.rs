@@ -2,6 +2,7 @@
 //! listed.
 
 use super::figure::{Figure, Shape};
+use TilePart::{Counts, Number, OutOfOrder};
 use std::collections::BTreeMap;
 
 /// Content of a tile.
@@ -9,10 +10,8 @@ pub(super) struct Tile {
     pub(super) title: &'static str,
     /// Unit of its value; with `/s` a rate.
     pub(super) unit: &'static str,
-    /// Option that switches its measurement on.
-    pub(super) option: &'static str,
-    /// Whether less than usual is no reason to look.
-    pub(super) less_is_fine: bool,
+    /// Value of `--measure` that switches its measurement on; empty if it is always on.
+    pub(super) measure: &'static str,
     part: TilePart,
 }
 
@@ -27,56 +26,22 @@ enum TilePart {
 
 /// Tiles in the order of the screen.
 pub(super) const TILES: [Tile; 7] = [
-    Tile {
-        title: "packets",
-        unit: "things/s",
-        option: "",
-        less_is_fine: false,
-        part: TilePart::Counts(&["packets", "rejected_packets"]),
-    },
-    Tile {
-        title: "bits",
-        unit: "bits/s",
-        option: "",
-        less_is_fine: false,
-        part: TilePart::Counts(&["traffic"]),
-    },
+    Tile { title: "packets", unit: "things/s", measure: "", part: Counts(&PACKETS) },
+    Tile { title: "bits", unit: "bits/s", measure: "", part: Counts(&["traffic"]) },
     Tile {
         title: "distinct",
         unit: "things",
-        option: "--measure cardinality",
-        less_is_fine: false,
-        part: TilePart::Number("distinct_flows"),
+        measure: "cardinality",
+        part: Number("distinct_flows"),
     },
-    Tile {
-        title: "entropy",
-        unit: "bits",
-        option: "--measure entropy",
-        less_is_fine: false,
-        part: TilePart::Number("entropy"),
-    },
-    Tile {
-        title: "p95",
-        unit: "seconds",
-        option: "--measure delay",
-        less_is_fine: true,
-        part: TilePart::Number("delay"),
-    },
-    Tile {
-        title: "out of order",
-        unit: "ratio",
-        option: "--measure reorder",
-        less_is_fine: true,
-        part: TilePart::OutOfOrder,
-    },
-    Tile {
-        title: "drops",
-        unit: "things/s",
-        option: "",
-        less_is_fine: false,
-        part: TilePart::Counts(&["lost_packets", "unaccounted_packets"]),
-    },
+    Tile { title: "entropy", unit: "bits", measure: "entropy", part: Number("entropy") },
+    Tile { title: "p95", unit: "seconds", measure: "delay", part: Number("delay") },
+    Tile { title: "out of order", unit: "ratio", measure: "reorder", part: OutOfOrder },
+    Tile { title: "drops", unit: "things/s", measure: "", part: Counts(&DROPS) },
 ];
+
+const PACKETS: [&str; 2] = ["packets", "rejected_packets"];
+const DROPS: [&str; 2] = ["lost_packets", "unaccounted_packets"];
 
 /// How a ranking is listed.
 pub(super) struct RankingStyle {
@@ -85,32 +50,20 @@ pub(super) struct RankingStyle {
     title: &'static str,
     /// Title of its values; of counts, which are listed per second, empty.
     values: &'static str,
-    /// Whether entries of zero are listed: those that were queried.
-    pub(super) lists_zero: bool,
 }
 
+/// Title of rankings of the flows that were queried.
+const QUERIED: &str = "queried flows";
+
 const RANKINGS: [RankingStyle; 5] = [
-    RankingStyle { name: "heavy_flows", title: "heaviest flows", values: "", lists_zero: false },
-    RankingStyle {
-        name: "fan_out",
-        title: "most distinct others",
-        values: "distinct",
-        lists_zero: false,
-    },
-    RankingStyle { name: "asked_flows", title: "queried flows", values: "", lists_zero: true },
-    RankingStyle {
-        name: "seen_flows",
-        title: "queried flows",
-        values: "seen or not",
-        lists_zero: true,
-    },
-    RankingStyle {
-        name: "reordering_prefixes",
-        title: "prefixes",
-        values: "share of segments out of order",
-        lists_zero: false,
-    },
+    RankingStyle { name: "heavy_flows", title: "heaviest flows", values: "" },
+    RankingStyle { name: "fan_out", title: "most distinct others", values: "distinct" },
+    RankingStyle { name: "asked_flows", title: QUERIED, values: "" },
+    RankingStyle { name: "seen_flows", title: QUERIED, values: "seen or not" },
+    RankingStyle { name: "reordering_prefixes", title: "prefixes", values: OUT_OF_ORDER },
 ];
+
+const OUT_OF_ORDER: &str = "share of segments out of order";
 
 /// Returns how a ranking is listed; `None` if it is of a newer version.
 pub(super) fn ranking_style(figure: &Figure) -> Option<&'static RankingStyle> {
@@ -120,6 +73,11 @@ pub(super) fn ranking_style(figure: &Figure) -> Option<&'static RankingStyle> {
 impl RankingStyle {
     fn is_counted(&self) -> bool {
         self.values.is_empty()
+    }
+
+    /// Returns whether entries of zero are listed: those that were queried.
+    pub(super) fn lists_zero(&self) -> bool {
+        self.title == QUERIED
     }
 }
 
@@ -146,7 +104,7 @@ pub(super) fn ranking_heading(figure: &Figure, seconds: f64) -> String {
         _ if style.is_counted() => "packets",
         _ => style.values,
     };
-    match (figure.key(), figure.label_value("of")) {
+    match (figure.label_value("key"), figure.label_value("of")) {
         (Some(key), Some(others)) => format!("{} by {key}, {values} {others}", style.title),
         (Some(key), None) => format!("{} by {key}, {values}", style.title),
         (None, _) => format!("{}, {values}", style.title),
@@ -186,7 +144,7 @@ impl Tile {
             values.iter().map(|value| value.map_or(f64::NAN, f64::from)).collect()
         };
         let mut values: Vec<f64> = match self.part {
-            TilePart::Counts(names) => {
+            Counts(names) => {
                 let per = if self.unit == "bits/s" { 8.0 } else { 1.0 };
                 let is_summed = |key: &str| names.contains(&key.split(' ').next().unwrap_or(key));
                 let summed = series.iter().filter(|(key, _)| is_summed(key));
@@ -198,13 +156,13 @@ impl Tile {
                     sums
                 })
             }
-            TilePart::Number(name) => {
+            Number(name) => {
                 let shown = shown(name, figures);
                 let is_shown = |key: &str| shown.is_some_and(|figure| figure.is_key(key));
                 let found = series.iter().find(|(key, _)| is_shown(key));
                 found.map(|(_, values)| numbers(values)).unwrap_or_default()
             }
-            TilePart::OutOfOrder => {
+            OutOfOrder => {
                 let stored = |what: &str| series.get(what).map(numbers).unwrap_or_default();
                 let pairs =
                     stored("tcp_segments all").into_iter().zip(stored("tcp_segments out-of-order"));
@@ -225,7 +183,7 @@ impl Tile {
             usual,
         };
         match self.part {
-            TilePart::Counts(names) => {
+            Counts(names) => {
                 let per = if self.unit == "bits/s" { 8.0 } else { 1.0 };
                 let summed =
                     || figures.iter().filter(|figure| names.contains(&figure.name.as_str()));
@@ -236,13 +194,13 @@ impl Tile {
                 let usual = usual.map(|usual| usual * per);
                 (seconds > 0.0).then(|| exactly(sum * per / seconds, usual))
             }
-            TilePart::Number(name) => {
+            Number(name) => {
                 let figure = shown(name, figures)?;
                 let Shape::Number(number) = &figure.shape else { return None };
                 let (value, low, high) = (number.value(), number.low(), number.high());
                 Some(TileValue { value, low, high, label: figure.label(), usual: figure.usual })
             }
-            TilePart::OutOfOrder => {
+            OutOfOrder => {
                 let segments = |what: &str| {
                     figures
                         .iter()

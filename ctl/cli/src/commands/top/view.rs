@@ -65,17 +65,17 @@ pub(super) struct View {
     /// Interfaces and directions of the selected run.
     places: Vec<Place>,
     /// Whether the keys are in place of the rankings.
-    shows_keys: bool,
-    /// Time of day.
-    clock: String,
+    pub(super) shows_keys: bool,
+    /// Time of day that the next screen shows.
+    pub(super) clock: String,
     scroll: u16,
-    paused: bool,
+    pub(super) paused: bool,
     order: Order,
     /// Number of the ranking that is first.
     ranking: usize,
     /// Whether the list of all numbers is in place of the rankings.
     lists_all: bool,
-    names: Names,
+    pub(super) names: Names,
 }
 
 /// Order of the rows of a ranking.
@@ -107,23 +107,6 @@ impl Order {
 }
 
 impl View {
-    pub(super) fn naming(names: Names) -> Self {
-        View { names, ..View::default() }
-    }
-
-    pub(super) fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    pub(super) fn shows_keys(&self) -> bool {
-        self.shows_keys
-    }
-
-    /// Sets the time of day that the next screen shows.
-    pub(super) fn set_clock(&mut self, clock: String) {
-        self.clock = clock;
-    }
-
     pub(super) fn press(&mut self, key: KeyCode) {
         let step = |view: &mut View, by: usize| {
             if view.runs > 0 {
@@ -474,10 +457,10 @@ fn tile_line(
 ) -> Line<'static> {
     let Some(it) = value else {
         let has_delays = || run.figures.iter().any(|figure| figure.name == "delay_requests");
-        let text = match tile.option {
+        let text = match tile.measure {
             "" => "none".to_owned(),
             _ if tile.title == "p95" && has_delays() => "none in this window".to_owned(),
-            option => format!("off; {option}"),
+            measure => format!("off; --measure {measure}"),
         };
         // The name of a percentile does not say what was measured.
         let title = if tile.title == "p95" { "round trip p95" } else { tile.title };
@@ -588,7 +571,9 @@ fn change(
         change if change >= 10.0 => format!("× {:.0} usual", change + 1.0),
         change => format!("{:+.0} % usual", change * 100.0),
     };
-    let is_odd = if tile.less_is_fine { change > ODD_CHANGE } else { change.abs() > ODD_CHANGE };
+    // Shorter delays and less reordering are no reason to look.
+    let less_is_fine = matches!(tile.unit, "seconds" | "ratio");
+    let is_odd = if less_is_fine { change > ODD_CHANGE } else { change.abs() > ODD_CHANGE };
     (text, is_odd)
 }
 
@@ -968,7 +953,7 @@ mod tests {
         (0..99).for_each(|_| view.press(KeyCode::PageDown));
         assert!(screen(&mut view, &watched).contains("ms"));
         view.press(KeyCode::Char('p'));
-        assert!(view.is_paused() && screen(&mut view, &watched).contains("resume"));
+        assert!(view.paused && screen(&mut view, &watched).contains("resume"));
     }
 
     #[test]
@@ -1021,17 +1006,17 @@ mod tests {
     fn the_clock_and_the_keys_are_shown() {
         let (mut watched, mut view) = (Runs::default(), View::default());
         take(&mut watched, &[busy(3)], Vec::new(), Instant::now());
-        view.set_clock("12:34:56".to_owned());
+        view.clock = "12:34:56".to_owned();
         let first = screen_of(&mut view, &watched, 80, 24);
         assert!(first.lines().next().unwrap().ends_with("  12:34:56"), "{first}");
         assert!(first.starts_with("run 7: xdp eth1, flowgauge 0.1.0 "), "{first}");
         for key in ['?', 'h'] {
             view.press(KeyCode::Char(key));
             let keys = screen(&mut view, &watched);
-            assert!(view.shows_keys() && keys.contains("next interface and direction"), "{keys}");
+            assert!(view.shows_keys && keys.contains("next interface and direction"), "{keys}");
             assert!(!keys.contains("heaviest flows by"), "{keys}");
             view.press(KeyCode::Esc);
-            assert!(!view.shows_keys());
+            assert!(!view.shows_keys);
         }
         assert!(screen(&mut view, &watched).contains("heaviest flows by"));
     }
