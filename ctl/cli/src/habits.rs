@@ -10,9 +10,7 @@ use crate::interfaces;
 use clap::{Arg, Command};
 use flowgauge_ctl::filter::{MatchExpression, begins_expression};
 use flowgauge_ctl::nearest::nearest;
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::iter;
 use std::path::Path;
 
 /// Options of tcpdump and others that need an answer of their own.
@@ -165,35 +163,32 @@ fn texts(words: Vec<Word>) -> Vec<OsString> {
 /// Replaces the operands from one that is no file and begins an expression by `--match`, as tcpdump
 /// takes them. The first `files` operands are files in any case.
 fn with_filter(mut words: Vec<Word>, files: usize) -> Vec<OsString> {
-    let operands: Vec<usize> = indexes_of_operands(&words);
-    let text = |index: &usize| words.get(*index).map(|word| word.text.to_string_lossy());
+    let operands = operand_texts(&words);
     let begin = (files..operands.len()).find(|begin| {
         let rest = operands.get(*begin..).unwrap_or_default();
-        let rest: Vec<_> = rest.iter().filter_map(text).collect();
-        rest.first().is_some_and(|first| !is_capture(OsStr::new(&**first))) && is_expression(&rest)
+        rest.first().is_some_and(|first| !is_capture(OsStr::new(first))) && is_expression(rest)
     });
-    let Some((first, others)) =
-        begin.and_then(|begin| operands.get(begin..)).and_then(<[usize]>::split_first)
-    else {
+    let Some((begin, rest)) = begin.and_then(|begin| Some((begin, operands.get(begin..)?))) else {
         return texts(words);
     };
-    let rest: Vec<String> =
-        iter::once(first).chain(others).filter_map(text).map(Cow::into_owned).collect();
-    if let Some(word) = words.get_mut(*first) {
-        word.text = format!("--match={}", rest.join(" ")).into();
+    let expression = format!("--match={}", rest.join(" "));
+    let first = words.iter_mut().filter(|word| word.is_operand).nth(begin);
+    if let Some(word) = first {
+        *word = Word { text: expression.into(), is_operand: false };
     }
-    let kept = words.into_iter().enumerate().filter(|(index, _)| !others.contains(index));
-    kept.map(|(_, word)| word.text).collect()
+    // The words of the expression are in the first one; files come before it.
+    let mut files = 0..begin;
+    words.retain(|word| !word.is_operand || files.next().is_some());
+    texts(words)
 }
 
-fn indexes_of_operands(words: &[Word]) -> Vec<usize> {
-    let operands = words.iter().enumerate().filter(|(_, word)| word.is_operand);
-    operands.map(|(index, _)| index).collect()
+fn operand_texts(words: &[Word]) -> Vec<String> {
+    let operands = words.iter().filter(|word| word.is_operand);
+    operands.map(|word| word.text.to_string_lossy().into_owned()).collect()
 }
 
 /// Returns whether words are a filter expression, or are meant to be one.
-fn is_expression<S: AsRef<str>>(words: &[S]) -> bool {
-    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+fn is_expression(words: &[String]) -> bool {
     let text = words.join(" ");
     let first = text.split_whitespace().next().unwrap_or_default();
     // The name of a file that does not exist is no expression with a mistake.
@@ -210,24 +205,17 @@ fn with_interfaces(
         let option = known.find(&word.text.to_string_lossy()).and_then(|(it, _)| it.get_long());
         !word.is_operand && option.is_some_and(|option| SOURCES.contains(&option))
     };
-    let has_source = words.iter().any(is_source);
-    let mut operands = 0;
-    for index in indexes_of_operands(&words) {
-        let Some(word) = words.get_mut(index) else { break };
+    let mut has_source = words.iter().any(is_source);
+    for word in words.iter_mut().filter(|word| word.is_operand) {
         let name = word.text.to_string_lossy().into_owned();
         if !name.split(',').all(|name| interfaces::exists(name) || is_interface_pattern(name)) {
             break;
         }
-        word.text = format!("--interface={name}").into();
-        word.is_operand = false;
-        operands += 1;
+        *word = Word { text: format!("--interface={name}").into(), is_operand: false };
+        has_source = true;
     }
-    let rest: Vec<String> = indexes_of_operands(&words)
-        .into_iter()
-        .filter_map(|index| words.get(index))
-        .map(|word| word.text.to_string_lossy().into_owned())
-        .collect();
-    let is_filter = (has_source || operands > 0) && is_expression(&rest);
+    let rest = operand_texts(&words);
+    let is_filter = has_source && is_expression(&rest);
     match rest.first() {
         Some(first) if is_capture(OsStr::new(first)) => Err(CommandFailure::Usage(format!(
             "`flowgauge run` counts live traffic; count the capture with `flowgauge replay {first}`"

@@ -141,8 +141,8 @@ pub fn main() -> ExitCode {
         return failure.report();
     }
     let outcome = match cli.command {
-        None => commands::run::demonstrate(&given),
-        Some(Command::Run(_)) => commands::run::execute(&given),
+        None => commands::run::execute(&given, true),
+        Some(Command::Run(_)) => commands::run::execute(&given, false),
         Some(Command::Replay(replay)) => replay.execute(&given),
         #[cfg(feature = "report")]
         Some(Command::Report(report)) => report.execute(&given),

@@ -21,7 +21,7 @@ use flowgauge_traffic::send::{Sent, Transmission};
 use flowgauge_traffic::{Generator, Profile, ProfileError, memory};
 use indicatif::ProgressBar;
 use std::fmt::Display;
-use std::io::{self, BufWriter, IntoInnerError, StdoutLock, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -376,53 +376,22 @@ fn write_reorder(
 /// File or standard output.
 struct Output {
     name: String,
-    inner: BufWriter<Stream>,
+    inner: BufWriter<NewFile>,
 }
 
-/// Destination of an output.
-enum Stream {
-    Stdout(StdoutLock<'static>),
-    File(NewFile),
-}
-
-impl Stream {
-    /// Writes what is buffered, and completes the file.
-    fn finish(buffered: BufWriter<Stream>) -> io::Result<()> {
-        match buffered.into_inner().map_err(IntoInnerError::into_error)? {
-            Stream::Stdout(mut stdout) => stdout.flush(),
-            Stream::File(file) => file.finish(),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Stdout(stdout) => stdout.write(bytes),
-            Stream::File(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Stdout(stdout) => stdout.flush(),
-            Stream::File(file) => file.flush(),
-        }
-    }
+/// Writes what is buffered, and completes the file.
+fn finish(buffered: BufWriter<NewFile>) -> io::Result<()> {
+    buffered.into_inner().map_err(IntoInnerError::into_error)?.finish()
 }
 
 impl Output {
     fn create(path: &Path, force: bool) -> Result<Output, CommandFailure> {
         let name = path.display().to_string();
-        let inner = if name == "-" {
-            Stream::Stdout(io::stdout().lock())
-        } else {
-            let file = NewFile::create(path, force);
-            Stream::File(file.map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => exists(&name),
-                _ => CommandFailure::Failed(format!("cannot create {name}: {error}")),
-            })?)
-        };
+        let file = if name == "-" { NewFile::stdout() } else { NewFile::create(path, force) };
+        let inner = file.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => exists(&name),
+            _ => CommandFailure::Failed(format!("cannot create {name}: {error}")),
+        })?;
         Ok(Output { name, inner: BufWriter::with_capacity(1 << 18, inner) })
     }
 
@@ -432,7 +401,7 @@ impl Output {
 
     fn finish(self) -> Result<(), CommandFailure> {
         let Output { name, inner } = self;
-        Stream::finish(inner).map_err(|error| unwritten(&name, error))
+        finish(inner).map_err(|error| unwritten(&name, error))
     }
 }
 
@@ -450,7 +419,7 @@ fn unwritten(name: &str, error: io::Error) -> CommandFailure {
 /// Capture file being written.
 struct Capture {
     name: String,
-    writer: Writer<BufWriter<Stream>>,
+    writer: Writer<BufWriter<NewFile>>,
     packets: u64,
     bar: ProgressBar,
 }
@@ -475,7 +444,7 @@ impl Capture {
     fn finish(self) -> Result<(), CommandFailure> {
         let Capture { name, writer, bar, .. } = self;
         bar.finish_and_clear();
-        writer.finish().and_then(Stream::finish).map_err(|error| unwritten(&name, error))
+        writer.finish().and_then(finish).map_err(|error| unwritten(&name, error))
     }
 }
 

@@ -12,9 +12,8 @@ use crate::run::capture_files;
 use crate::run::signals::end_on_signal;
 use crate::run::source::workers;
 use clap::{ArgMatches, Args};
-use flowgauge_ctl::Record;
 use flowgauge_ctl::clock::Trace;
-use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
+use flowgauge_ctl::controller::{Controller, Plan, Summary};
 use flowgauge_ctl::inventory::{CapturedFrame, Inventory};
 use flowgauge_ctl::names::Names;
 use flowgauge_ctl::output::{escaped, grouped};
@@ -205,13 +204,11 @@ fn count(
     let poll = workers(ports, config);
     let (gate, source) = (poll.gate(), poll.source());
     end_on_signal(Some(&gate));
-    let watch = ProgressWatch::start(source, interface);
+    let _progress = ProgressWatch::start(source, interface);
     let plan = Plan { hash_key: config.secret.key(|| None)?, ..config.plan.clone() };
     let mut report = serve::ReportPage::naming(names);
-    let summary = {
-        let mut sink = watch.around(Box::new(BorrowedSink(&mut report)));
-        Controller::start(Box::new(poll), plan, || Trace::new(gate))?.run(&mut *sink)?
-    };
+    let controller = Controller::start(Box::new(poll), plan, || Trace::new(gate))?;
+    let summary = controller.run(&mut report)?;
     let mut problems = summary.warnings.clone();
     if report.left_out > 0 {
         let problem = format!(
@@ -228,15 +225,6 @@ fn count(
         ));
     }
     Ok(CountResult { report, summary, problems })
-}
-
-/// Sink that borrows the report.
-struct BorrowedSink<'a>(&'a mut serve::ReportPage);
-
-impl Sink for BorrowedSink<'_> {
-    fn record(&mut self, record: &Record) -> io::Result<()> {
-        self.0.record(record)
-    }
 }
 
 /// Formats the length of a capture: with a tenth of a second up to a minute, without beyond.

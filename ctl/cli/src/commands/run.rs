@@ -14,19 +14,10 @@ use flowgauge_dataplane::open_files;
 use flowgauge_traffic::{Profile, Sources};
 use std::time::Duration;
 
-/// Runs `flowgauge run`: counts the sources that the command line, the environment and the
-/// configuration file name.
-pub(crate) fn execute(given: &ArgMatches) -> Result<(), CommandFailure> {
-    start(given, false)
-}
-
-/// Runs `flowgauge` without a command: like `run`, but without a source it counts ten seconds of
-/// generated traffic in windows of one second, with exact counts next to the estimates.
-pub(crate) fn demonstrate(given: &ArgMatches) -> Result<(), CommandFailure> {
-    start(given, true)
-}
-
-fn start(given: &ArgMatches, generates: bool) -> Result<(), CommandFailure> {
+/// Counts the sources that the command line, the environment and the configuration file name. If
+/// none is named and `generates`, counts ten seconds of generated traffic in windows of one second,
+/// with exact counts next to the estimates.
+pub(crate) fn execute(given: &ArgMatches, generates: bool) -> Result<(), CommandFailure> {
     open_files::raise_limit();
     let configuration = Configuration::read::<Run>(given)?;
     if configuration.file.is_some() {

@@ -14,7 +14,6 @@ use flowgauge_ctl::nearest::nearest;
 use flowgauge_ctl::output::excerpt;
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::env;
 use std::error::Error as _;
 use std::fmt;
@@ -140,7 +139,7 @@ impl Configuration {
     /// Rejects a common option that names a source if the file has `[[source]]` tables.
     fn check(&self) -> Result<(), CommandFailure> {
         let says = |given: &&GivenOption| ORIGINS.contains(&given.key.as_str());
-        match self.common().find(says) {
+        match self.applicable(None).find(says) {
             Some(given) if !self.sources.is_empty() => Err(CommandFailure::Usage(format!(
                 "{}: {} cannot be combined with [[source]] tables; move it into one of them",
                 given.origin, given.key
@@ -149,12 +148,7 @@ impl Configuration {
         }
     }
 
-    /// Returns the options that apply to all sources, in ascending order of precedence.
-    fn common(&self) -> impl Iterator<Item = &GivenOption> {
-        self.common.iter().chain(&self.environment).chain(&self.command_line)
-    }
-
-    /// Returns the options that apply to a source, in ascending order of precedence.
+    /// Returns the options that apply to a source, or to all, in ascending order of precedence.
     fn applicable<'a>(
         &'a self,
         source: Option<&'a SourceTable>,
@@ -166,11 +160,10 @@ impl Configuration {
     /// Returns the effective options of a source, each one once.
     pub(crate) fn effective(&self, source: Option<&SourceTable>) -> Vec<GivenOption> {
         let all: Vec<&GivenOption> = self.applicable(source).collect();
-        let mut seen = BTreeSet::new();
-        let mut last: Vec<GivenOption> =
-            all.into_iter().rev().filter(|given| seen.insert(&given.key)).cloned().collect();
-        last.reverse();
-        last
+        let is_last = |(index, given): &(usize, &GivenOption)| {
+            all.iter().skip(index + 1).all(|later| later.key != given.key)
+        };
+        all.iter().copied().enumerate().filter(is_last).map(|(_, given)| given.clone()).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 use flowgauge_dataplane::files::{Directory, create_new};
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -14,7 +15,7 @@ const MODE: u32 = 0o666;
 /// File being written. If it is dropped before [`finish`](NewFile::finish), it is removed.
 pub(crate) struct NewFile {
     file: File,
-    /// `None` for a pipe or a device, which is written directly.
+    /// `None` for a pipe, a device or standard output, which are written directly.
     names: Option<Names>,
 }
 
@@ -56,6 +57,12 @@ impl NewFile {
             hand_over(&file, &replaced)?;
         }
         Ok(NewFile { file, names: Some(names) })
+    }
+
+    /// Returns standard output, which is written directly.
+    pub(crate) fn stdout() -> io::Result<Self> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        Ok(NewFile { file, names: None })
     }
 
     /// Waits until the content is on disk, and gives the file its name.
