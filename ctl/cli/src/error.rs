@@ -4,6 +4,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use flowgauge_ctl::ControlError;
 use flowgauge_ctl::output::{escaped, excerpt};
 use flowgauge_dataplane::Error;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -76,6 +77,21 @@ impl From<ControlError> for CommandFailure {
             other => CommandFailure::Failed(other.to_string()),
         }
     }
+}
+
+/// Refuses a command line or a configuration.
+pub(crate) fn refuse<T>(problem: impl Into<String>) -> Result<T, CommandFailure> {
+    Err(CommandFailure::Usage(problem.into()))
+}
+
+/// Returns the failure of a valid command.
+pub(crate) fn fail<T>(problem: impl Into<String>) -> Result<T, CommandFailure> {
+    Err(CommandFailure::Failed(problem.into()))
+}
+
+/// Returns a function that makes a failure of an error: `cannot WHAT: ERROR`.
+pub(crate) fn cannot<E: Display>(what: impl Display) -> impl FnOnce(E) -> CommandFailure {
+    move |error| CommandFailure::Failed(format!("cannot {what}: {error}"))
 }
 
 /// Writes a line to standard error. It is lost if the reader is gone, as in `2>&1 | head`;

@@ -5,7 +5,7 @@
 //! `replay -r trace.pcap tcp port 443`, `--json`. Otherwise it returns the line to type. All other
 //! words stay as they are, for clap to accept or refuse.
 
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use crate::interfaces;
 use clap::{Arg, Command};
 use flowgauge_ctl::filter::{MatchExpression, begins_expression};
@@ -137,7 +137,7 @@ fn classified(
             // Left out.
         } else if counts && let Some((_, answer)) = ANSWERS.iter().find(|(given, _)| *given == text)
         {
-            return Err(CommandFailure::Usage((*answer).to_owned()));
+            return refuse(*answer);
         } else if text.starts_with('-') && text != "-" {
             // Clap refuses it, and the next word may be its value.
             found.push(option(word));
@@ -217,10 +217,10 @@ fn with_interfaces(
     let rest = operand_texts(&words);
     let is_filter = has_source && is_expression(&rest);
     match rest.first() {
-        Some(first) if is_capture(OsStr::new(first)) => Err(CommandFailure::Usage(format!(
+        Some(first) if is_capture(OsStr::new(first)) => refuse(format!(
             "`flowgauge run` counts live traffic; count the capture with `flowgauge replay {first}`"
-        ))),
-        Some(first) if !is_filter => Err(CommandFailure::Usage(no_interface(first))),
+        )),
+        Some(first) if !is_filter => refuse(no_interface(first)),
         _ => Ok(with_filter(words, 0)),
     }
 }

@@ -1,6 +1,6 @@
 //! Network interfaces of this machine.
 
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, fail};
 use flowgauge_dataplane::open_files;
 use flowgauge_dataplane::xdp::Stack;
 use nix::net::if_::if_nameindex;
@@ -36,7 +36,7 @@ pub(crate) fn list() -> Result<Vec<ListedInterface>, CommandFailure> {
             let error = io::Error::from(error);
             let advice = open_files::advice(Some(&error));
             let problem = format!("cannot list the interfaces of this machine: {error}{advice}");
-            Err(CommandFailure::Failed(problem))
+            fail(problem)
         }
     }
 }

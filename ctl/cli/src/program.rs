@@ -5,7 +5,7 @@
 //! different build would be misleading: a program started with [`SAME_BUILD`] set refuses to run if
 //! its build differs.
 
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot, fail};
 use std::env;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
@@ -64,12 +64,12 @@ pub fn same_build() -> Result<(), CommandFailure> {
         return Ok(());
     };
     let own = env::current_exe().unwrap_or_default();
-    Err(CommandFailure::Failed(format!(
+    fail(format!(
         "{} has a different build ({BUILD}) than the program that started it ({}); rebuild both with `{}`",
         own.display(),
         wanted.display(),
         build(&format!(" -p flowgauge -p {BENCH}"))
-    )))
+    ))
 }
 
 /// Returns the path of a program in the directory of this one, after checking that it has the same
@@ -86,7 +86,7 @@ pub fn beside(name: &str) -> Result<PathBuf, CommandFailure> {
         return Ok(path);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(CommandFailure::Failed(stderr.trim().trim_start_matches("error: ").to_owned()))
+    fail(stderr.trim().trim_start_matches("error: ").to_owned())
 }
 
 /// Replaces this process by `flowgauge-bench` with the same arguments. Returns only on failure.
@@ -104,9 +104,7 @@ pub(crate) fn become_bench() -> CommandFailure {
 /// Returns the path of a program next to this one. PATH is not searched: it may have an older
 /// build.
 fn path(name: &str) -> Result<PathBuf, CommandFailure> {
-    let own = env::current_exe().map_err(|error| {
-        CommandFailure::Failed(format!("cannot find the path of this program: {error}"))
-    })?;
+    let own = env::current_exe().map_err(cannot("find the path of this program"))?;
     Ok(own.with_file_name(name))
 }
 

@@ -2,7 +2,7 @@
 //! an interface.
 
 use crate::config::value::{self, Rate};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, fail, refuse};
 use crate::output::new_file::NewFile;
 use crate::output::progress;
 use crate::run::signals::end_on_signal;
@@ -130,9 +130,7 @@ impl Traffic {
     fn set_rate(&mut self, rate: Option<f64>) -> Result<(), CommandFailure> {
         let given = match self {
             Traffic::Profile(profile) if profile.attack.is_some() && rate.is_none() => {
-                return Err(CommandFailure::Usage(
-                    "attack needs a rate to time its floods; give --rate a number".to_owned(),
-                ));
+                return refuse("attack needs a rate to time its floods; give --rate a number");
             }
             Traffic::Profile(profile) => {
                 profile.rate = rate;
@@ -196,31 +194,32 @@ impl Target {
 
 impl Generate {
     pub(crate) fn execute(mut self) -> Result<(), CommandFailure> {
-        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         if let (Some(traffic), Some(Rate(rate))) = (&mut self.profile, self.rate) {
             traffic.set_rate(rate)?;
         }
         if self.eal.is_some() && !matches!(self.to, Target::Device(_)) {
-            return usage("--eal is for --to dpdk:DEVICE; remove it");
+            return refuse("--eal is for --to dpdk:DEVICE; remove it");
         }
         let sequence = matches!(self.profile, Some(Traffic::Delay(_) | Traffic::Reorder(_)));
         if self.truth.is_some() && !sequence {
-            return usage(
+            return refuse(
                 "--truth is for delay and reorder; for other profiles use `flowgauge replay --truth`",
             );
         }
         match (self.to.clone(), self.profile.clone(), self.pcap.clone()) {
-            (Target::Live(interface), _, Some(_)) => usage(&format!(
+            (Target::Live(interface), _, Some(_)) => refuse(format!(
                 "live: only sends generated packets; send a capture with --to af_xdp:{interface}"
             )),
             (Target::Interface(_) | Target::Live(_) | Target::Device(_), profile, capture) => {
                 if self.force {
-                    return usage("--force is for files; remove it when sending from an interface");
+                    return refuse(
+                        "--force is for files; remove it when sending from an interface",
+                    );
                 }
                 let profile = match profile {
                     Some(Traffic::Profile(profile)) => Some(profile),
                     Some(Traffic::Delay(_) | Traffic::Reorder(_)) => {
-                        return usage(
+                        return refuse(
                             "delay and reorder can only be written to files; write one with --to FILE, then send it with --pcap FILE",
                         );
                     }
@@ -229,21 +228,19 @@ impl Generate {
                 self.send(self.to.outlet(self.eal.as_deref())?, profile, capture)
             }
             (Target::File(_), _, Some(_)) => {
-                usage("--pcap is for sending; to get a file with its packets, copy it")
+                refuse("--pcap is for sending; to get a file with its packets, copy it")
             }
             (Target::File(_), Some(Traffic::Profile(profile)), _) if profile.rate.is_none() => {
-                usage("a capture needs timestamps; give rate= a number")
+                refuse("a capture needs timestamps; give rate= a number")
             }
             (Target::File(path), Some(traffic), _) => self.write(&path, traffic),
-            (Target::File(_), None, None) => usage("give a PROFILE, or --pcap FILE"),
+            (Target::File(_), None, None) => refuse("give a PROFILE, or --pcap FILE"),
         }
     }
 
     fn write(&self, path: &Path, traffic: Traffic) -> Result<(), CommandFailure> {
         if self.truth.as_deref() == Some(path) {
-            return Err(CommandFailure::Usage(
-                "--to and --truth name the same file; give two".to_owned(),
-            ));
+            return refuse("--to and --truth name the same file; give two");
         }
         // Check this before anything is written.
         if let Some(truth) = self.truth.as_deref().filter(|truth| !self.force && truth.exists()) {
@@ -293,7 +290,7 @@ impl Generate {
                 let transmission = Transmission::new(sender, rate, &is_interrupted);
                 transmit(ports, &interface, |ports, progress| transmission.send(ports, progress))
             }
-            (None, None) => Err(CommandFailure::Usage("give a PROFILE, or --pcap FILE".to_owned())),
+            (None, None) => refuse("give a PROFILE, or --pcap FILE"),
         }
     }
 }
@@ -469,8 +466,7 @@ fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), Comman
         }
     }
     writeln!(io::stdout(), "{}", escaped(&line)).map_err(CommandFailure::output)?;
-    problem(&sent, interface, warnings)
-        .map_or(Ok(()), |problem| Err(CommandFailure::Failed(problem)))
+    problem(&sent, interface, warnings).map_or(Ok(()), fail)
 }
 
 /// Returns why a transmission is incomplete, if it is.

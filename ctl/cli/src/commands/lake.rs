@@ -3,7 +3,7 @@
 use crate::config::options::outputs::host;
 use crate::config::secrets;
 use crate::config::value;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot, fail};
 use clap::{Args, Subcommand};
 use flowgauge_ctl::lake::compact::{Compaction, CompactionResult};
 use flowgauge_ctl::lake::signature::{SigningKey, Trust};
@@ -83,9 +83,8 @@ impl TrustOptions {
     /// Reads the list of hosts; `None` if all are believed.
     pub(crate) fn read(&self) -> Result<Option<Arc<Trust>>, CommandFailure> {
         let Some(path) = &self.trust else { return Ok(None) };
-        let trust = Trust::read(path).map_err(|error| {
-            CommandFailure::Failed(format!("cannot read --trust {}: {error}", path.display()))
-        })?;
+        let trust = Trust::read(path);
+        let trust = trust.map_err(cannot(format_args!("read --trust {}", path.display())))?;
         Ok(Some(Arc::new(trust)))
     }
 }
@@ -127,9 +126,8 @@ impl Lake {
 impl Compact {
     fn execute(self) -> Result<(), CommandFailure> {
         let lake = Compaction::open(&self.lake, self.trust.read()?)?;
-        let hours = lake.hours(self.before).map_err(|error| {
-            CommandFailure::Failed(format!("cannot list {}: {error}", self.lake.display()))
-        })?;
+        let hours = lake.hours(self.before);
+        let hours = hours.map_err(cannot(format_args!("list {}", self.lake.display())))?;
         let (mut out, mut failed) = (io::stdout().lock(), 0);
         hours.problems.iter().for_each(|problem| tracing::error!("{problem}"));
         for (partition, names) in &hours.ready {
@@ -156,16 +154,13 @@ impl Compact {
             }
         }
         if failed > 0 {
-            return Err(CommandFailure::Failed(format!(
-                "{failed} of {} hours could not be joined",
-                hours.ready.len()
-            )));
+            return fail(format!("{failed} of {} hours could not be joined", hours.ready.len()));
         }
         if !hours.problems.is_empty() {
-            return Err(CommandFailure::Failed(format!(
+            return fail(format!(
                 "{} has entries that no lake has, which are named above and stay as they are",
                 self.lake.display()
-            )));
+            ));
         }
         Ok(())
     }

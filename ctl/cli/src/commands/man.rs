@@ -1,7 +1,7 @@
 //! `flowgauge completions` and `flowgauge man`: shell completions and manual pages, generated from
 //! the options.
 
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot};
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man as Page;
@@ -48,15 +48,12 @@ impl Man {
             Page::new(command).render(&mut page).map_err(CommandFailure::output)?;
             return print(&page);
         };
-        let failed = |error| {
-            CommandFailure::Failed(format!(
-                "cannot write manual pages to {}: {error}",
-                directory.display()
-            ))
-        };
-        fs::create_dir_all(&directory).map_err(failed)?;
         // `flowgauge help` needs no pages of its own.
-        clap_mangen::generate_to(command.disable_help_subcommand(true), &directory).map_err(failed)
+        fs::create_dir_all(&directory)
+            .and_then(|()| {
+                clap_mangen::generate_to(command.disable_help_subcommand(true), &directory)
+            })
+            .map_err(cannot(format_args!("write manual pages to {}", directory.display())))
     }
 }
 

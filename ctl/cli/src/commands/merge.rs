@@ -5,7 +5,7 @@ use crate::commands::replay::matching;
 use crate::config::options::measurement::ALL;
 use crate::config::secrets;
 use crate::config::value;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot, fail};
 use crate::output::terminal;
 use clap::Args;
 use flowgauge_core::{FlowKey, MeasurementKind};
@@ -175,14 +175,14 @@ impl Merge {
         })?;
         if is_asked && !is_answered {
             let names = answering.join(" or ");
-            return Err(CommandFailure::Failed(format!(
+            return fail(format!(
                 "--query is for {names}, which no row has; count with --measure {names}"
-            )));
+            ));
         }
         if options.leave_one_out && !is_left_out {
-            return Err(CommandFailure::Failed(
-                "--leave-one-out is for cardinality, which no row has; count with --measure cardinality".to_owned(),
-            ));
+            return fail(
+                "--leave-one-out is for cardinality, which no row has; count with --measure cardinality",
+            );
         }
         buffered.iter().try_for_each(|record| sink.record(record)).map_err(CommandFailure::output)
     }
@@ -190,9 +190,8 @@ impl Merge {
 
 /// Returns the names of hosts in a file, one per line, without empty lines and comments.
 fn expected(path: &Path) -> Result<Vec<String>, CommandFailure> {
-    let text = files::read_text(path, MAX_SETTINGS_BYTES).map_err(|error| {
-        CommandFailure::Failed(format!("cannot read {}: {error}", path.display()))
-    })?;
+    let text = files::read_text(path, MAX_SETTINGS_BYTES)
+        .map_err(cannot(format_args!("read {}", path.display())))?;
     let names =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(names.map(str::to_owned).collect())
@@ -238,9 +237,7 @@ impl Diff {
         let [a, b] = union::sides(&a, &b, self.conflicts, verification)?;
         let registers_of = |name: &str, side: Side| match side.registers {
             Some((key, levels)) => Ok((key, levels, side.united)),
-            None => Err(CommandFailure::Failed(format!(
-                "{name} has no distinct flows; count with --measure cardinality"
-            ))),
+            None => fail(format!("{name} has no distinct flows; count with --measure cardinality")),
         };
         let ((key, levels_a, sources_a), (_, levels_b, sources_b)) =
             (registers_of("A", a)?, registers_of("B", b)?);

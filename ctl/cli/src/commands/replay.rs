@@ -5,7 +5,7 @@ use crate::config::given::{Configuration, fill};
 use crate::config::options::Options;
 use crate::config::options::outputs::OutputOptions;
 use crate::config::options::run::Run;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use crate::run::capture_files;
 use crate::run::handle::SourceHandle;
 use crate::run::source::count;
@@ -52,7 +52,7 @@ impl Replay {
         ];
         if let Some((option, _)) = live.into_iter().find(|(_, is_given)| *is_given) {
             let problem = format!("{option} is for `flowgauge run`; remove it");
-            return Err(CommandFailure::Usage(problem));
+            return refuse(problem);
         }
         let files = matching(&self.files)?;
         let (window, duration) = (self.options.window, self.options.duration);

@@ -5,7 +5,7 @@ use crate::config::given::{Configuration, GivenOption, fill};
 use crate::config::options::Options;
 use crate::config::options::run::Run;
 use crate::config::{RunConfig, Source};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot, refuse};
 use crate::output::new_file::NewFile;
 use crate::output::progress::ProgressWatch;
 use crate::run::capture_files;
@@ -70,7 +70,7 @@ impl Report {
         let files = matching(&self.files)?;
         if files.iter().any(|file| file.as_os_str() == "-") {
             let problem = "a report reads its captures twice, which standard input does not do; write it to a file";
-            return Err(CommandFailure::Usage(problem.to_owned()));
+            return refuse(problem);
         }
         let first = files.first().and_then(|file| file.file_name()).unwrap_or_default();
         let page = self
@@ -114,11 +114,9 @@ impl Report {
         }
         let facts = told.facts(&files, size, &config);
         let html = told.report.page(&title(&files), &facts, &told.problems, &contents);
-        let failed = |error: io::Error| {
-            CommandFailure::Failed(format!("cannot write {}: {error}", page.display()))
-        };
-        let html = html.map_err(failed)?;
-        file.write_all(html.as_bytes()).and_then(|()| file.finish()).map_err(failed)?;
+        let written = html.and_then(|html| file.write_all(html.as_bytes()));
+        let written = written.and_then(|()| file.finish());
+        written.map_err(cannot(format_args!("write {}", page.display())))?;
         writeln!(io::stdout(), "report: {}", escaped(&page.display().to_string()))
             .map_err(CommandFailure::output)?;
         match told.problems.first() {
@@ -147,9 +145,9 @@ fn refuse_other_outputs(given: &[GivenOption]) -> Result<(), CommandFailure> {
     ];
     let other = OTHERS.into_iter().find(|other| given.iter().any(|given| given.key == *other));
     other.map_or(Ok(()), |other| {
-        Err(CommandFailure::Usage(format!(
+        refuse(format!(
             "--{other} is not for `flowgauge report`, which writes a page; leave it out, or use `flowgauge replay`"
-        )))
+        ))
     })
 }
 

@@ -1,7 +1,7 @@
 //! Options of `flowgauge reproduce`, which repeats the experiments of papers.
 
 use crate::config::value;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -194,15 +194,15 @@ impl Reproduce {
             let name = self.what.name();
             let problem =
                 format!("--page: the page has the numbers of all papers; leave out {name}");
-            Err(CommandFailure::Usage(problem))
+            refuse(problem)
         } else if !self.trace.is_empty() && !has_traffic {
             let problem = "--trace: say what to count, as in reproduce p4entropy --trace FILE; whll, p4entropy, rap, fridge, reorder and spread count packets";
-            Err(CommandFailure::Usage(problem.to_owned()))
+            refuse(problem)
         } else if admitted > 1.0 {
             let problem = format!(
                 "--fridges: {admitted} of the requests enter a fridge; reduce the shares to 1 in all"
             );
-            Err(CommandFailure::Usage(problem))
+            refuse(problem)
         } else {
             Ok(())
         }

@@ -6,7 +6,7 @@
 //! both. [`Configuration::read`] collects the options as [`GivenOption`] with their origin, and
 //! [`fill`] puts the effective ones into an options struct.
 
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use clap::error::ContextKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -140,10 +140,10 @@ impl Configuration {
     fn check(&self) -> Result<(), CommandFailure> {
         let says = |given: &&GivenOption| ORIGINS.contains(&given.key.as_str());
         match self.applicable(None).find(says) {
-            Some(given) if !self.sources.is_empty() => Err(CommandFailure::Usage(format!(
+            Some(given) if !self.sources.is_empty() => refuse(format!(
                 "{}: {} cannot be combined with [[source]] tables; move it into one of them",
                 given.origin, given.key
-            ))),
+            )),
             _ => Ok(()),
         }
     }
@@ -270,7 +270,7 @@ fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(
             variable("window")
         ),
     };
-    Err(CommandFailure::Usage(format!("{name} in the environment is not an option; {advice}")))
+    refuse(format!("{name} in the environment is not an option; {advice}"))
 }
 
 /// Returns the options of the command line, which clap has validated.

@@ -11,7 +11,7 @@ pub(crate) mod options;
 pub(crate) mod secrets;
 pub(crate) mod value;
 
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use flowgauge_core::Settings;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::alert::Rule;
@@ -68,7 +68,7 @@ impl RunConfig {
     /// Rejects alerts that can never fire.
     pub(crate) fn check_alerts(&self) -> Result<(), CommandFailure> {
         let problem = self.plan.options.alerts.iter().find_map(|rule| self.alert_problem(rule));
-        problem.map_or(Ok(()), |problem| Err(CommandFailure::Usage(problem)))
+        problem.map_or(Ok(()), refuse)
     }
 
     /// Returns why an alert can never fire, if no window of this source has its figure.

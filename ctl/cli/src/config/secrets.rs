@@ -1,7 +1,7 @@
 //! Secrets in the memory of this process: keys of hashes, of rows and of TLS, and tokens.
 
 #[cfg(feature = "lake")]
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot};
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::signature::SigningKey;
 use flowgauge_dataplane::{Error, HashKey};
@@ -27,12 +27,8 @@ pub(crate) fn hash_key(file: &Path) -> Result<HashKey, Error> {
 #[cfg(feature = "lake")]
 pub(crate) fn signing_key(file: &Path) -> Result<SigningKey, CommandFailure> {
     protect();
-    SigningKey::read(file).map_err(|error| {
-        CommandFailure::Failed(format!(
-            "cannot read the key {} that signs rows: {error}",
-            file.display()
-        ))
-    })
+    SigningKey::read(file)
+        .map_err(cannot(format_args!("read the key {} that signs rows", file.display())))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use crate::config::given::GivenOption;
 use crate::config::options::outputs::OutputOptions;
 use crate::config::secrets;
-use crate::error::{CommandFailure, print_message};
+use crate::error::{CommandFailure, cannot, print_message};
 use crate::locked;
 use crate::output::status::Publication;
 use crate::output::writers::FileProblems;
@@ -28,11 +28,8 @@ use std::sync::{Arc, Mutex};
 fn access(outputs: &OutputOptions) -> Result<Access, CommandFailure> {
     let OutputOptions { listen_cert, listen_key, listen_token_file, .. } = outputs;
     let encrypted = |(certificate, key): (&PathBuf, &PathBuf)| {
-        let failed = |error| {
-            CommandFailure::Failed(format!("cannot use --listen-cert and --listen-key: {error}"))
-        };
         secrets::protect();
-        encryption(certificate, key).map_err(failed)
+        encryption(certificate, key).map_err(cannot("use --listen-cert and --listen-key"))
     };
     let encryption = listen_cert.as_ref().zip(listen_key.as_ref()).map(encrypted).transpose()?;
     Ok(Access { encryption, token: token("--listen-token-file", listen_token_file.as_deref())? })
@@ -193,11 +190,9 @@ impl Exporters {
     ) -> Result<Option<Service>, CommandFailure> {
         let OutputOptions { otlp, otlp_every, otlp_ca, otlp_token_file, .. } = outputs;
         let (Some(url), Some(every)) = (otlp, otlp_every) else { return Ok(None) };
-        let failed = |error: io::Error| {
-            CommandFailure::Failed(format!("cannot send metrics to {url}: {error}"))
-        };
         let token = token("--otlp-token-file", otlp_token_file.as_deref())?;
-        let collector = Collector::new(url, otlp_ca.as_deref(), token).map_err(failed)?;
+        let collector = Collector::new(url, otlp_ca.as_deref(), token)
+            .map_err(cannot(format_args!("send metrics to {url}")))?;
         let resource = vec![
             ("service.name", "flowgauge".to_owned()),
             ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -211,7 +206,7 @@ impl Exporters {
         };
         Service::start_otlp(collector, *every, resource, self.metrics.clone(), report)
             .map(Some)
-            .map_err(failed)
+            .map_err(cannot(format_args!("send metrics to {url}")))
     }
 }
 

@@ -1,7 +1,7 @@
 //! One pass over captures before they are counted, and the length of their windows if none is
 //! given.
 
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, fail};
 use crate::output::progress::ProgressWatch;
 use crate::run::signals::is_ending;
 use flowgauge_ctl::clock::nanoseconds;
@@ -67,7 +67,7 @@ pub(crate) fn read(
         loop {
             if is_ending() {
                 let problem = "interrupted while captures were read; nothing was written";
-                return Err(CommandFailure::Failed(problem.to_owned()));
+                return fail(problem);
             }
             match port.receive(&mut take_first) {
                 Received::Frames => {}

@@ -3,7 +3,7 @@
 //! The generators of the attack and of reordering send at a constant rate, without regard to time
 //! that answers take. [`Link`] adds it: answers pass milliseconds after requests.
 
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot};
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{Capture, PcapPort, Ports, captures};
@@ -64,14 +64,10 @@ pub(crate) fn ports() -> Result<Ports<PcapPort>, CommandFailure> {
 }
 
 fn traffic() -> Result<Vec<Capture>, CommandFailure> {
-    let failed = |problem: String| {
-        CommandFailure::Failed(format!("cannot generate the traffic of the demo: {problem}"))
-    };
-    let profile: Profile = ATTACK.parse().map_err(|error| failed(format!("{error}")))?;
-    let conversations: DelayProfile =
-        CONVERSATIONS.parse().map_err(|error| failed(format!("{error}")))?;
-    let reordering: ReorderProfile =
-        REORDERING.parse().map_err(|error| failed(format!("{error}")))?;
+    const TASK: &str = "generate the traffic of the demo";
+    let profile: Profile = ATTACK.parse().map_err(cannot(TASK))?;
+    let conversations: DelayProfile = CONVERSATIONS.parse().map_err(cannot(TASK))?;
+    let reordering: ReorderProfile = REORDERING.parse().map_err(cannot(TASK))?;
     let mut conversations =
         DelayTraffic::new(DelayProfile { requests: ENDLESS_PACKETS, ..conversations });
     let mut reordering =
@@ -95,10 +91,7 @@ fn traffic() -> Result<Vec<Capture>, CommandFailure> {
         ),
     ];
     let capture = |(name, make)| {
-        Ok(Capture::reader(
-            GeneratedCapture::new(make).map_err(|error| failed(error.to_string()))?,
-            name,
-        ))
+        Ok(Capture::reader(GeneratedCapture::new(make).map_err(cannot(TASK))?, name))
     };
     generated.into_iter().map(capture).collect()
 }

@@ -2,7 +2,7 @@
 //! sources of a run share.
 
 use crate::config::options::outputs::OutputOptions;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot};
 use crate::locked;
 use crate::output::listen::Exporters;
 use crate::output::status::Publication;
@@ -90,9 +90,7 @@ pub(crate) fn identity(
         Some(run) => run,
         None => format!(
             "{:016x}",
-            getrandom::u64().map_err(|error| CommandFailure::Failed(format!(
-                "cannot get random numbers from the system: {error}"
-            )))?
+            getrandom::u64().map_err(cannot("get random numbers from the system"))?
         ),
     };
     let run = source.map_or(run.clone(), |source| format!("{run}-{source}"));

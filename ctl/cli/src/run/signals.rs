@@ -3,7 +3,7 @@
 //! They are blocked in all threads, and one thread waits for them, so that no system call is
 //! interrupted.
 
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot};
 use crate::locked;
 use crate::run::service;
 use flowgauge_ctl::clock::Interrupt;
@@ -51,10 +51,7 @@ static STATE: Mutex<SignalState> =
 /// is called, a signal ends the process.
 pub(crate) fn listen() -> Result<(), CommandFailure> {
     let signals: SigSet = END_SIGNALS.into_iter().chain(IGNORED_SIGNALS).collect();
-    let fail = |error: &dyn std::fmt::Display| {
-        CommandFailure::Failed(format!("cannot wait for signals: {error}"))
-    };
-    signals.thread_block().map_err(|error| fail(&error))?;
+    signals.thread_block().map_err(cannot("wait for signals"))?;
     let wait = move || {
         let mut logged: Vec<Signal> = Vec::new();
         while let Ok(signal) = signals.wait() {
@@ -68,7 +65,8 @@ pub(crate) fn listen() -> Result<(), CommandFailure> {
             }
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(|error| fail(&error))?;
+    let started = thread::Builder::new().name("signals".to_owned()).spawn(wait);
+    started.map_err(cannot("wait for signals"))?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::config::options::outputs::OutputOptions;
 use crate::config::secrets;
 #[cfg(feature = "lake")]
 use crate::config::value::LakeLocation;
-use crate::error::{CommandFailure, print_message};
+use crate::error::{CommandFailure, cannot, print_message};
 use crate::output::listen::RunningExporters;
 use crate::output::progress::ProgressWatch;
 use crate::output::terminal;
@@ -28,7 +28,7 @@ use flowgauge_ctl::output::{
 };
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::files::{Directory, SHARED_MODE, create_new};
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;
@@ -177,19 +177,17 @@ fn files(
     origin: &Origin,
     problems: &FileProblems,
 ) -> Result<[Box<dyn Sink>; 2], CommandFailure> {
-    let opened = Directory::create(directory).map_err(|error| {
-        CommandFailure::Failed(format!("cannot create directory {}: {error}", directory.display()))
-    })?;
+    let opened = Directory::create(directory)
+        .map_err(cannot(format_args!("create directory {}", directory.display())))?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let source = source.map_or_else(String::new, |source| format!("-{}", in_file_name(source)));
     let stem = format!("windows-{seconds}-{}{source}", process::id());
     let created = |extension| {
         let name = format!("{stem}.{extension}");
         let path = directory.join(&name);
-        match opened.create_new(&name, SHARED_MODE) {
-            Ok(file) => Ok((path, RecordFile::new(file))),
-            Err(error) => Err(uncreated(&path, &error)),
-        }
+        let file = opened.create_new(&name, SHARED_MODE);
+        let file = file.map_err(cannot(format_args!("create {}", path.display())))?;
+        Ok::<_, CommandFailure>((path, RecordFile::new(file)))
     };
     let ((csv, csv_file), (json, json_file)) = (created("csv")?, created("jsonl")?);
     Ok([
@@ -222,14 +220,11 @@ fn lake(
     patient: bool,
     problems: &FileProblems,
 ) -> Result<Lake, CommandFailure> {
-    let failed = |place: &dyn Display, error: io::Error| {
-        CommandFailure::Failed(format!("cannot write a lake to {place}: {error}"))
-    };
     let (directory, store) = match place {
         LakeLocation::Directory(directory) => (directory.clone(), None),
         LakeLocation::Store(url) => (
             outputs.lake_buffer.clone().unwrap_or_default(),
-            Some(Store::open(url).map_err(|error| failed(url, error))?),
+            Some(Store::open(url).map_err(cannot(format_args!("write a lake to {url}")))?),
         ),
     };
     let key = outputs.lake_key.as_deref().map(secrets::signing_key).transpose()?.map(Arc::new);
@@ -247,15 +242,11 @@ fn lake(
         problems.add(problem);
     };
     Lake::start(settings, store, Arc::new(report))
-        .map_err(|error| failed(&directory.display(), error))
+        .map_err(cannot(format_args!("write a lake to {}", directory.display())))
 }
 
 pub(super) fn create(path: &Path) -> Result<File, CommandFailure> {
-    create_new(path, SHARED_MODE).map_err(|error| uncreated(path, &error))
-}
-
-fn uncreated(path: &Path, error: &io::Error) -> CommandFailure {
-    CommandFailure::Failed(format!("cannot create {}: {error}", path.display()))
+    create_new(path, SHARED_MODE).map_err(cannot(format_args!("create {}", path.display())))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::config::secrets;
 use crate::config::value::PortSpec;
 use crate::config::{Interfaces, RunConfig, Source, SwitchConfig, TlsFiles};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot, fail, refuse};
 use crate::interfaces::warn_of_overlaps;
 use crate::run::controller::{run_live, run_workers};
 use crate::run::demo_traffic;
@@ -37,7 +37,7 @@ pub(crate) fn count(config: &RunConfig, handle: &SourceHandle) -> Result<(), Com
         #[cfg(not(feature = "tofino"))]
         Source::Switch(SwitchConfig { options, .. }) => {
             let problem = crate::config::value::not_built("tofino");
-            Err(CommandFailure::Usage(format!("--address {}: {problem}", options.address)))
+            refuse(format!("--address {}: {problem}", options.address))
         }
         Source::Captures(files) => {
             let files = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
@@ -83,7 +83,7 @@ fn open_port(
         PortSpec::Dpdk(device) => {
             let _ = eal;
             let problem = crate::config::value::NO_DPDK;
-            return Err(CommandFailure::Usage(format!("dpdk:{device}: {problem}")));
+            return refuse(format!("dpdk:{device}: {problem}"));
         }
         #[cfg(feature = "dpdk")]
         PortSpec::Dpdk(device) => workers(dpdk(device, eal, number)?, config),
@@ -168,11 +168,8 @@ fn pem(path: &Path, part: &str) -> Result<String, CommandFailure> {
     if part == KEY {
         secrets::protect();
     }
-    let failed = |problem: String| Err(CommandFailure::Failed(problem));
-    let bytes = match files::read(path, MAX_SETTINGS_BYTES) {
-        Ok(bytes) => bytes,
-        Err(error) => return failed(format!("cannot read {}: {error}", path.display())),
-    };
+    let bytes = files::read(path, MAX_SETTINGS_BYTES)
+        .map_err(cannot(format_args!("read {}", path.display())))?;
     match String::from_utf8(bytes) {
         Ok(text)
             if text
@@ -185,7 +182,7 @@ fn pem(path: &Path, part: &str) -> Result<String, CommandFailure> {
             let (kind, convert) =
                 if part == KEY { ("pkey", "private key") } else { ("x509", "certificate") };
             let path = path.display();
-            failed(format!(
+            fail(format!(
                 "{path} is not a {convert} in PEM format; if it is DER, convert it with `openssl {kind} -inform der -in {path}`"
             ))
         }

@@ -12,7 +12,7 @@ mod tofino;
 mod xdp;
 
 use crate::config::value;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, fail, refuse};
 use clap::{Args, ValueEnum};
 use interface::InterfaceReport;
 use machine::Machine;
@@ -77,16 +77,11 @@ enum Format {
 impl Doctor {
     pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         if self.address.is_none() && self.backends.contains(&Backend::Tofino) {
-            return Err(CommandFailure::Usage(
-                "--backend tofino needs the switch's --address HOST:PORT".to_owned(),
-            ));
+            return refuse("--backend tofino needs the switch's --address HOST:PORT");
         }
         let machine = match &self.sysroot {
             Some(root) if !root.is_dir() => {
-                return Err(CommandFailure::Failed(format!(
-                    "no such directory: {}",
-                    root.display()
-                )));
+                return fail(format!("no such directory: {}", root.display()));
             }
             Some(root) => Machine::copied_to(root.clone()),
             None => Machine::this(),
@@ -100,10 +95,10 @@ impl Doctor {
         written.and_then(|()| out.flush()).map_err(CommandFailure::output)?;
         match report.not_runnable()[..] {
             [] => Ok(()),
-            ref names => Err(CommandFailure::Failed(format!(
+            ref names => fail(format!(
                 "cannot run on this machine: {}; see the lines marked 'no'",
                 names.join(", ")
-            ))),
+            )),
         }
     }
 

@@ -10,7 +10,7 @@ mod rates;
 mod table;
 
 use crate::config::value;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, fail};
 use crate::output::status::directory;
 use clap::{Args, ValueEnum};
 use flowgauge_ctl::output::{escaped, escaped_json};
@@ -215,14 +215,13 @@ impl Answers {
 
     /// Returns a failure unless all runs are healthy, or pass the probe.
     fn verdict(&self, probe: Option<Probe>, directories: &[PathBuf]) -> Result<(), CommandFailure> {
-        let failed = |problem: String| Err(CommandFailure::Failed(problem));
         if self.runs.is_empty() && self.silent.is_empty() {
             if directories.is_empty() {
-                return failed(format!("cannot search for runs: {} is empty", directory::VARIABLE));
+                return fail(format!("cannot search for runs: {} is empty", directory::VARIABLE));
             }
             let looked: Vec<String> =
                 directories.iter().map(|directory| directory.display().to_string()).collect();
-            return failed(format!(
+            return fail(format!(
                 "no flowgauge run on this machine (searched {})",
                 looked.join(", ")
             ));
@@ -232,7 +231,7 @@ impl Answers {
                 self.runs.iter().flat_map(|(pid, run)| not_ready_reasons(*pid, run, probe));
             let silent = self.silent.iter().map(|pid| format!("run {pid} does not answer"));
             let lines: Vec<String> = of_runs.chain(silent).collect();
-            return if lines.is_empty() { Ok(()) } else { failed(lines.join("; ")) };
+            return if lines.is_empty() { Ok(()) } else { fail(lines.join("; ")) };
         }
         let that = |is: fn(&Value) -> bool| {
             self.runs.iter().filter(move |(_, run)| is(run)).map(|(pid, _)| *pid)
@@ -247,12 +246,12 @@ impl Answers {
                 .chain(self.silent.iter().copied())
                 .collect();
         if !unhealthy.is_empty() {
-            return failed(format!("not healthy: run {}; see the lines above", named(unhealthy)));
+            return fail(format!("not healthy: run {}; see the lines above", named(unhealthy)));
         }
         let starting: Vec<u32> =
             that(|run| lines(run, "starting").is_some_and(|it| !it.is_empty())).collect();
         if !starting.is_empty() {
-            return failed(format!(
+            return fail(format!(
                 "starting: run {}; --wait waits until all sources are counted",
                 named(starting)
             ));

@@ -7,7 +7,7 @@ mod read_times;
 use crate::config::options::switch::AccessOptions;
 use crate::config::secrets;
 use crate::config::value;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 #[cfg(feature = "tofino")]
 use crate::run::source::switch_options;
 use clap::Args;
@@ -93,10 +93,7 @@ impl Tables {
         match (self.access.resolve()?, self.read_times) {
             #[cfg(not(feature = "tofino"))]
             (Some(_), true) => {
-                return Err(CommandFailure::Usage(format!(
-                    "--read-times: {}",
-                    value::not_built("tofino")
-                )));
+                return refuse(format!("--read-times: {}", value::not_built("tofino")));
             }
             #[cfg(feature = "tofino")]
             (Some(switch), true) => {
@@ -104,15 +101,12 @@ impl Tables {
                 return read_times::execute(&switch, self.format);
             }
             (None, true) => {
-                return Err(CommandFailure::Usage(
-                    "--read-times needs the address of a switch; give it with --address HOST:PORT"
-                        .to_owned(),
-                ));
+                return refuse(
+                    "--read-times needs the address of a switch; give it with --address HOST:PORT",
+                );
             }
             (Some(_), false) => {
-                return Err(CommandFailure::Usage(
-                    "--address is for --read-times; add it".to_owned(),
-                ));
+                return refuse("--address is for --read-times; add it");
             }
             (None, false) => {}
         }
@@ -129,15 +123,12 @@ impl Tables {
                 Installed::keyed(&settings, self.seed, &secrets::hash_key(path)?)
             }
             (HashMode::Keyed, None) => {
-                return Err(CommandFailure::Usage(
-                    "the tables of a keyed hash depend on a secret; give it with --hash-key FILE"
-                        .to_owned(),
-                ));
+                return refuse(
+                    "the tables of a keyed hash depend on a secret; give it with --hash-key FILE",
+                );
             }
             (_, Some(_)) => {
-                return Err(CommandFailure::Usage(
-                    "--hash-key is for --hash keyed; remove one of them".to_owned(),
-                ));
+                return refuse("--hash-key is for --hash keyed; remove one of them");
             }
             (HashMode::Crc32 | HashMode::Tabulated, None) => Installed::new(&settings, self.seed),
         };

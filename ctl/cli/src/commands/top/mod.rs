@@ -20,7 +20,7 @@ mod tiles;
 mod view;
 
 use crate::config::value;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, fail};
 use clap::Args;
 use flowgauge_ctl::names::NameSources;
 #[cfg(feature = "top")]
@@ -51,7 +51,7 @@ impl Top {
         if !io::stdout().is_terminal() {
             let problem =
                 "top needs a terminal; use `flowgauge status`, with --format json for programs";
-            return Err(CommandFailure::Failed(problem.to_owned()));
+            return fail(problem);
         }
         #[cfg(feature = "top")]
         {
@@ -59,6 +59,6 @@ impl Top {
             screen::show(names.map_err(CommandFailure::Failed)?)
         }
         #[cfg(not(feature = "top"))]
-        Err(CommandFailure::Failed(value::not_built("top")))
+        fail(value::not_built("top"))
     }
 }

@@ -3,7 +3,7 @@
 use super::drawn::Runs;
 use super::view::View;
 use crate::commands::status;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, cannot};
 use flowgauge_ctl::names::Names;
 use jiff::Zoned;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) fn show(names: Names) -> Result<(), CommandFailure> {
-    let mut terminal = ratatui::try_init()
-        .map_err(|error| CommandFailure::Failed(format!("cannot use the terminal: {error}")))?;
+    let mut terminal = ratatui::try_init().map_err(cannot("use the terminal"))?;
     let outcome = watch(&mut terminal, names);
     ratatui::restore();
     outcome.map_err(|error| CommandFailure::Failed(format!("the terminal failed: {error}")))

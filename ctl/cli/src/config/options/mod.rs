@@ -12,7 +12,7 @@ pub(crate) mod switch;
 use crate::config::given::GivenOption;
 use crate::config::value::{self, Cpus, PortSpec, SampleEvery};
 use crate::config::{KeySource, RunConfig, Source, Traffic};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use clap::{Args, Command};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, parse};
@@ -217,7 +217,7 @@ impl Options {
             matches!(source, Source::Captures(_) | Source::Port { port: PortSpec::Pcap(_), .. });
         if is_capture && self.workers.unwrap_or(1) > 1 && settings.wants_order() {
             let problem = "delays and reordering of a capture need its packets in order, which several workers do not keep; remove --workers";
-            return Err(CommandFailure::Usage(problem.to_owned()));
+            return refuse(problem);
         }
         Ok(RunConfig {
             settings,
@@ -252,7 +252,7 @@ impl Options {
         });
         let problem = problem.map(str::to_owned).or_else(|| self.outputs.problem());
         match problem {
-            Some(problem) => Err(CommandFailure::Usage(problem)),
+            Some(problem) => refuse(problem),
             None => self.check_idle(given).and_then(|()| self.check_queries()),
         }
     }
@@ -286,9 +286,9 @@ impl Options {
             Some((option, kinds)) => {
                 let names =
                     kinds.into_iter().map(MeasurementKind::name).collect::<Vec<_>>().join(" or ");
-                Err(CommandFailure::Usage(format!(
+                refuse(format!(
                     "{option} is for {names}, which is off; enable it with --measure {names}"
-                )))
+                ))
             }
         }
     }
@@ -309,10 +309,10 @@ impl Options {
             && !is_stored
             && measurements.iter().all(|kind| answering.contains(kind))
         {
-            return Err(CommandFailure::Usage(format!(
+            return refuse(format!(
                 "--measure {} counts the flows of --query, and there is none; add --query FLOW",
                 names.join(",")
-            )));
+            ));
         }
         let is_key =
             |kind: KeyKind, query: &FlowKey| kind.lengths().contains(&query.as_bytes().len());
@@ -331,11 +331,11 @@ impl Options {
             KeyKind::SrcDst => "10.0.0.1 > 10.0.0.2",
             KeyKind::FiveTuple => "10.0.0.1:53 > 10.0.0.2:4321 udp",
         };
-        Err(CommandFailure::Usage(format!(
+        refuse(format!(
             "--query '{query}' is no flow by {}, the key of {}; give one such as '{example}', or another --key",
             key.name(),
             first.name()
-        )))
+        ))
     }
 
     /// Returns whether the alarm is enabled.

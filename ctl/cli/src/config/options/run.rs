@@ -6,7 +6,7 @@ use super::{Options, first_given};
 use crate::config::given::{GivenOption, KnownOptions, fill};
 use crate::config::value::{self, CountedDirections, PortSpec, XdpMode};
 use crate::config::{Interfaces, RunConfig, Source, Traffic};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use crate::interfaces;
 use clap::{Args, ValueEnum};
 use flowgauge_ctl::output::escaped;
@@ -148,7 +148,7 @@ impl Run {
     pub(crate) fn resolve(self, given: &[GivenOption]) -> Result<RunConfig, CommandFailure> {
         if self.options.lateness.is_some() {
             let problem = "--lateness is for `flowgauge replay`; live packets are counted when they arrive; remove it";
-            return Err(CommandFailure::Usage(problem.to_owned()));
+            return refuse(problem);
         }
         match self.source(given) {
             Ok(source) => self.options.resolve(source, given),
@@ -170,7 +170,6 @@ impl Run {
     }
 
     fn source(&self, given: &[GivenOption]) -> Result<Source, CommandFailure> {
-        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         let Run { kernel, backend, port, eal, switch, options } = self;
         let (on_interface, on_switch) =
             (self.names_interface(), first_given::<Switch>(given).is_some());
@@ -181,7 +180,7 @@ impl Run {
         };
         let backend = backend.unwrap_or(usual);
         if on_switch && backend != Backend::Tofino {
-            return usage(
+            return refuse(
                 "--address and other switch options are for --backend tofino; remove them, or remove -i and --backend",
             );
         }
@@ -190,11 +189,11 @@ impl Run {
             Backend::Tofino => {
                 switch.source(on_interface, port.is_some(), options).map(Source::Switch)
             }
-            Backend::Poll if on_interface => usage(
+            Backend::Poll if on_interface => refuse(
                 "-i and other interface options are not for --backend poll; give a --port instead",
             ),
             Backend::Poll if eal.is_some() && !port.as_ref().is_some_and(PortSpec::is_dpdk) => {
-                usage("--eal is for --port dpdk:DEVICE; remove it")
+                refuse("--eal is for --port dpdk:DEVICE; remove it")
             }
             Backend::Poll => {
                 let port = port.clone().ok_or_else(no_source)?;
@@ -227,35 +226,34 @@ impl Kernel {
     }
 
     fn source(&self, has_port: bool, options: &Options) -> Result<Interfaces, CommandFailure> {
-        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         if self.interface.is_empty() {
             let option = self.asked().unwrap_or("--backend xdp");
-            return Err(CommandFailure::Usage(if has_port {
+            return refuse(if has_port {
                 format!(
                     "{option} is for -i and not for --port; remove it, or give -i instead of --port"
                 )
             } else {
                 format!("{option} needs a network interface; give it with -i")
-            }));
+            });
         }
         if has_port {
-            return usage("-i and --port cannot be combined; remove one of them");
+            return refuse("-i and --port cannot be combined; remove one of them");
         }
         if options.truth.unwrap_or_default() {
-            return usage(
+            return refuse(
                 "--truth needs memory for every flow, which the kernel does not have; remove it with -i",
             );
         }
         if options.workers.is_some() {
-            return usage(
+            return refuse(
                 "--workers has no effect with -i, where every CPU counts the packets it receives; remove it",
             );
         }
         for (index, interface) in self.interface.iter().enumerate() {
             if interface.is_empty() || self.interface[..index].contains(interface) {
-                return Err(CommandFailure::Usage(format!(
+                return refuse(format!(
                     "-i has the interface '{interface}' twice, or an empty name"
-                )));
+                ));
             }
         }
         // Answers travel in the other direction.
@@ -273,13 +271,13 @@ impl Kernel {
                 "--xdp-mode {} does not see egress packets; use tcx or clsact with --direction egress, or remove --xdp-mode",
                 mode.name()
             );
-            return Err(CommandFailure::Usage(problem));
+            return refuse(problem);
         }
         let (adopt, leave) = (self.adopts(), self.leaves());
         let must_keep = adopt || leave || self.pins.is_some();
         let samples = options.outputs.delay_samples.is_some();
         if samples && must_keep {
-            return usage(
+            return refuse(
                 "--delay-samples cannot outlive the process; remove it, or remove --adopt, --leave and --pins",
             );
         }

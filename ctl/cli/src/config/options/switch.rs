@@ -3,7 +3,7 @@
 use super::Options;
 use crate::config::value;
 use crate::config::{SwitchConfig, TlsFiles};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use clap::Args;
 use flowgauge_dataplane::tofino;
 use std::path::PathBuf;
@@ -86,11 +86,10 @@ impl AccessOptions {
     }
 
     fn tls(&self) -> Result<Option<TlsFiles>, CommandFailure> {
-        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         let identity = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
             (None, None) => None,
-            _ => return usage("--tls-cert and --tls-key must be given together"),
+            _ => return refuse("--tls-cert and --tls-key must be given together"),
         };
         match &self.tls_ca {
             Some(authority) => Ok(Some(TlsFiles {
@@ -99,7 +98,7 @@ impl AccessOptions {
                 server_name: self.tls_name.clone(),
             })),
             None if identity.is_some() || self.tls_name.is_some() => {
-                usage("the other --tls options require --tls-ca")
+                refuse("the other --tls options require --tls-ca")
             }
             None => Ok(None),
         }
@@ -113,37 +112,36 @@ impl Switch {
         has_port: bool,
         options: &Options,
     ) -> Result<SwitchConfig, CommandFailure> {
-        let usage = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         let Some(mut switch) = self.access.resolve()? else {
-            return usage(
+            return refuse(
                 "--backend tofino needs the address of a BFRuntime server; give it with --address HOST:PORT",
             );
         };
         if cfg!(not(feature = "tofino")) {
-            return usage(&format!("--backend tofino: {}", value::not_built("tofino")));
+            return refuse(format!("--backend tofino: {}", value::not_built("tofino")));
         }
         if on_interface {
-            return usage(
+            return refuse(
                 "-i and other interface options are not for --backend tofino; remove them",
             );
         }
         if has_port {
-            return usage(
+            return refuse(
                 "--port is not for --backend tofino, which counts on the switch; remove it",
             );
         }
         if options.truth.unwrap_or_default() {
-            return usage(
+            return refuse(
                 "--truth needs memory for every flow, which a switch does not have; remove it with --backend tofino",
             );
         }
         if let Some(nearest) = options.nearest_on_switch() {
-            return usage(&format!(
+            return refuse(format!(
                 "a switch only supports certain times of --staggered; the nearest is --staggered {nearest:?}"
             ));
         }
         if options.workers.is_some() {
-            return usage(
+            return refuse(
                 "--workers has no effect with --backend tofino, which counts on the switch; remove it",
             );
         }

@@ -15,7 +15,7 @@ use crate::config::given::{Configuration, GivenOption, SourceTable};
 use crate::config::options::outputs::OutputOptions;
 use crate::config::options::run::Run;
 use crate::config::{Interfaces, RunConfig, Source};
-use crate::error::{CommandFailure, print_message};
+use crate::error::{CommandFailure, cannot, fail, print_message, refuse};
 use crate::interfaces::{self, ListedInterface, is_pattern};
 use crate::output::listen::RunningExporters;
 use crate::output::status::Expected;
@@ -62,11 +62,7 @@ struct NotifyEndOnDrop {
 
 impl Drop for NotifyEndOnDrop {
     fn drop(&mut self) {
-        let died = || {
-            Err(CommandFailure::Failed(
-                "its thread panicked; please report this as a bug, with the log above".to_owned(),
-            ))
-        };
+        let died = || fail("its thread panicked; please report this as a bug, with the log above");
         let outcome = self.outcome.take().unwrap_or_else(died);
         // The receiver is gone once the main thread has returned.
         let _ = self.events.send(Event::Ended(std::mem::take(&mut self.name), outcome));
@@ -261,7 +257,7 @@ fn check_alerts(configured: &[ConfiguredSource]) -> Result<(), CommandFailure> {
             if others.all(|other| other.config.alert_problem(&rule).is_some()) {
                 let name = source.name.as_ref();
                 let of_source = name.map_or_else(String::new, |name| format!("source {name}: "));
-                return Err(CommandFailure::Usage(format!("{of_source}{problem}")));
+                return refuse(format!("{of_source}{problem}"));
             }
         }
     }
@@ -361,10 +357,7 @@ fn matching(
 
 /// Starts a thread that reports changes of interfaces.
 fn follow_links(events: Sender<Event>) -> Result<(), CommandFailure> {
-    let fail = |error: std::io::Error| {
-        CommandFailure::Failed(format!("cannot watch for interface changes: {error}"))
-    };
-    let links = LinkChanges::open().map_err(fail)?;
+    let links = LinkChanges::open().map_err(cannot("watch for interface changes"))?;
     let follow = move || {
         loop {
             match links.wait() {
@@ -381,7 +374,8 @@ fn follow_links(events: Sender<Event>) -> Result<(), CommandFailure> {
             }
         }
     };
-    thread::Builder::new().name("links".to_owned()).spawn(follow).map_err(fail)?;
+    let started = thread::Builder::new().name("links".to_owned()).spawn(follow);
+    started.map_err(cannot("watch for interface changes"))?;
     Ok(())
 }
 
@@ -423,14 +417,13 @@ impl Agent<'_> {
         if !self.several {
             return Ok(());
         }
-        let refused = |problem: &str| Err(CommandFailure::Usage(problem.to_owned()));
         if self.outputs.format == Some(Format::Csv) {
-            return refused(
+            return refuse(
                 "--format csv supports one source only; use --out DIR for one CSV file per source, or --format json",
             );
         }
         if self.outputs.record.is_some() || self.outputs.delay_samples.is_some() {
-            return refused(
+            return refuse(
                 "--record and --delay-samples support one source only; remove them, or the other sources",
             );
         }
@@ -694,9 +687,10 @@ impl Agent<'_> {
             self.shared.publication.expects(&name, Expected::Started);
         }
         let thread = if self.several { format!("source {name}") } else { "controller".to_owned() };
-        thread::Builder::new().name(thread).spawn(body).map_err(|error| {
-            CommandFailure::Failed(format!("cannot start a thread for source {name}: {error}"))
-        })?;
+        thread::Builder::new()
+            .name(thread)
+            .spawn(body)
+            .map_err(cannot(format_args!("start a thread for source {name}")))?;
         self.started += 1;
         self.shared.exporters.configured.set(&name, &given);
         let source =
@@ -771,18 +765,16 @@ impl Agent<'_> {
                     .iter()
                     .flat_map(|asked| asked.config.source.needed_interfaces())
                     .collect();
-                Err(CommandFailure::Failed(format!(
+                fail(format!(
                     "no interface matched {} until the end of the run; nothing was counted",
                     wanted.join(", ")
-                )))
+                ))
             }
             0 => Ok(()),
-            failed if failed < self.started => Err(CommandFailure::Failed(format!(
-                "{failed} of {} sources failed: {}",
-                self.started,
-                names.join(", ")
-            ))),
-            _ => Err(CommandFailure::Failed(format!("all sources failed: {}", names.join(", ")))),
+            failed if failed < self.started => {
+                fail(format!("{failed} of {} sources failed: {}", self.started, names.join(", ")))
+            }
+            _ => fail(format!("all sources failed: {}", names.join(", "))),
         }
     }
 }

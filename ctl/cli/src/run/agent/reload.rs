@@ -6,7 +6,7 @@ use super::{Agent, Availability, RunningSource, WantedSource, configured_sources
 use crate::config::RunConfig;
 use crate::config::given::{Configuration, GivenOption};
 use crate::config::options::run::Run;
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use crate::interfaces;
 use crate::run::service;
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ impl Agent<'_> {
         let configured = configured_sources(&configuration)?;
         if configuration.sources.is_empty() != self.configuration.sources.is_empty() {
             let problem = "cannot switch between a single source and [[source]] tables on reload; restart the run";
-            return Err(CommandFailure::Usage(problem.to_owned()));
+            return refuse(problem);
         }
         let (there, stack) = (interfaces::list()?, interfaces::stack());
         let all = wanted_sources(&configured, &there, &stack)?;
