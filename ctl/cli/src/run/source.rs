@@ -3,7 +3,7 @@
 use crate::config::secrets;
 use crate::config::value::PortSpec;
 use crate::config::{Interfaces, RunConfig, Source, SwitchConfig, TlsFiles};
-use crate::error::{CommandFailure, cannot, fail, refuse};
+use crate::error::{CommandFailure, cannot, fail};
 use crate::interfaces::warn_of_overlaps;
 use crate::run::controller::{run_live, run_workers};
 use crate::run::demo_traffic;
@@ -37,7 +37,7 @@ pub(crate) fn count(config: &RunConfig, handle: &SourceHandle) -> Result<(), Com
         #[cfg(not(feature = "tofino"))]
         Source::Switch(SwitchConfig { options, .. }) => {
             let problem = crate::config::value::not_built("tofino");
-            refuse(format!("--address {}: {problem}", options.address))
+            crate::error::refuse(format!("--address {}: {problem}", options.address))
         }
         Source::Captures(files) => {
             let files = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
@@ -83,7 +83,7 @@ fn open_port(
         PortSpec::Dpdk(device) => {
             let _ = eal;
             let problem = crate::config::value::NO_DPDK;
-            return refuse(format!("dpdk:{device}: {problem}"));
+            return crate::error::refuse(format!("dpdk:{device}: {problem}"));
         }
         #[cfg(feature = "dpdk")]
         PortSpec::Dpdk(device) => workers(dpdk(device, eal, number)?, config),
