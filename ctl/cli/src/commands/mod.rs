@@ -24,3 +24,11 @@ pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod tables;
 pub(crate) mod top;
+
+/// Output format of a command without CSV.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum TextFormat {
+    #[default]
+    Table,
+    Json,
+}

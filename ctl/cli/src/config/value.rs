@@ -332,11 +332,9 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
         IpAddr::V4(address) => prefix.parts().1 == u64::from(u32::from(address)),
         IpAddr::V6(address) => u128::from(prefix.parts().1) << 64 == u128::from(address),
     };
-    if is_whole {
-        Ok(prefix)
-    } else {
-        Err(format!("{text} has bits beyond its length; give {prefix}"))
-    }
+    is_whole
+        .then_some(prefix)
+        .ok_or_else(|| format!("{text} has bits beyond its length; give {prefix}"))
 }
 
 /// Location of a lake.
@@ -378,20 +376,11 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 
 /// Parses an address to listen on; a port alone is one on localhost.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
-    let port = text
-        .strip_prefix(':')
-        .unwrap_or(text)
-        .parse()
-        .map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    let named = || {
-        text.strip_prefix("localhost:")?
-            .parse()
-            .ok()
-            .map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-    };
-    let address = port.ok().or_else(|| text.parse().ok()).or_else(named);
-    address
-        .ok_or_else(|| "give an address and a port, such as 127.0.0.1:9420, or a port".to_owned())
+    let port = text.strip_prefix("localhost:").or_else(|| text.strip_prefix(':')).unwrap_or(text);
+    let local = port.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    local
+        .or_else(|_| text.parse())
+        .map_err(|_| "give an address and a port, such as 127.0.0.1:9420, or a port".to_owned())
 }
 
 /// Parses the URL of an OpenTelemetry collector.
@@ -401,11 +390,8 @@ pub(crate) fn collector(text: &str) -> Result<String, String> {
     let fits = authority.is_some_and(|it| {
         !it.is_empty() && it.bytes().all(|it| it.is_ascii_graphic() && !b"/@?#".contains(&it))
     });
-    if fits {
-        Ok(text.to_owned())
-    } else {
-        Err("give an address such as http://127.0.0.1:4317".to_owned())
-    }
+    fits.then(|| text.to_owned())
+        .ok_or_else(|| "give an address such as http://127.0.0.1:4317".to_owned())
 }
 
 /// Parses the name of a machine.
@@ -413,11 +399,8 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     let fits = !text.is_empty()
         && text.len() <= 64
         && text.chars().all(|it| it.is_ascii_graphic() && !matches!(it, '/' | '\\' | ',' | ':'));
-    if fits {
-        Ok(text.to_owned())
-    } else {
-        Err("give up to 64 letters, digits, dots and hyphens".to_owned())
-    }
+    fits.then(|| text.to_owned())
+        .ok_or_else(|| "give up to 64 letters, digits, dots and hyphens".to_owned())
 }
 
 /// Parses a time and returns nanoseconds since the Unix epoch: `2026-11-23`, `2026-11-23T14:00` and

@@ -200,10 +200,7 @@ impl Exporters {
             ("host.name", identity.host.to_string()),
         ];
         let problems = problems.clone();
-        let report = move |problem: String| {
-            tracing::warn!("{problem}");
-            problems.add(problem);
-        };
+        let report = move |problem| problems.add(problem);
         Service::start_otlp(collector, *every, resource, self.metrics.clone(), report)
             .map(Some)
             .map_err(cannot(format_args!("send metrics to {url}")))

@@ -51,47 +51,42 @@ impl Messages {
     /// Starts logging at the requested level.
     pub fn start(&self) {
         terminal::init(self.color.unwrap_or_default());
-        log(self.quiet, self.verbose);
-    }
-}
-
-/// Starts the log on standard error.
-fn log(quiet: bool, verbose: u8) {
-    // Other crates log at a lower level, since details of a connection would hide flowgauge's own
-    // messages at -v.
-    let asked = match (quiet, verbose) {
-        (true, _) => Targets::new().with_default(LevelFilter::ERROR),
-        (false, 0) => Targets::new().with_default(LevelFilter::WARN),
-        (false, 1) => Targets::new()
-            .with_default(LevelFilter::WARN)
-            .with_target("flowgauge", LevelFilter::INFO),
-        (false, 2) => Targets::new()
-            .with_default(LevelFilter::INFO)
-            .with_target("flowgauge", LevelFilter::DEBUG),
-        _ => Targets::new().with_default(LevelFilter::TRACE),
-    };
-    let wanted = std::env::var("RUST_LOG")
-        .ok()
-        .filter(|wanted| !wanted.is_empty())
-        .map(|wanted| wanted.parse::<Targets>());
-    let (filter, problem) = match wanted {
-        Some(Ok(filter)) => (filter, None),
-        Some(Err(error)) => (asked, Some(error)),
-        None => (asked, None),
-    };
-    // Colours are for terminals: a log file would contain their escape sequences.
-    let colours = terminal::colours(&stderr());
-    let log = tracing_subscriber::fmt::layer()
-        .with_writer(stderr)
-        .with_ansi(colours)
-        .with_target(false)
-        .without_time();
-    // Messages contain names of interfaces and files and answers of others; escape what could
-    // control the terminal.
-    let log = log.fmt_fields(debug_fn(message).delimited(" "));
-    registry().with(filter).with(log).with(LastWarning).init();
-    if let Some(problem) = problem {
-        tracing::warn!("ignoring invalid RUST_LOG: {problem}");
+        // Other crates log at a lower level, since details of a connection would hide flowgauge's own
+        // messages at -v.
+        let asked = match (self.quiet, self.verbose) {
+            (true, _) => Targets::new().with_default(LevelFilter::ERROR),
+            (false, 0) => Targets::new().with_default(LevelFilter::WARN),
+            (false, 1) => Targets::new()
+                .with_default(LevelFilter::WARN)
+                .with_target("flowgauge", LevelFilter::INFO),
+            (false, 2) => Targets::new()
+                .with_default(LevelFilter::INFO)
+                .with_target("flowgauge", LevelFilter::DEBUG),
+            _ => Targets::new().with_default(LevelFilter::TRACE),
+        };
+        let wanted = std::env::var("RUST_LOG")
+            .ok()
+            .filter(|wanted| !wanted.is_empty())
+            .map(|wanted| wanted.parse::<Targets>());
+        let (filter, problem) = match wanted {
+            Some(Ok(filter)) => (filter, None),
+            Some(Err(error)) => (asked, Some(error)),
+            None => (asked, None),
+        };
+        // Colours are for terminals: a log file would contain their escape sequences.
+        let colours = terminal::colours(&stderr());
+        let log = tracing_subscriber::fmt::layer()
+            .with_writer(stderr)
+            .with_ansi(colours)
+            .with_target(false)
+            .without_time();
+        // Messages contain names of interfaces and files and answers of others; escape what could
+        // control the terminal.
+        let log = log.fmt_fields(debug_fn(message).delimited(" "));
+        registry().with(filter).with(log).with(LastWarning).init();
+        if let Some(problem) = problem {
+            tracing::warn!("ignoring invalid RUST_LOG: {problem}");
+        }
     }
 }
 

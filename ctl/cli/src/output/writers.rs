@@ -129,7 +129,9 @@ impl Write for RecordFile {
 pub(crate) struct FileProblems(Arc<Mutex<Vec<String>>>);
 
 impl FileProblems {
+    /// Logs a problem, and keeps it for the end.
     pub(crate) fn add(&self, problem: String) {
+        tracing::warn!("{problem}");
         locked(&self.0).push(problem);
     }
 
@@ -153,12 +155,10 @@ impl<S: Sink> ExpendableSink<S> {
     fn write(&mut self, write: impl FnOnce(&mut S) -> io::Result<()>) {
         let Some(sink) = &mut self.sink else { return };
         if let Err(error) = write(sink) {
-            let problem = format!(
+            self.problems.add(format!(
                 "cannot write {}: {error}; records from now on are not in it",
                 self.path.display()
-            );
-            tracing::warn!("{problem}");
-            self.problems.add(problem);
+            ));
             self.sink = None;
         }
     }

@@ -106,19 +106,11 @@ fn conclude(
     problems: Vec<String>,
     explains_exit: bool,
 ) -> Result<(), CommandFailure> {
-    let Summary {
-        late_samples,
-        missed_samples,
-        late_rotations,
-        late_windows,
-        stalled_windows,
-        latest_ns,
-        retries,
-        ..
-    } = *summary;
+    let Summary { late_samples, missed_samples, late_rotations, late_windows, .. } = *summary;
     if missed_samples + late_rotations > 0 {
         tracing::warn!(
-            "{missed_samples} samples missed, {late_rotations} rotations late, {retries} calls retried"
+            "{missed_samples} samples missed, {late_rotations} rotations late, {} calls retried",
+            summary.retries
         );
     }
     if late_samples > 0 {
@@ -129,7 +121,7 @@ fn conclude(
         );
     }
     if late_windows > 0 {
-        let stalled = match stalled_windows {
+        let stalled = match summary.stalled_windows {
             0 => String::new(),
             over => {
                 format!(", and {over} following ones had ended by then and are merged into them")
@@ -139,7 +131,7 @@ fn conclude(
             "{late_windows} of {} windows ended late{stalled}; see late_ns in the JSON output",
             summary.windows
         );
-        if latest_ns >= nanoseconds(WARN_DELAY) {
+        if summary.latest_ns >= nanoseconds(WARN_DELAY) {
             tracing::warn!("{message}")
         } else {
             tracing::info!("{message}")

@@ -237,10 +237,7 @@ fn lake(
         patient,
     };
     let problems = problems.clone();
-    let report = move |problem: String| {
-        tracing::warn!("{problem}");
-        problems.add(problem);
-    };
+    let report = move |problem| problems.add(problem);
     Lake::start(settings, store, Arc::new(report))
         .map_err(cannot(format_args!("write a lake to {}", directory.display())))
 }

@@ -11,6 +11,7 @@ mod report;
 mod tofino;
 mod xdp;
 
+use crate::commands::TextFormat;
 use crate::config::value;
 use crate::error::{CommandFailure, fail, refuse};
 use clap::{Args, ValueEnum};
@@ -52,7 +53,7 @@ pub(crate) struct Doctor {
 
     /// Output format: table, json (one object) [default: table]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
-    format: Option<Format>,
+    format: Option<TextFormat>,
 
     /// Read /proc, /sys and /usr below this directory, such as a copy from another machine, and do
     /// not query this kernel
@@ -65,13 +66,6 @@ enum Backend {
     Xdp,
     Poll,
     Tofino,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
-    #[default]
-    Table,
-    Json,
 }
 
 impl Doctor {
@@ -89,8 +83,8 @@ impl Doctor {
         let report = self.examine(&machine);
         let mut out = io::BufWriter::new(io::stdout().lock());
         let written = match self.format.unwrap_or_default() {
-            Format::Table => report.table(&mut out),
-            Format::Json => report.json(&mut out),
+            TextFormat::Table => report.table(&mut out),
+            TextFormat::Json => report.json(&mut out),
         };
         written.and_then(|()| out.flush()).map_err(CommandFailure::output)?;
         match report.not_runnable()[..] {

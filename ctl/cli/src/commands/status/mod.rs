@@ -9,6 +9,7 @@ mod ask;
 mod rates;
 mod table;
 
+use crate::commands::TextFormat;
 use crate::config::value;
 use crate::error::{CommandFailure, fail};
 use crate::output::status::directory;
@@ -46,7 +47,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Status {
     /// Output format: table, json (an array with one object per run) [default: table]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
-    format: Option<Format>,
+    format: Option<TextFormat>,
 
     /// Wait until the exit code is 0, for at most this time [default of TIME: 1m]
     ///
@@ -64,13 +65,6 @@ pub(crate) struct Status {
     /// Directory of the pinned programs and maps of runs
     #[arg(long, value_name = "DIR", default_value = xdp::DIRECTORY)]
     pins: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
-    #[default]
-    Table,
-    Json,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -136,8 +130,8 @@ impl Status {
         }
         found.look_for_left(&self.pins);
         match self.format.unwrap_or_default() {
-            Format::Table => found.table(&mut io::stdout().lock()),
-            Format::Json => found.json(&mut io::stdout().lock()),
+            TextFormat::Table => found.table(&mut io::stdout().lock()),
+            TextFormat::Json => found.json(&mut io::stdout().lock()),
         }
         .map_err(CommandFailure::output)?;
         verdict
@@ -151,9 +145,9 @@ impl Answers {
         let mut sockets = Vec::new();
         for directory in directories {
             match directory::sockets(directory) {
-                Ok(listing) => {
-                    sockets.extend(listing.sockets);
-                    found.notes.extend(listing.doubt);
+                Ok((listed, doubt)) => {
+                    sockets.extend(listed);
+                    found.notes.extend(doubt);
                 }
                 Err(error) => found
                     .notes

@@ -209,20 +209,12 @@ impl Kernel {
         [
             ("--xdp-mode", self.xdp_mode.is_some()),
             ("--direction", self.direction.is_some()),
-            ("--adopt", self.adopts()),
-            ("--leave", self.leaves()),
+            ("--adopt", self.adopt == Some(true)),
+            ("--leave", self.leave == Some(true)),
             ("--pins", self.pins.is_some()),
         ]
         .into_iter()
         .find_map(|(option, is_given)| is_given.then_some(option))
-    }
-
-    fn adopts(&self) -> bool {
-        self.adopt.unwrap_or_default()
-    }
-
-    fn leaves(&self) -> bool {
-        self.leave.unwrap_or_default()
     }
 
     fn source(&self, has_port: bool, options: &Options) -> Result<Interfaces, CommandFailure> {
@@ -273,7 +265,7 @@ impl Kernel {
             );
             return refuse(problem);
         }
-        let (adopt, leave) = (self.adopts(), self.leaves());
+        let (adopt, leave) = (self.adopt == Some(true), self.leave == Some(true));
         let must_keep = adopt || leave || self.pins.is_some();
         let samples = options.outputs.delay_samples.is_some();
         if samples && must_keep {

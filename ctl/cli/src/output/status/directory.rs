@@ -110,14 +110,8 @@ pub(crate) fn readers(directory: &Path) -> Option<u32> {
     (found.mode() & 0o017 == 0o010).then(|| found.gid())
 }
 
-/// Content of a directory.
-#[derive(Default)]
-pub(crate) struct Listing {
-    /// Sockets with their process ids.
-    pub(crate) sockets: Vec<(u32, PathBuf)>,
-    /// Reason why the directory is not searched.
-    pub(crate) doubt: Option<String>,
-}
+/// Sockets in a directory, with their process ids, and the reason why it is not searched.
+type Listing = (Vec<(u32, PathBuf)>, Option<String>);
 
 /// Returns the path of this process's socket, in a directory that is created for its user alone.
 pub(crate) fn socket(directory: &Path) -> io::Result<PathBuf> {
@@ -130,7 +124,7 @@ pub(crate) fn sockets(directory: &Path) -> io::Result<Listing> {
     match doubt(directory, directory, Metadata::is_dir, "directory") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Listing::default()),
         Ok(None) => {}
-        doubt => return Ok(Listing { doubt: doubt?, ..Listing::default() }),
+        doubt => return Ok((Vec::new(), doubt?)),
     }
     let mut sockets = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -140,7 +134,7 @@ pub(crate) fn sockets(directory: &Path) -> io::Result<Listing> {
         sockets.extend(pid.map(|pid| (pid, path)));
     }
     sockets.sort();
-    Ok(Listing { sockets, doubt: None })
+    Ok((sockets, None))
 }
 
 #[cfg(test)]

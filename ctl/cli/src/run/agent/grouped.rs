@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Minimum time between two lines about the same kind of event.
-const LINE_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Change of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,17 +46,9 @@ impl GroupedMessages {
         self.0.entry(change).or_default().sources.push((name.to_owned(), details));
     }
 
-    /// Returns the lines that are due, one for each kind of change.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<String> {
-        self.lines(now, LINE_INTERVAL)
-    }
-
-    /// Returns the lines about everything that is not logged yet.
-    pub(super) fn rest(&mut self, now: Instant) -> Vec<String> {
-        self.lines(now, Duration::ZERO)
-    }
-
-    fn lines(&mut self, now: Instant, interval: Duration) -> Vec<String> {
+    /// Returns the lines that are due, one for each kind of change, if the last one of a kind must be
+    /// this old.
+    pub(super) fn due(&mut self, now: Instant, interval: Duration) -> Vec<String> {
         let mut lines = Vec::new();
         for (change, group) in &mut self.0 {
             let is_due =
@@ -73,44 +65,35 @@ impl GroupedMessages {
 impl SourceChange {
     /// Returns the message about these sources.
     fn line(self, sources: &[(String, String)]) -> String {
-        if let [(name, details)] = sources {
-            return match self {
-                SourceChange::Configured => {
-                    format!("source {name} was added to the configuration; starting it")
-                }
-                SourceChange::Unconfigured => {
-                    format!("source {name} was removed from the configuration; stopping it")
-                }
-                SourceChange::BeganLate => {
-                    format!("source {name} began {details} after the run")
-                }
-                SourceChange::InterfaceRemoved => {
-                    format!("{name}: interface removed; counting resumes when it is back")
-                }
-                SourceChange::Ended => format!("source {name} has ended"),
-            };
-        }
-        let number = sources.len();
-        let named = |(name, details): &(String, String)| {
-            if details.is_empty() { name.clone() } else { format!("{name} ({details})") }
+        let (of_one, of_many) = match self {
+            SourceChange::Configured => (
+                "was added to the configuration; starting it",
+                "sources were added to the configuration; starting them",
+            ),
+            SourceChange::Unconfigured => (
+                "was removed from the configuration; stopping it",
+                "sources were removed from the configuration; stopping them",
+            ),
+            SourceChange::BeganLate => ("after the run", "sources began long after the run"),
+            SourceChange::InterfaceRemoved => (
+                "interface removed; counting resumes when it is back",
+                "interfaces removed; counting resumes when they are back",
+            ),
+            SourceChange::Ended => ("has ended", "sources have ended"),
         };
-        let names = first_few(&sources.iter().map(named).collect::<Vec<_>>());
-        match self {
-            SourceChange::Configured => {
-                format!("{number} sources were added to the configuration; starting them: {names}")
+        match (self, sources) {
+            (SourceChange::InterfaceRemoved, [(name, _)]) => format!("{name}: {of_one}"),
+            (SourceChange::BeganLate, [(name, time)]) => {
+                format!("source {name} began {time} {of_one}")
             }
-            SourceChange::Unconfigured => {
-                format!(
-                    "{number} sources were removed from the configuration; stopping them: {names}"
-                )
+            (_, [(name, _)]) => format!("source {name} {of_one}"),
+            _ => {
+                let named = |(name, details): &(String, String)| {
+                    if details.is_empty() { name.clone() } else { format!("{name} ({details})") }
+                };
+                let names = first_few(&sources.iter().map(named).collect::<Vec<_>>());
+                format!("{} {of_many}: {names}", sources.len())
             }
-            SourceChange::BeganLate => {
-                format!("{number} sources began long after the run: {names}")
-            }
-            SourceChange::InterfaceRemoved => {
-                format!("{number} interfaces removed; counting resumes when they are back: {names}")
-            }
-            SourceChange::Ended => format!("{number} sources have ended: {names}"),
         }
     }
 }
@@ -125,31 +108,34 @@ mod tests {
         let at = |milliseconds| begun + Duration::from_millis(milliseconds);
         messages.add(SourceChange::InterfaceRemoved, "veth0");
         assert_eq!(
-            messages.due(at(0)),
+            messages.due(at(0), LINE_INTERVAL),
             ["veth0: interface removed; counting resumes when it is back"]
         );
         for number in 1..15 {
             messages.add(SourceChange::InterfaceRemoved, &format!("veth{number}"));
-            assert!(messages.due(at(number * 60)).is_empty(), "{number}");
+            assert!(messages.due(at(number * 60), LINE_INTERVAL).is_empty(), "{number}");
         }
         let line = "14 interfaces removed; counting resumes when they are back: veth1, veth2, veth3, veth4, veth5 and 9 more";
-        assert_eq!(messages.due(at(1000)), [line]);
-        assert!(messages.due(at(5000)).is_empty());
+        assert_eq!(messages.due(at(1000), LINE_INTERVAL), [line]);
+        assert!(messages.due(at(5000), LINE_INTERVAL).is_empty());
         // Other changes have lines of their own.
         messages.add(SourceChange::InterfaceRemoved, "a");
         messages.add(SourceChange::Ended, "b");
-        assert_eq!(messages.due(at(1500)), ["source b has ended"]);
-        assert_eq!(messages.rest(at(1500)).len(), 1);
-        assert!(messages.rest(at(9000)).is_empty());
+        assert_eq!(messages.due(at(1500), LINE_INTERVAL), ["source b has ended"]);
+        assert_eq!(messages.due(at(1500), Duration::ZERO).len(), 1);
+        assert!(messages.due(at(9000), Duration::ZERO).is_empty());
     }
 
     #[test]
     fn a_late_begin_has_its_time() {
         let (mut messages, now) = (GroupedMessages::default(), Instant::now());
         messages.add_with(SourceChange::BeganLate, "a", "6 s".to_owned());
-        assert_eq!(messages.rest(now), ["source a began 6 s after the run"]);
+        assert_eq!(messages.due(now, Duration::ZERO), ["source a began 6 s after the run"]);
         messages.add_with(SourceChange::BeganLate, "a", "6 s".to_owned());
         messages.add_with(SourceChange::BeganLate, "b", "8 s".to_owned());
-        assert_eq!(messages.rest(now), ["2 sources began long after the run: a (6 s), b (8 s)"]);
+        assert_eq!(
+            messages.due(now, Duration::ZERO),
+            ["2 sources began long after the run: a (6 s), b (8 s)"]
+        );
     }
 }

@@ -28,7 +28,7 @@ use clap::ArgMatches;
 use flowgauge_ctl::output::{Format, escaped};
 use flowgauge_dataplane::xdp::{self, Departures, LinkChanges, Stack};
 use glob::Pattern;
-use grouped::{GroupedMessages, SourceChange};
+use grouped::{GroupedMessages, LINE_INTERVAL, SourceChange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -462,7 +462,7 @@ impl Agent<'_> {
             !agent.running.is_empty() || (is_waiting && !agent.is_ending())
         };
         while continues(&self) {
-            log_all(&self.messages.due(Instant::now()));
+            log_all(&self.messages.due(Instant::now(), LINE_INTERVAL));
             match heard.recv_timeout(POLL_INTERVAL) {
                 Ok(Event::Began(name)) => {
                     self.began(&name);
@@ -750,7 +750,7 @@ impl Agent<'_> {
     }
 
     fn conclude(mut self) -> Result<(), CommandFailure> {
-        log_all(&self.messages.rest(Instant::now()));
+        log_all(&self.messages.due(Instant::now(), Duration::ZERO));
         if !self.several {
             return self.failures.pop().map_or(Ok(()), |(_, failure)| Err(failure));
         }

@@ -22,7 +22,7 @@ pub(crate) struct SpreadArgs {
     /// by=dst,of=src finds the victims of floods, by=src,of=dst hosts that scan a network,
     /// by=src,of=dst-port and by=src-dst,of=dst-port those that scan ports.
     #[arg(long, value_name = "by=KEY,of=OTHERS", value_parser = part, value_delimiter = ',', help_heading = "Measurement")]
-    spread: Vec<SpreadPart>,
+    spread: Vec<SpreadPair>,
 
     /// Rows of a sketch of spread, 2 to 4 [default: 3]
     #[arg(long, value_name = "N", value_parser = rows, help_heading = "Measurement")]
@@ -41,18 +41,15 @@ pub(crate) struct SpreadArgs {
     spread_top: Option<usize>,
 }
 
-/// Part of a value of `--spread`. Configuration files and the environment separate parts as they
-/// separate values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SpreadPart {
-    By(KeyKind),
-    Of(OtherKind),
-}
+/// Key and others of a sketch, as far as they are given.
+type SpreadPair = (Option<KeyKind>, Option<OtherKind>);
 
-fn part(text: &str) -> Result<SpreadPart, String> {
+/// Parses a part of a value of `--spread`. Configuration files and the environment separate parts as
+/// they separate values.
+fn part(text: &str) -> Result<SpreadPair, String> {
     match text.trim().split_once('=') {
-        Some(("by", key)) => value::key_kind(key.trim()).map(SpreadPart::By),
-        Some(("of", others)) => value::other_kind(others.trim()).map(SpreadPart::Of),
+        Some(("by", key)) => Ok((Some(value::key_kind(key.trim())?), None)),
+        Some(("of", others)) => Ok((None, Some(value::other_kind(others.trim())?))),
         _ => Err("give by=KEY,of=OTHERS, such as by=dst,of=src".to_owned()),
     }
 }
@@ -74,13 +71,9 @@ fn registers(text: &str) -> Result<usize, String> {
 
 impl SpreadArgs {
     /// Returns the key and the others of each sketch, as far as they are given.
-    fn given(&self) -> Vec<(Option<KeyKind>, Option<OtherKind>)> {
-        let mut sketches: Vec<(Option<KeyKind>, Option<OtherKind>)> = Vec::new();
-        for part in &self.spread {
-            let (by, of) = match *part {
-                SpreadPart::By(key) => (Some(key), None),
-                SpreadPart::Of(others) => (None, Some(others)),
-            };
+    fn given(&self) -> Vec<SpreadPair> {
+        let mut sketches: Vec<SpreadPair> = Vec::new();
+        for (by, of) in self.spread.iter().copied() {
             match sketches.last_mut() {
                 Some((key @ None, _)) if by.is_some() => *key = by,
                 Some((_, others @ None)) if of.is_some() => *others = of,
