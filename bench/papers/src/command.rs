@@ -29,7 +29,7 @@ pub fn reproduce(options: &Reproduce) -> Result<(), CommandFailure> {
         return one(options, options.what, &directory(options.what)).map(|_| ());
     }
     let mut numbers = Numbers::default();
-    for what in Paper::EACH {
+    for what in Paper::each().iter().copied() {
         numbers.extend(one(options, what, &directory(what))?);
     }
     let index = index(options)?;
@@ -69,7 +69,7 @@ fn index(options: &Reproduce) -> Result<PathBuf, CommandFailure> {
 
 /// Runs one reproduction, prints its tables, writes its report, and returns all results.
 fn one(options: &Reproduce, what: Paper, directory: &Path) -> Result<Numbers, CommandFailure> {
-    let bar = bar(Some(1), what.name().to_owned());
+    let bar = bar(Some(1), what.name());
     let run = if options.trace.is_empty() { repeat } else { replay };
     let report = run(options, what, &|done, total| {
         bar.set_length(total);

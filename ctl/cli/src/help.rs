@@ -4,61 +4,36 @@
 use clap::builder::StyledStr;
 use clap::{Arg, Command};
 
-/// Options that `-h` shows, by command. `--help` shows all.
+/// Options that `-h` shows of all of these commands, as far as they have them.
+const SHOWN_BY_ALL: [&str; 7] =
+    ["window", "measure", "key", "matching", "query", "truth", "config"];
+
+/// Other options that `-h` shows, by command. `--help` shows all.
 const SHOWN: [(&str, &[&str]); 4] = [
     (
         "run",
         &[
             "interface",
             "direction",
+            "xdp_mode",
             "adopt",
             "port",
-            "window",
+            "address",
             "duration",
-            "measure",
-            "key",
-            "matching",
             "top",
-            "query",
             "alarm",
             "alert",
-            "truth",
             "format",
             "out",
             "names",
             "listen",
             "otlp",
             "lake",
-            "xdp_mode",
-            "address",
-            "config",
         ],
     ),
-    (
-        "replay",
-        &[
-            "window",
-            "sample_every",
-            "measure",
-            "key",
-            "matching",
-            "top",
-            "query",
-            "alarm",
-            "truth",
-            "format",
-            "out",
-            "config",
-        ],
-    ),
-    (
-        "report",
-        &[
-            "to", "force", "window", "measure", "key", "matching", "query", "truth", "names",
-            "config",
-        ],
-    ),
-    ("generate", &["to", "truth", "pcap", "rate", "force"]),
+    ("replay", &["sample_every", "top", "alarm", "format", "out"]),
+    ("report", &["to", "force", "names"]),
+    ("generate", &["to", "pcap", "rate", "force"]),
 ];
 
 /// Options of `report` with another default than the options that it shares with `replay`: the
@@ -85,7 +60,9 @@ pub(crate) fn shortened(command: Command) -> Command {
         let is_report = subcommand.get_name() == "report";
         subcommand.mut_args(|argument| {
             let argument = if is_report { with_default(argument) } else { argument };
-            let shown = argument.is_positional() || used.contains(&argument.get_id().as_str());
+            let id = argument.get_id().as_str();
+            let shown =
+                argument.is_positional() || SHOWN_BY_ALL.contains(&id) || used.contains(&id);
             if shown { argument } else { argument.hide_short_help(true) }
         })
     })
@@ -116,7 +93,8 @@ mod tests {
         let command = crate::Cli::command();
         for (name, used) in SHOWN {
             let subcommand = command.find_subcommand(name).unwrap();
-            for wanted in used {
+            let of_all = SHOWN_BY_ALL.iter().filter(|_| name != "generate");
+            for wanted in used.iter().chain(of_all) {
                 assert!(
                     subcommand.get_arguments().any(|argument| argument.get_id() == *wanted),
                     "{name} has no {wanted}"

@@ -137,32 +137,16 @@ pub enum Paper {
 }
 
 impl Paper {
-    /// All papers but `All`.
-    pub const EACH: [Paper; 8] = [
-        Paper::Whll,
-        Paper::P4log,
-        Paper::P4exp,
-        Paper::P4entropy,
-        Paper::Rap,
-        Paper::Fridge,
-        Paper::Reorder,
-        Paper::Spread,
-    ];
+    /// Returns all papers but `All`.
+    #[must_use]
+    pub fn each() -> &'static [Paper] {
+        Paper::value_variants().get(1..).unwrap_or_default()
+    }
 
     /// Returns its name on the command line.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Paper::All => "all",
-            Paper::Whll => "whll",
-            Paper::P4log => "p4log",
-            Paper::P4exp => "p4exp",
-            Paper::P4entropy => "p4entropy",
-            Paper::Rap => "rap",
-            Paper::Fridge => "fridge",
-            Paper::Reorder => "reorder",
-            Paper::Spread => "spread",
-        }
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
     /// Returns a short description.

@@ -212,12 +212,18 @@ impl Keys {
         self.of_process.get_arguments().any(|option| option.get_long() == Some(key))
     }
 
-    fn parsed(&self, key: &str, texts: &[String]) -> Result<ArgMatches, String> {
+    /// Parses the values of an option; returns why they are invalid, if so.
+    fn parsed(
+        &self,
+        key: &str,
+        texts: Vec<String>,
+        origin: OptionOrigin,
+    ) -> Result<GivenOption, String> {
         let arguments = texts.iter().map(|text| format!("--{key}={text}"));
-        self.parser
-            .borrow_mut()
-            .try_get_matches_from_mut(arguments)
-            .map_err(|error| describe(&error))
+        match self.parser.borrow_mut().try_get_matches_from_mut(arguments) {
+            Ok(matches) => Ok(GivenOption { key: key.to_owned(), texts, origin, matches }),
+            Err(error) => Err(describe(&error)),
+        }
     }
 }
 
@@ -241,15 +247,9 @@ fn environment(
         let Some((name, text)) = option_names(option).find_map(is_set) else { continue };
         let texts =
             if is_list(option) { text.split(',').map(str::to_owned).collect() } else { vec![text] };
-        let matches = keys
-            .parsed(key, &texts)
-            .map_err(|problem| CommandFailure::Usage(format!("{name}: {problem}")))?;
-        given.push(GivenOption {
-            key: key.to_owned(),
-            texts,
-            origin: OptionOrigin::Variable(name),
-            matches,
-        });
+        let refused = |problem| CommandFailure::Usage(format!("{name}: {problem}"));
+        let origin = OptionOrigin::Variable(name.clone());
+        given.push(keys.parsed(key, texts, origin).map_err(refused)?);
     }
     Ok(given)
 }
@@ -424,12 +424,9 @@ impl Reader<'_> {
             let texts = texts(option, value.get_ref())
                 .ok_or_else(|| at_value(wanted(option).to_owned()))?;
             let name = option.get_long().unwrap_or(name);
-            let matches = self.keys.parsed(name, &texts).map_err(at_value)?;
-            let origin = OptionOrigin::Line {
-                file: self.path.to_owned(),
-                line: line(self.text, key.span().start),
-            };
-            Ok(GivenOption { key: name.to_owned(), texts, origin, matches })
+            let line = line(self.text, key.span().start);
+            let origin = OptionOrigin::Line { file: self.path.to_owned(), line };
+            self.keys.parsed(name, texts, origin).map_err(at_value)
         });
         given.collect()
     }

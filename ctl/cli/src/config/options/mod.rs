@@ -245,16 +245,12 @@ impl Options {
             }
             _ => None,
         });
-        let problem = problem.or_else(|| self.outputs.lake_problem()).or_else(|| {
-            let problem =
-                "--lake stores windows, which --staggered does not have; remove one of them";
-            (self.outputs.lake.is_some() && self.staggered.is_some()).then_some(problem)
-        });
-        let problem = problem.map(str::to_owned).or_else(|| self.outputs.problem());
-        match problem {
-            Some(problem) => refuse(problem),
-            None => self.check_idle(given).and_then(|()| self.check_queries()),
+        if let Some(problem) = problem {
+            return refuse(problem);
         }
+        self.outputs.check(self.staggered.is_none())?;
+        self.check_idle(given)?;
+        self.check_queries()
     }
 
     /// Rejects options of measurements that are off: the user probably expects them to be on.

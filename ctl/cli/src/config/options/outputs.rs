@@ -1,7 +1,7 @@
 //! Options of outputs. They apply to the whole process; a source cannot override them.
 
 use crate::config::value::{self, LakeLocation};
-use crate::error::CommandFailure;
+use crate::error::{CommandFailure, refuse};
 use clap::Args;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::Settings;
@@ -164,78 +164,76 @@ pub(crate) fn host(given: Option<String>) -> Result<String, CommandFailure> {
 }
 
 impl OutputOptions {
-    /// Returns a contradiction among the options of the lake, if there is one.
-    pub(super) fn lake_problem(&self) -> Option<&'static str> {
+    /// Rejects contradictory options, and outputs that this build does not have. `has_windows`:
+    /// whether the run has windows to store.
+    pub(super) fn check(&self, has_windows: bool) -> Result<(), CommandFailure> {
         if self.lake_every.is_some() && self.lake.is_none() {
-            Some("--lake-every is for --lake; add --lake, or remove --lake-every")
-        } else if self.lake_key.is_some() && self.lake.is_none() {
-            Some("--lake-key is for --lake; add --lake, or remove --lake-key")
-        } else if !matches!(self.lake, Some(LakeLocation::Store(_)))
-            && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some())
-        {
-            Some(
-                "--lake-buffer is for a --lake in an object store, such as --lake s3://bucket/lake; remove it",
-            )
-        } else {
-            None
+            return refuse("--lake-every is for --lake; add --lake, or remove --lake-every");
         }
+        if self.lake_key.is_some() && self.lake.is_none() {
+            return refuse("--lake-key is for --lake; add --lake, or remove --lake-key");
+        }
+        let has_buffer = self.lake_buffer.is_some() || self.lake_buffer_size.is_some();
+        if has_buffer && !matches!(self.lake, Some(LakeLocation::Store(_))) {
+            return refuse(
+                "--lake-buffer is for a --lake in an object store, such as --lake s3://bucket/lake; remove it",
+            );
+        }
+        if self.lake.is_some() && !has_windows {
+            return refuse(
+                "--lake stores windows, which --staggered does not have; remove one of them",
+            );
+        }
+        if self.no_csv_header == Some(true) && self.format != Some(Format::Csv) {
+            return refuse("--no-csv-header is for --format csv; leave it out");
+        }
+        self.check_built()?;
+        self.check_servers()?;
+        self.check_otlp()
     }
 
-    /// Returns a contradiction among the other options, if there is one.
-    pub(super) fn problem(&self) -> Option<String> {
-        self.header_problem()
-            .or_else(|| self.not_built())
-            .or_else(|| self.listen_problem())
-            .or_else(|| self.otlp_problem())
-    }
-
-    fn header_problem(&self) -> Option<String> {
-        (self.no_csv_header == Some(true) && self.format != Some(Format::Csv))
-            .then(|| "--no-csv-header is for --format csv; leave it out".to_owned())
-    }
-
-    /// Returns why the servers must not listen with these options, if so.
-    fn listen_problem(&self) -> Option<String> {
+    /// Rejects options with which the servers must not listen.
+    fn check_servers(&self) -> Result<(), CommandFailure> {
         let OutputOptions { listen, grpc, listen_cert, listen_key, listen_token_file, .. } = self;
         let secrets = listen_cert.is_some() || listen_key.is_some() || listen_token_file.is_some();
-        let addresses = [("--listen", listen), ("--grpc", grpc)];
-        let mut addresses = addresses
-            .into_iter()
-            .filter_map(|(option, address)| Some((option, address.as_ref()?)))
-            .peekable();
-        if secrets && addresses.peek().is_none() {
-            let problem = "--listen-cert, --listen-key and --listen-token-file are for --listen and --grpc; add one of these, or remove them";
-            return Some(problem.to_owned());
+        if secrets && listen.is_none() && grpc.is_none() {
+            return refuse(
+                "--listen-cert, --listen-key and --listen-token-file are for --listen and --grpc; add one of these, or remove them",
+            );
         }
         if listen_cert.is_some() != listen_key.is_some() {
-            return Some("--listen-cert and --listen-key must be given together".to_owned());
+            return refuse("--listen-cert and --listen-key must be given together");
         }
         let is_safe = listen_cert.is_some() && listen_token_file.is_some();
-        let (option, address) =
-            addresses.find(|(_, address)| !address.ip().is_loopback() && !is_safe)?;
-        Some(format!(
-            "{option} {} is reachable by other machines: encrypt with --listen-cert and --listen-key and require a token with \
-             --listen-token-file, or listen on 127.0.0.1",
-            address.ip()
-        ))
+        for (option, address) in [("--listen", listen), ("--grpc", grpc)] {
+            if let Some(address) = address.filter(|it| !it.ip().is_loopback() && !is_safe) {
+                return refuse(format!(
+                    "{option} {} is reachable by other machines: encrypt with --listen-cert and --listen-key and require a token with \
+                     --listen-token-file, or listen on 127.0.0.1",
+                    address.ip()
+                ));
+            }
+        }
+        Ok(())
     }
 
-    /// Returns why metrics cannot be exported with these options, if so.
-    fn otlp_problem(&self) -> Option<String> {
+    /// Rejects options with which metrics cannot be exported.
+    fn check_otlp(&self) -> Result<(), CommandFailure> {
         let OutputOptions { otlp, otlp_every, otlp_ca, otlp_token_file, .. } = self;
-        let problem = match otlp {
+        match otlp {
             None if otlp_every.is_some() || otlp_ca.is_some() || otlp_token_file.is_some() => {
-                "--otlp-every, --otlp-ca and --otlp-token-file are for --otlp; add it, or remove them"
+                refuse(
+                    "--otlp-every, --otlp-ca and --otlp-token-file are for --otlp; add it, or remove them",
+                )
             }
-            Some(url) if url.starts_with("https://") != otlp_ca.is_some() => {
-                "--otlp-ca is required for an https:// address of --otlp, and invalid for any other"
-            }
-            Some(_) if otlp_token_file.is_some() && otlp_ca.is_none() => {
-                "--otlp-token-file requires encryption; give --otlp an https:// address, and --otlp-ca"
-            }
-            _ => return None,
-        };
-        Some(problem.to_owned())
+            Some(url) if url.starts_with("https://") != otlp_ca.is_some() => refuse(
+                "--otlp-ca is required for an https:// address of --otlp, and invalid for any other",
+            ),
+            Some(_) if otlp_token_file.is_some() && otlp_ca.is_none() => refuse(
+                "--otlp-token-file requires encryption; give --otlp an https:// address, and --otlp-ca",
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Returns these options with their defaults.
@@ -257,17 +255,18 @@ impl OutputOptions {
         })
     }
 
-    /// Returns the error of an output that this build does not have.
-    fn not_built(&self) -> Option<String> {
+    /// Rejects an output that this build does not have.
+    fn check_built(&self) -> Result<(), CommandFailure> {
         let outputs = [
             ("--lake", "lake", cfg!(feature = "lake"), self.lake.is_some()),
             ("--listen", "serve", cfg!(feature = "serve"), self.listen.is_some()),
             ("--grpc", "serve", cfg!(feature = "serve"), self.grpc.is_some()),
             ("--otlp", "serve", cfg!(feature = "serve"), self.otlp.is_some()),
         ];
-        let (option, feature, ..) =
-            outputs.into_iter().find(|(.., is_built, is_given)| *is_given && !is_built)?;
-        Some(format!("{option}: {}", value::not_built(feature)))
+        let missing = outputs.into_iter().find(|(.., is_built, is_given)| *is_given && !is_built);
+        missing.map_or(Ok(()), |(option, feature, ..)| {
+            refuse(format!("{option}: {}", value::not_built(feature)))
+        })
     }
 }
 
