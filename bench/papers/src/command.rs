@@ -59,7 +59,7 @@ fn index(options: &Reproduce) -> Result<PathBuf, CommandFailure> {
         None => (default_directory(Paper::All), "../flowgauge-"),
     };
     index.add("<ul>");
-    for what in Paper::EACH {
+    for what in Paper::each().iter().copied() {
         let (name, about) = (what.name(), escape(what.about()));
         index.add(&format!("<li><a href=\"{reports}{name}/index.html\">{name}</a>: {about}</li>"));
     }

@@ -2,7 +2,7 @@
 
 use crate::commands::lake::TrustOptions;
 use crate::commands::replay::matching;
-use crate::config::options::measurement::ALL;
+use crate::config::options::measurement::ANSWERING;
 use crate::config::secrets;
 use crate::config::value;
 use crate::error::{CommandFailure, cannot, fail};
@@ -159,8 +159,7 @@ impl Merge {
         let mut sink =
             self.format.unwrap_or_default().sink(io::stdout().lock(), look, Origin::default());
         let (mut is_answered, mut is_left_out) = (false, false);
-        let answering: Vec<&str> =
-            ALL.iter().filter(|info| info.answers).map(|info| info.kind.name()).collect();
+        let answering = ANSWERING.map(MeasurementKind::name);
         // There may be many windows; write each as soon as it is merged.
         let mut buffered = Vec::new();
         union::unite(&selection, &options, |record| {

@@ -6,6 +6,7 @@ use crate::config::value::PortSpec;
 use crate::config::{Interfaces, Source};
 use crate::error::CommandFailure;
 use crate::interfaces::is_pattern;
+use crate::locked;
 use crate::run::agent;
 use crate::run::handle::SourceHandle;
 use crate::run::source::count;
@@ -40,7 +41,7 @@ pub(crate) fn execute(given: &ArgMatches, generates: bool) -> Result<(), Command
         return agent::run(given, configuration);
     }
     let handle = SourceHandle::default();
-    handle.shared.exporters.configured.set("", &effective);
+    locked(&handle.shared.exporters.configured).insert(String::new(), effective);
     count(&config, &handle)
 }
 

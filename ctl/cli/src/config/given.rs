@@ -14,10 +14,12 @@ use flowgauge_ctl::nearest::nearest;
 use flowgauge_ctl::output::excerpt;
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::env;
 use std::error::Error as _;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use toml::de::{DeTable, DeValue};
 
 /// Prefix of the variables that set options.
@@ -68,6 +70,9 @@ pub(crate) struct GivenOption {
     /// The parsed option; of the command line, with all others that it has.
     matches: ArgMatches,
 }
+
+/// Options in effect for each source of a run, by its name; that of the only one is empty.
+pub(crate) type EffectiveSettings = Arc<Mutex<BTreeMap<String, Vec<GivenOption>>>>;
 
 /// `[[source]]` table of the file.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 //! Each source feeds the shared stores with the sinks of [`Exporters::sinks`]; [`Exporters::start`]
 //! starts the servers and the exporter that read them.
 
-use crate::config::given::GivenOption;
+use crate::config::given::{EffectiveSettings, GivenOption};
 use crate::config::options::outputs::OutputOptions;
 use crate::config::secrets;
 use crate::error::{CommandFailure, cannot, print_message};
@@ -18,11 +18,10 @@ use flowgauge_ctl::names::Names;
 use flowgauge_ctl::otlp::Collector;
 use flowgauge_ctl::output::{Metrics, Origin};
 use flowgauge_ctl::serve::{Access, Board, Feed, ServedContent, Service, Token, encryption, proto};
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Returns the encryption and the token of the servers.
 fn access(outputs: &OutputOptions) -> Result<Access, CommandFailure> {
@@ -45,32 +44,18 @@ fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, CommandFail
     path.map(read).transpose()
 }
 
-/// Options in effect for each source of a run. Clones share their state.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct EffectiveSettings(Arc<Mutex<BTreeMap<String, Vec<GivenOption>>>>);
-
-impl EffectiveSettings {
-    /// Sets the options of a source. The name is empty if it is the only one.
-    pub(crate) fn set<'a>(&self, source: &str, given: impl IntoIterator<Item = &'a GivenOption>) {
-        locked(&self.0).insert(source.to_owned(), given.into_iter().cloned().collect());
-    }
-
-    pub(crate) fn remove(&self, source: &str) {
-        locked(&self.0).remove(source);
-    }
-
-    fn all(&self) -> Vec<proto::Source> {
-        let setting = |given: &GivenOption| proto::Setting {
-            name: given.key.clone(),
-            values: given.texts.clone(),
-            origin: given.origin.to_string(),
-        };
-        let source = |(name, given): (&String, &Vec<GivenOption>)| proto::Source {
-            name: name.clone(),
-            settings: given.iter().map(setting).collect(),
-        };
-        locked(&self.0).iter().map(source).collect()
-    }
+/// Returns the options in effect, as clients see them.
+fn configuration(sources: &EffectiveSettings) -> Vec<proto::Source> {
+    let setting = |given: &GivenOption| proto::Setting {
+        name: given.key.clone(),
+        values: given.texts.clone(),
+        origin: given.origin.to_string(),
+    };
+    let source = |(name, given): (&String, &Vec<GivenOption>)| proto::Source {
+        name: name.clone(),
+        settings: given.iter().map(setting).collect(),
+    };
+    locked(sources).iter().map(source).collect()
 }
 
 /// Stores that the servers and the exporter of a run read.
@@ -137,13 +122,13 @@ impl Exporters {
     }
 
     fn content(&self, identity: &Identity, publication: &Publication) -> ServedContent {
-        let configured = self.configured.clone();
+        let configured = Arc::clone(&self.configured);
         ServedContent {
             metrics: self.metrics.clone(),
             board: self.board.clone(),
             feed: self.feed.clone(),
             status: publication.status(),
-            configuration: Arc::new(move || configured.all()),
+            configuration: Arc::new(move || configuration(&configured)),
             host: Arc::clone(&identity.host),
         }
     }

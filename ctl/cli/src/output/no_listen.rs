@@ -1,7 +1,7 @@
 //! Network services of a run in a build without them: metrics, which a lake adds to, and nothing that
 //! reads them. Options of services were refused before.
 
-use crate::config::given::GivenOption;
+use crate::config::given::EffectiveSettings;
 use crate::config::options::outputs::OutputOptions;
 use crate::error::CommandFailure;
 use crate::output::status::Publication;
@@ -12,16 +12,6 @@ use flowgauge_ctl::identity::Identity;
 use flowgauge_ctl::names::Names;
 use flowgauge_ctl::output::{Metrics, Origin};
 use std::sync::Arc;
-
-/// Options in effect, which no service reports.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct EffectiveSettings;
-
-impl EffectiveSettings {
-    pub(crate) fn set<'a>(&self, _: &str, _: impl IntoIterator<Item = &'a GivenOption>) {}
-
-    pub(crate) fn remove(&self, _: &str) {}
-}
 
 /// Stores that services would read.
 #[derive(Clone, Default)]

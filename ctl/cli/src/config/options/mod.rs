@@ -26,7 +26,7 @@ use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::MeasurementKind;
 use flowgauge_dataplane::poll::PollMode;
 use measurement::chosen::{EVERY, KeyOption, Measurements, keyed, measure, names};
-use measurement::{ALL, MeasurementArgs};
+use measurement::{ANSWERING, MeasurementArgs};
 use outputs::OutputOptions;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -255,8 +255,7 @@ impl Options {
 
     /// Rejects options of measurements that are off: the user probably expects them to be on.
     fn check_idle(&self, given: &[GivenOption]) -> Result<(), CommandFailure> {
-        let answering = || ALL.iter().filter(|info| info.answers).map(|info| info.kind).collect();
-        let asked = (!self.query.is_empty()).then(|| ("--query".to_owned(), answering()));
+        let asked = (!self.query.is_empty()).then(|| ("--query".to_owned(), ANSWERING.to_vec()));
         let own =
             self.measurement_args.idle(self, given).map(|(option, kind)| (option, vec![kind]));
         let samples = self
@@ -293,11 +292,8 @@ impl Options {
     /// none, unless its sketches are stored: those can be queried later.
     fn check_queries(&self) -> Result<(), CommandFailure> {
         let measurements = self.measurements();
-        let answering: Vec<MeasurementKind> = ALL
-            .iter()
-            .filter(|info| info.answers && measurements.contains(&info.kind))
-            .map(|info| info.kind)
-            .collect();
+        let answering: Vec<MeasurementKind> =
+            ANSWERING.into_iter().filter(|kind| measurements.contains(kind)).collect();
         let Some(first) = answering.first() else { return Ok(()) };
         let names: Vec<&str> = answering.iter().map(|kind| kind.name()).collect();
         let is_stored = self.outputs.lake.is_some() || self.outputs.sketches == Some(true);

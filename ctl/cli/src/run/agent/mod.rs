@@ -17,6 +17,7 @@ use crate::config::options::run::Run;
 use crate::config::{Interfaces, RunConfig, Source};
 use crate::error::{CommandFailure, cannot, fail, print_message, refuse};
 use crate::interfaces::{self, ListedInterface, is_pattern};
+use crate::locked;
 use crate::output::listen::RunningExporters;
 use crate::output::status::Expected;
 use crate::output::writers::FileProblems;
@@ -692,7 +693,7 @@ impl Agent<'_> {
             .spawn(body)
             .map_err(cannot(format_args!("start a thread for source {name}")))?;
         self.started += 1;
-        self.shared.exporters.configured.set(&name, &given);
+        locked(&self.shared.exporters.configured).insert(name.clone(), given.clone());
         let source =
             RunningSource { handle, config, given, interface, has_left: false, ends: false };
         self.running.insert(name, source);
@@ -704,7 +705,7 @@ impl Agent<'_> {
         else {
             return;
         };
-        self.shared.exporters.configured.remove(name);
+        locked(&self.shared.exporters.configured).remove(name);
         // An interface created meanwhile under the same name is a different one.
         let is_gone = has_left
             || interface.is_some_and(|number| {

@@ -8,6 +8,7 @@ use crate::config::given::{Configuration, GivenOption};
 use crate::config::options::run::Run;
 use crate::error::{CommandFailure, refuse};
 use crate::interfaces;
+use crate::locked;
 use crate::run::service;
 use std::collections::BTreeSet;
 
@@ -94,7 +95,8 @@ impl RunningSource {
                 None => kept.push(key),
             }
         }
-        self.handle.shared.exporters.configured.set(name, &self.given);
+        let configured = &self.handle.shared.exporters.configured;
+        locked(configured).insert(name.to_owned(), self.given.clone());
         let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
         if !kept.is_empty() {
             tracing::warn!(

@@ -1,8 +1,7 @@
 //! Values of `--measure` and `--key`.
 
-use super::ALL;
 use crate::config::value;
-use flowgauge_core::KeyKind;
+use flowgauge_core::{ENTROPIES, KeyKind};
 use flowgauge_ctl::nearest::nearest;
 use flowgauge_dataplane::MeasurementKind;
 
@@ -15,18 +14,18 @@ pub(crate) const EVERY: &str = "all";
 
 /// Returns the names of all measurements.
 pub(crate) fn names() -> String {
-    ALL.iter().map(|info| info.kind.name()).collect::<Vec<_>>().join(", ")
+    MeasurementKind::ALL.map(MeasurementKind::name).join(", ")
 }
 
 pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
     let mut measurements = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| *name != "none") {
         if name == EVERY {
-            return Ok(Measurements(ALL.iter().map(|info| info.kind).collect()));
+            return Ok(Measurements(MeasurementKind::ALL.to_vec()));
         }
-        let found = ALL.iter().find(|info| info.kind.name() == name);
+        let found = MeasurementKind::ALL.into_iter().find(|kind| kind.name() == name);
         let unknown = || {
-            let known = ALL.iter().map(|info| info.kind.name());
+            let known = MeasurementKind::ALL.into_iter().map(MeasurementKind::name);
             let meant = nearest(name, known)
                 .map_or_else(String::new, |name| format!("did you mean '{name}'? "));
             format!(
@@ -34,7 +33,7 @@ pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
                 names()
             )
         };
-        measurements.push(found.ok_or_else(unknown)?.kind);
+        measurements.push(found.ok_or_else(unknown)?);
     }
     Ok(Measurements(measurements))
 }
@@ -55,13 +54,18 @@ pub(crate) fn keyed(text: &str) -> Result<KeyOption, String> {
     };
     let keys =
         keys.split('+').map(|name| value::key_kind(name.trim())).collect::<Result<Vec<_>, _>>()?;
-    let most = ALL.iter().find(|info| Some(info.kind) == measurement).map_or(1, |info| info.keys);
     if measurement == Some(MeasurementKind::Spread) {
         return Err("spread has its own: give --spread by=KEY,of=OTHERS".to_owned());
     }
-    if let (0, Some(measurement)) = (most, measurement) {
-        return Err(format!("{} has no key: it counts packets, not flows", measurement.name()));
-    }
+    let most = match measurement {
+        Some(
+            kind @ (MeasurementKind::Sizes | MeasurementKind::Delay | MeasurementKind::Reorder),
+        ) => {
+            return Err(format!("{} has no key: it counts packets, not flows", kind.name()));
+        }
+        Some(MeasurementKind::Entropy) => ENTROPIES,
+        _ => 1,
+    };
     let mut different = keys.clone();
     different.sort_by_key(|key| *key as u8);
     different.dedup();

@@ -200,7 +200,6 @@ impl DelayArgs {
 
 impl Measurement for DelayArgs {
     const KIND: MeasurementKind = MeasurementKind::Delay;
-    const KEYS: usize = 0;
 
     fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
         let usual = delay::Settings::DEFAULT;

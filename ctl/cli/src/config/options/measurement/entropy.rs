@@ -5,7 +5,7 @@ use super::sketch::{SketchSpec, sketch};
 use crate::config::Traffic;
 use crate::config::options::Options;
 use clap::Args;
-use flowgauge_core::{ENTROPIES, KeyKind, Settings, SketchKind};
+use flowgauge_core::{KeyKind, Settings};
 use flowgauge_dataplane::MeasurementKind;
 
 #[derive(Args, Clone, Debug, Default)]
@@ -29,8 +29,6 @@ fn keys(options: &Options) -> Vec<KeyKind> {
 
 impl Measurement for EntropyArgs {
     const KIND: MeasurementKind = MeasurementKind::Entropy;
-    const KEYS: usize = ENTROPIES;
-    const SKETCH: Option<SketchKind> = Some(SketchKind::CountSketch);
     const IDLE_ALONE: bool = false;
 
     fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {

@@ -4,7 +4,7 @@ use super::Measurement;
 use crate::config::Traffic;
 use crate::config::options::Options;
 use clap::Args;
-use flowgauge_core::{Settings, SketchKind};
+use flowgauge_core::Settings;
 use flowgauge_dataplane::MeasurementKind;
 
 #[derive(Args, Clone, Debug, Default)]
@@ -13,8 +13,6 @@ pub(crate) struct FrequencyArgs {}
 
 impl Measurement for FrequencyArgs {
     const KIND: MeasurementKind = MeasurementKind::Frequency;
-    const SKETCH: Option<SketchKind> = Some(SketchKind::CountMin);
-    const ANSWERS: bool = true;
 
     fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
         settings.frequency = options.sketch(Self::KIND, options.key(Self::KIND), traffic);

@@ -28,7 +28,6 @@ fn filter(text: &str) -> Result<Grid, String> {
 
 impl Measurement for MembershipArgs {
     const KIND: MeasurementKind = MeasurementKind::Membership;
-    const ANSWERS: bool = true;
 
     fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
         let usual =

@@ -23,7 +23,7 @@ use crate::config::Traffic;
 use crate::config::given::GivenOption;
 use crate::config::options::{Options, first_given};
 use clap::Args;
-use flowgauge_core::{Settings, SketchKind};
+use flowgauge_core::Settings;
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_dataplane::MeasurementKind;
 
@@ -36,14 +36,6 @@ macro_rules! measurements {
             $(#[command(flatten)]
             pub(crate) $module: $module::$args,)*
         }
-
-        /// Properties of all measurements.
-        pub(crate) const ALL: &[MeasurementInfo] = &[$(MeasurementInfo {
-            kind: $module::$args::KIND,
-            keys: $module::$args::KEYS,
-            sketch: $module::$args::SKETCH,
-            answers: $module::$args::ANSWERS,
-        }),*];
 
         impl MeasurementArgs {
             /// Fills in the dataplane settings of the enabled measurements.
@@ -87,23 +79,13 @@ measurements! {
     reorder: ReorderArgs,
 }
 
-/// Properties of a measurement that matter on the command line.
-pub(crate) struct MeasurementInfo {
-    pub(crate) kind: MeasurementKind,
-    /// Number of keys that it can have at a time; 0 if it counts packets, not flows.
-    pub(crate) keys: usize,
-    /// Default sketch, if it uses one.
-    pub(crate) sketch: Option<SketchKind>,
-    /// Whether it can answer queries for a flow.
-    pub(crate) answers: bool,
-}
+/// Measurements that answer queries for a flow.
+pub(crate) const ANSWERING: [MeasurementKind; 2] =
+    [MeasurementKind::Frequency, MeasurementKind::Membership];
 
 /// Options of one measurement and their meaning.
 pub(crate) trait Measurement: Args {
     const KIND: MeasurementKind;
-    const KEYS: usize = 1;
-    const SKETCH: Option<SketchKind> = None;
-    const ANSWERS: bool = false;
     /// Whether the options have no effect while the measurement is off.
     const IDLE_ALONE: bool = true;
 

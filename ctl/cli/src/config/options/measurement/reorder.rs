@@ -64,7 +64,6 @@ fn buckets(text: &str) -> Result<u8, String> {
 
 impl Measurement for ReorderArgs {
     const KIND: MeasurementKind = MeasurementKind::Reorder;
-    const KEYS: usize = 0;
 
     fn settings(&self, _: &Options, _: &Traffic, settings: &mut Settings) {
         let usual = reorder::Settings::DEFAULT;

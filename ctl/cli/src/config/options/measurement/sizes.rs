@@ -13,7 +13,6 @@ pub(crate) struct SizesArgs {}
 
 impl Measurement for SizesArgs {
     const KIND: MeasurementKind = MeasurementKind::Sizes;
-    const KEYS: usize = 0;
 
     fn settings(&self, _: &Options, _: &Traffic, settings: &mut Settings) {
         settings.sizes = sizes::Settings::ON;

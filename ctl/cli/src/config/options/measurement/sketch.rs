@@ -1,6 +1,5 @@
 //! Sketches of rows and columns, which several measurements use.
 
-use super::ALL;
 use crate::config::options::Options;
 use crate::config::value::{self, rows_and_columns};
 use crate::config::{CountingPart, Traffic};
@@ -8,6 +7,12 @@ use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::sketch::{MAX_CELLS, Settings};
 use flowgauge_core::{Grid, KeyKind, SketchKind};
 use flowgauge_dataplane::MeasurementKind;
+
+/// Measurements that use a sketch of rows and columns, and their default.
+const SKETCHED: [(MeasurementKind, SketchKind); 2] = [
+    (MeasurementKind::Entropy, SketchKind::CountSketch),
+    (MeasurementKind::Frequency, SketchKind::CountMin),
+];
 
 /// Sketch of a measurement, as in `entropy=count-sketch:4x1024`, `frequency=count-min` or
 /// `frequency=8x1024`.
@@ -25,9 +30,8 @@ pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
     };
     let (name, sketch) = text.split_once('=').ok_or_else(wanted)?;
     let measurement = value::measurement(name.trim())?;
-    let mut sketched = ALL.iter().filter(|info| info.sketch.is_some()).map(|info| info.kind);
-    if !sketched.clone().any(|kind| kind == measurement) {
-        let names = sketched.by_ref().map(MeasurementKind::name).collect::<Vec<_>>().join(" and ");
+    if !SKETCHED.iter().any(|(kind, _)| *kind == measurement) {
+        let names = SKETCHED.map(|(kind, _)| kind.name()).join(" and ");
         return Err(format!(
             "{} has no sketch of rows and columns; use {names}",
             measurement.name()
@@ -64,11 +68,8 @@ impl Options {
             .iter()
             .rev()
             .find(|given| given.measurement == measurement);
-        let usual = ALL
-            .iter()
-            .find(|info| info.kind == measurement)
-            .and_then(|info| info.sketch)
-            .unwrap_or(SketchKind::CountMin);
+        let usual = SKETCHED.iter().find(|(kind, _)| *kind == measurement);
+        let usual = usual.map_or(SketchKind::CountMin, |(_, sketch)| *sketch);
         let usual_shape =
             if traffic.counter == CountingPart::Switch { Grid::of_counters(3, 1024) } else { None };
         Settings {

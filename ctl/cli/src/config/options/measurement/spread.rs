@@ -110,7 +110,6 @@ impl SpreadArgs {
 
 impl Measurement for SpreadArgs {
     const KIND: MeasurementKind = MeasurementKind::Spread;
-    const KEYS: usize = 0;
 
     fn settings(&self, _: &Options, _: &Traffic, settings: &mut Settings) {
         settings.spread = self.sketches();
