@@ -4,10 +4,11 @@
 use crate::config::given::{Configuration, GivenOption};
 use crate::config::options::run::Run;
 use crate::error::CommandFailure;
+use crate::output;
 use crate::run::agent;
 use clap::{ArgMatches, Args, Subcommand};
 use flowgauge_ctl::output::{counted, escaped};
-use std::io::{self, Write, stdout};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// Check a configuration file, or print the effective options of a run
@@ -62,8 +63,8 @@ impl Config {
                     0 => "no [[source]] tables".to_owned(),
                     sources => counted(sources as u64, "source"),
                 };
-                writeln!(stdout(), "{}: ok, {sources}", escaped(&file.display().to_string()))
-                    .map_err(CommandFailure::output)
+                let file = file.display().to_string();
+                output::print(|out| writeln!(out, "{}: ok, {sources}", escaped(&file)))
             }
             Command::Print(print) => {
                 let given = given.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
@@ -71,8 +72,7 @@ impl Config {
                 drop(print.run);
                 let configuration = Configuration::read::<Run>(&given)?;
                 agent::check(&configuration)?;
-                let mut out = stdout().lock();
-                print_all(&configuration, print.origin, &mut out).map_err(CommandFailure::output)
+                output::print(|out| print_all(&configuration, print.origin, out))
             }
         }
     }
@@ -98,7 +98,7 @@ fn print_all(configuration: &Configuration, origin: bool, out: &mut impl Write) 
             .filter(is_own)
             .try_for_each(|given| line(out, &given.key, &given.texts, &given.origin, origin))?;
     }
-    out.flush()
+    Ok(())
 }
 
 fn line(

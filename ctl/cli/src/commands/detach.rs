@@ -1,10 +1,11 @@
 //! `flowgauge detach`: removes programs that a killed run left attached.
 
 use crate::error::CommandFailure;
+use crate::output::print;
 use clap::Args;
 use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::xdp;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Remove the programs that a killed run, or one with --leave, left counting on network interfaces,
@@ -32,6 +33,6 @@ impl Detach {
         if lines.is_empty() {
             lines.push("no program was left attached".to_owned());
         }
-        writeln!(io::stdout(), "{}", lines.join("\n")).map_err(CommandFailure::output)
+        print(|out| writeln!(out, "{}", lines.join("\n")))
     }
 }

@@ -2,11 +2,12 @@
 //! the options.
 
 use crate::error::{CommandFailure, cannot};
+use crate::output::print;
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man as Page;
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Print a shell completion script for flowgauge.
@@ -25,7 +26,7 @@ impl Completions {
     pub(crate) fn execute(self, mut command: Command) -> Result<(), CommandFailure> {
         let mut script = Vec::new();
         generate(self.shell, &mut command, "flowgauge", &mut script);
-        print(&script)
+        print(|out| out.write_all(&script))
     }
 }
 
@@ -46,7 +47,7 @@ impl Man {
         let Some(directory) = self.directory else {
             let mut page = Vec::new();
             Page::new(command).render(&mut page).map_err(CommandFailure::output)?;
-            return print(&page);
+            return print(|out| out.write_all(&page));
         };
         // `flowgauge help` needs no pages of its own.
         fs::create_dir_all(&directory)
@@ -55,9 +56,4 @@ impl Man {
             })
             .map_err(cannot(format_args!("write manual pages to {}", directory.display())))
     }
-}
-
-fn print(text: &[u8]) -> Result<(), CommandFailure> {
-    let mut out = io::stdout().lock();
-    out.write_all(text).and_then(|()| out.flush()).map_err(CommandFailure::output)
 }

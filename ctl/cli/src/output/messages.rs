@@ -64,14 +64,10 @@ impl Messages {
                 .with_target("flowgauge", LevelFilter::DEBUG),
             _ => Targets::new().with_default(LevelFilter::TRACE),
         };
-        let wanted = std::env::var("RUST_LOG")
-            .ok()
-            .filter(|wanted| !wanted.is_empty())
-            .map(|wanted| wanted.parse::<Targets>());
-        let (filter, problem) = match wanted {
-            Some(Ok(filter)) => (filter, None),
-            Some(Err(error)) => (asked, Some(error)),
-            None => (asked, None),
+        let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
+        let (filter, problem) = match wanted.map(|wanted| wanted.parse::<Targets>()).transpose() {
+            Ok(filter) => (filter.unwrap_or(asked), None),
+            Err(error) => (asked, Some(error)),
         };
         // Colours are for terminals: a log file would contain their escape sequences.
         let colours = terminal::colours(&stderr());

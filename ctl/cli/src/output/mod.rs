@@ -13,3 +13,14 @@ pub(crate) mod progress;
 pub(crate) mod status;
 pub(crate) mod terminal;
 pub(crate) mod writers;
+
+use crate::error::CommandFailure;
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+/// Writes the results of a command to standard output.
+pub(crate) fn print(
+    write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
+) -> Result<(), CommandFailure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out).and_then(|()| out.flush()).map_err(CommandFailure::output)
+}

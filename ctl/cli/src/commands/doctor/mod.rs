@@ -14,11 +14,11 @@ mod xdp;
 use crate::commands::TextFormat;
 use crate::config::value;
 use crate::error::{CommandFailure, fail, refuse};
+use crate::output::print;
 use clap::{Args, ValueEnum};
 use interface::InterfaceReport;
 use machine::Machine;
 use report::{Check, DoctorReport, Group};
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// Check whether this machine can run each backend, and if not, why.
@@ -81,12 +81,10 @@ impl Doctor {
             None => Machine::this(),
         };
         let report = self.examine(&machine);
-        let mut out = io::BufWriter::new(io::stdout().lock());
-        let written = match self.format.unwrap_or_default() {
-            TextFormat::Table => report.table(&mut out),
-            TextFormat::Json => report.json(&mut out),
-        };
-        written.and_then(|()| out.flush()).map_err(CommandFailure::output)?;
+        print(|out| match self.format.unwrap_or_default() {
+            TextFormat::Table => report.table(out),
+            TextFormat::Json => report.json(out),
+        })?;
         match report.not_runnable()[..] {
             [] => Ok(()),
             ref names => fail(format!(

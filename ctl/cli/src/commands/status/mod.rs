@@ -12,6 +12,7 @@ mod table;
 use crate::commands::TextFormat;
 use crate::config::value;
 use crate::error::{CommandFailure, fail};
+use crate::output::print;
 use crate::output::status::directory;
 use clap::{Args, ValueEnum};
 use flowgauge_ctl::output::{escaped, escaped_json};
@@ -129,11 +130,10 @@ impl Status {
             return verdict;
         }
         found.look_for_left(&self.pins);
-        match self.format.unwrap_or_default() {
-            TextFormat::Table => found.table(&mut io::stdout().lock()),
-            TextFormat::Json => found.json(&mut io::stdout().lock()),
-        }
-        .map_err(CommandFailure::output)?;
+        print(|out| match self.format.unwrap_or_default() {
+            TextFormat::Table => found.table(out),
+            TextFormat::Json => found.json(out),
+        })?;
         verdict
     }
 }
@@ -196,15 +196,13 @@ impl Answers {
                 Err(note) => writeln!(out, "{note}")?,
             }
         }
-        self.notes.iter().try_for_each(|note| writeln!(out, "{}", escaped(note)))?;
-        out.flush()
+        self.notes.iter().try_for_each(|note| writeln!(out, "{}", escaped(note)))
     }
 
     fn json(&self, out: &mut impl Write) -> io::Result<()> {
         self.notes.iter().for_each(|note| tracing::warn!("{note}"));
         let runs: Vec<&Value> = self.runs.iter().map(|(_, run)| run).collect();
-        writeln!(out, "{}", escaped_json(&serde_json::to_string(&runs)?))?;
-        out.flush()
+        writeln!(out, "{}", escaped_json(&serde_json::to_string(&runs)?))
     }
 
     /// Returns a failure unless all runs are healthy, or pass the probe.

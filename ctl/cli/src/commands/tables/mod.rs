@@ -8,6 +8,7 @@ use crate::config::options::switch::AccessOptions;
 use crate::config::secrets;
 use crate::config::value;
 use crate::error::{CommandFailure, refuse};
+use crate::output::print;
 #[cfg(feature = "tofino")]
 use crate::run::source::switch_options;
 use clap::Args;
@@ -111,9 +112,7 @@ impl Tables {
             (None, false) => {}
         }
         if let Some(expression) = &self.matching {
-            let mut out = io::BufWriter::new(io::stdout().lock());
-            let written = self.print_filter(expression, &mut out);
-            return written.and_then(|()| out.flush()).map_err(CommandFailure::output);
+            return print(|out| self.print_filter(expression, out));
         }
         let mut settings = Settings::default();
         settings.cardinality.precision = self.registers;
@@ -132,13 +131,11 @@ impl Tables {
             }
             (HashMode::Crc32 | HashMode::Tabulated, None) => Installed::new(&settings, self.seed),
         };
-        let mut out = io::BufWriter::new(io::stdout().lock());
-        let written = match self.format {
-            Format::Table => self.print(&tables, &mut out),
-            Format::Csv => self.csv(&tables, &mut out),
-            Format::Json => self.json(&tables, &mut out),
-        };
-        written.and_then(|()| out.flush()).map_err(CommandFailure::output)
+        print(|out| match self.format {
+            Format::Table => self.print(&tables, out),
+            Format::Csv => self.csv(&tables, out),
+            Format::Json => self.json(&tables, out),
+        })
     }
 
     /// Prints the table of a filter.

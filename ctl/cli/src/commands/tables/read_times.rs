@@ -1,6 +1,7 @@
 //! `flowgauge tables --read-times`: how long a switch takes to read its registers.
 
 use crate::error::CommandFailure;
+use crate::output::print;
 use flowgauge_ctl::output::{Format, escaped};
 use flowgauge_dataplane::tofino::{self, ReadTimes};
 use serde_json::json;
@@ -31,13 +32,11 @@ fn shortest(reading: Duration) -> Duration {
 /// Measures and prints the read times of a switch.
 pub(crate) fn execute(switch: &tofino::Options, format: Format) -> Result<(), CommandFailure> {
     let times = &tofino::read_times(switch)?;
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = match format {
-        Format::Table => print_times(switch, times, &mut out),
-        Format::Csv => csv_times(times, &mut out),
-        Format::Json => json_times(switch, times, &mut out),
-    };
-    written.and_then(|()| out.flush()).map_err(CommandFailure::output)
+    print(|out| match format {
+        Format::Table => print_times(switch, times, out),
+        Format::Csv => csv_times(times, out),
+        Format::Json => json_times(switch, times, out),
+    })
 }
 
 fn milliseconds(time: Duration) -> String {

@@ -87,9 +87,7 @@ impl Publication {
         plan: &Plan,
         history: History,
     ) -> Publisher {
-        let mut state = SourceState::new(dataplane, plan);
-        state.report.source = name.map(str::to_owned);
-        state.history = history;
+        let state = SourceState { history, ..SourceState::new(name, dataplane, plan) };
         let state = Arc::new(Mutex::new(state));
         locked(&self.sources.states).push(Arc::clone(&state));
         Publisher { state, sources: Arc::clone(&self.sources) }
@@ -272,7 +270,7 @@ fn unix_time() -> u64 {
 }
 
 impl SourceState {
-    fn new(dataplane: &dyn Dataplane, plan: &Plan) -> Self {
+    fn new(name: Option<&str>, dataplane: &dyn Dataplane, plan: &Plan) -> Self {
         let (capabilities, now) = (dataplane.capabilities(), Instant::now());
         let settings = dataplane.settings();
         let report = StatusReport {
@@ -280,6 +278,7 @@ impl SourceState {
             pid: process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_ns: unix_time(),
+            source: name.map(str::to_owned),
             backend: capabilities.backend.to_owned(),
             interface: capabilities.interface.clone(),
             places: capabilities.places.clone(),
