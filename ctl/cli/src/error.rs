@@ -49,11 +49,6 @@ impl CommandFailure {
         }
     }
 
-    /// Returns whether standard output has no reader any more.
-    pub(crate) fn is_unread(&self) -> bool {
-        matches!(self, CommandFailure::Closed | CommandFailure::ReaderGone)
-    }
-
     /// Returns the failure for an error when writing results.
     #[must_use]
     pub fn output(error: io::Error) -> Self {

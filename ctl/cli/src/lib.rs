@@ -115,8 +115,7 @@ pub fn main() -> ExitCode {
     };
     let given = matches.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
     // `flowgauge-bench` has its own log; logging here too would repeat warnings.
-    let here = !matches!(cli.command, Some(Command::Bench(_) | Command::Reproduce(_)));
-    if here {
+    if !matches!(cli.command, Some(Command::Bench(_) | Command::Reproduce(_))) {
         cli.messages.start();
     }
     let counts = matches!(

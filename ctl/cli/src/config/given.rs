@@ -116,22 +116,14 @@ impl Configuration {
             .map(PathBuf::from);
         let (common, sources) =
             file.as_deref().map_or_else(|| Ok(Default::default()), |file| read(&keys, file))?;
-        let configuration = Configuration { file, common, sources, environment, command_line };
-        configuration.check()?;
-        Ok(configuration)
+        Configuration { file, common, sources, environment, command_line }.checked()
     }
 
     /// Reads a file alone.
     pub(crate) fn of_file<K: KnownOptions>(file: &Path) -> Result<Self, CommandFailure> {
         let (common, sources) = read(&Keys::new::<K>(), file)?;
-        let configuration = Configuration {
-            file: Some(file.to_owned()),
-            common,
-            sources,
-            ..Configuration::default()
-        };
-        configuration.check()?;
-        Ok(configuration)
+        let file = Some(file.to_owned());
+        Configuration { file, common, sources, ..Configuration::default() }.checked()
     }
 
     /// Parses a text as if it were a file.
@@ -141,15 +133,17 @@ impl Configuration {
         Configuration { common, sources, ..Configuration::default() }
     }
 
-    /// Rejects a common option that names a source if the file has `[[source]]` tables.
-    fn check(&self) -> Result<(), CommandFailure> {
+    /// Returns this configuration; rejects a common option that names a source if the file has
+    /// `[[source]]` tables.
+    fn checked(self) -> Result<Self, CommandFailure> {
         let says = |given: &&GivenOption| ORIGINS.contains(&given.key.as_str());
-        match self.applicable(None).find(says) {
+        let common = self.applicable(None).find(says);
+        match common {
             Some(given) if !self.sources.is_empty() => refuse(format!(
                 "{}: {} cannot be combined with [[source]] tables; move it into one of them",
                 given.origin, given.key
             )),
-            _ => Ok(()),
+            _ => Ok(self),
         }
     }
 

@@ -226,10 +226,6 @@ pub enum PortSpec {
 }
 
 impl PortSpec {
-    pub(crate) fn is_dpdk(&self) -> bool {
-        matches!(self, PortSpec::Dpdk(_))
-    }
-
     /// Returns whether its packets come from a network.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self, PortSpec::Dpdk(_) | PortSpec::AfXdp(_))

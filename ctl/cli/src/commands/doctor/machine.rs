@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// Machine whose files are below a root directory. Files may be missing or unreadable.
 pub(crate) struct Machine {
-    root: PathBuf,
+    pub(super) root: PathBuf,
     /// Whether this is the machine of this process, so that its kernel can be queried.
     pub(super) live: bool,
 }
@@ -14,10 +14,6 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn this() -> Self {
         Machine { root: PathBuf::from("/"), live: true }
-    }
-
-    pub(super) fn copied_to(root: PathBuf) -> Self {
-        Machine { root, live: false }
     }
 
     /// Returns a path below the root. Paths are given without the leading slash.

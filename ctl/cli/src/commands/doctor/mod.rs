@@ -77,7 +77,7 @@ impl Doctor {
             Some(root) if !root.is_dir() => {
                 return fail(format!("no such directory: {}", root.display()));
             }
-            Some(root) => Machine::copied_to(root.clone()),
+            Some(root) => Machine { root: root.clone(), live: false },
             None => Machine::this(),
         };
         let report = self.examine(&machine);

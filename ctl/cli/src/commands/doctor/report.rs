@@ -48,7 +48,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    fn new(
+    pub(super) fn new(
         check: &'static str,
         status: CheckStatus,
         found: impl Into<String>,
@@ -84,16 +84,6 @@ impl Check {
         advice: impl Into<String>,
     ) -> Self {
         Self::new(check, CheckStatus::No, found, Some(advice.into()))
-    }
-
-    /// Returns a check with any number of recommendations.
-    pub(super) fn with_advice(
-        check: &'static str,
-        status: CheckStatus,
-        found: impl Into<String>,
-        advice: &[String],
-    ) -> Self {
-        Self::new(check, status, found, (!advice.is_empty()).then(|| advice.join("; ")))
     }
 
     /// Marks a check as optional for the backend.

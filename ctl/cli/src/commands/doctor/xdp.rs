@@ -515,7 +515,8 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
         advice.push("only Ethernet and IP without a link header are supported".to_owned());
         status = if requested { CheckStatus::No } else { CheckStatus::Warning };
     }
-    let check = Check::with_advice("interface", status, found, &advice).about(name);
+    let advice = (!advice.is_empty()).then(|| advice.join("; "));
+    let check = Check::new("interface", status, found, advice).about(name);
     if is_down && !requested { check.not_asked(format!("{name} is {state}")) } else { check }
 }
 

@@ -192,7 +192,7 @@ impl Run {
             Backend::Poll if on_interface => refuse(
                 "-i and other interface options are not for --backend poll; give a --port instead",
             ),
-            Backend::Poll if eal.is_some() && !port.as_ref().is_some_and(PortSpec::is_dpdk) => {
+            Backend::Poll if eal.is_some() && !matches!(port, Some(PortSpec::Dpdk(_))) => {
                 refuse("--eal is for --port dpdk:DEVICE; remove it")
             }
             Backend::Poll => {

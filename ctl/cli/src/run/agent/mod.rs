@@ -114,6 +114,13 @@ struct RunningSource {
     ends: bool,
 }
 
+impl RunningSource {
+    fn end(&mut self) {
+        self.ends = true;
+        self.handle.interrupt.trigger();
+    }
+}
+
 struct Agent<'a> {
     arguments: &'a ArgMatches,
     configuration: Configuration,
@@ -497,10 +504,7 @@ impl Agent<'_> {
     /// Ends all sources, since none can write any more.
     fn end_unread(&mut self, failure: CommandFailure) {
         self.unread.get_or_insert(failure);
-        for running in self.running.values_mut() {
-            running.ends = true;
-            running.handle.interrupt.trigger();
-        }
+        self.running.values_mut().for_each(RunningSource::end);
     }
 
     /// Registers that a source has begun to count.
@@ -516,18 +520,22 @@ impl Agent<'_> {
     /// left is started again if the interface is back, although it has the same index. If the kernel
     /// dropped notifications, any interface may have left.
     fn left(&mut self, departures: &Departures) {
-        let has_left = |interface: &Option<u32>| interface.is_some_and(|it| departures.has(it));
         for running in self.running.values_mut() {
-            running.has_left |= has_left(&running.interface)
-                || departures.are_incomplete() && running.interface.is_some();
+            let has_left = |it| departures.has(it) || departures.are_incomplete();
+            running.has_left |= running.interface.is_some_and(has_left);
         }
+        self.retry(|interface| departures.has(interface));
+    }
+
+    /// Forgets failures of sources whose interface has gone, so that they can start again.
+    fn retry(&mut self, is_gone: impl Fn(u32) -> bool) {
         let publication = &self.shared.publication;
         self.failed.retain(|(name, interface)| {
-            let stays = !has_left(interface);
-            if !stays {
+            let is_over = interface.is_some_and(&is_gone);
+            if is_over {
                 publication.ended(name);
             }
-            stays
+            !is_over
         });
     }
 
@@ -552,20 +560,14 @@ impl Agent<'_> {
             }
         };
         let stack = if self.several { interfaces::stack() } else { Stack::default() };
-        // Retry a failed source if its interface was replaced.
+        let is_there = |number: u32| there.iter().any(|interface| interface.number == number);
+        // Its interface was replaced.
+        self.retry(|interface| !is_there(interface));
         let shared = Arc::clone(&self.shared);
         let publication = &shared.publication;
-        self.failed.retain(|(name, failed)| {
-            let stays = failed
-                .is_none_or(|failed| there.iter().any(|interface| interface.number == failed));
-            if !stays {
-                publication.ended(name);
-            }
-            stays
-        });
         let all = wanted_sources(&self.configured, &there, &stack)?;
         self.report_stack(&all, &stack);
-        self.covered.retain(|(_, left)| there.iter().any(|interface| interface.number == *left));
+        self.covered.retain(|(_, left)| is_there(*left));
         let is_absent = |name: &String| {
             all.iter().any(|it| it.name == *name && matches!(it.presence, Availability::Absent(_)))
         };
@@ -621,11 +623,7 @@ impl Agent<'_> {
     /// Stops a source whose packets are counted below it.
     fn leave_out(&mut self, name: &str) {
         match self.running.get_mut(name) {
-            Some(running) if !running.ends => {
-                running.ends = true;
-                running.handle.interrupt.trigger();
-            }
-            Some(_) => {}
+            Some(running) => running.end(),
             None => self.shared.publication.ended(name),
         }
     }
@@ -709,9 +707,7 @@ impl Agent<'_> {
         // An interface created meanwhile under the same name is a different one.
         let is_gone = has_left
             || interface.is_some_and(|number| {
-                let is_absent =
-                    |all: Vec<ListedInterface>| !all.iter().any(|it| it.number == number);
-                interfaces::list().is_ok_and(is_absent)
+                interfaces::list().is_ok_and(|all| all.iter().all(|it| it.number != number))
             });
         let failure = match outcome {
             Ok(()) => {
@@ -728,7 +724,7 @@ impl Agent<'_> {
             }
             Err(failure) => failure,
         };
-        if self.several && failure.is_unread() {
+        if self.several && matches!(failure, CommandFailure::Closed | CommandFailure::ReaderGone) {
             self.shared.publication.ended(name);
             return self.end_unread(failure);
         }

@@ -51,8 +51,7 @@ impl Agent<'_> {
                     if !running.ends {
                         self.messages.add(SourceChange::Unconfigured, name);
                     }
-                    running.ends = true;
-                    running.handle.interrupt.trigger();
+                    running.end();
                 }
             }
         }
