@@ -139,10 +139,10 @@ impl Doctor {
         let missing = |name: &&String| !found.iter().any(|interface| interface.name == **name);
         self.interfaces.iter().filter(missing).map(|name| {
             Check::no(
-                "interface",
                 "no such interface",
                 "list them with `ip link`; a container has its own interfaces",
             )
+            .named("interface")
             .about(name)
         })
     }

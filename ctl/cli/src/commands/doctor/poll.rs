@@ -14,70 +14,50 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 pub(super) fn checks(machine: &Machine, interfaces: &[InterfaceReport]) -> Vec<Check> {
-    let mut checks = vec![
-        Check::ok(
-            "ports",
-            "memory (generated traffic) and pcap (capture files) have no requirements",
-        ),
-        cores(machine),
-    ];
+    let ports = "memory (generated traffic) and pcap (capture files) have no requirements";
+    let mut checks = vec![Check::ok(ports).named("ports"), cores(machine).named("cores")];
     if machine.live {
-        checks.push(instructions());
+        checks.push(instructions().named("instructions"));
     }
-    checks.extend(numa(machine, interfaces));
-    checks.push(af_xdp(machine, interfaces).optional());
-    checks.extend([dpdk(machine).optional(), hugepages(machine)]);
+    checks.extend(numa(machine, interfaces).map(|check| check.named("numa")));
+    checks.extend([
+        af_xdp(machine, interfaces).optional().named("af_xdp"),
+        dpdk(machine).optional().named("dpdk"),
+        hugepages(machine).named("hugepages"),
+    ]);
     checks
-}
-
-/// Returns whether this build supports a port of `run --port`.
-fn offered(name: &str) -> bool {
-    value::port(&format!("{name}:0")).is_ok()
 }
 
 fn cores(machine: &Machine) -> Check {
     let online = machine.text("sys/devices/system/cpu/online").and_then(|list| listed(&list));
     let usable = if machine.live { available_parallelism().ok().map(usize::from) } else { online };
     match (usable, online) {
-        (None, _) => Check::warning("cores", "number unknown", "mount /sys"),
+        (None, _) => Check::warning("number unknown", "mount /sys"),
         (Some(1), _) => Check::warning(
-            "cores",
             "1 core, shared by worker and controller",
             "keep --workers at 1; samples may be late",
         ),
-        (Some(usable), Some(online)) if usable < online => Check::ok(
-            "cores",
-            format!(
-                "{usable} of {online} cores are usable by this process (affinity or control group)"
-            ),
-        ),
-        (Some(usable), _) => Check::ok(
-            "cores",
-            format!(
-                "{}: up to {} next to the controller",
-                counted(usable as u64, "core"),
-                counted(usable as u64 - 1, "worker")
-            ),
-        ),
+        (Some(usable), Some(online)) if usable < online => Check::ok(format!(
+            "{usable} of {online} cores are usable by this process (affinity or control group)"
+        )),
+        (Some(usable), _) => Check::ok(format!(
+            "{}: up to {} next to the controller",
+            counted(usable as u64, "core"),
+            counted(usable as u64 - 1, "worker")
+        )),
     }
 }
 
 fn instructions() -> Check {
-    const NAME: &str = "instructions";
     let available: Vec<&str> = Instructions::available().map(Instructions::name).collect();
     match Instructions::chosen() {
         Ok(chosen) => {
             let all = available.join(", ");
-            Check::ok(
-                NAME,
-                format!(
-                    "{chosen}; this CPU supports {all}; override with {INSTRUCTIONS_VARIABLE} in the environment"
-                ),
-            )
+            Check::ok(format!(
+                "{chosen}; this CPU supports {all}; override with {INSTRUCTIONS_VARIABLE} in the environment"
+            ))
         }
-        Err(problem) => {
-            Check::no(NAME, problem.to_string(), format!("`unset {INSTRUCTIONS_VARIABLE}`"))
-        }
+        Err(problem) => Check::no(problem.to_string(), format!("`unset {INSTRUCTIONS_VARIABLE}`")),
     }
 }
 
@@ -89,17 +69,16 @@ fn numa(machine: &Machine, interfaces: &[InterfaceReport]) -> Option<Check> {
     };
     let near: Vec<String> = interfaces.iter().filter_map(near).collect();
     match (nodes, near.is_empty()) {
-        (0 | 1, _) => Some(Check::ok("numa", "1 node")),
-        (_, true) => Some(Check::ok("numa", format!("{nodes} nodes"))),
+        (0 | 1, _) => Some(Check::ok("1 node")),
+        (_, true) => Some(Check::ok(format!("{nodes} nodes"))),
         (_, false) => {
             let advice = "run the workers on the interface's node: `numactl --cpunodebind=N --membind=N flowgauge run …`";
-            Some(Check::warning("numa", format!("{nodes} nodes, {}", near.join(", ")), advice))
+            Some(Check::warning(format!("{nodes} nodes, {}", near.join(", ")), advice))
         }
     }
 }
 
 fn af_xdp(machine: &Machine, interfaces: &[InterfaceReport]) -> Check {
-    const NAME: &str = "af_xdp";
     let zero_copy: Vec<&str> = interfaces
         .iter()
         .filter(|interface| interface.has("xsk-zerocopy") == Some(true))
@@ -113,9 +92,9 @@ fn af_xdp(machine: &Machine, interfaces: &[InterfaceReport]) -> Check {
         _ => format!("zero-copy on {}", zero_copy.join(", ")),
     };
     match sockets(machine) {
-        Ok(found) => Check::ok(NAME, format!("{found}; {copies}; hugepages not needed")),
+        Ok(found) => Check::ok(format!("{found}; {copies}; hugepages not needed")),
         Err((problem, advice)) => {
-            Check::no(NAME, format!("{problem}; {copies}; hugepages not needed"), advice)
+            Check::no(format!("{problem}; {copies}; hugepages not needed"), advice)
         }
     }
 }
@@ -151,7 +130,6 @@ fn sockets(machine: &Machine) -> Result<&'static str, (String, &'static str)> {
 }
 
 fn dpdk(machine: &Machine) -> Check {
-    const NAME: &str = "dpdk";
     const INSTALL: &str =
         "`apt-get install libdpdk-dev` (Debian, Ubuntu) or `dnf install dpdk-devel` (Fedora)";
     const BUILD: &str = "`cargo install --path ctl/cli --features dpdk`";
@@ -160,17 +138,16 @@ fn dpdk(machine: &Machine) -> Check {
         || "libdpdk is not installed".to_owned(),
         |version| format!("libdpdk {version} is installed"),
     );
-    let check = match (offered(NAME), installed) {
-        (true, Some(_)) => return Check::ok(NAME, found),
-        (true, None) => Check::no(NAME, found, INSTALL),
-        (false, Some(_)) => Check::no(NAME, format!("not in this build; {found}"), BUILD),
-        (false, None) => Check::no(
-            NAME,
-            format!("not in this build; {found}"),
-            format!("{INSTALL}, then {BUILD}"),
-        ),
+    let is_offered = value::dpdk("0").is_ok();
+    let check = match (is_offered, installed) {
+        (true, Some(_)) => return Check::ok(found),
+        (true, None) => Check::no(found, INSTALL),
+        (false, Some(_)) => Check::no(format!("not in this build; {found}"), BUILD),
+        (false, None) => {
+            Check::no(format!("not in this build; {found}"), format!("{INSTALL}, then {BUILD}"))
+        }
     };
-    let missing = if offered(NAME) { "not installed" } else { "not in this build" };
+    let missing = if is_offered { "not installed" } else { "not in this build" };
     check.not_asked(format!("DPDK {missing}"))
 }
 
@@ -222,9 +199,9 @@ fn hugepages(machine: &Machine) -> Check {
         reserved.push(all);
     }
     match reserved[..] {
-        [] => Check::warning("hugepages", "none reserved; only DPDK needs them", RESERVE)
+        [] => Check::warning("none reserved; only DPDK needs them", RESERVE)
             .optional()
             .not_asked("no hugepages reserved (only for DPDK)"),
-        _ => Check::ok("hugepages", reserved.join(", ")),
+        _ => Check::ok(reserved.join(", ")),
     }
 }

@@ -49,13 +49,12 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn new(
-        check: &'static str,
         status: CheckStatus,
         found: impl Into<String>,
         advice: Option<String>,
     ) -> Self {
         Check {
-            check,
+            check: "",
             subject: None,
             status,
             required: true,
@@ -66,24 +65,21 @@ impl Check {
         }
     }
 
-    pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self::new(check, CheckStatus::Ok, found, None)
+    pub(super) fn ok(found: impl Into<String>) -> Self {
+        Self::new(CheckStatus::Ok, found, None)
     }
 
-    pub(super) fn warning(
-        check: &'static str,
-        found: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        Self::new(check, CheckStatus::Warning, found, Some(advice.into()))
+    pub(super) fn warning(found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(CheckStatus::Warning, found, Some(advice.into()))
     }
 
-    pub(super) fn no(
-        check: &'static str,
-        found: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        Self::new(check, CheckStatus::No, found, Some(advice.into()))
+    pub(super) fn no(found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(CheckStatus::No, found, Some(advice.into()))
+    }
+
+    /// Names a check, as in the output.
+    pub(super) fn named(self, check: &'static str) -> Self {
+        Check { check, ..self }
     }
 
     /// Marks a check as optional for the backend.

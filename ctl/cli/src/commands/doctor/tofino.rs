@@ -12,23 +12,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn how_to_ask() -> Check {
     Check::warning(
-        "switch",
         "not checked",
         "give the address of its BFRuntime server with --address HOST:PORT",
     )
+    .named("switch")
     .optional()
     .not_asked("no switch (--address HOST:PORT)")
 }
 
 pub(super) fn checks(address: &str) -> Vec<Check> {
     let deadline = Instant::now() + CONNECT_TIMEOUT;
-    vec![match resolve(address, deadline) {
-        Ok(candidates) => reach(&candidates, deadline).about(address),
+    let check = match resolve(address, deadline) {
+        Ok(candidates) => reach(&candidates, deadline),
         Err(error) => {
             let advice = "check the spelling, and the resolver with `getent hosts`";
-            Check::no("switch", format!("cannot resolve the name: {error}"), advice).about(address)
+            Check::no(format!("cannot resolve the name: {error}"), advice)
         }
-    }]
+    };
+    vec![check.named("switch").about(address)]
 }
 
 /// Resolves an address. The resolver has no timeout, so its thread is abandoned at the deadline.
@@ -49,7 +50,7 @@ fn reach(candidates: &[SocketAddr], deadline: Instant) -> Check {
         let left =
             deadline.saturating_duration_since(Instant::now()) / (candidates.len() - index) as u32;
         match TcpStream::connect_timeout(candidate, left.max(Duration::from_millis(1))) {
-            Ok(_) => return Check::ok("switch", format!("reachable at {candidate}")),
+            Ok(_) => return Check::ok(format!("reachable at {candidate}")),
             Err(error) => failure = error,
         }
     }
@@ -62,5 +63,5 @@ fn reach(candidates: &[SocketAddr], deadline: Instant) -> Check {
         }
         _ => "check the address, and the route to it with `ip route get`",
     };
-    Check::no("switch", format!("cannot connect: {failure}"), advice)
+    Check::no(format!("cannot connect: {failure}"), advice)
 }

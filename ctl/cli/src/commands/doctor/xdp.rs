@@ -50,19 +50,20 @@ pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     let runs = matches!(trial, Some(Ok(())));
     let name = machine.text("proc/sys/kernel/osrelease");
     let release = name.as_deref().and_then(Release::parse);
-    let mut checks = vec![kernel(name.as_deref(), release, runs)];
-    checks.extend(trial.map(program));
+    let mut checks = vec![kernel(name.as_deref(), release, runs).named("kernel")];
+    checks.extend(trial.map(|trial| program(trial).named("program")));
     checks.extend([
-        capabilities(machine, release, runs),
-        unprivileged(machine),
-        jit(machine),
-        btf(machine),
-        bpffs(machine),
+        capabilities(machine, release, runs).named("capabilities"),
+        unprivileged(machine).named("unprivileged_bpf"),
+        jit(machine).named("jit"),
+        btf(machine).named("btf"),
+        bpffs(machine).named("bpffs"),
+        membarrier(machine).named("membarrier"),
+        memory(machine).named("memory"),
     ]);
-    checks.extend([membarrier(machine), memory(machine)]);
-    checks.extend(memlock(machine, release, runs));
+    checks.extend(memlock(machine, release, runs).map(|check| check.named("memlock")));
     if runs {
-        checks.extend(measurements());
+        checks.extend(measurements().into_iter().map(|check| check.named("measurement")));
     }
     checks
 }
@@ -75,9 +76,7 @@ fn measurements() -> Vec<Check> {
     let trials = match xdp::trials(&options.settings(HashMode::Keyed, &traffic)) {
         Ok(trials) => trials,
         Err(error) => {
-            return vec![
-                Check::warning("measurement", error.to_string(), "see the other lines").optional(),
-            ];
+            return vec![Check::warning(error.to_string(), "see the other lines").optional()];
         }
     };
     trials.iter().map(measurement).collect()
@@ -93,13 +92,9 @@ fn measurement(trial: &Trial) -> Check {
                 or_unknown(processed, "instructions processed"),
                 or_unknown(stack_bytes, "bytes of stack"),
             );
-            Check::ok(
-                "measurement",
-                format!("loads: {processed}, {stack}, {:.1} ms", time.as_secs_f64() * 1e3),
-            )
+            Check::ok(format!("loads: {processed}, {stack}, {:.1} ms", time.as_secs_f64() * 1e3))
         }
         Err(problem) => Check::warning(
-            "measurement",
             problem.lines().next().unwrap_or_default(),
             "use -v for the end of the verifier's log",
         ),
@@ -131,25 +126,20 @@ fn trial() -> Result<(), String> {
 
 fn program(trial: Result<(), String>) -> Check {
     match trial {
-        Ok(()) => Check::ok(
-            "program",
-            "loads, passes the verifier and counts a frame (tested without an interface)",
-        ),
+        Ok(()) => {
+            Check::ok("loads, passes the verifier and counts a frame (tested without an interface)")
+        }
         Err(problem) => {
             tracing::debug!("{problem}");
             let first = problem.lines().next().unwrap_or_default();
-            Check::no("program", first, "see the other lines; RUST_LOG=debug shows more")
+            Check::no(first, "see the other lines; RUST_LOG=debug shows more")
         }
     }
 }
 
 fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
     let (Some(name), Some(release)) = (name, release) else {
-        return Check::warning(
-            "kernel",
-            "release unknown",
-            "mount /proc; Linux 5.9 or later is needed",
-        );
+        return Check::warning("release unknown", "mount /proc; Linux 5.9 or later is needed");
     };
     if release < XDP_LINKS && !runs {
         let missing = match release {
@@ -157,7 +147,6 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
             _ => "XDP links (5.9)",
         };
         return Check::no(
-            "kernel",
             format!("{name}: too old, without {missing}"),
             "use Linux 5.9 or later, preferably 6.6",
         );
@@ -165,7 +154,6 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
     if release < XDP_LINKS {
         let found = format!("{name}: older than 5.9, but it runs the program");
         return Check::warning(
-            "kernel",
             found,
             "nothing to do if the program line is ok and the program can be attached",
         );
@@ -174,12 +162,9 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
         let found = format!(
             "{name}: has memory-mapped array maps (5.5) and XDP links (5.9), but no TCX (6.6): clsact classifiers are used instead"
         );
-        return Check::ok("kernel", found);
+        return Check::ok(found);
     }
-    Check::ok(
-        "kernel",
-        format!("{name}: has memory-mapped array maps (5.5), XDP links (5.9) and TCX (6.6)"),
-    )
+    Check::ok(format!("{name}: has memory-mapped array maps (5.5), XDP links (5.9) and TCX (6.6)"))
 }
 
 fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Check {
@@ -190,7 +175,7 @@ fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Chec
         .and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     let Some(effective) = effective else {
         let advice = "mount /proc; CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed";
-        return Check::warning("capabilities", "cannot be read", advice);
+        return Check::warning("cannot be read", advice);
     };
     let has = |capability: u32| effective >> capability & 1 == 1;
     let old = release.is_some_and(|release| release < CAP_BPF_EXISTS);
@@ -218,22 +203,14 @@ fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Chec
             "{} (effective), but only in a user namespace, which BPF does not accept",
             named(true)
         );
-        Check::no(
-            "capabilities",
-            found,
-            "run as root outside of it; a container must not be rootless",
-        )
+        Check::no(found, "run as root outside of it; a container must not be rootless")
     } else if missing.is_empty() {
-        Check::ok("capabilities", format!("{} (effective)", named(true)))
+        Check::ok(format!("{} (effective)", named(true)))
     } else if runs {
-        Check::warning(
-            "capabilities",
-            format!("{missing} missing, but the kernel runs the program"),
-            ADVICE,
-        )
+        Check::warning(format!("{missing} missing, but the kernel runs the program"), ADVICE)
     } else {
         let advice = if old { "run as root: this kernel has no CAP_BPF yet" } else { ADVICE };
-        Check::no("capabilities", format!("{missing} missing"), advice)
+        Check::no(format!("{missing} missing"), advice)
     }
 }
 
@@ -254,37 +231,31 @@ fn unprivileged(machine: &Machine) -> Check {
         Some(_) => "disabled (the default): capabilities are required",
         None => "unknown; capabilities are required in any case",
     };
-    Check::ok("unprivileged_bpf", found)
+    Check::ok(found)
 }
 
 fn jit(machine: &Machine) -> Check {
     let hardened = machine.text("proc/sys/net/core/bpf_jit_harden").as_deref() == Some("2");
     match machine.text("proc/sys/net/core/bpf_jit_enable").as_deref() {
-        None => Check::ok(
-            "jit",
-            "unknown (only visible in the initial network namespace); on by default",
-        ),
+        None => Check::ok("unknown (only visible in the initial network namespace); on by default"),
         Some("0") => Check::warning(
-            "jit",
             "off: the program is interpreted, several times slower",
             "`sysctl net.core.bpf_jit_enable=1`",
         ),
         Some(_) if hardened => Check::warning(
-            "jit",
             "on, hardened for all users, which costs time per packet",
             "`sysctl net.core.bpf_jit_harden=1` exempts privileged programs",
         ),
-        Some(_) => Check::ok("jit", "on"),
+        Some(_) => Check::ok("on"),
     }
 }
 
 fn btf(machine: &Machine) -> Check {
     if machine.exists("sys/kernel/btf/vmlinux") {
-        return Check::ok("btf", "the kernel describes its types at /sys/kernel/btf/vmlinux");
+        return Check::ok("the kernel describes its types at /sys/kernel/btf/vmlinux");
     }
     let found = "no /sys/kernel/btf/vmlinux; flowgauge does not need it";
     Check::warning(
-        "btf",
         found,
         "for other tools: mount /sys, or use a kernel built with CONFIG_DEBUG_INFO_BTF",
     )
@@ -293,7 +264,7 @@ fn btf(machine: &Machine) -> Check {
 fn bpffs(machine: &Machine) -> Check {
     let mount = format!("`{}`, only needed for --adopt and --leave", xdp::MOUNT);
     let Some(mounts) = machine.text("proc/self/mounts") else {
-        return Check::warning("bpffs", "mounts unknown", mount);
+        return Check::warning("mounts unknown", mount);
     };
     let bpf = |line: &str| {
         let mut words = line.split(' ').map(str::to_owned);
@@ -301,7 +272,7 @@ fn bpffs(machine: &Machine) -> Check {
         (kind == "bpf").then_some((place, options))
     };
     let Some((place, options)) = mounts.lines().find_map(bpf) else {
-        return Check::warning("bpffs", "not mounted; not needed for counting", mount)
+        return Check::warning("not mounted; not needed for counting", mount)
             .not_asked("bpffs not mounted (only for --adopt and --leave)");
     };
     if machine.live
@@ -309,7 +280,7 @@ fn bpffs(machine: &Machine) -> Check {
     {
         let advice =
             "--adopt and --leave require root here, or a unit with deploy/systemd/adopt.conf";
-        return Check::warning("bpffs", format!("{error}; not needed for counting"), advice)
+        return Check::warning(format!("{error}; not needed for counting"), advice)
             .not_asked("bpffs not usable (only for --adopt and --leave)");
     }
     // The kernel does not list its default mode, with which everybody may write.
@@ -320,12 +291,11 @@ fn bpffs(machine: &Machine) -> Check {
         let found =
             format!("mounted at {place}, where every user may create files with the names of pins");
         return Check::warning(
-            "bpffs",
             found,
             format!("`chmod 0700 {place}`, and mount it with -o mode=0700"),
         );
     }
-    Check::ok("bpffs", format!("mounted at {place}"))
+    Check::ok(format!("mounted at {place}"))
 }
 
 fn membarrier(machine: &Machine) -> Check {
@@ -337,26 +307,19 @@ fn membarrier(machine: &Machine) -> Check {
         isolated.is_none()
     };
     if offered {
-        return Check::ok("membarrier", "available: rotations can wait for packets in flight");
+        return Check::ok("available: rotations can wait for packets in flight");
     }
     let why = isolated.map_or_else(String::new, |cpus| {
         format!(", because CPUs {cpus} run without ticks (nohz_full)")
     });
     if !machine.live || xdp::wait() == Some(xdp::WaitMethod::MapOfMaps) {
-        return Check::ok(
-            "membarrier",
-            format!(
-                "not available{why}: rotations wait for packets in flight with a map of maps instead"
-            ),
-        );
+        return Check::ok(format!(
+            "not available{why}: rotations wait for packets in flight with a map of maps instead"
+        ));
     }
     let advice = "grant CAP_BPF for a map of maps, or use a kernel built with CONFIG_MEMBARRIER; a container's seccomp profile must allow \
                   one of them";
-    Check::no(
-        "membarrier",
-        format!("not available{why}, and a map of maps cannot be created"),
-        advice,
-    )
+    Check::no(format!("not available{why}, and a map of maps cannot be created"), advice)
 }
 
 /// Returns the number of possible CPUs, and of elements in per-CPU maps: one per number, gaps
@@ -379,25 +342,19 @@ fn memory(machine: &Machine) -> Check {
     let Some((cpus, _)) = cpus else {
         let found =
             format!("number of possible CPUs unknown; maps take {bytes_of} to {most_of} per CPU");
-        return Check::warning("memory", found, "mount /sys");
+        return Check::warning(found, "mount /sys");
     };
     let found = format!(
         "maps take {bytes_of} for {} (at most {most_of})",
         counted(cpus as u64, "possible CPU")
     );
     match machine.available_memory() {
-        None => Check::ok("memory", found),
+        None => Check::ok(found),
         Some(available) if bytes > available => {
             let advice = "free memory, or boot with possible_cpus= set to the number of CPUs";
-            Check::no(
-                "memory",
-                format!("{found}, but only {} are available", size(available)),
-                advice,
-            )
+            Check::no(format!("{found}, but only {} are available", size(available)), advice)
         }
-        Some(available) => {
-            Check::ok("memory", format!("{found}, {} are available", size(available)))
-        }
+        Some(available) => Check::ok(format!("{found}, {} are available", size(available))),
     }
 }
 
@@ -415,16 +372,13 @@ fn memlock(machine: &Machine, release: Option<Release>, runs: bool) -> Option<Ch
     let enough = soft.parse().map_or(soft == "unlimited", |limit: u64| limit >= bytes);
     let readable = soft.parse().map_or_else(|_| soft.to_owned(), size);
     Some(match enough || runs {
-        true => {
-            Check::ok("memlock", format!("{readable} may be locked, the maps take {}", size(bytes)))
-        }
+        true => Check::ok(format!("{readable} may be locked, the maps take {}", size(bytes))),
         false => {
             let found = format!(
                 "{readable} may be locked, but the maps take {} (kernels before 5.11)",
                 size(bytes)
             );
             Check::no(
-                "memlock",
                 found,
                 "`ulimit -l unlimited`, or LimitMEMLOCK=infinity in the service's unit",
             )
@@ -516,14 +470,11 @@ pub(super) fn interface(interface: &InterfaceReport, requested: bool) -> Check {
         status = if requested { CheckStatus::No } else { CheckStatus::Warning };
     }
     let advice = (!advice.is_empty()).then(|| advice.join("; "));
-    let check = Check::new("interface", status, found, advice).about(name);
+    let check = Check::new(status, found, advice).named("interface").about(name);
     if is_down && !requested { check.not_asked(format!("{name} is {state}")) } else { check }
 }
 
 pub(super) fn no_interface() -> Check {
-    Check::warning(
-        "interface",
-        "no interface but loopback",
-        "give the container an interface, or share the host's network",
-    )
+    let advice = "give the container an interface, or share the host's network";
+    Check::warning("no interface but loopback", advice).named("interface")
 }

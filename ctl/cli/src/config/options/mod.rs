@@ -255,37 +255,23 @@ impl Options {
 
     /// Rejects options of measurements that are off: the user probably expects them to be on.
     fn check_idle(&self, given: &[GivenOption]) -> Result<(), CommandFailure> {
-        let asked = (!self.query.is_empty()).then(|| ("--query".to_owned(), ANSWERING.to_vec()));
-        let own =
-            self.measurement_args.idle(self, given).map(|(option, kind)| (option, vec![kind]));
-        let samples = self
-            .outputs
-            .delay_samples
-            .iter()
-            .map(|_| ("--delay-samples".to_owned(), vec![MeasurementKind::Delay]));
-        let keys = self
-            .key
-            .iter()
-            .filter_map(|keyed| Some(("--key".to_owned(), vec![keyed.measurement?])));
-        let sketches = self
-            .measurement_args
-            .entropy
-            .sketch
-            .iter()
-            .map(|sketch| ("--sketch".to_owned(), vec![sketch.measurement]));
-        let mut idle = asked.into_iter().chain(own).chain(samples).chain(keys).chain(sketches);
-        match idle.find(|(_, kinds): &(_, Vec<MeasurementKind>)| {
-            !kinds.iter().any(|kind| self.measures(*kind))
-        }) {
-            None => Ok(()),
-            Some((option, kinds)) => {
-                let names =
-                    kinds.into_iter().map(MeasurementKind::name).collect::<Vec<_>>().join(" or ");
-                refuse(format!(
-                    "{option} is for {names}, which is off; enable it with --measure {names}"
-                ))
-            }
+        let mut wanted: Vec<(String, Vec<MeasurementKind>)> = Vec::new();
+        if !self.query.is_empty() {
+            wanted.push(("--query".to_owned(), ANSWERING.to_vec()));
         }
+        let own = self.measurement_args.idle(self, given);
+        wanted.extend(own.map(|(option, kind)| (option, vec![kind])));
+        if self.outputs.delay_samples.is_some() {
+            wanted.push(("--delay-samples".to_owned(), vec![MeasurementKind::Delay]));
+        }
+        let keyed = self.key.iter().filter_map(|keyed| keyed.measurement);
+        wanted.extend(keyed.map(|kind| ("--key".to_owned(), vec![kind])));
+        let sketched = self.measurement_args.entropy.sketch.iter().map(|it| it.measurement);
+        wanted.extend(sketched.map(|kind| ("--sketch".to_owned(), vec![kind])));
+        wanted.retain(|(_, kinds)| !kinds.iter().any(|kind| self.measures(*kind)));
+        let Some((option, kinds)) = wanted.first() else { return Ok(()) };
+        let names = kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" or ");
+        refuse(format!("{option} is for {names}, which is off; enable it with --measure {names}"))
     }
 
     /// Rejects queries that no measurement answers, and a run that only answers queries and has
