@@ -1,6 +1,6 @@
 //! Network interfaces of this machine.
 
-use crate::error::{CommandFailure, fail};
+use crate::error::{CommandFailure, cannot};
 use flowgauge_dataplane::open_files;
 use flowgauge_dataplane::xdp::Stack;
 use nix::net::if_::if_nameindex;
@@ -30,15 +30,11 @@ pub(crate) fn list() -> Result<Vec<ListedInterface>, CommandFailure> {
         number: one.index(),
         name: one.name().to_string_lossy().into_owned(),
     };
-    match if_nameindex() {
-        Ok(all) => Ok(all.iter().map(listed).collect()),
-        Err(error) => {
-            let error = io::Error::from(error);
-            let advice = open_files::advice(Some(&error));
-            let problem = format!("cannot list the interfaces of this machine: {error}{advice}");
-            fail(problem)
-        }
-    }
+    let all = if_nameindex().map_err(io::Error::from).map_err(|error| {
+        let advice = open_files::advice(Some(&error));
+        cannot("list the interfaces of this machine")(format!("{error}{advice}"))
+    });
+    Ok(all?.iter().map(listed).collect())
 }
 
 /// Lists all interfaces; none, with a warning, if the system cannot.

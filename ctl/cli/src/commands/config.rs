@@ -26,19 +26,16 @@ pub(crate) struct Config {
 
 #[derive(Subcommand)]
 enum Command {
-    Check(Check),
+    /// Check a configuration file without counting
+    ///
+    /// Exits with 0 if `flowgauge run` would accept the file, else with 2. Opens none of the
+    /// interfaces, captures and switches that the file names.
+    Check {
+        /// Configuration file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     Print(Box<Print>),
-}
-
-/// Check a configuration file without counting
-///
-/// Exits with 0 if `flowgauge run` would accept the file, else with 2. Opens none of the
-/// interfaces, captures and switches that the file names.
-#[derive(Args)]
-struct Check {
-    /// Configuration file
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
 }
 
 /// Print the effective options of `flowgauge run` as a configuration file
@@ -56,7 +53,7 @@ struct Print {
 impl Config {
     pub(crate) fn execute(self, given: &ArgMatches) -> Result<(), CommandFailure> {
         match self.command {
-            Command::Check(Check { file }) => {
+            Command::Check { file } => {
                 let configuration = Configuration::of_file::<Run>(&file)?;
                 agent::check(&configuration)?;
                 let sources = match configuration.sources.len() {

@@ -341,25 +341,19 @@ fn parse(
             format!("{number} sources; at most {MAX_SOURCES}: divide them among several runs"),
         ));
     }
+    let is_own = |option: &&Arg| !option.get_long().is_some_and(|key| keys.is_of_process(key));
+    let own: Vec<&Arg> = options.into_iter().filter(is_own).collect();
     for source in tables.iter() {
         let at = source.span().start;
         let table = source
             .get_ref()
             .as_table()
             .ok_or_else(|| (at, "a source must be a table, as in [[source]]".to_owned()))?;
-        let own: Vec<&Arg> = options
-            .iter()
-            .copied()
-            .filter(|option| !option.get_long().is_some_and(|key| keys.is_of_process(key)))
-            .collect();
-        for (key, _) in table {
-            if keys.is_of_process(key.get_ref()) {
-                let problem = format!(
-                    "'{}' applies to all sources; move it above the first [[source]]",
-                    key.get_ref()
-                );
-                return Err((key.span().start, problem));
-            }
+        if let Some((key, _)) = table.iter().find(|(key, _)| keys.is_of_process(key.get_ref())) {
+            let name = key.get_ref();
+            let problem =
+                format!("'{name}' applies to all sources; move it above the first [[source]]");
+            return Err((key.span().start, problem));
         }
         let given = reader.table(table, &own, &[NAME])?;
         let Some(origin) = given.iter().find(|given| ORIGINS.contains(&given.key.as_str())) else {

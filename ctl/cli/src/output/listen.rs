@@ -67,10 +67,8 @@ pub(crate) struct Exporters {
     pub(crate) configured: EffectiveSettings,
 }
 
-/// Servers and exporter of a run, which stop when this is dropped.
-pub(crate) struct RunningExporters {
-    _services: Vec<Service>,
-}
+/// Servers and exporter of a run, which stop when they are dropped.
+pub(crate) type RunningExporters = Vec<Service>;
 
 impl Exporters {
     /// Returns the metrics, as a sink of a source. `name` is its name if there are several.
@@ -118,7 +116,7 @@ impl Exporters {
         let mut services = Vec::from_iter(self.serve(outputs, identity, publication)?);
         services.extend(self.serve_grpc(outputs, identity, publication)?);
         services.extend(self.export(outputs, identity, problems)?);
-        Ok(RunningExporters { _services: services })
+        Ok(services)
     }
 
     fn content(&self, identity: &Identity, publication: &Publication) -> ServedContent {

@@ -53,17 +53,14 @@ impl Messages {
         terminal::init(self.color.unwrap_or_default());
         // Other crates log at a lower level, since details of a connection would hide flowgauge's own
         // messages at -v.
-        let asked = match (self.quiet, self.verbose) {
-            (true, _) => Targets::new().with_default(LevelFilter::ERROR),
-            (false, 0) => Targets::new().with_default(LevelFilter::WARN),
-            (false, 1) => Targets::new()
-                .with_default(LevelFilter::WARN)
-                .with_target("flowgauge", LevelFilter::INFO),
-            (false, 2) => Targets::new()
-                .with_default(LevelFilter::INFO)
-                .with_target("flowgauge", LevelFilter::DEBUG),
-            _ => Targets::new().with_default(LevelFilter::TRACE),
+        let (others, own) = match (self.quiet, self.verbose) {
+            (true, _) => (LevelFilter::ERROR, LevelFilter::ERROR),
+            (false, 0) => (LevelFilter::WARN, LevelFilter::WARN),
+            (false, 1) => (LevelFilter::WARN, LevelFilter::INFO),
+            (false, 2) => (LevelFilter::INFO, LevelFilter::DEBUG),
+            _ => (LevelFilter::TRACE, LevelFilter::TRACE),
         };
+        let asked = Targets::new().with_default(others).with_target("flowgauge", own);
         let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
         let (filter, problem) = match wanted.map(|wanted| wanted.parse::<Targets>()).transpose() {
             Ok(filter) => (filter.unwrap_or(asked), None),

@@ -192,7 +192,7 @@ impl Answers {
     fn table(&self, out: &mut impl Write) -> io::Result<()> {
         for (_, run) in &self.runs {
             match report(run) {
-                Ok(report) => table::run(out, &report, &table::kernel(&report))?,
+                Ok(report) => table::run(out, &report)?,
                 Err(note) => writeln!(out, "{note}")?,
             }
         }

@@ -171,7 +171,7 @@ impl Checker {
         self.check("in all", rate, self.places, self.windows, seconds);
 
         let mut text = Vec::new();
-        table::run(&mut text, &report, &table::kernel(&report)).unwrap();
+        table::run(&mut text, &report).unwrap();
         let text = String::from_utf8(text).unwrap();
         let line = text.lines().find(|line| line.starts_with("  window ")).unwrap();
         let (_, rate) = line.split_once(" (").unwrap();

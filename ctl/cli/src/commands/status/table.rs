@@ -18,13 +18,13 @@ const LINE_RATE: f64 = 100e9 / 8.0 / (64.0 + 20.0);
 const MIN_CPU_SHARE: f64 = 0.9;
 
 /// Cost of a run's programs as measured by the kernel.
-pub(super) struct Kernel {
+struct Kernel {
     measures: bool,
     costs: io::Result<Vec<Cost>>,
 }
 
 /// Queries the kernel about a run's programs, if it has any.
-pub(super) fn kernel(report: &StatusReport) -> Kernel {
+fn kernel(report: &StatusReport) -> Kernel {
     let programs: Vec<u32> =
         report.dataplane.programs.iter().filter_map(|status| status.program).collect();
     let costs = if programs.is_empty() { Ok(Vec::new()) } else { xdp::costs(&programs) };
@@ -32,7 +32,7 @@ pub(super) fn kernel(report: &StatusReport) -> Kernel {
 }
 
 /// Writes the status of a run as a paragraph.
-pub(super) fn run(out: &mut impl Write, report: &StatusReport, kernel: &Kernel) -> io::Result<()> {
+pub(super) fn run(out: &mut impl Write, report: &StatusReport) -> io::Result<()> {
     let StatusReport { pid, version, backend, interface, .. } = report;
     let age = time(report.at_ns.saturating_sub(report.started_ns));
     let health = match (&report.problems[..], &report.starting[..], &report.failed[..]) {
@@ -50,7 +50,7 @@ pub(super) fn run(out: &mut impl Write, report: &StatusReport, kernel: &Kernel) 
     report.failed.iter().try_for_each(|failed| line("failed", failed))?;
     report.starting.iter().try_for_each(|starting| line("starting", starting))?;
     if report.sources.is_empty() {
-        return if has_source { source(out, report, kernel) } else { Ok(()) };
+        return if has_source { source(out, report) } else { Ok(()) };
     }
     let packets = counted(report.packets, "packet");
     line(
@@ -64,13 +64,13 @@ pub(super) fn run(out: &mut impl Write, report: &StatusReport, kernel: &Kernel) 
     report.sources.iter().try_for_each(|one| {
         let name = one.source.as_deref().unwrap_or_default();
         writeln!(out, " source {name}: {}, {}", one.backend, one.interface)?;
-        source(out, one, &self::kernel(one))
+        source(out, one)
     })
 }
 
 /// Writes the status of a source.
-fn source(out: &mut impl Write, report: &StatusReport, kernel: &Kernel) -> io::Result<()> {
-    let dataplane = &report.dataplane;
+fn source(out: &mut impl Write, report: &StatusReport) -> io::Result<()> {
+    let (dataplane, kernel) = (&report.dataplane, kernel(report));
     let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
     let measured = report
         .measurements
@@ -134,7 +134,7 @@ fn source(out: &mut impl Write, report: &StatusReport, kernel: &Kernel) -> io::R
     if let Some(instructions) = &dataplane.instructions {
         line("cpu", &format!("{instructions} instructions"))?;
     }
-    dataplane.programs.iter().try_for_each(|status| line("program", &program(status, kernel)))?;
+    dataplane.programs.iter().try_for_each(|status| line("program", &program(status, &kernel)))?;
     dataplane.switch.iter().try_for_each(|status| line("switch", &switch(status)))
 }
 
@@ -364,7 +364,6 @@ mod tests {
     use flowgauge_dataplane::{CountingPoint, Direction, Status};
 
     const SECOND: u64 = 1_000_000_000;
-    const NO_KERNEL: Kernel = Kernel { measures: false, costs: Ok(Vec::new()) };
 
     fn report(dataplane: Status) -> StatusReport {
         let drops = BTreeMap::from([("device".to_owned(), 3), ("socket".to_owned(), 1_200)]);
@@ -408,9 +407,9 @@ mod tests {
         }
     }
 
-    fn text(report: &StatusReport, kernel: &Kernel) -> String {
+    fn text(report: &StatusReport) -> String {
         let mut out = Vec::new();
-        run(&mut out, report, kernel).unwrap_or_default();
+        run(&mut out, report).unwrap_or_default();
         String::from_utf8(out).unwrap_or_default()
     }
 
@@ -451,10 +450,7 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
   cpu        avx2 instructions
 ";
         let instructions = Some("avx2".to_owned());
-        assert_eq!(
-            text(&report(Status { workers, instructions, ..Status::default() }), &NO_KERNEL),
-            expected
-        );
+        assert_eq!(text(&report(Status { workers, instructions, ..Status::default() })), expected);
     }
 
     #[test]
@@ -478,7 +474,7 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
     #[test]
     fn problems_come_first() {
         let problems = vec!["stalled for 12 s".to_owned()];
-        let text = text(&StatusReport { problems, ..report(Status::default()) }, &NO_KERNEL);
+        let text = text(&StatusReport { problems, ..report(Status::default()) });
         let lines: Vec<&str> = text.lines().take(2).collect();
         assert_eq!(
             lines,
@@ -492,7 +488,7 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
     #[test]
     fn a_run_with_a_failed_source_is_degraded() {
         let failed = vec!["bad: failed; see the log".to_owned()];
-        let text = text(&StatusReport { failed, ..report(Status::default()) }, &NO_KERNEL);
+        let text = text(&StatusReport { failed, ..report(Status::default()) });
         let begins = "run 4242, degraded: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  failed     bad: failed; see the log\n";
         assert!(text.starts_with(begins), "{text}");
     }
@@ -500,7 +496,7 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
     #[test]
     fn a_run_that_starts_is_not_healthy_yet() {
         let starting = vec!["counting has not started".to_owned()];
-        let one = text(&StatusReport { starting, ..report(Status::default()) }, &NO_KERNEL);
+        let one = text(&StatusReport { starting, ..report(Status::default()) });
         let begins = "run 4242, starting: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  starting   counting has not started\n";
         assert!(one.starts_with(begins), "{one}");
         let (starting, problems) =
@@ -520,7 +516,7 @@ run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
   failed     c: it has failed; the log says why
   starting   a: counting has not started
 ";
-        assert_eq!(text(&none, &NO_KERNEL), expected);
+        assert_eq!(text(&none), expected);
     }
 
     #[test]
