@@ -42,10 +42,8 @@ impl CommandFailure {
         }
         match self {
             CommandFailure::Usage(_) => ExitCode::from(2),
-            CommandFailure::Failed(_)
-            | CommandFailure::Incomplete(_)
-            | CommandFailure::ReaderGone => ExitCode::from(1),
             CommandFailure::Closed => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
         }
     }
 

@@ -26,13 +26,12 @@ pub(crate) struct Detach {
 impl Detach {
     pub(crate) fn execute(self) -> Result<(), CommandFailure> {
         let ended = xdp::detach(&self.pins, self.interface.as_deref())?;
-        let mut lines: Vec<String> = ended
-            .iter()
-            .map(|place| format!("{}: detached", escaped(&place.to_string())))
-            .collect();
-        if lines.is_empty() {
-            lines.push("no program was left attached".to_owned());
-        }
-        print(|out| writeln!(out, "{}", lines.join("\n")))
+        print(|out| {
+            if ended.is_empty() {
+                return writeln!(out, "no program was left attached");
+            }
+            let mut places = ended.iter().map(ToString::to_string);
+            places.try_for_each(|place| writeln!(out, "{}: detached", escaped(&place)))
+        })
     }
 }

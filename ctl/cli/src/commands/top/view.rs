@@ -287,6 +287,80 @@ impl View {
         lines
     }
 
+    /// Returns a ranking as a table, with a bar for the size.
+    fn ranking_lines(
+        &self,
+        figure: &Figure,
+        ranked: &[Ranked],
+        run: &RunView,
+        width: usize,
+    ) -> Vec<Line<'static>> {
+        const SIZE: usize = 11;
+        /// Rank and the blanks between columns.
+        const FIXED: usize = 4 + SIZE + 4;
+        let (factor, unit) = ranking_unit(figure, run.seconds);
+        let change = |it: &Ranked| {
+            let before = run.before.get(&(figure.identity(), it.name.clone()));
+            it.number.value() - before.copied().unwrap_or_default()
+        };
+        let listed = listed(figure, ranked);
+        let mut rows: Vec<(usize, &Ranked)> = listed.into_iter().enumerate().collect();
+        match self.order {
+            Order::Size => {}
+            Order::Change => rows
+                .sort_by(|(_, one), (_, other)| change(other).abs().total_cmp(&change(one).abs())),
+            Order::Name => rows.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name)),
+        }
+        let heading = cut(&ranking_heading(figure, run.seconds), width);
+        let mut lines = vec![Line::from(heading).add_modifier(Modifier::UNDERLINED)];
+        if rows.is_empty() {
+            lines.push(Line::from("    none in this window").dim());
+        }
+        let most = rows.iter().map(|(_, it)| it.number.value()).fold(f64::MIN_POSITIVE, f64::max);
+        let names: Vec<String> = rows
+            .iter()
+            .map(|(_, it)| self.names.named(&it.name).unwrap_or_else(|| it.name.clone()))
+            .collect();
+        let behind: Vec<String> = rows
+            .iter()
+            .map(|(_, it)| match self.order {
+                Order::Change => {
+                    let change = change(it) * factor;
+                    let sign = if change < 0.0 { "−" } else { "+" };
+                    format!("{sign}{}", formatted(change.abs(), unit))
+                }
+                Order::Size | Order::Name => bounds(&it.number, factor, unit),
+            })
+            .collect();
+        let longest = |texts: &[String]| {
+            texts.iter().map(|text| text.chars().count()).max().unwrap_or_default()
+        };
+        let note = rows.iter().map(|(_, it)| it.more.chars().count()).max().unwrap_or_default();
+        let note = note.min(MAX_NOTE);
+        // Names come before bounds, and bounds before long bars. A change is what it is sorted by.
+        let needed = if self.order == Order::Change { longest(&behind) } else { 0 };
+        let room = width.saturating_sub(FIXED + note);
+        let name = longest(&names).clamp(12, room.saturating_sub(MIN_BAR + needed).max(12));
+        let left = room.saturating_sub(name);
+        let last = if left >= longest(&behind) + MIN_BAR { longest(&behind) } else { 0 };
+        let bar = left.saturating_sub(last).clamp(MIN_BAR, MAX_BAR);
+        for (((rank, it), shown), behind) in rows.into_iter().zip(names).zip(behind) {
+            let value = it.number.value();
+            let filled = ((value / most) * bar as f64).ceil().clamp(0.0, bar as f64) as usize;
+            let shown = cut(&shown, name);
+            let behind = if last > 0 { behind } else { String::new() };
+            lines.push(Line::from(vec![
+                format!("{:>3} ", rank + 1).dim(),
+                Span::from(format!("{shown:<name$} ")),
+                format!("{:>SIZE$} ", formatted(value * factor, unit)).bold(),
+                format!("{:<bar$} ", "█".repeat(filled)).cyan(),
+                Span::from(format!("{:<note$} ", cut(&it.more, note))),
+                behind.dim(),
+            ]));
+        }
+        lines
+    }
+
     /// Returns the keys, as many as there is room for.
     fn keys(&self, width: usize) -> String {
         if self.runs == 0 {
@@ -575,82 +649,6 @@ fn change(
     let less_is_fine = matches!(tile.unit, "seconds" | "ratio");
     let is_odd = if less_is_fine { change > ODD_CHANGE } else { change.abs() > ODD_CHANGE };
     (text, is_odd)
-}
-
-impl View {
-    /// Returns a ranking as a table, with a bar for the size.
-    fn ranking_lines(
-        &self,
-        figure: &Figure,
-        ranked: &[Ranked],
-        run: &RunView,
-        width: usize,
-    ) -> Vec<Line<'static>> {
-        const SIZE: usize = 11;
-        /// Rank and the blanks between columns.
-        const FIXED: usize = 4 + SIZE + 4;
-        let (factor, unit) = ranking_unit(figure, run.seconds);
-        let change = |it: &Ranked| {
-            let before = run.before.get(&(figure.identity(), it.name.clone()));
-            it.number.value() - before.copied().unwrap_or_default()
-        };
-        let listed = listed(figure, ranked);
-        let mut rows: Vec<(usize, &Ranked)> = listed.into_iter().enumerate().collect();
-        match self.order {
-            Order::Size => {}
-            Order::Change => rows
-                .sort_by(|(_, one), (_, other)| change(other).abs().total_cmp(&change(one).abs())),
-            Order::Name => rows.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name)),
-        }
-        let heading = cut(&ranking_heading(figure, run.seconds), width);
-        let mut lines = vec![Line::from(heading).add_modifier(Modifier::UNDERLINED)];
-        if rows.is_empty() {
-            lines.push(Line::from("    none in this window").dim());
-        }
-        let most = rows.iter().map(|(_, it)| it.number.value()).fold(f64::MIN_POSITIVE, f64::max);
-        let names: Vec<String> = rows
-            .iter()
-            .map(|(_, it)| self.names.named(&it.name).unwrap_or_else(|| it.name.clone()))
-            .collect();
-        let behind: Vec<String> = rows
-            .iter()
-            .map(|(_, it)| match self.order {
-                Order::Change => {
-                    let change = change(it) * factor;
-                    let sign = if change < 0.0 { "−" } else { "+" };
-                    format!("{sign}{}", formatted(change.abs(), unit))
-                }
-                Order::Size | Order::Name => bounds(&it.number, factor, unit),
-            })
-            .collect();
-        let longest = |texts: &[String]| {
-            texts.iter().map(|text| text.chars().count()).max().unwrap_or_default()
-        };
-        let note = rows.iter().map(|(_, it)| it.more.chars().count()).max().unwrap_or_default();
-        let note = note.min(MAX_NOTE);
-        // Names come before bounds, and bounds before long bars. A change is what it is sorted by.
-        let needed = if self.order == Order::Change { longest(&behind) } else { 0 };
-        let room = width.saturating_sub(FIXED + note);
-        let name = longest(&names).clamp(12, room.saturating_sub(MIN_BAR + needed).max(12));
-        let left = room.saturating_sub(name);
-        let last = if left >= longest(&behind) + MIN_BAR { longest(&behind) } else { 0 };
-        let bar = left.saturating_sub(last).clamp(MIN_BAR, MAX_BAR);
-        for (((rank, it), shown), behind) in rows.into_iter().zip(names).zip(behind) {
-            let value = it.number.value();
-            let filled = ((value / most) * bar as f64).ceil().clamp(0.0, bar as f64) as usize;
-            let shown = cut(&shown, name);
-            let behind = if last > 0 { behind } else { String::new() };
-            lines.push(Line::from(vec![
-                format!("{:>3} ", rank + 1).dim(),
-                Span::from(format!("{shown:<name$} ")),
-                format!("{:>SIZE$} ", formatted(value * factor, unit)).bold(),
-                format!("{:<bar$} ", "█".repeat(filled)).cyan(),
-                Span::from(format!("{:<note$} ", cut(&it.more, note))),
-                behind.dim(),
-            ]));
-        }
-        lines
-    }
 }
 
 #[cfg(test)]

@@ -300,10 +300,8 @@ impl Options {
             return Ok(());
         };
         let kind = KeyKind::ALL.into_iter().find(|kind| is_key(*kind, query));
-        let (query, key) = (
-            KeyText { kind: kind.unwrap_or(KeyKind::Src), key: query }.to_string(),
-            self.key(*first),
-        );
+        let query = KeyText { kind: kind.unwrap_or(KeyKind::Src), key: query };
+        let key = self.key(*first);
         let example = match key {
             KeyKind::Src | KeyKind::Dst => "10.0.0.1",
             KeyKind::SrcDst => "10.0.0.1 > 10.0.0.2",

@@ -76,9 +76,7 @@ impl AccessOptions {
     pub(crate) fn resolve(&self) -> Result<Option<SwitchConfig>, CommandFailure> {
         let Some(address) = &self.address else { return Ok(None) };
         let mut options = tofino::Options::new(address);
-        if let Some(program) = &self.program {
-            options.program.clone_from(program);
-        }
+        options.program = self.program.clone().unwrap_or(options.program);
         options.device = self.device.unwrap_or(options.device);
         options.client = self.client.unwrap_or(options.client);
         options.deadline = self.deadline.unwrap_or(options.deadline);

@@ -16,12 +16,8 @@ impl Agent<'_> {
     /// Reads the configuration again.
     pub(super) fn reload(&mut self) {
         service::reloading();
-        let file = self
-            .configuration
-            .file
-            .as_ref()
-            .map(|file| file.display().to_string())
-            .unwrap_or_default();
+        let file = self.configuration.file.clone().unwrap_or_default();
+        let file = file.display();
         match self.apply() {
             Ok(()) => tracing::info!("reloaded {file}"),
             Err(failure) => tracing::warn!(
