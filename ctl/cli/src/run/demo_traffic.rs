@@ -91,7 +91,8 @@ fn traffic() -> Result<Vec<Capture>, CommandFailure> {
         ),
     ];
     let capture = |(name, make)| {
-        Ok(Capture::reader(GeneratedCapture::new(make).map_err(cannot(TASK))?, name))
+        let made = Writer::new(Vec::new(), link_type::ETHERNET).map_err(cannot(TASK))?;
+        Ok(Capture::reader(GeneratedCapture { make, made, read: 0 }, name))
     };
     generated.into_iter().map(capture).collect()
 }
@@ -206,12 +207,6 @@ struct GeneratedCapture {
     make: Box<FrameProducer>,
     made: Writer<Vec<u8>>,
     read: usize,
-}
-
-impl GeneratedCapture {
-    fn new(make: Box<FrameProducer>) -> io::Result<Self> {
-        Ok(GeneratedCapture { make, made: Writer::new(Vec::new(), link_type::ETHERNET)?, read: 0 })
-    }
 }
 
 impl Read for GeneratedCapture {

@@ -30,18 +30,14 @@ const READER_GRACE: Duration = Duration::from_secs(2);
 const DETACH_GRACE: Duration = Duration::from_secs(2);
 
 struct SignalState {
-    runs: Vec<InterruptTarget>,
+    /// Functions that end the runs.
+    runs: Vec<Box<dyn Fn() + Send>>,
     /// Action of SIGHUP instead of ending the run.
     reload: Option<Box<dyn Fn() + Send>>,
     /// Time of the first signal.
     first: Option<Instant>,
     /// Whether a second signal came later, so that the run ends immediately.
     urgent: bool,
-}
-
-struct InterruptTarget {
-    interrupt: Interrupt,
-    gate: Option<Arc<WorkerBarrier>>,
 }
 
 static STATE: Mutex<SignalState> =
@@ -77,13 +73,6 @@ fn reloads() -> bool {
     state.reload.is_some()
 }
 
-impl InterruptTarget {
-    fn end(&self) {
-        self.interrupt.trigger();
-        self.gate.iter().for_each(|gate| gate.interrupt());
-    }
-}
-
 fn end(signal: Signal) {
     let mut state = locked(&STATE);
     let now = Instant::now();
@@ -91,7 +80,7 @@ fn end(signal: Signal) {
         None if state.runs.is_empty() => process::exit(128 + signal as i32),
         None => {
             service::stopping();
-            state.runs.iter().for_each(InterruptTarget::end);
+            state.runs.iter().for_each(|end| end());
             state.first = Some(now);
         }
         Some(first) if now - first < REPEAT_INTERVAL => {}
@@ -116,11 +105,15 @@ pub(crate) fn end_on_signal(gate: Option<&Arc<WorkerBarrier>>) -> Interrupt {
 /// Registers an interrupt that others may trigger too. A signal ends all registered runs.
 pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<WorkerBarrier>>) -> Interrupt {
     let mut state = locked(&STATE);
-    let run = InterruptTarget { interrupt: interrupt.clone(), gate: gate.cloned() };
+    let (triggered, gate) = (interrupt.clone(), gate.cloned());
+    let end = move || {
+        triggered.trigger();
+        gate.iter().for_each(|gate| gate.interrupt());
+    };
     if state.first.is_some() {
-        run.end();
+        end();
     }
-    state.runs.push(run);
+    state.runs.push(Box::new(end));
     interrupt
 }
 
