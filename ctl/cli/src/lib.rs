@@ -147,8 +147,8 @@ pub fn main() -> ExitCode {
         Some(Command::Report(report)) => report.execute(&given),
         Some(Command::Demo(demo)) => demo.execute(),
         Some(Command::Generate(generate)) => generate.execute(),
-        Some(Command::Reproduce(_)) => Err(program::become_bench()),
-        Some(Command::Bench(bench)) => bench.check().and_then(|()| Err(program::become_bench())),
+        Some(Command::Reproduce(_)) => program::become_bench(),
+        Some(Command::Bench(bench)) => bench.check().and_then(|()| program::become_bench()),
         #[cfg(feature = "lake")]
         Some(Command::Merge(merge)) => merge.execute(),
         #[cfg(feature = "lake")]

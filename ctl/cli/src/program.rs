@@ -90,15 +90,12 @@ pub fn beside(name: &str) -> Result<PathBuf, CommandFailure> {
 }
 
 /// Replaces this process by `flowgauge-bench` with the same arguments. Returns only on failure.
-pub(crate) fn become_bench() -> CommandFailure {
-    let path = match path(BENCH) {
-        Ok(path) => path,
-        Err(failure) => return failure,
-    };
+pub(crate) fn become_bench() -> Result<(), CommandFailure> {
+    let path = path(BENCH)?;
     // Keep the process id, so that signals, the exit code and the terminal are those of the new
     // program.
     let error = Command::new(&path).args(env::args_os().skip(1)).env(SAME_BUILD, BUILD).exec();
-    cannot_run(BENCH, &path, &error)
+    Err(cannot_run(BENCH, &path, &error))
 }
 
 /// Returns the path of a program next to this one. PATH is not searched: it may have an older

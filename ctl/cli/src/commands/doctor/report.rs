@@ -140,6 +140,31 @@ impl Group {
     pub(super) fn not_requested(backend: &'static str, check: Check) -> Self {
         Group { backend, asked: false, can_run: None, checks: vec![check] }
     }
+
+    /// Returns the checks of the table, worst first: without those that were not requested, and
+    /// with one instead of all details that are ok.
+    fn listed(&self) -> Vec<Check> {
+        let is_fine = |check: &&Check| check.detail && check.status == CheckStatus::Ok;
+        let (fine, all) = (
+            self.checks.iter().filter(is_fine).count(),
+            self.checks.iter().filter(|check| check.detail).count(),
+        );
+        let mut has_summary = false;
+        let mut listed = Vec::new();
+        for check in self.checks.iter().filter(|check| check.aside().is_none()) {
+            if !is_fine(&check) {
+                listed.push(check.clone());
+            } else if !has_summary {
+                has_summary = true;
+                let number =
+                    if fine == all { format!("all {all}") } else { format!("{fine} of {all}") };
+                let found = format!("{number} programs load; --format json has each");
+                listed.push(Check { subject: None, found, ..check.clone() });
+            }
+        }
+        listed.sort_by_key(Check::rank);
+        listed
+    }
 }
 
 /// All results. Field names are keys of the JSON output.
@@ -208,32 +233,5 @@ impl DoctorReport {
             writeln!(out, "\nnot asked for: {asides}; --format json has what to do")?;
         }
         Ok(())
-    }
-}
-
-impl Group {
-    /// Returns the checks of the table, worst first: without those that were not requested, and
-    /// with one instead of all details that are ok.
-    fn listed(&self) -> Vec<Check> {
-        let is_fine = |check: &&Check| check.detail && check.status == CheckStatus::Ok;
-        let (fine, all) = (
-            self.checks.iter().filter(is_fine).count(),
-            self.checks.iter().filter(|check| check.detail).count(),
-        );
-        let mut has_summary = false;
-        let mut listed = Vec::new();
-        for check in self.checks.iter().filter(|check| check.aside().is_none()) {
-            if !is_fine(&check) {
-                listed.push(check.clone());
-            } else if !has_summary {
-                has_summary = true;
-                let number =
-                    if fine == all { format!("all {all}") } else { format!("{fine} of {all}") };
-                let found = format!("{number} programs load; --format json has each");
-                listed.push(Check { subject: None, found, ..check.clone() });
-            }
-        }
-        listed.sort_by_key(Check::rank);
-        listed
     }
 }

@@ -129,7 +129,10 @@ impl Status {
         if self.probe.is_some() {
             return verdict;
         }
-        found.look_for_left(&self.pins);
+        match xdp::left(&self.pins) {
+            Ok(left) => found.notes.extend(left.iter().map(table::left)),
+            Err(error) => found.notes.push(error.to_string()),
+        }
         print(|out| match self.format.unwrap_or_default() {
             TextFormat::Table => found.table(out),
             TextFormat::Json => found.json(out),
@@ -179,13 +182,6 @@ impl Answers {
                 self.silent.push(pid);
                 self.notes.push(format!("run {pid} does not answer on {path}: {problem}"));
             }
-        }
-    }
-
-    fn look_for_left(&mut self, pins: &Path) {
-        match xdp::left(pins) {
-            Ok(left) => self.notes.extend(left.iter().map(table::left)),
-            Err(error) => self.notes.push(error.to_string()),
         }
     }
 

@@ -37,13 +37,10 @@ struct Group {
 }
 
 impl GroupedMessages {
-    pub(super) fn add(&mut self, change: SourceChange, name: &str) {
-        self.add_with(change, name, String::new());
-    }
-
-    /// Adds a change with details, such as a time.
-    pub(super) fn add_with(&mut self, change: SourceChange, name: &str, details: String) {
-        self.0.entry(change).or_default().sources.push((name.to_owned(), details));
+    /// Adds a change, with details such as a time, which may be empty.
+    pub(super) fn add(&mut self, change: SourceChange, name: &str, details: &str) {
+        let sources = &mut self.0.entry(change).or_default().sources;
+        sources.push((name.to_owned(), details.to_owned()));
     }
 
     /// Returns the lines that are due, one for each kind of change, if the last one of a kind must be
@@ -106,21 +103,21 @@ mod tests {
     fn a_storm_takes_one_line_a_second() {
         let (mut messages, begun) = (GroupedMessages::default(), Instant::now());
         let at = |milliseconds| begun + Duration::from_millis(milliseconds);
-        messages.add(SourceChange::InterfaceRemoved, "veth0");
+        messages.add(SourceChange::InterfaceRemoved, "veth0", "");
         assert_eq!(
             messages.due(at(0), LINE_INTERVAL),
             ["veth0: interface removed; counting resumes when it is back"]
         );
         for number in 1..15 {
-            messages.add(SourceChange::InterfaceRemoved, &format!("veth{number}"));
+            messages.add(SourceChange::InterfaceRemoved, &format!("veth{number}"), "");
             assert!(messages.due(at(number * 60), LINE_INTERVAL).is_empty(), "{number}");
         }
         let line = "14 interfaces removed; counting resumes when they are back: veth1, veth2, veth3, veth4, veth5 and 9 more";
         assert_eq!(messages.due(at(1000), LINE_INTERVAL), [line]);
         assert!(messages.due(at(5000), LINE_INTERVAL).is_empty());
         // Other changes have lines of their own.
-        messages.add(SourceChange::InterfaceRemoved, "a");
-        messages.add(SourceChange::Ended, "b");
+        messages.add(SourceChange::InterfaceRemoved, "a", "");
+        messages.add(SourceChange::Ended, "b", "");
         assert_eq!(messages.due(at(1500), LINE_INTERVAL), ["source b has ended"]);
         assert_eq!(messages.due(at(1500), Duration::ZERO).len(), 1);
         assert!(messages.due(at(9000), Duration::ZERO).is_empty());
@@ -129,10 +126,10 @@ mod tests {
     #[test]
     fn a_late_begin_has_its_time() {
         let (mut messages, now) = (GroupedMessages::default(), Instant::now());
-        messages.add_with(SourceChange::BeganLate, "a", "6 s".to_owned());
+        messages.add(SourceChange::BeganLate, "a", "6 s");
         assert_eq!(messages.due(now, Duration::ZERO), ["source a began 6 s after the run"]);
-        messages.add_with(SourceChange::BeganLate, "a", "6 s".to_owned());
-        messages.add_with(SourceChange::BeganLate, "b", "8 s".to_owned());
+        messages.add(SourceChange::BeganLate, "a", "6 s");
+        messages.add(SourceChange::BeganLate, "b", "8 s");
         assert_eq!(
             messages.due(now, Duration::ZERO),
             ["2 sources began long after the run: a (6 s), b (8 s)"]

@@ -512,7 +512,7 @@ impl Agent<'_> {
         let late = self.begun.elapsed();
         if late >= LATE_BEGIN {
             let late = format!("{} s", late.as_secs());
-            self.messages.add_with(SourceChange::BeganLate, name, late);
+            self.messages.add(SourceChange::BeganLate, name, &late);
         }
     }
 
@@ -712,7 +712,7 @@ impl Agent<'_> {
         let failure = match outcome {
             Ok(()) => {
                 if self.several && !ends && !self.is_ending() {
-                    self.messages.add(SourceChange::Ended, name);
+                    self.messages.add(SourceChange::Ended, name, "");
                 }
                 // Do not restart a source that ended by itself, unless another interface gets this
                 // name. One that was stopped starts again when it is wanted again.
@@ -729,7 +729,7 @@ impl Agent<'_> {
             return self.end_unread(failure);
         }
         if is_gone {
-            self.messages.add(SourceChange::InterfaceRemoved, name);
+            self.messages.add(SourceChange::InterfaceRemoved, name, "");
             // A source of a pattern is dropped from this set when sources are started next.
             self.absent.insert(name.to_owned());
             return;

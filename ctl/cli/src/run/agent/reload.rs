@@ -45,7 +45,7 @@ impl Agent<'_> {
                 None if running.interface.is_some_and(|number| !is_there(number)) => {}
                 None => {
                     if !running.ends {
-                        self.messages.add(SourceChange::Unconfigured, name);
+                        self.messages.add(SourceChange::Unconfigured, name, "");
                     }
                     running.end();
                 }
@@ -64,7 +64,7 @@ impl Agent<'_> {
                 && !before.iter().any(|known| known.name == wanted.name)
         };
         let new = all.iter().filter(|wanted| self.several && is_new(wanted));
-        new.for_each(|wanted| self.messages.add(SourceChange::Configured, &wanted.name));
+        new.for_each(|wanted| self.messages.add(SourceChange::Configured, &wanted.name, ""));
         self.start_wanted()
     }
 }
