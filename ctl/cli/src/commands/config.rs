@@ -69,7 +69,8 @@ impl Config {
                 drop(print.run);
                 let configuration = Configuration::read::<Run>(&given)?;
                 agent::check(&configuration)?;
-                output::print(|out| print_all(&configuration, print.origin, out))
+                let origin = print.origin;
+                output::print(|out| print_all(&configuration, origin, out))
             }
         }
     }

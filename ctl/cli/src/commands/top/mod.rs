@@ -19,7 +19,6 @@ mod tiles;
 #[cfg(feature = "top")]
 mod view;
 
-use crate::config::value;
 use crate::error::{CommandFailure, fail};
 use clap::Args;
 use flowgauge_ctl::names::NameSources;
@@ -59,6 +58,6 @@ impl Top {
             screen::show(names.map_err(CommandFailure::Failed)?)
         }
         #[cfg(not(feature = "top"))]
-        fail(value::not_built("top"))
+        fail(crate::config::value::not_built("top"))
     }
 }

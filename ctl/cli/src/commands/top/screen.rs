@@ -21,7 +21,8 @@ pub(super) fn show(names: Names) -> Result<(), CommandFailure> {
 }
 
 fn watch(terminal: &mut ratatui::DefaultTerminal, names: Names) -> io::Result<()> {
-    let (mut watched, mut view) = (Runs::default(), View { names, ..View::default() });
+    let (mut watched, mut view) = (Runs::default(), View::default());
+    view.names = names;
     let mut due = Instant::now();
     loop {
         if Instant::now() >= due {
