@@ -130,7 +130,7 @@ impl Dataplane for Tofino {
     }
 
     fn settings(&self) -> &Settings {
-        &self.switch.program.wanted
+        &self.switch.program.settings
     }
 
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
@@ -139,7 +139,7 @@ impl Dataplane for Tofino {
             return Err(Error::AlreadyStarted { target });
         }
         self.switch.check_filter(tables.filter.as_ref())?;
-        tables.check(&self.switch.program.wanted, &self.switch.capabilities)?;
+        tables.check(&self.switch.program.settings, &self.switch.capabilities)?;
         let installed = self.runtime.block_on(self.switch.install(tables));
         installed.map(|()| None).map_err(|failure| Error::Switch {
             operation: "install tables",

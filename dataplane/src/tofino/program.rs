@@ -21,9 +21,9 @@ pub(super) struct Program {
     /// Compiler definitions that it states.
     pub(super) statement: StatedSettings,
     /// Settings that it was compiled for, as it states them.
-    pub(super) settings: Settings,
+    pub(super) compiled: Settings,
     /// Settings that are wanted, of which it may measure more.
-    pub(super) wanted: Settings,
+    pub(super) settings: Settings,
     /// Pairs of ports between which frames are forwarded.
     forward: Vec<(u32, u32)>,
 }
@@ -34,19 +34,19 @@ impl Program {
     pub(super) fn new(schema: Schema) -> Result<Self, Failure> {
         check(&schema)?;
         let statement = StatedSettings::read(&schema)?;
-        let settings = measurement::settings(&statement)?;
+        let compiled = measurement::settings(&statement)?;
         let forward = Vec::new();
-        let program = Program { schema, statement, settings, wanted: settings, forward };
+        let program = Program { schema, statement, compiled, settings: compiled, forward };
         let schema = &program.schema;
         program.arrays()?.iter().try_for_each(|array| array.check(schema))?;
         program.tables()?.iter().try_for_each(|table| table.check(schema))?;
         if filter::is_possible(&program.statement)? {
             filter::check_room(schema)?;
         }
-        for key in KeyKind::ALL.into_iter().filter(|key| settings.uses(*key)) {
+        for key in KeyKind::ALL.into_iter().filter(|key| compiled.uses(*key)) {
             hash::check_key(schema, key)?;
         }
-        measurement::check_hashes(schema, &settings)?;
+        measurement::check_hashes(schema, &compiled)?;
         Ok(program)
     }
 
@@ -60,21 +60,21 @@ impl Program {
         let program = Program::new(schema)?;
         program.check_settings(&wanted)?;
         program.check_forward(&forward)?;
-        Ok(Program { wanted, forward, ..program })
+        Ok(Program { settings: wanted, forward, ..program })
     }
 
     /// Returns the arrays of the wanted settings, followed by the optional arrays of this build.
     pub(super) fn arrays(&self) -> Result<Vec<Array>, Failure> {
-        let mut arrays = measurement::arrays(&self.wanted);
-        arrays.extend(measurement::extras(&self.statement, &self.wanted)?.0);
+        let mut arrays = measurement::arrays(&self.settings);
+        arrays.extend(measurement::extras(&self.statement, &self.settings)?.0);
         Ok(arrays)
     }
 
     /// Returns the match tables of the wanted settings, followed by the optional tables of this
     /// build, those of expressions and that of forwarding.
     fn tables(&self) -> Result<Vec<MatchTable>, Failure> {
-        let mut tables = measurement::tables(&self.wanted);
-        tables.extend(measurement::extras(&self.statement, &self.wanted)?.1);
+        let mut tables = measurement::tables(&self.settings);
+        tables.extend(measurement::extras(&self.statement, &self.settings)?.1);
         if filter::is_possible(&self.statement)? {
             tables.extend(filter::tables());
         }
@@ -124,7 +124,7 @@ impl Program {
     fn check_settings(&self, wanted: &Settings) -> Result<(), Failure> {
         let mut differences = Vec::new();
         for (wanted, own) in
-            measurement::builds(wanted)?.into_iter().zip(measurement::builds(&self.settings)?)
+            measurement::builds(wanted)?.into_iter().zip(measurement::builds(&self.compiled)?)
         {
             let Some(description) = &wanted.description else { continue };
             let missing = wanted
@@ -155,9 +155,9 @@ impl Program {
         let mut capabilities = Capabilities {
             measurements: MeasurementKind::ALL
                 .into_iter()
-                .filter(|kind| kind.is_on(&self.settings))
+                .filter(|kind| kind.is_on(&self.compiled))
                 .collect(),
-            keys: KeyKind::ALL.into_iter().filter(|key| self.settings.uses(*key)).collect(),
+            keys: KeyKind::ALL.into_iter().filter(|key| self.compiled.uses(*key)).collect(),
             rows: ROWS..=ROWS,
             inner: false,
             filter: filter::is_possible(&self.statement).unwrap_or_default(),
@@ -167,7 +167,7 @@ impl Program {
         };
         measurement::ALL
             .iter()
-            .for_each(|measurement| measurement.capabilities(&self.settings, &mut capabilities));
+            .for_each(|measurement| measurement.capabilities(&self.compiled, &mut capabilities));
         capabilities
     }
 

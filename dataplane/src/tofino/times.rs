@@ -87,8 +87,8 @@ async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
     let mut tables = vec![time(&mut session, frames, elements, clear, options.batch).await?];
     let mut arrays: Vec<(Array, Option<usize>)> =
         program.arrays()?.into_iter().map(|array| (array, Some(idle))).collect();
-    if program.settings.cardinality.mode == Mode::Staggered {
-        let staggered = Staggered::built(&program.schema, &program.statement, &program.settings)?;
+    if program.compiled.cardinality.mode == Mode::Staggered {
+        let staggered = Staggered::built(&program.schema, &program.statement, &program.compiled)?;
         arrays.extend([(staggered.registers, None), (staggered.latest, None)]);
     }
     for (array, bank) in arrays {

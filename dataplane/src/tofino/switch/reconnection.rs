@@ -75,9 +75,9 @@ impl Switch {
             failure => failure,
         })?;
         let forward = self.options.forward.clone();
-        let program = Program::fitting(schema, self.program.wanted, forward)?;
+        let program = Program::fitting(schema, self.program.settings, forward)?;
         self.staggered.iter().try_for_each(|staggered| {
-            staggered.check(&program.schema, &program.statement, &program.wanted)
+            staggered.check(&program.schema, &program.statement, &program.settings)
         })?;
         self.program = program;
         if is_adopted {

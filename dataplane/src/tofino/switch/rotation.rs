@@ -35,7 +35,7 @@ pub(super) struct Closed {
 impl Switch {
     /// Returns a bank with the parameters needed to read it.
     fn bank(&mut self, number: usize) -> Result<SwitchBank, Failure> {
-        let (settings, arrays) = (self.program.wanted, self.arrays.clone());
+        let (settings, arrays) = (self.program.settings, self.arrays.clone());
         let Counting { pipes, desired, .. } = self.counting()?;
         let admissions = desired.admissions.get(number).cloned().unwrap_or_default();
         let words = desired.tables.tabulation.clone();
