@@ -23,9 +23,11 @@ pub(crate) struct IndentedLines<'a> {
     indent: usize,
     width: usize,
     colours: bool,
-    /// Returns the name of a row with the names of its addresses, if they have any.
-    named: Box<dyn Fn(&str) -> Option<String> + 'a>,
+    named: RowNames<'a>,
 }
+
+/// Returns the name of a row with the names of its addresses, if they have any.
+type RowNames<'a> = Box<dyn Fn(&str) -> Option<String> + 'a>;
 
 impl<'a> IndentedLines<'a> {
     pub(crate) fn new(text: &'a mut String, indent: usize, width: usize, colours: bool) -> Self {
