@@ -114,7 +114,7 @@ pub(crate) enum Source {
         /// DPDK's own arguments.
         eal: Option<String>,
     },
-    Switch(SwitchConfig),
+    Switch(Box<SwitchConfig>),
     /// Captures, in their own time.
     Captures(Vec<PathBuf>),
     /// The generated traffic of `demo`.

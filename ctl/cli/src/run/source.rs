@@ -35,9 +35,9 @@ pub(crate) fn count(config: &RunConfig, handle: &SourceHandle) -> Result<(), Com
         #[cfg(feature = "tofino")]
         Source::Switch(switch) => on_switch(switch, config, handle),
         #[cfg(not(feature = "tofino"))]
-        Source::Switch(SwitchConfig { options, .. }) => {
+        Source::Switch(switch) => {
             let problem = crate::config::value::not_built("tofino");
-            crate::error::refuse(format!("--address {}: {problem}", options.address))
+            crate::error::refuse(format!("--address {}: {problem}", switch.options.address))
         }
         Source::Captures(files) => {
             let files = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;

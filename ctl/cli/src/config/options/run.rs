@@ -187,7 +187,8 @@ impl Run {
         match backend {
             Backend::Xdp => kernel.source(port.is_some(), options).map(Source::Interfaces),
             Backend::Tofino => {
-                switch.source(on_interface, port.is_some(), options).map(Source::Switch)
+                let switch = switch.source(on_interface, port.is_some(), options)?;
+                Ok(Source::Switch(Box::new(switch)))
             }
             Backend::Poll if on_interface => refuse(
                 "-i and other interface options are not for --backend poll; give a --port instead",
