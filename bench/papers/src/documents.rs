@@ -305,8 +305,8 @@ mod tests {
         let line = |relation: &str, paper: &str| {
             PrintedNumber::parse(&format!("thesis,1,\"a, b\",{relation},{paper},name,")).unwrap()
         };
-        let runs = Spread::from_values(&[2.9, 3.1]);
-        let one = |value| Spread::from_values(&[value]);
+        let runs = Spread::from_values([2.9, 3.1]);
+        let one = |value| Spread::from_values([value]);
         assert_eq!(line("=", "3.00").what, "a, b");
         for (relation, paper, ours, verdict) in [
             // One digit is rounded, and one run varies by 3 x 0.141 x 1.22 = 0.52.

@@ -69,12 +69,12 @@ mod tests {
 
     #[test]
     fn spread_of_known_values() {
-        let spread = Spread::from_values(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        let spread = Spread::from_values([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((spread.mean, spread.low, spread.high, spread.count), (5.0, 2.0, 9.0, 8));
         assert!((spread.deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
         assert!((spread.standard_error() - (32.0_f64 / 56.0).sqrt()).abs() < 1e-12);
-        assert_eq!(Spread::from_values(&[3.0]).unwrap().deviation, 0.0);
-        assert_eq!(Spread::from_values(&[0.0; 0]), None);
+        assert_eq!(Spread::from_values([3.0]).unwrap().deviation, 0.0);
+        assert_eq!(Spread::from_values([0.0; 0]), None);
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn theorem_table(findings: &Findings) -> Table {
     for size_log2 in SIZES_LOG2 {
         let mut cells = vec![Cell::new(grouped(1 << size_log2))];
         for (share, algorithm) in cases() {
-            let spread = Spread::from_values(&findings.heavy_held(share, algorithm, size_log2));
+            let spread = Spread::from_values(findings.heavy_held(share, algorithm, size_log2));
             cells.extend(spread.map_or_else(Default::default, |spread| {
                 [spread.mean, spread.low].map(|share| Cell::new(format!("{share:.3}")))
             }));
