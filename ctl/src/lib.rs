@@ -52,12 +52,28 @@ pub mod output;
 pub mod record;
 mod row;
 pub mod schedule;
-#[cfg_attr(not(feature = "serve"), path = "serve/pages.rs")]
+#[cfg(feature = "serve")]
 pub mod serve;
 pub mod status;
 mod text;
 mod united;
 mod unopened;
+
+#[cfg(not(feature = "serve"))]
+pub mod serve {
+    //! Parts of `serve` that a build without servers has: the frame of pages, the page of a
+    //! capture, and the sandbox of threads.
+
+    mod fence;
+    mod page;
+    #[cfg(feature = "report")]
+    mod report;
+
+    pub use fence::drop_capabilities;
+    pub use page::document;
+    #[cfg(feature = "report")]
+    pub use report::{Fact, ReportPage};
+}
 
 pub use clock::{Clock, WakeReason};
 pub use controller::{ControlError, Controller, Summary};

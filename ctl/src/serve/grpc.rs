@@ -4,7 +4,7 @@
 use super::ServedContent;
 use super::access::Access;
 use super::guard::{Guard, Protocol, RequestRefusal};
-use super::kept::RecentItems;
+use super::recent::RecentItems;
 use super::server::{Listener, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Service, end};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request as HttpRequest, State};

@@ -2,7 +2,7 @@
 //! status is also served on a Unix socket, without an option.
 //!
 //! Records arrive through two sinks: `Board` stores recent windows for the live page, `Feed` recent
-//! records for gRPC streams, both on `RecentItems` (`kept.rs`), which drops old items rather than
+//! records for gRPC streams, both on `RecentItems` (`recent.rs`), which drops old items rather than
 //! wait for slow clients. Each server runs in a sandboxed thread of its own (`server.rs`,
 //! `fence.rs`), so that no packet waits for a client.
 //!
@@ -13,25 +13,21 @@
 
 mod accept;
 mod access;
-mod board;
 mod connections;
-mod event;
-mod feed;
 mod fence;
 mod grpc;
 mod guard;
-mod kept;
 mod page;
+mod recent;
 #[cfg(feature = "report")]
 mod report;
 mod server;
 
 pub use access::{Access, Token, encryption};
-pub use board::Board;
-pub use feed::Feed;
 pub use fence::drop_capabilities;
 pub use grpc::proto;
 pub use page::document;
+pub use recent::{Board, Feed};
 #[cfg(feature = "report")]
 pub use report::{Fact, ReportPage};
 pub use server::Service;

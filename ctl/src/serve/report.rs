@@ -1,7 +1,6 @@
 //! Self-contained page about a capture, in a single file.
 
-use super::event::event;
-use super::page::{CHARTS, CHARTS_STYLE, HTML, INVENTORY, SCRIPT, STYLE};
+use super::page::{CHARTS, CHARTS_STYLE, HTML, INVENTORY, SCRIPT, STYLE, event};
 use crate::controller::Sink;
 use crate::history::History;
 use crate::inventory::Contents;
