@@ -6,8 +6,8 @@
 //! of the hour again. It removes only files that it has read itself, and takes no list of them from
 //! the disk.
 
+use super::disk::Listing;
 use super::is_known;
-use super::listing::Listing;
 use super::parquet;
 use super::shared::MAX_FILE_ROWS_BYTES;
 use super::signature::{RowPolicy, Trust, Verification};

@@ -4,7 +4,7 @@
 //! A file is removed from the directory once it is in the store. After a crash between the two it
 //! is uploaded again: the store reports that its name is taken, and the content is compared.
 
-use super::listing::Listing;
+use super::disk::Listing;
 use super::parquet::{Parquet, ParquetInput};
 use super::shared::LakeState;
 use super::store::Store;

@@ -1,7 +1,7 @@
 //! Options of unions: files, rows and grouping. Finds and opens the files.
 
 use super::UnionError;
-use crate::lake::listing::Listing;
+use crate::lake::disk::Listing;
 use crate::lake::parquet::{Parquet, ParquetInput};
 use crate::lake::signature::{RowPolicy, Verification};
 use crate::lake::store::{SCHEME, Store};
