@@ -3,12 +3,11 @@
 //! Counts and distributions accumulate over windows; numbers are those of the last closed window.
 //! No label is an address: items of rankings are identified by their rank, `rank="1"`.
 
+mod exposition;
 mod native;
-mod protobuf;
-mod text;
 
+pub use exposition::proto;
 pub(crate) use native::RunHistogram;
-pub use protobuf::proto;
 
 use crate::controller::{Sink, Summary};
 use crate::figure::{Figure, LOST, Number, SIGNS, Shape, UNACCOUNTED};
@@ -161,13 +160,13 @@ impl Metrics {
     /// classic and native buckets.
     #[must_use]
     pub fn protobuf(&self) -> Vec<u8> {
-        protobuf::encoded(&self.families())
+        exposition::protobuf(&self.families())
     }
 
     /// Returns all metrics in the text format of Prometheus, version 0.0.4.
     #[must_use]
     pub fn text(&self) -> String {
-        text::encoded(&self.families())
+        exposition::text(&self.families())
     }
 }
 
