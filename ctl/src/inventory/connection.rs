@@ -5,8 +5,7 @@
 //! measured where the capture was made: from SYN to SYN/ACK to the server and back, from there to
 //! the acknowledgement to the client and back.
 
-use super::bounded::{BoundedTable, Volume};
-use super::{CapturedFrame, seconds};
+use super::{BoundedTable, CapturedFrame, Volume, seconds};
 use flowgauge_core::packet::Packet;
 use flowgauge_core::segment::flags;
 use serde::{Serialize, Serializer};

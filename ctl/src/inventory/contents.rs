@@ -1,8 +1,10 @@
 //! Contents of a capture as a page shows them: ranked tables of bounded length.
 
-use super::bounded::{BoundedTable, MAX_ENTRIES, Volume};
 use super::connection::ServerCounts;
-use super::{Exchanged, HostPackets, Inventory, Layer, Pair, Reason, seconds};
+use super::{
+    BoundedTable, Exchanged, HostPackets, Inventory, Layer, MAX_ENTRIES, Pair, Reason, Volume,
+    seconds,
+};
 use crate::flow::protocol_name;
 use crate::names::Names;
 use crate::unopened;

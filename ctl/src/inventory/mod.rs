@@ -6,16 +6,13 @@
 //! hosts or conversations may exceed the number of packets.
 //!
 //! Memory is bounded: each [`BoundedTable`] has at most [`MAX_ENTRIES`] entries. Packets of further
-//! keys are counted together, so that nothing is left out silently.
+//! keys share one sum, so that nothing is left out silently.
 //!
-//! `bounded` is the table, `connection` follows TCP connections, and `contents` is the result that
-//! a page shows.
+//! `connection` follows TCP connections, and `contents` is the result that a page shows.
 
-mod bounded;
 mod connection;
 mod contents;
 
-pub use bounded::{BoundedTable, MAX_ENTRIES, Volume};
 pub use connection::{Endpoint, ServerCounts};
 pub use contents::{Contents, RankedRows};
 
@@ -23,7 +20,63 @@ use connection::TcpConnections;
 use flowgauge_core::packet::{Packet, Reject, Transport, transport};
 use flowgauge_core::{Link, parse, tunnel};
 use serde::Serialize;
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::IpAddr;
+
+/// Maximum number of entries of a table. Together all tables take at most 250 MB.
+pub const MAX_ENTRIES: usize = 1 << 19;
+
+/// Packets and their bytes on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Volume {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes on the wire.
+    pub bytes: u64,
+}
+
+impl Volume {
+    fn add(&mut self, other: Volume) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Counts by key, of the first [`MAX_ENTRIES`] keys. Packets of further keys share one sum.
+#[derive(Debug)]
+pub struct BoundedTable<K, V> {
+    entries: HashMap<K, V>,
+    most: usize,
+    /// Packets of keys without an entry.
+    beyond: Volume,
+}
+
+impl<K, V> Default for BoundedTable<K, V> {
+    fn default() -> Self {
+        BoundedTable { entries: HashMap::new(), most: MAX_ENTRIES, beyond: Volume::default() }
+    }
+}
+
+impl<K: Eq + Hash, V: Default> BoundedTable<K, V> {
+    /// Returns the entry of a key, or `None` if the table is full; the packets are then counted
+    /// with those of other keys without an entry.
+    fn entry(&mut self, key: K, packets: Volume) -> Option<&mut V> {
+        if self.entries.len() >= self.most && !self.entries.contains_key(&key) {
+            self.beyond.add(packets);
+            return None;
+        }
+        Some(self.entries.entry(key).or_default())
+    }
+}
+
+impl<K: Eq + Hash> BoundedTable<K, Volume> {
+    fn add(&mut self, key: K, packets: Volume) {
+        if let Some(volume) = self.entry(key, packets) {
+            volume.add(packets);
+        }
+    }
+}
 
 /// Frame of a capture.
 #[derive(Clone, Copy, Debug)]
@@ -191,5 +244,21 @@ impl Exchanged {
             packets: self.forth.packets + self.back.packets,
             bytes: self.forth.bytes + self.back.bytes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_beyond_the_bound_are_counted_together() {
+        let mut table = BoundedTable { most: 2, ..BoundedTable::<u32, Volume>::default() };
+        for (key, bytes) in [(1, 10), (2, 20), (3, 30), (1, 1), (4, 40), (3, 30)] {
+            table.add(key, Volume { packets: 1, bytes });
+        }
+        assert_eq!(table.entries.get(&1), Some(&Volume { packets: 2, bytes: 11 }));
+        assert_eq!(table.entries.len(), 2);
+        assert_eq!(table.beyond, Volume { packets: 3, bytes: 100 });
     }
 }
