@@ -3,8 +3,8 @@
 //!
 //! # Data flow
 //! 1. `lexer` splits the text into tokens with their columns, and `parser` makes a tree of
-//!    primitives (`primitive`), the smallest conditions. Whatever the language lacks is an error
-//!    that names the word, its column and what is near it.
+//!    primitives, the smallest conditions. Whatever the language lacks is an error that names the
+//!    word, its column and what is near it.
 //! 2. `normal` turns the tree into one ordered list of value/mask rules for each kind of frame.
 //! 3. The lists are a [`Filter`], a match table that the controller installs in the dataplane like
 //!    its others ([`Tables`](flowgauge_dataplane::Tables)).
@@ -12,20 +12,22 @@
 //! The decisions where pcap-filter surprises, or where flowgauge differs from it, are in
 //! `docs/match.md`. `ctl/tests/tcpdump.rs` compares with `tcpdump`.
 
-mod entries;
 mod lexer;
 mod names;
 mod normal;
 mod parser;
-mod primitive;
 
-pub use entries::FamilyEntries;
 pub use normal::FrameFamily;
 
 use crate::nearest::nearest;
 use crate::text::{MAX_EXCERPT, excerpt};
 use flowgauge_core::Filter;
-use flowgauge_core::filter::MAX_RULES;
+use flowgauge_core::filter::fields::{
+    ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, LENGTH_MASK, PORTS, PROTOCOL,
+    PROTOCOL_SHIFT, TAGGED, VLAN_MASK, VLAN_SHIFT,
+};
+use flowgauge_core::filter::{MAX_RULES, MatchRule, MatchRules};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -124,6 +126,180 @@ impl FromStr for MatchExpression {
 #[must_use]
 pub fn begins_expression(word: &str) -> bool {
     nearest(word, names::WORDS).is_some()
+}
+
+/// An expression as parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ExpressionTree {
+    Primitive(Primitive),
+    Not(Box<ExpressionTree>),
+    And(Box<ExpressionTree>, Box<ExpressionTree>),
+    Or(Box<ExpressionTree>, Box<ExpressionTree>),
+}
+
+impl ExpressionTree {
+    /// Returns the tree in which the conditions on lengths make it true of as many packets as
+    /// possible, or false.
+    fn with_lengths(&self, verdict: bool) -> ExpressionTree {
+        let with = |tree: &ExpressionTree| tree.with_lengths(verdict).into();
+        match self {
+            ExpressionTree::Primitive(Primitive::Length(_)) => {
+                let any = ExpressionTree::Primitive(Primitive::Length(0..=u16::MAX));
+                if verdict { any } else { ExpressionTree::Not(any.into()) }
+            }
+            ExpressionTree::Primitive(_) => self.clone(),
+            ExpressionTree::Not(inner) => ExpressionTree::Not(inner.with_lengths(!verdict).into()),
+            ExpressionTree::And(one, other) => ExpressionTree::And(with(one), with(other)),
+            ExpressionTree::Or(one, other) => ExpressionTree::Or(with(one), with(other)),
+        }
+    }
+}
+
+/// Version of the Internet protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IpVersion {
+    V4,
+    V6,
+}
+
+impl IpVersion {
+    fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }
+    }
+}
+
+/// End of a packet that an address or a port is at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum PacketEnd {
+    Source,
+    Destination,
+    /// At least one of both.
+    #[default]
+    Either,
+    Both,
+}
+
+/// A condition that a packet meets or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Primitive {
+    Ip(IpVersion),
+    /// Protocol number, of both versions if there is none.
+    Protocol(Option<IpVersion>, u8),
+    /// Address with these bits under a mask.
+    Network {
+        end: PacketEnd,
+        address: IpAddr,
+        mask: IpAddr,
+    },
+    /// Ports, of any protocol that has some if there is none.
+    Ports {
+        end: PacketEnd,
+        protocol: Option<u8>,
+        ports: RangeInclusive<u16>,
+    },
+    /// VLAN tag, with any id if there is none.
+    Vlan(Option<u16>),
+    /// TCP segment whose flags under a mask have this value, or another one if `differs`.
+    Flags {
+        mask: u8,
+        value: u8,
+        differs: bool,
+    },
+    /// Length on the wire; `u16::MAX` includes longer frames.
+    Length(RangeInclusive<u16>),
+}
+
+/// Entries of the match table for one kind of frame, in order and in readable form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyEntries {
+    /// Kind of frame.
+    pub family: FrameFamily,
+    /// Conditions of each entry, and whether packets that meet them match.
+    pub entries: Vec<(String, bool)>,
+    /// Whether packets that meet no entry match.
+    pub otherwise: bool,
+}
+
+impl MatchExpression {
+    /// Returns the entries for IPv4, IPv6, other frames and frames that cannot be read.
+    #[must_use]
+    pub fn entries(&self) -> [FamilyEntries; 4] {
+        let filter = &self.filter;
+        [
+            family_entries(FrameFamily::V4, &filter.ipv4),
+            family_entries(FrameFamily::V6, &filter.ipv6),
+            family_entries(FrameFamily::NonIp, &filter.non_ip),
+            family_entries(FrameFamily::Unreadable, &filter.unreadable),
+        ]
+    }
+}
+
+fn family_entries<const WORDS: usize>(
+    family: FrameFamily,
+    rules: &MatchRules<WORDS>,
+) -> FamilyEntries {
+    let entry =
+        |rule: &MatchRule<WORDS>| (conditions(family, &rule.value, &rule.mask), rule.verdict != 0);
+    FamilyEntries {
+        family,
+        entries: rules.rules().iter().map(entry).collect(),
+        otherwise: rules.otherwise(),
+    }
+}
+
+/// Describes an entry: each field with its value, and its mask unless all bits are compared.
+/// Fields that a family of frames lacks have no words.
+fn conditions(family: FrameFamily, value: &[u32], mask: &[u32]) -> String {
+    let at = |words: &[u32], word: usize| words.get(word).copied().unwrap_or(0);
+    let mut all = Vec::new();
+    let mut number = |name: &str, word: usize, shift: u32, whole: u32| {
+        let [value, mask] = [value, mask].map(|words| at(words, word) >> shift & whole);
+        if mask == whole {
+            all.push(format!("{name} {value}"));
+        } else if mask != 0 {
+            all.push(format!("{name} {value}/{mask:#x}"));
+        }
+    };
+    number("vlan", FRAME, VLAN_SHIFT, VLAN_MASK);
+    number("length", FRAME, 0, LENGTH_MASK);
+    number("protocol", PROTOCOL, PROTOCOL_SHIFT, 0xff);
+    number("tcp-flags", PROTOCOL, FLAGS_SHIFT, 0xff);
+    number("src-port", PORTS, 16, 0xffff);
+    number("dst-port", PORTS, 0, 0xffff);
+    let has = |word: usize, bit: u32| at(mask, word) & bit != 0;
+    let flags = [
+        ("tagged", has(FRAME, TAGGED)),
+        ("has tcp-flags", has(PROTOCOL, HAS_FLAGS)),
+        ("has ports", has(PROTOCOL, HAS_PORTS)),
+    ];
+    let flags = flags.into_iter().filter(|(_, is_compared)| *is_compared);
+    all.extend(flags.map(|(name, _)| name.to_owned()));
+    let length = if family == FrameFamily::V4 { 1 } else { 4 };
+    for (name, first) in [("src", ADDRESSES), ("dst", ADDRESSES + length)] {
+        let bits = |words: &[u32]| {
+            let words = words.iter().skip(first).take(length);
+            words.fold(0, |bits, word| bits << 32 | u128::from(*word))
+        };
+        let (address, mask) = (bits(value), bits(mask));
+        if mask != 0 {
+            all.push(format!("{name} {}", network(family, address, mask)));
+        }
+    }
+    if all.is_empty() { "anything".to_owned() } else { all.join(", ") }
+}
+
+fn network(family: FrameFamily, address: u128, mask: u128) -> String {
+    let (whole, to_address): (u32, fn(u128) -> IpAddr) = match family {
+        FrameFamily::V4 => (32, |bits| Ipv4Addr::from(bits as u32).into()),
+        _ => (128, |bits| Ipv6Addr::from(bits).into()),
+    };
+    let bits = mask.count_ones();
+    let is_prefix = mask == (u128::MAX << (128 - bits.max(1))) >> (128 - whole);
+    if is_prefix {
+        format!("{}/{bits}", to_address(address))
+    } else {
+        format!("{}/{}", to_address(address), to_address(mask))
+    }
 }
 
 #[cfg(test)]

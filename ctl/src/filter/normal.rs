@@ -9,8 +9,9 @@
 //! After each step, rules are dropped that no packet reaches or that change nothing. Lists are
 //! limited to [`MAX_UNSIMPLIFIED_RULES`], so that the time of a step is, too.
 
-use super::primitive::{ExpressionTree, IpVersion, PacketEnd, Primitive};
-use super::{FilterError, MAX_UNSIMPLIFIED_RULES, PortRange};
+use super::{
+    ExpressionTree, FilterError, IpVersion, MAX_UNSIMPLIFIED_RULES, PacketEnd, PortRange, Primitive,
+};
 use flowgauge_core::filter::fields::{
     ADDRESSES, COMMON_WORDS, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, IPV6_WORDS,
     LENGTH_MASK, PORTS, PROTOCOL, PROTOCOL_SHIFT, TAGGED, VLAN_MASK, VLAN_SHIFT,

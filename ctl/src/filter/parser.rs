@@ -5,8 +5,9 @@
 
 use super::lexer::{FilterToken, TokenKind, tokens};
 use super::names::{self, FLAGS, OTHERS, PORTS, PROTOCOLS, WORDS};
-use super::primitive::{ExpressionTree, IpVersion, PacketEnd, Primitive};
-use super::{FilterError, MAX_DEPTH, MAX_PRIMITIVES};
+use super::{
+    ExpressionTree, FilterError, IpVersion, MAX_DEPTH, MAX_PRIMITIVES, PacketEnd, Primitive,
+};
 use crate::nearest::nearest;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;

@@ -1,5 +1,6 @@
-use super::primitive::{ExpressionTree, IpVersion, PacketEnd, Primitive};
-use super::{FilterError, MatchExpression, parser};
+use super::{
+    ExpressionTree, FilterError, IpVersion, MatchExpression, PacketEnd, Primitive, parser,
+};
 use flowgauge_core::filter::fields::*;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};

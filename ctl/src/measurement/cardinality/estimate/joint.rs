@@ -8,7 +8,7 @@
 mod cells;
 
 use self::cells::{LevelDistribution, Matrix, PairCounts, Rates};
-use super::mle::maximum_likelihood;
+use super::ertl::maximum_likelihood;
 use super::{CEILING, Estimate, EstimateError, LevelHistogram, around};
 use crate::figure::Z95;
 

@@ -13,7 +13,6 @@ mod ertl;
 mod flajolet;
 mod histogram;
 mod joint;
-mod mle;
 mod model;
 mod staggered;
 #[cfg(test)]
@@ -23,10 +22,10 @@ use crate::figure::{Number, Z95};
 use model::{information, weight};
 use std::fmt;
 
+pub(in crate::measurement) use ertl::most_likely_rate;
 pub use flajolet::flajolet_large_range;
 pub use histogram::LevelHistogram;
 pub use joint::{JointEstimate, joint};
-pub(in crate::measurement) use mle::most_likely_rate;
 pub use staggered::{StaggeredEstimator, staggered};
 
 /// Estimator of the number of distinct flows from the levels of a sketch.
@@ -151,7 +150,7 @@ pub fn estimate_from(histogram: &LevelHistogram, estimator: Estimator) -> Estima
         Estimator::Flajolet => flajolet::with_interval(histogram),
         _ if full => saturated(histogram, CEILING),
         Estimator::Ertl => efficient(histogram, ertl::improved_raw(histogram)),
-        Estimator::Mle => efficient(histogram, mle::maximum_likelihood(histogram)),
+        Estimator::Mle => efficient(histogram, ertl::maximum_likelihood(histogram)),
     }
 }
 

@@ -4,9 +4,9 @@
 //! of age i slots has seen the last i slots, an exposure of e = 2 i / m windows, so under the
 //! Poisson model its rate is (n / m) e with n flows per window.
 
+use super::ertl::lower_bound;
 use super::flajolet::alpha;
 use super::histogram::{check, last_level, precision};
-use super::mle::lower_bound;
 use super::model::{Moments, match_mean, moments, weight};
 use super::{CEILING, Estimate, EstimateError, around};
 

@@ -1,7 +1,6 @@
 //! Comparison of the formulas with slow, direct versions.
 
-use super::super::ertl::improved_raw;
-use super::super::mle::maximum_likelihood;
+use super::super::ertl::{improved_raw, maximum_likelihood};
 use super::super::model::{information, match_mean, moments};
 use super::super::{Estimator, LevelHistogram, StaggeredEstimator, estimate, staggered};
 use super::sampling::{Source, large_sketch, sketch};
