@@ -1,7 +1,7 @@
 //! Controller on a virtual clock, with a scripted dataplane, and with the poll backend in trace
 //! time.
 
-use crate::clock::Virtual;
+use crate::Virtual;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::hash::crc32;

@@ -1,11 +1,66 @@
 //! Tests of the controller and of estimates on captures.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod address_plans;
-mod clock;
 mod controller;
 mod delay;
 mod delay_loads;
 mod entropy;
 mod rates;
 mod tcpdump;
+
+use flowgauge_ctl::clock::{Clock, WakeReason, nanoseconds};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Virtual time: waiting takes no real time. Clones share one time, so that a test can advance it.
+#[derive(Clone, Debug, Default)]
+struct Virtual(Arc<Mutex<u64>>, Arc<Mutex<Vec<(u64, i64)>>>);
+
+impl Virtual {
+    /// Creates a clock at `now` nanoseconds.
+    fn at(now: u64) -> Self {
+        Virtual(Arc::new(Mutex::new(now)), Arc::default())
+    }
+
+    /// Schedules steps of the wall clock: each pair is the time on this clock and the step in
+    /// nanoseconds.
+    fn stepping(self, steps: &[(u64, i64)]) -> Self {
+        *self.1.lock().unwrap() = steps.to_vec();
+        self
+    }
+
+    /// Advances the time.
+    fn advance(&self, nanoseconds: u64) {
+        *self.0.lock().unwrap() += nanoseconds;
+    }
+}
+
+impl Clock for Virtual {
+    fn now(&self) -> u64 {
+        *self.0.lock().unwrap()
+    }
+
+    fn wait_until(&mut self, deadline: u64) -> WakeReason {
+        let mut now = self.0.lock().unwrap();
+        *now = deadline.max(*now);
+        WakeReason::Reached
+    }
+
+    fn back_off(&mut self, delay: Duration) {
+        self.advance(nanoseconds(delay));
+    }
+
+    fn drift(&self) -> i64 {
+        let steps = self.1.lock().unwrap();
+        steps.first().filter(|(at, _)| *at <= self.now()).map_or(0, |(_, by)| *by)
+    }
+
+    fn shift(&mut self, by: i64) {
+        let mut steps = self.1.lock().unwrap();
+        if steps.first().is_some_and(|(_, step)| *step == by) {
+            steps.remove(0);
+        }
+        let mut now = self.0.lock().unwrap();
+        *now = now.saturating_add_signed(by);
+    }
+}

@@ -2,7 +2,7 @@
 //! adopts and stops, at any number of interfaces and directions. In virtual time. The command's
 //! `commands/status/rates.rs` has the status.
 
-use crate::clock::Virtual;
+use crate::Virtual;
 use crate::controller::{
     MILLISECOND, PACKET_EVERY, SECOND, START, Scripted, intervals, plan as plan_of,
 };

@@ -3,7 +3,7 @@
 use super::super::ertl::{improved_raw, maximum_likelihood};
 use super::super::model::{information, match_mean, moments};
 use super::super::{Estimator, LevelHistogram, StaggeredEstimator, estimate, staggered};
-use super::sampling::{Source, large_sketch, sketch};
+use super::{Source, large_sketch, sketch};
 
 /// Returns P(level = k) of one register, directly from the distribution function.
 fn probability(k: u8, t: f64, q: u8) -> f64 {

@@ -1,7 +1,7 @@
 //! Errors and coverage of the joint estimate, by seeded simulation.
 
 use super::super::{Estimate, Estimator, JointEstimate, estimate, joint};
-use super::sampling::Source;
+use super::Source;
 use flowgauge_testing::chance::{binomial, of_mean};
 
 /// Returns two sketches with `only_a`, `only_b` and `both` flows.
