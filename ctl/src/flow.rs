@@ -1,4 +1,4 @@
-//! Flow keys as text.
+//! Flow keys as text, and names of protocols and EtherTypes.
 
 use flowgauge_core::{FlowKey, KeyKind};
 use std::fmt;
@@ -79,6 +79,35 @@ pub(crate) fn protocol_name(protocol: u8) -> String {
         _ => return format!("protocol {protocol}"),
     };
     name.to_owned()
+}
+
+/// Returns the common name of an EtherType.
+pub(crate) fn ethertype_name(ethertype: u16) -> Option<&'static str> {
+    Some(match ethertype {
+        0x0806 => "ARP",
+        0x22f0 => "AVTP",
+        0x8137 => "IPX",
+        0x8808 => "flow control",
+        0x8809 => "slow protocols, LACP among them",
+        0x8847 | 0x8848 => "MPLS with neither IP nor Ethernet in it, or with too many labels",
+        0x8863 => "PPPoE discovery",
+        0x888e => "802.1X",
+        0x8892 => "PROFINET",
+        0x88a2 => "ATA over Ethernet",
+        0x88a4 => "EtherCAT",
+        0x88b8 => "GOOSE",
+        0x88ba => "sampled values",
+        0x88cc => "LLDP",
+        0x88e5 => "MACsec, encrypted",
+        0x88f7 => "PTP",
+        0x8902 => "CFM",
+        0x8906 => "FCoE",
+        0x8915 => "RoCE",
+        0x894f => "NSH with neither IP nor Ethernet in it",
+        0x9000 => "loopback test",
+        0x8100 | 0x88a8 | 0x9100 => "VLAN tags, too many of them",
+        _ => return None,
+    })
 }
 
 /// Parses a flow key from the format of [`KeyText`].

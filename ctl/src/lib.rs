@@ -39,7 +39,6 @@ pub mod history;
 pub mod identity;
 #[cfg(feature = "report")]
 pub mod inventory;
-pub mod known;
 #[cfg(feature = "lake")]
 pub mod lake;
 mod ledger;
@@ -57,7 +56,6 @@ pub mod serve;
 pub mod status;
 mod text;
 mod united;
-mod unopened;
 
 #[cfg(not(feature = "serve"))]
 pub mod serve {

@@ -1,17 +1,19 @@
 //! Events of the dataplane, single delays, the alarm, rules and warnings.
 
 use super::{ControlError, Controller, Sink, Summary};
+use crate::flow::ethertype_name;
 use crate::measurement::alarm::judge::{self, Verdict};
 use crate::measurement::delay::DelaySampleRecord;
 use crate::record::Record;
 use crate::text::counted;
-use crate::unopened;
 use flowgauge_core::WindowTotals;
 use flowgauge_core::delay::{Admission, DelayKind};
 use flowgauge_dataplane::{Dataplane, DelaySample, Event};
 
 /// Maximum number of delay samples passed to a sink at a time.
 const MAX_DELAY_SAMPLES: usize = 1024;
+/// Frames in a window below which an EtherType is not warned of.
+const MIN_UNOPENED_FRAMES: u64 = 100;
 
 impl Summary {
     /// Returns why the alarm judged no window, if there were windows and it judged none.
@@ -202,10 +204,60 @@ impl Controller {
     /// Warns once if most frames have one EtherType that is not opened.
     pub(super) fn warn_of_unopened(&mut self, bank: &WindowTotals) {
         if !self.warned_of_unopened
-            && let Some(warning) = unopened::warning(bank)
+            && let Some(warning) = unopened_warning(bank)
         {
             self.warned_of_unopened = true;
             self.warn(warning);
         }
+    }
+}
+
+/// Returns a warning if more than half of a window's frames have one EtherType that is not opened.
+fn unopened_warning(bank: &WindowTotals) -> Option<String> {
+    let packets = bank.counters.packets();
+    let (ethertype, frames) = bank.unopened.most()?;
+    if packets < MIN_UNOPENED_FRAMES || frames.saturating_mul(2) <= packets {
+        return None;
+    }
+    let share = u128::from(frames) * 100 / u128::from(packets);
+    let name = ethertype_name(ethertype).map(|name| format!(" ({name})")).unwrap_or_default();
+    Some(format!(
+        "most frames (at least {share} %) are of EtherType 0x{ethertype:04x}{name}, which flowgauge does not open; they count as non-IP"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowgauge_core::{Bank, Settings, Zeroed};
+
+    fn bank(frames: impl IntoIterator<Item = (u16, u32)>, ip: u64) -> Box<WindowTotals> {
+        let mut bank = Bank::boxed();
+        bank.counters.ipv4 = ip;
+        for (ethertype, frames) in frames {
+            bank.counters.non_ip += u64::from(frames);
+            (0..frames).for_each(|_| bank.unopened.vote(ethertype, 1));
+        }
+        let mut all = WindowTotals::boxed();
+        all.merge(&bank, &Settings::default());
+        all
+    }
+
+    #[test]
+    fn an_ethertype_of_most_frames_is_named_with_its_share() {
+        let warning = unopened_warning(&bank([(0x88cc, 97), (0x0806, 1)], 2)).unwrap();
+        assert!(
+            warning.contains("at least 96 %") && warning.contains("0x88cc (LLDP)"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_of_half_of_few_and_of_frames_without_ethertype() {
+        assert_eq!(unopened_warning(&bank([(0x88cc, 99)], 0)), None);
+        assert_eq!(unopened_warning(&bank([(0x88cc, 100)], 100)), None);
+        assert_eq!(unopened_warning(&bank([(0, 1000)], 0)), None);
+        assert_eq!(unopened_warning(&bank([(0x88cc, 400), (0x88e5, 400), (0x0806, 400)], 0)), None);
+        assert_eq!(unopened_warning(&bank([], 1000)), None);
     }
 }

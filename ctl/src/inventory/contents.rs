@@ -5,9 +5,8 @@ use super::{
     BoundedTable, Exchanged, HostPackets, Inventory, Layer, MAX_ENTRIES, Pair, Reason, Volume,
     seconds,
 };
-use crate::flow::protocol_name;
+use crate::flow::{ethertype_name, protocol_name};
 use crate::names::Names;
-use crate::unopened;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -197,7 +196,7 @@ impl Layer {
             Layer::NoPacket(Reason::Truncated) => "cut off before the end of the IP header".into(),
             Layer::NoPacket(Reason::BadHeader) => "contradictory IP header".into(),
             Layer::NoPacket(Reason::EtherType(0)) => "neither IPv4 nor IPv6".into(),
-            Layer::NoPacket(Reason::EtherType(ethertype)) => unopened::name(*ethertype)
+            Layer::NoPacket(Reason::EtherType(ethertype)) => ethertype_name(*ethertype)
                 .map_or_else(|| format!("EtherType 0x{ethertype:04x}"), str::to_owned),
             Layer::Network { is_v6, protocol } => {
                 return vec![if *is_v6 { "ipv6" } else { "ip" }.into(), protocol_name(*protocol)];

@@ -11,7 +11,6 @@
 //! client can use are bounded. The requests are handled here and in `grpc.rs`; `report.rs` makes
 //! the same page for a capture.
 
-mod accept;
 mod access;
 mod connections;
 mod fence;
@@ -38,7 +37,8 @@ use crate::text::{escaped, escaped_json, escaped_strings};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+    HeaderValue,
 };
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
@@ -108,6 +108,11 @@ const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
+/// Content type of the text format of metrics, the default.
+const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Content type of metrics as length-delimited protobuf messages.
+const METRICS_PROTOBUF: &str =
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
 /// Returns the routes that answer from the status of a run.
 fn status_router(status: StatusSource) -> Router {
@@ -162,10 +167,52 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
 }
 
 async fn metrics(State(site): State<ServedContent>, headers: HeaderMap) -> Response {
-    if accept::wants_protobuf(&headers) {
-        return (content_type(accept::PROTOBUF), site.metrics.protobuf()).into_response();
+    if wants_protobuf(&headers) {
+        return (content_type(METRICS_PROTOBUF), site.metrics.protobuf()).into_response();
     }
-    (content_type(accept::TEXT), site.metrics.text()).into_response()
+    (content_type(METRICS_TEXT), site.metrics.text()).into_response()
+}
+
+/// Returns whether a request accepts [`METRICS_PROTOBUF`] by name and does not prefer text (RFC 9110,
+/// section 12.5.1).
+fn wants_protobuf(headers: &HeaderMap) -> bool {
+    let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let texts = texts.collect::<Vec<_>>().join(",").to_ascii_lowercase();
+    let wanted: Vec<MediaRange<'_>> = texts.split(',').filter_map(MediaRange::parse).collect();
+    let named = |name: &str| wanted.iter().find(|range| range.name == name);
+    // The most specific range that matches text decides its weight.
+    let text = ["text/plain", "text/*", "*/*"].into_iter().find_map(named);
+    let text = text.map_or(0.0, |range| range.weight);
+    let protobuf = wanted.iter().find(|range| range.is_protobuf());
+    protobuf.is_some_and(|range| range.weight > 0.0 && range.weight >= text)
+}
+
+/// Media range of an `Accept` header, in lower case.
+struct MediaRange<'a> {
+    name: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    /// Preference, from 0 (not acceptable) to 1.
+    weight: f32,
+}
+
+impl<'a> MediaRange<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.split(';').map(str::trim);
+        let name = parts.next().filter(|name| !name.is_empty())?;
+        let parameter = |part: &'a str| {
+            part.split_once('=').map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
+        };
+        let (weights, parameters): (Vec<_>, Vec<_>) =
+            parts.filter_map(parameter).partition(|(name, _)| *name == "q");
+        let weight = weights.first().map_or(Ok(1.0), |(_, weight)| weight.parse()).ok()?;
+        Some(MediaRange { name, parameters, weight })
+    }
+
+    fn is_protobuf(&self) -> bool {
+        self.name == "application/vnd.google.protobuf"
+            && self.parameters.contains(&("proto", "io.prometheus.client.metricfamily"))
+            && self.parameters.contains(&("encoding", "delimited"))
+    }
 }
 
 async fn full_status(State(status): State<StatusSource>) -> Response {
@@ -270,4 +317,70 @@ async fn stream_windows(
 /// Sends a piece; `None` if the client does not take it in time.
 async fn send(pieces: &mpsc::Sender<Piece>, piece: String) -> Option<()> {
     tokio::time::timeout(READ_TIMEOUT, pieces.send(Ok(piece.into()))).await.ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(accept: &[&'static str]) -> bool {
+        wants_protobuf(
+            &accept.iter().map(|value| (ACCEPT, HeaderValue::from_static(value))).collect(),
+        )
+    }
+
+    #[test]
+    fn protobuf_is_for_clients_that_ask_for_it() {
+        let asked: [&[&str]; 6] = [
+            &[METRICS_PROTOBUF],
+            // Prometheus 2.42 and 3.
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            ],
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+            ],
+            &[
+                "text/html",
+                "Application/VND.google.protobuf ; Encoding = \"delimited\" ; proto=\"io.prometheus.client.MetricFamily\"",
+            ],
+            &[
+                "*/*, application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
+            ],
+            &[
+                "text/*;q=0.9,*/*,application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.9",
+            ],
+        ];
+        for accept in asked {
+            assert!(wanted(accept), "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn other_clients_get_text() {
+        let not_asked: [&[&str]; 9] = [
+            &[],
+            &["*/*"],
+            &["", ";;;,=,q"],
+            // Prometheus without native histograms; browsers.
+            &[
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            ],
+            &["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"],
+            // Other messages and other encodings.
+            &["application/vnd.google.protobuf"],
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",
+            ],
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0",
+            ],
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.5,text/plain",
+            ],
+        ];
+        for accept in not_asked {
+            assert!(!wanted(accept), "{accept:?}");
+        }
+    }
 }

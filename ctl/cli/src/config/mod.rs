@@ -17,7 +17,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::alert::Rule;
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::filter::MatchExpression;
-use flowgauge_ctl::known::{self, SourceTraits};
+use flowgauge_ctl::record::{SourceTraits, rule_problem};
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::xdp::{self, Retention};
 use flowgauge_dataplane::{CountingPoint, HashKey, tofino};
@@ -84,7 +84,7 @@ impl RunConfig {
             has_devices: self.source.has_devices(),
             has_workers: self.source.traffic().counter == CountingPart::Workers,
         };
-        known::problem(rule, &self.settings, &self.plan.options, traits)
+        rule_problem(rule, &self.settings, &self.plan.options, traits)
     }
 
     /// Returns whether the filter can change to that of `other` when a window ends. In the kernel,
