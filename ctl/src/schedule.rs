@@ -496,7 +496,7 @@ mod tests {
 
     #[test]
     fn the_number_of_samples_in_a_long_silence_has_the_distribution_of_the_process() {
-        // A mean of 2,000, of which the first 1,000 are counted one by one.
+        // A mean of 2,000; the first 1,000 are counted one by one.
         let time = 2_000_000_000_000;
         let skipped: Vec<SkippedSamples> = (0..1000)
             .map(|seed| Schedule::new(0, intervals(0, 1000), seed).skip_reads(time).unwrap())

@@ -1514,7 +1514,7 @@ fn for_people_a_live_silence_is_one_line() {
         .run(&mut IdleWindows::new(Box::new(kept.clone())))
         .unwrap();
     let records = kept.0.lock().unwrap();
-    let told: Vec<_> = records
+    let reported: Vec<_> = records
         .iter()
         .filter(|record| record.kind != RecordKind::Sample)
         .map(|record| (record.kind, record.window))
@@ -1523,8 +1523,8 @@ fn for_people_a_live_silence_is_one_line() {
     assert!(
         windows
             .chain([(RecordKind::Silence, 5), (RecordKind::Total, 360)])
-            .eq(told.iter().copied()),
-        "{told:?}"
+            .eq(reported.iter().copied()),
+        "{reported:?}"
     );
     let silence = &records[records.len() - 2];
     let expected = (Some(359), START + 50 * SECOND, START + 3600 * SECOND);

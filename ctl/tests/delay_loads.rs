@@ -546,8 +546,8 @@ fn delays_without_weights_count_once() {
     }
 }
 
-/// Keepalives take their slots again after an answer, which is no insertion. There are so many of
-/// them that they would fill most of a table.
+/// A keepalive takes its slot again after an answer, which does not count as an insertion. The load
+/// has enough keepalives to fill most of a table otherwise.
 #[test]
 fn more_keepalives_than_data_do_no_harm() {
     let load = LOADS.into_iter().find(|load| load.name == "keepalives").unwrap();

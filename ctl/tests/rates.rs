@@ -206,7 +206,7 @@ fn outputs(random: &mut ChaCha8Rng) -> (Outputs, usize, usize) {
         let runs = vec![None; begun.len()];
         dataplane.adopted = Some(Adopted { open_windows: begun, runs, next_window: 7 });
     }
-    // As on a busy machine: packets come meanwhile, of which the last window has none.
+    // As on a busy machine: packets arrive meanwhile, which the last window does not count.
     dataplane.confirmation_takes = random.random_range(0..50 * MILLISECOND);
     let window = random.random_range(1..=20) * 100 * MILLISECOND;
     let length = random.random_range(MILLISECOND..10 * window);

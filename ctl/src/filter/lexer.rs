@@ -55,7 +55,7 @@ const SYMBOLS: [(&str, TokenKind); 12] = [
     ("|", TokenKind::BitOr),
 ];
 
-/// Splits a text into tokens, the last of which is [`TokenKind::End`].
+/// Splits a text into tokens, with [`TokenKind::End`] as the last one.
 pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
     let mut tokens = Vec::new();
     let (mut rest, mut column) = (text, 1);

@@ -183,7 +183,7 @@ enum PacketEnd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Primitive {
     Ip(IpVersion),
-    /// Protocol number, of both versions if there is none.
+    /// Protocol number; without a version, of IPv4 and IPv6.
     Protocol(Option<IpVersion>, u8),
     /// Address with these bits under a mask.
     Network {
@@ -191,13 +191,13 @@ enum Primitive {
         address: IpAddr,
         mask: IpAddr,
     },
-    /// Ports, of any protocol that has some if there is none.
+    /// Ports; without a protocol, of every protocol that has ports.
     Ports {
         end: PacketEnd,
         protocol: Option<u8>,
         ports: RangeInclusive<u16>,
     },
-    /// VLAN tag, with any id if there is none.
+    /// VLAN tag; without an id, every tag.
     Vlan(Option<u16>),
     /// TCP segment whose flags under a mask have this value, or another one if `differs`.
     Flags {

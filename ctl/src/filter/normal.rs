@@ -1,10 +1,9 @@
 //! Normal form: one ordered list of value/mask rules for each kind of frame.
 //!
-//! A primitive is a short list, of which the first rule that a packet meets decides. `not` inverts
-//! every verdict. `and` replaces each rule of the first list that matches by the second list,
-//! restricted to the packets of that rule; `or` follows by De Morgan. Since rules can also reject
-//! packets, `not host 10.0.0.1` takes two rules, where a list that only accepts would take a
-//! thousand.
+//! A primitive is a short list. The first rule that a packet meets decides. `not` inverts every
+//! verdict. `and` replaces each rule of the first list that matches by the second list, restricted
+//! to the packets of that rule; `or` follows by De Morgan. Since rules can also reject packets,
+//! `not host 10.0.0.1` takes two rules, where a list that only accepts would take a thousand.
 //!
 //! After each step, rules are dropped that no packet reaches or that change nothing. Lists are
 //! limited to [`MAX_UNSIMPLIFIED_RULES`], so that the time of a step is, too.
@@ -123,7 +122,7 @@ impl PacketSet {
         self
     }
 
-    /// Returns the packets in both sets; `None` if there are none.
+    /// Returns the packets in both sets; `None` without any.
     fn and(&self, other: &PacketSet) -> Option<PacketSet> {
         let mut both = *self;
         for word in 0..IPV6_WORDS {

@@ -184,7 +184,7 @@ impl<'a> Parser<'a> {
         Ok(ExpressionTree::Primitive(primitive))
     }
 
-    /// Parses a primitive from its direction or kind on, of which there is at least one.
+    /// Parses a primitive that begins with a direction, a kind or both.
     fn qualified(&mut self, before: Qualifiers) -> Parsed<ExpressionTree> {
         let end = self.end()?;
         let kind = match self.peek().text {
@@ -283,7 +283,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Returns the primitive of a value, unless it is none of its kind.
+    /// Returns the primitive of a value; `None` if the word is not a value of the kind.
     fn value_of(&self, qualifiers: Qualifiers, word: &str) -> Option<Primitive> {
         let Qualifiers { version, protocol, end, kind } = qualifiers;
         match kind {
@@ -471,7 +471,7 @@ impl<'a> Parser<'a> {
             Some((_, advice)) => (*advice).to_owned(),
             None if is_protocol => format!("did you mean 'proto {plain}'?"),
             None if is_port => format!("did you mean 'port {plain}'?"),
-            None if plain.parse::<u16>().is_ok() => "say of what it is a number: port, proto or vlan".to_owned(),
+            None if plain.parse::<u16>().is_ok() => "write what the number is: port, proto or vlan".to_owned(),
             None => match nearest(word, WORDS) {
                 Some(near) => format!("did you mean '{near}'?"),
                 None => "expected a primitive, such as 'tcp', 'port 443' or 'net 10.0.0.0/8'; names of hosts are not resolved".to_owned(),
@@ -495,7 +495,7 @@ impl ValueKind {
 }
 
 impl Qualifiers {
-    /// Describes a word that is no value of this kind.
+    /// Describes a word that is not a value of this kind.
     fn problem(self, word: &str) -> String {
         let is_other_version = |address: Option<(IpAddr, IpAddr)>| {
             address.is_some_and(|(address, _)| {

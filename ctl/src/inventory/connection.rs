@@ -234,7 +234,7 @@ fn before(one: u32, other: u32) -> bool {
     (one.wrapping_sub(other) as i32) < 0
 }
 
-/// Reads the TCP header of a packet, of which it is not a later fragment; `None` if it is cut off.
+/// Reads the TCP header of a packet that is not a later fragment; `None` if it is cut off.
 fn tcp(frame: &CapturedFrame<'_>, packet: &Packet<'_>) -> Option<TcpFields> {
     let header = frame.bytes.get(packet.offset()..)?;
     let start = match packet {

@@ -13,8 +13,9 @@ const THREADS: usize = 4;
 const MAX_WAITING: usize = 4096;
 /// Maximum number of answers in the cache; it is emptied beyond.
 const MAX_ANSWERS: usize = 1 << 16;
-/// Time for which an answer is used: a name, or that there is none.
+/// Time for which an answer with a name is used.
 const NAME_AGE: Duration = Duration::from_secs(3600);
+/// Time for which an answer without a name is used.
 const NONE_AGE: Duration = Duration::from_secs(300);
 
 /// Resolver with its cache.

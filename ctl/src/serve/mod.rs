@@ -59,7 +59,7 @@ use tokio_stream::wrappers::ReceiverStream;
 /// Maximum number of windows that a newly opened page receives.
 const MAX_FIRST_WINDOWS: usize = 900;
 
-/// What the servers of a run answer from.
+/// Content that the servers of a run answer with.
 #[derive(Clone)]
 pub struct ServedContent {
     /// Metrics, served at `/metrics`; servers count in them what they refuse.
@@ -173,8 +173,8 @@ async fn metrics(State(site): State<ServedContent>, headers: HeaderMap) -> Respo
     (content_type(METRICS_TEXT), site.metrics.text()).into_response()
 }
 
-/// Returns whether a request accepts [`METRICS_PROTOBUF`] by name and does not prefer text (RFC 9110,
-/// section 12.5.1).
+/// Returns whether a request accepts [`METRICS_PROTOBUF`] by name and does not prefer text (RFC
+/// 9110, section 12.5.1).
 fn wants_protobuf(headers: &HeaderMap) -> bool {
     let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let texts = texts.collect::<Vec<_>>().join(",").to_ascii_lowercase();

@@ -1,5 +1,5 @@
-//! Recent windows and records of a run, in bounded memory: `Board` stores the figures of windows for
-//! the live page, `Feed` the JSON lines of records for gRPC streams.
+//! Recent windows and records of a run, in bounded memory: `Board` stores the figures of windows
+//! for the live page, `Feed` the JSON lines of records for gRPC streams.
 //!
 //! Each reader proceeds at its own pace; a slow one misses the items that were dropped in the
 //! meantime, and delays no writer.

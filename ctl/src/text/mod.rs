@@ -94,7 +94,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     replaced(text, is_unsafe, |safe, character| safe.extend(character.escape_default()))
 }
 
-/// Replaces characters of a kind by what `write` appends for them.
+/// Replaces each character for which `is_replaced` holds by the text that `write` appends for it.
 fn replaced(
     text: &str,
     is_replaced: impl Fn(char) -> bool,

@@ -549,8 +549,8 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("which no weights give", ints("delay_buckets", "squares", |cells| cells[0] = -1)),
         ("beyond weights", ints("delay_buckets", "beyond", |cells| cells[0] = HUGE)),
         ("column delay_buckets has fridge", ints("delay_buckets", "fridge", |cells| cells[0] = 1)),
-        ("which is none", ints("delay_buckets", "low_ticks", |cells| cells[0] = -64)),
-        ("which is none", ints("delay_buckets", "high_ns", |cells| cells[0] = HUGE)),
+        ("which does not exist", ints("delay_buckets", "low_ticks", |cells| cells[0] = -64)),
+        ("which does not exist", ints("delay_buckets", "high_ns", |cells| cells[0] = HUGE)),
         ("two buckets", repeated("delay_buckets", 2)),
         // Reordering.
         ("flows of", ints("reorder", "packets", |cells| cells[0] = 0)),

@@ -698,7 +698,7 @@ mod tests {
         for window in 0..WINDOWS {
             expected.extend((0..FILES).map(|file| (window, host(file))));
         }
-        // Nothing, some rows, and everything fits into memory.
+        // No row, some rows and all rows fit into memory.
         for (limit, on_disk) in
             [(0, FILES..=FILES), (1 << 20, 1..=FILES - 1), (MAX_OPEN_BYTES, 0..=0)]
         {

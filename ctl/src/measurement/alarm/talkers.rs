@@ -71,7 +71,7 @@ impl Talkers {
         KeyText { kind: self.key, key: &talker.flow.key }.to_string()
     }
 
-    /// Describes the flows for messages; `None` if there are none.
+    /// Describes the flows for messages; `None` without any.
     pub(super) fn describe(&self) -> Option<String> {
         let what = match (self.things, self.key) {
             (CountedThings::Traffic(_), KeyKind::Src) => {

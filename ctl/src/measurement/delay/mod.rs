@@ -521,7 +521,7 @@ fn check_buckets(table: &Inner<'_>, settings: &Settings, most: u64) -> Result<()
         });
         require(bucket.is_some(), || {
             format!(
-                "column delay_buckets has a bucket from {low} ticks, {low_ns} to {high_ns} ns, which is none"
+                "column delay_buckets has a bucket from {low} ticks, {low_ns} to {high_ns} ns, which does not exist"
             )
         })?;
         require((0..settings.fridges() as i64).contains(fridge), || {

@@ -66,7 +66,9 @@ impl StoredLengths {
                     == (*low, *high)
             });
             let index = index.ok_or_else(|| {
-                format!("column lengths has a bucket from {low} to {high} bytes, which is none")
+                format!(
+                    "column lengths has a bucket from {low} to {high} bytes, which does not exist"
+                )
             })?;
             buckets.push((index, packets.unsigned_abs(), excess.unsigned_abs()));
         }

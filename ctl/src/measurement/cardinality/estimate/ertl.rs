@@ -1,5 +1,5 @@
-//! Ertl's estimators (2017): the improved raw one (section 3.4, algorithm 6), and maximum likelihood
-//! (section 4, algorithm 8).
+//! Ertl's estimators (2017): the improved raw one (section 3.4, algorithm 6), and maximum
+//! likelihood (section 4, algorithm 8).
 //!
 //! The derivative of the log-likelihood by t, the flows per register, is zero where t * sum(C_k
 //! 2^-k, k = 0..=q) + sum(C_k h(t 2^-min(k, q)), k = 1..=q+1) = m - C_0, h(x) = 1 - x / (e^x - 1).

@@ -55,8 +55,8 @@ use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, HeavyTable, Settings};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Upper 95 % limit of what a flow missed, for RAP and d-way RAP, as a multiple of the inverse
-/// probability of admission over the least count.
+/// Upper 95 % limit of the count that a flow missed, for RAP and d-way RAP, as a multiple of the
+/// inverse probability of admission over the least count.
 const MISSED: f64 = 1.75;
 
 /// The same for PRECISION.
