@@ -144,7 +144,7 @@ class Judge:
         return self.replays[counting]
 
     def errors(self, case, meta, files):
-        """What is wrong with a case, in words."""
+        """Yields the problems of a case, in words."""
         log = messages(files)
         runs = [name for name in ("run", "first", "second") if f"{name}.json" in files]
         for run in runs:
@@ -180,7 +180,7 @@ class Judge:
                 yield found
 
     def unbalanced(self, text):
-        """What is wrong with the ledger of the last window: unaccounted packets are those since the run began."""
+        """Yields the problems of the ledger of the last window: unaccounted packets are those since the run began."""
         ledger = records(text, "window")[-1].get("ledger")
         if ledger is None:
             yield "the last window has no ledger"
@@ -209,7 +209,7 @@ class Judge:
 
 
 def messages(files):
-    """What the runs of a case printed to standard error, without where they listen."""
+    """Returns what the runs of a case printed to standard error, without the addresses on which they listen."""
     return "\n".join(line for line in files.get("log", "").splitlines() if "http://" not in line).strip()
 
 

@@ -67,10 +67,10 @@ COLUMNS = """
     reorder ARRAY<STRUCT<prefix: STRING, packets: BIGINT, out_of_order: BIGINT,
         retransmitted: BIGINT, gaps: BIGINT, flows: BIGINT, squares: BIGINT, bits: BIGINT>>,
     date DATE, hour INT"""
-# What must be the same in all rows that are united, and in those with distinct flows.
+# Columns that must be equal in all merged rows, and in all merged rows with distinct flows.
 IDENTITY = ["schema", "hash", "row_hash", "inner"]
 DISTINCT = ["distinct_key", "registers"]
-# What tells a row from all others.
+# Columns that identify a row.
 ROW = ["host", "run", "source", "direction", "window", "start_ns"]
 PERIODS = {"hour": "hour", "day": "day", "minute": "minute"}
 # Lists of files, below the output. Engines pass over names that begin so.

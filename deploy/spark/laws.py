@@ -17,7 +17,7 @@ from distinct import Refused, lake
 
 # Numbers are compared as DOUBLE, which is exact up to 2^53, the most packets that a law allows. Sums
 # of forged ones then overflow nothing. Sums of 4,096 numbers of bytes are rounded by less than 1e-12.
-# What is unknown does not hold.
+# A condition on an unknown value does not hold.
 
 
 def count(*numbers, most=1 << 53):

@@ -87,7 +87,7 @@ SKETCHED = {
         )
         SELECT host, hour, estimate, measured
         FROM covered LEFT JOIN united USING (host, hour) ORDER BY host, hour""",
-    # Those of all less those of all others: `flowgauge diff` has narrower intervals.
+    # Distinct flows of all rows minus those of the other rows: `flowgauge diff` has narrower intervals.
     "3": without("host = :site", "host != :site").replace("measured_OTHERS", "measured_elsewhere"),
     "4": without("time >= to_timestamp(:since)", "time < to_timestamp(:since)").replace(
         "measured_OTHERS", "measured_before"

@@ -122,12 +122,12 @@ def results(output):
     return sorted(rows, key=lambda row: (row["period"], row["site"], row["direction"]))
 
 
-# All times: what ClickHouse's scripts take in the place of nothing.
+# All times; the scripts of ClickHouse require both limits.
 ALWAYS = {"from": "1970-01-01", "to": "2100-01-01"}
 QUESTIONS = ["1", "2", "3", "4", "5", "6", "7", "8", "9a", "9b", "9c", "10", "11"]
-# Those that DuckDB answers.
+# Questions that DuckDB answers.
 PLAIN = QUESTIONS[4:]
-# What measures everything that questions are about, and all of it but distinct flows.
+# All measurements that questions are about, with and without distinct flows.
 EVERYTHING = "cardinality,entropy,heavy,spread,sizes,delay,reorder"
 NO_DISTINCT = "entropy,heavy,spread,sizes,delay,reorder"
 SITE, SINCE = "a", "1970-01-01 00:00:30"
@@ -1038,7 +1038,7 @@ class Engines(unittest.TestCase):
         )
         wanted = {"1970-01-01/hour=02", "1970-01-01/hour=03"}
         for file in files(lake):
-            # What is opened of another hour is an error.
+            # An engine that opens a file of another hour fails.
             if not any(f"date={hour}/" in file for hour in wanted):
                 pathlib.Path(file).write_bytes(b"no Parquet at all")
         begin, end = "1970-01-01 02:00:00", "1970-01-01 04:00:00"

@@ -18,7 +18,7 @@ PARTITIONS = ["date", "hour"]
 
 
 def action(lake, file):
-    """What the log says of a file."""
+    """Returns the action of the log that adds a file."""
     name, status = file.relative_to(lake), file.stat()
     return AddAction(
         path=str(name),

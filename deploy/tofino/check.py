@@ -21,13 +21,13 @@ import sys
 import tempfile
 import time
 
-# What the CRC of the program makes of the address 10.0.0.1.
+# An address, 10.0.0.1, and its CRC in the program.
 ADDRESS, HASH = 0x0A000001, 0xA757B578
 # The port that the simulator has at veth0, whose other end is veth1.
 SIMULATED_PORT, SIMULATED_END = 0, "veth1"
 PORTS = {"PortToVeth": [{"device_port": SIMULATED_PORT, "veth1": 0, "veth2": 1}]}
 BFRUNTIME = 50052
-# What a window says of its packets, and not of its place and time.
+# Fields of a window that depend on its place and time instead of its packets.
 OF_PLACE = {
     "record", "window", "start_ns", "end_ns", "scheduled_start_ns", "scheduled_end_ns", "late_ns", "complete", "backend", "interface",
     "direction", "part", "host", "run", "drops", "clock",
@@ -278,7 +278,7 @@ def client(arguments):
 
 
 def hash_of(client, info, names):
-    """What the hash unit makes of 10.0.0.1; nothing if the program has no key of source addresses."""
+    """Returns the value of the hash unit for 10.0.0.1; None if the program has no key of source addresses."""
     name = next((name for name in names if name.endswith("hash.src.ipv4_crc.compute")), None)
     if name is None:
         return None
