@@ -577,10 +577,10 @@ fn a_rule_that_certainly_holds_is_told_in_the_record() {
     let mut kept = RecordSink::default();
     Controller::start(Scripted::new(&clock), ours, || clock).unwrap().run(&mut kept).unwrap();
     for window in kept.windows() {
-        let told: Vec<(&str, bool)> =
+        let reported: Vec<(&str, bool)> =
             window.alerts.iter().map(|alert| (alert.rule.as_str(), alert.firing)).collect();
         assert_eq!(
-            told,
+            reported,
             [("packets > 0", true), ("packets < 0", false), ("lost_packets > 1M", false)]
         );
     }
@@ -607,7 +607,7 @@ fn on_the_wall(start: u64, steps: &[(u64, i64)], duration: u64) -> (Summary, Rec
     (summary, kept)
 }
 
-fn told(kept: &RecordSink) -> Vec<(u64, u64, u64, bool)> {
+fn reported(kept: &RecordSink) -> Vec<(u64, u64, u64, bool)> {
     kept.windows()
         .iter()
         .map(|window| (window.window, window.start_ns, window.end_ns, window.complete))
@@ -620,9 +620,9 @@ fn aligned_windows_of_runs_that_start_at_different_times_coincide() {
     let (_, one) = on_the_wall(begin + 3 * SECOND + 7, &[], 40 * SECOND);
     let (_, other) = on_the_wall(begin + 19 * SECOND, &[], 40 * SECOND);
     let first = (0, begin + 3 * SECOND + 7, begin + 10 * SECOND, false);
-    assert_eq!(told(&one)[0], first);
+    assert_eq!(reported(&one)[0], first);
     let times = |kept: &RecordSink| {
-        told(kept)
+        reported(kept)
             .into_iter()
             .map(|(_, start, end, complete)| (start, end, complete))
             .collect::<Vec<_>>()
@@ -651,7 +651,7 @@ fn a_clock_that_is_set_ends_the_window_and_the_next_one_goes_by_the_new_time() {
             (3, next, multiple + 10 * SECOND, false),
             (4, multiple + 10 * SECOND, multiple + 20 * SECOND, true),
         ];
-        assert_eq!(told(&kept)[3..5], expected, "{by}");
+        assert_eq!(reported(&kept)[3..5], expected, "{by}");
         assert!(windows.iter().all(|window| window.clock_step_ns.is_none() || window.window == 2));
         // The run takes as long as planned.
         let total = summary.total.unwrap();
@@ -1077,7 +1077,7 @@ fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, RecordSink, Vec<
 fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
     let (summary, kept, published) =
         stopped(3500 * MILLISECOND, 13_400 * MILLISECOND, intervals(SECOND, 0, 20 * SECOND));
-    let told: Vec<_> = kept
+    let reported: Vec<_> = kept
         .windows()
         .iter()
         .map(|window| (window.window, window.last_window, window.late_ns))
@@ -1093,7 +1093,7 @@ fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
         (18, None, 0),
         (19, None, 0),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     for window in kept.windows() {
         let last = window.last_window.unwrap_or(window.window);
         let end = START + (last + 1) * SECOND;
@@ -1119,12 +1119,15 @@ fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
 fn a_short_stall_is_told_too() {
     let (summary, kept, _) =
         stopped(3500 * MILLISECOND, 1300 * MILLISECOND, intervals(SECOND, 0, 6 * SECOND));
-    let told: Vec<_> = kept
+    let reported: Vec<_> = kept
         .windows()
         .iter()
         .map(|window| (window.window, window.last_window, window.late_ns))
         .collect();
-    assert_eq!(told[2..], [(2, None, 0), (3, None, 800 * MILLISECOND), (4, None, 0), (5, None, 0)]);
+    assert_eq!(
+        reported[2..],
+        [(2, None, 0), (3, None, 800 * MILLISECOND), (4, None, 0), (5, None, 0)]
+    );
     assert_eq!((summary.late_windows, summary.stalled_windows), (1, 0));
     whole(&kept, START + 6 * SECOND);
 }
@@ -1481,13 +1484,13 @@ fn samples_of_a_replay_see_time_averages_of_bursts() {
             let error = 4.0 * (share * (1.0 - share) / all as f64).sqrt();
             let sampled = busy as f64 / all as f64;
             assert!((sampled - share).abs() < error, "{sampled} of samples, {share} of the time");
-            let told = |kept: &RecordSink| -> Vec<_> {
+            let reported = |kept: &RecordSink| -> Vec<_> {
                 let records = kept.0.iter();
                 records
                     .map(|it| (it.kind, it.window, it.end_ns, it.repeats, it.last_ns, it.counters))
                     .collect()
             };
-            assert_eq!(told(&run(3).1), told(&kept), "whatever the number of workers");
+            assert_eq!(reported(&run(3).1), reported(&kept), "whatever the number of workers");
         }
     }
 }
@@ -1800,7 +1803,7 @@ fn windows_that_an_earlier_process_left_are_published_first() {
     let published = Arc::clone(&dataplane.published);
     let (summary, kept) = done(dataplane, intervals(SECOND, 300 * MILLISECOND, 3 * SECOND));
     let windows = kept.windows();
-    let told: Vec<_> = windows
+    let reported: Vec<_> = windows
         .iter()
         .map(|window| (window.window, window.start_ns, window.end_ns, window.complete))
         .collect();
@@ -1811,7 +1814,7 @@ fn windows_that_an_earlier_process_left_are_published_first() {
         (60, START + SECOND, START + 2 * SECOND, true),
         (61, START + 2 * SECOND, START + 3 * SECOND, true),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     assert_eq!((windows[0].counters.packets(), windows[1].counters.packets()), (20, 10));
     let adopted = |window: &Record| {
         window.adopted.as_ref().map(|adoption| adoption.run.as_deref().map(str::to_owned))
@@ -2072,20 +2075,24 @@ fn delays_one_by_one_come_before_the_record_of_their_window() {
         };
         let dataplane =
             Delaying { settings: Settings { delay, ..scripted.settings }, scripted, passed: 0 };
-        let mut told = ReportedDelays::default();
+        let mut reported = ReportedDelays::default();
         let injected = FaultInjector::new(dataplane, faults, 5);
         let controller =
             Controller::start(injected, plan(intervals(SECOND, 0, 10 * SECOND)), || clock);
         // A failed installation is not retried.
         let Ok(controller) = controller else { panic!("another seed") };
-        controller.run(&mut told).unwrap();
+        controller.run(&mut reported).unwrap();
         // Each delay once and in order, whatever was retried.
-        assert!(told.all.iter().copied().eq(1..=told.all.len() as u64), "{:?}", told.all);
         assert!(
-            told.windows >= 8 && told.all.len() > 60 && told.since.is_empty(),
+            reported.all.iter().copied().eq(1..=reported.all.len() as u64),
+            "{:?}",
+            reported.all
+        );
+        assert!(
+            reported.windows >= 8 && reported.all.len() > 60 && reported.since.is_empty(),
             "{}, {:?}",
-            told.windows,
-            told.since
+            reported.windows,
+            reported.since
         );
     }
 }
