@@ -35,7 +35,6 @@ pub mod files;
 mod flow_counts;
 pub mod hash_key;
 mod interface;
-mod lock;
 pub mod losses;
 pub mod middleware;
 pub mod open_files;
@@ -53,11 +52,9 @@ pub mod tofino;
 pub mod tofino {
     mod limits;
     mod options;
-    mod slot;
 
     pub use limits::unmatchable;
-    pub use options::{Fec, Options, PortConfig, Speed, Tls};
-    pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
+    pub use options::{Fec, Options, PortConfig, SLOT_BITS, Speed, Tls, nearest_slot, slot_bits};
 }
 pub mod xdp;
 

@@ -22,14 +22,12 @@ mod encapsulation;
 mod granularity;
 mod interface;
 pub mod link_type;
-mod list;
 mod pcap;
 mod pcapng;
 mod run;
 #[cfg(test)]
 mod tests;
 mod walker;
-mod writer;
 
 pub(crate) use compression::read_full;
 pub use compression::{Compression, MOST_WINDOW, decompress};
@@ -38,12 +36,11 @@ use damage::DamagePosition;
 pub use encapsulation::open;
 pub use granularity::Granularity;
 pub use interface::{CaptureInterface, Resolution};
-pub use list::PacketList;
-pub use run::{PacketRun, TimeRange};
+pub use pcap::Writer;
+pub use run::{PacketList, PacketRun, TimeRange};
 pub use walker::{
     MAX_CAPTURED, MAX_NEED, PacketRecord, PacketsIn, PassResult, Plain, Step, StopReason, Walker,
 };
-pub use writer::Writer;
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;

@@ -1,7 +1,7 @@
 //! Properties and counters of an interface.
 
 use super::netlink::{self, IFINFOMSG, IFLA_LINK_NETNSID, find};
-use super::{Interface, is_virtual_link, queue};
+use super::{Interface, is_virtual_link};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::open_files::advice;
@@ -182,7 +182,7 @@ impl DeviceCounters {
         // A packet that moves from the queue to the device meanwhile is at most missed in the first
         // sum, and counted twice in the second.
         let before = device()?;
-        let queue = queue::read(index).ok()?;
+        let queue = netlink::queued(index).ok()?;
         Some(before + queue..=device()? + queue)
     }
 

@@ -1,5 +1,7 @@
 //! Requests to the kernel over netlink (rtnetlink and generic netlink): [`ask`] for queries,
-//! `change` for modifications.
+//! `change` for modifications; and what answers describe: whether a link is virtual, and the packets
+//! in its queueing discipline. `/sys` is no source for these: it describes the network namespace in
+//! which it was mounted.
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -182,6 +184,45 @@ pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute
 }
 
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+
+/// Returns whether a link, as the kernel reports it, is a virtual device: one without hardware
+/// queues, such as veth, bridge, macvlan, bond, tun and loopback.
+///
+/// The kernel names the kind of most virtual devices (`IFLA_INFO_KIND`) and, since Linux 5.14, the
+/// hardware behind the others (`IFLA_PARENT_DEV_NAME`, in `/sys` the link `device`). Some drivers
+/// of hardware have a kind too.
+#[must_use]
+pub fn is_virtual_link(link: &[u8]) -> bool {
+    let is_loopback = link.get(2..4) == Some(&libc::ARPHRD_LOOPBACK.to_ne_bytes()[..]);
+    let attributes = link.get(IFINFOMSG..).unwrap_or_default();
+    let has_kind = find(attributes, IFLA_LINKINFO)
+        .is_some_and(|information| find(information, IFLA_INFO_KIND).is_some());
+    (is_loopback || has_kind) && find(attributes, IFLA_PARENT_DEV_NAME).is_none()
+}
+
+/// Parent of the root discipline, which packets enter first (`TC_H_ROOT`).
+const ROOT: u32 = u32::MAX;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_QUEUE: u16 = 3;
+
+/// Returns the packets waiting in an interface's queueing discipline plus those it dropped since it
+/// was created. A discipline includes the counts of its children. Zero without a discipline.
+pub(super) fn queued(index: u32) -> io::Result<u64> {
+    let answers = ask(ROUTE, RTM_GETQDISC, QueryScope::All, &[0; TCMSG])?;
+    Ok(answers.iter().filter_map(|answer| of_root(answer, index)).sum())
+}
+
+fn of_root(answer: &[u8], index: u32) -> Option<u64> {
+    let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    if word(answer, 4)? != index || word(answer, 12)? != ROOT {
+        return None;
+    }
+    let queue = find(find(answer.get(TCMSG..)?, TCA_STATS2)?, TCA_STATS_QUEUE)?;
+    let (waiting, dropped) = (word(queue, 0)?, word(queue, 8)?);
+    Some(u64::from(waiting) + u64::from(dropped))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,5 +254,68 @@ mod tests {
             io::ErrorKind::NotFound
         );
         assert!(acknowledged(&[]).is_err());
+    }
+
+    fn link(hardware: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
+        let mut link = vec![0; IFINFOMSG];
+        link[2..4].copy_from_slice(&hardware.to_ne_bytes());
+        link.extend(attributes.concat());
+        link
+    }
+
+    #[test]
+    fn devices_with_a_kind_and_without_hardware_are_virtual() {
+        const INFO_SLAVE_KIND: u16 = 4;
+        let information =
+            |kind, name: &[u8]| attribute(IFLA_LINKINFO | 0x8000, &attribute(kind, name));
+        let veth = information(IFLA_INFO_KIND, b"veth\0");
+        let parent = attribute(IFLA_PARENT_DEV_NAME, b"0000:00:05.0\0");
+        let ethernet = libc::ARPHRD_ETHER;
+        assert!(is_virtual_link(&link(ethernet, std::slice::from_ref(&veth))));
+        assert!(is_virtual_link(&link(
+            libc::ARPHRD_NONE,
+            &[information(IFLA_INFO_KIND, b"tun\0")]
+        )));
+        assert!(is_virtual_link(&link(libc::ARPHRD_LOOPBACK, &[])));
+        // Hardware: since Linux 5.14, before, with a kind, and as a part of a bond.
+        assert!(!is_virtual_link(&link(ethernet, std::slice::from_ref(&parent))));
+        assert!(!is_virtual_link(&link(ethernet, &[])));
+        assert!(!is_virtual_link(&link(ethernet, &[veth, parent])));
+        assert!(!is_virtual_link(&link(ethernet, &[information(INFO_SLAVE_KIND, b"bond\0")])));
+        assert!(!is_virtual_link(&[]));
+    }
+
+    #[test]
+    fn loopback_is_virtual() {
+        let index = nix::net::if_::if_nametoindex("lo").unwrap();
+        assert!(is_virtual_link(&crate::interface::netlink::link(index).unwrap()));
+        assert!(crate::interface::netlink::link(u32::MAX >> 1).is_err());
+    }
+
+    fn answer(index: u32, parent: u32) -> Vec<u8> {
+        let attribute = |kind: u16, value: &[u8]| {
+            [&((4 + value.len()) as u16).to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat()
+        };
+        let queue: Vec<u8> = [5_u32, 600, 7, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
+        let head = [0, index, 0, parent, 0].into_iter().flat_map(u32::to_ne_bytes);
+        head.chain(attribute(TCA_STATS2 | 0x8000, &attribute(TCA_STATS_QUEUE, &queue))).collect()
+    }
+
+    #[test]
+    fn only_the_first_discipline_of_the_interface_is_read() {
+        assert_eq!(of_root(&answer(9, ROOT), 9), Some(12));
+        assert_eq!(of_root(&answer(8, ROOT), 9), None);
+        assert_eq!(of_root(&answer(9, 0x8001_0001), 9), None);
+        let whole = answer(9, ROOT);
+        // The last two words do not matter.
+        for length in 0..whole.len() - 8 {
+            assert_eq!(of_root(&whole[..length], 9), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn loopback_has_no_queueing_discipline() {
+        let index = nix::net::if_::if_nametoindex("lo").unwrap();
+        assert_eq!(queued(index).unwrap(), 0);
     }
 }

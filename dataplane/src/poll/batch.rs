@@ -7,8 +7,7 @@
 
 use super::lot::KeyColumns;
 use super::port_frame::PortFrame;
-use super::vector::instructions::Instructions;
-use super::vector::{CAPACITY, RegisterUpdates};
+use super::vector::{CAPACITY, Instructions, RegisterUpdates};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::filter::PacketFilter;
 use flowgauge_core::packet::Ipv4;

@@ -4,7 +4,7 @@
 //! trace time results must not depend on thread timing, so the buffer is unbounded.
 
 use super::gate::Pace;
-use crate::lock::lock;
+use super::threads::lock;
 use flowgauge_core::Active;
 use flowgauge_core::delay::DelaySample;
 use ringbuf::traits::{Consumer, Producer, Split};

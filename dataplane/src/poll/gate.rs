@@ -5,8 +5,8 @@
 //! reproducible to the bit. In real time the limit follows the clock; with [`Pace::Open`] there is
 //! none.
 
+use super::threads::lock;
 use crate::capture::TimeRange;
-use crate::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};

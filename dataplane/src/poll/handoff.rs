@@ -9,8 +9,7 @@
     reason = "two threads use disjoint banks of one state; this module holds the protocol that keeps them disjoint"
 )]
 
-use super::cpu;
-use crate::lock::lock;
+use super::threads::{self, lock};
 use flowgauge_core::Zeroed;
 use flowgauge_core::{Active, BANKS, Bank, PersistentBank, Settings, State, WindowTotals};
 use rustix::thread::sched_getcpu;
@@ -142,7 +141,7 @@ impl SnapshotWriter {
                 copy.merge(persistent, &shared.settings);
             }
         }
-        self.shared.cpu_ns.store(cpu::thread_time(), Ordering::Relaxed);
+        self.shared.cpu_ns.store(threads::cpu_time(), Ordering::Relaxed);
         self.shared.cpu.store(sched_getcpu(), Ordering::Relaxed);
         self.shared.reply.store(request, Ordering::Release);
     }

@@ -1,7 +1,6 @@
 //! Buffer of packet keys of one IP version.
 
-use super::vector::instructions::Instructions;
-use super::vector::{CAPACITY, KeyWords, RegisterUpdates, Vectors, vectors};
+use super::vector::{CAPACITY, Instructions, KeyWords, RegisterUpdates, Vectors, vectors};
 use flowgauge_core::cardinality::{Cardinality, MAX_REGISTERS};
 use flowgauge_core::hash::Crc32;
 use flowgauge_core::parse::{Packet, Transport};

@@ -3,9 +3,9 @@
 //! A worker reads the clock after empty polls and after the first poll with packets: one that never
 //! runs out of packets never reads it.
 
-use super::cpu;
 use super::handoff::SnapshotReader;
 use super::port_frame::Received;
+use super::threads;
 use crate::status::WorkerLoad;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -83,7 +83,7 @@ impl ActivityTimer {
     /// Starts accounting, in the worker's thread.
     pub(super) fn start(meter: Arc<LoadMeter>) -> Self {
         let now = Instant::now();
-        meter.thread.store(cpu::thread_number(), Ordering::Relaxed);
+        meter.thread.store(threads::number(), Ordering::Relaxed);
         let accounted = *meter.started.get_or_init(|| now);
         ActivityTimer { meter, accounted, streak: 0 }
     }

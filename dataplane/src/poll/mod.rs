@@ -22,7 +22,6 @@
 //! time; `gap`: how late their timestamps may be; `truth`: exact counts.
 
 mod batch;
-mod cpu;
 mod delay_samples;
 mod gap;
 mod gate;
@@ -33,6 +32,7 @@ mod passes;
 pub mod port;
 mod port_frame;
 mod run;
+mod threads;
 mod truth;
 mod vector;
 mod worker;
@@ -40,7 +40,7 @@ mod worker;
 pub use batch::{Batch, BatchWriter};
 pub use gate::{Advance, Pace, WorkerBarrier};
 pub use passes::PacketBuffers;
-pub use vector::instructions::{Instructions, VARIABLE as INSTRUCTIONS_VARIABLE};
+pub use vector::{INSTRUCTIONS_VARIABLE, Instructions};
 
 pub use crate::status::PollMode;
 
@@ -343,7 +343,7 @@ impl Dataplane for Poll {
         }
         self.capabilities.check(&self.shared.options.settings)?;
         tables.check(&self.shared.options.settings, &self.capabilities)?;
-        cpu::check(&self.shared.options.cpus)?;
+        threads::check_cpus(&self.shared.options.cpus)?;
         if self.shared.options.settings.delay.asks_addresses() {
             self.shared.sketches.persistent.delay.ranges.write(&tables.prefixes);
         }
@@ -355,7 +355,7 @@ impl Dataplane for Poll {
             let named = thread::Builder::new().name(format!("worker-{index}"));
             let cpu = self.cpu_of(index);
             let run = move || {
-                cpu.into_iter().for_each(cpu::pin);
+                cpu.into_iter().for_each(threads::pin);
                 body(tabulation);
             };
             let worker = named.spawn(run).map_err(|source| Error::Thread {

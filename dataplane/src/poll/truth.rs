@@ -1,7 +1,7 @@
 //! Exact counts, for comparison with registers and sketches.
 
+use super::threads::lock;
 use crate::flow_counts::FlowCounts;
-use crate::lock::lock;
 use crate::snapshot::{KINDS, Snapshot};
 use flowgauge_core::Zeroed;
 use flowgauge_core::cardinality::Mode;

@@ -21,8 +21,8 @@
 //! its [`Snapshot`] is not [complete](Snapshot::complete).
 //!
 //! # Where to look
-//! `switch`: a switch that counts, its rotations (`rotation`), reconnections (`reconnection`) and
-//! digests (`digests`); `bank` and `contents`: how banks are read, and how match tables are filled
+//! `switch`: a switch that counts and its digests, its rotations (`rotation`) and reconnections
+//! (`reconnection`); `bank` and `contents`: how banks are read, and how match tables are filled
 //! and verified; `session`: one connection, and calls with a deadline; `program`: the switch's
 //! program, by its schema; `statement`: the settings it was compiled with; `table`, `array`,
 //! `hash`: match tables, registers and hashes, the building blocks of measurements; `filter` and
@@ -44,7 +44,6 @@ mod options;
 mod ports;
 mod program;
 mod session;
-mod slot;
 mod statement;
 mod status;
 mod switch;
@@ -54,8 +53,7 @@ mod times;
 pub use filter::{FilterEntries, filter_entries};
 pub use limits::unmatchable;
 pub use measurement::{Build, builds, definitions};
-pub use options::{Fec, Options, PortConfig, Speed, Tls};
-pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
+pub use options::{Fec, Options, PortConfig, SLOT_BITS, Speed, Tls, nearest_slot, slot_bits};
 pub use times::{ReadTimes, TableTimes, read_times};
 
 pub use crate::error::Failure;

@@ -1,5 +1,7 @@
-//! Options of the connection to a switch.
+//! Options of the connection to a switch, and the slot lengths of staggered registers that a switch
+//! can have.
 
+use flowgauge_core::cardinality::Precision;
 use std::time::Duration;
 
 /// Address of a switch, and how to use it.
@@ -37,7 +39,7 @@ pub struct Options {
     /// its present forwarding.
     pub forward: Vec<(u32, u32)>,
     /// Length of a slot of staggered registers, in nanoseconds; must be that of the
-    /// [program](super::slot_bits).
+    /// [program](slot_bits).
     pub slot_ns: u64,
     /// Whether to report when an entropy leaves its [usual range](crate::Dataplane::watch), if the
     /// program watches one.
@@ -172,8 +174,42 @@ impl Options {
             batch: 512,
             ports: Vec::new(),
             forward: Vec::new(),
-            slot_ns: 1 << super::SLOT_BITS,
+            slot_ns: 1 << SLOT_BITS,
             watches: false,
         }
     }
+}
+
+/// Default slot length, as a power of two of nanoseconds.
+pub const SLOT_BITS: u32 = 23;
+/// Smallest slot length, as a power of two of nanoseconds.
+const LEAST_SLOT_BITS: u32 = 10;
+/// Longest round, with a slot for each register, as a power of two of nanoseconds: for longer ones
+/// the clock has too few bits.
+const MOST_ROUND_BITS: u32 = 44;
+
+/// Returns the slot length as a power of two of nanoseconds; `None` if a switch cannot have such
+/// slots.
+#[must_use]
+pub fn slot_bits(precision: Precision, slot_ns: u64) -> Option<u32> {
+    (slot_ns.is_power_of_two() && slot_range(precision).contains(&slot_ns.trailing_zeros()))
+        .then(|| slot_ns.trailing_zeros())
+}
+
+/// Returns the nearest slot length that a switch can have.
+#[must_use]
+pub fn nearest_slot(precision: Precision, slot_ns: u64) -> u64 {
+    let range = slot_range(precision);
+    let below = slot_ns.max(1).ilog2().clamp(*range.start(), *range.end());
+    let above = (below + 1).min(*range.end());
+    if slot_ns.abs_diff(1 << above) < slot_ns.abs_diff(1 << below) {
+        1 << above
+    } else {
+        1 << below
+    }
+}
+
+/// Returns the slot lengths that a switch can have, as powers of two of nanoseconds.
+pub(super) fn slot_range(precision: Precision) -> std::ops::RangeInclusive<u32> {
+    LEAST_SLOT_BITS..=MOST_ROUND_BITS - precision.bits()
 }

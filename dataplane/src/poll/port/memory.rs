@@ -1,8 +1,8 @@
 //! Port on frames in memory that are a function of their number.
 
 use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
-use crate::lock::lock;
 use crate::poll::gate::{BatchGuard, Pace, WorkerBarrier};
+use crate::poll::threads::lock;
 use flowgauge_core::Link;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};

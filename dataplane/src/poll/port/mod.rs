@@ -14,7 +14,6 @@ mod capture;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod frames;
-mod huge;
 mod memory;
 
 pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp, try_af_xdp};

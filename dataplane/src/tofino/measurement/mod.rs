@@ -27,8 +27,9 @@ use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, Tabulation, Windo
 
 pub(super) use cardinality::Staggered;
 pub(super) use delay::{Samples, set_shares};
-pub(super) use entropy::alarms::{self, Alarms};
-pub(super) use entropy::{NO_THRESHOLDS, difference, thresholds};
+pub(super) use entropy::{
+    ALARM_ADVICE, Alarms, MIN_WATCHED_PACKETS, NO_THRESHOLDS, difference, thresholds,
+};
 pub(super) use rows::ROWS;
 
 /// A measurement on a switch.

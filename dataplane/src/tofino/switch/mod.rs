@@ -1,11 +1,12 @@
-//! A switch that counts: its state, calls to it, and the beginning of counting.
+//! A switch that counts: its state, calls to it, the beginning of counting, and the digests that it
+//! sends (individual delays and alarms).
 
-mod digests;
 mod reconnection;
 mod rotation;
 
 use super::array::Array;
-use super::measurement::{self, Alarms, NO_THRESHOLDS, Samples, Staggered, alarms};
+use super::bank::Reading;
+use super::measurement::{self, Alarms, NO_THRESHOLDS, Samples, Staggered};
 use super::options::Options;
 use super::ports::SwitchPorts;
 use super::program::Program;
@@ -18,12 +19,12 @@ use crate::status::SwitchStatus;
 use crate::tables::Tables;
 use crate::{Bounds, Event};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::delay::{Admission, DelayKind};
+use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::{Filter, Settings};
 use reconnection::BackOff;
 use rotation::Rotation;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A switch that was connected to, and its state if it counts.
 pub(super) struct Switch {
@@ -84,7 +85,7 @@ impl Switch {
         let staggered =
             is_staggered.then(|| Staggered::find(schema, statement, &settings, options.slot_ns));
         let mut capabilities = program.capabilities(&options.address);
-        capabilities.watches_from = alarms.as_ref().map(|_| alarms::FIRST);
+        capabilities.watches_from = alarms.as_ref().map(|_| measurement::MIN_WATCHED_PACKETS);
         let mut switch = Switch {
             capabilities,
             options,
@@ -99,7 +100,7 @@ impl Switch {
             events: Vec::new(),
         };
         if switch.options.watches && switch.alarms.is_none() {
-            switch.notice(alarms::ADVICE);
+            switch.notice(measurement::ALARM_ADVICE);
         }
         Ok(switch)
     }
@@ -383,5 +384,66 @@ impl Switch {
         };
         let thresholds = measurement::thresholds(bounds.lowest, bounds.highest);
         self.change(|desired, _| desired.thresholds = thresholds).await
+    }
+
+    /// Returns the delays received since the last call.
+    pub(super) async fn delay_samples(&mut self) -> Vec<DelaySample> {
+        if self.counting.is_some() && self.samples.is_some() {
+            self.receive().await;
+        }
+        self.samples.as_mut().map_or_else(Vec::new, Samples::take)
+    }
+
+    /// Returns whether it receives digests.
+    fn learns(&self) -> bool {
+        self.samples.is_some() || self.alarms.is_some()
+    }
+
+    /// Processes the digests that have arrived, for a limited time. Returns whether there were any.
+    async fn receive(&mut self) -> bool {
+        const POLL_INTERVAL: Duration = Duration::from_millis(1);
+        const MAX_DURATION: Duration = Duration::from_millis(50);
+        if !self.learns() {
+            return false;
+        }
+        // A window that is being closed is evaluated as a whole when it is.
+        let is_open = |counting: &&Counting| matches!(counting.rotation, Rotation::None);
+        let open = self.counting.as_ref().filter(is_open).map(|counting| counting.active);
+        let Some(session) = &mut self.session else { return false };
+        let began = Instant::now();
+        let mut has_any = false;
+        while began.elapsed() < MAX_DURATION
+            && let Ok(Some(digests)) =
+                tokio::time::timeout(POLL_INTERVAL, session.subscription.digests.recv()).await
+        {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.samples
+                .iter_mut()
+                .for_each(|samples| samples.receive(&digests, now.as_nanos() as u64));
+            if let Some(alarms) = &mut self.alarms
+                && alarms.receive(&digests, open)
+            {
+                self.events.push(Event::Crossed(alarms.key));
+            }
+            has_any = true;
+        }
+        has_any
+    }
+
+    /// Returns the delays of a closed bank that were not taken before. Waits for missing ones as
+    /// long as others arrive.
+    async fn close_samples(&mut self, reading: &mut Reading) -> Vec<DelaySample> {
+        const MAX_WAIT: Duration = Duration::from_millis(100);
+        let mut last = Instant::now();
+        while self.samples.as_ref().is_some_and(|samples| !samples.are_all(&reading.bank))
+            && last.elapsed() < MAX_WAIT
+        {
+            if self.receive().await {
+                last = Instant::now();
+            }
+        }
+        let Some(samples) = &mut self.samples else { return Vec::new() };
+        // The bank is not shared yet.
+        Arc::get_mut(&mut reading.bank).map_or_else(Vec::new, |bank| samples.close(bank))
     }
 }

@@ -1,11 +1,15 @@
-//! Memory of chunks of a capture.
+//! Memory of chunks of a capture, in huge pages: zeroing small pages takes longer than reading into
+//! them.
+#![allow(unsafe_code, reason = "advises the kernel on the use of memory")]
 
-use super::super::huge::{HUGE_PAGE, advise};
 use std::ops::Deref;
 
 /// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach full
 /// speed.
 pub const CHUNK: usize = 2 << 20;
+
+/// Size and alignment of a huge page on most machines, in bytes.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Bytes of a chunk: a part of a buffer that is reused.
 pub(super) struct Buffer {
@@ -54,4 +58,16 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.length]
     }
+}
+
+/// Asks the kernel for huge pages for memory that is still unwritten. A hint: refusal is harmless.
+fn advise(memory: &mut [u8]) {
+    // SAFETY: memory owned by the caller, whose contents do not change.
+    let _ = unsafe {
+        rustix::mm::madvise(
+            memory.as_mut_ptr().cast(),
+            memory.len(),
+            rustix::mm::Advice::LinuxHugepage,
+        )
+    };
 }

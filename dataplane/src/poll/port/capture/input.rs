@@ -7,8 +7,8 @@
 use super::buffer::{Buffer, CHUNK};
 use crate::capture::{Compression, Step, Walker, decompress, read_full};
 use crate::error::Error;
-use crate::lock::lock;
 use crate::poll::gate::WorkerBarrier;
+use crate::poll::threads::lock;
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 use std::fs::File;
 use std::io::{self, Cursor, Read};

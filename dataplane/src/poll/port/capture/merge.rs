@@ -14,9 +14,9 @@ use crate::capture::{
     read_full,
 };
 use crate::error::Error;
-use crate::lock::lock;
 use crate::open_files;
 use crate::poll::gate::WorkerBarrier;
+use crate::poll::threads::lock;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;

@@ -6,9 +6,9 @@ pub use sender::DpdkSender;
 
 use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use crate::error::Error;
-use crate::lock::lock;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Pace, WorkerBarrier};
+use crate::poll::threads::lock;
 use crate::tally::{CountRange, Odometer};
 use flowgauge_core::Link;
 use flowgauge_dpdk::{BURST, Control, Device, Eal, Queues, ReceiveQueue, Stats, arguments};

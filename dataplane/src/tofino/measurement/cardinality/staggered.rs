@@ -13,7 +13,7 @@
 
 use super::{Array, Failure, KIND, StatedSettings, names};
 use crate::tofino::array::BankCells;
-use crate::tofino::slot::{self, range};
+use crate::tofino::options::{self, slot_range};
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::cardinality::{self, Precision};
 use flowgauge_core::{PersistentBank, Settings, Zeroed};
@@ -81,7 +81,7 @@ impl Staggered {
         if slot_ns != 1 << slot_bits {
             let [own, wanted] =
                 [1 << slot_bits, slot_ns].map(|slot_ns| covered(precision, slot_ns));
-            let advice = match slot::slot_bits(precision, slot_ns) {
+            let advice = match options::slot_bits(precision, slot_ns) {
                 Some(bits) => {
                     format!("compile it with -D{DEFINITION}={bits}, or use --staggered {own:?}")
                 }
@@ -104,7 +104,7 @@ impl Staggered {
         let settings = settings.cardinality;
         let cardinality::Settings { key, precision, .. } = settings;
         let slot_bits = program.value(DEFINITION)?;
-        if !range(precision).contains(&slot_bits) {
+        if !slot_range(precision).contains(&slot_bits) {
             return Err(program.out_of_range(DEFINITION));
         }
         let latest = names::of(KIND, key, &format!("{LATEST}{slot_bits}"));
