@@ -20,11 +20,7 @@
 //! inline and its structs differ from release to release. Drivers are plugins that DPDK finds itself.
 
 #[cfg(feature = "link")]
-mod arguments;
-#[cfg(feature = "link")]
 mod control;
-#[cfg(feature = "link")]
-mod device;
 #[cfg(feature = "link")]
 mod eal;
 #[cfg(feature = "link")]
@@ -36,10 +32,8 @@ mod queue;
 
 #[cfg(feature = "link")]
 pub use crate::{
-    arguments::arguments,
     control::{Control, Queues, Stats},
-    device::Device,
-    eal::{Eal, version},
+    eal::{Eal, arguments, version},
     error::Error,
-    queue::{BURST, ReceiveQueue, SendQueue},
+    queue::{BURST, Device, ReceiveQueue, SendQueue},
 };

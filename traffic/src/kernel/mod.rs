@@ -4,18 +4,15 @@
 //! [`LiveSender`] sends any packets, [`Sender`] one with varying sources at the highest rate.
 //! [`Conversation`] passes packets to a program that counts, without an interface.
 
-mod conversation;
 mod live;
-mod sender;
 
-pub use conversation::{Conversation, ROUND_TRIP};
 pub use live::LiveSender;
-pub use sender::Sender;
 
+use aya::maps::ProgramArray;
 use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use flowgauge_dataplane::Error;
-use flowgauge_dataplane::xdp::not_loaded;
+use flowgauge_dataplane::xdp::{ProgramInjector, not_loaded};
 use nix::net::if_::if_nametoindex;
 
 /// Object built by `ebpf/build`. This crate links to it, so that its package contains it.
@@ -71,4 +68,109 @@ fn send(program: &mut Xdp, index: u32, frame: &[u8], packets: u32) -> Result<(),
 
 fn cannot_send(interface: &str, error: &ProgramError) -> Error {
     refused(interface, format!("cannot send (live frames take Linux 5.18): {error}"))
+}
+
+/// Program that generates the packets of conversations, and its map of the program that receives
+/// them.
+const CONVERSE: &str = "flowgauge_converse";
+const LISTENER: &str = "LISTENER";
+/// Name of conversations in errors.
+const CONVERSATION: &str = "conversation";
+
+/// Packets from a request of a connection to its answer, both included.
+pub const ROUND_TRIP: u32 = 127;
+
+/// Generator of TCP connections between a client and a server, whose packets a program counts.
+/// Every other packet has data, as a new request; the packets between acknowledge requests,
+/// [`ROUND_TRIP`] packets later. The kernel derives each packet from the previous one, in a few
+/// nanoseconds.
+pub struct Conversation {
+    programs: Ebpf,
+}
+
+impl Conversation {
+    /// Creates a conversation that the injector's program counts.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] before tables are installed, and if the kernel refuses the program.
+    pub fn new(listener: &ProgramInjector) -> Result<Self, Error> {
+        let mut programs = load(CONVERSATION, &mut EbpfLoader::new(), CONVERSE)?;
+        let map = programs
+            .map_mut(LISTENER)
+            .ok_or_else(|| refused(CONVERSATION, "its object has no map of programs".to_owned()))?;
+        let mut listeners = ProgramArray::try_from(map)
+            .map_err(|error| refused(CONVERSATION, error.to_string()))?;
+        listener.set_into(&mut listeners)?;
+        Ok(Conversation { programs })
+    }
+
+    /// Counts the next packets.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the kernel refuses the frame.
+    pub fn go_on(&mut self, packets: u32) -> Result<(), Error> {
+        let options = TestRunOptions {
+            data_in: Some(&SEGMENT),
+            repeat: packets,
+            ..TestRunOptions::default()
+        };
+        let outcome =
+            program(&mut self.programs, CONVERSE).and_then(|program| program.test_run(options));
+        outcome.map(drop).map_err(|error| refused(CONVERSATION, error.to_string()))
+    }
+}
+
+/// Template of the packets of conversations: IPv4, TCP.
+const SEGMENT: [u8; 60] = {
+    let mut frame = [0; 60];
+    frame[12] = 8;
+    frame[14] = 0x45;
+    frame[22] = 64;
+    frame[23] = 6;
+    frame
+};
+
+/// Program that sends one frame with varying sources.
+const SEND: &str = "flowgauge_send";
+/// Number of source addresses, in the object.
+const SOURCES: &str = "SOURCES";
+
+/// Sender of one IPv4 frame with varying source addresses, at the highest rate that the kernel
+/// reaches.
+///
+/// Its packets bypass queueing disciplines and egress hooks. A veth device accepts such packets
+/// only while its peer runs a native XDP program or merges packets (GRO); a slow peer drops them,
+/// and the sender counts those as dropped.
+pub struct Sender {
+    interface: String,
+    programs: Ebpf,
+    frame: Vec<u8>,
+    index: u32,
+}
+
+impl Sender {
+    /// Opens a sender on an interface of this thread's network namespace, with `sources` source
+    /// addresses from 10.0.0.0 on.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the interface does not exist, or the kernel refuses the program.
+    pub fn new(interface: &str, frame: &[u8], sources: u32) -> Result<Self, Error> {
+        let index = index(interface)?;
+        let sources = sources.max(1);
+        let mut loader = EbpfLoader::new();
+        let loader = loader.override_global(SOURCES, &sources, true);
+        let programs = load(interface, loader, SEND)?;
+        let interface = interface.to_owned();
+        Ok(Sender { interface, programs, frame: frame.to_vec(), index })
+    }
+
+    /// Sends packets and returns when all were handed to the device.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the kernel refuses the frame.
+    pub fn send(&mut self, packets: u32) -> Result<(), Error> {
+        let outcome = program(&mut self.programs, SEND)
+            .and_then(|program| send(program, self.index, &self.frame, packets));
+        outcome.map_err(|error| cannot_send(&self.interface, &error))
+    }
 }
