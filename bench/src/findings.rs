@@ -4,7 +4,7 @@ use crate::machine::Machine;
 #[cfg(target_os = "linux")]
 use flowgauge_dataplane::Error;
 use flowgauge_papers::ReproduceError;
-use flowgauge_papers::report::html::Page;
+use flowgauge_papers::report::Page;
 use flowgauge_papers::report::svg::{Axis, Chart, Tone};
 use flowgauge_papers::report::{Cell, Column, Table, escape, write_file};
 use serde::Serialize;

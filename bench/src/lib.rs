@@ -9,7 +9,6 @@
 //! - `line_rate`: highest rate of a port without loss (Linux);
 //! - `xdp`: cost of counting in the kernel (Linux).
 
-mod filters;
 pub mod findings;
 #[cfg(target_os = "linux")]
 pub mod line_rate;

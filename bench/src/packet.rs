@@ -1,7 +1,6 @@
 //! `flowgauge bench packet`: the cost of one packet, stage by stage, with its frame in a cache or
 //! in memory.
 
-use crate::filters;
 use crate::findings::{Figure, Findings, Grid, Limit, Results, Row};
 use crate::machine::Machine;
 use crate::ports;
@@ -147,8 +146,8 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
     add(Dst, Keyed, counting(frames, || settings(Mode::Windowed, Dst, Keyed)));
     add(SrcDst, Keyed, counting(frames, || settings(Mode::Windowed, SrcDst, Keyed)));
     add(FiveTuple, Keyed, counting(frames, || settings(Mode::Windowed, FiveTuple, Keyed)));
-    for (rules, _) in filters::RULES {
-        let name = format!("src, tabulated, {}", filters::name(rules));
+    for (rules, _) in workload::FILTER_RULES {
+        let name = format!("src, tabulated, {}", workload::filter_name(rules));
         stages.push((name, matching(frames, rules)));
     }
     let staggered = counting(frames, || settings(Mode::Staggered, Src, Tabulated));
@@ -255,7 +254,7 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
 fn matching(frames: &Frames, rules: usize) -> Contestant<'_> {
     let tabulation = Tabulation::from_seed(1);
     let (mut state, shared) = (State::boxed(), Shared::boxed());
-    let filter = filters::of_rules(rules);
+    let filter = workload::filter_of_rules(rules);
     let settings = || settings(Mode::Windowed, KeyKind::Src, HashMode::Tabulated);
     let mut batch = Batch::new(&settings(), &tabulation, Instructions::in_use());
     frames.contestant(move |frames| {
@@ -382,8 +381,8 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
                 compare("src, crc32", TOUCH, limits.touched);
                 compare("src, tabulated", "src, crc32", 1.5);
                 compare("src, keyed", "src, tabulated", 1.3);
-                for (rules, most) in filters::RULES {
-                    let name = format!("src, tabulated, {}", filters::name(rules));
+                for (rules, most) in workload::FILTER_RULES {
+                    let name = format!("src, tabulated, {}", workload::filter_name(rules));
                     compare(&name, "src, tabulated", most);
                 }
             }

@@ -1,11 +1,11 @@
 //! Cost per packet of complete runs, by the port that packets come from: a part of `flowgauge bench
 //! packet`.
 
-use crate::filters;
 use crate::findings::{Failure, Grid, Limit, Results, Row, missing};
 use crate::live::{CpuPair, counted, on_af_xdp, received};
 use crate::scale::{CaptureFile, count_all};
 use crate::turns::Best;
+use crate::workload;
 use flowgauge_core::{HashMode, Settings};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::poll::port::{Port, Ports, Received, pcap};
@@ -80,9 +80,11 @@ pub(crate) fn measure(results: &mut Results, quick: bool) -> Result<(), Reproduc
         ))
     });
     let of_filters =
-        filters::RULES.into_iter().zip(matched).filter_map(|((rules, most), found)| {
-            let name =
-                format!("replay of src, tabulated, {} / without a filter", filters::name(rules));
+        workload::FILTER_RULES.into_iter().zip(matched).filter_map(|((rules, most), found)| {
+            let name = format!(
+                "replay of src, tabulated, {} / without a filter",
+                workload::filter_name(rules)
+            );
             Some(found.as_ref()?.figure(name, (*tabulated)?, Some(Limit::AtMost(most))))
         });
     results.figures.extend(figures.chain(of_filters));
@@ -120,7 +122,9 @@ fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], Reproduc
             }
             (Origin::Generated, Work::Port) => return Ok(Some(receive_all(generated()))),
             (_, Work::Count(hash)) => (hash, None),
-            (_, Work::Match(rules)) => (HashMode::Tabulated, Some(filters::of_rules(rules))),
+            (_, Work::Match(rules)) => {
+                (HashMode::Tabulated, Some(workload::filter_of_rules(rules)))
+            }
         };
         Ok(Some(match origin {
             Origin::Capture => count_all(pcap(path, 1, Pace::Trace)?, hash, filter)?,

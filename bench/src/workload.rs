@@ -1,12 +1,14 @@
 //! Settings with one measurement each, and their names: benchmarks in user space and in the kernel
-//! have the same.
+//! have the same; and filters that all generated packets match.
 
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::spread::{self, OtherKind};
-use flowgauge_core::{Grid, HashMode, KeyKind, Settings, membership, reorder};
+use flowgauge_core::{Filter, Grid, HashMode, KeyKind, Settings, membership, reorder};
+use flowgauge_ctl::filter::MatchExpression;
+use std::sync::Arc;
 
 pub(crate) const ENTROPY: &str = "entropy of src-dst, count sketch 4 x 1024";
 pub(crate) const SPREAD: &str = "spread by dst of src, 3 x 512 x 64";
@@ -89,4 +91,27 @@ pub(crate) fn everything() -> Settings {
         heavy: heavy::Settings { algorithm: Algorithm::DWayRap, ..heavy::Settings::DEFAULT },
         ..Settings::DEFAULT
     }
+}
+
+/// Numbers of rules, each with the limit of its cost: a multiple of distinct flows without a filter.
+pub(crate) const FILTER_RULES: [(usize, f64); 2] = [(1, 1.15), (64, 2.0)];
+
+/// Returns the name of a filter with this number of rules.
+pub(crate) fn filter_name(rules: usize) -> String {
+    if rules == 1 { "one rule".to_owned() } else { format!("{rules} rules") }
+}
+
+/// Returns a filter with this number of rules for IPv4. Each rule is for a destination port; the
+/// generated packets meet the one for port 80.
+///
+/// # Panics
+/// There are more rules than a filter has room for.
+pub(crate) fn filter_of_rules(rules: usize) -> Arc<Filter> {
+    let others = (1..rules).map(|number| format!(" or {}", number * 257));
+    let expression = format!("tcp dst port (80{})", others.collect::<String>());
+    let parsed: Result<MatchExpression, _> = expression.parse();
+    let filter = parsed.map(|parsed| parsed.filter);
+    let filter = filter.unwrap_or_else(|error| panic!("{expression}: {error}"));
+    assert_eq!(filter.ipv4.rules().len(), rules, "{expression}");
+    filter
 }

@@ -3,7 +3,6 @@
 //!
 //! All figures are ratios of two programs that took turns in one run ([`turns`](crate::turns)).
 
-use crate::filters;
 use crate::findings::{Figure, Findings, Limit};
 use crate::machine::Machine;
 use crate::packet::{DATA, FLAGS, PROTOCOL, TRANSPORT, UDP};
@@ -149,9 +148,9 @@ fn programs() -> Vec<Program> {
             programs.push(Program::new(name, settings(Mode::Windowed, key, hash), limit, Syn));
         }
     }
-    for (rules, _) in filters::RULES {
+    for (rules, _) in workload::FILTER_RULES {
         let settings = settings(Mode::Windowed, KeyKind::Src, HashMode::Tabulated);
-        let name = format!("cardinality of src, tabulated, {}", filters::name(rules));
+        let name = format!("cardinality of src, tabulated, {}", workload::filter_name(rules));
         programs.push(Program { rules, ..Program::new(name, settings, None, Syn) });
     }
     programs.push(Program::new(
@@ -203,7 +202,7 @@ fn programs() -> Vec<Program> {
 fn injected(rounds: usize) -> Result<Vec<Figure>, Error> {
     let prepared = |settings: Settings, rules, task| -> Result<(Xdp, ProgramInjector), Error> {
         let mut xdp = Xdp::detached(Direction::Ingress, Options { task, ..Options::new(settings) });
-        let filter = (rules > 0).then(|| filters::of_rules(rules));
+        let filter = (rules > 0).then(|| workload::filter_of_rules(rules));
         xdp.install(&Tables::new(&settings, 1).with_filter(filter))?;
         let injector = xdp.injector();
         Ok((xdp, injector))
@@ -253,10 +252,10 @@ fn injected(rounds: usize) -> Result<Vec<Figure>, Error> {
     let of = |key: KeyKind, hash: HashMode| {
         named(&format!("cardinality of {}, {}", key.name(), hash.name()))
     };
-    let matched: Vec<Figure> = filters::RULES
+    let matched: Vec<Figure> = workload::FILTER_RULES
         .into_iter()
         .filter_map(|(rules, most)| {
-            let rules = filters::name(rules);
+            let rules = workload::filter_name(rules);
             let found = named(&format!("cardinality of src, tabulated, {rules}"))?;
             let name = format!("src, tabulated, {rules} / without a filter");
             let without = of(KeyKind::Src, HashMode::Tabulated)?;

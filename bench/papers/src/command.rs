@@ -2,10 +2,9 @@
 
 use crate::documents::{self, Document};
 use crate::error::ReproduceError;
-use crate::numbers::Numbers;
 use crate::parallel::Progress;
-use crate::report::html::Page;
-use crate::report::{Report, escape, write_file};
+use crate::report::{Page, Report, escape, write_file};
+use crate::statistics::Numbers;
 use crate::trace::Trace;
 use crate::{fridge, p4entropy, p4exp, p4log, rap, reorder, spread, whll};
 use flowgauge::reproduce::{Paper, Reproduce};

@@ -4,9 +4,8 @@
 //! A line of the list names a result of a reproduction, so that nothing on the page is written by
 //! hand: neither our numbers nor verdicts.
 
-use crate::numbers::Numbers;
 use crate::report::{Cell, Column, Table};
-use crate::statistics::Spread;
+use crate::statistics::{Numbers, Spread};
 
 const LIST: &str = include_str!("../printed.csv");
 const TEXT: &str = include_str!("../reproductions.md.in");

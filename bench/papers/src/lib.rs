@@ -14,13 +14,12 @@
 //! - `spread`: keys with the most distinct others, as SpreadSketch is evaluated;
 //! - `documents`: all numbers that the documents print, next to ours;
 //! - `trace`: captures in the place of generated traffic, for most of these;
-//! - `statistics`, `numbers`: statistics of repeated experiments, and results by name.
+//! - `statistics`: statistics of repeated experiments, and results by name.
 
 mod command;
 mod documents;
 mod error;
 mod fridge;
-mod numbers;
 mod p4entropy;
 mod p4exp;
 mod p4log;

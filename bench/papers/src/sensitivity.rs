@@ -1,9 +1,8 @@
 //! Errors as functions of a parameter: the figures of the P4Entropy paper.
 
-use crate::numbers;
-use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
-use crate::report::{Cell, Column, Table};
+use crate::report::{Cell, Column, Part, Table};
+use crate::statistics;
 
 /// Line of a figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,7 +112,7 @@ pub(crate) fn csv(figures: &[Sensitivity]) -> String {
             }
         }
     }
-    numbers::csv("figure,parameter,value,curve,error_percent", lines)
+    statistics::csv("figure,parameter,value,curve,error_percent", lines)
 }
 
 /// Formats an error with its significant digits.

@@ -25,9 +25,8 @@ use experiment::{
 };
 pub(crate) use trace::replay;
 
-use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::statistics::Spread;
+use crate::statistics::{Numbers, Spread};
 
 /// Repetitions of every experiment, as in the dissertation.
 pub(crate) const SEEDS: u64 = 10;

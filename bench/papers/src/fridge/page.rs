@@ -6,10 +6,9 @@ use super::{
     ADMIT_LOG2, ADMITS_LOG2, Errors, Findings, MEMORIES_LOG2, MEMORY_LOG2, Method, REQUESTS,
     Recipe, Setup,
 };
-use crate::numbers::csv;
-use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
-use crate::report::{Cell, Column, Report, Table, mean_cell, number_cell, runs};
+use crate::report::{Cell, Column, Part, Report, Table, mean_cell, number_cell, runs};
+use crate::statistics::csv;
 use flowgauge_ctl::output::grouped;
 
 /// Formats signed percentages and the gap.

@@ -11,12 +11,10 @@ mod trace;
 pub(crate) use trace::replay;
 
 use crate::documents::reproduction_table;
-use crate::numbers::{self, Numbers};
 use crate::parallel::{self, Progress};
-use crate::report::html::Part;
-use crate::report::{Cell, Column, Report, Table, mean_cell};
+use crate::report::{Cell, Column, Part, Report, Table, mean_cell};
 use crate::sensitivity::{Curve, Sensitivity, charts, csv, tables};
-use crate::statistics::{Spread, mean};
+use crate::statistics::{self, Numbers, Spread, mean};
 use flowgauge_core::entropy::{POWER, in_integers, of_window};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::{PER_PACKET, PER_WINDOW};
@@ -398,7 +396,7 @@ impl Findings {
                 "{alpha},{seed},{kind},{rows},{columns},{method},{bits:.6},{truth:.6},{error:.4},{held}"
             )
         };
-        numbers::csv(
+        statistics::csv(
             "alpha,seed,sketch,rows,columns,method,bits,exact_bits,error_percent,interval_holds",
             self.findings.iter().map(line),
         )

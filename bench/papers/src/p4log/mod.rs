@@ -2,11 +2,10 @@
 //! every packet.
 
 use crate::documents::reproduction_table;
-use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::report::Report;
-use crate::report::html::Part;
+use crate::report::{Part, Report};
 use crate::sensitivity::{Curve, RANDOM, Sensitivity, charts, csv, tables};
+use crate::statistics::Numbers;
 use flowgauge_core::logarithm::{Logarithm, MAX_BITS, MAX_DIGITS};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

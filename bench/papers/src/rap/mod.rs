@@ -19,9 +19,8 @@ use experiment::{
 };
 pub(crate) use trace::replay;
 
-use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::statistics::Spread;
+use crate::statistics::{Numbers, Spread};
 use flowgauge_core::heavy::Algorithm;
 
 /// Repetitions of every experiment.

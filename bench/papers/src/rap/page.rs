@@ -4,11 +4,9 @@ use super::{
     ALPHAS, COMPARED, FLOWS, Findings, HEAVY_SHARES, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2,
     SLOTS, Skewed, TableContent, Zipf,
 };
-use crate::numbers::csv;
-use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
-use crate::report::{Cell, Column, Report, Table, mean_cell, number_cell, runs};
-use crate::statistics::Spread;
+use crate::report::{Cell, Column, Part, Report, Table, mean_cell, number_cell, runs};
+use crate::statistics::{Spread, csv};
 use flowgauge_core::heavy::Algorithm;
 use flowgauge_ctl::output::grouped;
 

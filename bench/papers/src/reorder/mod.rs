@@ -16,9 +16,8 @@ use experiment::{
 };
 pub(crate) use trace::replay;
 
-use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::statistics::Spread;
+use crate::statistics::{Numbers, Spread};
 
 /// Repetitions of every experiment.
 pub(crate) const SEEDS: u64 = 10;

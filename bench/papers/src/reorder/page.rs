@@ -3,11 +3,9 @@
 use super::{
     ALGORITHMS, BETA, Findings, MEMORIES_LOG2, MEMORY_LOG2, Outcome, Setup, TableResult, Traffic,
 };
-use crate::numbers::csv;
-use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
-use crate::report::{Cell, Column, Report, Table, number_cell, runs};
-use crate::statistics::Spread;
+use crate::report::{Cell, Column, Part, Report, Table, number_cell, runs};
+use crate::statistics::{Spread, csv};
 use flowgauge_core::reorder::Algorithm;
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH};
 use flowgauge_ctl::output::grouped;

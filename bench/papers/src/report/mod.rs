@@ -1,22 +1,21 @@
 //! Reports: a page with tables and charts, tables that can also be printed, and files.
 //!
 //! - `Report`: results of a reproduction, with everything that is written about them;
-//! - [`html`]: the page, made of a text and of parts that it names;
+//! - [`Page`]: HTML for a browser, made of a text and of parts that it names;
 //! - [`svg`]: charts, on the page and in files of their own;
 //! - [`Table`]: a table on the page and on a terminal.
 
-pub mod html;
 pub mod svg;
 mod table;
 
 pub use table::{Cell, Column, Table};
 
 use crate::error::ReproduceError;
-use crate::numbers::Numbers;
-use crate::statistics::Spread;
-use html::{Page, Part};
+use crate::statistics::{Numbers, Spread};
+use flowgauge_ctl::serve::document;
 use std::fs;
 use std::path::{Path, PathBuf};
+use svg::Chart;
 
 /// Results of a reproduction.
 #[derive(Clone, Debug)]
@@ -141,6 +140,82 @@ pub(crate) fn assert_figures(directory: &Path, page: &str, command: &str) {
             .map(|path| std::fs::read_to_string(path).unwrap());
         assert!(svg.contains(&escape(command)), "{svg}");
         assert!(csv.starts_with(&format!("# {command}\n")) && csv.lines().count() > 2, "{csv}");
+    }
+}
+
+const STYLE: &str = include_str!("style.css");
+
+/// Page under construction, from top to bottom, with each chart in files beside it.
+#[derive(Clone, Debug)]
+pub struct Page {
+    title: String,
+    /// Command that makes the page.
+    command: String,
+    body: String,
+    charts: Vec<Chart>,
+}
+
+/// Part of a page under a name.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    /// Words as HTML, or a number.
+    Text(String),
+    /// Tables, which are for a terminal too.
+    Tables(Vec<Table>),
+    /// Charts side by side, if there is room. The caption is after the name.
+    Charts(Vec<Chart>),
+}
+
+impl Page {
+    /// Starts a page with this title, which a command makes.
+    #[must_use]
+    pub fn new(title: &str, command: &str) -> Self {
+        let (title, command) = (title.to_owned(), command.to_owned());
+        Page { title, command, body: String::new(), charts: Vec::new() }
+    }
+
+    /// Adds HTML.
+    pub fn add(&mut self, html: &str) {
+        self.body += html;
+        self.body.push('\n');
+    }
+
+    /// Returns charts as a figure, side by side if there is room, with a caption below; nothing
+    /// without charts.
+    pub fn figure(&mut self, charts: &[Chart], caption: &str) -> String {
+        if charts.is_empty() {
+            return String::new();
+        }
+        self.charts.extend_from_slice(charts);
+        let charts: String = charts
+            .iter()
+            .map(|chart| format!("<div class=\"plot\">{}</div>", chart.svg(&self.command)))
+            .collect();
+        format!(
+            "<figure><div class=\"charts\">{charts}</div><figcaption>{caption}</figcaption></figure>"
+        )
+    }
+
+    /// Returns the document.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let Page { title, command, body, .. } = self;
+        let body = format!("{body}<p>To repeat: <code>{}</code></p>\n", escape(command));
+        document(&escape(title), STYLE, &body)
+    }
+
+    /// Writes `index.html`, and each chart as SVG and as CSV, to a directory. Returns the path of the
+    /// page.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub(crate) fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        for chart in &self.charts {
+            let name = chart.file_name();
+            write_file(directory, &format!("{name}.svg"), &chart.svg(&self.command))?;
+            write_file(directory, &format!("{name}.csv"), &chart.csv(&self.command))?;
+        }
+        write_file(directory, "index.html", &self.html())
     }
 }
 

@@ -23,9 +23,8 @@ use experiment::{
 pub(crate) use trace::replay;
 
 use crate::error::ReproduceError;
-use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::statistics::Spread;
+use crate::statistics::{Numbers, Spread};
 use count::EstimateError;
 use flowgauge_core::HashMode;
 

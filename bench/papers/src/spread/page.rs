@@ -5,10 +5,9 @@ use super::{
     Outcome, Run, SCANNED, SIZES, Score, Size, TOPS, TRIED_SOURCES, Traffic, USUAL_KEYS,
     USUAL_OTHERS, VICTIM_SOURCES, ZIPF_FIRST, ZIPF_KEYS, coverage, over,
 };
-use crate::numbers::csv;
-use crate::report::html::Part;
 use crate::report::svg::{Axis, Chart, Tone};
-use crate::report::{Cell, Column, Report, Table, number_cell, runs};
+use crate::report::{Cell, Column, Part, Report, Table, number_cell, runs};
+use crate::statistics::csv;
 use flowgauge_core::HashMode;
 use flowgauge_ctl::output::grouped;
 

@@ -1,6 +1,6 @@
 //! One run of 22 minutes, in trace time.
 
-use super::thesis::{ALPHA, Configuration, RATE, REGISTERS, TRACE_RATE};
+use super::{ALPHA, Configuration, RATE, REGISTERS, TRACE_RATE};
 use crate::error::ReproduceError;
 use crate::trace::Trace;
 use flowgauge_core::{HashMode, Settings, cardinality};

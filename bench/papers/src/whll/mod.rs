@@ -9,33 +9,72 @@
 //! and compares both with the counter of the first. That the skew makes the errors of the thesis is
 //! a hypothesis: its tables need different skews, see [`READ_SKEW`].
 //!
-//! `experiment` is one run, `thesis` has the published figures, `page` and `figures` make the report,
-//! and `trace` counts a capture. `sampling` compares fixed intervals with the Poisson
-//! process, and `staggered` has the staggered registers that the thesis names as future work.
+//! The constants below are parameters of the thesis (chapter 4); its results are in the list of
+//! printed numbers. `experiment` is one run, `page` and `figures` make the report, and `trace` counts
+//! a capture. `sampling` compares fixed intervals with the Poisson process, and `staggered` has the
+//! staggered registers that the thesis names as future work.
 
 mod experiment;
 mod figures;
 mod page;
 mod sampling;
 mod staggered;
-mod structured;
 #[cfg(test)]
 mod tests;
-mod thesis;
 mod trace;
 
 use experiment::{Experiment, Read, Reading, Run, Traffic};
 pub(crate) use trace::replay;
 
 use crate::error::ReproduceError;
-use crate::numbers::Numbers;
 use crate::parallel::{self, Progress};
-use crate::statistics::{self, Spread};
+use crate::statistics::{self, Numbers, Spread};
 use flowgauge_core::HashMode;
 use flowgauge_core::cardinality::{Precision, rank_table};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use std::time::Duration;
-use thesis::{ALPHA, CONFIGURATIONS, Configuration, DURATION, RATE, STANDARD_ERROR};
+
+/// Times of reads and windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Configuration {
+    /// Mean time between reads.
+    pub read: Duration,
+    /// Length of a window.
+    pub reset: Duration,
+}
+
+/// The four configurations (§4.5), in the order of the tables.
+pub(crate) const CONFIGURATIONS: [Configuration; 4] = [
+    Configuration { read: Duration::from_millis(500), reset: Duration::from_secs(5) },
+    Configuration { read: Duration::from_millis(1_000), reset: Duration::from_secs(10) },
+    Configuration { read: Duration::from_millis(5_000), reset: Duration::from_secs(50) },
+    Configuration { read: Duration::from_millis(10_000), reset: Duration::from_secs(100) },
+];
+
+/// Length of an experiment (Table 4.1).
+pub(crate) const DURATION: Duration = Duration::from_secs(1320);
+
+/// Packets per second of synthetic traffic (Table 4.1).
+pub(crate) const RATE: f64 = 100.0;
+
+/// Packets per second of the campus trace (§4.5.2).
+pub(crate) const TRACE_RATE: f64 = 3_769.0;
+
+/// Registers of the sketch (Table 4.1).
+pub(crate) const REGISTERS: f64 = 2048.0;
+
+/// Constant of the raw estimate (equation 3.4).
+pub(crate) const ALPHA: f64 = 0.7213 / (1.0 + 1.079 / REGISTERS);
+
+/// The theoretical standard error with 2048 registers, in percent (equation 4.3). The thesis
+/// compares averages and medians of |error| with it.
+pub(crate) const STANDARD_ERROR: f64 = 2.3;
+
+/// Mean |error| of normal errors with this standard error: sqrt(2 / π) of it.
+pub(crate) const EXPECTED_AVERAGE: f64 = 0.797_885 * STANDARD_ERROR;
+
+/// Median |error| of normal errors with this standard error.
+pub(crate) const EXPECTED_MEDIAN: f64 = 0.674_490 * STANDARD_ERROR;
 
 /// Fitted skew: with 20 ms, short windows of unique sources have the errors of Table 4.3.
 ///

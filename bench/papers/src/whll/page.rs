@@ -4,16 +4,14 @@ use super::figures::{
     error_by_cardinality, milliseconds, raw_bias, reading_name, scatter, sequential,
     skew_by_cardinality,
 };
-use super::thesis::{
+use super::{
     CONFIGURATIONS, Configuration, DURATION, EXPECTED_AVERAGE, EXPECTED_MEDIAN, STANDARD_ERROR,
 };
 use super::{Case, Errors, Experiment, Findings, Options, Read, Reading, Run, Traffic};
-use super::{sampling, staggered, structured};
+use super::{figures, sampling, staggered};
 use crate::documents::paper;
-use crate::numbers::csv;
-use crate::report::html::Part;
-use crate::report::{Cell, Column, Report, Table, escape, mean_cell, number_cell, runs};
-use crate::statistics::Spread;
+use crate::report::{Cell, Column, Part, Report, Table, escape, mean_cell, number_cell, runs};
+use crate::statistics::{Spread, csv};
 use flowgauge_core::HashMode;
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, flajolet_large_range};
 use flowgauge_ctl::output::grouped;
@@ -291,7 +289,7 @@ impl Findings {
             ("step", Part::Charts(vec![staggered::chart()])),
             ("sequential", Part::Text(sequential_table(self).html())),
             ("sequential-charts", Part::Charts(sequential(self).into())),
-            ("structured", Part::Charts(vec![structured::chart()])),
+            ("structured", Part::Charts(vec![figures::structured()])),
             ("profile", Part::Text(escape(&Traffic::Bursty.profile(1).to_string()))),
             ("runs", Part::Text(grouped(all().count() as u64))),
             (

@@ -4,7 +4,7 @@
 //! burst, against the share of time that bursts take. The Poisson times are those of the
 //! controller's schedule.
 
-use super::thesis::DURATION;
+use super::DURATION;
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Table};
 use crate::statistics::Spread;

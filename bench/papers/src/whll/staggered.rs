@@ -4,7 +4,7 @@
 //! Registers and estimators are those of the dataplane and the controller; sources arrive at a
 //! constant rate, each of them once, with ideal hashes.
 
-use super::thesis::{REGISTERS, STANDARD_ERROR};
+use super::{REGISTERS, STANDARD_ERROR};
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Table};
 use crate::statistics::{mean, root_mean_square};

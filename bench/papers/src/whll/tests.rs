@@ -98,11 +98,11 @@ fn expected_errors_are_those_of_a_normal_distribution() {
         let z = (f64::from(step) + 0.5) * STEP;
         let share = (-z * z / 2.0).exp() * (2.0 / std::f64::consts::PI).sqrt() * STEP;
         mean += z * share;
-        if z * thesis::STANDARD_ERROR < thesis::EXPECTED_MEDIAN {
+        if z * STANDARD_ERROR < EXPECTED_MEDIAN {
             below_median += share;
         }
     }
-    assert!((mean * thesis::STANDARD_ERROR - thesis::EXPECTED_AVERAGE).abs() < 1e-4, "{mean}");
+    assert!((mean * STANDARD_ERROR - EXPECTED_AVERAGE).abs() < 1e-4, "{mean}");
     assert!((below_median - 0.5).abs() < 1e-3, "{below_median}");
 }
 
@@ -161,10 +161,7 @@ fn sequential_addresses_defeat_the_linear_hash_only() {
     let errors = Estimator::ALL.map(|estimator| {
         let [linear, tabulated] =
             [linear, tabulated].map(|window| window.error(Reading::Instant, estimator).unwrap());
-        assert!(
-            tabulated.abs() <= of_mean(thesis::STANDARD_ERROR, 1),
-            "{estimator}: {tabulated:+.1} %"
-        );
+        assert!(tabulated.abs() <= of_mean(STANDARD_ERROR, 1), "{estimator}: {tabulated:+.1} %");
         format!("{estimator} {linear:+.0} {tabulated:+.1}")
     });
     // Deterministic. docs/reproductions.md states the errors of `ertl`.

@@ -2,7 +2,7 @@
 
 use super::Errors;
 use super::experiment::{Experiment, Reading, Run, Traffic};
-use super::thesis::{CONFIGURATIONS, Configuration, DURATION, STANDARD_ERROR};
+use super::{CONFIGURATIONS, Configuration, DURATION, STANDARD_ERROR};
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};
 use crate::report::{Cell, Column, Table, number_cell};
