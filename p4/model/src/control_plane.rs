@@ -3,8 +3,7 @@
 
 use crate::Model;
 use crate::execute::{Pipe, hash_of, to_bytes};
-use crate::key::KeyBits;
-use crate::matching::{MatchTable, Row, prefix};
+use crate::matching::{KeyBits, MatchTable, Row, prefix};
 use crate::program::{Array, HashInput, MatchKind, Program, Table, mask};
 use flowgauge_bfruntime::codec::PRIORITY;
 use flowgauge_bfruntime::server::{Fault, Query, Write};

@@ -2,8 +2,7 @@
 
 use crate::Model;
 use crate::compile::packed;
-use crate::key::KeyBits;
-use crate::matching::MatchTable;
+use crate::matching::{KeyBits, MatchTable};
 use crate::program::{
     Algorithm, Operator, ParserStep, Program, Quantity, Slot, Step, Target, Transition, Value, mask,
 };

@@ -35,7 +35,6 @@ mod compile;
 mod control_plane;
 mod crc;
 mod execute;
-mod key;
 mod matching;
 mod preprocess;
 mod program;

@@ -1,7 +1,7 @@
 //! Compiled program: names are resolved to slots of a flat array, types to widths.
 
 use crate::crc::Crc;
-use crate::key::KeyBits;
+use crate::matching::KeyBits;
 use std::sync::Arc;
 
 /// Index of a value of the current packet.

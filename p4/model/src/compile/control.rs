@@ -3,7 +3,7 @@
 use super::storage::{Scalar, Storage};
 use super::{Binding, Compiler, Scope, UnsizedExpression, Within, limits};
 use crate::ast::{self, ExpressionKind, StatementKind};
-use crate::key::{KeyBits, MAX_KEY};
+use crate::matching::{KeyBits, MAX_KEY};
 use crate::program::{self, ConstantEntry, KeyField, MatchKind, Parameter, Step, Value, mask};
 use crate::source::{Place, Result};
 use std::rc::Rc;
