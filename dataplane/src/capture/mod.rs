@@ -9,17 +9,15 @@
 //!
 //! # Where to look
 //! `walker`: the walk, whatever the format; `pcap` and `pcapng`: the formats of
-//! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng; `interface`: resolution of timestamps;
-//! [`link_type`] and `encapsulation`: link layers; `damage`: errors, and guesses what else a file
-//! is; `granularity`: the step of a capture's clock; `compression`: gzip, Zstandard and xz;
-//! [`build`]: captures for tests. The ports that count captures are in
-//! [`poll::port`](crate::poll::port).
+//! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng; `interface`: resolution of timestamps, and
+//! the step of a capture's clock; [`link_type`] and `encapsulation`: link layers; `damage`: errors,
+//! and guesses what else a file is; `compression`: gzip, Zstandard and xz; [`build`]: captures for
+//! tests. The ports that count captures are in [`poll::port`](crate::poll::port).
 
 pub mod build;
 mod compression;
 mod damage;
 mod encapsulation;
-mod granularity;
 mod interface;
 pub mod link_type;
 mod pcap;
@@ -34,8 +32,7 @@ pub use compression::{Compression, MOST_WINDOW, decompress};
 pub use damage::Damage;
 use damage::DamagePosition;
 pub use encapsulation::open;
-pub use granularity::Granularity;
-pub use interface::{CaptureInterface, Resolution};
+pub use interface::{CaptureInterface, Granularity, Resolution};
 pub use pcap::Writer;
 pub use run::{PacketList, PacketRun, TimeRange};
 pub use walker::{
