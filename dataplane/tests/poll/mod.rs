@@ -5,7 +5,6 @@ mod capture;
 mod damage;
 mod generated;
 mod order;
-mod reports;
 mod sources;
 mod truth;
 mod workers;
