@@ -290,7 +290,7 @@ const bool _spread_row_is_in_range = static_assert(
     "FLOWGAUGE_SPREAD_COLUMN_BITS and FLOWGAUGE_SPREAD_REGISTER_BITS together are more than 17");
 
 // Key whose hash is that of a key and one of its others. A key with the destination port and the
-// protocol is none of those above.
+// protocol has a number of its own.
 #define FLOWGAUGE_KEY_WITH_PORT 4
 #if FLOWGAUGE_SPREAD_OTHER == FLOWGAUGE_OTHER_DST_PORT
 #define FLOWGAUGE_SPREAD_PAIR FLOWGAUGE_KEY_WITH_PORT

@@ -13,7 +13,7 @@
 #define FLOWGAUGE_SPREAD_KEY_HASHES FLOWGAUGE_HASHES(FLOWGAUGE_SPREAD_KEY)
 #define FLOWGAUGE_SPREAD_PAIR_HASHES FLOWGAUGE_HASHES(FLOWGAUGE_SPREAD_PAIR)
 
-// Address of which a candidate has the lowest word: the first of the key.
+// Address whose lowest word a candidate stores: the first of the key.
 #if FLOWGAUGE_SPREAD_KEY == FLOWGAUGE_KEY_DST
 #define FLOWGAUGE_SPREAD_ADDRESS dst
 #else

@@ -303,7 +303,7 @@ impl Limits {
     ///
     /// A hash that looks up four bytes one by one costs as much as network header and counters,
     /// which take two cycles on wide CPUs and three on others: twelve instructions (a byte is
-    /// extracted, looked up, added), of which CPUs since 2013 execute four per cycle. With AVX2 a
+    /// extracted, looked up, added), and CPUs since 2013 execute four per cycle. With AVX2 a
     /// CRC takes seven vector instructions, at three per cycle, and with AVX-512 less than half as
     /// many: one cycle less.
     ///

@@ -166,7 +166,7 @@ const PROGRAMS: [(&str, &[&str]); 3] = [
     ("pmacctd", &["-P", "print", "-c", "src_host", "-r", "3600", "-I", "{}"]),
 ];
 
-/// What flowgauge is called among them, and its arguments.
+/// Name of flowgauge among them, and its arguments.
 const OURS: (&str, &[&str]) = ("flowgauge replay", &["replay", "--format", "json", "{}"]);
 
 /// Returns the CPU time of a program, if it ran successfully.

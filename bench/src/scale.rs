@@ -58,8 +58,8 @@ const CASE: Case = Case {
 /// Work done with the frames.
 type Start = fn(Case) -> Contestant<'static>;
 
-/// Names of what is measured in each case, and how it starts: first writing the frames alone. Hashes
-/// are constants so that the compiler specializes the code for each, as for workers.
+/// Names of the measured works in each case, and their starts: first writing the frames alone.
+/// Hashes are constants so that the compiler specializes the code for each, as for workers.
 const WORK: [(&str, Start); 3] = [
     ("the traffic itself", |case| turn(case, |_, _| {})),
     ("src, crc32", |case| turn(case, count(case.precision, || HashMode::Crc32))),

@@ -69,7 +69,7 @@ pub(crate) fn spreads() -> [(&'static str, Settings); 3] {
     ]
 }
 
-/// Returns the settings of round trips, of which one request in two to this power is admitted.
+/// Returns the settings of round trips, with one request in two to this power admitted.
 pub(crate) fn delay(admit_log2: u8) -> Settings {
     let delay = delay::Settings { kinds: Kinds::USUAL, admit_log2, ..delay::Settings::DEFAULT };
     Settings { delay, ..nothing() }

@@ -127,7 +127,7 @@ pub struct Directory {
 pub struct Entry {
     /// Name in the directory.
     pub name: OsString,
-    /// What it is; a symbolic link is not followed.
+    /// Its type; a symbolic link is not followed.
     pub kind: FileType,
 }
 
@@ -437,7 +437,7 @@ impl Directory {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Returns the parts of a relative name, none of which leads upwards.
+/// Returns the parts of a relative name that never leads upwards.
 fn parts(name: &Path) -> io::Result<Vec<&OsStr>> {
     let part = |component| match component {
         Component::Normal(part) => Ok(part),

@@ -45,7 +45,7 @@ impl Capture {
         assert!(socket >= 0, "{}", std::io::Error::last_os_error());
         // SAFETY: the descriptor is new and not owned elsewhere.
         let capture = Capture(unsafe { OwnedFd::from_raw_fd(socket) });
-        // The first call makes the kernel note times; there is none yet.
+        // The first call makes the kernel record times; it has not recorded one yet.
         let _ = capture.time();
         capture
     }

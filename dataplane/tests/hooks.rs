@@ -203,7 +203,7 @@ fn an_interface_that_is_back_before_a_look_has_a_marked_window_and_is_counted_ag
     }
 }
 
-/// What crosses the interface between its return and its next move is in no window.
+/// Packets between the return of the interface and its next move are in no window.
 #[test]
 fn an_interface_that_was_back_between_two_looks_has_a_marked_window() {
     on_veth(|| {
@@ -242,7 +242,7 @@ fn packets_of_another_namespace_are_in_no_complete_window() {
             let check = |xdp: &mut Xdp| {
                 let snapshot = xdp.rotate().unwrap();
                 let arrived = &snapshot.parts[0].snapshot;
-                // Nothing is sent while the interface is here.
+                // The test sends no packets while the interface is here.
                 assert!(!arrived.complete || counted(arrived) == 0, "{mode:?}");
                 xdp.events().unwrap();
                 arrived.complete && xdp.status().programs.iter().all(|program| program.attached)

@@ -22,7 +22,7 @@ fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
             skip("/dev/net/tun");
             return;
         };
-        // SAFETY: a struct of integers, bytes and pointers, all of which may be zero.
+        // SAFETY: a struct of integers, bytes and pointers; each may be zero.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request
             .ifr_name

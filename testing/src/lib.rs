@@ -4,7 +4,7 @@
 //! namespace, [`extent`] chooses the size of a long one, and [`chance`] has bounds for random
 //! results.
 //!
-//! Packets: [`frames`] of every kind, [`definitions`] of what is counted of them, delay
+//! Packets: [`frames`] of every kind, [`definitions`] of their effects on counters, delay
 //! [`samples`]. Networks: [`hosts`] with a wire between them, a [`relay`] on that wire, another
 //! [`namespace`], programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
 //! nothing, a [`switch`] that counts, one that runs the P4 program in the [`model`], [`faults`]

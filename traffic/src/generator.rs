@@ -280,7 +280,7 @@ mod tests {
         assert!(sources.iter().all(|s| s >> 24 == 10 && s & 0xff != 0));
         for bit in 0..24 {
             let ones = sources.iter().filter(|s| *s >> bit & 1 == 1).count() as u64;
-            // The last octet takes 255 values, of which 128 have the bit.
+            // The last octet takes 255 values, and 128 of them have the bit.
             let share = if bit < 8 { 128.0 / 255.0 } else { 0.5 };
             assert!(
                 binomial(200_000, share).contains(&ones),

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// Length of the longest frame, in bytes without frame check sequence.
 const MAX_FRAME_BYTES: usize = 9018;
 
-/// What is invalid in a traffic description, in one line.
+/// Reason why a traffic description is invalid, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ProfileError(String);

@@ -64,13 +64,13 @@ pub struct PrintedNumber {
     pub document: Document,
     /// Table, figure or section.
     pub place: String,
-    /// What is printed.
+    /// Printed quantity.
     pub what: String,
     /// Relation to ours.
     pub relation: Relation,
     /// The number as it is printed.
     pub paper: String,
-    /// Name of our result; empty if there is none.
+    /// Name of our result; empty without one.
     pub ours: String,
     /// Cause of a difference, or why there is no comparison.
     pub remark: String,
@@ -325,7 +325,7 @@ mod tests {
             assert_eq!(line(relation, paper).verdict(ours), verdict, "{relation} {paper} {ours:?}");
         }
         assert_eq!(PrintedNumber::parse("thesis,1,a,?,3,name,"), None);
-        assert_eq!(PrintedNumber::parse("nobody,1,a,=,3,name,"), None);
+        assert_eq!(PrintedNumber::parse("unknown,1,a,=,3,name,"), None);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) fn name(index: u32) -> io::Result<Option<String>> {
     ask(|any| index_to_name(any, index))
 }
 
-/// Asks the kernel about an interface; `None` if it says that there is none.
+/// Asks the kernel about an interface; `None` if the kernel has no such interface.
 fn ask<T>(question: impl FnOnce(OwnedFd) -> rustix::io::Result<T>) -> io::Result<Option<T>> {
     let any = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     match question(any) {
@@ -226,7 +226,7 @@ const IFLA_STATS64: u16 = 23;
 fn link_counters(link: &[u8]) -> Option<(DeviceCounters, bool)> {
     let attributes = link.get(IFINFOMSG..)?;
     let statistics = find(attributes, IFLA_STATS64)?;
-    // `struct rtnl_link_stats64`, of which older kernels have fewer words.
+    // `struct rtnl_link_stats64`, which is shorter in older kernels.
     let word = |index: usize| {
         statistics
             .get(8 * index..)

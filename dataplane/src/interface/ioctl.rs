@@ -137,7 +137,7 @@ impl Interface {
     }
 
     fn request(&self) -> libc::ifreq {
-        // SAFETY: a struct of integers, bytes and pointers, all of which may be zero.
+        // SAFETY: a struct of integers, bytes and pointers; each may be zero.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request.ifr_name = self.name;
         request
@@ -173,7 +173,7 @@ impl Interface {
     }
 
     fn driver_info(&self) -> io::Result<DriverInfo> {
-        // SAFETY: a struct of integers and bytes, all of which may be zero.
+        // SAFETY: a struct of integers and bytes; each may be zero.
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, ..unsafe { std::mem::zeroed() } };
         // SAFETY: the structure of this command.
         unsafe { self.ethtool(&mut info)? };
@@ -189,7 +189,7 @@ impl Interface {
             return Err(io::Error::other(format!("its driver has {there} counters")));
         }
         let names = self.names(ETH_SS_STATS)?;
-        // SAFETY: zeroed memory of a struct of integers, all of which may be zero; allocated on the
+        // SAFETY: zeroed memory of a struct of integers, each of which may be zero; allocated on the
         // heap because of its size.
         let mut values: Box<CounterValues> = unsafe { Box::new_zeroed().assume_init() };
         values.command = ETHTOOL_GSTATS;
@@ -206,7 +206,7 @@ impl Interface {
 
     /// Returns the names of a set.
     fn names(&self, set: u32) -> io::Result<Box<Names>> {
-        // SAFETY: zeroed memory of a struct of integers and bytes, all of which may be zero;
+        // SAFETY: zeroed memory of a struct of integers and bytes; each may be zero. It is
         // allocated on the heap because of its size.
         let mut names: Box<Names> = unsafe { Box::new_zeroed().assume_init() };
         (names.command, names.set) = (ETHTOOL_GSTRINGS, set);

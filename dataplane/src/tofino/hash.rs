@@ -43,8 +43,8 @@ pub(super) fn row_words(key: &str) -> impl Iterator<Item = MatchTable> + use<> {
     })
 }
 
-/// Returns the four tables of a tabulating control: a 64-bit word for every byte, of which some
-/// hashes use only the lower half.
+/// Returns the four tables of a tabulating control: a 64-bit word for every byte. Some
+/// hashes use only the lower halves.
 fn tables(
     control: String,
     words: fn(&Tabulation, usize) -> Vec<u64>,

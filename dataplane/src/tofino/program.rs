@@ -22,7 +22,7 @@ pub(super) struct Program {
     pub(super) statement: StatedSettings,
     /// Settings that it was compiled for, as it states them.
     pub(super) compiled: Settings,
-    /// Settings that are wanted, of which it may measure more.
+    /// Requested settings; the program may measure more than these.
     pub(super) settings: Settings,
     /// Pairs of ports between which frames are forwarded.
     forward: Vec<(u32, u32)>,

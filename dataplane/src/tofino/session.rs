@@ -98,7 +98,7 @@ fn endpoint(options: &Options) -> Result<Endpoint, Failure> {
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let problem = |error: &dyn std::fmt::Display| {
         Failure::options(format!(
-            "'{}' is no address of a switch ({error}); give host:port, such as switch:50052",
+            "'{}' is not an address of a switch ({error}); give host:port, such as switch:50052",
             options.address
         ))
     };

@@ -242,7 +242,7 @@ impl Traffic {
         Traffic { stop, sender }
     }
 
-    /// Ends the traffic; returns the number of packets, all of which are counted by the next call.
+    /// Ends the traffic; returns the number of packets. The next call counts all of them.
     pub fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.sender.join().unwrap()

@@ -278,7 +278,7 @@ fn a_change_of_a_filter_that_breaks_off_is_repeated() {
         );
         assert_eq!(counters.packets(), counters.seen() / 64 * of_current, "round {round}");
         current = next;
-        // What came after the switch of banks.
+        // Packets after the switch of banks.
         let late = fed - counters.seen() / 64;
         let rest = dataplane.rotate().unwrap().bank.counters;
         assert_eq!((rest.seen(), rest.packets()), (late * 64, late * admitted(current)), "{round}");

@@ -67,7 +67,7 @@ fn bytes(answer: &mut proto::ReadResponse, index: usize, field: usize) -> &mut V
 type Damage = fn(&mut proto::ReadResponse);
 
 /// Damage of registers, with the error that it causes. The switch has two pipes and two banks of
-/// 64, of which the first is read.
+/// 64; the first bank is read.
 const OF_REGISTERS: &[(Damage, &str)] = &[
     (|answer| answer.entities.clear(), "64 of 64 entries are missing"),
     (|answer| drop(answer.entities.pop()), "1 of 64 entries are missing"),

@@ -263,7 +263,7 @@ fn a_missing_server_is_reported_at_once() {
             flowgauge_dataplane::Tofino::connect(options.clone(), crate::tofino::lab::settings(6))
                 .map(drop)
                 .unwrap_err();
-        assert!(error.to_string().contains("is no address of a switch"), "{error}");
+        assert!(error.to_string().contains("is not an address of a switch"), "{error}");
         assert!(!error.is_transient());
     }
 }

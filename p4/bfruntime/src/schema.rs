@@ -378,7 +378,7 @@ impl Schema {
     /// Returns the table with this full name, or unambiguous end of one.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none, or several.
+    /// [`SchemaError`] if the schema has none, or several.
     pub fn table(&self, name: &str) -> Result<&Table, SchemaError> {
         find(&self.tables, "table", name, |table| &table.name)
     }
@@ -386,7 +386,7 @@ impl Schema {
     /// Returns the table with this id.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none.
+    /// [`SchemaError`] if the schema has none.
     pub fn table_by_id(&self, id: u32) -> Result<&Table, SchemaError> {
         let found = self.tables.iter().find(|table| table.id == id);
         found.ok_or_else(|| SchemaError::unknown_id("table", id, "the schema"))
@@ -395,7 +395,7 @@ impl Schema {
     /// Returns the digest with this full name, or unambiguous end of one.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none, or several.
+    /// [`SchemaError`] if the schema has none, or several.
     pub fn filter(&self, name: &str) -> Result<&LearnFilter, SchemaError> {
         find(&self.filters, "digest", name, |filter| &filter.name)
     }
@@ -409,7 +409,7 @@ impl Table {
     /// Returns the key field with this full name, or unambiguous end of one.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none, or several.
+    /// [`SchemaError`] if the schema has none, or several.
     pub fn key(&self, name: &str) -> Result<&KeyField, SchemaError> {
         find(&self.keys, "key field", name, |key| &key.name)
     }
@@ -417,7 +417,7 @@ impl Table {
     /// Returns the key field with this id.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none.
+    /// [`SchemaError`] if the schema has none.
     pub fn key_by_id(&self, id: u32) -> Result<&KeyField, SchemaError> {
         self.keys.iter().find(|key| key.id == id).ok_or_else(|| self.unknown("key field", id))
     }
@@ -425,7 +425,7 @@ impl Table {
     /// Returns the action with this full name, or unambiguous end of one.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none, or several.
+    /// [`SchemaError`] if the schema has none, or several.
     pub fn action(&self, name: &str) -> Result<&Action, SchemaError> {
         find(&self.actions, "action", name, |action| &action.name)
     }
@@ -433,7 +433,7 @@ impl Table {
     /// Returns the action with this id.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none.
+    /// [`SchemaError`] if the schema has none.
     pub fn action_by_id(&self, id: u32) -> Result<&Action, SchemaError> {
         self.actions.iter().find(|action| action.id == id).ok_or_else(|| self.unknown("action", id))
     }
@@ -442,7 +442,7 @@ impl Table {
     /// of one.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none, or several.
+    /// [`SchemaError`] if the schema has none, or several.
     pub fn field(&self, name: &str) -> Result<&Field, SchemaError> {
         find(&self.data, "data field", name, |field| &field.name)
     }
@@ -450,7 +450,7 @@ impl Table {
     /// Returns the data field with this id, of the action if there is one, else of the table.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none.
+    /// [`SchemaError`] if the schema has none.
     pub fn field_by_id<'a>(
         &'a self,
         action: Option<&'a Action>,
@@ -472,7 +472,7 @@ impl Action {
     /// Returns the parameter with this name.
     ///
     /// # Errors
-    /// [`SchemaError`] if there is none, or several.
+    /// [`SchemaError`] if the schema has none, or several.
     pub fn field(&self, name: &str) -> Result<&Field, SchemaError> {
         find(&self.data, "action parameter", name, |field| &field.name)
     }

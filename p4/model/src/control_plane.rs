@@ -373,8 +373,8 @@ fn check_changeable(table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Returns value, mask and order of a key. The order is the priority of a ternary entry, of which
-/// the lowest number wins, and zero for other kinds.
+/// Returns value, mask and order of a key. The order is the priority of a ternary entry (the
+/// lowest number wins), and zero for other kinds.
 fn packed_key(table: &Table, key: &Key) -> Result<(KeyBits, KeyBits, (u32, u32))> {
     let is_unknown = |name: &str| name != PRIORITY && table.key.iter().all(|one| one.name != name);
     if let Some(unknown) = key.keys().find(|name| is_unknown(name)) {

@@ -227,7 +227,7 @@ pub(crate) struct Array {
     /// Name, as in the schema, and width of each field of an element.
     pub(crate) fields: Vec<(String, u32)>,
     pub(crate) initial: Vec<u64>,
-    /// What each field of a counter counts; empty for a register.
+    /// Quantity that each field of a counter counts; empty for a register.
     pub(crate) counts: &'static [Quantity],
 }
 

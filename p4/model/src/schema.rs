@@ -154,8 +154,8 @@ fn parameter(program: &Program, parameter: &RegisterParameter) -> Value {
     annotated(table)
 }
 
-/// Returns the configuration of a hash: which bits of which inputs it takes, in order; as many as
-/// there are inputs.
+/// Returns the configuration of a hash: for each input, in order, the bits that the hash takes of
+/// it.
 fn configured_hash(hash: &Hash) -> Value {
     let (mut data, mut constants) = (Vec::new(), 0);
     for (id, input) in (1..).zip(&hash.input) {

@@ -30,7 +30,7 @@ pub struct Switch {
 
 struct State {
     model: Model,
-    /// Copy of the pipes, of which the driver has registers and counters.
+    /// Copy of the pipes; the driver has their registers and counters.
     driver: Vec<Pipe>,
     digests: Option<Digests>,
     ports: BTreeMap<u32, PortCounters>,

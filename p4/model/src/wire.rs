@@ -72,7 +72,7 @@ impl Wire {
         &self.interface
     }
 
-    /// Returns the next frame that has arrived, with its VLAN tags; `None` if there is none now.
+    /// Returns the next frame that has arrived, with its VLAN tags; `None` if no frame has arrived.
     ///
     /// # Errors
     /// The interface was removed.

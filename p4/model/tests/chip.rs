@@ -383,7 +383,7 @@ const CONSTRUCTS: &[Construct] = &[
         Runs,
     ),
     (
-        "a part of an element that is told",
+        "a part of an element as the result",
         |program| on_number(program, "v = v + 1; rv = (bit<32>)v[31:24];"),
         Runs,
     ),
@@ -539,7 +539,7 @@ const CONSTRUCTS: &[Construct] = &[
     (
         "a product with three",
         |program| body(program, "hdr.io.x = hdr.io.a * 3;"),
-        Refused("a multiplication by a constant that is no power of two"),
+        Refused("a multiplication by a constant that is not a power of two"),
     ),
     ("a product with four", |program| body(program, "hdr.io.x = hdr.io.a * 4;"), Runs),
     ("a part of a sum", |program| body(program, "md.small = (hdr.io.a + hdr.io.b)[31:24];"), Runs),
@@ -593,14 +593,14 @@ const CONSTRUCTS: &[Construct] = &[
         Refused("an operation on the result of another one in one action"),
     ),
     (
-        "an action that adds to a field of which it wrote a part",
+        "an action that adds to a field after writing a part of it",
         |program| {
             action(program, "hdr.io.x[7:0] = hdr.io.a[7:0] + 1; hdr.io.y = hdr.io.x + hdr.io.b;")
         },
         Refused("an operation on the result of another one in one action"),
     ),
     (
-        "an action that runs another one and goes on with its result",
+        "an action that runs another one and uses its result",
         |program| {
             program.locals = "action u() { hdr.io.x = hdr.io.a + hdr.io.b; }\n".to_owned();
             action(program, "u(); hdr.io.y = hdr.io.x + hdr.io.b;");
@@ -999,7 +999,7 @@ const CONSTRUCTS: &[Construct] = &[
         Runs,
     ),
     (
-        "a loop of which one state looks ahead and another one extracts",
+        "a loop with a state that looks ahead and another one that extracts",
         |program| program.parser = LOOKING_LOOP.to_owned(),
         RefusedAnywhere("unsupported loop of parser states"),
     ),

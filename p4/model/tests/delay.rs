@@ -28,7 +28,7 @@ const ACK: u8 = 16;
 
 type End = (u32, u16);
 
-/// Nothing but delays.
+/// Returns settings of delays alone.
 fn settings(delay: Delays) -> Settings {
     assert_eq!(delay.problem(), None);
     let off =
@@ -61,7 +61,7 @@ impl Lab {
         Lab::among(settings, &[])
     }
 
-    /// Addresses belong to somebody.
+    /// Creates a lab whose addresses belong to these owners.
     fn among(settings: Settings, owned: &[PrefixOwner]) -> Self {
         let served = ServedSwitch::new(definitions(&settings).unwrap());
         let tables = Tables::new(&settings, SEED).with_prefixes(owned);
@@ -189,7 +189,7 @@ struct Tcp {
     timestamps: Option<(Before, [u32; 2])>,
 }
 
-/// What timestamps are behind.
+/// Option before the timestamps.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Padding,
@@ -197,7 +197,7 @@ enum Before {
     Sack,
     /// MSS, window scale and padding.
     WindowScale,
-    /// What nobody sends.
+    /// Options that no host sends.
     Else,
 }
 
@@ -240,7 +240,7 @@ fn echo(v6: bool, from: End, to: End, token: u32, is_reply: bool) -> Vec<u8> {
     frame::echo(address(v6, from.0), address(v6, to.0), token, is_reply)
 }
 
-/// What a conversation is about to send.
+/// State of a conversation, from which its next packet follows.
 struct Conversation {
     v6: bool,
     ends: [End; 2],
@@ -394,7 +394,7 @@ fn check_among(delay: Delays, owned: &[PrefixOwner], seed: u64) {
     let (requests, admitted) =
         (sum(&all.delay, |counts| counts.requests), sum(&all.delay, |counts| counts.admitted));
     assert!(samples(&all.delay) > 5, "{delay:?}: {} samples", samples(&all.delay));
-    // Of some nobody knows but those that were put in a table.
+    // Requests of timestamps and of the spin bit are known only if a table took them.
     let is_known =
         !delay.kinds.has(DelayKind::TcpTimestamps) && !delay.kinds.has(DelayKind::QuicSpin);
     let refused = sum(&all.delay, |counts| counts.refused);
@@ -429,7 +429,8 @@ fn kinds_of_a_build_of_their_own_by_every_algorithm() {
     }
 }
 
-/// A packet that comes when the tick is zero: that is no time of a request which others repeat.
+/// A packet that arrives when the tick is zero. Zero is not a valid time of a request that later
+/// packets repeat.
 #[test]
 fn the_tick_zero() {
     let (client, server) = ((0x0a00_0001, 5), (0x0a00_0002, 443));
@@ -523,7 +524,7 @@ fn requests_that_expire() {
     check_among(Delays { kinds, samples: true, ..expiry }, &apart, 80);
 }
 
-/// What a request of each age does to the next one that wants its slot, to the tick, and where the
+/// A request of each age keeps its slot or yields it to the next one, to the tick, also where the
 /// clock's 31 bits wrap.
 #[test]
 fn requests_expire_to_the_tick() {
@@ -664,8 +665,8 @@ fn delays_one_by_one() {
     }
 }
 
-/// Digests come slower than the switch sends them. Nobody hears of the rest, and so they are
-/// counted.
+/// Digests arrive slower than the switch sends them. The client does not receive the rest, so they
+/// are counted.
 #[test]
 fn digests_that_are_lost_are_counted() {
     let mut lab = Lab::new(settings(Delays { samples: true, ..of(&[DelayKind::Icmp]) }));

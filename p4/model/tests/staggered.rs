@@ -313,7 +313,7 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
                 .iter()
                 .all(|word| *word == 0)
         );
-        let told = warnings(&mut lab);
+        let reported = warnings(&mut lab);
         // The time that this test took has passed as well.
         let rounded = |time: Duration| time.as_secs_f64().round() as u64;
         let seconds = rounded(half + margin)..=rounded(half + margin + last_read.elapsed());
@@ -325,7 +325,7 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
             };
             seconds.clone().any(|seconds| warning.ends_with(&expected(seconds)))
         };
-        assert!(matches!(&told[..], [warning] if is_expected(warning)), "{told:?}, {seconds:?}");
+        assert!(matches!(&reported[..], [warning] if is_expected(warning)), "{reported:?}, {seconds:?}");
         assert!(lab.held().iter().all(|held| *held == [0, 0]), "they are empty on the switch too");
         // From then on it counts like a switch that has just started.
         let mut only = Lab::new(lab.settings, slot_bits);

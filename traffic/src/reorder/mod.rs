@@ -1,4 +1,4 @@
-//! Traffic out of order: flows from many prefixes, some of which reorder packets.
+//! Traffic out of order: flows from many prefixes. Some prefixes reorder packets.
 //!
 //! [`ReorderTraffic`] generates packets at a constant rate, and the truth about every prefix. Flows
 //! send trains of segments, and a client acknowledges each train. A late segment follows a number

@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// Returns a table with so many slots. `lifetime`: requests that arrive during the mean
+    /// Returns a table with `slots` slots. `lifetime`: requests that arrive during the mean
     /// lifetime of one; `expiry_ns`: the 99th percentile.
     fn table(self, slots: usize, lifetime: f64, expiry_ns: u64) -> SimulatedTable {
         let shape = |slots: usize, lifetime: f64| FridgeShape {

@@ -105,7 +105,7 @@ pub(super) fn truth(events: &[Event]) -> Vec<f64> {
     shares().map(|share| exact(&delays, share) as f64).to_vec()
 }
 
-/// Returns the slot of a request in a stage or fridge with so many slots.
+/// Returns the slot of a request in a stage or fridge with `slots` slots.
 fn place(id: u64, stage: usize, slots: usize, seed: u64) -> usize {
     below(mix(id ^ mix(seed ^ ((stage as u64 + 1) << 32))), slots)
 }
@@ -220,8 +220,8 @@ fn run_staged(number: usize, fridge: FridgeShape, events: &[Event], seed: u64) -
     histogram
 }
 
-/// A request takes the first slot that is empty or whose request has expired, and is lost if there
-/// is none.
+/// A request takes the first slot that is empty or whose request has expired, and is lost
+/// without such a slot.
 fn run_expiry(
     number: usize,
     slots: usize,
@@ -279,7 +279,8 @@ mod tests {
         // One slot: the second request takes it.
         let events = [request(1, 0), request(2, 1), answer(1, 2, 2), answer(2, 3, 2)];
         assert_eq!(measured(&fridge(1), &events), (1, 1.0));
-        // With so many slots nothing is lost: two insertions after the first, one after the second.
+        // With this number of slots no request is overwritten: two insertions after the first, one
+        // after the second.
         let events: Vec<Event> = (1..=3)
             .map(|id| request(id, id))
             .chain((1..=3).map(|id| answer(id, 10, 10 - id)))

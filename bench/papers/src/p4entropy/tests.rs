@@ -3,8 +3,8 @@ use crate::report::assert_figures;
 use flowgauge_testing::chance::binomial;
 use std::sync::OnceLock;
 
-/// Windows of each kind of traffic. With few of them, [`groups`] divides most of what is smooth, and
-/// [`allowed`] lets the mean of a group of two be nearly anything.
+/// Windows of each kind of traffic. With few of them, [`groups`] divides most of the smooth ones,
+/// and [`allowed`] lets the mean of a group of two be nearly anything.
 const WINDOWS: u64 = 10;
 
 /// Returns windows of each kind of traffic, computed once for all tests.

@@ -105,7 +105,7 @@ fn count(window: &Window, shape: (usize, usize)) -> WindowErrors {
     WindowErrors { packets, flows: window.keys.len(), exact, errors }
 }
 
-/// Counts the windows of a trace with sketches of so many rows and columns.
+/// Counts the windows of a trace with sketches of this shape.
 ///
 /// # Errors
 /// As [`Trace::windows`].

@@ -149,7 +149,7 @@ const WIDTH: f64 = 520.0;
 /// Width and height of the area with the values, and its distance from the left.
 const AREA: (f64, f64) = (432.0, 298.0);
 const LEFT: f64 = 62.0;
-/// Heights of the title, of a line of the legend, and of what is below the area.
+/// Heights of the title, of a line of the legend, and of the space below the area.
 const TITLE: f64 = 30.0;
 const LINE: f64 = 18.0;
 const BOTTOM: f64 = 48.0;

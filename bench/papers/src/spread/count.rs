@@ -14,8 +14,8 @@ pub(super) use flowgauge_ctl::measurement::cardinality::estimate::EstimateError;
 /// Numbers of keys searched for.
 pub(crate) const TOPS: [usize; 2] = [10, 100];
 
-/// Minimum number of others of a key that is searched for. Where nobody has as many, there is
-/// nothing to find.
+/// Minimum number of others of a key that is searched for. Without a key with as many,
+/// there is nothing to find.
 pub(crate) const LEAST: u64 = 30;
 
 /// Rows of a sketch.
@@ -117,12 +117,12 @@ pub(crate) struct Found {
     pub wanted: usize,
     /// Keys that are listed, up to the number searched for.
     pub listed: usize,
-    /// Those of the listed keys that have as many others as the least of the keys to find.
+    /// Listed keys with at least as many others as the smallest of the keys to find.
     pub right: usize,
 }
 
 impl Found {
-    /// Returns the share of the keys to find that are listed; `None` if there are none to find.
+    /// Returns the share of the keys to find that are listed; `None` without keys to find.
     pub(crate) fn recall(&self) -> Option<f64> {
         (self.wanted > 0).then(|| self.right as f64 / self.wanted as f64)
     }
@@ -142,7 +142,7 @@ pub(crate) struct Score {
     pub error: Option<f64>,
     /// Intervals of the largest listed keys.
     pub intervals: usize,
-    /// Those of the intervals that contain the true number.
+    /// Intervals that contain the true number.
     pub inside: usize,
 }
 
@@ -347,7 +347,8 @@ mod tests {
     #[test]
     fn a_list_is_compared_with_the_true_keys() {
         let tabulation = Tabulation::from_seed(1);
-        // Eleven keys of at least 30 others, of which two are the tenth, and one below.
+        // Eleven keys with at least 30 others, two of them tied for the tenth place, and one key
+        // with fewer.
         let others = [900, 800, 700, 600, 500, 400, 300, 200, 100, 50, 50, 29];
         let pairs = pairs(&others);
         let window = Window::new(&pairs, HashMode::Tabulated, &tabulation);

@@ -11,7 +11,7 @@ pub(crate) const ZIPF_FIRST: u32 = 100_000;
 /// Destinations in [`Traffic::Zipf`].
 pub(crate) const ZIPF_KEYS: u32 = 50_000;
 
-/// Keys beside those that are looked for, in traffic other than Zipf and nobody.
+/// Keys beside those that are searched for, in traffic other than Zipf and [`Traffic::Nobody`].
 pub(crate) const USUAL_KEYS: u32 = 300_000;
 
 /// Others of each of these keys.

@@ -260,7 +260,7 @@ fn wait(clock: &mut clock::Trace, until: u64, interface: &str) -> Result<bool, R
     match clock.wait_until(until) {
         WakeReason::Reached => Ok(true),
         WakeReason::Ended => Ok(false),
-        // Nothing interrupts the traffic.
+        // This process never interrupts the traffic.
         WakeReason::Interrupted | WakeReason::Failed => {
             Err(ReproduceError::TrafficFailed { interface: interface.to_owned() })
         }

@@ -43,8 +43,8 @@ impl Sample {
     }
 }
 
-/// Returns the samples from the first to the last window, in which so many sources arrive in each
-/// window before `FROM`, and so many from then on.
+/// Returns the samples from the first to the last window. `before` sources arrive in each window
+/// before `FROM`, and `after` in each later one.
 fn run(before: u64, after: u64, seed: u64) -> Vec<Sample> {
     let precision = Precision::DEFAULT;
     // A slot is 2 / m windows long.

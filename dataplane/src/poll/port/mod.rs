@@ -67,7 +67,7 @@ pub trait Port: Send + 'static {
         None
     }
 
-    /// Counts the port's packets in this thread until there are none left. Every port implements it
+    /// Counts all remaining packets of the port in this thread. Every port implements it
     /// as `worker.run(self)`: the compiler then instantiates the worker in the port's crate, once,
     /// and not in each crate that starts workers.
     fn work(self, worker: Worker);

@@ -292,7 +292,7 @@ const BANK: &str = "bank";
 pub(in crate::tofino) const MIN_WATCHED_PACKETS: u64 = 1 << 10;
 
 /// Advice for an operator on the compiler options for watching.
-pub(in crate::tofino) const ALARM_ADVICE: &str = "the program tells of no flood before a window ends; \
+pub(in crate::tofino) const ALARM_ADVICE: &str = "the program reports no flood before a window ends; \
     compile it with -DFLOWGAUGE_ENTROPY_BITS=1 -DFLOWGAUGE_ENTROPY_ALARM=1 if it should";
 
 /// Receiver of the digests of a program that watches an entropy.

@@ -226,7 +226,7 @@ pub fn every_pair_and_shape(backend: &dyn Backend) {
     }
 }
 
-/// What cannot be counted is refused before counting starts.
+/// Settings that a backend cannot count are refused before counting starts.
 pub fn what_cannot_be_counted_is_refused(backend: &dyn Backend) {
     let Some(rig) = backend.open(&Setup::default()) else { return };
     let mut capabilities = rig.dataplane.capabilities().clone();

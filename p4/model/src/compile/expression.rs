@@ -123,7 +123,7 @@ impl Compiler {
                         }
                         Storage::Stack { .. } if name == "last" => expression
                             .place
-                            .fail("unsupported last of a stack of which the state has not extracted the next element"),
+                            .fail("unsupported last of a stack whose next element the state has not extracted"),
                         Storage::Stack { .. } => {
                             expression.place.fail(format!("unsupported stack member {name}: index with a number"))
                         }
@@ -495,7 +495,7 @@ impl Compiler {
                     Some(Storage::Header { valid, .. }) => {
                         Ok(UnsizedExpression::Bool(Value::Slot(valid)))
                     }
-                    _ => place.fail("isValid of what is no header"),
+                    _ => place.fail("isValid of something other than a header"),
                 }
             }
             (ExpressionKind::Member(of, method), []) if method == "read" => {

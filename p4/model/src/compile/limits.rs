@@ -331,7 +331,7 @@ pub(super) fn check_operator(
             place.fail("a multiplication of two variables: the chip has no multiplier")
         }
         Operator::Multiply(_) if is_other_than_power(left) || is_other_than_power(right) => {
-            place.fail("a multiplication by a constant that is no power of two: the chip shifts")
+            place.fail("a multiplication by a constant that is not a power of two: the chip shifts")
         }
         Operator::ShiftLeft(_) | Operator::ShiftRight { .. } if !is_constant(right) => place.fail(
             "a shift by a variable: the chip shifts by constants; look the result up in a table",

@@ -1,7 +1,7 @@
 //! Staggered registers: they restart one after another, and can be read at any time.
 //!
 //! # Rounds
-//! A switch numbers rounds by its 48-bit clock, of which it stores 32 bits: numbers repeat after
+//! A switch numbers rounds by 32 bits of its 48-bit clock: numbers repeat after
 //! 2^48 nanoseconds (78 hours), or after 2^32 slots if that is less. A register that still contains
 //! what it contained at the last read is as old as it was then, whatever has wrapped, so it does
 //! not look fresh again. This requires a read at least once in such a period.

@@ -27,7 +27,7 @@ const CLOCK_BITS: u32 = 48;
 pub(in crate::tofino) struct Samples {
     settings: Settings,
     digest: u32,
-    /// Those of [`FIELDS`].
+    /// Digest fields, in the order of [`FIELDS`].
     fields: Vec<DigestField>,
     group: Option<DigestField>,
     queue: DelaySampleQueue,
