@@ -42,12 +42,11 @@ macro_rules! cases {
         group! { $backend, counting: every_key_hash_and_precision, every_beginning_of_every_kind, every_link_layer,
         length_on_the_wire, cardinality_off, captures_at_hand }
         group! { $backend, rotation: windows_are_separate, many_rotations_lose_nothing,
-        registers_belong_to_the_counter, exact_counts_under_traffic }
+        registers_belong_to_the_counter, exact_counts_under_traffic, exact_windows_and_total_for_every_key }
         group! { $backend, sampling: a_sample_changes_nothing, samples_grow_within_their_window }
         group! { $backend, lifecycle: capabilities_make_sense, nothing_before_install, wrong_tables_are_refused,
         tables_are_installed_once, no_losses_at_first }
         group! { $backend, filtering: matching_frames_are_counted_as_if_there_were_no_others, every_field_and_verdict, a_filter_changes_between_two_windows }
-        group! { $backend, truth: windows_and_total_for_every_key }
         group! { $backend, sketches: entropy_of_every_key_and_shape, entropies_of_sources_and_destinations,
         frequency_of_every_key_and_shape, membership_of_every_key_and_shape, everything_together, everything_by_a_keyed_hash, what_cannot_be_is_refused }
         group! { $backend, heavy: every_algorithm, every_key }

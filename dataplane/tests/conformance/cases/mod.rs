@@ -13,5 +13,4 @@ pub mod sizes;
 pub mod sketches;
 pub mod spread;
 pub mod staggered;
-pub mod truth;
 pub mod vectors;

@@ -1,14 +1,17 @@
-//! Windows: their contents, and that no packet falls between them.
+//! Windows: their contents, exact counts in addition to registers, and that no packet falls between
+//! windows.
 
 use crate::conformance::backend::{
     Backend, Setup, Traffic, assert_levels, assert_same, counts_in_order, not_for_this_backend,
     start,
 };
-use flowgauge_core::{Counters, HashMode, Precision};
-use flowgauge_dataplane::Snapshot;
+use flowgauge_core::{Counters, HashMode, KeyKind, Precision};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_dataplane::{Snapshot, Truth};
 use flowgauge_testing::definitions::Expected;
 use flowgauge_testing::extent;
 use flowgauge_testing::frames::{random, unique, uniques};
+use std::collections::HashSet;
 
 pub fn windows_are_separate(backend: &dyn Backend) {
     let setup = Setup::default();
@@ -145,4 +148,47 @@ pub fn exact_counts_under_traffic(backend: &dyn Backend) {
     let sent = traffic.stop();
     assert_eq!(check(rig.rotate()), sent);
     println!("{} rotations, {sent} packets", rotations + 1);
+}
+
+pub fn exact_windows_and_total_for_every_key(backend: &dyn Backend) {
+    for key in KeyKind::ALL {
+        let mut setup = Setup::with(|cardinality| cardinality.key = key);
+        setup.truth = true;
+        let Some(mut rig) = start(backend, &setup) else { continue };
+        if rig.sample().truth.is_none() {
+            not_for_this_backend("exact counts");
+            return;
+        }
+        let model = setup.model();
+        let pool = backend.possible(random(7, 600));
+        let mut total: HashSet<Vec<u8>> = HashSet::new();
+        for round in 0..8 {
+            // Windows overlap, and every third packet repeats within its window.
+            let frames: Vec<OwnedFrame> =
+                (0..300).map(|i| pool[(round * 60 + i - i % 3 / 2) % pool.len()].clone()).collect();
+            let (first, second) = frames.split_at(120);
+            rig.feed(first);
+            let so_far = Truth {
+                window: Some(model.flows(first).len() as u64),
+                total: Some(total.len() as u64),
+                ..Truth::default()
+            };
+            assert_eq!(rig.sample().truth, Some(so_far), "{}, sample in round {round}", key.name());
+            rig.feed(second);
+            let window = model.flows(&frames);
+            total.extend(window.iter().cloned());
+            let exact = Truth {
+                window: Some(window.len() as u64),
+                total: Some(total.len() as u64),
+                ..Truth::default()
+            };
+            assert_eq!(rig.rotate().truth, Some(exact), "{}, window {round}", key.name());
+            assert_eq!(
+                rig.sample().truth,
+                Some(Truth { window: Some(0), ..exact }),
+                "{}, after window {round}",
+                key.name()
+            );
+        }
+    }
 }
