@@ -11,7 +11,8 @@ pub(crate) const ZIPF_FIRST: u32 = 100_000;
 /// Destinations in [`Traffic::Zipf`].
 pub(crate) const ZIPF_KEYS: u32 = 50_000;
 
-/// Keys beside those that are searched for, in traffic other than Zipf and [`Traffic::Nobody`].
+/// Keys beside those that are searched for, in traffic other than [`Traffic::Zipf`] and
+/// [`Traffic::Even`].
 pub(crate) const USUAL_KEYS: u32 = 300_000;
 
 /// Others of each of these keys.
@@ -26,8 +27,8 @@ pub(crate) const SCANNED: u32 = 1 << 16;
 /// Addresses under carpet bombing, a /24, and the sources of each.
 pub(crate) const CARPET: [u32; 2] = [256, 1000];
 
-/// Destinations in [`Traffic::Nobody`], and the sources of each.
-pub(crate) const NOBODY: [u32; 2] = [142_858, 7];
+/// Destinations in [`Traffic::Even`], and the sources of each.
+pub(crate) const EVEN: [u32; 2] = [142_858, 7];
 
 /// Traffic of a window. Each pair comes once. Victims and scanners begin when half of the other
 /// pairs have come.
@@ -42,13 +43,13 @@ pub(crate) enum Traffic {
     /// All addresses of a /24, contacted by the same sources.
     Carpet,
     /// Destinations with few sources each.
-    Nobody,
+    Even,
 }
 
 impl Traffic {
     /// All kinds of traffic.
     pub(crate) const ALL: [Traffic; 5] =
-        [Traffic::Zipf, Traffic::Victim, Traffic::Scan, Traffic::Carpet, Traffic::Nobody];
+        [Traffic::Zipf, Traffic::Victim, Traffic::Scan, Traffic::Carpet, Traffic::Even];
 
     /// Returns its name in results.
     pub(crate) fn name(self) -> &'static str {
@@ -57,7 +58,7 @@ impl Traffic {
             Traffic::Victim => "victim",
             Traffic::Scan => "scan",
             Traffic::Carpet => "carpet",
-            Traffic::Nobody => "nobody",
+            Traffic::Even => "even",
         }
     }
 
@@ -68,7 +69,7 @@ impl Traffic {
             Traffic::Victim => "one victim",
             Traffic::Scan => "scan of a /16",
             Traffic::Carpet => "carpet bombing of a /24",
-            Traffic::Nobody => "nobody",
+            Traffic::Even => "even",
         }
     }
 
@@ -97,8 +98,8 @@ impl Traffic {
                     contacts.unusual(FIRST_UNUSUAL + address, contacts.others(0, scaled(sources)));
                 }
             }
-            Traffic::Nobody => {
-                let [keys, others] = NOBODY;
+            Traffic::Even => {
+                let [keys, others] = EVEN;
                 (0..scaled(keys)).for_each(|key| contacts.usual(key, others));
             }
         }
@@ -222,14 +223,14 @@ mod tests {
                 Traffic::Carpet => {
                     assert_eq!((numbers[255], numbers[256], numbers.len()), (100, 3, 30_256));
                 }
-                Traffic::Nobody => assert_eq!((numbers[0], numbers.len()), (7, 14_286)),
+                Traffic::Even => assert_eq!((numbers[0], numbers.len()), (7, 14_286)),
             }
             // They begin with 45,000 usual pairs before them, of at most 115,600.
             let key = pair(pairs.by, FIRST_UNUSUAL, 0);
             let key = pairs.by.within(&key);
             let first = pairs.pairs.iter().position(|pair| pairs.by.within(pair) == key);
             let begins_late = first.is_some_and(|first| first > pairs.pairs.len() / 3);
-            assert_eq!(begins_late, !matches!(traffic, Traffic::Zipf | Traffic::Nobody));
+            assert_eq!(begins_late, !matches!(traffic, Traffic::Zipf | Traffic::Even));
         }
     }
 

@@ -17,8 +17,7 @@ mod trace;
 use attack::{Attack, Attacked, HASHES, TRIED_SOURCES};
 use count::{DEFAULT_SIZE, Found, LEAST, Method, Outcome, SIZES, Score, Size, TOPS};
 use experiment::{
-    CARPET, NOBODY, SCANNED, Traffic, USUAL_KEYS, USUAL_OTHERS, VICTIM_SOURCES, ZIPF_FIRST,
-    ZIPF_KEYS,
+    CARPET, EVEN, SCANNED, Traffic, USUAL_KEYS, USUAL_OTHERS, VICTIM_SOURCES, ZIPF_FIRST, ZIPF_KEYS,
 };
 pub(crate) use trace::replay;
 

@@ -1,9 +1,9 @@
 //! Tables, charts and files of the report, whose text is `page.html`.
 
 use super::{
-    Attack, Attacked, CARPET, DEFAULT_SIZE, Findings, Found, HASHES, LEAST, Method, NOBODY,
-    Outcome, Run, SCANNED, SIZES, Score, Size, TOPS, TRIED_SOURCES, Traffic, USUAL_KEYS,
-    USUAL_OTHERS, VICTIM_SOURCES, ZIPF_FIRST, ZIPF_KEYS, coverage, over,
+    Attack, Attacked, CARPET, DEFAULT_SIZE, EVEN, Findings, Found, HASHES, LEAST, Method, Outcome,
+    Run, SCANNED, SIZES, Score, Size, TOPS, TRIED_SOURCES, Traffic, USUAL_KEYS, USUAL_OTHERS,
+    VICTIM_SOURCES, ZIPF_FIRST, ZIPF_KEYS, coverage, over,
 };
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Part, Report, Table, number_cell, runs};
@@ -226,7 +226,7 @@ impl Findings {
             .map(|traffic| chart(self, traffic, "error", "|error|, %", |score| score.error));
         let number = |number: u32| Part::Text(grouped(number.into()));
         let [addresses, sources] = CARPET;
-        let [keys, others] = NOBODY;
+        let [keys, others] = EVEN;
         let largest = SIZES.map(Size::kib).into_iter().max().unwrap_or(0);
         let parts = [
             ("kib", Part::Text(DEFAULT_SIZE.kib().to_string())),
@@ -248,8 +248,8 @@ impl Findings {
             ("carpet-sources", number(sources)),
             ("usual-keys", number(USUAL_KEYS)),
             ("usual-others", number(USUAL_OTHERS)),
-            ("nobody-keys", number(keys)),
-            ("nobody-others", number(others)),
+            ("even-keys", number(keys)),
+            ("even-others", number(others)),
         ];
         let command = format!("flowgauge reproduce spread --seeds {}", self.seeds);
         Report::new(

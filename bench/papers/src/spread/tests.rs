@@ -38,10 +38,10 @@ fn more_memory_finds_more_keys() {
 }
 
 #[test]
-fn nobody_is_listed_where_nobody_spreads() {
+fn no_key_is_listed_in_even_traffic() {
     // Cells have hundreds of pairs of other keys. In larger sketches they have as few as keys have
     // others, so that keys with seven stand out from them.
-    for outcome in experiment::run(Traffic::Nobody, 1, 7).unwrap().iter().take(2) {
+    for outcome in experiment::run(Traffic::Even, 1, 7).unwrap().iter().take(2) {
         let [ours, minimum, _] = &outcome.scores;
         assert!(ours.found.iter().all(|found| found.listed == 0), "{outcome:?}");
         // The paper's estimate does not know the noise.
