@@ -143,7 +143,7 @@ fn nlpid(frame: &[u8]) -> Option<InnerFrame<'_>> {
 }
 
 /// Decodes a record of Linux netfilter's log: a family, then attributes in the byte order of the
-/// capturing machine, one of which contains the packet.
+/// capturing machine. One attribute contains the packet.
 fn nflog(frame: &[u8]) -> Option<InnerFrame<'_>> {
     const PAYLOAD: u16 = 9;
     const INET: u8 = 2;

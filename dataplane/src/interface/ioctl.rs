@@ -189,7 +189,7 @@ impl Interface {
             return Err(io::Error::other(format!("its driver has {there} counters")));
         }
         let names = self.names(ETH_SS_STATS)?;
-        // SAFETY: zeroed memory of a struct of integers, each of which may be zero; allocated on the
+        // SAFETY: zeroed memory of a struct of integers; each may be zero. It is allocated on the
         // heap because of its size.
         let mut values: Box<CounterValues> = unsafe { Box::new_zeroed().assume_init() };
         values.command = ETHTOOL_GSTATS;

@@ -288,8 +288,8 @@ mod tests {
     #[test]
     fn loopback_is_virtual() {
         let index = nix::net::if_::if_nametoindex("lo").unwrap();
-        assert!(is_virtual_link(&crate::interface::netlink::link(index).unwrap()));
-        assert!(crate::interface::netlink::link(u32::MAX >> 1).is_err());
+        assert!(is_virtual_link(&super::link(index).unwrap()));
+        assert!(super::link(u32::MAX >> 1).is_err());
     }
 
     fn answer(index: u32, parent: u32) -> Vec<u8> {

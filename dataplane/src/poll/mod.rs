@@ -402,7 +402,7 @@ impl Dataplane for Poll {
                 if let (Some(merged), Some(theirs)) = (&mut persistent, &sample.persistent) {
                     merged.merge(theirs, settings);
                 }
-                // Workers share the exact sets, so the latest answer has the largest count.
+                // Workers share the exact sets, so the largest count is the latest.
                 truth = truth.max(sample.truth);
             }
             bank.merge_shared(&self.shared.sketches.banks[active % BANKS], settings);

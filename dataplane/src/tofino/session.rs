@@ -394,7 +394,7 @@ impl Session {
         Ok(entries)
     }
 
-    /// Writes updates in batches, each of which succeeds or fails as a whole.
+    /// Writes updates in batches. Each batch succeeds or fails as a whole.
     pub(super) async fn write(
         &mut self,
         what: &str,

@@ -247,7 +247,7 @@ fn several_captures_count_as_one_in_the_order_of_time() {
     }
 }
 
-/// Captures that follow each other, of different formats, one of which arrives through a pipe.
+/// Captures that follow each other, of different formats; one arrives through a pipe.
 #[test]
 fn captures_that_follow_each_other_count_as_one() {
     let mut packets = packets(18, 9000);

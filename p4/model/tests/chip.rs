@@ -121,7 +121,7 @@ fn chained_registers(program: &mut Program, number: usize) {
     }
 }
 
-/// Adds this many actions of one register, one of which a packet runs.
+/// Adds this many actions of one register; a packet runs one of them.
 fn register_actions(program: &mut Program, number: usize) {
     program.locals = "Register<bit<32>, bit<8>>(256, 0) r;\n".to_owned();
     for action in 0..number {
@@ -220,7 +220,7 @@ const CONSTRUCTS: &[Construct] = &[
         Refused("pipe.Ingress.r is reached twice"),
     ),
     (
-        "a counter that two tables count in, one of which is applied",
+        "a counter that two tables count in, with one of them applied",
         |program| {
             program.locals = COUNTED_TWICE.to_owned();
             body(program, "if (hdr.io.a[0:0] == 1) { t.apply(); } else { t2.apply(); }");

@@ -38,7 +38,7 @@ const STAGES_WITH_SECOND: u64 = 10;
 /// Stages that all measurements may use with expressions.
 const STAGES_WITH_EXPRESSIONS: u64 = 10;
 
-/// Stages of a pipe, all of which delays and reordering may use.
+/// Stages of a pipe; delays and reordering may use all of them.
 const STAGES_OF_CHIP: u64 = 12;
 
 /// Source with macros, compiled and assembled in a directory of its own.

@@ -28,7 +28,7 @@ const STATEFUL_ALUS: usize = STAGES * 4;
 const SALU_INSTRUCTIONS: usize = 4;
 const SALU_COMPARISONS: usize = 2;
 const SALU_OPERANDS: usize = 2;
-/// Bytes of a digest: 48, one of which identifies the digest.
+/// Bytes of a digest: 48, and one of them identifies the digest.
 const DIGEST_BYTES: u32 = 47;
 /// Maximum width of an addition, in bits.
 const ADDER_BITS: u32 = 64;
