@@ -7,22 +7,22 @@
 //!
 //! [`run`] executes the experiments of `experiment`, [`Findings`] aggregates them, and `page`
 //! makes the report. `simulation` has tables that the dataplane lacks: of any size, in
-//! stages, any number of fridges. `equal` compares the memory of all of them, and `trace` counts a
+//! stages, any number of fridges. `slots` compares the memory of all of them, and `trace` counts a
 //! capture with them.
 
-mod equal;
 mod experiment;
 mod page;
 mod simulation;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod trace;
 
-use equal::{Kind, SizeErrors};
 use experiment::{
     ADMIT_LOG2, ADMITS_LOG2, Errors, MEMORIES_LOG2, MEMORY_LOG2, Method, Outcome, REQUESTS, Recipe,
     Run, Setup, TableResult,
 };
+use slots::{Kind, SizeErrors};
 pub(crate) use trace::replay;
 
 use crate::parallel::{self, Progress};
@@ -46,7 +46,7 @@ pub(crate) struct Findings {
 /// requests, and then in simulated tables.
 pub(crate) fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     let findings = execute(seeds, REQUESTS, &Setup::all(), progress);
-    let sizes = equal::measure(seeds, REQUESTS, parallel::processors(), progress);
+    let sizes = slots::measure(seeds, REQUESTS, parallel::processors(), progress);
     Findings { sizes, ..findings }
 }
 
@@ -65,7 +65,7 @@ fn execute(seeds: u64, requests: u64, setups: &[Setup], progress: &Progress<'_>)
 #[cfg(test)]
 pub(crate) fn small() -> Findings {
     let findings = execute(1, 100_000, &Setup::all(), &|_, _| {});
-    Findings { sizes: equal::measure(1, 20_000, 2, &|_, _| {}), ..findings }
+    Findings { sizes: slots::measure(1, 20_000, 2, &|_, _| {}), ..findings }
 }
 
 impl Findings {
@@ -133,14 +133,14 @@ impl Findings {
                 numbers.add(format!("{name}/gap"), gap);
             }
         }
-        for (longest_ms, index, percentile) in equal::cases() {
-            let needed = |kind| equal::needed(&self.sizes, longest_ms, kind, index);
-            let slots = |kind| needed(kind).value();
+        for (longest_ms, index, percentile) in slots::cases() {
+            let needed = |kind| slots::needed(&self.sizes, longest_ms, kind, index);
+            let value = |kind| needed(kind).value();
             let name = format!("fridge/memory/{longest_ms}ms/p{percentile}");
             for kind in Kind::ALL {
-                numbers.add_one(format!("{name}/{}", kind.name()), slots(kind));
+                numbers.add_one(format!("{name}/{}", kind.name()), value(kind));
             }
-            let saving = equal::saving(needed(Kind::Expiry), needed(Kind::Fridge));
+            let saving = slots::saving(needed(Kind::Expiry), needed(Kind::Fridge));
             numbers.add_one(format!("{name}/saving"), saving);
         }
         let run = self.outcomes(Recipe::LogUniform).next().map(|outcome| outcome.run);

@@ -1,7 +1,7 @@
 //! Tables, charts and files of the report, whose text is `page.html`.
 
-use super::equal::{self, Kind};
 use super::experiment::{METHODS, shares};
+use super::slots::{self, Kind};
 use super::{
     ADMIT_LOG2, ADMITS_LOG2, Errors, Findings, MEMORIES_LOG2, MEMORY_LOG2, Method, REQUESTS,
     Recipe, Setup,
@@ -217,7 +217,7 @@ impl Findings {
         let [fridge, overwrite, late, early] =
             Setup::COMPARED.map(|setup| gap(self, Recipe::LogUniform, setup).unwrap_or(0.0).exp2());
         let less = |kind, other| {
-            let (wins, all) = equal::wins(&self.sizes, kind, other);
+            let (wins, all) = slots::wins(&self.sizes, kind, other);
             Part::Text(format!("at {wins} of {all}"))
         };
         let requests = self.outcomes.iter().map(|outcome| outcome.run.requests).sum();
@@ -238,7 +238,7 @@ impl Findings {
             ("memories", charts(memory_chart)),
             ("better", Part::Text(Recipe::ALL.map(|recipe| better(self, recipe)).join(", and "))),
             ("stopping", Part::Tables(vec![stopping_table(self)])),
-            ("equal", Part::Tables(vec![equal::table(&self.sizes)])),
+            ("equal", Part::Tables(vec![slots::table(&self.sizes)])),
             ("less-overwrite", less(Kind::Fridge, Kind::Overwrite)),
             ("less-expiry", less(Kind::Fridge, Kind::Expiry)),
             ("less-expiry-5", less(Kind::Fridge, Kind::ExpiryInFive)),

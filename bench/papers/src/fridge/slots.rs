@@ -1,4 +1,4 @@
-//! Memory that each kind of table needs for the same error of a percentile, for several longest
+//! Slots that each kind of table needs for the same error of a percentile, for several longest
 //! delays T of the synthetic trace (§2.4).
 //!
 //! The dissertation (§1.4) says that fridges take two to four times less memory than hash-indexed
@@ -16,8 +16,8 @@ use flowgauge_traffic::delay::{DelayProfile, DelayShape};
 /// Longest delays, in milliseconds.
 pub(crate) const LONGEST_MS: [u64; 3] = [10, 100, 1_000];
 
-/// Error of a percentile that all tables are to have, in percent.
-pub(super) const ERROR: f64 = 10.0;
+/// Error of a percentile for which the slots of all tables are compared, in percent.
+pub(super) const ERROR_PERCENT: f64 = 10.0;
 
 /// Percentiles whose errors are compared.
 pub(super) const PERCENTILES: [u32; 3] = [50, 95, 99];
@@ -25,11 +25,11 @@ pub(super) const PERCENTILES: [u32; 3] = [50, 95, 99];
 /// Compared sizes, as powers of two.
 const SIZES_LOG2: std::ops::RangeInclusive<u32> = 6..=14;
 
-/// Mean lifetime of a request in a fridge, in longest delays: that of the other figures of this
-/// report, 2^16 requests with T = 100 ms.
+/// Mean lifetime of a request in a fridge, as a multiple of the longest delay. The other figures of
+/// this report have the same: 2^16 requests with T = 100 ms.
 const LIFETIME: f64 = 0.655_36;
 
-/// Lifetimes of four fridges, in lifetimes of one.
+/// Lifetimes in each of four fridges, as multiples of the lifetime in one.
 const LIFETIMES: [f64; 4] = [1.0 / 16.0, 0.25, 1.0, 4.0];
 
 /// Kind of table.
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     Staged,
     /// Expiry at the true 99th percentile, in two stages, as in the dataplane.
     Expiry,
-    /// The same in five stages: Chen et al. have four to six.
+    /// As [`Expiry`](Self::Expiry), in five stages: Chen et al. have four to six.
     ExpiryInFive,
     /// Requests overwrite each other.
     Overwrite,
@@ -72,8 +72,8 @@ impl Kind {
         }
     }
 
-    /// Returns a table with `slots` slots. `lifetime`: requests that arrive during the mean
-    /// lifetime of one; `expiry_ns`: the 99th percentile.
+    /// Returns a table with this many slots. `lifetime`: requests that arrive during the mean
+    /// lifetime of one; `expiry_ns`: the 99th percentile of the delays.
     fn table(self, slots: usize, lifetime: f64, expiry_ns: u64) -> SimulatedTable {
         let shape = |slots: usize, lifetime: f64| FridgeShape {
             slots,
@@ -95,7 +95,7 @@ impl Kind {
     }
 }
 
-/// Errors of a table.
+/// Errors of a table of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SizeErrors {
     /// Longest delay of the trace, in milliseconds.
@@ -149,7 +149,7 @@ pub(super) fn measure(
             .into_iter()
             .flat_map(|kind| SIZES_LOG2.map(move |log2| (kind, 1_usize << log2)))
             .collect();
-        let measure = |&(kind, slots): &(Kind, usize)| {
+        let measure_table = |&(kind, slots): &(Kind, usize)| {
             let table = kind.table(slots, lifetime, expiry_ns);
             let runs: Vec<[f64; 3]> = (1..=seeds)
                 .map(|seed| {
@@ -163,26 +163,27 @@ pub(super) fn measure(
             };
             SizeErrors { longest_ms, kind, slots, errors: std::array::from_fn(mean) }
         };
-        all.extend(parallel::run(&jobs, threads, parallel::equal_cost, progress, measure));
+        all.extend(parallel::run(&jobs, threads, parallel::equal_cost, progress, measure_table));
     }
     all
 }
 
-/// Memory for an error.
+/// Slots with which a table reaches [`ERROR_PERCENT`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Slots {
-    /// The smallest size has a smaller error.
+    /// The smallest size already has a smaller error.
     AtMost(usize),
     /// Interpolated between two sizes.
     About(f64),
-    /// The largest size has a larger error.
+    /// The largest size still has a larger error.
     Above(usize),
     /// Not measured.
     Unknown,
 }
 
 impl Slots {
-    /// Returns the number, at least or about; infinite above the largest size. `None` if unknown.
+    /// Returns the number of slots: an upper bound below the smallest size, infinite above the
+    /// largest. `None` if unknown.
     pub(crate) fn value(self) -> Option<f64> {
         match self {
             Slots::AtMost(slots) => Some(slots as f64),
@@ -207,7 +208,8 @@ pub(super) fn saving(more: Slots, less: Slots) -> Option<f64> {
 /// Returns the longest delays, in milliseconds, and for each the percentiles with their indices.
 pub(super) fn cases() -> impl Iterator<Item = (u64, usize, u32)> {
     LONGEST_MS.into_iter().flat_map(|longest_ms| {
-        PERCENTILES.into_iter().enumerate().map(move |(index, of)| (longest_ms, index, of))
+        let percentiles = PERCENTILES.into_iter().enumerate();
+        percentiles.map(move |(index, percentile)| (longest_ms, index, percentile))
     })
 }
 
@@ -216,26 +218,27 @@ pub(super) fn cases() -> impl Iterator<Item = (u64, usize, u32)> {
 pub(super) fn wins(all: &[SizeErrors], kind: Kind, other: Kind) -> (usize, usize) {
     let compared: Vec<bool> = cases()
         .filter_map(|(longest_ms, index, _)| {
-            let [mine, others] =
+            let [slots, other_slots] =
                 [kind, other].map(|kind| needed(all, longest_ms, kind, index).value());
-            Some(mine? < others?)
+            Some(slots? < other_slots?)
         })
         .collect();
     (compared.iter().filter(|is_less| **is_less).count(), compared.len())
 }
 
-/// Returns the slots from which on the error of a percentile is at most [`ERROR`], interpolated
-/// between sizes on logarithmic scales.
+/// Returns the slots above which the error of a percentile is at most [`ERROR_PERCENT`],
+/// interpolated between sizes on logarithmic scales.
 pub(crate) fn needed(all: &[SizeErrors], longest_ms: u64, kind: Kind, percentile: usize) -> Slots {
-    let mine = all.iter().filter(|size| size.longest_ms == longest_ms && size.kind == kind);
-    let curve: Vec<(usize, f64)> =
-        mine.filter_map(|size| Some((size.slots, size.errors.get(percentile).copied()?))).collect();
-    match curve.iter().rposition(|(_, error)| *error > ERROR) {
+    let sizes = all.iter().filter(|size| size.longest_ms == longest_ms && size.kind == kind);
+    let curve: Vec<(usize, f64)> = sizes
+        .filter_map(|size| Some((size.slots, size.errors.get(percentile).copied()?)))
+        .collect();
+    match curve.iter().rposition(|(_, error)| *error > ERROR_PERCENT) {
         None => curve.first().map_or(Slots::Unknown, |(slots, _)| Slots::AtMost(*slots)),
         Some(last) => match (curve.get(last), curve.get(last + 1)) {
             (Some(&(below, before)), Some(&(above, after))) => {
                 let share = if before.is_finite() && after > 0.0 {
-                    (before / ERROR).ln() / (before / after).ln()
+                    (before / ERROR_PERCENT).ln() / (before / after).ln()
                 } else {
                     1.0
                 };
@@ -250,7 +253,7 @@ pub(crate) fn needed(all: &[SizeErrors], longest_ms: u64, kind: Kind, percentile
 /// Returns the slots of all kinds as a table.
 pub(super) fn table(all: &[SizeErrors]) -> Table {
     let caption = format!(
-        "Slots for an error of {ERROR:.0} % of each percentile, by the longest delay T of a log-uniform trace"
+        "Slots for an error of {ERROR_PERCENT:.0} % of each percentile, by the longest delay T of a log-uniform trace"
     );
     let mut columns = vec![Column::text("", "T"), Column::text("", "percentile")];
     columns.extend(Kind::ALL.map(|kind| Column::number("", kind.name())));
@@ -299,13 +302,13 @@ mod tests {
 
     #[test]
     fn a_saving_is_unknown_if_both_tables_are_beyond_all_sizes() {
-        let (least, about, most) = (Slots::AtMost(64), Slots::About(256.0), Slots::Above(1024));
-        assert_eq!([least, most].map(|slots| saving(slots, slots)), [None, None]);
-        assert_eq!([about, least, most].map(|slots| saving(slots, Slots::Unknown)), [None; 3]);
+        let (below, about, above) = (Slots::AtMost(64), Slots::About(256.0), Slots::Above(1024));
+        assert_eq!([below, above].map(|slots| saving(slots, slots)), [None, None]);
+        assert_eq!([about, below, above].map(|slots| saving(slots, Slots::Unknown)), [None; 3]);
         assert_eq!(saving(about, Slots::About(128.0)), Some(2.0));
         // At least four times and at most a quarter, in either direction.
-        assert_eq!([saving(most, about), saving(about, least)], [Some(4.0); 2]);
-        assert_eq!([saving(about, most), saving(least, about)], [Some(0.25); 2]);
+        assert_eq!([saving(above, about), saving(about, below)], [Some(4.0); 2]);
+        assert_eq!([saving(about, above), saving(below, about)], [Some(0.25); 2]);
     }
 
     #[test]
