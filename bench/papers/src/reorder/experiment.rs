@@ -1,5 +1,5 @@
-//! Traffic of many prefixes, some of them reordering packets, through tables of both algorithms and
-//! several sizes.
+//! Experiment: tables of both algorithms and several sizes count the same traffic, of many prefixes
+//! of which some reorder packets.
 
 use flowgauge_core::filter::EveryPacket;
 use flowgauge_core::measurement::{MeasureContext, MeasurementMemory};
@@ -30,11 +30,11 @@ pub(crate) const ALGORITHMS: [Algorithm; 2] = [Algorithm::Sampling, Algorithm::H
 /// Time without a segment after which a bucket is free.
 const IDLE_NS: u64 = (IDLE_TICKS as u64) << 16;
 
-/// Range of addresses and ports in an IPv4 frame without options and tags.
-const ENDS: Range<usize> = 26..38;
+/// Bytes of the addresses and ports in an IPv4 frame without options and tags.
+const ADDRESSES_AND_PORTS: Range<usize> = 26..38;
 
-/// Minimum number of segments of a heavy prefix: with fewer, more than [`MUCH`] of them can be
-/// fewer than [`LEAST_LATE`].
+/// Minimum number of segments of a heavy prefix. With fewer, a share above [`MUCH`] can be fewer
+/// than [`LEAST_LATE`] late segments.
 pub(crate) const BETA: u64 = 300;
 
 /// Packets read at a time.
@@ -99,7 +99,7 @@ impl Traffic {
 /// Configuration of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
-    /// Algorithm that selects the flows to track.
+    /// Algorithm that selects the flows to follow.
     pub algorithm: Algorithm,
     /// Number of buckets, including the hybrid's slots for large flows, as a power of two.
     pub memory_log2: u8,
@@ -126,7 +126,7 @@ pub(super) struct PrefixBehaviour {
     share: f64,
     pub(super) is_heavy: bool,
     /// Whether it is heavy by design of the generator, not by chance.
-    pub(super) is_meant: bool,
+    pub(super) is_heavy_by_design: bool,
 }
 
 impl PrefixBehaviour {
@@ -135,14 +135,14 @@ impl PrefixBehaviour {
     pub(super) fn from_truth(truth: &PrefixTruth) -> PrefixBehaviour {
         let share = (truth.out_of_order + truth.filling) as f64 / truth.segments.max(1) as f64;
         let is_heavy = truth.segments >= BETA && share > MUCH;
-        PrefixBehaviour { share, is_heavy, is_meant: is_heavy && truth.heavy }
+        PrefixBehaviour { share, is_heavy, is_heavy_by_design: is_heavy && truth.heavy }
     }
 
     /// Returns the behaviour by exact counts of a trace, in which no prefix is heavy by design.
     pub(super) fn from_counts(counts: &PrefixCounts) -> PrefixBehaviour {
         let share = share(counts);
         let is_heavy = counts.packets >= BETA && share > MUCH;
-        PrefixBehaviour { share, is_heavy, is_meant: false }
+        PrefixBehaviour { share, is_heavy, is_heavy_by_design: false }
     }
 }
 
@@ -159,20 +159,20 @@ fn key(prefix: IpAddr) -> u64 {
 pub(crate) struct TableResult {
     /// Configuration of the table.
     pub setup: Setup,
-    /// Number of prefixes reported as heavy.
+    /// Prefixes found, that is, reported as heavy.
     pub found: u64,
-    /// Reported prefixes that are heavy.
-    pub right: u64,
-    /// Reported prefixes that are heavy by design.
-    pub meant: u64,
-    /// Reported prefixes that reorder as much, but have too few segments to be heavy.
-    pub light: u64,
-    /// Heavy prefixes with fewer than [`LEAST_LATE`] late segments in tracked flows.
+    /// Found prefixes that are heavy.
+    pub found_heavy: u64,
+    /// Found prefixes that are heavy by design.
+    pub found_by_design: u64,
+    /// Found prefixes that reorder as much, but have too few segments to be heavy.
+    pub found_light: u64,
+    /// Heavy prefixes with fewer than [`LEAST_LATE`] late segments in followed flows.
     pub unseen: u64,
-    /// Mean absolute error of the share of late segments of the reported prefixes; `None` without
+    /// Mean absolute error of the share of late segments of the found prefixes; `None` without
     /// any.
     pub error: Option<f64>,
-    /// Segments of tracked flows.
+    /// Segments of followed flows.
     pub followed: u64,
     /// Segments of all flows.
     pub segments: u64,
@@ -197,12 +197,12 @@ pub(crate) struct Outcome {
     /// Number of heavy prefixes.
     pub heavy: u64,
     /// Prefixes that are heavy by design. The others reorder lightly, and are heavy by chance.
-    pub meant: u64,
+    pub heavy_by_design: u64,
     /// Mean number of segments per flow.
-    pub length: f64,
+    pub segments_per_flow: f64,
     /// Mean number of flows with a segment within the time after which a bucket is free: those that
     /// compete for buckets.
-    pub active: f64,
+    pub active_flows: f64,
     /// Results of the tables.
     pub results: Vec<TableResult>,
 }
@@ -210,22 +210,23 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Returns the share of heavy prefixes that a table found.
     pub(crate) fn recall(&self, result: &TableResult) -> Option<f64> {
-        (self.heavy > 0).then(|| result.right as f64 / self.heavy as f64)
+        (self.heavy > 0).then(|| result.found_heavy as f64 / self.heavy as f64)
     }
 
     /// Returns the share of prefixes heavy by design that a table found.
-    pub(crate) fn meant_recall(&self, result: &TableResult) -> Option<f64> {
-        (self.meant > 0).then(|| result.meant as f64 / self.meant as f64)
+    pub(crate) fn recall_by_design(&self, result: &TableResult) -> Option<f64> {
+        (self.heavy_by_design > 0)
+            .then(|| result.found_by_design as f64 / self.heavy_by_design as f64)
     }
 }
 
 impl TableResult {
-    /// Returns the share of reported prefixes that are heavy.
+    /// Returns the share of found prefixes that are heavy.
     pub(crate) fn precision(&self) -> Option<f64> {
-        (self.found > 0).then(|| self.right as f64 / self.found as f64)
+        (self.found > 0).then(|| self.found_heavy as f64 / self.found as f64)
     }
 
-    /// Returns the share of segments whose flow was tracked.
+    /// Returns the share of segments whose flow was followed.
     pub(crate) fn share_followed(&self) -> f64 {
         self.followed as f64 / self.segments.max(1) as f64
     }
@@ -242,16 +243,16 @@ impl CountingTable {
         CountingTable { setup, shared: Shared::boxed() }
     }
 
-    fn count(&mut self, pass: &MeasureContext<'_>, packets: &[Observation]) {
+    fn count(&mut self, context: &MeasureContext<'_>, packets: &[Observation]) {
         let [bank, _] = &self.shared.banks;
         let shared_persistent = Reorder::shared_persistent(&self.shared.persistent);
-        let parts = MeasurementMemory {
+        let memory = MeasurementMemory {
             own: &mut (),
             persistent: &mut (),
             shared: Reorder::shared(bank),
             shared_persistent,
         };
-        Reorder::measure(&self.setup.settings(), parts, pass, packets);
+        Reorder::measure(&self.setup.settings(), memory, context, packets);
     }
 
     pub(super) fn results(&self, truth: &HashMap<u64, PrefixBehaviour>) -> TableResult {
@@ -259,11 +260,12 @@ impl CountingTable {
         let sum = &mut wide.reorder;
         let [bank, _] = &self.shared.banks;
         Reorder::merge_shared(sum, Reorder::shared(bank), &self.setup.settings());
-        let of = |prefix: &PrefixCounts| truth.get(&prefix.prefix).copied().unwrap_or_default();
+        let behaviour =
+            |prefix: &PrefixCounts| truth.get(&prefix.prefix).copied().unwrap_or_default();
         let found: Vec<(&PrefixCounts, PrefixBehaviour)> = sum
             .prefixes()
             .filter(|prefix| reorders(prefix))
-            .map(|prefix| (prefix, of(prefix)))
+            .map(|prefix| (prefix, behaviour(prefix)))
             .collect();
         let late: HashMap<u64, u64> =
             sum.prefixes().map(|prefix| (prefix.prefix, prefix.out_of_order)).collect();
@@ -274,10 +276,13 @@ impl CountingTable {
         TableResult {
             setup: self.setup,
             found: found.len() as u64,
-            right: found.iter().filter(|(_, truth)| truth.is_heavy).count() as u64,
-            meant: found.iter().filter(|(_, truth)| truth.is_meant).count() as u64,
-            light: found.iter().filter(|(_, truth)| !truth.is_heavy && truth.share > MUCH).count()
+            found_heavy: found.iter().filter(|(_, truth)| truth.is_heavy).count() as u64,
+            found_by_design: found.iter().filter(|(_, truth)| truth.is_heavy_by_design).count()
                 as u64,
+            found_light: found
+                .iter()
+                .filter(|(_, truth)| !truth.is_heavy && truth.share > MUCH)
+                .count() as u64,
             unseen: truth
                 .iter()
                 .filter(|(prefix, truth)| truth.is_heavy && is_unseen(prefix))
@@ -289,16 +294,16 @@ impl CountingTable {
     }
 }
 
-/// Counts frames with all tables. `frames` calls its argument with each frame, and `seen` is called
-/// with each packet that counts. Returns the result of `frames`.
+/// Counts frames with all tables. `frames` calls its argument with each frame, and `observe` is
+/// called with each packet that counts. Returns the result of `frames`.
 pub(super) fn count_frames<T>(
     tables: &mut [CountingTable],
     seed: u64,
-    mut seen: impl FnMut(&Observation),
+    mut observe: impl FnMut(&Observation),
     frames: impl FnOnce(&mut dyn FnMut(Link, &[u8], Arrival)) -> T,
 ) -> T {
     let tabulation = Tabulation::from_seed(seed);
-    let pass = MeasureContext {
+    let measure_context = MeasureContext {
         hash: HashMode::Tabulated,
         tabulation: &tabulation,
         sharing: Sharing::Alone,
@@ -323,14 +328,14 @@ pub(super) fn count_frames<T>(
         ) {
             return;
         }
-        seen(&packet);
+        observe(&packet);
         packets.push(packet);
         if packets.len() == BATCH {
-            tables.iter_mut().for_each(|table| table.count(&pass, &packets));
+            tables.iter_mut().for_each(|table| table.count(&measure_context, &packets));
             packets.clear();
         }
     });
-    tables.iter_mut().for_each(|table| table.count(&pass, &packets));
+    tables.iter_mut().for_each(|table| table.count(&measure_context, &packets));
     result
 }
 
@@ -342,17 +347,17 @@ impl Run {
         let profile = self.traffic.profile(self.packets, self.seed);
         let size = profile.layout.size;
         let mut traffic = ReorderTraffic::new(profile);
-        // Idle interval of each flow's last segment, active flows summed over intervals, number of
-        // intervals.
-        let (mut last, mut active, mut times) = (HashMap::new(), 0_u64, 0_u64);
+        // Interval of each flow's last segment, active flows summed over intervals, number of
+        // intervals. An interval is the time after which a bucket is free.
+        let (mut last, mut active, mut intervals) = (HashMap::new(), 0_u64, 0_u64);
         let nothing = |_: &Observation| {};
         count_frames(&mut tables, self.seed, nothing, |count| {
             while let Some((at, frame)) = traffic.advance() {
-                times = at / IDLE_NS + 1;
+                intervals = at / IDLE_NS + 1;
                 // Frames with data are longer than others.
-                if let Some(flow) = frame.get(ENDS).filter(|_| frame.len() == size) {
+                if let Some(flow) = frame.get(ADDRESSES_AND_PORTS).filter(|_| frame.len() == size) {
                     let flow = <[u8; 12]>::try_from(flow).unwrap_or_default();
-                    active += u64::from(last.insert(flow, times) != Some(times));
+                    active += u64::from(last.insert(flow, intervals) != Some(intervals));
                 }
                 count(Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
             }
@@ -362,15 +367,15 @@ impl Run {
             .iter()
             .map(|truth| (key(truth.prefix), PrefixBehaviour::from_truth(truth)))
             .collect();
-        let sum = |what: fn(&PrefixTruth) -> u64| {
-            traffic.truth().iter().map(what).sum::<u64>().max(1) as f64
+        let sum = |count: fn(&PrefixTruth) -> u64| {
+            traffic.truth().iter().map(count).sum::<u64>().max(1) as f64
         };
         Outcome {
             run: *self,
             heavy: truth.values().filter(|truth| truth.is_heavy).count() as u64,
-            meant: truth.values().filter(|truth| truth.is_meant).count() as u64,
-            length: sum(|truth| truth.segments) / sum(|truth| truth.flows),
-            active: active as f64 / times.max(1) as f64,
+            heavy_by_design: truth.values().filter(|truth| truth.is_heavy_by_design).count() as u64,
+            segments_per_flow: sum(|truth| truth.segments) / sum(|truth| truth.flows),
+            active_flows: active as f64 / intervals.max(1) as f64,
             results: tables.iter().map(|table| table.results(&truth)).collect(),
         }
     }

@@ -23,7 +23,7 @@ pub(super) const TARGET: f64 = 80.0;
 struct Measure(&'static str, fn(&Outcome, &TableResult) -> Option<f64>, usize);
 
 const RECALL: Measure = Measure("recall", Outcome::recall, 1);
-const MEANT_RECALL: Measure = Measure("meant", Outcome::meant_recall, 1);
+const MEANT_RECALL: Measure = Measure("meant", Outcome::recall_by_design, 1);
 const PRECISION: Measure = Measure("precision", |_, result| result.precision(), 1);
 const ERROR: Measure = Measure("error", |_, result| result.error, 2);
 const FOLLOWED: Measure = Measure("followed", |_, result| Some(result.share_followed()), 1);
@@ -143,8 +143,13 @@ fn traffic_table(findings: &Findings) -> Table {
         let mut row = vec![
             Cell::new(traffic.name()),
             Cell::new(format!("{:.1}", findings.mean(traffic, |outcome| outcome.heavy as f64))),
-            Cell::new(format!("{:.1}", findings.mean(traffic, |outcome| outcome.length))),
-            Cell::new(grouped(findings.mean(traffic, |outcome| outcome.active).round() as u64)),
+            Cell::new(format!(
+                "{:.1}",
+                findings.mean(traffic, |outcome| outcome.segments_per_flow)
+            )),
+            Cell::new(grouped(
+                findings.mean(traffic, |outcome| outcome.active_flows).round() as u64
+            )),
         ];
         row.extend(measures(findings, traffic, MEMORY_LOG2));
         table.row(row);
@@ -228,10 +233,12 @@ impl Findings {
     /// Returns the report, with `runs.csv`.
     pub(crate) fn report(&self) -> Report {
         let sampling = setup(Algorithm::Sampling, MEMORY_LOG2);
-        let missed =
-            |traffic| self.sum(traffic, sampling, |outcome, result| outcome.heavy - result.right);
+        let missed = |traffic| {
+            self.sum(traffic, sampling, |outcome, result| outcome.heavy - result.found_heavy)
+        };
         let by_chance = self.sum(Traffic::Usual, sampling, |outcome, result| {
-            (outcome.heavy - outcome.meant) - (result.right - result.meant)
+            (outcome.heavy - outcome.heavy_by_design)
+                - (result.found_heavy - result.found_by_design)
         });
         let unseen = self.sum(Traffic::SmallFlows, sampling, |_, result| result.unseen);
         let followed = |traffic| {
@@ -291,15 +298,15 @@ fn runs_csv(findings: &Findings) -> String {
             run.traffic.name(),
             run.seed,
             outcome.heavy,
-            outcome.meant,
-            outcome.length,
-            outcome.active,
+            outcome.heavy_by_design,
+            outcome.segments_per_flow,
+            outcome.active_flows,
             setup.algorithm.name(),
             1_u32 << setup.memory_log2,
             result.found,
-            result.right,
-            result.meant,
-            result.light,
+            result.found_heavy,
+            result.found_by_design,
+            result.found_light,
             result.unseen,
             result.followed,
             result.segments

@@ -22,11 +22,11 @@ fn the_target_is_reached_on_usual_traffic() {
     {
         let (recall, precision) = (outcome.recall(result).unwrap(), result.precision().unwrap());
         assert!(recall * 100.0 >= page::TARGET && precision * 100.0 >= page::TARGET, "{outcome:?}");
-        assert_eq!((outcome.meant, result.meant), (38, 38), "{outcome:?}");
+        assert_eq!((outcome.heavy_by_design, result.found_by_design), (38, 38), "{outcome:?}");
         assert!(
-            outcome.heavy >= outcome.meant
-                && result.found >= result.right + result.light
-                && result.right >= result.meant
+            outcome.heavy >= outcome.heavy_by_design
+                && result.found >= result.found_heavy + result.found_light
+                && result.found_heavy >= result.found_by_design
         );
     }
 }
@@ -48,10 +48,10 @@ fn what_the_report_says_holds() {
         let [usual, loss, small] = [Traffic::Usual, Traffic::Loss, Traffic::SmallFlows]
             .map(|traffic| other.spread(traffic, setup, Outcome::recall).unwrap());
         assert!(usual.low > loss.high && loss.low > small.high, "{usual:?} {loss:?} {small:?}");
-        assert_eq!(other.spread(Traffic::Loss, setup, Outcome::meant_recall).unwrap().low, 1.0);
-        // Most missed prefixes have too few late segments in tracked flows.
-        let missed =
-            other.sum(Traffic::SmallFlows, setup, |outcome, result| outcome.heavy - result.right);
+        assert_eq!(other.spread(Traffic::Loss, setup, Outcome::recall_by_design).unwrap().low, 1.0);
+        // Most missed prefixes have too few late segments in followed flows.
+        let missed = other
+            .sum(Traffic::SmallFlows, setup, |outcome, result| outcome.heavy - result.found_heavy);
         let unseen = other.sum(Traffic::SmallFlows, setup, |_, result| result.unseen);
         assert!(unseen <= missed && unseen * 10 >= missed * 9, "{unseen} of {missed}");
     }
@@ -78,7 +78,7 @@ fn prefixes_are_heavy_and_found_beyond_the_bounds() {
             flows,
         };
         let truth = PrefixBehaviour::from_truth(&truth);
-        (truth.is_heavy, truth.is_meant)
+        (truth.is_heavy, truth.is_heavy_by_design)
     };
     assert_eq!([is(300, 2, 1, true), is(299, 4, 0, true)], [(false, false); 2]);
     assert_eq!([is(300, 2, 2, true), is(300, 4, 0, false)], [(true, true), (true, false)]);

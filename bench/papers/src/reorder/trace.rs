@@ -63,7 +63,7 @@ pub(crate) fn replay(trace: &Trace) -> Result<Vec<Table>, ReproduceError> {
             row.extend(result.map_or_else(Default::default, |result| {
                 [
                     Cell::new(result.found),
-                    Cell::new(result.right),
+                    Cell::new(result.found_heavy),
                     Cell::new(format!("{:.1}", result.share_followed() * 100.0)),
                 ]
             }));
