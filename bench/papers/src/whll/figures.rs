@@ -238,9 +238,9 @@ pub(super) fn sequential(findings: &Findings) -> [Chart; 2] {
 const FIRST: u32 = 0x0a00_0001;
 
 /// Range of the numbers of addresses, and points of a curve for each factor of ten.
-const FEWEST: f64 = 100.0;
-const MOST: f64 = 1e6;
-const POINTS: u32 = 20;
+const MIN_ADDRESSES: f64 = 100.0;
+const MAX_ADDRESSES: f64 = 1e6;
+const POINTS_PER_DECADE: u32 = 20;
 
 /// Returns estimate over truth of addresses at a distance of each other, for each number of them.
 fn ratios(step: u32, hash: HashMode, numbers: &[u32]) -> Vec<(f64, f64)> {
@@ -264,14 +264,19 @@ fn ratios(step: u32, hash: HashMode, numbers: &[u32]) -> Vec<(f64, f64)> {
 /// Returns the estimate over the truth of structured addresses under the linear CRC of the thesis,
 /// by the number of addresses.
 pub(super) fn structured() -> Chart {
-    let decades = (MOST / FEWEST).log10().round() as u32;
-    let numbers: Vec<u32> = (0..=decades * POINTS)
-        .map(|point| (FEWEST * 10_f64.powf(f64::from(point) / f64::from(POINTS))).round() as u32)
+    let decades = (MAX_ADDRESSES / MIN_ADDRESSES).log10().round() as u32;
+    let numbers: Vec<u32> = (0..=decades * POINTS_PER_DECADE)
+        .map(|point| {
+            (MIN_ADDRESSES * 10_f64.powf(f64::from(point) / f64::from(POINTS_PER_DECADE))).round()
+                as u32
+        })
         .collect();
-    let (x, y) =
-        (Axis::logarithmic("addresses", FEWEST, MOST), Axis::linear("estimate / truth", 0.0, 2.5));
+    let (x, y) = (
+        Axis::logarithmic("addresses", MIN_ADDRESSES, MAX_ADDRESSES),
+        Axis::linear("estimate / truth", 0.0, 2.5),
+    );
     Chart::new("Structured addresses by their number", x, y)
-        .dashed("", Tone::Neutral, [(FEWEST, 1.0), (MOST, 1.0)])
+        .dashed("", Tone::Neutral, [(MIN_ADDRESSES, 1.0), (MAX_ADDRESSES, 1.0)])
         .line(
             "crc32, one address of each /24",
             Tone::Third,
