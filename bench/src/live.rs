@@ -1,5 +1,5 @@
-//! Ports with continuous traffic: their worker polls on one CPU, and its CPU time per packet is
-//! measured. Everything else runs on the other CPU.
+//! Cost of live ports, whose packets keep coming: a worker polls on one CPU, and its CPU time per
+//! packet is measured. Everything else runs on the other CPU.
 
 use crate::turns::{stay_on, thread_time, usable_cpus};
 #[cfg(feature = "dpdk")]
@@ -26,7 +26,8 @@ pub(crate) struct CpuPair {
 }
 
 impl CpuPair {
-    pub(crate) fn look() -> Option<Self> {
+    /// Returns the first two usable CPUs; `None` if there is only one.
+    pub(crate) fn find() -> Option<Self> {
         match *usable_cpus() {
             [polling, other, ..] => Some(CpuPair { polling, other }),
             _ => None,
@@ -34,8 +35,8 @@ impl CpuPair {
     }
 }
 
-/// Returns the CPU nanoseconds per packet of our worker.
-pub(crate) fn counted<P: Port>(
+/// Returns the CPU nanoseconds per packet of a worker that counts.
+pub(crate) fn cost_of_counting<P: Port>(
     ports: Ports<P>,
     settings: Settings,
     cpus: CpuPair,
@@ -53,34 +54,35 @@ pub(crate) fn counted<P: Port>(
     Ok(window.cpu_ns.map_or(f64::NAN, |used| used as f64 / window.packets_after as f64))
 }
 
-/// Returns the CPU nanoseconds per packet of a port whose packets are discarded.
-pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: CpuPair, time: Duration) -> f64 {
-    // Polls without packets before waiting, as in a worker.
-    const IDLE_POLLS: u32 = 200;
+/// Returns the CPU nanoseconds per packet of a worker that discards what it receives.
+pub(crate) fn cost_of_receiving<P: Port>(ports: Ports<P>, cpus: CpuPair, time: Duration) -> f64 {
+    // Empty polls before a wait, as in a worker.
+    const MAX_EMPTY_POLLS: u32 = 200;
     let idle = if P::SIGNALS { Duration::from_millis(100) } else { Duration::from_micros(50) };
     let Some(mut port) = ports.ports.into_iter().next() else { return f64::NAN };
     let mut receive_for = move |time: Duration| {
-        let (mut packets, mut looks, began) = (0_u64, 0, Instant::now());
-        let before = thread_time();
-        while began.elapsed() < time {
+        let (mut packets, mut empty_polls, start) = (0_u64, 0, Instant::now());
+        let cpu_before = thread_time();
+        while start.elapsed() < time {
             let received = port.receive(&mut |frame| {
                 packets += 1;
                 black_box(frame);
             });
             match received {
-                Received::Frames => looks = 0,
-                Received::Idle if P::SIGNALS && looks < IDLE_POLLS => looks += 1,
+                Received::Frames => empty_polls = 0,
+                Received::Idle if P::SIGNALS && empty_polls < MAX_EMPTY_POLLS => empty_polls += 1,
                 Received::Idle | Received::Ended => port.wait(idle),
             }
         }
-        (thread_time() - before).as_nanos() as f64 / packets as f64
+        (thread_time() - cpu_before).as_nanos() as f64 / packets as f64
     };
-    let polls = move || {
+    let worker = move || {
         stay_on(&[cpus.polling]);
+        // The first result warms up and is dropped.
         receive_for(time / 4);
         receive_for(time)
     };
-    thread::scope(|scope| scope.spawn(polls).join().unwrap_or_else(|panic| resume_unwind(panic)))
+    thread::scope(|scope| scope.spawn(worker).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Continuous traffic to the receiver of this network namespace, from the other CPU.
@@ -124,16 +126,18 @@ pub(crate) fn on_af_xdp(
     Ok(cost)
 }
 
+/// EAL arguments for memory without hugepages.
 pub(crate) const WITHOUT_HUGEPAGES: [&str; 4] = ["--no-huge", "--no-shconf", "-m", "256"];
 
-/// Returns EAL arguments: hugepages if there are enough for two programs, else none for either.
+/// Returns EAL arguments for memory. Two programs are compared: both have hugepages if there are
+/// enough for two, and neither has them otherwise.
 #[cfg(feature = "dpdk")]
-pub(crate) fn memory() -> Vec<&'static str> {
+pub(crate) fn memory_arguments() -> Vec<&'static str> {
     use std::fs;
 
     const BYTES_PER_PROGRAM: u64 = 256 << 20;
-    let said = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let number = |name| machine::field(&said, name)?.trim_end_matches(" kB").parse::<u64>().ok();
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let number = |name| machine::field(&meminfo, name)?.trim_end_matches(" kB").parse::<u64>().ok();
     let free = number("HugePages_Free")
         .zip(number("Hugepagesize"))
         .map_or(0, |(pages, size)| pages * size * 1024);
@@ -144,34 +148,34 @@ pub(crate) fn memory() -> Vec<&'static str> {
     }
 }
 
-/// DPDK device that returns its buffers unchanged.
+/// DPDK device `net_null`, which returns its buffers unchanged.
 #[cfg(feature = "dpdk")]
-pub(crate) struct Null(flowgauge_dpdk::Eal);
+pub(crate) struct NetNull(flowgauge_dpdk::Eal);
 
 #[cfg(feature = "dpdk")]
-impl Null {
+impl NetNull {
     pub(crate) const DEVICE: &'static str = "net_null0";
 
     pub(crate) fn start(cpus: CpuPair) -> Result<Self, Failure> {
-        let own_core = format!("--lcores=0@{}", cpus.other);
-        let memory = memory();
-        let arguments: Vec<&str> = ["--no-pci", "--no-telemetry", &own_core]
+        let other_core = format!("--lcores=0@{}", cpus.other);
+        let memory = memory_arguments();
+        let arguments: Vec<&str> = ["--no-pci", "--no-telemetry", &other_core]
             .into_iter()
             .chain(memory.iter().copied())
             .collect();
-        Ok(Null(flowgauge_dpdk::Eal::start_once(&arguments).map_err(Self::refused)?))
+        Ok(NetNull(flowgauge_dpdk::Eal::start_once(&arguments).map_err(Self::error)?))
     }
 
-    /// Returns its ports, with buffers of zeros or of IPv4 frames.
-    pub(crate) fn ports(&self, written: bool) -> Result<Ports<impl Port + use<>>, Error> {
+    /// Returns its ports, with IPv4 frames in their buffers, or with zeros.
+    pub(crate) fn ports(&self, has_frames: bool) -> Result<Ports<impl Port + use<>>, Error> {
         use flowgauge_dataplane::poll::port::dpdk_device;
         use flowgauge_dpdk::{Device, Queues};
 
         let generator = Generator::new(Profile::new(Sources::Unique));
         let mut device = Device::open(&self.0, Self::DEVICE, Queues { receive: 1, send: 0 })
-            .map_err(Self::refused)?;
+            .map_err(Self::error)?;
         let mut index = 0;
-        if written {
+        if has_frames {
             device.fill_buffers(|buffer| {
                 if let Some(frame) = buffer.get_mut(..generator.frame_length()) {
                     frame.copy_from_slice(generator.template());
@@ -183,7 +187,7 @@ impl Null {
         Ok(dpdk_device(device))
     }
 
-    fn refused(error: flowgauge_dpdk::Error) -> Error {
+    fn error(error: flowgauge_dpdk::Error) -> Error {
         Error::Port { port: format!("dpdk:{}", Self::DEVICE), problem: error.to_string() }
     }
 }

@@ -2,7 +2,7 @@
 //! packet`.
 
 use crate::findings::{Failure, Grid, Limit, Results, Row, missing};
-use crate::live::{CpuPair, counted, on_af_xdp, received};
+use crate::live::{CpuPair, cost_of_counting, cost_of_receiving, on_af_xdp};
 use crate::scale::{CaptureFile, count_all};
 use crate::turns::Best;
 use crate::workload;
@@ -147,7 +147,7 @@ fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], Reproduc
 
 /// Measures continuous traffic by the CPU time of the worker.
 fn live(results: &mut Results, quick: bool) -> Result<Vec<(&'static str, Cells)>, ReproduceError> {
-    let Some(cpus) = CpuPair::look() else {
+    let Some(cpus) = CpuPair::find() else {
         results.skip("two CPUs, for packets that keep coming");
         return Ok(Vec::new());
     };
@@ -162,7 +162,7 @@ fn live(results: &mut Results, quick: bool) -> Result<Vec<(&'static str, Cells)>
 
 #[cfg(feature = "dpdk")]
 fn on_net_null(quick: bool, cpus: CpuPair) -> Result<Cells, Failure> {
-    let null = crate::live::Null::start(cpus)?;
+    let null = crate::live::NetNull::start(cpus)?;
     take_turns(quick, |work| cost(null.ports(true)?, work, cpus, quick))
 }
 
@@ -194,8 +194,10 @@ fn cost<P: Port>(ports: Ports<P>, work: Work, cpus: CpuPair, quick: bool) -> Res
     let time = Duration::from_millis(if quick { 200 } else { 500 });
     let mut settings = Settings::default();
     match work {
-        Work::Read | Work::Port | Work::Match(_) => return Ok(received(ports, cpus, time)),
+        Work::Read | Work::Port | Work::Match(_) => {
+            return Ok(cost_of_receiving(ports, cpus, time));
+        }
         Work::Count(hash) => settings.hash = hash,
     }
-    counted(ports, settings, cpus, time)
+    cost_of_counting(ports, settings, cpus, time)
 }

@@ -7,7 +7,7 @@
 
 use crate::findings::{Failure, Figure, Grid, Limit, RATIO, Results, Row, missing};
 #[cfg(feature = "dpdk")]
-use crate::live::Null;
+use crate::live::NetNull;
 use crate::live::{self, CpuPair, Traffic, WITHOUT_HUGEPAGES};
 use flowgauge_core::Settings;
 use flowgauge_papers::{ReproduceError, median};
@@ -207,14 +207,14 @@ fn on_net_null(effort: Effort, cpus: CpuPair) -> Result<DeviceFindings, Failure>
 
     const TESTPMD: &str = "testpmd rxonly on net_null";
     const ZEROS: &str = "dpdk:net_null, frames of zeros";
-    let memory = live::memory();
+    let memory = live::memory_arguments();
     // Start with the other program, which may be unable to run.
-    let theirs = || Testpmd::start(Null::DEVICE, &memory, cpus)?.cost(effort.turn);
+    let theirs = || Testpmd::start(NetNull::DEVICE, &memory, cpus)?.cost(effort.turn);
     theirs()?;
-    let null = Null::start(cpus)?;
-    let ours = |hash, written| -> Result<f64, Failure> {
+    let null = NetNull::start(cpus)?;
+    let ours = |hash, has_frames| -> Result<f64, Failure> {
         let settings = Settings::default().with_hash(hash);
-        Ok(live::counted(null.ports(written)?, settings, cpus, effort.turn)?)
+        Ok(live::cost_of_counting(null.ports(has_frames)?, settings, cpus, effort.turn)?)
     };
     let series = take_turns(
         effort.rounds,
@@ -265,7 +265,7 @@ fn on_af_xdp(effort: Effort, cpus: CpuPair) -> Result<DeviceFindings, Failure> {
         };
         let ours = || {
             Ok(live::on_af_xdp(cpus, |ports| {
-                live::counted(ports, Settings::default(), cpus, effort.turn)
+                live::cost_of_counting(ports, Settings::default(), cpus, effort.turn)
             })?)
         };
         take_turns(
@@ -307,7 +307,7 @@ pub(crate) fn compare(results: &mut Results, quick: bool) -> Result<(), Reproduc
         results.skip(PROGRAM);
         return Ok(());
     }
-    let Some(cpus) = CpuPair::look() else {
+    let Some(cpus) = CpuPair::find() else {
         results.skip(format!("two CPUs, for {PROGRAM}"));
         return Ok(());
     };
