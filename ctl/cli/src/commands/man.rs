@@ -49,11 +49,10 @@ impl Man {
             Page::new(command).render(&mut page).map_err(CommandFailure::output)?;
             return print(|out| out.write_all(&page));
         };
-        // `flowgauge help` needs no pages of its own.
+        // Otherwise `flowgauge help` and each of its commands would have pages of their own.
+        let command = command.disable_help_subcommand(true);
         fs::create_dir_all(&directory)
-            .and_then(|()| {
-                clap_mangen::generate_to(command.disable_help_subcommand(true), &directory)
-            })
+            .and_then(|()| clap_mangen::generate_to(command, &directory))
             .map_err(cannot(format_args!("write manual pages to {}", directory.display())))
     }
 }
