@@ -1,5 +1,6 @@
-//! The rate in a status: packets over the time in which they were counted, however a run starts,
-//! adopts and stops, at any number of interfaces and directions. In virtual time.
+//! Test of the packet rate in a status: packets divided by the time in which they were counted,
+//! however a run starts, adopts and stops, at any number of interfaces and directions. The time is
+//! virtual.
 
 use super::table;
 use crate::output::status::{Publication, Publisher};
@@ -26,11 +27,12 @@ use std::time::Duration;
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
-const START: u64 = 1_700_000_000 * SECOND;
-/// Time between the packets of a place.
-const PACKET_EVERY: u64 = 100_000;
-/// Packets per second of a place.
-const SENT: f64 = 1e9 / PACKET_EVERY as f64;
+/// Time from which packets arrive, in nanoseconds since the Unix epoch.
+const START_NS: u64 = 1_700_000_000 * SECOND;
+/// Time between two packets of a place.
+const PACKET_INTERVAL_NS: u64 = 100_000;
+/// Packet rate of a place.
+const PACKETS_PER_SECOND: f64 = 1e9 / PACKET_INTERVAL_NS as f64;
 
 /// Time that passes while the controller waits. Clones share it.
 #[derive(Clone)]
@@ -50,20 +52,22 @@ impl Clock for VirtualClock {
 }
 
 /// Dataplane with a steady packet rate at each of its places, on the virtual clock.
-struct Steady {
+struct SteadyDataplane {
     capabilities: Capabilities,
     settings: Settings,
     clock: VirtualClock,
     /// Packets of a place in all closed windows.
     closed: u64,
-    /// State that an earlier process left, and the packets of a place in each of its windows.
+    /// State that an earlier process left.
     adopted: Option<Adopted>,
+    /// Packets of a place in each of the windows that it left open.
     left: Vec<u64>,
 }
 
-impl Steady {
+impl SteadyDataplane {
+    /// Returns the packets of a place since [`START_NS`].
     fn arrived(&self) -> u64 {
-        (self.clock.now() - START) / PACKET_EVERY
+        (self.clock.now() - START_NS) / PACKET_INTERVAL_NS
     }
 
     /// Returns a bank with this many packets of each place.
@@ -89,7 +93,7 @@ impl Steady {
     }
 }
 
-impl Dataplane for Steady {
+impl Dataplane for SteadyDataplane {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -142,14 +146,14 @@ struct Checker {
 }
 
 impl Checker {
-    /// Checks a rate: at most 1 % off, and a packet of each place at the end of each window.
+    /// Checks a rate. It may be off by 1 %, and by a packet of each place at the end of each window.
     #[track_caller]
     fn check(&self, what: &str, rate: f64, places: usize, windows: usize, seconds: f64) {
-        let sent = SENT * places as f64;
-        let tolerance = 0.01 * sent + (places * windows) as f64 / seconds;
+        let expected = PACKETS_PER_SECOND * places as f64;
+        let tolerance = 0.01 * expected + (places * windows) as f64 / seconds;
         assert!(
-            (rate - sent).abs() <= tolerance,
-            "seed {}, {what}: {rate}/s for {sent}/s in {seconds} s",
+            (rate - expected).abs() <= tolerance,
+            "seed {}, {what}: {rate}/s for {expected}/s in {seconds} s",
             self.seed
         );
     }
@@ -168,7 +172,7 @@ impl Checker {
         report.parts.iter().for_each(|part| self.check_latest("part", &part.last_window, 1));
         let seconds = (record.end_ns - self.start_ns.unwrap()) as f64 / 1e9;
         let rate = report.packets as f64 / seconds;
-        self.check("in all", rate, self.places, self.windows, seconds);
+        self.check("total", rate, self.places, self.windows, seconds);
 
         let mut text = Vec::new();
         table::run(&mut text, &report).unwrap();
@@ -209,7 +213,7 @@ fn a_status_has_the_rate_at_which_packets_were_sent() {
     let (mut windows, mut adopted_windows) = (0, 0);
     for seed in 0..50 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let start = START + random.random_range(SECOND..20 * SECOND);
+        let start = START_NS + random.random_range(SECOND..20 * SECOND);
         let clock = VirtualClock(Arc::new(AtomicU64::new(start)));
         let (_injector, ports) = frames(1);
         let mut capabilities = Poll::new(ports, poll::Options::default()).capabilities().clone();
@@ -219,14 +223,15 @@ fn a_status_has_the_rate_at_which_packets_were_sent() {
         });
         let places = random.random_range(1..=4);
         capabilities.places = all.into_iter().flatten().take(places).collect();
-        // Windows that earlier processes left open, each since the one before was killed.
+        // Starts of the windows that earlier processes left open: each process began when the one
+        // before was killed.
         let mut begun: Vec<u64> = (0..random.random_range(0_usize..3))
             .map(|_| start - random.random_range(MILLISECOND..SECOND))
             .collect();
         begun.sort_unstable();
         begun.dedup();
         let ends = begun.iter().skip(1).copied().chain([start]);
-        let left = begun.iter().zip(ends).map(|(begin, end)| (end - begin) / PACKET_EVERY);
+        let left = begun.iter().zip(ends).map(|(begin, end)| (end - begin) / PACKET_INTERVAL_NS);
         let left: Vec<u64> = left.collect();
         let adopted = (!begun.is_empty()).then(|| Adopted {
             runs: vec![None; begun.len()],
@@ -234,14 +239,20 @@ fn a_status_has_the_rate_at_which_packets_were_sent() {
             next_window: 7,
         });
         adopted_windows += left.len();
-        let closed = (start - START) / PACKET_EVERY;
+        let closed = (start - START_NS) / PACKET_INTERVAL_NS;
         let settings = Settings::only(cardinality::Settings {
             mode: Mode::Off,
             ..cardinality::Settings::DEFAULT
         });
         let clock_of_dataplane = clock.clone();
-        let dataplane =
-            Steady { capabilities, settings, clock: clock_of_dataplane, closed, adopted, left };
+        let dataplane = SteadyDataplane {
+            capabilities,
+            settings,
+            clock: clock_of_dataplane,
+            closed,
+            adopted,
+            left,
+        };
         let window = random.random_range(1..=20) * 100 * MILLISECOND;
         let plan = Plan {
             intervals: Intervals {
