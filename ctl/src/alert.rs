@@ -4,7 +4,7 @@
 //! figure's interval is above the bound, `<` if the upper end is below it. An estimate whose
 //! interval contains the bound does not fire.
 
-use crate::figure::{Figure, LEFT_OUT, Number, Shape, Unit};
+use crate::figure::{Figure, Number, OMITTED_AT_ZERO, Shape, Unit};
 use crate::text::scaled;
 use serde::Serialize;
 use std::fmt;
@@ -57,7 +57,7 @@ impl Rule {
     pub fn judge(&self, figures: &[Figure]) -> Option<Alert> {
         let about = figures.iter().filter(|figure| self.is_about(figure));
         let mut found: Vec<_> = about.filter_map(|figure| number(&figure.shape)).collect();
-        if found.is_empty() && LEFT_OUT.contains(&self.figure.as_str()) {
+        if found.is_empty() && OMITTED_AT_ZERO.contains(&self.figure.as_str()) {
             found.push(exact(0.0));
         }
         let nearest = |number: &Number| match self.side {

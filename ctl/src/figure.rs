@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Two-sided 95 % quantile of the standard normal distribution.
 pub(crate) const Z95: f64 = 1.959_963_984_540_054;
 
-/// An estimate with its 95 % confidence interval.
+/// Estimate with its 95 % confidence interval, or with its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Number {
     /// The estimate.
@@ -25,7 +25,7 @@ pub struct Number {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// A number of things that the figure's name states.
+    /// Number of the things that the figure's name states.
     Things,
     /// Bits of information.
     Bits,
@@ -51,7 +51,7 @@ impl Unit {
     }
 }
 
-/// A named quantity of one window, ready to be drawn.
+/// Named quantity of one window, ready to be drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// Name as in metrics, without prefix and unit: `distinct_flows`.
@@ -98,12 +98,12 @@ pub struct Distribution {
     /// only: there are too many to draw.
     #[serde(skip)]
     pub narrow: Vec<Range>,
-    /// Ranges whose middle is at most this are indistinguishable from zero.
+    /// Maximum value that is indistinguishable from zero. It applies to the middles of narrow ranges.
     #[serde(skip)]
-    pub zero: f64,
+    pub zero_threshold: f64,
 }
 
-/// One range of a distribution.
+/// Range of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
     /// Lower bound, included.
@@ -114,7 +114,7 @@ pub struct Range {
     pub count: f64,
 }
 
-/// One item of a ranking.
+/// Item of a ranking.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankingItem {
     /// Name, such as an address.
@@ -126,22 +126,24 @@ pub struct RankingItem {
     pub more: String,
 }
 
-/// Counts that are omitted while they are zero.
-pub(crate) const LEFT_OUT: [&str; 2] = ["lost_packets", "unaccounted_packets"];
+/// Names of counts that are omitted while they are zero.
+pub(crate) const OMITTED_AT_ZERO: [&str; 2] = ["lost_packets", "unaccounted_packets"];
 
-/// Title of the count of packets that the ledger cannot explain, and its `sign` labels.
-pub(crate) const UNACCOUNTED: &str = "packets that devices received and nothing accounts for, or that were counted and devices did not report";
-pub(crate) const SIGNS: [&str; 2] = ["missing", "extra"];
+/// Title of the count of packets that the ledger cannot explain.
+pub(crate) const UNACCOUNTED_TITLE: &str = "packets that devices received and nothing accounts for, or that were counted and devices did not report";
+/// Values of its label `sign`.
+pub(crate) const UNACCOUNTED_SIGNS: [&str; 2] = ["missing", "extra"];
 
-/// Title of the count of dropped packets.
-pub(crate) const LOST: &str = "packets lost before they could be counted";
+/// Title of the count of lost packets.
+pub(crate) const LOST_TITLE: &str = "packets lost before they could be counted";
 
-/// Figure that windows can have. Distributions are not listed, since no rule can compare them.
+/// Figure that windows can have, for the rules of alerts. Distributions are none of these, since no
+/// rule can compare them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KnownFigure {
     pub(crate) name: &'static str,
     pub(crate) unit: Unit,
-    /// Labels with their values.
+    /// Labels, each with its possible values.
     pub(crate) labels: Vec<(&'static str, Vec<String>)>,
 }
 
@@ -150,7 +152,7 @@ impl KnownFigure {
         KnownFigure { name, unit, labels: Vec::new() }
     }
 
-    /// Adds a label; one without values is left out.
+    /// Adds a label with its possible values; one without values is omitted.
     pub(crate) fn label<T: Into<String>>(
         mut self,
         name: &'static str,

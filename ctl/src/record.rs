@@ -4,7 +4,9 @@ pub use crate::measurement::RecordKind;
 
 use crate::alert::{Alert, Rule};
 use crate::field::Fields;
-use crate::figure::{Figure, KnownFigure, LOST, SIGNS, Shape, UNACCOUNTED, Unit};
+use crate::figure::{
+    Figure, KnownFigure, LOST_TITLE, Shape, UNACCOUNTED_SIGNS, UNACCOUNTED_TITLE, Unit,
+};
 use crate::ledger::Ledger;
 use crate::measurement::{self, ClosedBank, Estimation, MeasurementFields, Reports};
 use crate::nearest::nearest;
@@ -217,14 +219,14 @@ impl Record {
             figures.count("merged_packets", title, Unit::Things, &[], merged as f64);
         }
         let drops = self.drops.iter().map(|(cause, packets)| (cause.name(), packets));
-        figures.counts("lost_packets", LOST, "cause", drops);
+        figures.counts("lost_packets", LOST_TITLE, "cause", drops);
         if let Some(Ledger { received, unaccounted, .. }) = self.ledger {
             let title = "packets that devices received";
             figures.count("received_packets", title, Unit::Things, &[], received as f64);
-            let [missing, extra] = SIGNS;
+            let [missing, extra] = UNACCOUNTED_SIGNS;
             let sign = if unaccounted > 0 { missing } else { extra };
             let packets = Some((sign, unaccounted.unsigned_abs())).filter(|(_, it)| *it > 0);
-            figures.counts("unaccounted_packets", UNACCOUNTED, "sign", packets);
+            figures.counts("unaccounted_packets", UNACCOUNTED_TITLE, "sign", packets);
         }
         let title = "packets of windows that had been closed";
         figures.count("late_packets", title, Unit::Things, &[], self.late as f64);
@@ -262,7 +264,7 @@ pub(crate) fn known(source: SourceTraits) -> Vec<KnownFigure> {
         things("packets").label("family", ["ipv4", "ipv6"]),
         KnownFigure::new("traffic", Unit::Bytes),
         things("lost_packets").label("cause", causes.map(LossCause::name)),
-        things("unaccounted_packets").label("sign", SIGNS),
+        things("unaccounted_packets").label("sign", UNACCOUNTED_SIGNS),
         things("late_packets"),
         things("rejected_packets").label("reason", ["non-ip", "truncated", "bad-header"]),
         things("window_complete"),

@@ -10,7 +10,7 @@ pub use exposition::proto;
 pub(crate) use native::RunHistogram;
 
 use crate::controller::{Sink, Summary};
-use crate::figure::{Figure, LOST, Number, SIGNS, Shape, UNACCOUNTED};
+use crate::figure::{Figure, LOST_TITLE, Number, Shape, UNACCOUNTED_SIGNS, UNACCOUNTED_TITLE};
 use crate::record::{Record, RecordKind};
 use flowgauge_dataplane::{Dataplane, LossCause};
 use proto::MetricType;
@@ -278,11 +278,11 @@ impl Sink for Metrics {
             // counter would not be visible.
             for cause in LossCause::ALL {
                 let labels = [place.clone(), vec![("cause", cause.name().to_owned())]].concat();
-                state.add("lost_packets_total", LOST, labels, 0.0);
+                state.add("lost_packets_total", LOST_TITLE, labels, 0.0);
             }
-            for sign in SIGNS.iter().filter(|_| record.ledger.is_some()) {
+            for sign in UNACCOUNTED_SIGNS.iter().filter(|_| record.ledger.is_some()) {
                 let labels = [place.clone(), vec![("sign", (*sign).to_owned())]].concat();
-                state.add("unaccounted_packets_total", UNACCOUNTED, labels, 0.0);
+                state.add("unaccounted_packets_total", UNACCOUNTED_TITLE, labels, 0.0);
             }
             state.add(
                 "incomplete_windows_total",

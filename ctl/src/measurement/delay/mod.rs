@@ -215,7 +215,7 @@ fn seen(delay: &Delay, settings: &Settings, counted: &ClosedBank) -> figure::Dis
         count,
     });
     // Middle of the range that is shorter than a tick.
-    figure::Distribution { ranges: ranges.collect(), sum, narrow, zero: tick / 2.0 }
+    figure::Distribution { ranges: ranges.collect(), sum, narrow, zero_threshold: tick / 2.0 }
 }
 
 /// Returns the direction of a kind's requests; `None` if directions are not distinguished.

@@ -329,7 +329,7 @@ fn draw(lengths: &LengthDistribution, to: &mut Fields) {
     let ranges = (0..u16::BITS).map(|power| range(doubling(&lengths.buckets, power))).collect();
     let narrow = lengths.buckets.iter().copied().map(range).collect();
     let distribution =
-        figure::Distribution { ranges, sum: lengths.bytes as f64, narrow, zero: 0.0 };
+        figure::Distribution { ranges, sum: lengths.bytes as f64, narrow, zero_threshold: 0.0 };
     let shape = figure::Shape::Distribution(distribution);
     to.figure("packet_lengths", "packets by length", Unit::Bytes, &[], shape);
 }

@@ -142,7 +142,7 @@ mod tests {
             ranges: vec![range(0.0, 0.5, 2.0), range(0.5, 1.0, 1.0)],
             sum: 1.25,
             narrow: Vec::new(),
-            zero: 0.0,
+            zero_threshold: 0.0,
         });
         let [most, none, unbounded] =
             [u64::MAX as f64, f64::NAN, f64::INFINITY].map(SeriesValue::One);

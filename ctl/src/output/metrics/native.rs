@@ -27,7 +27,7 @@ pub(crate) struct RunHistogram {
 impl RunHistogram {
     /// Adds the values of a window.
     pub(super) fn add(&mut self, window: &Distribution) {
-        self.zero_threshold = window.zero;
+        self.zero_threshold = window.zero_threshold;
         for range in &window.narrow {
             let middle = f64::midpoint(range.low, range.high);
             let count = if middle > self.zero_threshold {
@@ -123,7 +123,7 @@ mod tests {
             range(64.0, 64.0, 3.0),
         ];
         let mut values = RunHistogram::default();
-        let window = Distribution { ranges: Vec::new(), sum: 0.0, narrow, zero: 1.0 };
+        let window = Distribution { ranges: Vec::new(), sum: 0.0, narrow, zero_threshold: 1.0 };
         values.add(&window);
         values.add(&window);
         let histogram = histogram_of(&values);
