@@ -2,13 +2,13 @@
 
 use super::FilterError;
 
-/// Maximum length of a word, in characters. The longest ones of the language are IPv6 networks, of 49.
-/// Messages repeat words.
-const MAX_WORD: usize = 64;
+/// Maximum length of a word, in characters, since messages repeat words. The longest words of the
+/// language are IPv6 networks, of 49 characters.
+const MAX_WORD_CHARACTERS: usize = 64;
 
-/// A token: what it is, its text and its column.
+/// Token of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FilterToken<'a> {
+pub(super) struct Token<'a> {
     pub(super) kind: TokenKind,
     pub(super) text: &'a str,
     /// Column of its first character, from 1.
@@ -55,8 +55,8 @@ const SYMBOLS: [(&str, TokenKind); 12] = [
     ("|", TokenKind::BitOr),
 ];
 
-/// Splits a text into tokens, with [`TokenKind::End`] as the last one.
-pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
+/// Splits a text into tokens, the last of which is [`TokenKind::End`].
+pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
     let mut tokens = Vec::new();
     let (mut rest, mut column) = (text, 1);
     loop {
@@ -64,20 +64,22 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
         column += rest.chars().count() - trimmed.chars().count();
         rest = trimmed;
         let Some(first) = rest.chars().next() else {
-            tokens.push(FilterToken { kind: TokenKind::End, text: "", column });
+            tokens.push(Token { kind: TokenKind::End, text: "", column });
             return Ok(tokens);
         };
         let symbol = SYMBOLS.into_iter().find(|(symbol, _)| rest.starts_with(symbol));
         let (kind, length) = if let Some((symbol, kind)) = symbol {
             (kind, symbol.len())
         } else {
-            let length = rest.find(|symbol| !is_of_word(symbol)).unwrap_or(rest.len());
+            // Characters of words are ASCII, one byte each.
+            let length = rest.find(|character| !is_in_words(character)).unwrap_or(rest.len());
             if length == 0 {
                 return Err(FilterError::Syntax { column, problem: unexpected(first) });
             }
-            if length > MAX_WORD {
-                let problem =
-                    format!("a word of {length} characters, at most {MAX_WORD} are possible");
+            if length > MAX_WORD_CHARACTERS {
+                let problem = format!(
+                    "a word of {length} characters, at most {MAX_WORD_CHARACTERS} are possible"
+                );
                 return Err(FilterError::Syntax { column, problem });
             }
             let kind = match &rest[..length] {
@@ -89,21 +91,22 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
             (kind, length)
         };
         let (text, after) = rest.split_at(length);
-        tokens.push(FilterToken { kind, text, column });
+        tokens.push(Token { kind, text, column });
         (rest, column) = (after, column + text.chars().count());
     }
 }
 
-fn is_of_word(symbol: char) -> bool {
-    symbol.is_ascii_alphanumeric() || "._:/-\\".contains(symbol)
+fn is_in_words(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "._:/-\\".contains(character)
 }
 
-fn unexpected(symbol: char) -> String {
-    let advice = match symbol {
+/// Describes a character that begins no token, with advice.
+fn unexpected(character: char) -> String {
+    let advice = match character {
         '<' | '>' => "; for lengths use 'greater N' or 'less N'",
         '+' | '*' | '%' | '^' => "; arithmetic is not supported",
         '\'' | '"' => "; quote the whole expression only",
         _ => "",
     };
-    format!("the character {symbol:?} is not part of the language{advice}")
+    format!("the character {character:?} is not part of the language{advice}")
 }

@@ -3,7 +3,7 @@
 //! As in pcap-filter, `and` and `or` have the same precedence and group from the left, and a value
 //! without qualifiers has those of the value before it: `port 80 or 443`.
 
-use super::lexer::{FilterToken, TokenKind, tokens};
+use super::lexer::{Token, TokenKind, tokens};
 use super::names::{self, FLAGS, OTHERS, PORTS, PROTOCOLS, WORDS};
 use super::{
     ExpressionTree, FilterError, IpVersion, MAX_DEPTH, MAX_PRIMITIVES, PacketEnd, Primitive,
@@ -53,7 +53,7 @@ struct Qualifiers {
 }
 
 struct Parser<'a> {
-    tokens: Vec<FilterToken<'a>>,
+    tokens: Vec<Token<'a>>,
     at: usize,
     /// Qualifiers of the last value.
     qualifiers: Option<Qualifiers>,
@@ -119,7 +119,7 @@ impl<'a> Parser<'a> {
     /// Parses a primitive, which begins with a word.
     fn primitive(&mut self) -> Parsed<ExpressionTree> {
         let (word, next) = (self.peek().text, self.peek_next());
-        let begins_qualified = |next: FilterToken<'_>, kinds: &[&str]| {
+        let begins_qualified = |next: Token<'_>, kinds: &[&str]| {
             next.kind == TokenKind::Word && kinds.contains(&next.text)
         };
         let primitive = match word {
@@ -410,21 +410,21 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn peek(&self) -> FilterToken<'a> {
+    fn peek(&self) -> Token<'a> {
         self.token(self.at)
     }
 
-    fn peek_next(&self) -> FilterToken<'a> {
+    fn peek_next(&self) -> Token<'a> {
         self.token(self.at + 1)
     }
 
     /// Returns a token; the last one is repeated.
-    fn token(&self, index: usize) -> FilterToken<'a> {
-        const END: FilterToken<'static> = FilterToken { kind: TokenKind::End, text: "", column: 1 };
+    fn token(&self, index: usize) -> Token<'a> {
+        const END: Token<'static> = Token { kind: TokenKind::End, text: "", column: 1 };
         self.tokens.get(index).or(self.tokens.last()).copied().unwrap_or(END)
     }
 
-    fn advance(&mut self) -> FilterToken<'a> {
+    fn advance(&mut self) -> Token<'a> {
         let token = self.peek();
         self.at += 1;
         token
@@ -445,7 +445,7 @@ impl<'a> Parser<'a> {
     }
 
     fn expected(&self, what: &str) -> FilterError {
-        let FilterToken { kind, text, column } = self.peek();
+        let Token { kind, text, column } = self.peek();
         let found = match kind {
             TokenKind::End => "the end".to_owned(),
             _ => format!("'{text}'"),
