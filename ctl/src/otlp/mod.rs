@@ -14,7 +14,7 @@ use crate::output::Metrics;
 use crate::serve::{Service, Token, drop_capabilities};
 use crate::text::counted;
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
-use points::Times;
+use points::PointTimes;
 use proto::metrics_service_client::MetricsServiceClient;
 use proto::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
 use rand::{RngExt, SeedableRng};
@@ -129,7 +129,7 @@ impl Service {
             collector,
             resource,
             metrics,
-            began_ns: unix_ns(),
+            start_ns: unix_ns(),
             pending: VecDeque::new(),
             last: 0,
             lost: 0,
@@ -162,7 +162,7 @@ struct Export {
     collector: Collector,
     resource: Resource,
     metrics: Metrics,
-    began_ns: u64,
+    start_ns: u64,
     /// Pending exports with their numbers, the oldest first. One in flight is pending.
     pending: VecDeque<(u64, ExportMetricsServiceRequest)>,
     /// Number of the last export.
@@ -243,7 +243,7 @@ impl Export {
 
     /// Adds an export of the current metrics, and drops the oldest beyond the limit.
     fn take(&mut self) {
-        let times = Times { began_ns: self.began_ns, now_ns: unix_ns() };
+        let times = PointTimes { start_ns: self.start_ns, now_ns: unix_ns() };
         let request = times.request(&self.metrics.families(), &self.resource);
         self.last += 1;
         self.pending.push_back((self.last, request));

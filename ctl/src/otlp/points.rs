@@ -1,4 +1,4 @@
-//! Conversion of metrics to OTLP messages.
+//! Conversion of metrics to the points of OTLP messages.
 //!
 //! Names stay those of Prometheus, with `_total` and units: OpenTelemetry's compatibility
 //! specification keeps them, so a collector that exports to Prometheus yields the same metrics as
@@ -10,8 +10,8 @@ use super::proto::metric::Data;
 use super::proto::number_data_point::Value as Number;
 use super::proto::{
     AggregationTemporality, AnyValue, ExportMetricsServiceRequest, Gauge, Histogram,
-    HistogramDataPoint, InstrumentationScope, KeyValue, Metric, NumberDataPoint, Resource as Who,
-    ResourceMetrics, ScopeMetrics, Sum,
+    HistogramDataPoint, InstrumentationScope, KeyValue, Metric, NumberDataPoint,
+    Resource as ResourceMessage, ResourceMetrics, ScopeMetrics, Sum,
 };
 use crate::output::metrics::{Family, SeriesLabels, SeriesValue};
 use crate::output::proto::MetricType;
@@ -31,18 +31,19 @@ fn attributes(labels: &SeriesLabels) -> Vec<KeyValue> {
 /// Returns the unit that a name's suffix stands for, in UCUM notation.
 fn unit(name: &str) -> &'static str {
     let name = name.trim_end_matches("_total");
-    UNITS.iter().find(|(end, _)| name.ends_with(end)).map_or("", |(_, unit)| unit)
+    UNITS.iter().find(|(suffix, _)| name.ends_with(suffix)).map_or("", |(_, unit)| unit)
 }
 
 /// Times of all points of an export, in nanoseconds since the Unix epoch.
-pub(super) struct Times {
+pub(super) struct PointTimes {
     /// Start of the run, from which sums count.
-    pub(super) began_ns: u64,
+    pub(super) start_ns: u64,
+    /// Time of the export.
     pub(super) now_ns: u64,
 }
 
-impl Times {
-    /// Builds an export of all metrics.
+impl PointTimes {
+    /// Builds the request that exports all metrics.
     pub(super) fn request(
         &self,
         families: &[(String, Family)],
@@ -55,7 +56,7 @@ impl Times {
         };
         let metrics = families.iter().map(|(name, family)| self.metric(name, family)).collect();
         let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics }];
-        let resource = Some(Who { attributes });
+        let resource = Some(ResourceMessage { attributes });
         ExportMetricsServiceRequest {
             resource_metrics: vec![ResourceMetrics { resource, scope_metrics }],
         }
@@ -85,7 +86,7 @@ impl Times {
             let SeriesValue::One(value) = value else { return None };
             Some(NumberDataPoint {
                 attributes: attributes(labels),
-                start_time_unix_nano: self.began_ns,
+                start_time_unix_nano: self.start_ns,
                 time_unix_nano: self.now_ns,
                 value: Some(Number::AsDouble(*value)),
             })
@@ -95,21 +96,21 @@ impl Times {
 
     fn distributions(&self, family: &Family) -> Vec<HistogramDataPoint> {
         let point = |(labels, value): (&SeriesLabels, &SeriesValue)| {
-            let SeriesValue::Many(distributed) = value else { return None };
-            let mut before = 0;
-            let within = distributed
+            let SeriesValue::Many(histogram) = value else { return None };
+            let mut previous = 0;
+            let counts = histogram
                 .cumulative()
-                .map(|(_, count)| count - std::mem::replace(&mut before, count));
+                .map(|(_, count)| count - std::mem::replace(&mut previous, count));
             // The bucket above the last bound is empty.
-            let bucket_counts = within.chain([0]).collect();
+            let bucket_counts = counts.chain([0]).collect();
             Some(HistogramDataPoint {
                 attributes: attributes(labels),
-                start_time_unix_nano: self.began_ns,
+                start_time_unix_nano: self.start_ns,
                 time_unix_nano: self.now_ns,
-                count: distributed.count(),
-                sum: Some(distributed.sum),
+                count: histogram.count(),
+                sum: Some(histogram.sum),
                 bucket_counts,
-                explicit_bounds: distributed.cumulative().map(|(high, _)| high).collect(),
+                explicit_bounds: histogram.cumulative().map(|(high, _)| high).collect(),
             })
         };
         family.series.iter().filter_map(point).collect()
@@ -121,7 +122,7 @@ mod tests {
     use super::unit;
 
     #[test]
-    fn names_tell_units() {
+    fn suffixes_of_names_give_units() {
         let names = [
             "delay_seconds",
             "worker_cpu_seconds_total",
