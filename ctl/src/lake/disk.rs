@@ -42,10 +42,10 @@ impl Flusher {
         self.write_waiting();
         let directory = self.shared.directory();
         for rows in std::mem::take(&mut self.shared.pending().waiting) {
-            let unkept = rows.rows.len() - rows.kept;
+            let unjournaled = rows.rows.len() - rows.journaled;
             let parts = [
-                (rows.kept, format!(" left in {JOURNALS} for the next run")),
-                (unkept, " lost".to_owned()),
+                (rows.journaled, format!(" left in {JOURNALS} for the next run")),
+                (unjournaled, " lost".to_owned()),
             ];
             let parts = parts.into_iter().filter(|(number, _)| *number > 0);
             let parts = parts.map(|(number, what)| counted(number as u64, "row") + &what);

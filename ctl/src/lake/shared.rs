@@ -62,7 +62,7 @@ pub(super) struct FileRows {
     /// `None` if it could not be created; then a crash loses the rows.
     pub(super) journal: Option<Journal>,
     /// Number of rows in the journal.
-    pub(super) kept: usize,
+    pub(super) journaled: usize,
 }
 
 /// State shared by the sink and the threads that write and upload.
