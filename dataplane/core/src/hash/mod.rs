@@ -66,7 +66,7 @@ impl HashMode {
     pub fn signature(self, key: &FlowKey, tabulation: &Tabulation) -> u32 {
         match self {
             HashMode::Crc32 | HashMode::Tabulated => crc32(key.as_bytes()),
-            HashMode::Keyed => tabulation.multilinear().of(key),
+            HashMode::Keyed => tabulation.multilinear().hash(key),
         }
     }
 

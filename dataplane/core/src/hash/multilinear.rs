@@ -19,7 +19,7 @@ const KEY_WORDS: usize = 10;
 /// Number of 64-bit words in a [`Multilinear`].
 pub const MULTILINEAR_WORDS: usize = KEY_WORDS + 2;
 
-/// Constants of both families, and the multipliers.
+/// Hash function: constants of both families, and the multipliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Multilinear {
@@ -29,10 +29,10 @@ pub struct Multilinear {
 }
 
 impl Multilinear {
-    /// Zeros, for statics that are filled later.
+    /// Function of zeros, for statics that are filled later.
     pub const ZERO: Multilinear = Multilinear { ipv4: 0, ipv6: 0, multipliers: [0; KEY_WORDS] };
 
-    /// Creates the function from words in this order: constant of IPv4, constant of IPv6,
+    /// Creates the hash function from words in this order: constant of IPv4, constant of IPv6,
     /// multipliers.
     #[must_use]
     pub const fn from_words(words: [u64; MULTILINEAR_WORDS]) -> Self {
@@ -52,12 +52,13 @@ impl Multilinear {
         words
     }
 
+    /// Returns the hash of a key given as words, with the constant of its family.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
         reason = "the compiler checks that there are multipliers for N words"
     )]
-    fn hash<const N: usize>(&self, constant: u64, words: [[u8; 4]; N]) -> u32 {
+    fn hash_words<const N: usize>(&self, constant: u64, words: [[u8; 4]; N]) -> u32 {
         const { assert!(N <= KEY_WORDS) };
         let term =
             |index: usize| (self.multipliers[index], u64::from(u32::from_le_bytes(words[index])));
@@ -76,7 +77,7 @@ impl Multilinear {
     /// Returns the hash of a key given as bytes. The length determines the family: the longest key
     /// over IPv4 has 13 bytes, the shortest one over IPv6 has 16.
     #[must_use]
-    pub fn of(&self, key: &FlowKey) -> u32 {
+    pub fn hash(&self, key: &FlowKey) -> u32 {
         let bytes = key.as_bytes();
         let constant = if bytes.len() < 16 { self.ipv4 } else { self.ipv6 };
         let mut terms = self.multipliers.iter().zip(bytes.chunks(4)).map(|(multiplier, bytes)| {
@@ -101,7 +102,7 @@ impl KeyConsumer for &Multilinear {
 
     #[inline(always)]
     fn make<const WORDS: usize>(self, key: KeyWordList<WORDS>) -> u32 {
-        self.hash(if key.over_ipv6 { self.ipv6 } else { self.ipv4 }, key.words)
+        self.hash_words(if key.over_ipv6 { self.ipv6 } else { self.ipv4 }, key.words)
     }
 }
 
