@@ -2,7 +2,7 @@
 //!
 //! All times are nanoseconds since the Unix epoch, or since a trace's own origin.
 
-use flowgauge_dataplane::poll::{Advance, WorkerBarrier};
+use flowgauge_dataplane::poll::{Advance, Gate};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -135,7 +135,7 @@ impl Clock for Wall {
 /// A 22-minute experiment replays in seconds and is repeatable to the bit.
 #[derive(Debug)]
 pub struct Trace {
-    gate: Arc<WorkerBarrier>,
+    gate: Arc<Gate>,
     now: u64,
     next_packet: Option<u64>,
 }
@@ -143,7 +143,7 @@ pub struct Trace {
 impl Trace {
     /// Creates a clock at the first packet that `gate` limits. Its workers must be running.
     #[must_use]
-    pub fn new(gate: Arc<WorkerBarrier>) -> Self {
+    pub fn new(gate: Arc<Gate>) -> Self {
         let next_packet = match gate.advance(0) {
             Advance::Reached { next } => Some(next),
             Advance::Ended { .. } | Advance::Failed | Advance::Interrupted { .. } => None,

@@ -25,7 +25,7 @@ use flowgauge_dataplane::middleware::{FaultInjector, Faults};
 use flowgauge_dataplane::poll::port::{
     Port, PortFrame, PortSource, Ports, Received, Worker, frames, pcap_reader,
 };
-use flowgauge_dataplane::poll::{self, Pace, Poll, WorkerBarrier};
+use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use flowgauge_dataplane::{
     Adopted, Capabilities, CountRange, CountingPoint, Dataplane, DelaySample, Direction, Error,
     Event, LossCause, Losses, Part, Snapshot, Tables, Tofino, tofino,
@@ -1641,7 +1641,7 @@ proptest! {
 const PACKETS: u64 = 20_000;
 
 /// Returns the poll backend in trace time: 20,000 packets at 1000 per second.
-fn traced(workers: usize) -> (Poll, Arc<WorkerBarrier>) {
+fn traced(workers: usize) -> (Poll, Arc<Gate>) {
     let profile = format!("zipf,flows=3000,rate=1000,packets={PACKETS}").parse().unwrap();
     let poll = Poll::new(
         memory(profile, workers, Pace::Trace),
@@ -1742,7 +1742,7 @@ fn faults_that_outlast_retries_move_packets_to_later_windows_and_lose_none() {
 
 /// Sink that interrupts the run at a record, like an operator.
 struct Interrupting {
-    gate: Arc<WorkerBarrier>,
+    gate: Arc<Gate>,
     at: usize,
     kept: RecordSink,
 }
@@ -2167,7 +2167,7 @@ fn workers_count_nothing_before_the_first_window_begins() {
         let ports = Ports {
             ports: vec![ReleasedPackets { counts: Arc::clone(&counts), is_device }],
             source,
-            gate: Arc::new(WorkerBarrier::new(Pace::Open)),
+            gate: Arc::new(Gate::new(Pace::Open)),
             interface: "released".to_owned(),
         };
         counts.released.store(5, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Barrier that limits how far the traffic may advance.
+//! Gate that limits how far the traffic may advance.
 //!
 //! A source delivers packets with timestamps below the limit. In trace time the controller moves
 //! the limit: once `advance(t)` returns, every packet before `t` has been counted, so a replay is
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Driver of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// The controller, through [`WorkerBarrier::advance`].
+    /// The controller, through [`Gate::advance`].
     Trace,
     /// The clock: packets are spaced as their timestamps are.
     RealTime,
@@ -23,7 +23,7 @@ pub enum Pace {
     Open,
 }
 
-/// Position of the traffic after [`WorkerBarrier::advance`].
+/// Position of the traffic after [`Gate::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
     /// All packets before the limit were counted; more packets follow.
@@ -38,16 +38,16 @@ pub enum Advance {
     },
     /// A worker died; waiting longer is pointless.
     Failed,
-    /// [`WorkerBarrier::interrupt`] was called. Only packets delivered before are counted.
+    /// [`Gate::interrupt`] was called. Only packets delivered before are counted.
     Interrupted {
         /// Timestamp of the last packet counted, in nanoseconds; `None` if there was none.
         last: Option<u64>,
     },
 }
 
-/// Barrier shared by the workers of one source and the controller.
+/// Gate between the traffic of one source and its workers; the controller moves the limit.
 #[derive(Debug)]
-pub struct WorkerBarrier {
+pub struct Gate {
     pace: Pace,
     /// Maximum lateness of a packet, in nanoseconds.
     lateness: AtomicU64,
@@ -56,23 +56,32 @@ pub struct WorkerBarrier {
     /// Whether workers wait for the start of the first window.
     held: AtomicBool,
     /// Time from which packets are due in real time.
-    released: OnceLock<Instant>,
-    opened: OnceLock<(Instant, u64)>,
+    released_at: OnceLock<Instant>,
+    /// Time at which the first packet is due in real time, and its timestamp.
+    first_due: OnceLock<(Instant, u64)>,
     progress: Mutex<Progress>,
+    /// Notified when `progress` may have settled.
     changed: Condvar,
+    /// Threads of the workers, to wake them.
     workers: Mutex<Vec<Thread>>,
 }
 
+/// Position of the traffic. Timestamps are in nanoseconds.
 #[derive(Debug, Default)]
 struct Progress {
+    /// Exclusive upper bound of timestamps, in trace time.
     limit: u64,
-    floor: u64,
-    /// Batches delivered and not yet counted.
-    busy: usize,
+    /// End of the last closed window: earlier packets are late.
+    closed: u64,
+    /// Number of batches delivered and not yet counted.
+    pending_batches: usize,
     /// Timestamp of the next packet, once known to be at or beyond the limit.
     blocked: Option<u64>,
+    /// Whether the source has delivered its last packet.
     ended: bool,
+    /// Timestamp of the latest packet counted.
     last: Option<u64>,
+    /// Whether a worker died.
     failed: bool,
     interrupted: bool,
 }
@@ -83,7 +92,7 @@ impl Progress {
         if self.failed {
             return Some(Advance::Failed);
         }
-        if self.busy > 0 {
+        if self.pending_batches > 0 {
             return None;
         }
         if self.interrupted {
@@ -96,17 +105,17 @@ impl Progress {
     }
 }
 
-impl WorkerBarrier {
-    /// Creates it with the limit zero, which no packet passes in trace time.
+impl Gate {
+    /// Creates a gate with the limit zero, which no packet passes in trace time.
     #[must_use]
     pub fn new(pace: Pace) -> Self {
-        WorkerBarrier {
+        Gate {
             pace,
             lateness: AtomicU64::new(0),
             any_order: AtomicBool::new(false),
             held: AtomicBool::new(false),
-            released: OnceLock::new(),
-            opened: OnceLock::new(),
+            released_at: OnceLock::new(),
+            first_due: OnceLock::new(),
             progress: Mutex::default(),
             changed: Condvar::new(),
             workers: Mutex::default(),
@@ -150,10 +159,11 @@ impl WorkerBarrier {
         self.held.store(self.pace != Pace::Trace, Ordering::Release);
     }
 
-    /// Ends what [`hold`](Self::hold) began. In real time the first packet is due from now on.
+    /// Lets workers count after [`hold`](Self::hold). In real time the first packet is due from now
+    /// on.
     pub(super) fn release(&self) {
         if self.is_held() {
-            self.released.get_or_init(Instant::now);
+            self.released_at.get_or_init(Instant::now);
             self.held.store(false, Ordering::Release);
         }
     }
@@ -163,13 +173,15 @@ impl WorkerBarrier {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Closes every window before `time`: packets from before it that are still to come are late.
+    /// Closes every window before `time`, in nanoseconds: earlier packets that are still to come are
+    /// late.
     pub fn close(&self, time: u64) {
         let mut progress = lock(&self.progress);
-        progress.floor = progress.floor.max(time);
+        progress.closed = progress.closed.max(time);
     }
 
-    /// Sets the limit, and waits until every packet with an earlier timestamp was counted.
+    /// Raises the limit, in nanoseconds, and waits until every packet with an earlier timestamp was
+    /// counted. A lower limit than before has no effect.
     pub fn advance(&self, limit: u64) -> Advance {
         let mut progress = lock(&self.progress);
         if limit > progress.limit {
@@ -204,7 +216,7 @@ impl WorkerBarrier {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let progress = lock(&self.progress);
-        progress.ended && progress.busy == 0
+        progress.ended && progress.pending_batches == 0
     }
 
     /// Wakes workers that wait for packets.
@@ -212,7 +224,8 @@ impl WorkerBarrier {
         lock(&self.workers).iter().for_each(Thread::unpark);
     }
 
-    pub(super) fn join(&self, worker: Thread) {
+    /// Adds the thread of a worker, which [`wake`](Self::wake) then wakes.
+    pub(super) fn add_worker(&self, worker: Thread) {
         lock(&self.workers).push(worker);
     }
 
@@ -238,9 +251,9 @@ impl WorkerBarrier {
             }
             Pace::Open => u64::MAX,
             Pace::RealTime => {
-                let released = || *self.released.get_or_init(Instant::now);
-                let (opened, origin) = *self.opened.get_or_init(|| (released(), first));
-                let elapsed = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let released_at = || *self.released_at.get_or_init(Instant::now);
+                let (due, origin) = *self.first_due.get_or_init(|| (released_at(), first));
+                let elapsed = u64::try_from(due.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 origin.saturating_add(elapsed).saturating_add(1)
             }
         }
@@ -250,15 +263,15 @@ impl WorkerBarrier {
     /// window is closed. `first` as for [`limit`](Self::limit).
     pub fn range(&self, first: u64) -> TimeRange {
         let limit = self.limit(first);
-        let floor = if self.pace == Pace::Trace { lock(&self.progress).floor } else { 0 };
+        let closed = if self.pace == Pace::Trace { lock(&self.progress).closed } else { 0 };
         // After an interruption the range is empty.
-        TimeRange::new(floor.min(limit), limit)
+        TimeRange::new(closed.min(limit), limit)
     }
 
     /// Registers a batch that is about to be counted. A source calls this before it lets other
     /// workers take the next batch.
     pub fn begin(&self) -> BatchGuard<'_> {
-        lock(&self.progress).busy += 1;
+        lock(&self.progress).pending_batches += 1;
         BatchGuard { gate: self, last: None }
     }
 
@@ -283,7 +296,7 @@ impl WorkerBarrier {
 /// Guard of a batch that is being counted; dropping it marks the batch as done.
 #[derive(Debug)]
 pub struct BatchGuard<'a> {
-    gate: &'a WorkerBarrier,
+    gate: &'a Gate,
     /// Timestamp of its latest packet, in nanoseconds.
     pub last: Option<u64>,
 }
@@ -292,7 +305,7 @@ impl Drop for BatchGuard<'_> {
     fn drop(&mut self) {
         let mut progress = lock(&self.gate.progress);
         progress.last = progress.last.max(self.last);
-        progress.busy -= 1;
+        progress.pending_batches -= 1;
         if thread::panicking() {
             // Set before any thread can consider this batch as counted.
             progress.failed = true;

@@ -38,7 +38,7 @@ mod vector;
 mod worker;
 
 pub use batch::{Batch, BatchWriter};
-pub use gate::{Advance, Pace, WorkerBarrier};
+pub use gate::{Advance, Gate, Pace};
 pub use passes::PacketBuffers;
 pub use vector::{INSTRUCTIONS_VARIABLE, Instructions};
 
@@ -237,7 +237,7 @@ impl Poll {
 
     /// Returns the gate of the traffic, for a clock in trace time.
     #[must_use]
-    pub fn gate(&self) -> Arc<WorkerBarrier> {
+    pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.shared.gate)
     }
 
@@ -362,7 +362,7 @@ impl Dataplane for Poll {
                 target: format!("worker {index} of {}", self.capabilities.interface),
                 source,
             })?;
-            self.shared.gate.join(worker.thread().clone());
+            self.shared.gate.add_worker(worker.thread().clone());
             self.workers.push(worker);
         }
         self.hash = Some(tables.hash);

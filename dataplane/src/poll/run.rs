@@ -6,7 +6,7 @@
 
 use super::PollMode;
 use super::gap::GapMeter;
-use super::gate::{Pace, WorkerBarrier};
+use super::gate::{Gate, Pace};
 use super::meter::ActivityTimer;
 use super::port::{Port, PortFrame, Received};
 use super::truth::{ExactFlows, PacketKey};
@@ -245,7 +245,7 @@ pub(super) fn unix_time() -> u64 {
 }
 
 /// Notifies a waiting controller when the worker panics.
-struct Alarm(Arc<WorkerBarrier>);
+struct Alarm(Arc<Gate>);
 
 impl Drop for Alarm {
     fn drop(&mut self) {

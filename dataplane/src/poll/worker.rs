@@ -3,7 +3,7 @@
 use super::Options;
 use super::batch::Batch;
 use super::gap::LongestGaps;
-use super::gate::WorkerBarrier;
+use super::gate::Gate;
 use super::handoff::SnapshotWriter;
 use super::meter::LoadMeter;
 use super::passes::PacketBuffers;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 pub(super) struct WorkerShared {
     pub(super) options: Options,
     pub(super) sharing: Sharing,
-    pub(super) gate: Arc<WorkerBarrier>,
+    pub(super) gate: Arc<Gate>,
     /// Sketches that all workers count in.
     pub(super) sketches: Arc<Shared>,
     pub(super) filters: BankFilters,

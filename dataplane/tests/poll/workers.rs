@@ -7,7 +7,7 @@ use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::poll::port::{
     OwnedFrame, Port, PortFrame, PortSource, Ports, Received, Worker, frames,
 };
-use flowgauge_dataplane::poll::{Advance, Options, Pace, WorkerBarrier};
+use flowgauge_dataplane::poll::{Advance, Gate, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Error, Event, Poll, Snapshot, Tables};
 use flowgauge_testing::wait::until;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ enum Order {
 
 struct Obedient {
     orders: Receiver<(Order, Sender<()>)>,
-    gate: Arc<WorkerBarrier>,
+    gate: Arc<Gate>,
 }
 
 /// Guard that blocks when it is dropped.
@@ -100,7 +100,7 @@ impl PortSource for Nothing {}
 struct Rig {
     poll: Poll,
     orders: Vec<Sender<(Order, Sender<()>)>>,
-    gate: Arc<WorkerBarrier>,
+    gate: Arc<Gate>,
 }
 
 impl Rig {
@@ -109,7 +109,7 @@ impl Rig {
     }
 
     fn measuring(settings: Settings, workers: usize, pace: Pace, deadline: Duration) -> Self {
-        let gate = Arc::new(WorkerBarrier::new(pace));
+        let gate = Arc::new(Gate::new(pace));
         let (orders, ports): (Vec<_>, Vec<_>) = (0..workers)
             .map(|_| {
                 let (sender, orders) = channel();
@@ -366,7 +366,7 @@ impl Port for Silent {
 
 /// PortSource that finds a problem at the end of the traffic, just after it was asked for warnings.
 struct EndsBadly {
-    gate: Arc<WorkerBarrier>,
+    gate: Arc<Gate>,
     asked: AtomicUsize,
 }
 
@@ -385,7 +385,7 @@ impl PortSource for EndsBadly {
 
 #[test]
 fn no_warning_comes_after_the_end() {
-    let gate = Arc::new(WorkerBarrier::new(Pace::Trace));
+    let gate = Arc::new(Gate::new(Pace::Trace));
     let source = Arc::new(EndsBadly { gate: Arc::clone(&gate), asked: AtomicUsize::new(0) });
     let mut poll = Poll::new(
         Ports { ports: vec![Silent], source, gate, interface: "silent".to_owned() },
@@ -409,7 +409,7 @@ impl PortSource for Gapped {
 
 #[test]
 fn a_window_in_which_the_source_has_a_gap_is_marked() {
-    let (gate, gapped) = (Arc::new(WorkerBarrier::new(Pace::Open)), Arc::new(Gapped::default()));
+    let (gate, gapped) = (Arc::new(Gate::new(Pace::Open)), Arc::new(Gapped::default()));
     let source: Arc<dyn PortSource> = gapped.clone();
     let ports = Ports { ports: vec![Silent], source, gate, interface: "gapped".to_owned() };
     let mut poll = Poll::new(ports, Options::default());

@@ -7,7 +7,7 @@ use crate::error::{CommandFailure, cannot};
 use crate::locked;
 use crate::run::service;
 use flowgauge_ctl::clock::Interrupt;
-use flowgauge_dataplane::poll::WorkerBarrier;
+use flowgauge_dataplane::poll::Gate;
 use nix::sys::signal::{SigSet, Signal};
 use std::process;
 use std::sync::{Arc, Mutex};
@@ -98,12 +98,12 @@ fn end(signal: Signal) {
 
 /// Returns an interrupt that the first signal triggers. Another one, more than a second later, ends
 /// the process immediately.
-pub(crate) fn end_on_signal(gate: Option<&Arc<WorkerBarrier>>) -> Interrupt {
+pub(crate) fn end_on_signal(gate: Option<&Arc<Gate>>) -> Interrupt {
     end_with(Interrupt::default(), gate)
 }
 
 /// Registers an interrupt that others may trigger too. A signal ends all registered runs.
-pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<WorkerBarrier>>) -> Interrupt {
+pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<Gate>>) -> Interrupt {
     let mut state = locked(&STATE);
     let (triggered, gate) = (interrupt.clone(), gate.cloned());
     let end = move || {

@@ -1,7 +1,7 @@
 //! Port for frames supplied by the embedding program, and for tests that know every packet.
 
 use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
-use crate::poll::gate::{Pace, WorkerBarrier};
+use crate::poll::gate::{Gate, Pace};
 use crossbeam::channel::{Receiver, Sender, TryRecvError, unbounded};
 use crossbeam::sync::WaitGroup;
 use flowgauge_core::Link;
@@ -41,7 +41,7 @@ impl PortSource for Shared {}
 #[must_use]
 pub fn frames(workers: usize) -> (Injector, Ports<FramesPort>) {
     let (sender, receiver) = unbounded();
-    let gate = Arc::new(WorkerBarrier::new(Pace::Open));
+    let gate = Arc::new(Gate::new(Pace::Open));
     let port = || FramesPort { batches: receiver.clone(), gate: Arc::clone(&gate) };
     let ports = (0..workers).map(|_| port()).collect();
     let injector = Injector { batches: sender, gate: Arc::clone(&gate) };
@@ -51,7 +51,7 @@ pub fn frames(workers: usize) -> (Injector, Ports<FramesPort>) {
 /// Sending end; dropping it ends the traffic.
 pub struct Injector {
     batches: Sender<Batch>,
-    gate: Arc<WorkerBarrier>,
+    gate: Arc<Gate>,
 }
 
 impl Injector {
@@ -77,7 +77,7 @@ impl Injector {
 /// One worker's receiving end.
 pub struct FramesPort {
     batches: Receiver<Batch>,
-    gate: Arc<WorkerBarrier>,
+    gate: Arc<Gate>,
 }
 
 impl Port for FramesPort {

@@ -1,7 +1,7 @@
 //! Port on frames in memory that are a function of their number.
 
 use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
-use crate::poll::gate::{BatchGuard, Pace, WorkerBarrier};
+use crate::poll::gate::{BatchGuard, Gate, Pace};
 use crate::poll::threads::lock;
 use flowgauge_core::Link;
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub trait NumberedFrames: Send + Sync {
 struct Shared {
     /// Number of the next packet.
     next: Mutex<u64>,
-    gate: Arc<WorkerBarrier>,
+    gate: Arc<Gate>,
     frames: Arc<dyn NumberedFrames>,
 }
 
@@ -52,7 +52,7 @@ impl PortSource for Shared {
 #[must_use]
 pub fn memory(frames: Arc<dyn NumberedFrames>, workers: usize, pace: Pace) -> Ports<MemoryPort> {
     let pace = if frames.is_timed() { pace } else { Pace::Open };
-    let gate = Arc::new(WorkerBarrier::new(pace));
+    let gate = Arc::new(Gate::new(pace));
     let interface = frames.name();
     let shared = Arc::new(Shared { next: Mutex::new(0), gate: Arc::clone(&gate), frames });
     let port = || MemoryPort {

@@ -140,7 +140,7 @@ pub struct Ports<P> {
     /// The source of all ports.
     pub source: Arc<dyn PortSource>,
     /// The gate that limits the traffic.
-    pub gate: Arc<super::WorkerBarrier>,
+    pub gate: Arc<super::Gate>,
     /// Name of the source in outputs.
     pub interface: String,
 }

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::interface::device::{self, DeviceCounters};
 use crate::losses::Losses;
-use crate::poll::gate::{Pace, WorkerBarrier};
+use crate::poll::gate::{Gate, Pace};
 use crate::tally::Odometer;
 use crate::xdp::Mode;
 use crate::xdp::redirect::{self, QUEUES, Redirect};
@@ -92,7 +92,7 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
         .into_iter()
         .enumerate()
         .for_each(|(queue, socket)| _ = doors[queue % count].send(socket));
-    let gate = Arc::new(WorkerBarrier::new(Pace::Open));
+    let gate = Arc::new(Gate::new(Pace::Open));
     let refusals_counted =
         description.xdp == Mode::Native && COUNT_REFUSALS.contains(&interface.driver().as_str());
     let shared = Arc::new(InterfaceState {

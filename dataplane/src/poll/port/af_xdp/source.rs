@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::interface::device::{self, CountingStage, DeviceCounters};
 use crate::losses::{LossCause, Losses};
-use crate::poll::gate::WorkerBarrier;
+use crate::poll::gate::Gate;
 use crate::poll::port::PortSource;
 use crate::poll::threads::lock;
 use crate::tally::{CountRange, Odometer};
@@ -26,7 +26,7 @@ const QUIET_CHECKS: u32 = 10;
 pub(super) struct InterfaceState {
     pub(super) description: AfXdp,
     pub(super) config: SocketConfig,
-    pub(super) gate: Arc<WorkerBarrier>,
+    pub(super) gate: Arc<Gate>,
     /// Index of the interface; a recreated interface of the same name has another.
     pub(super) index: u32,
     pub(super) interface: Interface,

@@ -7,7 +7,7 @@
 use super::buffer::{Buffer, CHUNK};
 use crate::capture::{Compression, Step, Walker, decompress, read_full};
 use crate::error::Error;
-use crate::poll::gate::WorkerBarrier;
+use crate::poll::gate::Gate;
 use crate::poll::threads::lock;
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 use std::fs::File;
@@ -89,11 +89,7 @@ pub(super) struct Chunk {
 
 impl Input {
     /// Opens a capture file of this length, which may be compressed.
-    pub(super) fn of_file(
-        path: PathBuf,
-        length: u64,
-        gate: &Arc<WorkerBarrier>,
-    ) -> Result<Self, Error> {
+    pub(super) fn of_file(path: PathBuf, length: u64, gate: &Arc<Gate>) -> Result<Self, Error> {
         let (file, _) = open_file(&path)?;
         let mut head = [0; Compression::HEAD];
         let (filled, _) = read_at(&file, 0, &mut head);
@@ -114,7 +110,7 @@ impl Input {
     pub(super) fn of_reader(
         reader: impl Read + Send + 'static,
         path: PathBuf,
-        gate: &Arc<WorkerBarrier>,
+        gate: &Arc<Gate>,
     ) -> Result<Self, Error> {
         let mut reader = decompress(reader);
         let head = read_head(&mut reader, &path)?;
@@ -144,7 +140,7 @@ impl Input {
         name: &str,
         produce: impl FnOnce(&mut ChunkSink<'_>) + Send + 'static,
         path: PathBuf,
-        gate: &Arc<WorkerBarrier>,
+        gate: &Arc<Gate>,
     ) -> Self {
         let (sender, chunks) = bounded(QUEUED);
         let (used, spares) = bounded(2 * QUEUED);

@@ -15,7 +15,7 @@ use crate::capture::{
 };
 use crate::error::Error;
 use crate::open_files;
-use crate::poll::gate::WorkerBarrier;
+use crate::poll::gate::Gate;
 use crate::poll::threads::lock;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -82,7 +82,7 @@ impl Capture {
 }
 
 /// Creates the input of captures.
-pub(super) fn input(captures: Vec<Capture>, gate: &Arc<WorkerBarrier>) -> Result<Input, Error> {
+pub(super) fn input(captures: Vec<Capture>, gate: &Arc<Gate>) -> Result<Input, Error> {
     let captures = match <[Capture; 1]>::try_from(captures) {
         Ok([Capture { path, source: Source::File { length } }]) => {
             return Input::of_file(path, length, gate);

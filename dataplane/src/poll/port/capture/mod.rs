@@ -26,7 +26,7 @@ pub use port::PcapPort;
 
 use super::Ports;
 use crate::error::Error;
-use crate::poll::gate::{Pace, WorkerBarrier};
+use crate::poll::gate::{Gate, Pace};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,6 +64,6 @@ pub fn captures(
     workers: usize,
     pace: Pace,
 ) -> Result<Ports<PcapPort>, Error> {
-    let gate = Arc::new(WorkerBarrier::new(pace));
+    let gate = Arc::new(Gate::new(pace));
     Ok(port::ports(merge::input(captures, &gate)?, workers, gate))
 }

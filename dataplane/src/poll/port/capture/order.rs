@@ -10,7 +10,7 @@ use super::reorder::{self, ChunkRange, ReorderBuffer};
 use crate::capture::{
     Damage, Granularity, PacketRecord, PacketRun, PassResult, Step, StopReason, TimeRange, Walker,
 };
-use crate::poll::gate::WorkerBarrier;
+use crate::poll::gate::Gate;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ impl RecordWalk {
     /// the walk, so that this many bytes may be counted without it.
     pub(super) fn advance(
         &mut self,
-        gate: &WorkerBarrier,
+        gate: &Gate,
         chunk: &mut Chunk,
         unwalked: Option<usize>,
     ) -> (WalkEnd, ChunkRange) {
@@ -219,7 +219,7 @@ impl RecordWalk {
     /// whether the chunk ends before the record does.
     fn complete_carry(
         &mut self,
-        gate: &WorkerBarrier,
+        gate: &Gate,
         chunk: &mut Chunk,
         range: &mut Option<TimeRange>,
     ) -> bool {
@@ -343,7 +343,7 @@ impl RecordWalk {
     }
 
     /// Sets the first timestamp and returns the gate's range.
-    fn begin(&mut self, gate: &WorkerBarrier, timestamp: u64) -> TimeRange {
+    fn begin(&mut self, gate: &Gate, timestamp: u64) -> TimeRange {
         self.first_timestamp = Some(timestamp);
         gate.range(timestamp)
     }

@@ -11,7 +11,7 @@ use super::order::{RecordWalk, WalkEnd};
 use super::reorder::ChunkRange;
 use crate::capture::{PacketRecord, link_type, open};
 use crate::losses::{LossCause, Losses};
-use crate::poll::gate::{BatchGuard, WorkerBarrier};
+use crate::poll::gate::{BatchGuard, Gate};
 use crate::poll::port::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use crate::poll::threads::lock;
 use crossbeam::queue::SegQueue;
@@ -27,7 +27,7 @@ const BLOCK: usize = 1 << 18;
 const TURN_SPINS: u32 = 2000;
 
 /// Creates ports on an input for `workers`.
-pub(super) fn ports(input: Input, workers: usize, gate: Arc<WorkerBarrier>) -> Ports<PcapPort> {
+pub(super) fn ports(input: Input, workers: usize, gate: Arc<Gate>) -> Ports<PcapPort> {
     let interface = input.path.display().to_string();
     let walk = RecordWalk::new(input.witnesses, input.unit_ns);
     let shared = Arc::new(Shared {
@@ -57,7 +57,7 @@ pub struct PcapPort {
 
 struct Shared {
     input: Input,
-    gate: Arc<WorkerBarrier>,
+    gate: Arc<Gate>,
     /// Number of the chunk that may be walked.
     turn: AtomicU64,
     /// Highest number of a chunk that was read.

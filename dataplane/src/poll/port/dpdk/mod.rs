@@ -7,7 +7,7 @@ pub use sender::DpdkSender;
 use super::{Port, PortFrame, PortSource, Ports, Received, Worker};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
-use crate::poll::gate::{Pace, WorkerBarrier};
+use crate::poll::gate::{Gate, Pace};
 use crate::poll::threads::lock;
 use crate::tally::{CountRange, Odometer};
 use flowgauge_core::Link;
@@ -74,7 +74,7 @@ pub fn dpdk_device(device: Device) -> Ports<DpdkPort> {
             .map(|queue| DpdkPort { queue, is_device, empty: 0, drained: true })
             .collect(),
         source: Arc::new(Shared { control, seen: Mutex::default(), odometer }),
-        gate: Arc::new(WorkerBarrier::new(Pace::Open)),
+        gate: Arc::new(Gate::new(Pace::Open)),
         interface,
     }
 }
