@@ -173,8 +173,8 @@ impl Gate {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Closes every window before `time`, in nanoseconds: earlier packets that are still to come are
-    /// late.
+    /// Closes every window before `time`, in nanoseconds. Earlier packets that are still to come
+    /// are late.
     pub fn close(&self, time: u64) {
         let mut progress = lock(&self.progress);
         progress.closed = progress.closed.max(time);

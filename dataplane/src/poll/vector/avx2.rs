@@ -95,7 +95,7 @@ impl Vectors for Avx2 {
             }
         }
         // SAFETY: `new` has checked for every instruction of this function.
-        unsafe { self.place(groups, updates) }
+        unsafe { self.split_hashes(groups, updates) }
     }
 }
 
@@ -127,7 +127,7 @@ impl Avx2 {
 
     /// Splits hashes into register and level.
     #[target_feature(enable = "avx2")]
-    fn place(&self, groups: usize, updates: &mut RegisterUpdates) {
+    fn split_hashes(&self, groups: usize, updates: &mut RegisterUpdates) {
         let rank_bits = self.precision.rank_bits();
         let by_index = _mm_cvtsi32_si128(rank_bits.cast_signed());
         // Rank bits, followed by a one that stops the count if all are zero. The higher the highest

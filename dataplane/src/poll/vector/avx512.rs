@@ -1,16 +1,15 @@
-//! Registers and levels of many keys, with the AVX-512 instructions of CPUs since Ice Lake and Zen
-//! 4.
+//! Registers and levels of many keys, with AVX-512 instructions. CPUs since Ice Lake and Zen 4 have
+//! them.
 //!
-//! A byte of a key gives a byte of the CRC by an 8-by-8 bit matrix, which is one instruction for 64
-//! keys. Tables of 256 bytes are in four registers, and are looked up by two instructions for 64
+//! An 8-by-8 bit matrix maps a byte of each key to its part of a byte of the CRC, by one instruction
+//! for 64 keys. A table of 256 bytes is in four vectors, and is looked up by two instructions for 64
 //! keys.
 #![allow(
     unsafe_code,
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
 )]
 
-use super::{CAPACITY, KeyWords};
-use super::{RegisterUpdates, Vectors, changes};
+use super::{CAPACITY, KeyWords, RegisterUpdates, Vectors, changes};
 use flowgauge_core::{HashMode, Precision, Tabulation};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
@@ -24,28 +23,28 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi16, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
-/// Number of words of a key that is already a signature.
+/// Number of words to hash of columns that hold signatures instead of keys.
 const SIGNATURES: usize = 0;
 
-/// Matrices from each byte of a word to each byte of the CRC.
+/// Matrices from each byte of a word, first index, to each byte of the CRC.
 type Matrices = [[u64; 4]; 4];
 
-/// Keys that are hashed at once.
+/// Number of keys that are hashed at once.
 pub(super) const GROUP: usize = 64;
 
 /// Hash of keys of one length. Created only if the CPU has the instructions, so a value proves that
 /// it has them.
 pub(super) struct Avx512 {
-    /// Matrices per word of a key.
+    /// Matrices of each word of a key.
     matrices: Vec<Matrices>,
-    /// The CRC of a key of zeros.
+    /// CRC of a key of zeros.
     constant: [u8; 4],
     tables: Box<Tables>,
     hash: HashMode,
     precision: Precision,
 }
 
-/// Tables per byte of the CRC and byte of the hash: the contribution, as four vectors.
+/// Contribution of each byte of the CRC, first index, to each byte of the hash, as four vectors.
 #[repr(C, align(64))]
 struct Tables([[[[u8; 64]; 4]; 4]; 4]);
 
@@ -66,7 +65,7 @@ impl Vectors for Avx512 {
         _: &Tabulation,
         updates: &mut RegisterUpdates,
     ) {
-        // SAFETY: `new` has checked for every instruction of these functions.
+        // SAFETY: a value exists only if `is_available` found all instructions of these functions.
         unsafe {
             match self.matrices.len() {
                 _ if self.hash == HashMode::Keyed => {
@@ -98,20 +97,21 @@ impl Avx512 {
         })
     }
 
+    /// Splits the keys of whole groups, of `WORDS` words or [`SIGNATURES`].
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512vbmi,gfni")]
-    fn split_words<const USED: usize>(
+    fn split_words<const WORDS: usize>(
         &self,
         columns: &[KeyWords],
         groups: usize,
         updates: &mut RegisterUpdates,
     ) {
         for group in 0..groups.min(CAPACITY / GROUP) {
-            if USED == SIGNATURES {
-                self.place(self.tabulated(planes(&columns[0], group)), group, updates);
+            if WORDS == SIGNATURES {
+                self.split_hashes(self.tabulated(planes(&columns[0], group)), group, updates);
                 continue;
             }
             let mut crc = self.constant.map(|byte| _mm512_set1_epi8(byte as i8));
-            for (column, matrices) in columns.iter().zip(&self.matrices).take(USED) {
+            for (column, matrices) in columns.iter().zip(&self.matrices).take(WORDS) {
                 for (plane, matrices) in planes(column, group).into_iter().zip(matrices) {
                     for (crc, matrix) in crc.iter_mut().zip(matrices) {
                         let part = _mm512_gf2p8affine_epi64_epi8::<0>(
@@ -123,10 +123,11 @@ impl Avx512 {
                 }
             }
             let hash = if self.hash == HashMode::Crc32 { crc } else { self.tabulated(crc) };
-            self.place(hash, group, updates);
+            self.split_hashes(hash, group, updates);
         }
     }
 
+    /// Returns the tabulation hashes of signatures, both given byte by byte.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     fn tabulated(&self, signature: [__m512i; 4]) -> [__m512i; 4] {
@@ -146,7 +147,12 @@ impl Avx512 {
     /// Splits hashes, given byte by byte, into register and level.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd")]
-    fn place(&self, [b0, b1, b2, b3]: [__m512i; 4], group: usize, updates: &mut RegisterUpdates) {
+    fn split_hashes(
+        &self,
+        [b0, b1, b2, b3]: [__m512i; 4],
+        group: usize,
+        updates: &mut RegisterUpdates,
+    ) {
         let (low, high) = (_mm512_unpacklo_epi8(b0, b1), _mm512_unpackhi_epi8(b0, b1));
         let (low_upper, high_upper) = (_mm512_unpacklo_epi8(b2, b3), _mm512_unpackhi_epi8(b2, b3));
         let hashes = [
@@ -183,12 +189,12 @@ impl Avx512 {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn planes(column: &KeyWords, group: usize) -> [__m512i; 4] {
-    let by_place =
+    let by_position =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     let mut words = [_mm512_setzero_si512(); 4];
     let chunks: &[[u32; 16]] = column[group * GROUP..][..GROUP].as_chunks().0;
     for (vector, chunk) in words.iter_mut().zip(chunks) {
-        *vector = _mm512_shuffle_epi8(load(chunk), by_place);
+        *vector = _mm512_shuffle_epi8(load(chunk), by_position);
     }
     let [w0, w1, w2, w3] = words;
     let (a, b) = (_mm512_unpacklo_epi32(w0, w1), _mm512_unpackhi_epi32(w0, w1));
@@ -201,12 +207,13 @@ fn planes(column: &KeyWords, group: usize) -> [__m512i; 4] {
     ]
 }
 
+/// Loads an array of integers that is as long as a vector.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn load<T: Copy, const N: usize>(values: &[T; N]) -> __m512i {
     const { assert!(size_of::<[T; N]>() == size_of::<__m512i>()) };
-    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of
-    // integers, without padding.
+    // SAFETY: the array is as long as what is read, and does not have to be aligned. Callers pass
+    // integers, which have no padding: columns of `u32` and tables of `u8`.
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 
@@ -225,6 +232,7 @@ fn matrices(key_bytes: usize) -> Vec<Matrices> {
     matrices
 }
 
+/// Returns the tables of a tabulation hash, byte by byte.
 fn tables(tabulation: &Tabulation) -> Box<Tables> {
     let mut tables = Box::new(Tables([[[[0; 64]; 4]; 4]; 4]));
     // The first table is for the CRC's highest byte.

@@ -65,7 +65,7 @@ impl Vectors for Neon {
                 .take(groups * GROUP)
                 .for_each(|hash| *hash = tabulation.hash(*hash));
         }
-        self.place(groups, updates);
+        self.split_hashes(groups, updates);
     }
 }
 
@@ -119,7 +119,7 @@ impl Neon {
 
     /// Splits hashes into register and level. The compiler vectorises this: every 64-bit CPU has
     /// the instructions.
-    fn place(&self, groups: usize, updates: &mut RegisterUpdates) {
+    fn split_hashes(&self, groups: usize, updates: &mut RegisterUpdates) {
         let (bits, rank_bits) = (self.precision.bits(), self.precision.rank_bits());
         // A one after the rank bits stops the count if all are zero.
         let sentinel = 1 << (bits - 1);
