@@ -1,4 +1,4 @@
-//! Note pinned with a program: settings of the program, and progress of its controller.
+//! Note that is pinned with a program: settings of the program, and progress of its controller.
 
 use super::link;
 use crate::hash_key::HashKey;
@@ -18,22 +18,24 @@ pub(super) const VERSION: u32 = 15;
 #[repr(C)]
 pub(super) struct Note {
     pub(super) version: u32,
+    /// Size of the core's memory under these settings, in bytes.
     pub(super) core_bytes: u32,
     /// Hook of the interface that the program is attached to, as a [mode](super::Mode).
     pub(super) attached: u32,
     /// All settings.
-    pub(super) settings: [u32; WORDS],
+    pub(super) settings: [u32; NOTE_WORDS],
     /// Name of the interface when counting began, zero-padded.
-    pub(super) interface: [u8; NAME],
+    pub(super) interface: [u8; INTERFACE_BYTES],
     pub(super) seed: u64,
     /// Secret of a keyed hash. Only root can read it here: pins are accessible to their owner
     /// alone.
     pub(super) secret: Secret,
     pub(super) slot_ns: u64,
-    /// Value of the programs' global variable of that name.
+    /// Value of the programs' global variable `boot_ns`.
     pub(super) boot_ns: u64,
     pub(super) network_namespace: u64,
     pub(super) interface_index: u32,
+    /// Index of the active bank.
     pub(super) active: u32,
     /// Whether the inactive bank contains a window that was not published yet.
     pub(super) unpublished: u64,
@@ -58,11 +60,12 @@ const RUN_BYTES: usize = 64;
 pub(super) struct RunName([u8; RUN_BYTES]);
 
 impl RunName {
-    /// Returns the name; none if it is too long, since a part of it may be the name of another run.
+    /// Stores the identifier of a run, or none if it is too long: a part of it may be that of another
+    /// run.
     pub(super) fn new(run: &str) -> Self {
         let mut bytes = [0; RUN_BYTES];
         if run.len() <= RUN_BYTES {
-            bytes.iter_mut().zip(run.bytes()).for_each(|(to, from)| *to = from);
+            bytes.iter_mut().zip(run.bytes()).for_each(|(slot, byte)| *slot = byte);
         }
         RunName(bytes)
     }
@@ -102,7 +105,7 @@ impl Secret {
     }
 }
 
-/// Prints only the fingerprint.
+/// Prints the fingerprint alone.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.key().fmt(f)
@@ -121,7 +124,7 @@ pub(super) struct CountingIdentity {
     pub(super) attached: super::Mode,
     /// Fingerprint of the filter; zero for none.
     pub(super) filter: u64,
-    /// The run.
+    /// Run that counts.
     pub(super) run: RunName,
 }
 
@@ -136,8 +139,8 @@ impl Note {
             version: VERSION,
             core_bytes: MemoryLayout::of(&identity.settings).core,
             attached: identity.attached as u32,
-            settings: words(&identity.settings),
-            interface: named_in_bytes(interface),
+            settings: settings_words(&identity.settings),
+            interface: interface_bytes(interface),
             seed: identity.seed,
             secret: identity.secret,
             slot_ns: identity.slot_ns,
@@ -180,7 +183,7 @@ impl Note {
 
     /// Limits all start times to `now_ns` and to their order, as is needed if the clock was set
     /// back. Returns whether anything changed.
-    pub(super) fn rein_in(&mut self, now_ns: u64) -> bool {
+    pub(super) fn limit_start_times(&mut self, now_ns: u64) -> bool {
         let before = *self;
         let active = self.active as usize & 1;
         let opened = &mut self.opened_ns;
@@ -197,7 +200,7 @@ impl Note {
 
     /// Returns the hash, and mode, key and precision of distinct flows, which are the first word of
     /// the settings.
-    fn distinct(&self) -> [u8; 4] {
+    fn cardinality(&self) -> [u8; 4] {
         let [first, ..] = self.settings;
         first.to_ne_bytes()
     }
@@ -235,12 +238,12 @@ impl Note {
             return Some("it counted at another interface of this name, which is gone".to_owned());
         }
         let ([has_hash, has_mode, has_key, has_precision], [hash, mode, key, precision]) =
-            (self.distinct(), wanted.distinct());
+            (self.cardinality(), wanted.cardinality());
         let options = [
             ("--measure and --staggered", has_mode, mode, mode_name as fn(u8) -> String),
             ("--key", has_key, key, key_name),
             ("--hash", has_hash, hash, hash_name),
-            ("--registers", has_precision, precision, registers),
+            ("--registers", has_precision, precision, registers_name),
         ];
         if let Some((option, has, wants, name)) =
             options.into_iter().find(|(_, has, wants, _)| has != wants)
@@ -248,7 +251,7 @@ impl Note {
             return Some(format!("it counts with {option} {}, not {}", name(has), name(wants)));
         }
         if self.attached != wanted.attached {
-            let (has, wants) = (attached(self.attached), attached(wanted.attached));
+            let (has, wants) = (hook_name(self.attached), hook_name(wanted.attached));
             return Some(format!("it counts with --xdp-mode {has}, not {wants}"));
         }
         if self.settings != wanted.settings {
@@ -284,21 +287,22 @@ impl Note {
 }
 
 /// Length of an interface name with the terminating zero.
-const NAME: usize = libc::IFNAMSIZ;
+const INTERFACE_BYTES: usize = libc::IFNAMSIZ;
 
-fn named_in_bytes(interface: &str) -> [u8; NAME] {
-    let mut name = [0; NAME];
-    name[..NAME - 1].iter_mut().zip(interface.bytes()).for_each(|(place, byte)| *place = byte);
-    name
+fn interface_bytes(interface: &str) -> [u8; INTERFACE_BYTES] {
+    let mut bytes = [0; INTERFACE_BYTES];
+    let (name, _) = bytes.split_at_mut(INTERFACE_BYTES - 1);
+    name.iter_mut().zip(interface.bytes()).for_each(|(slot, byte)| *slot = byte);
+    bytes
 }
 
 /// Length of the settings in words, rounded up to an odd number: with the three words before them,
 /// no padding follows.
-const WORDS: usize = SETTINGS_WORDS | 1;
+const NOTE_WORDS: usize = SETTINGS_WORDS | 1;
 
-fn words(settings: &Settings) -> [u32; WORDS] {
-    let mut words = [0; WORDS];
-    words.iter_mut().zip(settings.words()).for_each(|(to, from)| *to = from);
+fn settings_words(settings: &Settings) -> [u32; NOTE_WORDS] {
+    let mut words = [0; NOTE_WORDS];
+    words.iter_mut().zip(settings.words()).for_each(|(slot, word)| *slot = word);
     words
 }
 
@@ -308,9 +312,9 @@ fn mode_name(value: u8) -> String {
     named(value, names.into_iter().map(|(mode, name)| (mode as u8, name)))
 }
 
-fn attached(value: u32) -> String {
-    let known = super::Mode::ALL.into_iter().find(|mode| *mode as u32 == value);
-    known.map_or_else(|| value.to_string(), |mode| mode.name().to_owned())
+fn hook_name(value: u32) -> String {
+    let mode = super::Mode::ALL.into_iter().find(|mode| *mode as u32 == value);
+    mode.map_or_else(|| value.to_string(), |mode| mode.name().to_owned())
 }
 
 fn key_name(value: u8) -> String {
@@ -328,7 +332,7 @@ fn named(value: u8, names: impl IntoIterator<Item = (u8, &'static str)>) -> Stri
         .map_or_else(|| value.to_string(), |(_, name)| name.to_owned())
 }
 
-fn registers(value: u8) -> String {
+fn registers_name(value: u8) -> String {
     Precision::new(value)
         .map_or_else(|| value.to_string(), |precision| precision.registers().to_string())
 }
@@ -406,14 +410,14 @@ mod tests {
     fn a_clock_that_was_set_back_makes_no_negative_window() {
         let mut kept = note(|_| {});
         kept.flip(100, 9, RUN);
-        assert!(!kept.rein_in(100), "nothing is wrong");
-        assert!(kept.rein_in(50));
+        assert!(!kept.limit_start_times(100), "nothing is wrong");
+        assert!(kept.limit_start_times(50));
         assert_eq!(kept.open_windows(), [10, 50]);
-        assert!(kept.rein_in(5));
+        assert!(kept.limit_start_times(5));
         assert_eq!(kept.open_windows(), [5, 5]);
         // The clock was set back between two rotations.
         kept.flip(3, 9, RUN);
-        assert!(kept.rein_in(1_000));
+        assert!(kept.limit_start_times(1_000));
         assert_eq!(kept.open_windows(), [3, 3]);
         assert_eq!(kept.interface(), "eth0");
     }

@@ -175,7 +175,7 @@ pub(in crate::xdp) fn attached(
             }
             let AdoptedPins { mut note, link, mode, arrays } =
                 pins.adopt(place, &note, options.wanted(place.direction), used)?;
-            if note.rein_in(now_ns()) {
+            if note.limit_start_times(now_ns()) {
                 events.push(Event::Notice(format!("{place}: the clock was set back since counting began; open windows are reported to begin now at the latest")));
             }
             let found = object::borrowed(&arrays);
