@@ -1,4 +1,4 @@
-//! CRCs of any polynomial up to 64 bits, as computed by the hash units.
+//! CRCs of any polynomial up to 64 bits, as the hash units of a switch compute them.
 
 /// Parameters of a CRC, and its table.
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct Crc {
 }
 
 impl Crc {
-    /// Builds a CRC. `width` is a multiple of 8 between 8 and 64; the polynomial is in normal form
+    /// Creates a CRC. `width` is a multiple of 8 between 8 and 64; the polynomial is in normal form
     /// without its leading one.
     pub(crate) fn new(
         width: u32,
@@ -22,22 +22,25 @@ impl Crc {
     ) -> Self {
         let mask = mask(width);
         let top = 1 << (width - 1);
-        let low = polynomial.reverse_bits() >> (64 - width);
+        let reflected_polynomial = polynomial.reverse_bits() >> (64 - width);
         let mut table = [0; 256];
         for (byte, remainder) in (0_u64..).zip(&mut table) {
             *remainder = if reflected {
-                (0..8).fold(byte, |r, _| if r & 1 == 1 { r >> 1 ^ low } else { r >> 1 })
+                (0..8).fold(byte, |rest, _| {
+                    if rest & 1 == 1 { rest >> 1 ^ reflected_polynomial } else { rest >> 1 }
+                })
             } else {
-                (0..8).fold(
-                    byte << (width - 8),
-                    |r, _| if r & top != 0 { r << 1 ^ polynomial } else { r << 1 } & mask,
-                )
+                (0..8).fold(byte << (width - 8), |rest, _| {
+                    let next = if rest & top != 0 { rest << 1 ^ polynomial } else { rest << 1 };
+                    next & mask
+                })
             };
         }
         let initial = if reflected { initial.reverse_bits() >> (64 - width) } else { initial };
         Crc { width, reflected, initial, final_xor, table }
     }
 
+    /// Returns the CRC of bytes, in the lowest `width` bits.
     pub(crate) fn compute(&self, bytes: &[u8]) -> u64 {
         let entry = |index: u64| self.table[(index & 0xff) as usize];
         let step = |remainder: u64, byte: &u8| {
@@ -52,6 +55,7 @@ impl Crc {
     }
 }
 
+/// Returns a number whose lowest `width` bits are set.
 fn mask(width: u32) -> u64 {
     u64::MAX >> (64 - width)
 }
