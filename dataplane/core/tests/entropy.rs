@@ -1,6 +1,6 @@
 //! Sums of entropies, and the entropies computed from them in integers.
 
-use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers, of_window};
+use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers, in_integers_with};
 use flowgauge_core::logarithm::{Logarithm, PER_PACKET, PER_WINDOW};
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
 use proptest::prelude::*;
@@ -56,20 +56,20 @@ fn known_windows() {
     // derivative.
     assert_eq!(sum(&[7; 4]), (1024 + 1474) + (1024 + 599 + 1474) + (2048 + 1474));
     // As many flows as packets: the sum is zero, and the entropy is the logarithm of the packets.
-    assert_eq!(of_window(1 << 20, 0), 20 << 10);
+    assert_eq!(in_integers(1 << 20, 0), 20 << 10);
     assert_eq!(
-        of_window(1 << 20, (1 << 30) - 1),
+        in_integers(1 << 20, (1 << 30) - 1),
         20 << 10,
         "less than one bit a packet is neglected (paper, equation 2)"
     );
-    assert_eq!(of_window(1 << 20, 1 << 30), 19 << 10);
+    assert_eq!(in_integers(1 << 20, 1 << 30), 19 << 10);
     assert_eq!(
-        of_window(1 << 20, 10 << 30),
+        in_integers(1 << 20, 10 << 30),
         (20 << 10) - 10_176,
         "P4Log of 10 is 3.32 and P4Exp of that 9.94"
     );
-    assert_eq!((of_window(0, 0), of_window(1, 0)), (0, 0));
-    assert_eq!(of_window(1, u64::MAX), 0, "never below zero");
+    assert_eq!((in_integers(0, 0), in_integers(1, 0)), (0, 0));
+    assert_eq!(in_integers(1, u64::MAX), 0, "never below zero");
 }
 
 /// Returns the allowed difference between the entropy in integers and in floating point. A
@@ -90,7 +90,7 @@ fn integers_with_seven_bits_are_near_the_floats() {
         for hundredths in (100..((packets as f64).log2() * 100.0) as u64).step_by(7) {
             let sum = packets * 1024 * hundredths / 100;
             let quotient = sum as f64 / 1024.0 / packets as f64;
-            let error = of_window(packets, sum) as f64 / 1024.0 - in_floats(packets, sum);
+            let error = in_integers(packets, sum) as f64 / 1024.0 - in_floats(packets, sum);
             assert!(
                 error.abs() <= allowed(packets, quotient),
                 "{packets} packets, {quotient} a packet: {error:+.4} bits"
@@ -109,9 +109,10 @@ fn seven_bits_are_better_than_four_and_the_literal_algorithm_is_no_use() {
     for (packets, tenths) in cases() {
         let sum = packets * 1024 * tenths / 10;
         let exact = in_floats(packets, sum);
-        four += (in_integers(packets, sum, &Logarithm::new(4, 3), &POWER) as f64 / 1024.0 - exact)
+        four += (in_integers_with(packets, sum, &Logarithm::new(4, 3), &POWER) as f64 / 1024.0
+            - exact)
             .abs();
-        seven += (of_window(packets, sum) as f64 / 1024.0 - exact).abs();
+        seven += (in_integers(packets, sum) as f64 / 1024.0 - exact).abs();
     }
     assert!(seven < four, "4 bits {four}, 7 bits {seven}");
     // The power is dropped, and the result is the logarithm of the packets.
@@ -121,7 +122,7 @@ fn seven_bits_are_better_than_four_and_the_literal_algorithm_is_no_use() {
         let error = (literally(packets, sum) - exact).abs() / exact * 100.0;
         assert_eq!(format!("{error:.1}"), wrong, "{tenths}");
         assert!(
-            (of_window(packets, sum) as f64 / 1024.0 - exact).abs()
+            (in_integers(packets, sum) as f64 / 1024.0 - exact).abs()
                 <= allowed(packets, tenths as f64 / 10.0)
         );
     }
@@ -157,6 +158,6 @@ proptest! {
 
     #[test]
     fn entropies_stay_between_nothing_and_the_logarithm_of_the_packets(packets: u64, sum: u64) {
-        prop_assert!(of_window(packets, sum) <= u64::from(PER_WINDOW.log2(packets)));
+        prop_assert!(in_integers(packets, sum) <= u64::from(PER_WINDOW.log2(packets)));
     }
 }

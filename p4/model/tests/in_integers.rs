@@ -4,7 +4,7 @@
 
 use flowgauge_bfruntime::server::{Query, Source, Target, Write};
 use flowgauge_bfruntime::{Data, Pipes};
-use flowgauge_core::entropy::of_window;
+use flowgauge_core::entropy::in_integers;
 use flowgauge_core::{Grid, KeyKind, Settings, SketchKind, cardinality, sketch};
 use flowgauge_dataplane::tofino::definitions;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
@@ -141,7 +141,7 @@ fn windows_have_the_entropy_that_software_makes_of_them() {
             assert_eq!(packets, number);
             assert_eq!(
                 u64::from(made),
-                of_window(packets, sum),
+                in_integers(packets, sum),
                 "{kind:?}, window {window}: {packets} packets, {sum}"
             );
             different.insert(made);
@@ -167,7 +167,7 @@ fn sums_of_any_size() {
         lab.send([0]);
         assert_eq!(
             u64::from(lab.entropy()),
-            of_window(packets.into(), u64::from(whole) << 10),
+            in_integers(packets.into(), u64::from(whole) << 10),
             "{packets} packets, {whole}"
         );
         lab.rotate();
@@ -179,7 +179,7 @@ fn sums_of_any_size() {
         lab.write("packets", (1 << 26) - 1);
         lab.write("whole", whole);
         lab.send(vec![0; packets]);
-        let expected = of_window(1 << 26, u64::from(whole) << 10);
+        let expected = in_integers(1 << 26, u64::from(whole) << 10);
         assert!(
             if is_known { u64::from(lab.entropy()) == expected } else { lab.entropy() >= UNKNOWN },
             "{whole}: {}",
@@ -227,7 +227,7 @@ async fn a_flood_is_told_before_the_window_ends() {
         assert_eq!(lab.read("result", "reported"), 1);
         assert!(watcher.digest_queue.is_empty());
         let (all, sum, made) = tokio::task::spawn_blocking(move || lab.rotate()).await.unwrap();
-        assert_eq!((all, u64::from(made)), (10_000, of_window(all, sum)));
+        assert_eq!((all, u64::from(made)), (10_000, in_integers(all, sum)));
     }
 }
 
@@ -245,7 +245,7 @@ fn a_negative_entropy_is_zero_whichever_threshold_it_is_compared_with() {
         lab.set("highest", 0);
         lab.write("packets", packets - 1);
         lab.write("whole", 14 * packets);
-        assert_eq!(of_window(packets.into(), u64::from(14 * packets) << 10), 0);
+        assert_eq!(in_integers(packets.into(), u64::from(14 * packets) << 10), 0);
         lab.send([0]);
         assert_eq!(
             (lab.entropy(), lab.read("result", "reported")),

@@ -15,7 +15,7 @@ use crate::parallel::{self, Progress};
 use crate::report::{Cell, Column, Part, Report, Table, mean_cell};
 use crate::sensitivity::{Curve, Sensitivity, charts, csv, tables};
 use crate::statistics::{self, Numbers, Spread, mean};
-use flowgauge_core::entropy::{POWER, in_integers, of_window};
+use flowgauge_core::entropy::{POWER, in_integers, in_integers_with};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::{PER_PACKET, PER_WINDOW};
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, SketchTotals, Tabulation};
@@ -206,10 +206,10 @@ impl Job {
             let amplified = |bits: u64| bits as f64 / 1024.0;
             findings.extend([
                 finding(Method::Floating, floating.bits, Some(held)),
-                finding(Method::SevenBits, amplified(of_window(packets, sum)), None),
+                finding(Method::SevenBits, amplified(in_integers(packets, sum)), None),
                 finding(
                     Method::FourBits,
-                    amplified(in_integers(packets, sum, &PER_PACKET, &POWER)),
+                    amplified(in_integers_with(packets, sum, &PER_PACKET, &POWER)),
                     None,
                 ),
                 finding(Method::Literal, literally(packets, sum), None),

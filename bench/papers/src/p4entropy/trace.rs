@@ -7,7 +7,7 @@ use crate::report::{Cell, Column, Table};
 use crate::statistics::Spread;
 use crate::trace::{Trace, Window, below, hash, mix};
 use flowgauge_core::SketchKind;
-use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers};
+use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers_with};
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_ctl::output::grouped;
 
@@ -93,7 +93,7 @@ fn count(window: &Window, shape: (usize, usize)) -> WindowErrors {
             sum_of_table += terms.term(count);
         }
         let floating = (logarithm - sum as f64 / 1024.0 / packets as f64).clamp(0.0, logarithm);
-        let integers = in_integers(packets, sum, &PER_PACKET, &POWER) as f64 / 1024.0;
+        let integers = in_integers_with(packets, sum, &PER_PACKET, &POWER) as f64 / 1024.0;
         // Its division is a shift, and needs a power of two.
         let by_table = if packets.is_power_of_two() {
             lapolli::entropy(packets.ilog2(), sum_of_table)

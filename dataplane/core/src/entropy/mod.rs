@@ -26,15 +26,15 @@ use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemor
 use crate::observation::Observed;
 use crate::sketch::{SharedSketch, SketchKind};
 use core::hint::select_unpredictable;
+use zerocopy::FromZeros;
 
 pub use crate::sketch::{Mode, Settings};
-use zerocopy::FromZeros;
 
 /// Number of entropies that are measured at once, each over its own key: an attack shows in the
 /// entropies of sources and destinations.
 pub const ENTROPIES: usize = 2;
 
-/// `1 / ln 2` to two digits, amplified and cut off (paper, algorithm 3, line 10).
+/// `1 / ln 2` to two digits, amplified and rounded down (paper, algorithm 3, line 10).
 pub const DERIVATIVE_OF_LOG: u32 = 1474;
 
 /// Per-core sum of one entropy.
@@ -88,11 +88,11 @@ impl Entropy {
             self.sum = self.sum.saturating_add(logarithms).saturating_add(derivatives);
         } else if cfg!(target_arch = "bpf") {
             if count > 1 {
-                self.sum = self.sum.saturating_add(u64::from(term_of(count)));
+                self.sum = self.sum.saturating_add(u64::from(term(count)));
             }
         } else {
             // No branch predictor can predict the estimates of an overfull sketch.
-            let term = select_unpredictable(count > 1, u64::from(term_of(count.max(1))), 0);
+            let term = select_unpredictable(count > 1, u64::from(term(count.max(1))), 0);
             self.sum = self.sum.saturating_add(term);
         }
     }
@@ -105,7 +105,7 @@ impl Entropy {
 
 /// Returns the term of the packet that raises a flow's count to `count`; amplified.
 #[inline(always)]
-fn term_of(count: i32) -> u32 {
+fn term(count: i32) -> u32 {
     logarithm::of_packet(u64::from(count.unsigned_abs())) + DERIVATIVE_OF_LOG
 }
 
@@ -134,9 +134,9 @@ impl Measurement for Entropy {
         }
         // All sketches up to the last one that is on.
         let [first, second] = settings;
-        let last =
+        let shared =
             if second.is_on() { size_of::<SharedSketch>() + second.bytes() } else { first.bytes() };
-        UsedBytes { own: size_of::<[Entropy; ENTROPIES]>(), shared: last, ..UsedBytes::default() }
+        UsedBytes { own: size_of::<[Entropy; ENTROPIES]>(), shared, ..UsedBytes::default() }
     }
 
     #[inline(always)]
@@ -179,29 +179,29 @@ impl Measurement for Entropy {
     }
 }
 
-/// Returns the entropy of a window in bits, amplified, in integers as a switch would compute it:
-/// `log2 S - sum / S`, where the quotient is 2 to the power of the difference of two logarithms
-/// (paper, equation 2).
+/// Returns the entropy of a window in bits, amplified, in integers as a switch would compute it with
+/// this logarithm and power: `log2 S - sum / S`, where the quotient is 2 to the power of the
+/// difference of two logarithms (paper, equation 2).
 ///
 /// The paper's algorithm 3, taken literally, mixes amplified and plain values and is 38 to 157 %
 /// off. Here the power is amplified, and so is its exponent. The logarithms use as many bits as
 /// `logarithm` has; with 4 they cause most of the error, so [`PER_WINDOW`] has 7.
 #[must_use]
-pub fn in_integers(packets: u64, sum: u64, logarithm: &Logarithm, power: &Power) -> u64 {
-    let of_packets = logarithm.log2(packets);
+pub fn in_integers_with(packets: u64, sum: u64, logarithm: &Logarithm, power: &Power) -> u64 {
+    let packets_log2 = logarithm.log2(packets);
     let sum = sum >> AMPLIFICATION_BITS;
     if packets > sum {
-        return u64::from(of_packets);
+        return u64::from(packets_log2);
     }
-    let quotient = power.of_2(u64::from(logarithm.log2(sum).saturating_sub(of_packets)));
-    u64::from(of_packets).saturating_sub(u64::try_from(quotient).unwrap_or(u64::MAX))
+    let quotient = power.of_2(u64::from(logarithm.log2(sum).saturating_sub(packets_log2)));
+    u64::from(packets_log2).saturating_sub(u64::try_from(quotient).unwrap_or(u64::MAX))
 }
 
 /// P4Exp with the paper's parameters (table II).
 pub static POWER: Power = Power::new(Logarithm::new(7, 3), 7);
 
-/// Returns [`in_integers`] with logarithms of seven bits.
+/// Returns the entropy of a window as [`in_integers_with`] does, with [`PER_WINDOW`] and [`POWER`].
 #[must_use]
-pub fn of_window(packets: u64, sum: u64) -> u64 {
-    in_integers(packets, sum, &PER_WINDOW, &POWER)
+pub fn in_integers(packets: u64, sum: u64) -> u64 {
+    in_integers_with(packets, sum, &PER_WINDOW, &POWER)
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::tofino::entries::DigestField;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Match, proto};
-use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, of_window};
+use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers};
 use flowgauge_core::logarithm::{AMPLIFICATION_BITS, LogarithmEntry, PER_PACKET, PER_WINDOW};
 use flowgauge_core::{KeyKind, MeasurementKind, Settings, WindowTotals, sketch};
 
@@ -188,7 +188,7 @@ pub(in crate::tofino) fn difference(
         let pipes = made.iter().zip(packets).zip(sums).enumerate();
         pipes.into_iter().find_map(|(pipe, ((made, packets), sums))| {
             let ([made, _], [packets, _], [low, high]) = (made.first()?, packets.first()?, sums.first()?);
-            let follows = of_window((*packets).into(), u64::from(*high) << 32 | u64::from(*low));
+            let follows = in_integers((*packets).into(), u64::from(*high) << 32 | u64::from(*low));
             (*made < UNKNOWN && u64::from(*made) != follows).then(|| {
                 let key = entropy.key.name();
                 format!("pipe {pipe} made {made}/1024 bits of entropy by {key}, and {follows}/1024 follows from its sum; is it p4/flowgauge.p4?")

@@ -8,7 +8,7 @@ mod interval;
 #[cfg(test)]
 mod tests;
 
-use flowgauge_core::entropy::of_window;
+use flowgauge_core::entropy::in_integers;
 use flowgauge_core::logarithm::AMPLIFICATION_BITS;
 use flowgauge_core::sketch::FULL;
 use flowgauge_core::{Grid, SketchKind, SketchTotals};
@@ -84,7 +84,7 @@ pub fn estimate(
         low: (low - missed).clamp(0.0, bits),
         high: high.clamp(bits, most),
         normalised: bits / most,
-        in_integers: Some(amplified(of_window(packets, sum))),
+        in_integers: Some(amplified(in_integers(packets, sum))),
         saturated,
     }
 }
