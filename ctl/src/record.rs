@@ -162,12 +162,12 @@ impl Record {
     /// Returns the figures: packets and losses first, then those of each measurement, then alerts.
     #[must_use]
     pub fn figures(&self) -> &[Figure] {
-        &self.drawn().figures
+        &self.drawn.0.get_or_init(|| self.draw()).figures
     }
 
     /// Returns the fields of all measurements, in the order of JSON.
     pub(crate) fn described(&self) -> &[MeasurementFields] {
-        &self.drawn().described
+        &self.drawn.0.get_or_init(|| self.draw()).described
     }
 
     /// Returns the lake columns of all measurements: fields, registers and counters.
@@ -179,10 +179,6 @@ impl Record {
             report.store(counted, &mut row);
         }
         row
-    }
-
-    fn drawn(&self) -> &RecordFields {
-        self.drawn.0.get_or_init(|| self.draw())
     }
 
     /// Evaluates alert rules against the figures.

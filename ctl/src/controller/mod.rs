@@ -220,10 +220,14 @@ impl Controller {
         plan: Plan,
         clock: impl FnOnce() -> C,
     ) -> Result<Self, ControlError> {
-        Self::install(Box::new(dataplane), plan, Box::new(|| Box::new(clock())))
+        Self::start_boxed(Box::new(dataplane), plan, Box::new(|| Box::new(clock())))
     }
 
-    fn install(
+    /// Does the same as [`start`](Self::start) with a dataplane that is boxed already.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_boxed(
         mut dataplane: Box<dyn Dataplane>,
         plan: Plan,
         clock: Box<dyn FnOnce() -> Box<dyn Clock> + '_>,
@@ -455,12 +459,12 @@ impl Controller {
     fn attempt<T>(
         &mut self,
         operation: &str,
-        call: impl Fn(&mut Box<dyn Dataplane>) -> Result<T, Error>,
+        call: impl Fn(&mut (dyn Dataplane + 'static)) -> Result<T, Error>,
     ) -> Result<Option<(T, u64)>, ControlError> {
         let mut delay = BACK_OFF;
         for retry in 0..=RETRIES {
             let called = self.clock.now();
-            match call(&mut self.dataplane) {
+            match call(&mut *self.dataplane) {
                 Ok(answer) => return Ok(Some((answer, called))),
                 Err(error) if !error.is_transient() => return Err(error.into()),
                 Err(error) if retry == RETRIES => {

@@ -202,7 +202,7 @@ impl Controller {
             return Ok(());
         }
         let rules = filter.as_ref().map(|filter| Arc::clone(&filter.filter));
-        let set = |dataplane: &mut Box<dyn Dataplane>| dataplane.set_filter(rules.as_ref());
+        let set = |dataplane: &mut (dyn Dataplane + 'static)| dataplane.set_filter(rules.as_ref());
         if self.attempt("set the filter", set)?.is_some() {
             self.next_filter = filter;
         }

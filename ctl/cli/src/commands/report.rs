@@ -205,7 +205,7 @@ fn count(
     let _progress = ProgressWatch::start(source, interface);
     let plan = Plan { hash_key: config.secret.key(|| None)?, ..config.plan.clone() };
     let mut report = serve::ReportPage::naming(names);
-    let controller = Controller::start(Box::new(poll), plan, || Trace::new(gate))?;
+    let controller = Controller::start(poll, plan, || Trace::new(gate))?;
     let summary = controller.run(&mut report)?;
     let mut problems = summary.warnings.clone();
     if report.left_out > 0 {

@@ -74,8 +74,10 @@ fn run_controller<C: Clock + 'static>(
     let problems = FileProblems::default();
     // Both are kept until the run has ended.
     let (mut sinks, open) = sinks::open(&dataplane, config, handle, watch, &problems)?;
-    let controller = Controller::start(dataplane, Plan { hash_key, ..plan.clone() }, clock)?
-        .of_source(handle.name.clone());
+    let plan_with_key = Plan { hash_key, ..plan.clone() };
+    let controller =
+        Controller::start_boxed(dataplane, plan_with_key, Box::new(|| Box::new(clock())))?
+            .of_source(handle.name.clone());
     handle.begin();
     let outcome = controller.with(handle.changes.clone()).run(&mut sinks);
     // Dropping flushes what is pending. Failures are in `problems` afterwards.
