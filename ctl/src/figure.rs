@@ -98,7 +98,8 @@ pub struct Distribution {
     /// only: there are too many to draw.
     #[serde(skip)]
     pub narrow: Vec<Range>,
-    /// Maximum value that is indistinguishable from zero. It applies to the middles of narrow ranges.
+    /// Maximum value that is indistinguishable from zero. It applies to the middles of narrow
+    /// ranges.
     #[serde(skip)]
     pub zero_threshold: f64,
 }

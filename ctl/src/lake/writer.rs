@@ -2,8 +2,9 @@
 //!
 //! [`Lake`] is the sink. Two threads write, so that no window waits for a disk. The first
 //! ([`Writer`]) appends every row to a journal at once, which survives the end of this process. The
-//! second ([`Flusher`]) waits for the disk: it synchronizes journals, so that they survive a crash of the machine, and
-//! writes the rows as a Parquet file when an hour is over or the file is long or old enough.
+//! second ([`Flusher`]) waits for the disk: it synchronizes journals, so that they survive a crash
+//! of the machine, and writes the rows as a Parquet file when an hour is over or the file is long
+//! or old enough.
 //!
 //! Rows that cannot be written wait in memory, up to a limit. Beyond it the oldest rows are lost,
 //! which is reported at once, at the end, and in all later rows (`lost_rows`).
@@ -37,8 +38,8 @@ const MAX_QUEUED_ROWS: usize = 1024;
 /// Maximum number of rows appended to the journal at once.
 const MAX_BATCH_ROWS: usize = 256;
 
-/// Sink that writes windows to a lake. Once it is dropped, all of them are on disk, or a problem was
-/// reported.
+/// Sink that writes windows to a lake. Once it is dropped, all of them are on disk, or a problem
+/// was reported.
 pub struct Lake {
     /// Queue of the writer; `None` once it has ended.
     rows: Option<Sender<Row>>,

@@ -60,8 +60,8 @@ const RUN_BYTES: usize = 64;
 pub(super) struct RunName([u8; RUN_BYTES]);
 
 impl RunName {
-    /// Stores the identifier of a run, or none if it is too long: a part of it may be that of another
-    /// run.
+    /// Stores the identifier of a run, or none if it is too long: a part of it may be that of
+    /// another run.
     pub(super) fn new(run: &str) -> Self {
         let mut bytes = [0; RUN_BYTES];
         if run.len() <= RUN_BYTES {

@@ -83,8 +83,8 @@ impl Sink for Heartbeat {
 }
 
 impl HeartbeatState {
-    /// Sends the notifications that are due if all heartbeats have beaten. `watchdog` is the timeout of
-    /// the watchdog, if there is one.
+    /// Sends the notifications that are due if all heartbeats have beaten. `watchdog` is the
+    /// timeout of the watchdog, if there is one.
     fn notify_if_due(&mut self, watchdog: Option<Duration>, notify: impl Fn(&[NotifyState<'_>])) {
         if !self.heartbeats.values().all(|has_beaten| *has_beaten) {
             return;

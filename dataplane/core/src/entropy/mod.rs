@@ -179,8 +179,8 @@ impl Measurement for Entropy {
     }
 }
 
-/// Returns the entropy of a window in bits, amplified, in integers as a switch would compute it with
-/// this logarithm and power: `log2 S - sum / S`, where the quotient is 2 to the power of the
+/// Returns the entropy of a window in bits, amplified, in integers as a switch would compute it
+/// with this logarithm and power: `log2 S - sum / S`, where the quotient is 2 to the power of the
 /// difference of two logarithms (paper, equation 2).
 ///
 /// The paper's algorithm 3, taken literally, mixes amplified and plain values and is 38 to 157 %

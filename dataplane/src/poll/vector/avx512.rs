@@ -1,9 +1,9 @@
 //! Registers and levels of many keys, with AVX-512 instructions. CPUs since Ice Lake and Zen 4 have
 //! them.
 //!
-//! An 8-by-8 bit matrix maps a byte of each key to its part of a byte of the CRC, by one instruction
-//! for 64 keys. A table of 256 bytes is in four vectors, and is looked up by two instructions for 64
-//! keys.
+//! An 8-by-8 bit matrix maps a byte of each key to its part of a byte of the CRC, by one
+//! instruction for 64 keys. A table of 256 bytes is in four vectors, and is looked up by two
+//! instructions for 64 keys.
 #![allow(
     unsafe_code,
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"

@@ -30,8 +30,8 @@ impl Ports {
         self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the name and the device port number of each channel. Front panels count ports from 1;
-    /// the last one is the CPU port.
+    /// Returns the name and the device port number of each channel. Front panels count ports from
+    /// 1; the last one is the CPU port.
     fn names(&self) -> impl Iterator<Item = (String, u32)> {
         let panel = (0..self.pipes * FRONT_PORTS_PER_PIPE).map(|port| {
             let (pipe, port) = (port / FRONT_PORTS_PER_PIPE, port % FRONT_PORTS_PER_PIPE);

@@ -146,7 +146,8 @@ struct Checker {
 }
 
 impl Checker {
-    /// Checks a rate. It may be off by 1 %, and by a packet of each place at the end of each window.
+    /// Checks a rate. It may be off by 1 %, and by a packet of each place at the end of each
+    /// window.
     #[track_caller]
     fn check(&self, what: &str, rate: f64, places: usize, windows: usize, seconds: f64) {
         let expected = PACKETS_PER_SECOND * places as f64;
