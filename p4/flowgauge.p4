@@ -21,8 +21,14 @@ parser IngressParser(packet_in packet, out FLOWGAUGE_HEADERS hdr, out FLOWGAUGE_
             1: parse_resubmitted;
             default: parse_port_metadata;
         }
+#else
+        packet.advance(PORT_METADATA_SIZE);
+        frame.apply(packet, hdr, md);
+        transition accept;
+#endif
     }
 
+#if FLOWGAUGE_HEAVY
     state parse_resubmitted {
         packet.extract(md.flowgauge.admitted);
         transition parse_frame;
@@ -34,12 +40,10 @@ parser IngressParser(packet_in packet, out FLOWGAUGE_HEADERS hdr, out FLOWGAUGE_
     }
 
     state parse_frame {
-#else
-        packet.advance(PORT_METADATA_SIZE);
-#endif
         frame.apply(packet, hdr, md);
         transition accept;
     }
+#endif
 }
 
 control Ingress(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,

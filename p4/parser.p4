@@ -47,86 +47,11 @@ const bit<32> TCP_OPTIONS_WINDOW_SCALE = 0x01030300;
 #define FLOWGAUGE_TCP_PORTS parse_segment_ports
 #define FLOWGAUGE_UDP_PORTS parse_known_ports
 #define FLOWGAUGE_IPV4_PORTS parse_ports_of_ipv4
-#define FLOWGAUGE_LATER_FRAGMENT(index) parse_later_fragment##index
 #else
 #define FLOWGAUGE_TCP_PORTS parse_ports
 #define FLOWGAUGE_UDP_PORTS parse_ports
 #define FLOWGAUGE_IPV4_PORTS parse_ports
-#define FLOWGAUGE_LATER_FRAGMENT(index) parse_last_extension##index
 #endif
-
-// IPv6 extension header of 8 bytes and what may follow it. Headers are read by lookahead before
-// they are extracted: the chip's compiler requires a stored value to come from one place in the
-// packet. Every path assigns the protocol once: Tofino 1 would combine a second value with the
-// first by OR. A longer header, a later fragment and the last supported header end the walk with
-// the protocol that they name, without ports.
-//
-// The states are macros, since p4c does not support a loop of states with lookahead: it unrolls one
-// round more than the stack has elements, and then reports "Ran out of parser match registers". A
-// parser with a constructor parameter instead of `index` has one exit; these have four.
-#define IPV6_EXTENSION_STATES(index, extension_follows, fragment_follows) \
-    state parse_extension##index { \
-        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>(); \
-        transition select(next.length, next.next_header) { \
-            (0, IP_PROTOCOL_HOP_BY_HOP): extension_follows; \
-            (0, IP_PROTOCOL_ROUTING): extension_follows; \
-            (0, IP_PROTOCOL_DESTINATION_OPTIONS): extension_follows; \
-            (0, IP_PROTOCOL_MOBILITY): extension_follows; \
-            (0, IP_PROTOCOL_HIP): extension_follows; \
-            (0, IP_PROTOCOL_SHIM6): extension_follows; \
-            (0, IP_PROTOCOL_FRAGMENT): fragment_follows; \
-            FLOWGAUGE_MATCHING((0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension##index;) \
-            (0, _): parse_behind_extension##index; \
-            default: parse_last_extension##index; \
-        } \
-    } \
-    state parse_fragment##index { \
-        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>(); \
-        transition select(next.fragment_offset, next.next_header) { \
-            (0, IP_PROTOCOL_HOP_BY_HOP): extension_follows; \
-            (0, IP_PROTOCOL_ROUTING): extension_follows; \
-            (0, IP_PROTOCOL_DESTINATION_OPTIONS): extension_follows; \
-            (0, IP_PROTOCOL_MOBILITY): extension_follows; \
-            (0, IP_PROTOCOL_HIP): extension_follows; \
-            (0, IP_PROTOCOL_SHIM6): extension_follows; \
-            (0, IP_PROTOCOL_FRAGMENT): fragment_follows; \
-            FLOWGAUGE_MATCHING((0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension##index;) \
-            (0, _): parse_behind_extension##index; \
-            default: FLOWGAUGE_LATER_FRAGMENT(index); \
-        } \
-    } \
-    state parse_behind_extension##index { \
-        md.flowgauge.protocol = packet.lookahead<bit<8>>(); \
-        FLOWGAUGE_MATCHING(md.flowgauge.transport.is_known = 1;) \
-        packet.extract(hdr.ipv6_extension[index]); \
-        transition select(hdr.ipv6_extension[index].next_header) { \
-            IP_PROTOCOL_TCP: FLOWGAUGE_TCP_PORTS; \
-            IP_PROTOCOL_UDP: FLOWGAUGE_UDP_PORTS; \
-            IP_PROTOCOL_SCTP: FLOWGAUGE_UDP_PORTS; \
-            IP_PROTOCOL_UDP_LITE: parse_ports; \
-            default: accept; \
-        } \
-    } \
-    FLOWGAUGE_MATCHING(state parse_later_fragment##index { \
-        md.flowgauge.protocol = packet.lookahead<bit<8>>(); \
-        md.flowgauge.transport.is_known = 1; \
-        transition accept; \
-    }) \
-    state parse_last_extension##index { \
-        md.flowgauge.protocol = packet.lookahead<bit<8>>(); \
-        transition accept; \
-    }
-
-// Extracts one extension header and continues with the next.
-#define IPV6_NEXT_EXTENSION_STATES(index, next) \
-    state parse_extension_behind##index { \
-        packet.extract(hdr.ipv6_extension[index]); \
-        transition parse_extension##next; \
-    } \
-    state parse_fragment_behind##index { \
-        packet.extract(hdr.ipv6_extension[index]); \
-        transition parse_fragment##next; \
-    }
 
 parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
     // Number of tags, and then of words of options, that may still follow.
@@ -179,15 +104,21 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
             default: accept;
 #endif
         }
-    }
-
-    state select_ipv4_ports {
-#elif !FLOWGAUGE_USES_TRANSPORT
+#elif FLOWGAUGE_USES_TRANSPORT
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+            (0, IP_PROTOCOL_TCP): parse_ipv4_ports;
+            (0, IP_PROTOCOL_UDP): parse_ipv4_ports;
+            (0, IP_PROTOCOL_SCTP): parse_ipv4_ports;
+            (0, IP_PROTOCOL_UDP_LITE): parse_ipv4_ports;
+            default: accept;
+        }
+#else
         transition accept;
+#endif
     }
 
+#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER || !FLOWGAUGE_USES_TRANSPORT
     state select_ipv4_ports {
-#endif
         transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (0, IP_PROTOCOL_TCP): parse_ipv4_ports;
             (0, IP_PROTOCOL_UDP): parse_ipv4_ports;
@@ -196,6 +127,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
             default: accept;
         }
     }
+#endif
 
     state parse_ipv4_ports {
         transition select(hdr.ipv4.ihl) {
@@ -289,11 +221,25 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
             IP_PROTOCOL_HIP: parse_extension0;
             IP_PROTOCOL_SHIM6: parse_extension0;
             IP_PROTOCOL_FRAGMENT: parse_fragment0;
-            FLOWGAUGE_MATCHING(IP_PROTOCOL_AUTHENTICATION: parse_ipv6_authentication;)
+#if FLOWGAUGE_MATCH
+            IP_PROTOCOL_AUTHENTICATION: parse_ipv6_authentication;
+#endif
             default: parse_ipv6_payload;
         }
+#elif FLOWGAUGE_DELAY
+        transition select(hdr.ipv6.next_header) {
+            IP_PROTOCOL_TCP: parse_tcp;
+            IP_PROTOCOL_UDP: parse_udp;
+            IP_PROTOCOL_ICMP: parse_icmp;
+            IP_PROTOCOL_ICMPV6: parse_icmpv6;
+            default: accept;
+        }
+#else
+        transition accept;
+#endif
     }
 
+#if FLOWGAUGE_USES_TRANSPORT
     state parse_ipv6_authentication {
         md.flowgauge.protocol = hdr.ipv6.next_header;
         transition accept;
@@ -301,9 +247,9 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
 
     state parse_ipv6_payload {
         md.flowgauge.protocol = hdr.ipv6.next_header;
-        FLOWGAUGE_MATCHING(md.flowgauge.transport.is_known = 1;)
+#if FLOWGAUGE_MATCH
+        md.flowgauge.transport.is_known = 1;
 #endif
-#if FLOWGAUGE_DELAY || FLOWGAUGE_USES_TRANSPORT
         transition select(hdr.ipv6.next_header) {
 #if FLOWGAUGE_DELAY
             IP_PROTOCOL_TCP: parse_tcp;
@@ -317,24 +263,323 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
             IP_PROTOCOL_TCP: FLOWGAUGE_TCP_PORTS;
             IP_PROTOCOL_UDP: FLOWGAUGE_UDP_PORTS;
 #endif
-#if FLOWGAUGE_USES_TRANSPORT
             IP_PROTOCOL_SCTP: FLOWGAUGE_UDP_PORTS;
             IP_PROTOCOL_UDP_LITE: parse_ports;
-#endif
             default: accept;
         }
-#else
-        transition accept;
+    }
 #endif
+
+    // IPv6 extension headers of 8 bytes, at most four, and what may follow each. Headers are read by
+    // lookahead before they are extracted: the chip's compiler requires a stored value to come from
+    // one place in the packet. Every path assigns the protocol once: Tofino 1 would combine a second
+    // value with the first by OR. A longer header, a later fragment and the last supported header end
+    // the walk with the protocol that they name, without ports.
+    //
+    // Each header has states of its own. p4c does not support a loop of states with lookahead: it
+    // unrolls one round more than the stack has elements, and then reports "Ran out of parser match
+    // registers". A parser with a constructor parameter has one exit; an extension header has four.
+    state parse_extension0 {
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>();
+        transition select(next.length, next.next_header) {
+            (0, IP_PROTOCOL_HOP_BY_HOP): parse_extension_behind0;
+            (0, IP_PROTOCOL_ROUTING): parse_extension_behind0;
+            (0, IP_PROTOCOL_DESTINATION_OPTIONS): parse_extension_behind0;
+            (0, IP_PROTOCOL_MOBILITY): parse_extension_behind0;
+            (0, IP_PROTOCOL_HIP): parse_extension_behind0;
+            (0, IP_PROTOCOL_SHIM6): parse_extension_behind0;
+            (0, IP_PROTOCOL_FRAGMENT): parse_fragment_behind0;
+#if FLOWGAUGE_MATCH
+            (0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension0;
+#endif
+            (0, _): parse_behind_extension0;
+            default: parse_last_extension0;
+        }
     }
 
-    IPV6_EXTENSION_STATES(0, parse_extension_behind0, parse_fragment_behind0)
-    IPV6_NEXT_EXTENSION_STATES(0, 1)
-    IPV6_EXTENSION_STATES(1, parse_extension_behind1, parse_fragment_behind1)
-    IPV6_NEXT_EXTENSION_STATES(1, 2)
-    IPV6_EXTENSION_STATES(2, parse_extension_behind2, parse_fragment_behind2)
-    IPV6_NEXT_EXTENSION_STATES(2, 3)
-    IPV6_EXTENSION_STATES(3, parse_last_extension3, parse_last_extension3)
+    state parse_fragment0 {
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>();
+        transition select(next.fragment_offset, next.next_header) {
+            (0, IP_PROTOCOL_HOP_BY_HOP): parse_extension_behind0;
+            (0, IP_PROTOCOL_ROUTING): parse_extension_behind0;
+            (0, IP_PROTOCOL_DESTINATION_OPTIONS): parse_extension_behind0;
+            (0, IP_PROTOCOL_MOBILITY): parse_extension_behind0;
+            (0, IP_PROTOCOL_HIP): parse_extension_behind0;
+            (0, IP_PROTOCOL_SHIM6): parse_extension_behind0;
+            (0, IP_PROTOCOL_FRAGMENT): parse_fragment_behind0;
+#if FLOWGAUGE_MATCH
+            (0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension0;
+#endif
+            (0, _): parse_behind_extension0;
+#if FLOWGAUGE_MATCH
+            default: parse_later_fragment0;
+#else
+            default: parse_last_extension0;
+#endif
+        }
+    }
+
+    state parse_behind_extension0 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+#if FLOWGAUGE_MATCH
+        md.flowgauge.transport.is_known = 1;
+#endif
+        packet.extract(hdr.ipv6_extension[0]);
+        transition select(hdr.ipv6_extension[0].next_header) {
+            IP_PROTOCOL_TCP: FLOWGAUGE_TCP_PORTS;
+            IP_PROTOCOL_UDP: FLOWGAUGE_UDP_PORTS;
+            IP_PROTOCOL_SCTP: FLOWGAUGE_UDP_PORTS;
+            IP_PROTOCOL_UDP_LITE: parse_ports;
+            default: accept;
+        }
+    }
+
+#if FLOWGAUGE_MATCH
+    state parse_later_fragment0 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+        md.flowgauge.transport.is_known = 1;
+        transition accept;
+    }
+#endif
+
+    state parse_last_extension0 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+        transition accept;
+    }
+
+    state parse_extension_behind0 {
+        packet.extract(hdr.ipv6_extension[0]);
+        transition parse_extension1;
+    }
+
+    state parse_fragment_behind0 {
+        packet.extract(hdr.ipv6_extension[0]);
+        transition parse_fragment1;
+    }
+
+    state parse_extension1 {
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>();
+        transition select(next.length, next.next_header) {
+            (0, IP_PROTOCOL_HOP_BY_HOP): parse_extension_behind1;
+            (0, IP_PROTOCOL_ROUTING): parse_extension_behind1;
+            (0, IP_PROTOCOL_DESTINATION_OPTIONS): parse_extension_behind1;
+            (0, IP_PROTOCOL_MOBILITY): parse_extension_behind1;
+            (0, IP_PROTOCOL_HIP): parse_extension_behind1;
+            (0, IP_PROTOCOL_SHIM6): parse_extension_behind1;
+            (0, IP_PROTOCOL_FRAGMENT): parse_fragment_behind1;
+#if FLOWGAUGE_MATCH
+            (0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension1;
+#endif
+            (0, _): parse_behind_extension1;
+            default: parse_last_extension1;
+        }
+    }
+
+    state parse_fragment1 {
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>();
+        transition select(next.fragment_offset, next.next_header) {
+            (0, IP_PROTOCOL_HOP_BY_HOP): parse_extension_behind1;
+            (0, IP_PROTOCOL_ROUTING): parse_extension_behind1;
+            (0, IP_PROTOCOL_DESTINATION_OPTIONS): parse_extension_behind1;
+            (0, IP_PROTOCOL_MOBILITY): parse_extension_behind1;
+            (0, IP_PROTOCOL_HIP): parse_extension_behind1;
+            (0, IP_PROTOCOL_SHIM6): parse_extension_behind1;
+            (0, IP_PROTOCOL_FRAGMENT): parse_fragment_behind1;
+#if FLOWGAUGE_MATCH
+            (0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension1;
+#endif
+            (0, _): parse_behind_extension1;
+#if FLOWGAUGE_MATCH
+            default: parse_later_fragment1;
+#else
+            default: parse_last_extension1;
+#endif
+        }
+    }
+
+    state parse_behind_extension1 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+#if FLOWGAUGE_MATCH
+        md.flowgauge.transport.is_known = 1;
+#endif
+        packet.extract(hdr.ipv6_extension[1]);
+        transition select(hdr.ipv6_extension[1].next_header) {
+            IP_PROTOCOL_TCP: FLOWGAUGE_TCP_PORTS;
+            IP_PROTOCOL_UDP: FLOWGAUGE_UDP_PORTS;
+            IP_PROTOCOL_SCTP: FLOWGAUGE_UDP_PORTS;
+            IP_PROTOCOL_UDP_LITE: parse_ports;
+            default: accept;
+        }
+    }
+
+#if FLOWGAUGE_MATCH
+    state parse_later_fragment1 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+        md.flowgauge.transport.is_known = 1;
+        transition accept;
+    }
+#endif
+
+    state parse_last_extension1 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+        transition accept;
+    }
+
+    state parse_extension_behind1 {
+        packet.extract(hdr.ipv6_extension[1]);
+        transition parse_extension2;
+    }
+
+    state parse_fragment_behind1 {
+        packet.extract(hdr.ipv6_extension[1]);
+        transition parse_fragment2;
+    }
+
+    state parse_extension2 {
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>();
+        transition select(next.length, next.next_header) {
+            (0, IP_PROTOCOL_HOP_BY_HOP): parse_extension_behind2;
+            (0, IP_PROTOCOL_ROUTING): parse_extension_behind2;
+            (0, IP_PROTOCOL_DESTINATION_OPTIONS): parse_extension_behind2;
+            (0, IP_PROTOCOL_MOBILITY): parse_extension_behind2;
+            (0, IP_PROTOCOL_HIP): parse_extension_behind2;
+            (0, IP_PROTOCOL_SHIM6): parse_extension_behind2;
+            (0, IP_PROTOCOL_FRAGMENT): parse_fragment_behind2;
+#if FLOWGAUGE_MATCH
+            (0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension2;
+#endif
+            (0, _): parse_behind_extension2;
+            default: parse_last_extension2;
+        }
+    }
+
+    state parse_fragment2 {
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>();
+        transition select(next.fragment_offset, next.next_header) {
+            (0, IP_PROTOCOL_HOP_BY_HOP): parse_extension_behind2;
+            (0, IP_PROTOCOL_ROUTING): parse_extension_behind2;
+            (0, IP_PROTOCOL_DESTINATION_OPTIONS): parse_extension_behind2;
+            (0, IP_PROTOCOL_MOBILITY): parse_extension_behind2;
+            (0, IP_PROTOCOL_HIP): parse_extension_behind2;
+            (0, IP_PROTOCOL_SHIM6): parse_extension_behind2;
+            (0, IP_PROTOCOL_FRAGMENT): parse_fragment_behind2;
+#if FLOWGAUGE_MATCH
+            (0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension2;
+#endif
+            (0, _): parse_behind_extension2;
+#if FLOWGAUGE_MATCH
+            default: parse_later_fragment2;
+#else
+            default: parse_last_extension2;
+#endif
+        }
+    }
+
+    state parse_behind_extension2 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+#if FLOWGAUGE_MATCH
+        md.flowgauge.transport.is_known = 1;
+#endif
+        packet.extract(hdr.ipv6_extension[2]);
+        transition select(hdr.ipv6_extension[2].next_header) {
+            IP_PROTOCOL_TCP: FLOWGAUGE_TCP_PORTS;
+            IP_PROTOCOL_UDP: FLOWGAUGE_UDP_PORTS;
+            IP_PROTOCOL_SCTP: FLOWGAUGE_UDP_PORTS;
+            IP_PROTOCOL_UDP_LITE: parse_ports;
+            default: accept;
+        }
+    }
+
+#if FLOWGAUGE_MATCH
+    state parse_later_fragment2 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+        md.flowgauge.transport.is_known = 1;
+        transition accept;
+    }
+#endif
+
+    state parse_last_extension2 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+        transition accept;
+    }
+
+    state parse_extension_behind2 {
+        packet.extract(hdr.ipv6_extension[2]);
+        transition parse_extension3;
+    }
+
+    state parse_fragment_behind2 {
+        packet.extract(hdr.ipv6_extension[2]);
+        transition parse_fragment3;
+    }
+
+    state parse_extension3 {
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>();
+        transition select(next.length, next.next_header) {
+            (0, IP_PROTOCOL_HOP_BY_HOP): parse_last_extension3;
+            (0, IP_PROTOCOL_ROUTING): parse_last_extension3;
+            (0, IP_PROTOCOL_DESTINATION_OPTIONS): parse_last_extension3;
+            (0, IP_PROTOCOL_MOBILITY): parse_last_extension3;
+            (0, IP_PROTOCOL_HIP): parse_last_extension3;
+            (0, IP_PROTOCOL_SHIM6): parse_last_extension3;
+            (0, IP_PROTOCOL_FRAGMENT): parse_last_extension3;
+#if FLOWGAUGE_MATCH
+            (0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension3;
+#endif
+            (0, _): parse_behind_extension3;
+            default: parse_last_extension3;
+        }
+    }
+
+    state parse_fragment3 {
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>();
+        transition select(next.fragment_offset, next.next_header) {
+            (0, IP_PROTOCOL_HOP_BY_HOP): parse_last_extension3;
+            (0, IP_PROTOCOL_ROUTING): parse_last_extension3;
+            (0, IP_PROTOCOL_DESTINATION_OPTIONS): parse_last_extension3;
+            (0, IP_PROTOCOL_MOBILITY): parse_last_extension3;
+            (0, IP_PROTOCOL_HIP): parse_last_extension3;
+            (0, IP_PROTOCOL_SHIM6): parse_last_extension3;
+            (0, IP_PROTOCOL_FRAGMENT): parse_last_extension3;
+#if FLOWGAUGE_MATCH
+            (0, IP_PROTOCOL_AUTHENTICATION): parse_last_extension3;
+#endif
+            (0, _): parse_behind_extension3;
+#if FLOWGAUGE_MATCH
+            default: parse_later_fragment3;
+#else
+            default: parse_last_extension3;
+#endif
+        }
+    }
+
+    state parse_behind_extension3 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+#if FLOWGAUGE_MATCH
+        md.flowgauge.transport.is_known = 1;
+#endif
+        packet.extract(hdr.ipv6_extension[3]);
+        transition select(hdr.ipv6_extension[3].next_header) {
+            IP_PROTOCOL_TCP: FLOWGAUGE_TCP_PORTS;
+            IP_PROTOCOL_UDP: FLOWGAUGE_UDP_PORTS;
+            IP_PROTOCOL_SCTP: FLOWGAUGE_UDP_PORTS;
+            IP_PROTOCOL_UDP_LITE: parse_ports;
+            default: accept;
+        }
+    }
+
+#if FLOWGAUGE_MATCH
+    state parse_later_fragment3 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+        md.flowgauge.transport.is_known = 1;
+        transition accept;
+    }
+#endif
+
+    state parse_last_extension3 {
+        md.flowgauge.protocol = packet.lookahead<bit<8>>();
+        transition accept;
+    }
 
     state parse_ports_of_ipv4 {
         transition select(hdr.ipv4.protocol) {
@@ -370,8 +615,8 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
 
     // TCP. Hosts reject a segment whose header length is less than five words (RFC 9293 section
     // 3.1).
-    state parse_tcp {
 #if FLOWGAUGE_MATCH
+    state parse_tcp {
         md.flowgauge.ports = packet.lookahead<bit<32>>();
         md.flowgauge.transport.has_ports = 1;
         transition parse_tcp_flags;
@@ -385,7 +630,16 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     }
 
     state parse_tcp_offset {
-#elif FLOWGAUGE_USES_PORTS
+        tcp_h next = packet.lookahead<tcp_h>();
+        transition select(next.data_offset) {
+            0 &&& 0xc: accept;
+            4: accept;
+            default: parse_tcp_header;
+        }
+    }
+#else
+    state parse_tcp {
+#if FLOWGAUGE_USES_PORTS
         md.flowgauge.ports = packet.lookahead<bit<32>>();
 #endif
         tcp_h next = packet.lookahead<tcp_h>();
@@ -395,6 +649,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
             default: parse_tcp_header;
         }
     }
+#endif
 
     state parse_tcp_header {
         packet.extract(hdr.tcp);
@@ -484,15 +739,30 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
         transition accept;
     }
 
-    state parse_udp {
 #if FLOWGAUGE_MATCH
+    state parse_udp {
         md.flowgauge.ports = packet.lookahead<bit<32>>();
         md.flowgauge.transport.has_ports = 1;
         transition parse_udp_header;
     }
 
     state parse_udp_header {
-#elif FLOWGAUGE_USES_PORTS
+        packet.extract(hdr.udp);
+        md.flowgauge.src_port = hdr.udp.src_port;
+        md.flowgauge.dst_port = hdr.udp.dst_port;
+        transition select(hdr.udp.src_port, hdr.udp.dst_port) {
+            (UDP_PORT_DNS, _): parse_dns;
+            (_, UDP_PORT_DNS): parse_dns;
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+            (UDP_PORT_QUIC, _): parse_quic;
+            (_, UDP_PORT_QUIC): parse_quic;
+#endif
+            default: accept;
+        }
+    }
+#else
+    state parse_udp {
+#if FLOWGAUGE_USES_PORTS
         md.flowgauge.ports = packet.lookahead<bit<32>>();
 #endif
         packet.extract(hdr.udp);
@@ -508,6 +778,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
             default: accept;
         }
     }
+#endif
 
     state parse_quic {
         packet.extract(hdr.quic);

@@ -358,13 +358,6 @@ const bool _reorder_slots_are_in_range = static_assert(
     (FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE) || FLOWGAUGE_USES(FLOWGAUGE_KEY_WITH_PORT))
 #define FLOWGAUGE_USES_TRANSPORT (FLOWGAUGE_MATCH == 1 || FLOWGAUGE_USES_PORTS)
 
-// Statements of a build that matches expressions.
-#if FLOWGAUGE_MATCH
-#define FLOWGAUGE_MATCHING(text) text
-#else
-#define FLOWGAUGE_MATCHING(text)
-#endif
-
 // Names by the number of a key: hashes of the packet, and names of the control plane. They are
 // macros, since a parameter of a control cannot be part of a name that a controller looks up.
 #define FLOWGAUGE_KEY_NAME_0 src
