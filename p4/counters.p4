@@ -12,25 +12,25 @@ control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA 
     // One array, indexed by bank and class, so that one access per packet counts everything.
     Counter<bit<64>, bit<4>>(16, CounterType_t.PACKETS_AND_BYTES) frames;
 
-    action ipv4() {
+    action mark_ipv4() {
         md.flowgauge.class = flowgauge_class_t.IPV4;
         md.flowgauge.sound = 1;
     }
 
-    action ipv6() {
+    action mark_ipv6() {
         md.flowgauge.class = flowgauge_class_t.IPV6;
         md.flowgauge.sound = 1;
     }
 
-    action non_ip() {
+    action mark_non_ip() {
         md.flowgauge.class = flowgauge_class_t.NON_IP;
     }
 
-    action truncated() {
+    action mark_truncated() {
         md.flowgauge.class = flowgauge_class_t.TRUNCATED;
     }
 
-    action bad_header() {
+    action mark_bad_header() {
         md.flowgauge.class = flowgauge_class_t.BAD_HEADER;
     }
 
@@ -48,51 +48,51 @@ control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA 
             ig_prsr_md.parser_err : ternary @name("parser_error");
         }
         actions = {
-            ipv4;
-            ipv6;
-            non_ip;
-            truncated;
-            bad_header;
+            mark_ipv4;
+            mark_ipv6;
+            mark_non_ip;
+            mark_truncated;
+            mark_bad_header;
         }
         const entries = {
-            (true, _, 4, 0 &&& 0xc, _, _, _): bad_header();
-            (true, _, 4, 4, _, _, _): bad_header();
-            (true, _, 4, _, 0, _, _): ipv4();
-            (true, _, 4, 5, 0 &&& 0xfff0, _, _): bad_header();
-            (true, _, 4, 5, 16 &&& 0xfffc, _, _): bad_header();
-            (true, _, 4, 6, 0 &&& 0xfff0, _, _): bad_header();
-            (true, _, 4, 6, 16 &&& 0xfff8, _, _): bad_header();
-            (true, _, 4, 7, 0 &&& 0xfff0, _, _): bad_header();
-            (true, _, 4, 7, 16 &&& 0xfff8, _, _): bad_header();
-            (true, _, 4, 7, 24 &&& 0xfffc, _, _): bad_header();
-            (true, _, 4, 8, 0 &&& 0xffe0, _, _): bad_header();
-            (true, _, 4, 9, 0 &&& 0xffe0, _, _): bad_header();
-            (true, _, 4, 9, 32 &&& 0xfffc, _, _): bad_header();
-            (true, _, 4, 10, 0 &&& 0xffe0, _, _): bad_header();
-            (true, _, 4, 10, 32 &&& 0xfff8, _, _): bad_header();
-            (true, _, 4, 11, 0 &&& 0xffe0, _, _): bad_header();
-            (true, _, 4, 11, 32 &&& 0xfff8, _, _): bad_header();
-            (true, _, 4, 11, 40 &&& 0xfffc, _, _): bad_header();
-            (true, _, 4, 12, 0 &&& 0xffe0, _, _): bad_header();
-            (true, _, 4, 12, 32 &&& 0xfff0, _, _): bad_header();
-            (true, _, 4, 13, 0 &&& 0xffe0, _, _): bad_header();
-            (true, _, 4, 13, 32 &&& 0xfff0, _, _): bad_header();
-            (true, _, 4, 13, 48 &&& 0xfffc, _, _): bad_header();
-            (true, _, 4, 14, 0 &&& 0xffe0, _, _): bad_header();
-            (true, _, 4, 14, 32 &&& 0xfff0, _, _): bad_header();
-            (true, _, 4, 14, 48 &&& 0xfff8, _, _): bad_header();
-            (true, _, 4, 15, 0 &&& 0xffe0, _, _): bad_header();
-            (true, _, 4, 15, 32 &&& 0xfff0, _, _): bad_header();
-            (true, _, 4, 15, 48 &&& 0xfff8, _, _): bad_header();
-            (true, _, 4, 15, 56 &&& 0xfffc, _, _): bad_header();
-            (true, _, 4, _, _, _, _): ipv4();
-            (true, _, _, _, _, _, _): bad_header();
-            (false, true, _, _, _, 6, _): ipv6();
-            (false, true, _, _, _, _, _): bad_header();
+            (true, _, 4, 0 &&& 0xc, _, _, _): mark_bad_header();
+            (true, _, 4, 4, _, _, _): mark_bad_header();
+            (true, _, 4, _, 0, _, _): mark_ipv4();
+            (true, _, 4, 5, 0 &&& 0xfff0, _, _): mark_bad_header();
+            (true, _, 4, 5, 16 &&& 0xfffc, _, _): mark_bad_header();
+            (true, _, 4, 6, 0 &&& 0xfff0, _, _): mark_bad_header();
+            (true, _, 4, 6, 16 &&& 0xfff8, _, _): mark_bad_header();
+            (true, _, 4, 7, 0 &&& 0xfff0, _, _): mark_bad_header();
+            (true, _, 4, 7, 16 &&& 0xfff8, _, _): mark_bad_header();
+            (true, _, 4, 7, 24 &&& 0xfffc, _, _): mark_bad_header();
+            (true, _, 4, 8, 0 &&& 0xffe0, _, _): mark_bad_header();
+            (true, _, 4, 9, 0 &&& 0xffe0, _, _): mark_bad_header();
+            (true, _, 4, 9, 32 &&& 0xfffc, _, _): mark_bad_header();
+            (true, _, 4, 10, 0 &&& 0xffe0, _, _): mark_bad_header();
+            (true, _, 4, 10, 32 &&& 0xfff8, _, _): mark_bad_header();
+            (true, _, 4, 11, 0 &&& 0xffe0, _, _): mark_bad_header();
+            (true, _, 4, 11, 32 &&& 0xfff8, _, _): mark_bad_header();
+            (true, _, 4, 11, 40 &&& 0xfffc, _, _): mark_bad_header();
+            (true, _, 4, 12, 0 &&& 0xffe0, _, _): mark_bad_header();
+            (true, _, 4, 12, 32 &&& 0xfff0, _, _): mark_bad_header();
+            (true, _, 4, 13, 0 &&& 0xffe0, _, _): mark_bad_header();
+            (true, _, 4, 13, 32 &&& 0xfff0, _, _): mark_bad_header();
+            (true, _, 4, 13, 48 &&& 0xfffc, _, _): mark_bad_header();
+            (true, _, 4, 14, 0 &&& 0xffe0, _, _): mark_bad_header();
+            (true, _, 4, 14, 32 &&& 0xfff0, _, _): mark_bad_header();
+            (true, _, 4, 14, 48 &&& 0xfff8, _, _): mark_bad_header();
+            (true, _, 4, 15, 0 &&& 0xffe0, _, _): mark_bad_header();
+            (true, _, 4, 15, 32 &&& 0xfff0, _, _): mark_bad_header();
+            (true, _, 4, 15, 48 &&& 0xfff8, _, _): mark_bad_header();
+            (true, _, 4, 15, 56 &&& 0xfffc, _, _): mark_bad_header();
+            (true, _, 4, _, _, _, _): mark_ipv4();
+            (true, _, _, _, _, _, _): mark_bad_header();
+            (false, true, _, _, _, 6, _): mark_ipv6();
+            (false, true, _, _, _, _, _): mark_bad_header();
             (false, false, _, _, _, _,
-             FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER &&& FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER): truncated();
+             FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER &&& FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER): mark_truncated();
         }
-        const default_action = non_ip();
+        const default_action = mark_non_ip();
         size = 64;
     }
 

@@ -240,12 +240,12 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                 if (FLOWGAUGE_DELAY_TCP_DATA == 1) {
                     segments.apply();
                 } else if (FLOWGAUGE_DELAY_TCP_HANDSHAKE == 1) {
-                    of_syn();
+                    use_syn_sequence();
                 }
             } else if (FLOWGAUGE_DELAY_DNS == 1 && hdr.dns.isValid()) {
-                of_dns();
+                use_dns_id();
             } else if (FLOWGAUGE_DELAY_ICMP == 1 && hdr.echo.isValid()) {
-                of_echo();
+                use_echo_token();
             }
             if (FLOWGAUGE_DELAY_TCP_DATA == 1 && hdr.tcp.isValid()
                 && (hdr.tcp.flags & TCP_SYN) == 0) {

@@ -30,15 +30,15 @@
     }
 #endif
 
-    action belong_to_nobody() {}
+    action keep_default_owner() {}
 
     table ipv4_src_owners {
         key = { hdr.ipv4.src_addr : lpm @name("address"); }
         actions = {
             set_src_owner;
-            belong_to_nobody;
+            keep_default_owner;
         }
-        const default_action = belong_to_nobody();
+        const default_action = keep_default_owner();
         size = 1024;
     }
 
@@ -46,9 +46,9 @@
         key = { hdr.ipv4.dst_addr : lpm @name("address"); }
         actions = {
             set_dst_owner;
-            belong_to_nobody;
+            keep_default_owner;
         }
-        const default_action = belong_to_nobody();
+        const default_action = keep_default_owner();
         size = 1024;
     }
 
@@ -56,9 +56,9 @@
         key = { hdr.ipv6.src_addr[127:64] : lpm @name("address"); }
         actions = {
             set_src_owner;
-            belong_to_nobody;
+            keep_default_owner;
         }
-        const default_action = belong_to_nobody();
+        const default_action = keep_default_owner();
         size = 1024;
     }
 
@@ -66,8 +66,8 @@
         key = { hdr.ipv6.dst_addr[127:64] : lpm @name("address"); }
         actions = {
             set_dst_owner;
-            belong_to_nobody;
+            keep_default_owner;
         }
-        const default_action = belong_to_nobody();
+        const default_action = keep_default_owner();
         size = 1024;
     }

@@ -16,7 +16,7 @@
         md.flowgauge.keeps_first = 1;
     }
 
-    action speak() {}
+    action skip() {}
 
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
     // A pure acknowledgement is not answered at once. Zero is no timestamp. If the headers are
@@ -32,19 +32,19 @@
         }
         actions = {
             ask_tcp_timestamps;
-            speak;
+            skip;
         }
         const entries = {
-            (0, _, _, _, _, _): speak();
-            (_, false, _, _, _, _): speak();
-            (_, _, 0, _, _, _): speak();
+            (0, _, _, _, _, _): skip();
+            (_, false, _, _, _, _): skip();
+            (_, _, 0, _, _, _): skip();
             (_, _, _, TCP_SYN &&& (TCP_SYN + TCP_RST), _, _): ask_tcp_timestamps();
             (_, _, _, TCP_FIN &&& (TCP_FIN + TCP_RST), _, _): ask_tcp_timestamps();
-            (_, _, _, _, 0, _): speak();
-            (_, _, _, _, 0x8000 &&& 0x8000, 0 &&& 0x8000): speak();
+            (_, _, _, _, 0, _): skip();
+            (_, _, _, _, 0x8000 &&& 0x8000, 0 &&& 0x8000): skip();
             (_, _, _, _, _, _): ask_tcp_timestamps();
         }
-        const default_action = speak();
+        const default_action = skip();
         size = 16;
     }
 #elif FLOWGAUGE_DELAY_QUIC_SPIN
@@ -57,13 +57,13 @@
         }
         actions = {
             ask_quic_spin;
-            speak;
+            skip;
         }
         const entries = {
-            (0, _, _): speak();
+            (0, _, _): skip();
             (_, true, 1): ask_quic_spin();
         }
-        const default_action = speak();
+        const default_action = skip();
         size = 4;
     }
 #else
@@ -106,10 +106,10 @@
             ask_icmp;
             answer_icmp;
 #endif
-            speak;
+            skip;
         }
         const entries = {
-            (0, _, _, _, _, _, _, _, _, _, _, _): speak();
+            (0, _, _, _, _, _, _, _, _, _, _, _): skip();
 #if FLOWGAUGE_DELAY_TCP_HANDSHAKE
             (1, true, _, _, TCP_SYN &&& (TCP_SYN + TCP_ACK + TCP_FIN + TCP_RST), _, _, _, _, _, _, _):
                 ask_tcp_handshake();
@@ -117,13 +117,13 @@
                 answer_tcp_handshake();
 #endif
 #if FLOWGAUGE_DELAY_TCP_DATA
-            (1, true, _, _, TCP_SYN &&& TCP_SYN, _, _, _, _, _, _, _): speak();
-            (1, true, _, _, TCP_RST &&& TCP_RST, _, _, _, _, _, _, _): speak();
+            (1, true, _, _, TCP_SYN &&& TCP_SYN, _, _, _, _, _, _, _): skip();
+            (1, true, _, _, TCP_RST &&& TCP_RST, _, _, _, _, _, _, _): skip();
             (1, true, _, _, TCP_ACK &&& TCP_ACK, 0, _, _, _, _, _, _): answer_tcp_data();
             (1, true, _, _, TCP_ACK &&& TCP_ACK, 0x8000 &&& 0x8000, 0 &&& 0x8000, _, _, _, _, _):
                 answer_tcp_data();
-            (1, true, _, _, _, 0, _, _, _, _, _, _): speak();
-            (1, true, _, _, _, 0x8000 &&& 0x8000, 0 &&& 0x8000, _, _, _, _, _): speak();
+            (1, true, _, _, _, 0, _, _, _, _, _, _): skip();
+            (1, true, _, _, _, 0x8000 &&& 0x8000, 0 &&& 0x8000, _, _, _, _, _): skip();
             // A packet to its own sender finds request and answer in one table: it only asks.
             (1, true, _, _, TCP_ACK &&& TCP_ACK, _, _, 0, 0, _, _, _): ask_tcp_data();
             (1, true, _, _, TCP_ACK &&& TCP_ACK, _, _, 1, 1, _, _, _): ask_tcp_data();
@@ -149,7 +149,7 @@
             (1, _, _, true, _, _, _, _, _, _, _, _): answer_icmp();
 #endif
         }
-        const default_action = speak();
+        const default_action = skip();
         size = 32;
     }
 #endif
@@ -168,16 +168,16 @@
         }
         actions = {
             answer_tcp_timestamps;
-            speak;
+            skip;
         }
         const entries = {
-            (0, _, _, _, _, _, _): speak();
-            (_, false, _, _, _, _, _): speak();
-            (_, _, 0, _, _, _, _): speak();
-            (_, _, _, _, 1, 0, 0): speak();
-            (_, _, _, _, 1, 1, 1): speak();
+            (0, _, _, _, _, _, _): skip();
+            (_, false, _, _, _, _, _): skip();
+            (_, _, 0, _, _, _, _): skip();
+            (_, _, _, _, 1, 0, 0): skip();
+            (_, _, _, _, 1, 1, 1): skip();
             (_, _, _, TCP_ACK &&& (TCP_ACK + TCP_RST), _, _, _): answer_tcp_timestamps();
         }
-        const default_action = speak();
+        const default_action = skip();
         size = 8;
     }

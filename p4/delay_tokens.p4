@@ -1,13 +1,13 @@
 // Part of FlowgaugeDelay: the token by which an answer refers to its request, and the hashes that
 // sign a request: of the packet's ends, and of the token.
 
-    action of_syn() {
+    action use_syn_sequence() {
         begin = hdr.tcp.sequence + 1;
     }
 
     // An acknowledgement has the sequence number after the data: sequence number, plus packet
     // length, minus the bytes of headers in that length, plus one for a FIN.
-    action of_segment(bit<32> less, bit<16> headers) {
+    action use_segment_sequence(bit<32> less, bit<16> headers) {
         begin = hdr.tcp.sequence + less;
         payload = md.flowgauge.ip_length + headers;
     }
@@ -21,59 +21,59 @@
             hdr.tcp.data_offset : ternary @name("data_offset");
         }
         actions = {
-            of_segment;
-            of_syn;
+            use_segment_sequence;
+            use_syn_sequence;
         }
         const entries = {
 #if FLOWGAUGE_DELAY_TCP_DATA
-            (_, TCP_SYN &&& TCP_SYN, _): of_syn();
+            (_, TCP_SYN &&& TCP_SYN, _): use_syn_sequence();
 #endif
-            (true, 0 &&& TCP_FIN, 5): of_segment(0x100000000 - 40, 0x10000 - 40);
-            (true, TCP_FIN &&& TCP_FIN, 5): of_segment(0x100000001 - 40, 0x10000 - 40);
-            (false, 0 &&& TCP_FIN, 5): of_segment(0x100000000 - 20, 0x10000 - 20);
-            (false, TCP_FIN &&& TCP_FIN, 5): of_segment(0x100000001 - 20, 0x10000 - 20);
-            (true, 0 &&& TCP_FIN, 6): of_segment(0x100000000 - 44, 0x10000 - 44);
-            (true, TCP_FIN &&& TCP_FIN, 6): of_segment(0x100000001 - 44, 0x10000 - 44);
-            (false, 0 &&& TCP_FIN, 6): of_segment(0x100000000 - 24, 0x10000 - 24);
-            (false, TCP_FIN &&& TCP_FIN, 6): of_segment(0x100000001 - 24, 0x10000 - 24);
-            (true, 0 &&& TCP_FIN, 7): of_segment(0x100000000 - 48, 0x10000 - 48);
-            (true, TCP_FIN &&& TCP_FIN, 7): of_segment(0x100000001 - 48, 0x10000 - 48);
-            (false, 0 &&& TCP_FIN, 7): of_segment(0x100000000 - 28, 0x10000 - 28);
-            (false, TCP_FIN &&& TCP_FIN, 7): of_segment(0x100000001 - 28, 0x10000 - 28);
-            (true, 0 &&& TCP_FIN, 8): of_segment(0x100000000 - 52, 0x10000 - 52);
-            (true, TCP_FIN &&& TCP_FIN, 8): of_segment(0x100000001 - 52, 0x10000 - 52);
-            (false, 0 &&& TCP_FIN, 8): of_segment(0x100000000 - 32, 0x10000 - 32);
-            (false, TCP_FIN &&& TCP_FIN, 8): of_segment(0x100000001 - 32, 0x10000 - 32);
-            (true, 0 &&& TCP_FIN, 9): of_segment(0x100000000 - 56, 0x10000 - 56);
-            (true, TCP_FIN &&& TCP_FIN, 9): of_segment(0x100000001 - 56, 0x10000 - 56);
-            (false, 0 &&& TCP_FIN, 9): of_segment(0x100000000 - 36, 0x10000 - 36);
-            (false, TCP_FIN &&& TCP_FIN, 9): of_segment(0x100000001 - 36, 0x10000 - 36);
-            (true, 0 &&& TCP_FIN, 10): of_segment(0x100000000 - 60, 0x10000 - 60);
-            (true, TCP_FIN &&& TCP_FIN, 10): of_segment(0x100000001 - 60, 0x10000 - 60);
-            (false, 0 &&& TCP_FIN, 10): of_segment(0x100000000 - 40, 0x10000 - 40);
-            (false, TCP_FIN &&& TCP_FIN, 10): of_segment(0x100000001 - 40, 0x10000 - 40);
-            (true, 0 &&& TCP_FIN, 11): of_segment(0x100000000 - 64, 0x10000 - 64);
-            (true, TCP_FIN &&& TCP_FIN, 11): of_segment(0x100000001 - 64, 0x10000 - 64);
-            (false, 0 &&& TCP_FIN, 11): of_segment(0x100000000 - 44, 0x10000 - 44);
-            (false, TCP_FIN &&& TCP_FIN, 11): of_segment(0x100000001 - 44, 0x10000 - 44);
-            (true, 0 &&& TCP_FIN, 12): of_segment(0x100000000 - 68, 0x10000 - 68);
-            (true, TCP_FIN &&& TCP_FIN, 12): of_segment(0x100000001 - 68, 0x10000 - 68);
-            (false, 0 &&& TCP_FIN, 12): of_segment(0x100000000 - 48, 0x10000 - 48);
-            (false, TCP_FIN &&& TCP_FIN, 12): of_segment(0x100000001 - 48, 0x10000 - 48);
-            (true, 0 &&& TCP_FIN, 13): of_segment(0x100000000 - 72, 0x10000 - 72);
-            (true, TCP_FIN &&& TCP_FIN, 13): of_segment(0x100000001 - 72, 0x10000 - 72);
-            (false, 0 &&& TCP_FIN, 13): of_segment(0x100000000 - 52, 0x10000 - 52);
-            (false, TCP_FIN &&& TCP_FIN, 13): of_segment(0x100000001 - 52, 0x10000 - 52);
-            (true, 0 &&& TCP_FIN, 14): of_segment(0x100000000 - 76, 0x10000 - 76);
-            (true, TCP_FIN &&& TCP_FIN, 14): of_segment(0x100000001 - 76, 0x10000 - 76);
-            (false, 0 &&& TCP_FIN, 14): of_segment(0x100000000 - 56, 0x10000 - 56);
-            (false, TCP_FIN &&& TCP_FIN, 14): of_segment(0x100000001 - 56, 0x10000 - 56);
-            (true, 0 &&& TCP_FIN, 15): of_segment(0x100000000 - 80, 0x10000 - 80);
-            (true, TCP_FIN &&& TCP_FIN, 15): of_segment(0x100000001 - 80, 0x10000 - 80);
-            (false, 0 &&& TCP_FIN, 15): of_segment(0x100000000 - 60, 0x10000 - 60);
-            (false, TCP_FIN &&& TCP_FIN, 15): of_segment(0x100000001 - 60, 0x10000 - 60);
+            (true, 0 &&& TCP_FIN, 5): use_segment_sequence(0x100000000 - 40, 0x10000 - 40);
+            (true, TCP_FIN &&& TCP_FIN, 5): use_segment_sequence(0x100000001 - 40, 0x10000 - 40);
+            (false, 0 &&& TCP_FIN, 5): use_segment_sequence(0x100000000 - 20, 0x10000 - 20);
+            (false, TCP_FIN &&& TCP_FIN, 5): use_segment_sequence(0x100000001 - 20, 0x10000 - 20);
+            (true, 0 &&& TCP_FIN, 6): use_segment_sequence(0x100000000 - 44, 0x10000 - 44);
+            (true, TCP_FIN &&& TCP_FIN, 6): use_segment_sequence(0x100000001 - 44, 0x10000 - 44);
+            (false, 0 &&& TCP_FIN, 6): use_segment_sequence(0x100000000 - 24, 0x10000 - 24);
+            (false, TCP_FIN &&& TCP_FIN, 6): use_segment_sequence(0x100000001 - 24, 0x10000 - 24);
+            (true, 0 &&& TCP_FIN, 7): use_segment_sequence(0x100000000 - 48, 0x10000 - 48);
+            (true, TCP_FIN &&& TCP_FIN, 7): use_segment_sequence(0x100000001 - 48, 0x10000 - 48);
+            (false, 0 &&& TCP_FIN, 7): use_segment_sequence(0x100000000 - 28, 0x10000 - 28);
+            (false, TCP_FIN &&& TCP_FIN, 7): use_segment_sequence(0x100000001 - 28, 0x10000 - 28);
+            (true, 0 &&& TCP_FIN, 8): use_segment_sequence(0x100000000 - 52, 0x10000 - 52);
+            (true, TCP_FIN &&& TCP_FIN, 8): use_segment_sequence(0x100000001 - 52, 0x10000 - 52);
+            (false, 0 &&& TCP_FIN, 8): use_segment_sequence(0x100000000 - 32, 0x10000 - 32);
+            (false, TCP_FIN &&& TCP_FIN, 8): use_segment_sequence(0x100000001 - 32, 0x10000 - 32);
+            (true, 0 &&& TCP_FIN, 9): use_segment_sequence(0x100000000 - 56, 0x10000 - 56);
+            (true, TCP_FIN &&& TCP_FIN, 9): use_segment_sequence(0x100000001 - 56, 0x10000 - 56);
+            (false, 0 &&& TCP_FIN, 9): use_segment_sequence(0x100000000 - 36, 0x10000 - 36);
+            (false, TCP_FIN &&& TCP_FIN, 9): use_segment_sequence(0x100000001 - 36, 0x10000 - 36);
+            (true, 0 &&& TCP_FIN, 10): use_segment_sequence(0x100000000 - 60, 0x10000 - 60);
+            (true, TCP_FIN &&& TCP_FIN, 10): use_segment_sequence(0x100000001 - 60, 0x10000 - 60);
+            (false, 0 &&& TCP_FIN, 10): use_segment_sequence(0x100000000 - 40, 0x10000 - 40);
+            (false, TCP_FIN &&& TCP_FIN, 10): use_segment_sequence(0x100000001 - 40, 0x10000 - 40);
+            (true, 0 &&& TCP_FIN, 11): use_segment_sequence(0x100000000 - 64, 0x10000 - 64);
+            (true, TCP_FIN &&& TCP_FIN, 11): use_segment_sequence(0x100000001 - 64, 0x10000 - 64);
+            (false, 0 &&& TCP_FIN, 11): use_segment_sequence(0x100000000 - 44, 0x10000 - 44);
+            (false, TCP_FIN &&& TCP_FIN, 11): use_segment_sequence(0x100000001 - 44, 0x10000 - 44);
+            (true, 0 &&& TCP_FIN, 12): use_segment_sequence(0x100000000 - 68, 0x10000 - 68);
+            (true, TCP_FIN &&& TCP_FIN, 12): use_segment_sequence(0x100000001 - 68, 0x10000 - 68);
+            (false, 0 &&& TCP_FIN, 12): use_segment_sequence(0x100000000 - 48, 0x10000 - 48);
+            (false, TCP_FIN &&& TCP_FIN, 12): use_segment_sequence(0x100000001 - 48, 0x10000 - 48);
+            (true, 0 &&& TCP_FIN, 13): use_segment_sequence(0x100000000 - 72, 0x10000 - 72);
+            (true, TCP_FIN &&& TCP_FIN, 13): use_segment_sequence(0x100000001 - 72, 0x10000 - 72);
+            (false, 0 &&& TCP_FIN, 13): use_segment_sequence(0x100000000 - 52, 0x10000 - 52);
+            (false, TCP_FIN &&& TCP_FIN, 13): use_segment_sequence(0x100000001 - 52, 0x10000 - 52);
+            (true, 0 &&& TCP_FIN, 14): use_segment_sequence(0x100000000 - 76, 0x10000 - 76);
+            (true, TCP_FIN &&& TCP_FIN, 14): use_segment_sequence(0x100000001 - 76, 0x10000 - 76);
+            (false, 0 &&& TCP_FIN, 14): use_segment_sequence(0x100000000 - 56, 0x10000 - 56);
+            (false, TCP_FIN &&& TCP_FIN, 14): use_segment_sequence(0x100000001 - 56, 0x10000 - 56);
+            (true, 0 &&& TCP_FIN, 15): use_segment_sequence(0x100000000 - 80, 0x10000 - 80);
+            (true, TCP_FIN &&& TCP_FIN, 15): use_segment_sequence(0x100000001 - 80, 0x10000 - 80);
+            (false, 0 &&& TCP_FIN, 15): use_segment_sequence(0x100000000 - 60, 0x10000 - 60);
+            (false, TCP_FIN &&& TCP_FIN, 15): use_segment_sequence(0x100000001 - 60, 0x10000 - 60);
         }
-        const default_action = of_syn();
+        const default_action = use_syn_sequence();
         size = 128;
     }
 
@@ -86,11 +86,11 @@
 
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) dns_id;
 
-    action of_dns() {
+    action use_dns_id() {
         begin = dns_id.get({ 16w0, hdr.dns.id });
     }
 
-    action of_echo() {
+    action use_echo_token() {
         begin = hdr.echo.token;
     }
 

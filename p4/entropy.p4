@@ -228,7 +228,7 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count,
     }
 
     // A sum without a logarithm in the table: no valid difference has this value.
-    action is_beyond() {
+    action set_beyond_exponent() {
         exponent = 0x2000;
     }
 
@@ -236,9 +236,9 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count,
         key = { whole_sum : lpm @name("sum"); }
         actions = {
             set_exponent;
-            is_beyond;
+            set_beyond_exponent;
         }
-        const default_action = is_beyond();
+        const default_action = set_beyond_exponent();
         size = 4096;
     }
 

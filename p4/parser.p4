@@ -270,11 +270,11 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     }
 #endif
 
-    // IPv6 extension headers of 8 bytes, at most four, and what may follow each. Headers are read by
-    // lookahead before they are extracted: the chip's compiler requires a stored value to come from
-    // one place in the packet. Every path assigns the protocol once: Tofino 1 would combine a second
-    // value with the first by OR. A longer header, a later fragment and the last supported header end
-    // the walk with the protocol that they name, without ports.
+    // IPv6 extension headers of 8 bytes, at most four, and what may follow each. Headers are read
+    // by lookahead before they are extracted: the chip's compiler requires a stored value to come
+    // from one place in the packet. Every path assigns the protocol once: Tofino 1 would combine a
+    // second value with the first by OR. A longer header, a later fragment and the last supported
+    // header end the walk with the protocol that they name, without ports.
     //
     // Each header has states of its own. p4c does not support a loop of states with lookahead: it
     // unrolls one round more than the stack has elements, and then reports "Ran out of parser match

@@ -13,7 +13,8 @@ typedef bit<(FLOWGAUGE_REORDER_SLOT_BITS)> flowgauge_slot_index_t;
 
 // Slot of a bucket, and of the packet's flow, among all slots.
 #define FLOWGAUGE_REORDER_SLOT_OF_BUCKET (FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID \
-    ? 1w0 ++ bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0] : bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
+    ? 1w0 ++ bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0] \
+    : bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
 #define FLOWGAUGE_REORDER_SLOT (FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID \
     ? md.flowgauge.followed.is_large ++ slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0] \
     : slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
@@ -79,112 +80,14 @@ struct flowgauge_other_packets_t {
     bit<32> retransmitted;
 }
 
-// Objects that this control has more than once are macros: a control of their own would put the
-// name of its instance into the names of its registers.
+// Three parts, in this order: classify a segment, follow its flow, count for its prefix. What
+// depends on each other takes ten steps, one stage after another: CRC (1), words (2), fold (3),
+// large flows (4), buckets (5), highest end (6), difference (7), missing bytes and first place (8),
+// late segments and second place (9), counters (10). A pipe needs 11 stages for them (README.md,
+// "Does it fit?").
 //
-// 16 bits of the XOR of words. Fields of the same width can be copied, parts of a wider one cannot.
-#define FLOWGAUGE_REORDER_FOLD(name, words, high, low) \
-    Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_##name; \
-    action fold_##name() { \
-        name = xor_##name.get({ \
-            words.low0[high:low], words.low1[high:low], words.low2[high:low], words.low3[high:low] }); \
-    }
-
-// Owner of a slot. Time does not wrap here: for any clock, bits of a hash admit some flows.
-#define FLOWGAUGE_REORDER_SLOTS(name, result, index) \
-    Register<flowgauge_slot_t, flowgauge_bucket_index_t>( \
-        1 << FLOWGAUGE_REORDER_TABLE_BITS, {0, 0}) name; \
-    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(name) follow_in_##name = { \
-        void apply(inout flowgauge_slot_t flow, out bit<4> had) { \
-            had = this.predicate(flow.signature == mine, flow.until <= now); \
-            if (flow.signature == mine || flow.until <= now) { \
-                flow.signature = mine; \
-                flow.until = now + FLOWGAUGE_REORDER_IDLE; \
-            } \
-        } \
-    }; \
-    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(name) take_in_##name = { \
-        void apply(inout flowgauge_slot_t flow, out bit<4> had) { \
-            had = this.predicate(flow.signature == mine, flow.until <= now); \
-            flow.signature = mine; \
-            flow.until = now + FLOWGAUGE_REORDER_IDLE; \
-        } \
-    }; \
-    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(name) end_in_##name = { \
-        void apply(inout flowgauge_slot_t flow, out bit<4> had) { \
-            had = this.predicate(flow.signature == mine, flow.until <= now); \
-            if (flow.signature == mine || flow.until <= now) { \
-                flow.signature = mine; \
-                flow.until = 0; \
-            } \
-        } \
-    }; \
-    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(name) forget_in_##name = { \
-        void apply(inout flowgauge_slot_t flow) { \
-            if (flow.signature == mine) { \
-                flow.signature = 0; \
-                flow.until = 0; \
-            } \
-        } \
-    }; \
-    action do_follow_in_##name() { \
-        result = follow_in_##name.execute(index); \
-    } \
-    action do_take_in_##name() { \
-        result = take_in_##name.execute(index); \
-    } \
-    action do_end_in_##name() { \
-        result = end_in_##name.execute(index); \
-    } \
-    action do_forget_in_##name() { \
-        forget_in_##name.execute(index); \
-    }
-
-// Expected sequence number of a flow.
-#define FLOWGAUGE_REORDER_EXPECT(name, number, large, index) \
-    action begin_in_##name() { \
-        begin_next.execute(index); \
-        slot = number; \
-        md.flowgauge.followed.is_large = large; \
-        md.flowgauge.followed.kind = REORDER_NEW; \
-        md.flowgauge.followed.is_anew = 1; \
-    } \
-    action go_on_low_in_##name(bit<1> is_anew) { \
-        expected = go_on_low.execute(index); \
-        slot = number; \
-        md.flowgauge.followed.is_large = large; \
-        md.flowgauge.followed.kind = REORDER_KNOWN; \
-        md.flowgauge.followed.is_anew = is_anew; \
-    } \
-    action go_on_high_in_##name(bit<1> is_anew) { \
-        expected = go_on_high.execute(index); \
-        slot = number; \
-        md.flowgauge.followed.is_large = large; \
-        md.flowgauge.followed.kind = REORDER_KNOWN; \
-        md.flowgauge.followed.is_anew = is_anew; \
-    }
-
-// Upper or lower half of the prefix of a place. No half is zero, so that both halves are free or
-// neither.
-#define FLOWGAUGE_REORDER_PLACES(name, half) \
-    Register<bit<32>, flowgauge_half_index_t>(2 << FLOWGAUGE_REORDER_PLACE_BITS, 0) name; \
-    RegisterAction<bit<32>, flowgauge_half_index_t, bit<1>>(name) claim_##name = { \
-        void apply(inout bit<32> held, out bit<1> is_own) { \
-            if (held == 0 || held == half) { \
-                held = half; \
-                is_own = 1; \
-            } else { \
-                is_own = 0; \
-            } \
-        } \
-    };
-
-#define FLOWGAUGE_REORDER_COUNT_ACTION(name) \
-    action do_##name() { \
-        name.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second \
-            ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]); \
-    }
-
+// Objects that exist twice are written out: a control of their own would put the name of its
+// instance into the names of its registers.
 control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                          in ingress_intrinsic_metadata_from_parser_t ig_prsr_md) {
     bit<32> now;
@@ -215,14 +118,47 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     bit<32> window;
     bit<32> odd;
 
+    // Classify: hashes of flow and prefix, and which operations the segment does to the slots.
+
     flowgauge_words_t places_words;
+    // Step 2.
     FlowgaugeTabulation() places;
-    FLOWGAUGE_REORDER_FOLD(place, places_words, 15, 0)
-    FLOWGAUGE_REORDER_FOLD(other_place, places_words, 29, 14)
-    FLOWGAUGE_REORDER_FOLD(bucket, places_words, 31, 16)
+
+    // Step 3: 16 bits of the XOR of words. Fields of the same width can be copied, parts of a wider
+    // one cannot.
+    Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_place;
+
+    action fold_place() {
+        place = xor_place.get({
+            places_words.low0[15:0], places_words.low1[15:0],
+            places_words.low2[15:0], places_words.low3[15:0] });
+    }
+
+    Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_other_place;
+
+    action fold_other_place() {
+        other_place = xor_other_place.get({
+            places_words.low0[29:14], places_words.low1[29:14],
+            places_words.low2[29:14], places_words.low3[29:14] });
+    }
+
+    Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_bucket;
+
+    action fold_bucket() {
+        bucket = xor_bucket.get({
+            places_words.low0[31:16], places_words.low1[31:16],
+            places_words.low2[31:16], places_words.low3[31:16] });
+    }
+
     flowgauge_words_t large_words;
     FlowgaugeTabulation() large;
-    FLOWGAUGE_REORDER_FOLD(large_slot, large_words, 15, 0)
+    Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_large_slot;
+
+    action fold_large_slot() {
+        large_slot = xor_large_slot.get({
+            large_words.low0[15:0], large_words.low1[15:0],
+            large_words.low2[15:0], large_words.low3[15:0] });
+    }
 
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) tick;
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) mark;
@@ -331,11 +267,11 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     }
 
     // A FIN has a sequence number of its own.
-    action begin_behind_fin() {
+    action set_begin_after_fin() {
         begin = hdr.tcp.sequence + 1;
     }
 
-    action begin_as_is() {
+    action set_begin() {
         begin = hdr.tcp.sequence;
     }
 
@@ -347,7 +283,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         opposite = end + 0x80000000;
     }
 
-    action do(bit<3> large_does, bit<3> bucket_does) {
+    action set_operations(bit<3> large_does, bit<3> bucket_does) {
         md.flowgauge.followed.large_does = large_does;
         md.flowgauge.followed.bucket_does = bucket_does;
     }
@@ -368,57 +304,176 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             random : ternary @name("random");
         }
         actions = {
-            do;
+            set_operations;
             ignore;
         }
         const entries = {
             (0, _, _, _, _, _, _, _): ignore();
             (_, false, _, _, _, _, _, _): ignore();
-            (1, true, TCP_SYN &&& TCP_SYN, _, _, _, _, _): do(REORDER_FORGET, REORDER_FORGET);
+            (1, true, TCP_SYN &&& TCP_SYN, _, _, _, _, _):
+                set_operations(REORDER_FORGET, REORDER_FORGET);
             (1, true, TCP_RST &&& TCP_RST, _, _, _, _, _): ignore();
             (1, true, _, 0, _, _, _, _): ignore();
             (1, true, _, 0x8000 &&& 0x8000, true, 0, _, _): ignore();
             (1, true, _, 0x8000 &&& 0x8000, false, _, 0, _): ignore();
-            (1, true, TCP_FIN &&& TCP_FIN, _, _, _, _, _): do(REORDER_END, REORDER_END);
-            (1, true, _, _, _, _, _, 0 &&& 0xffff0000): do(REORDER_TAKE, REORDER_TAKE);
-            (1, true, _, _, _, _, _, 0 &&& 0xffc00000): do(REORDER_TAKE, REORDER_FOLLOW);
-            (1, true, _, _, _, _, _, 0 &&& 0x003f0000): do(REORDER_FOLLOW, REORDER_TAKE);
-            (1, true, _, _, _, _, _, _): do(REORDER_FOLLOW, REORDER_FOLLOW);
+            (1, true, TCP_FIN &&& TCP_FIN, _, _, _, _, _): set_operations(REORDER_END, REORDER_END);
+            (1, true, _, _, _, _, _, 0 &&& 0xffff0000): set_operations(REORDER_TAKE, REORDER_TAKE);
+            (1, true, _, _, _, _, _, 0 &&& 0xffc00000):
+                set_operations(REORDER_TAKE, REORDER_FOLLOW);
+            (1, true, _, _, _, _, _, 0 &&& 0x003f0000):
+                set_operations(REORDER_FOLLOW, REORDER_TAKE);
+            (1, true, _, _, _, _, _, _): set_operations(REORDER_FOLLOW, REORDER_FOLLOW);
         }
         const default_action = ignore();
         size = 16;
     }
 
-#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
-    FLOWGAUGE_REORDER_SLOTS(
-        large_slots, md.flowgauge.followed.large_had,
-        large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
+    // Follow: the slot of the flow, and the highest end of its segments.
 
+    // Owners of slots. Time does not wrap here: for any clock, bits of a hash admit some flows.
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+    Register<flowgauge_slot_t, flowgauge_bucket_index_t>(
+        1 << FLOWGAUGE_REORDER_TABLE_BITS, {0, 0}) large_slots;
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(large_slots)
+    follow_in_large_slots = {
+        void apply(inout flowgauge_slot_t flow, out bit<4> had) {
+            had = this.predicate(flow.signature == mine, flow.until <= now);
+            if (flow.signature == mine || flow.until <= now) {
+                flow.signature = mine;
+                flow.until = now + FLOWGAUGE_REORDER_IDLE;
+            }
+        }
+    };
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(large_slots)
+    take_in_large_slots = {
+        void apply(inout flowgauge_slot_t flow, out bit<4> had) {
+            had = this.predicate(flow.signature == mine, flow.until <= now);
+            flow.signature = mine;
+            flow.until = now + FLOWGAUGE_REORDER_IDLE;
+        }
+    };
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(large_slots)
+    end_in_large_slots = {
+        void apply(inout flowgauge_slot_t flow, out bit<4> had) {
+            had = this.predicate(flow.signature == mine, flow.until <= now);
+            if (flow.signature == mine || flow.until <= now) {
+                flow.signature = mine;
+                flow.until = 0;
+            }
+        }
+    };
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(large_slots)
+    forget_in_large_slots = {
+        void apply(inout flowgauge_slot_t flow) {
+            if (flow.signature == mine) {
+                flow.signature = 0;
+                flow.until = 0;
+            }
+        }
+    };
+
+    action follow_large_flow() {
+        md.flowgauge.followed.large_had = follow_in_large_slots.execute(
+            large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+    }
+
+    action take_large_slot() {
+        md.flowgauge.followed.large_had = take_in_large_slots.execute(
+            large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+    }
+
+    action end_large_flow() {
+        md.flowgauge.followed.large_had = end_in_large_slots.execute(
+            large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+    }
+
+    action forget_large_flow() {
+        forget_in_large_slots.execute(
+            large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+    }
+
+    // Step 4.
     table large_flows {
         key = { md.flowgauge.followed.large_does : exact @name("does"); }
         actions = {
-            do_follow_in_large_slots;
-            do_take_in_large_slots;
-            do_end_in_large_slots;
-            do_forget_in_large_slots;
+            follow_large_flow;
+            take_large_slot;
+            end_large_flow;
+            forget_large_flow;
             ignore;
         }
         const entries = {
-            REORDER_FOLLOW: do_follow_in_large_slots();
-            REORDER_TAKE: do_take_in_large_slots();
-            REORDER_END: do_end_in_large_slots();
-            REORDER_FORGET: do_forget_in_large_slots();
+            REORDER_FOLLOW: follow_large_flow();
+            REORDER_TAKE: take_large_slot();
+            REORDER_END: end_large_flow();
+            REORDER_FORGET: forget_large_flow();
         }
         const default_action = ignore();
         size = 4;
     }
 #endif
 
-    FLOWGAUGE_REORDER_SLOTS(
-        buckets, md.flowgauge.followed.bucket_had,
-        bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
+    Register<flowgauge_slot_t, flowgauge_bucket_index_t>(
+        1 << FLOWGAUGE_REORDER_TABLE_BITS, {0, 0}) buckets;
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(buckets)
+    follow_in_buckets = {
+        void apply(inout flowgauge_slot_t flow, out bit<4> had) {
+            had = this.predicate(flow.signature == mine, flow.until <= now);
+            if (flow.signature == mine || flow.until <= now) {
+                flow.signature = mine;
+                flow.until = now + FLOWGAUGE_REORDER_IDLE;
+            }
+        }
+    };
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(buckets)
+    take_in_buckets = {
+        void apply(inout flowgauge_slot_t flow, out bit<4> had) {
+            had = this.predicate(flow.signature == mine, flow.until <= now);
+            flow.signature = mine;
+            flow.until = now + FLOWGAUGE_REORDER_IDLE;
+        }
+    };
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(buckets)
+    end_in_buckets = {
+        void apply(inout flowgauge_slot_t flow, out bit<4> had) {
+            had = this.predicate(flow.signature == mine, flow.until <= now);
+            if (flow.signature == mine || flow.until <= now) {
+                flow.signature = mine;
+                flow.until = 0;
+            }
+        }
+    };
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(buckets)
+    forget_in_buckets = {
+        void apply(inout flowgauge_slot_t flow) {
+            if (flow.signature == mine) {
+                flow.signature = 0;
+                flow.until = 0;
+            }
+        }
+    };
 
-    // A flow that the other slots start to track is removed here.
+    action follow_bucket_flow() {
+        md.flowgauge.followed.bucket_had = follow_in_buckets.execute(
+            bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+    }
+
+    action take_bucket() {
+        md.flowgauge.followed.bucket_had = take_in_buckets.execute(
+            bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+    }
+
+    action end_bucket_flow() {
+        md.flowgauge.followed.bucket_had = end_in_buckets.execute(
+            bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+    }
+
+    action forget_bucket_flow() {
+        forget_in_buckets.execute(
+            bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+    }
+
+    // Step 5. A flow that the other slots start to track is removed here.
     table bucket_flows {
         key = {
             md.flowgauge.followed.large_does : ternary @name("large_does");
@@ -426,23 +481,23 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             md.flowgauge.followed.bucket_does : ternary @name("does");
         }
         actions = {
-            do_follow_in_buckets;
-            do_take_in_buckets;
-            do_end_in_buckets;
-            do_forget_in_buckets;
+            follow_bucket_flow;
+            take_bucket;
+            end_bucket_flow;
+            forget_bucket_flow;
             ignore;
         }
         const entries = {
 #if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
             (_, REORDER_MINE, _): ignore();
             (_, REORDER_MINE_AND_IDLE, _): ignore();
-            (_, REORDER_IDLE, _): do_forget_in_buckets();
-            (REORDER_TAKE, REORDER_OTHERS, _): do_forget_in_buckets();
+            (_, REORDER_IDLE, _): forget_bucket_flow();
+            (REORDER_TAKE, REORDER_OTHERS, _): forget_bucket_flow();
 #endif
-            (_, _, REORDER_FOLLOW): do_follow_in_buckets();
-            (_, _, REORDER_TAKE): do_take_in_buckets();
-            (_, _, REORDER_END): do_end_in_buckets();
-            (_, _, REORDER_FORGET): do_forget_in_buckets();
+            (_, _, REORDER_FOLLOW): follow_bucket_flow();
+            (_, _, REORDER_TAKE): take_bucket();
+            (_, _, REORDER_END): end_bucket_flow();
+            (_, _, REORDER_FORGET): forget_bucket_flow();
         }
         const default_action = ignore();
         size = 16;
@@ -474,16 +529,61 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         }
     };
 
-    FLOWGAUGE_REORDER_EXPECT(bucket, bucket, 0, FLOWGAUGE_REORDER_SLOT_OF_BUCKET)
+    // Expected sequence number of a flow.
+    action begin_in_bucket() {
+        begin_next.execute(FLOWGAUGE_REORDER_SLOT_OF_BUCKET);
+        slot = bucket;
+        md.flowgauge.followed.is_large = 0;
+        md.flowgauge.followed.kind = REORDER_NEW;
+        md.flowgauge.followed.is_anew = 1;
+    }
 
-    action do_not_follow() {
+    action go_on_low_in_bucket(bit<1> is_anew) {
+        expected = go_on_low.execute(FLOWGAUGE_REORDER_SLOT_OF_BUCKET);
+        slot = bucket;
+        md.flowgauge.followed.is_large = 0;
+        md.flowgauge.followed.kind = REORDER_KNOWN;
+        md.flowgauge.followed.is_anew = is_anew;
+    }
+
+    action go_on_high_in_bucket(bit<1> is_anew) {
+        expected = go_on_high.execute(FLOWGAUGE_REORDER_SLOT_OF_BUCKET);
+        slot = bucket;
+        md.flowgauge.followed.is_large = 0;
+        md.flowgauge.followed.kind = REORDER_KNOWN;
+        md.flowgauge.followed.is_anew = is_anew;
+    }
+
+    action leave_unfollowed() {
         md.flowgauge.followed.kind = REORDER_NOT_FOLLOWED;
     }
 
 #if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
-    FLOWGAUGE_REORDER_EXPECT(
-        large, large_slot, 1, 1w1 ++ large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
+    action begin_in_large() {
+        begin_next.execute(1w1 ++ large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+        slot = large_slot;
+        md.flowgauge.followed.is_large = 1;
+        md.flowgauge.followed.kind = REORDER_NEW;
+        md.flowgauge.followed.is_anew = 1;
+    }
 
+    action go_on_low_in_large(bit<1> is_anew) {
+        expected = go_on_low.execute(1w1 ++ large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+        slot = large_slot;
+        md.flowgauge.followed.is_large = 1;
+        md.flowgauge.followed.kind = REORDER_KNOWN;
+        md.flowgauge.followed.is_anew = is_anew;
+    }
+
+    action go_on_high_in_large(bit<1> is_anew) {
+        expected = go_on_high.execute(1w1 ++ large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]);
+        slot = large_slot;
+        md.flowgauge.followed.is_large = 1;
+        md.flowgauge.followed.kind = REORDER_KNOWN;
+        md.flowgauge.followed.is_anew = is_anew;
+    }
+
+    // Step 6.
     table expect_in_large {
         key = {
             md.flowgauge.followed.large_had : ternary @name("had");
@@ -507,6 +607,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     }
 #endif
 
+    // Step 6.
     table expect_in_bucket {
         key = {
             md.flowgauge.followed.bucket_does : ternary @name("does");
@@ -517,7 +618,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             begin_in_bucket;
             go_on_low_in_bucket;
             go_on_high_in_bucket;
-            do_not_follow;
+            leave_unfollowed;
             ignore;
         }
         const entries = {
@@ -527,7 +628,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             (_, REORDER_MINE_AND_IDLE, 1): go_on_high_in_bucket(1);
             (_, REORDER_IDLE, _): begin_in_bucket();
             (REORDER_TAKE, REORDER_OTHERS, _): begin_in_bucket();
-            (_, REORDER_OTHERS, _): do_not_follow();
+            (_, REORDER_OTHERS, _): leave_unfollowed();
         }
         const default_action = ignore();
         size = 8;
@@ -544,7 +645,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         difference = hdr.tcp.sequence - expected;
     }
 
-    // A table, so that the difference is computed before it is tested.
+    // Step 7. A table, so that the difference is computed before it is tested.
     table differences {
         actions = { subtract; }
         const default_action = subtract();
@@ -574,29 +675,30 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         }
     };
 
-    action begin_missing() {
+    action clear_missing_bytes() {
         clear_missing.execute(FLOWGAUGE_REORDER_SLOT);
         md.flowgauge.followed.seen = REORDER_IN_ORDER;
     }
 
-    action in_order() {
+    action mark_in_order() {
         md.flowgauge.followed.seen = REORDER_IN_ORDER;
     }
 
-    action gap() {
+    action add_missing_bytes() {
         add_missing.execute(FLOWGAUGE_REORDER_SLOT);
         md.flowgauge.followed.seen = REORDER_GAP;
     }
 
-    action late() {
+    action fill_missing_bytes() {
         md.flowgauge.followed.fills = fill_missing.execute(FLOWGAUGE_REORDER_SLOT);
         md.flowgauge.followed.seen = REORDER_LATE;
     }
 
-    action keep_alive() {
+    action mark_keep_alive() {
         md.flowgauge.followed.seen = REORDER_KEEP_ALIVE;
     }
 
+    // Step 8.
     table segment_kinds {
         key = {
             md.flowgauge.followed.kind : ternary @name("kind");
@@ -604,20 +706,20 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             payload : ternary @name("payload");
         }
         actions = {
-            begin_missing;
-            in_order;
-            gap;
-            late;
-            keep_alive;
+            clear_missing_bytes;
+            mark_in_order;
+            add_missing_bytes;
+            fill_missing_bytes;
+            mark_keep_alive;
             ignore;
         }
         const entries = {
-            (REORDER_NEW, _, _): begin_missing();
-            (REORDER_KNOWN, 0, _): in_order();
-            (REORDER_KNOWN, 0xffffffff, 1): keep_alive();
-            (REORDER_KNOWN, 0x80000000, _): gap();
-            (REORDER_KNOWN, 0x80000000 &&& 0x80000000, _): late();
-            (REORDER_KNOWN, _, _): gap();
+            (REORDER_NEW, _, _): clear_missing_bytes();
+            (REORDER_KNOWN, 0, _): mark_in_order();
+            (REORDER_KNOWN, 0xffffffff, 1): mark_keep_alive();
+            (REORDER_KNOWN, 0x80000000, _): add_missing_bytes();
+            (REORDER_KNOWN, 0x80000000 &&& 0x80000000, _): fill_missing_bytes();
+            (REORDER_KNOWN, _, _): add_missing_bytes();
         }
         const default_action = ignore();
         size = 8;
@@ -667,22 +769,23 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         }
     };
 
-    action do_count_anew() {
+    action restart_late_count() {
         odd = count_anew.execute(FLOWGAUGE_REORDER_SLOT);
     }
 
-    action do_count_first_anew() {
+    action restart_late_count_at_one() {
         odd = count_first_anew.execute(FLOWGAUGE_REORDER_SLOT);
     }
 
-    action do_count_none() {
+    action read_late_count() {
         odd = count_none.execute(FLOWGAUGE_REORDER_SLOT);
     }
 
-    action do_count_late() {
+    action add_late_segment() {
         odd = count_late.execute(FLOWGAUGE_REORDER_SLOT);
     }
 
+    // Step 9.
     table windows {
         key = {
             md.flowgauge.followed.seen : ternary @name("seen");
@@ -690,27 +793,74 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             md.flowgauge.followed.is_anew : ternary @name("anew");
         }
         actions = {
-            do_count_anew;
-            do_count_first_anew;
-            do_count_none;
-            do_count_late;
+            restart_late_count;
+            restart_late_count_at_one;
+            read_late_count;
+            add_late_segment;
             ignore;
         }
         const entries = {
             (0, _, _): ignore();
-            (_, 1, 1): do_count_first_anew();
-            (_, 1, 0): do_count_late();
-            (_, _, 1): do_count_anew();
-            (_, _, 0): do_count_none();
+            (_, 1, 1): restart_late_count_at_one();
+            (_, 1, 0): add_late_segment();
+            (_, _, 1): restart_late_count();
+            (_, _, 0): read_late_count();
         }
         const default_action = ignore();
         size = 8;
     }
 
-    FLOWGAUGE_REORDER_PLACES(upper0, upper)
-    FLOWGAUGE_REORDER_PLACES(lower0, lower)
-    FLOWGAUGE_REORDER_PLACES(upper1, upper)
-    FLOWGAUGE_REORDER_PLACES(lower1, lower)
+    // Count: the place of the prefix, and its counters.
+
+    // Upper and lower halves of the prefixes of places. No half is zero, so that both halves are
+    // free or neither.
+    Register<bit<32>, flowgauge_half_index_t>(2 << FLOWGAUGE_REORDER_PLACE_BITS, 0) upper0;
+    RegisterAction<bit<32>, flowgauge_half_index_t, bit<1>>(upper0) claim_upper0 = {
+        void apply(inout bit<32> held, out bit<1> is_own) {
+            if (held == 0 || held == upper) {
+                held = upper;
+                is_own = 1;
+            } else {
+                is_own = 0;
+            }
+        }
+    };
+
+    Register<bit<32>, flowgauge_half_index_t>(2 << FLOWGAUGE_REORDER_PLACE_BITS, 0) lower0;
+    RegisterAction<bit<32>, flowgauge_half_index_t, bit<1>>(lower0) claim_lower0 = {
+        void apply(inout bit<32> held, out bit<1> is_own) {
+            if (held == 0 || held == lower) {
+                held = lower;
+                is_own = 1;
+            } else {
+                is_own = 0;
+            }
+        }
+    };
+
+    Register<bit<32>, flowgauge_half_index_t>(2 << FLOWGAUGE_REORDER_PLACE_BITS, 0) upper1;
+    RegisterAction<bit<32>, flowgauge_half_index_t, bit<1>>(upper1) claim_upper1 = {
+        void apply(inout bit<32> held, out bit<1> is_own) {
+            if (held == 0 || held == upper) {
+                held = upper;
+                is_own = 1;
+            } else {
+                is_own = 0;
+            }
+        }
+    };
+
+    Register<bit<32>, flowgauge_half_index_t>(2 << FLOWGAUGE_REORDER_PLACE_BITS, 0) lower1;
+    RegisterAction<bit<32>, flowgauge_half_index_t, bit<1>>(lower1) claim_lower1 = {
+        void apply(inout bit<32> held, out bit<1> is_own) {
+            if (held == 0 || held == lower) {
+                held = lower;
+                is_own = 1;
+            } else {
+                is_own = 0;
+            }
+        }
+    };
 
     Register<flowgauge_followed_packets_t, flowgauge_place_index_t>(
         4 << FLOWGAUGE_REORDER_PLACE_BITS, {0, 0}) followed;
@@ -727,8 +877,16 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             count.flows = count.flows + 1;
         }
     };
-    FLOWGAUGE_REORDER_COUNT_ACTION(count_packet)
-    FLOWGAUGE_REORDER_COUNT_ACTION(count_flow)
+
+    action add_packet() {
+        count_packet.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second
+            ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
+    }
+
+    action add_packet_of_new_flow() {
+        count_flow.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second
+            ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
+    }
 
     Register<flowgauge_out_of_order_t, flowgauge_place_index_t>(
         4 << FLOWGAUGE_REORDER_PLACE_BITS, {0, 0}) out_of_order;
@@ -752,9 +910,21 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             count.packets = count.packets + 1;
         }
     };
-    FLOWGAUGE_REORDER_COUNT_ACTION(count_first)
-    FLOWGAUGE_REORDER_COUNT_ACTION(count_next)
-    FLOWGAUGE_REORDER_COUNT_ACTION(count_beyond)
+
+    action add_first_out_of_order() {
+        count_first.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second
+            ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
+    }
+
+    action add_next_out_of_order() {
+        count_next.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second
+            ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
+    }
+
+    action add_out_of_order_beyond_limit() {
+        count_beyond.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second
+            ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
+    }
 
     Register<flowgauge_other_packets_t, flowgauge_place_index_t>(
         4 << FLOWGAUGE_REORDER_PLACE_BITS, {0, 0}) others;
@@ -770,8 +940,16 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             count.retransmitted = count.retransmitted + 1;
         }
     };
-    FLOWGAUGE_REORDER_COUNT_ACTION(count_gap)
-    FLOWGAUGE_REORDER_COUNT_ACTION(count_retransmitted)
+
+    action add_gap() {
+        count_gap.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second
+            ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
+    }
+
+    action add_retransmitted() {
+        count_retransmitted.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second
+            ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
+    }
 
     Register<bit<32>, bit<1>>(2, 0) crowded;
     RegisterAction<bit<32>, bit<1>, bit<32>>(crowded) count_crowded = {
@@ -780,28 +958,29 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         }
     };
 
-    action do_claim_upper0() {
+    action claim_first_upper() {
         md.flowgauge.followed.upper0 = claim_upper0.execute(
             md.flowgauge.bank ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
     }
 
-    action do_claim_lower0() {
+    action claim_first_lower() {
         md.flowgauge.followed.lower0 = claim_lower0.execute(
             md.flowgauge.bank ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
     }
 
-    action do_claim_upper1() {
+    action claim_second_upper() {
         md.flowgauge.followed.upper1 = claim_upper1.execute(
             md.flowgauge.bank ++ other_place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
     }
 
-    action do_claim_lower1() {
+    action claim_second_lower() {
         md.flowgauge.followed.lower1 = claim_lower1.execute(
             md.flowgauge.bank ++ other_place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
         place = other_place;
         md.flowgauge.followed.is_second = 1;
     }
 
+    // Step 8.
     table first_upper0 {
         key = {
             md.flowgauge.followed.kind : ternary @name("kind");
@@ -809,18 +988,19 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             payload : ternary @name("payload");
         }
         actions = {
-            do_claim_upper0;
+            claim_first_upper;
             ignore;
         }
         const entries = {
-            (REORDER_NEW, _, _): do_claim_upper0();
+            (REORDER_NEW, _, _): claim_first_upper();
             (REORDER_KNOWN, 0xffffffff, 1): ignore();
-            (REORDER_KNOWN, _, _): do_claim_upper0();
+            (REORDER_KNOWN, _, _): claim_first_upper();
         }
         const default_action = ignore();
         size = 4;
     }
 
+    // Step 8.
     table first_lower0 {
         key = {
             md.flowgauge.followed.kind : ternary @name("kind");
@@ -828,18 +1008,19 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             payload : ternary @name("payload");
         }
         actions = {
-            do_claim_lower0;
+            claim_first_lower;
             ignore;
         }
         const entries = {
-            (REORDER_NEW, _, _): do_claim_lower0();
+            (REORDER_NEW, _, _): claim_first_lower();
             (REORDER_KNOWN, 0xffffffff, 1): ignore();
-            (REORDER_KNOWN, _, _): do_claim_lower0();
+            (REORDER_KNOWN, _, _): claim_first_lower();
         }
         const default_action = ignore();
         size = 4;
     }
 
+    // Step 9.
     table second_upper1 {
         key = {
             md.flowgauge.followed.seen : ternary @name("seen");
@@ -847,19 +1028,20 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             md.flowgauge.followed.lower0 : ternary @name("lower0");
         }
         actions = {
-            do_claim_upper1;
+            claim_second_upper;
             ignore;
         }
         const entries = {
             (0, _, _): ignore();
             (REORDER_KEEP_ALIVE, _, _): ignore();
             (_, 1, 1): ignore();
-            (_, _, _): do_claim_upper1();
+            (_, _, _): claim_second_upper();
         }
         const default_action = ignore();
         size = 4;
     }
 
+    // Step 9.
     table second_lower1 {
         key = {
             md.flowgauge.followed.seen : ternary @name("seen");
@@ -867,73 +1049,77 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             md.flowgauge.followed.lower0 : ternary @name("lower0");
         }
         actions = {
-            do_claim_lower1;
+            claim_second_lower;
             ignore;
         }
         const entries = {
             (0, _, _): ignore();
             (REORDER_KEEP_ALIVE, _, _): ignore();
             (_, 1, 1): ignore();
-            (_, _, _): do_claim_lower1();
+            (_, _, _): claim_second_lower();
         }
         const default_action = ignore();
         size = 4;
     }
 
+    // Step 10.
     table count_followed {
         key = { odd : ternary @name("odd"); }
         actions = {
-            do_count_packet;
-            do_count_flow;
+            add_packet;
+            add_packet_of_new_flow;
             ignore;
         }
         const entries = {
-            0: do_count_flow();
-            _: do_count_packet();
+            0: add_packet_of_new_flow();
+            _: add_packet();
         }
         const default_action = ignore();
         size = 2;
     }
 
+    // Step 10.
     table count_out_of_order {
         key = {
             md.flowgauge.followed.fills : ternary @name("fills");
             odd : ternary @name("odd");
         }
         actions = {
-            do_count_first;
-            do_count_next;
-            do_count_beyond;
+            add_first_out_of_order;
+            add_next_out_of_order;
+            add_out_of_order_beyond_limit;
             ignore;
         }
         const entries = {
-            (1, 0): do_count_first();
-            (1, FLOWGAUGE_REORDER_LAST_ODD): do_count_beyond();
-            (1, _): do_count_next();
+            (1, 0): add_first_out_of_order();
+            (1, FLOWGAUGE_REORDER_LAST_ODD): add_out_of_order_beyond_limit();
+            (1, _): add_next_out_of_order();
         }
         const default_action = ignore();
         size = 4;
     }
 
+    // Step 10.
     table count_others {
         key = {
             md.flowgauge.followed.seen : ternary @name("seen");
             md.flowgauge.followed.fills : ternary @name("fills");
         }
         actions = {
-            do_count_gap;
-            do_count_retransmitted;
+            add_gap;
+            add_retransmitted;
             ignore;
         }
         const entries = {
-            (REORDER_GAP, _): do_count_gap();
-            (REORDER_LATE, 0): do_count_retransmitted();
+            (REORDER_GAP, _): add_gap();
+            (REORDER_LATE, 0): add_retransmitted();
         }
         const default_action = ignore();
         size = 4;
     }
 
     apply {
+        // Classify.
         set_now();
         set_window();
         hash_sequence();
@@ -947,9 +1133,9 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             set_ipv6_carried();
         }
         if ((hdr.tcp.flags & TCP_FIN) != 0) {
-            begin_behind_fin();
+            set_begin_after_fin();
         } else {
-            begin_as_is();
+            set_begin();
         }
         payloads.apply();
         hash_prefix();
@@ -963,6 +1149,8 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         fold_other_place();
         fold_bucket();
         roles.apply();
+
+        // Follow.
 #if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
         large.apply(md.flowgauge.five_tuple.crc, large_words);
         fold_large_slot();
@@ -983,6 +1171,8 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         }
         differences.apply();
         segment_kinds.apply();
+
+        // Count.
         first_upper0.apply();
         first_lower0.apply();
         windows.apply();

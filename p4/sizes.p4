@@ -13,15 +13,15 @@ control FlowgaugeSizes(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md)
     bit<10> index;
     bit<32> excess;
 
-    action of_ipv4() {
+    action set_ipv4_length() {
         length = hdr.ipv4.total_length;
     }
 
-    action of_ipv6() {
+    action set_ipv6_length() {
         length = hdr.ipv6.payload_length |+| 40;
     }
 
-    action of_none() {
+    action clear_length() {
         length = 0;
     }
 
@@ -34,15 +34,15 @@ control FlowgaugeSizes(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md)
             hdr.ipv6.next_header : ternary @name("next_header");
         }
         actions = {
-            of_ipv4;
-            of_ipv6;
-            of_none;
+            set_ipv4_length;
+            set_ipv6_length;
+            clear_length;
         }
         const entries = {
-            (true, _, _): of_ipv4();
-            (false, 0, 0): of_none();
+            (true, _, _): set_ipv4_length();
+            (false, 0, 0): clear_length();
         }
-        const default_action = of_ipv6();
+        const default_action = set_ipv6_length();
         size = 4;
     }
 
