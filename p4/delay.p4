@@ -15,21 +15,6 @@
 #include "delay_tables.p4"
 #include "delay_counts.p4"
 
-// Request and answer of one kind. A request may keep the time of its first packet. A build's table
-// of roles has those of its kinds.
-#define FLOWGAUGE_DELAY_ACTIONS(name, rank, keeps) \
-    @noWarn("unused") \
-    action ask_##name() { \
-        md.flowgauge.asked.is_one = 1; \
-        md.flowgauge.delay_kind = rank; \
-        md.flowgauge.keeps_first = keeps; \
-    } \
-    @noWarn("unused") \
-    action answer_##name() { \
-        md.flowgauge.answered.is_one = 1; \
-        md.flowgauge.delay_kind = rank; \
-    }
-
 control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                        in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
                        inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
@@ -70,20 +55,88 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     FlowgaugeRequest() asked;
     FlowgaugeRequest() answered;
 
-    FLOWGAUGE_DELAY_COUNT(requests)
-    FLOWGAUGE_DELAY_COUNT(admitted)
-    FLOWGAUGE_DELAY_COUNT(backward)
+    // 64-bit counts of each kind, group and direction, in both banks.
+    Register<flowgauge_sum_t, flowgauge_delay_count_t>(
+        1 << FLOWGAUGE_DELAY_COUNT_BITS, {0, 0}) requests;
+    RegisterAction<flowgauge_sum_t, flowgauge_delay_count_t, bit<32>>(requests) count_requests = {
+        void apply(inout flowgauge_sum_t total) {
+            if ((int<32>) total.low == -1) {
+                total.high = total.high |+| 1;
+            }
+            total.low = total.low + 1;
+        }
+    };
+
+    Register<flowgauge_sum_t, flowgauge_delay_count_t>(
+        1 << FLOWGAUGE_DELAY_COUNT_BITS, {0, 0}) admitted;
+    RegisterAction<flowgauge_sum_t, flowgauge_delay_count_t, bit<32>>(admitted) count_admitted = {
+        void apply(inout flowgauge_sum_t total) {
+            if ((int<32>) total.low == -1) {
+                total.high = total.high |+| 1;
+            }
+            total.low = total.low + 1;
+        }
+    };
+
+    Register<flowgauge_sum_t, flowgauge_delay_count_t>(
+        1 << FLOWGAUGE_DELAY_COUNT_BITS, {0, 0}) backward;
+    RegisterAction<flowgauge_sum_t, flowgauge_delay_count_t, bit<32>>(backward) count_backward = {
+        void apply(inout flowgauge_sum_t total) {
+            if ((int<32>) total.low == -1) {
+                total.high = total.high |+| 1;
+            }
+            total.low = total.low + 1;
+        }
+    };
+
 #if FLOWGAUGE_DELAY_ALGORITHM == FLOWGAUGE_DELAY_EXPIRY
-    FLOWGAUGE_DELAY_COUNT(refused)
+    Register<flowgauge_sum_t, flowgauge_delay_count_t>(
+        1 << FLOWGAUGE_DELAY_COUNT_BITS, {0, 0}) refused;
+    RegisterAction<flowgauge_sum_t, flowgauge_delay_count_t, bit<32>>(refused) count_refused = {
+        void apply(inout flowgauge_sum_t total) {
+            if ((int<32>) total.low == -1) {
+                total.high = total.high |+| 1;
+            }
+            total.low = total.low + 1;
+        }
+    };
+
     FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_STAGES)
 #elif FLOWGAUGE_DELAY_QUIC_SPIN
     FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_SPIN_TABLE)
 #else
     FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_TABLE)
 #endif
-    FLOWGAUGE_DELAY_WEIGHING(FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_STAMPS))
-    FLOWGAUGE_DELAY_REMEMBERING(FLOWGAUGE_DELAY_RECENT)
-    FLOWGAUGE_DELAY_REMEMBERING(FLOWGAUGE_DELAY_INSERTED)
+#if FLOWGAUGE_DELAY_HAS_WEIGHTS
+    FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_STAMPS)
+#endif
+#if FLOWGAUGE_DELAY_REMEMBERS
+    // Recent requests of a kind: the signature of the last one in each of as many cells as a table
+    // has slots. A request that is in its cell is repeated. It takes its own slot again, so that it
+    // is no insertion.
+    Register<bit<32>, flowgauge_delay_slot_t>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) recent;
+    RegisterAction<bit<32>, flowgauge_delay_slot_t, bit<32>>(recent) ask_recent = {
+        void apply(inout bit<32> signature, out bit<32> is_new) {
+            if (signature == md.flowgauge.asked.signature) {
+                is_new = 0;
+            } else {
+                is_new = 1;
+            }
+            signature = md.flowgauge.asked.signature;
+        }
+    };
+
+    // One array, because stateful ALUs are short.
+    Register<flowgauge_inserted_t, flowgauge_delay_count_t>(
+        1 << FLOWGAUGE_DELAY_COUNT_BITS, {0, 0}) inserted;
+    RegisterAction<flowgauge_inserted_t, flowgauge_delay_count_t, bit<32>>(inserted)
+    count_inserted = {
+        void apply(inout flowgauge_inserted_t count) {
+            count.insertions = count.insertions |+| insertion;
+            count.miscounted = count.miscounted |+| miscounted;
+        }
+    };
+#endif
 
 #if FLOWGAUGE_DELAY_GROUP_BITS || FLOWGAUGE_DELAY_LOCAL
 #include "delay_owners.p4"
@@ -192,9 +245,32 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         size = 512;
     }
 
-    FLOWGAUGE_DELAY_WEIGHING(
-        FLOWGAUGE_DELAY_SUM(weights_sum, md.flowgauge.delayed.weight, weight_complement))
-    FLOWGAUGE_DELAY_WEIGHING(FLOWGAUGE_DELAY_SUM(squares_sum, square, square_complement))
+#if FLOWGAUGE_DELAY_HAS_WEIGHTS
+    // 64-bit sums of each bucket. The lower half overflows if it is above the complement of the term.
+    Register<flowgauge_sum_t, flowgauge_delay_bucket_t>(
+        1 << FLOWGAUGE_DELAY_BUCKET_BITS, {0, 0}) weights_sum;
+    RegisterAction<flowgauge_sum_t, flowgauge_delay_bucket_t, bit<32>>(weights_sum)
+    add_to_weights_sum = {
+        void apply(inout flowgauge_sum_t total) {
+            if (total.low > weight_complement) {
+                total.high = total.high |+| 1;
+            }
+            total.low = total.low + md.flowgauge.delayed.weight;
+        }
+    };
+
+    Register<flowgauge_sum_t, flowgauge_delay_bucket_t>(
+        1 << FLOWGAUGE_DELAY_BUCKET_BITS, {0, 0}) squares_sum;
+    RegisterAction<flowgauge_sum_t, flowgauge_delay_bucket_t, bit<32>>(squares_sum)
+    add_to_squares_sum = {
+        void apply(inout flowgauge_sum_t total) {
+            if (total.low > square_complement) {
+                total.high = total.high |+| 1;
+            }
+            total.low = total.low + square;
+        }
+    };
+#endif
 
     apply {
         set_now();
@@ -316,15 +392,19 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                 true, had =, ask_signature, false, had =, ask_signature,
                 FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
         }
-        FLOWGAUGE_DELAY_WEIGHING(FLOWGAUGE_DELAY_TURN(
+#if FLOWGAUGE_DELAY_HAS_WEIGHTS
+        FLOWGAUGE_DELAY_TURN(
             (had == 4), asked_number =, inserted, (had == 1), asked_number =, insert,
-            FLOWGAUGE_DELAY_ROW(md.flowgauge.asked)))
+            FLOWGAUGE_DELAY_ROW(md.flowgauge.asked))
+#endif
         FLOWGAUGE_DELAY_TURN(
             (had == 4), before =, answer_time, (had == 1), , ask_time,
             FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
-        FLOWGAUGE_DELAY_WEIGHING(FLOWGAUGE_DELAY_TURN(
+#if FLOWGAUGE_DELAY_HAS_WEIGHTS
+        FLOWGAUGE_DELAY_TURN(
             (had == 4), insertions =, answer_stamp, (had == 1), , ask_stamp,
-            FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked)))
+            FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
+#endif
         if (FLOWGAUGE_DELAY_WEIGHS) {
             weights.apply();
         }
@@ -338,9 +418,11 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             md.flowgauge.is_found = 1;
         }
 #else
-        FLOWGAUGE_DELAY_REMEMBERING(if (md.flowgauge.asked.is_one == 1) {
+#if FLOWGAUGE_DELAY_REMEMBERS
+        if (md.flowgauge.asked.is_one == 1) {
             insertion = ask_recent.execute(FLOWGAUGE_DELAY_CELL(md.flowgauge.asked));
-        })
+        }
+#endif
         if (FLOWGAUGE_DELAY_TCP_TIMESTAMPS == 0) {
             if (md.flowgauge.asked.is_one == 1) {
                 count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
@@ -348,37 +430,43 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             if (md.flowgauge.asked.counts == 1) {
                 count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
             }
-            FLOWGAUGE_DELAY_WEIGHING(FLOWGAUGE_DELAY_EXCHANGE(
+#if FLOWGAUGE_DELAY_HAS_WEIGHTS
+            FLOWGAUGE_DELAY_EXCHANGE(
                 md.flowgauge.asked.is_admitted == 1, asked_number =, insert,
                 FLOWGAUGE_DELAY_ROW(md.flowgauge.asked),
                 md.flowgauge.answered.is_admitted == 1, answered_number =, inserted,
-                FLOWGAUGE_DELAY_ROW(md.flowgauge.answered)))
+                FLOWGAUGE_DELAY_ROW(md.flowgauge.answered))
+#endif
         }
         FLOWGAUGE_DELAY_EXCHANGE(
             md.flowgauge.asked.is_admitted == 1, md.flowgauge.is_again =, ask_signature,
             FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked),
             md.flowgauge.answered.is_admitted == 1, md.flowgauge.is_found =, answer_signature,
             FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
-        // An insertion that waits in its slot already, or a request that takes a slot without being one.
-        FLOWGAUGE_DELAY_REMEMBERING(
-            if (md.flowgauge.is_again == 0) {
-                if (insertion == 0) {
-                    miscount();
-                }
-            } else if (insertion == 1) {
+#if FLOWGAUGE_DELAY_REMEMBERS
+        // An insertion that waits in its slot already, or a request that takes a slot without being
+        // one.
+        if (md.flowgauge.is_again == 0) {
+            if (insertion == 0) {
                 miscount();
-            })
+            }
+        } else if (insertion == 1) {
+            miscount();
+        }
+#endif
         if (FLOWGAUGE_DELAY_TCP_TIMESTAMPS == 1) {
             // Only timestamps that were put in a table are known.
             if (FLOWGAUGE_DELAY_IS_NEW && md.flowgauge.asked.counts == 1) {
                 count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
                 count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
             }
-            FLOWGAUGE_DELAY_WEIGHING(FLOWGAUGE_DELAY_EXCHANGE(
+#if FLOWGAUGE_DELAY_HAS_WEIGHTS
+            FLOWGAUGE_DELAY_EXCHANGE(
                 FLOWGAUGE_DELAY_IS_NEW, asked_number =, insert,
                 FLOWGAUGE_DELAY_ROW(md.flowgauge.asked),
                 md.flowgauge.is_found == 1, answered_number =, inserted,
-                FLOWGAUGE_DELAY_ROW(md.flowgauge.answered)))
+                FLOWGAUGE_DELAY_ROW(md.flowgauge.answered))
+#endif
             FLOWGAUGE_DELAY_EXCHANGE(
                 FLOWGAUGE_DELAY_IS_NEW, , ask_time, FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked),
                 md.flowgauge.is_found == 1, before =, answer_time,
@@ -389,16 +477,20 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                 md.flowgauge.is_found == 1, md.flowgauge.delayed.ticks =, answer_time,
                 FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
         }
-        FLOWGAUGE_DELAY_WEIGHING(FLOWGAUGE_DELAY_EXCHANGE(
+#if FLOWGAUGE_DELAY_HAS_WEIGHTS
+        FLOWGAUGE_DELAY_EXCHANGE(
             FLOWGAUGE_DELAY_IS_NEW, , ask_stamp, FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked),
             md.flowgauge.is_found == 1, insertions =, answer_stamp,
-            FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered)))
+            FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
+#endif
         if (FLOWGAUGE_DELAY_WEIGHS) {
             weights.apply();
         }
-        FLOWGAUGE_DELAY_REMEMBERING(if (md.flowgauge.asked.counts == 1) {
+#if FLOWGAUGE_DELAY_REMEMBERS
+        if (md.flowgauge.asked.counts == 1) {
             count_inserted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
-        })
+        }
+#endif
         if (FLOWGAUGE_DELAY_TCP_TIMESTAMPS == 1) {
             // A timestamp that was answered has no time left.
             take_time();
@@ -412,8 +504,10 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         if (md.flowgauge.is_found == 1 && FLOWGAUGE_DELAY_FOUND.counts == 1) {
             if (md.flowgauge.delayed.ticks[FLOWGAUGE_DELAY_SIGN:FLOWGAUGE_DELAY_SIGN] == 0) {
                 count_delay.execute(FLOWGAUGE_DELAY_BUCKET);
-                FLOWGAUGE_DELAY_WEIGHING(add_to_weights_sum.execute(FLOWGAUGE_DELAY_BUCKET);)
-                FLOWGAUGE_DELAY_WEIGHING(add_to_squares_sum.execute(FLOWGAUGE_DELAY_BUCKET);)
+#if FLOWGAUGE_DELAY_HAS_WEIGHTS
+                add_to_weights_sum.execute(FLOWGAUGE_DELAY_BUCKET);
+                add_to_squares_sum.execute(FLOWGAUGE_DELAY_BUCKET);
+#endif
                 if (FLOWGAUGE_DELAY_SAMPLES == 1) {
                     send();
                 }

@@ -1,12 +1,97 @@
 // Part of FlowgaugeDelay: whether a packet is a request, an answer, both or neither, and its kind.
 
-    FLOWGAUGE_DELAY_ACTIONS(tcp_handshake, FLOWGAUGE_DELAY_RANK_OF_TCP_HANDSHAKE, 1)
-    FLOWGAUGE_DELAY_ACTIONS(tcp_data, FLOWGAUGE_DELAY_RANK_OF_TCP_DATA, 1)
-    FLOWGAUGE_DELAY_ACTIONS(tcp_duration, FLOWGAUGE_DELAY_RANK_OF_TCP_DURATION, 0)
-    FLOWGAUGE_DELAY_ACTIONS(tcp_timestamps, FLOWGAUGE_DELAY_RANK_OF_TCP_TIMESTAMPS, 1)
-    FLOWGAUGE_DELAY_ACTIONS(quic_spin, FLOWGAUGE_DELAY_RANK_OF_QUIC_SPIN, 0)
-    FLOWGAUGE_DELAY_ACTIONS(dns, FLOWGAUGE_DELAY_RANK_OF_DNS, 0)
-    FLOWGAUGE_DELAY_ACTIONS(icmp, FLOWGAUGE_DELAY_RANK_OF_ICMP, 0)
+    // Request and answer of each kind. A request may keep the time of its first packet. A build's
+    // table of roles has those of its kinds.
+    @noWarn("unused")
+    action ask_tcp_handshake() {
+        md.flowgauge.asked.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_TCP_HANDSHAKE;
+        md.flowgauge.keeps_first = 1;
+    }
+
+    @noWarn("unused")
+    action answer_tcp_handshake() {
+        md.flowgauge.answered.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_TCP_HANDSHAKE;
+    }
+
+    @noWarn("unused")
+    action ask_tcp_data() {
+        md.flowgauge.asked.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_TCP_DATA;
+        md.flowgauge.keeps_first = 1;
+    }
+
+    @noWarn("unused")
+    action answer_tcp_data() {
+        md.flowgauge.answered.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_TCP_DATA;
+    }
+
+    @noWarn("unused")
+    action ask_tcp_duration() {
+        md.flowgauge.asked.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_TCP_DURATION;
+        md.flowgauge.keeps_first = 0;
+    }
+
+    @noWarn("unused")
+    action answer_tcp_duration() {
+        md.flowgauge.answered.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_TCP_DURATION;
+    }
+
+    @noWarn("unused")
+    action ask_tcp_timestamps() {
+        md.flowgauge.asked.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_TCP_TIMESTAMPS;
+        md.flowgauge.keeps_first = 1;
+    }
+
+    @noWarn("unused")
+    action answer_tcp_timestamps() {
+        md.flowgauge.answered.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_TCP_TIMESTAMPS;
+    }
+
+    @noWarn("unused")
+    action ask_quic_spin() {
+        md.flowgauge.asked.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_QUIC_SPIN;
+        md.flowgauge.keeps_first = 0;
+    }
+
+    @noWarn("unused")
+    action answer_quic_spin() {
+        md.flowgauge.answered.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_QUIC_SPIN;
+    }
+
+    @noWarn("unused")
+    action ask_dns() {
+        md.flowgauge.asked.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_DNS;
+        md.flowgauge.keeps_first = 0;
+    }
+
+    @noWarn("unused")
+    action answer_dns() {
+        md.flowgauge.answered.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_DNS;
+    }
+
+    @noWarn("unused")
+    action ask_icmp() {
+        md.flowgauge.asked.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_ICMP;
+        md.flowgauge.keeps_first = 0;
+    }
+
+    @noWarn("unused")
+    action answer_icmp() {
+        md.flowgauge.answered.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_ICMP;
+    }
 
     @noWarn("unused")
     action ask_and_answer_tcp_data() {

@@ -120,22 +120,6 @@ struct flowgauge_waiting_t {
     int<32> time;
 }
 
-// Recent requests of a kind: the signature of the last one in each of as many cells as a table has
-// slots. A request that is in its cell is repeated. It takes its own slot again, so that it is no
-// insertion.
-#define FLOWGAUGE_DELAY_RECENT \
-    Register<bit<32>, flowgauge_delay_slot_t>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) recent; \
-    RegisterAction<bit<32>, flowgauge_delay_slot_t, bit<32>>(recent) ask_recent = { \
-        void apply(inout bit<32> signature, out bit<32> is_new) { \
-            if (signature == md.flowgauge.asked.signature) { \
-                is_new = 0; \
-            } else { \
-                is_new = 1; \
-            } \
-            signature = md.flowgauge.asked.signature; \
-        } \
-    };
-
 // Number of insertions into a table, and that number at the time of each slot's request.
 #define FLOWGAUGE_DELAY_STAMPS(number) \
     Register<bit<32>, flowgauge_delay_row_t>(1 << FLOWGAUGE_DELAY_ROW_BITS, 0) insertions##number; \
@@ -169,19 +153,12 @@ struct flowgauge_waiting_t {
         } \
     };
 
-// Declarations and statements of algorithms that weigh delays.
-#if FLOWGAUGE_DELAY_ALGORITHM == FLOWGAUGE_DELAY_OVERWRITE || FLOWGAUGE_DELAY_ALGORITHM == FLOWGAUGE_DELAY_EXPIRY
-#define FLOWGAUGE_DELAY_WEIGHING(text)
-#else
-#define FLOWGAUGE_DELAY_WEIGHING(text) text
-#endif
-// The same of those among them that remember recent requests: requests of other kinds are repeated
-// as a rule, and are put in a table once.
-#if FLOWGAUGE_DELAY_ALGORITHM == FLOWGAUGE_DELAY_OVERWRITE || FLOWGAUGE_DELAY_ALGORITHM == FLOWGAUGE_DELAY_EXPIRY || FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN
-#define FLOWGAUGE_DELAY_REMEMBERING(text)
-#else
-#define FLOWGAUGE_DELAY_REMEMBERING(text) text
-#endif
+// Whether a build weighs delays, and whether it also remembers recent requests: requests of other
+// kinds are repeated as a rule, and are put in a table once.
+#define FLOWGAUGE_DELAY_HAS_WEIGHTS (FLOWGAUGE_DELAY_ALGORITHM != FLOWGAUGE_DELAY_OVERWRITE \
+    && FLOWGAUGE_DELAY_ALGORITHM != FLOWGAUGE_DELAY_EXPIRY)
+#define FLOWGAUGE_DELAY_REMEMBERS (FLOWGAUGE_DELAY_HAS_WEIGHTS \
+    && !FLOWGAUGE_DELAY_TCP_TIMESTAMPS && !FLOWGAUGE_DELAY_QUIC_SPIN)
 
 // FLOWGAUGE_DELAY_EXCHANGE accesses an array of each table at most once. `asks` and `answers` are
 // conditions, `ask` and `answer` register actions without the table's number, each with an index

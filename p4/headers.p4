@@ -160,49 +160,7 @@ struct flowgauge_half_t {
     bit<32> low;
 }
 
-// Words of a packet's addresses, in variables of a control, the lowest first.
-#define FLOWGAUGE_ADDRESS_WORDS \
-    bit<32> src0; \
-    bit<32> src1; \
-    bit<32> src2; \
-    bit<32> src3; \
-    bit<32> dst0; \
-    bit<32> dst1; \
-    bit<32> dst2; \
-    bit<32> dst3;
-
-#define FLOWGAUGE_TAKE_IPV4_ADDRESSES \
-    src0 = hdr.ipv4.src_addr; \
-    src1 = 0; \
-    src2 = 0; \
-    src3 = 0; \
-    dst0 = hdr.ipv4.dst_addr; \
-    dst1 = 0; \
-    dst2 = 0; \
-    dst3 = 0;
-
-#define FLOWGAUGE_TAKE_IPV6_ADDRESSES \
-    src0 = hdr.ipv6.src_addr[31:0]; \
-    src1 = hdr.ipv6.src_addr[63:32]; \
-    src2 = hdr.ipv6.src_addr[95:64]; \
-    src3 = hdr.ipv6.src_addr[127:96]; \
-    dst0 = hdr.ipv6.dst_addr[31:0]; \
-    dst1 = hdr.ipv6.dst_addr[63:32]; \
-    dst2 = hdr.ipv6.dst_addr[95:64]; \
-    dst3 = hdr.ipv6.dst_addr[127:96];
-
-// Register of pairs, and the action that stores two values of a packet. It is a macro: a control of
-// its own would put the name of its instance into the name of the register.
-#define FLOWGAUGE_REMEMBER_PAIR(type, index, size, name, first, first_value, second, second_value) \
-    Register<type, index>(size, {0, 0}) name; \
-    RegisterAction<type, index, bit<32>>(name) remember_##name = { \
-        void apply(inout type slot) { \
-            slot.first = first_value; \
-            slot.second = second_value; \
-        } \
-    };
-
-// Fields of a transport header that expressions compare, beside protocol and ports.
+// What expressions compare in a transport header, beside protocol and ports.
 struct flowgauge_transport_t {
     // Whether it has the ports of TCP, UDP or SCTP.
     bit<1> has_ports;

@@ -28,53 +28,8 @@ struct flowgauge_service_t {
     bit<32> protocol;
 }
 
-// Data that the second pass stores for its packet, for the slots of both stages.
-#define FLOWGAUGE_HEAVY_REMEMBER(type, name, first, first_value, second, second_value) \
-    FLOWGAUGE_REMEMBER_PAIR(type, flowgauge_heavy_index_t, 2 << FLOWGAUGE_HEAVY_SLOT_BITS, name, \
-        first, first_value, second, second_value)
-
-#define FLOWGAUGE_HEAVY_REMEMBER_ADDRESS(address) \
-    FLOWGAUGE_HEAVY_REMEMBER(flowgauge_half_t, address##_upper, high, address##3, low, address##2) \
-    FLOWGAUGE_HEAVY_REMEMBER(flowgauge_half_t, address##_lower, high, address##1, low, address##0)
-
-#define FLOWGAUGE_HEAVY_WHEN_ADMITTED(name) \
-    if (md.flowgauge.admitted.isValid()) { \
-        if (md.flowgauge.admitted.stage == 0) { \
-            remember_##name.execute( \
-                md.flowgauge.bank ++ md.flowgauge.admitted.stage ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]); \
-        } else { \
-            remember_##name.execute( \
-                md.flowgauge.bank ++ md.flowgauge.admitted.stage ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]); \
-        } \
-    }
-
-// A stage is a macro: a control of its own would put the name of its instance into the names of its
-// registers.
-//
-// Counts are stored plus one, since zero stands for a flow that was found. They saturate at 32
-// bits: later packets are not in the flow's own count, and bounds allow for it.
-#define FLOWGAUGE_HEAVY_STAGE(stage) \
-    Register<flowgauge_flow_t, flowgauge_stage_index_t>( \
-        2 << FLOWGAUGE_STAGE_BITS, {0, 1}) flows##stage; \
-    RegisterAction<flowgauge_flow_t, flowgauge_stage_index_t, bit<32>>(flows##stage) \
-    find##stage = { \
-        void apply(inout flowgauge_flow_t flow, out bit<32> other) { \
-            if (flow.signature == FLOWGAUGE_SIGNATURE && flow.count != 1) { \
-                flow.count = flow.count |+| 1; \
-                other = 0; \
-            } else { \
-                other = flow.count; \
-            } \
-        } \
-    }; \
-    RegisterAction<flowgauge_flow_t, flowgauge_stage_index_t, bit<32>>(flows##stage) \
-    replace##stage = { \
-        void apply(inout flowgauge_flow_t flow) { \
-            flow.signature = FLOWGAUGE_SIGNATURE; \
-            flow.count = md.flowgauge.admitted.count; \
-        } \
-    };
-
+// Stages and arrays are written out: a control of their own would put the name of its instance into
+// the names of its registers.
 control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                        inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
     bit<32> crc0;
@@ -89,7 +44,15 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     bit<32> replaced;
     bit<32> version;
     bit<1> stage;
-    FLOWGAUGE_ADDRESS_WORDS
+    // Words of the addresses, the lowest first.
+    bit<32> src0;
+    bit<32> src1;
+    bit<32> src2;
+    bit<32> src3;
+    bit<32> dst0;
+    bit<32> dst1;
+    bit<32> dst2;
+    bit<32> dst3;
     bit<32> protocol;
 
     CRCPolynomial<bit<32>>(
@@ -110,28 +73,133 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
     };
 
-    FLOWGAUGE_HEAVY_STAGE(0)
-    FLOWGAUGE_HEAVY_STAGE(1)
-    FLOWGAUGE_HEAVY_REMEMBER(flowgauge_origin_t, origin, inherited, replaced, version, version)
+    // Counts are stored plus one, since zero stands for a flow that was found. They saturate at 32
+    // bits: later packets are not in the flow's own count, and bounds allow for it.
+    Register<flowgauge_flow_t, flowgauge_stage_index_t>(
+        2 << FLOWGAUGE_STAGE_BITS, {0, 1}) flows0;
+    RegisterAction<flowgauge_flow_t, flowgauge_stage_index_t, bit<32>>(flows0) find0 = {
+        void apply(inout flowgauge_flow_t flow, out bit<32> other) {
+            if (flow.signature == FLOWGAUGE_SIGNATURE && flow.count != 1) {
+                flow.count = flow.count |+| 1;
+                other = 0;
+            } else {
+                other = flow.count;
+            }
+        }
+    };
+    RegisterAction<flowgauge_flow_t, flowgauge_stage_index_t, bit<32>>(flows0) replace0 = {
+        void apply(inout flowgauge_flow_t flow) {
+            flow.signature = FLOWGAUGE_SIGNATURE;
+            flow.count = md.flowgauge.admitted.count;
+        }
+    };
+
+    Register<flowgauge_flow_t, flowgauge_stage_index_t>(
+        2 << FLOWGAUGE_STAGE_BITS, {0, 1}) flows1;
+    RegisterAction<flowgauge_flow_t, flowgauge_stage_index_t, bit<32>>(flows1) find1 = {
+        void apply(inout flowgauge_flow_t flow, out bit<32> other) {
+            if (flow.signature == FLOWGAUGE_SIGNATURE && flow.count != 1) {
+                flow.count = flow.count |+| 1;
+                other = 0;
+            } else {
+                other = flow.count;
+            }
+        }
+    };
+    RegisterAction<flowgauge_flow_t, flowgauge_stage_index_t, bit<32>>(flows1) replace1 = {
+        void apply(inout flowgauge_flow_t flow) {
+            flow.signature = FLOWGAUGE_SIGNATURE;
+            flow.count = md.flowgauge.admitted.count;
+        }
+    };
+
+    // Data that the second pass stores for its packet, for the slots of both stages.
+    Register<flowgauge_origin_t, flowgauge_heavy_index_t>(
+        2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) origin;
+    RegisterAction<flowgauge_origin_t, flowgauge_heavy_index_t, bit<32>>(origin)
+    remember_origin = {
+        void apply(inout flowgauge_origin_t slot) {
+            slot.inherited = replaced;
+            slot.version = version;
+        }
+    };
 #if FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_DST
-    FLOWGAUGE_HEAVY_REMEMBER_ADDRESS(src)
+    Register<flowgauge_half_t, flowgauge_heavy_index_t>(
+        2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) src_upper;
+    RegisterAction<flowgauge_half_t, flowgauge_heavy_index_t, bit<32>>(src_upper)
+    remember_src_upper = {
+        void apply(inout flowgauge_half_t slot) {
+            slot.high = src3;
+            slot.low = src2;
+        }
+    };
+
+    Register<flowgauge_half_t, flowgauge_heavy_index_t>(
+        2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) src_lower;
+    RegisterAction<flowgauge_half_t, flowgauge_heavy_index_t, bit<32>>(src_lower)
+    remember_src_lower = {
+        void apply(inout flowgauge_half_t slot) {
+            slot.high = src1;
+            slot.low = src0;
+        }
+    };
 #endif
 #if FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_SRC
-    FLOWGAUGE_HEAVY_REMEMBER_ADDRESS(dst)
+    Register<flowgauge_half_t, flowgauge_heavy_index_t>(
+        2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) dst_upper;
+    RegisterAction<flowgauge_half_t, flowgauge_heavy_index_t, bit<32>>(dst_upper)
+    remember_dst_upper = {
+        void apply(inout flowgauge_half_t slot) {
+            slot.high = dst3;
+            slot.low = dst2;
+        }
+    };
+
+    Register<flowgauge_half_t, flowgauge_heavy_index_t>(
+        2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) dst_lower;
+    RegisterAction<flowgauge_half_t, flowgauge_heavy_index_t, bit<32>>(dst_lower)
+    remember_dst_lower = {
+        void apply(inout flowgauge_half_t slot) {
+            slot.high = dst1;
+            slot.low = dst0;
+        }
+    };
 #endif
 #if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
-    FLOWGAUGE_HEAVY_REMEMBER(flowgauge_service_t, service, ports, md.flowgauge.ports, protocol, protocol)
+    Register<flowgauge_service_t, flowgauge_heavy_index_t>(
+        2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) service;
+    RegisterAction<flowgauge_service_t, flowgauge_heavy_index_t, bit<32>>(service)
+    remember_service = {
+        void apply(inout flowgauge_service_t slot) {
+            slot.ports = md.flowgauge.ports;
+            slot.protocol = protocol;
+        }
+    };
 #endif
 
     action take_ipv4() {
         version = 4;
-        FLOWGAUGE_TAKE_IPV4_ADDRESSES
+        src0 = hdr.ipv4.src_addr;
+        src1 = 0;
+        src2 = 0;
+        src3 = 0;
+        dst0 = hdr.ipv4.dst_addr;
+        dst1 = 0;
+        dst2 = 0;
+        dst3 = 0;
         protocol = (bit<32>)hdr.ipv4.protocol;
     }
 
     action take_ipv6() {
         version = 6;
-        FLOWGAUGE_TAKE_IPV6_ADDRESSES
+        src0 = hdr.ipv6.src_addr[31:0];
+        src1 = hdr.ipv6.src_addr[63:32];
+        src2 = hdr.ipv6.src_addr[95:64];
+        src3 = hdr.ipv6.src_addr[127:96];
+        dst0 = hdr.ipv6.dst_addr[31:0];
+        dst1 = hdr.ipv6.dst_addr[63:32];
+        dst2 = hdr.ipv6.dst_addr[95:64];
+        dst3 = hdr.ipv6.dst_addr[127:96];
         protocol = (bit<32>)md.flowgauge.protocol;
     }
 
@@ -225,17 +293,77 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         } else if (md.flowgauge.admitted.isValid() && md.flowgauge.admitted.stage == 1) {
             replace1.execute(md.flowgauge.bank ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]);
         }
-        FLOWGAUGE_HEAVY_WHEN_ADMITTED(origin)
+        if (md.flowgauge.admitted.isValid()) {
+            if (md.flowgauge.admitted.stage == 0) {
+                remember_origin.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]);
+            } else {
+                remember_origin.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]);
+            }
+        }
 #if FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_DST
-        FLOWGAUGE_HEAVY_WHEN_ADMITTED(src_upper)
-        FLOWGAUGE_HEAVY_WHEN_ADMITTED(src_lower)
+        if (md.flowgauge.admitted.isValid()) {
+            if (md.flowgauge.admitted.stage == 0) {
+                remember_src_upper.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]);
+            } else {
+                remember_src_upper.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]);
+            }
+        }
+        if (md.flowgauge.admitted.isValid()) {
+            if (md.flowgauge.admitted.stage == 0) {
+                remember_src_lower.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]);
+            } else {
+                remember_src_lower.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]);
+            }
+        }
 #endif
 #if FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_SRC
-        FLOWGAUGE_HEAVY_WHEN_ADMITTED(dst_upper)
-        FLOWGAUGE_HEAVY_WHEN_ADMITTED(dst_lower)
+        if (md.flowgauge.admitted.isValid()) {
+            if (md.flowgauge.admitted.stage == 0) {
+                remember_dst_upper.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]);
+            } else {
+                remember_dst_upper.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]);
+            }
+        }
+        if (md.flowgauge.admitted.isValid()) {
+            if (md.flowgauge.admitted.stage == 0) {
+                remember_dst_lower.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]);
+            } else {
+                remember_dst_lower.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]);
+            }
+        }
 #endif
 #if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
-        FLOWGAUGE_HEAVY_WHEN_ADMITTED(service)
+        if (md.flowgauge.admitted.isValid()) {
+            if (md.flowgauge.admitted.stage == 0) {
+                remember_service.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]);
+            } else {
+                remember_service.execute(
+                    md.flowgauge.bank ++ md.flowgauge.admitted.stage
+                        ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]);
+            }
+        }
 #endif
         differences.apply();
         if (difference != 0) {

@@ -63,21 +63,29 @@ typedef bit<(FLOWGAUGE_MEMBERSHIP_CELL_BITS + 1)> flowgauge_cell_index_t;
         } \
     };
 
-#define FLOWGAUGE_REMEMBER(row, word, high) \
-    place##row.apply(); \
-    if (md.flowgauge.sound == 1) { \
-        remember##row.execute( \
-            md.flowgauge.bank ++ word[high:high + 1 - FLOWGAUGE_MEMBERSHIP_CELL_BITS]); \
-    }
-
 control FlowgaugeMembership(inout FLOWGAUGE_METADATA md) {
     FLOWGAUGE_FILTER_ROW(0, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01, 15)
     FLOWGAUGE_FILTER_ROW(1, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01, 31)
     FLOWGAUGE_FILTER_ROW(2, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows23, 15)
 
     apply {
-        FLOWGAUGE_REMEMBER(0, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01, 15)
-        FLOWGAUGE_REMEMBER(1, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01, 31)
-        FLOWGAUGE_REMEMBER(2, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows23, 15)
+        place0.apply();
+        if (md.flowgauge.sound == 1) {
+            remember0.execute(
+                md.flowgauge.bank ++ FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01[
+                    15:15 + 1 - FLOWGAUGE_MEMBERSHIP_CELL_BITS]);
+        }
+        place1.apply();
+        if (md.flowgauge.sound == 1) {
+            remember1.execute(
+                md.flowgauge.bank ++ FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01[
+                    31:31 + 1 - FLOWGAUGE_MEMBERSHIP_CELL_BITS]);
+        }
+        place2.apply();
+        if (md.flowgauge.sound == 1) {
+            remember2.execute(
+                md.flowgauge.bank ++ FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows23[
+                    15:15 + 1 - FLOWGAUGE_MEMBERSHIP_CELL_BITS]);
+        }
     }
 }

@@ -38,9 +38,15 @@ struct flowgauge_versioned_t {
     bit<32> address1;
 }
 
+// Register of pairs, and the action that stores two values of a packet.
 #define FLOWGAUGE_SPREAD_REMEMBER(type, name, first, first_value, second, second_value) \
-    FLOWGAUGE_REMEMBER_PAIR(type, flowgauge_spread_cell_t, 2 << FLOWGAUGE_SPREAD_COLUMN_BITS, \
-        name, first, first_value, second, second_value)
+    Register<type, flowgauge_spread_cell_t>(2 << FLOWGAUGE_SPREAD_COLUMN_BITS, {0, 0}) name; \
+    RegisterAction<type, flowgauge_spread_cell_t, bit<32>>(name) remember_##name = { \
+        void apply(inout type slot) { \
+            slot.first = first_value; \
+            slot.second = second_value; \
+        } \
+    };
 
 // Rows are macros, as those of sketches are. The hash of a row is the 16 bits of a word from bit
 // `high` on downwards.
@@ -75,10 +81,6 @@ struct flowgauge_versioned_t {
     FLOWGAUGE_SPREAD_REMEMBER(flowgauge_half_t, upper##row, \
         high, FLOWGAUGE_SPREAD_WORD(3), low, FLOWGAUGE_SPREAD_WORD(2))
 
-#define FLOWGAUGE_SPREAD_DST_ROW(row) \
-    FLOWGAUGE_SPREAD_REMEMBER(flowgauge_half_t, dst_upper##row, high, dst3, low, dst2) \
-    FLOWGAUGE_SPREAD_REMEMBER(flowgauge_half_t, dst_lower##row, high, dst1, low, dst0)
-
 #define FLOWGAUGE_SPREAD_COUNT(row, word, high) \
     if (md.flowgauge.sound == 1) { \
         raise##row.execute(md.flowgauge.bank ++ word[high:high + 1 - FLOWGAUGE_SPREAD_COLUMN_BITS] \
@@ -97,25 +99,32 @@ struct flowgauge_versioned_t {
             md.flowgauge.bank ++ word[high:high + 1 - FLOWGAUGE_SPREAD_COLUMN_BITS]); \
     }
 
-#define FLOWGAUGE_SPREAD_DST_WHEN_NEW(row, word, high) \
-    FLOWGAUGE_SPREAD_WHEN_NEW(dst_upper, row, word, high) \
-    FLOWGAUGE_SPREAD_WHEN_NEW(dst_lower, row, word, high)
-
 control FlowgaugeSpread(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
     bit<8> pair_rank;
     bit<5> pair_level;
     bit<32> pair_priority;
     bit<32> version;
-    FLOWGAUGE_ADDRESS_WORDS
+    // Words of the addresses, the lowest first.
+    bit<32> src0;
+    bit<32> src1;
+    bit<32> src2;
+    bit<32> src3;
+    bit<32> dst0;
+    bit<32> dst1;
+    bit<32> dst2;
+    bit<32> dst3;
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) joined;
 
     FLOWGAUGE_SPREAD_ROW(0)
     FLOWGAUGE_SPREAD_ROW(1)
     FLOWGAUGE_SPREAD_ROW(2)
 #if FLOWGAUGE_SPREAD_KEY == FLOWGAUGE_KEY_SRC_DST
-    FLOWGAUGE_SPREAD_DST_ROW(0)
-    FLOWGAUGE_SPREAD_DST_ROW(1)
-    FLOWGAUGE_SPREAD_DST_ROW(2)
+    FLOWGAUGE_SPREAD_REMEMBER(flowgauge_half_t, dst_upper0, high, dst3, low, dst2)
+    FLOWGAUGE_SPREAD_REMEMBER(flowgauge_half_t, dst_lower0, high, dst1, low, dst0)
+    FLOWGAUGE_SPREAD_REMEMBER(flowgauge_half_t, dst_upper1, high, dst3, low, dst2)
+    FLOWGAUGE_SPREAD_REMEMBER(flowgauge_half_t, dst_lower1, high, dst1, low, dst0)
+    FLOWGAUGE_SPREAD_REMEMBER(flowgauge_half_t, dst_upper2, high, dst3, low, dst2)
+    FLOWGAUGE_SPREAD_REMEMBER(flowgauge_half_t, dst_lower2, high, dst1, low, dst0)
 #endif
 
     action set_rank(bit<8> rank) {
@@ -152,12 +161,26 @@ control FlowgaugeSpread(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md
 
     action take_ipv4() {
         version = 4;
-        FLOWGAUGE_TAKE_IPV4_ADDRESSES
+        src0 = hdr.ipv4.src_addr;
+        src1 = 0;
+        src2 = 0;
+        src3 = 0;
+        dst0 = hdr.ipv4.dst_addr;
+        dst1 = 0;
+        dst2 = 0;
+        dst3 = 0;
     }
 
     action take_ipv6() {
         version = 6;
-        FLOWGAUGE_TAKE_IPV6_ADDRESSES
+        src0 = hdr.ipv6.src_addr[31:0];
+        src1 = hdr.ipv6.src_addr[63:32];
+        src2 = hdr.ipv6.src_addr[95:64];
+        src3 = hdr.ipv6.src_addr[127:96];
+        dst0 = hdr.ipv6.dst_addr[31:0];
+        dst1 = hdr.ipv6.dst_addr[63:32];
+        dst2 = hdr.ipv6.dst_addr[95:64];
+        dst3 = hdr.ipv6.dst_addr[127:96];
     }
 
     apply {
@@ -173,9 +196,12 @@ control FlowgaugeSpread(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md
         FLOWGAUGE_SPREAD_COUNT(1, FLOWGAUGE_SPREAD_KEY_HASHES.rows01, 31)
         FLOWGAUGE_SPREAD_COUNT(2, FLOWGAUGE_SPREAD_KEY_HASHES.rows23, 15)
 #if FLOWGAUGE_SPREAD_KEY == FLOWGAUGE_KEY_SRC_DST
-        FLOWGAUGE_SPREAD_DST_WHEN_NEW(0, FLOWGAUGE_SPREAD_KEY_HASHES.rows01, 15)
-        FLOWGAUGE_SPREAD_DST_WHEN_NEW(1, FLOWGAUGE_SPREAD_KEY_HASHES.rows01, 31)
-        FLOWGAUGE_SPREAD_DST_WHEN_NEW(2, FLOWGAUGE_SPREAD_KEY_HASHES.rows23, 15)
+        FLOWGAUGE_SPREAD_WHEN_NEW(dst_upper, 0, FLOWGAUGE_SPREAD_KEY_HASHES.rows01, 15)
+        FLOWGAUGE_SPREAD_WHEN_NEW(dst_lower, 0, FLOWGAUGE_SPREAD_KEY_HASHES.rows01, 15)
+        FLOWGAUGE_SPREAD_WHEN_NEW(dst_upper, 1, FLOWGAUGE_SPREAD_KEY_HASHES.rows01, 31)
+        FLOWGAUGE_SPREAD_WHEN_NEW(dst_lower, 1, FLOWGAUGE_SPREAD_KEY_HASHES.rows01, 31)
+        FLOWGAUGE_SPREAD_WHEN_NEW(dst_upper, 2, FLOWGAUGE_SPREAD_KEY_HASHES.rows23, 15)
+        FLOWGAUGE_SPREAD_WHEN_NEW(dst_lower, 2, FLOWGAUGE_SPREAD_KEY_HASHES.rows23, 15)
 #endif
     }
 }
