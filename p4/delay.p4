@@ -6,13 +6,12 @@
 // packet is of one kind at most, so that all kinds of a build share arrays.
 //
 // delay_settings.p4 has kinds and indices, delay_request.p4 the admission of a request,
-// delay_tables.p4 the tables, delay_counts.p4 counts and samples. Parts of the control itself are
-// in delay_owners.p4, delay_tokens.p4 and delay_roles.p4: tables and actions have their place in
-// the schema, so that they cannot move to a control of their own.
+// delay_counts.p4 types of counts, and samples. Parts of the control itself are in delay_tables.p4,
+// delay_owners.p4, delay_tokens.p4 and delay_roles.p4: registers, tables and actions have their
+// place in the schema, so that they cannot move to a control of their own.
 
 #include "delay_settings.p4"
 #include "delay_request.p4"
-#include "delay_tables.p4"
 #include "delay_counts.p4"
 
 control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
@@ -100,16 +99,10 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             total.low = total.low + 1;
         }
     };
+#endif
 
-    FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_STAGES)
-#elif FLOWGAUGE_DELAY_QUIC_SPIN
-    FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_SPIN_TABLE)
-#else
-    FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_TABLE)
-#endif
-#if FLOWGAUGE_DELAY_HAS_WEIGHTS
-    FLOWGAUGE_DELAY_EACH(FLOWGAUGE_DELAY_STAMPS)
-#endif
+#include "delay_tables.p4"
+
 #if FLOWGAUGE_DELAY_REMEMBERS
     // Recent requests of a kind: the signature of the last one in each of as many cells as a table
     // has slots. A request that is in its cell is repeated. It takes its own slot again, so that it

@@ -1,4 +1,10 @@
-// Round-trip delays: counts of requests, and counts and sums of a bucket of delays.
+// Round-trip delays: what registers of the control count, and the content of a sample.
+
+// Request that waits and may expire.
+struct flowgauge_waiting_t {
+    int<32> signature;
+    int<32> time;
+}
 
 struct flowgauge_delays_t {
     bit<32> samples;

@@ -106,5 +106,12 @@ const bool FLOWGAUGE_DELAY_HAS_DATA = FLOWGAUGE_DELAY_TCP_DATA + FLOWGAUGE_DELAY
 #define FLOWGAUGE_DELAY_FOUND \
     (FLOWGAUGE_DELAY_QUIC_SPIN == 1 ? md.flowgauge.asked : md.flowgauge.answered)
 
+// Whether a build weighs delays, and whether it also remembers recent requests: requests of other
+// kinds are repeated as a rule, and are put in a table once.
+#define FLOWGAUGE_DELAY_HAS_WEIGHTS (FLOWGAUGE_DELAY_ALGORITHM != FLOWGAUGE_DELAY_OVERWRITE \
+    && FLOWGAUGE_DELAY_ALGORITHM != FLOWGAUGE_DELAY_EXPIRY)
+#define FLOWGAUGE_DELAY_REMEMBERS (FLOWGAUGE_DELAY_HAS_WEIGHTS \
+    && !FLOWGAUGE_DELAY_TCP_TIMESTAMPS && !FLOWGAUGE_DELAY_QUIC_SPIN)
+
 // Flag of a DNS message that is an answer.
 const bit<16> DNS_ANSWER = 0x8000;
