@@ -160,7 +160,7 @@ struct flowgauge_half_t {
     bit<32> low;
 }
 
-// What expressions compare in a transport header, beside protocol and ports.
+// Fields of a transport header that expressions compare, beside protocol and ports.
 struct flowgauge_transport_t {
     // Whether it has the ports of TCP, UDP or SCTP.
     bit<1> has_ports;

@@ -325,7 +325,10 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
             };
             seconds.clone().any(|seconds| warning.ends_with(&expected(seconds)))
         };
-        assert!(matches!(&reported[..], [warning] if is_expected(warning)), "{reported:?}, {seconds:?}");
+        assert!(
+            matches!(&reported[..], [warning] if is_expected(warning)),
+            "{reported:?}, {seconds:?}"
+        );
         assert!(lab.held().iter().all(|held| *held == [0, 0]), "they are empty on the switch too");
         // From then on it counts like a switch that has just started.
         let mut only = Lab::new(lab.settings, slot_bits);
