@@ -85,7 +85,7 @@ impl Numbers {
 
     /// Adds a single result; nothing without it.
     pub(crate) fn add_one(&mut self, name: impl Into<String>, value: Option<f64>) {
-        self.add(name, value.and_then(|value| Spread::from_values(&[value])));
+        self.add(name, value.and_then(|value| Spread::from_values([value])));
     }
 
     /// Adds all results of another reproduction.
