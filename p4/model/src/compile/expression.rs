@@ -123,7 +123,7 @@ impl Compiler {
                         }
                         Storage::Stack { .. } if name == "last" => expression
                             .place
-                            .fail("unsupported last of a stack whose next element the state has not extracted"),
+                            .fail("unsupported last: the state has not extracted the next element of the stack"),
                         Storage::Stack { .. } => {
                             expression.place.fail(format!("unsupported stack member {name}: index with a number"))
                         }
