@@ -52,6 +52,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 /// Default directory of pins.
 pub const DIRECTORY: &str = "/sys/fs/bpf/flowgauge";
@@ -59,6 +61,10 @@ pub const DIRECTORY: &str = "/sys/fs/bpf/flowgauge";
 const LINK: &str = "link";
 const PROGRAM: &str = "program";
 const NOTE: &str = "note";
+
+/// Pauses, and their length, before a locked directory counts as that of a running process.
+const MAX_LOCK_PAUSES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Locked pin directory of one counting point.
 pub(super) struct Pins {
@@ -91,12 +97,24 @@ impl Pins {
             .map_err(|error| refused(&directory, "make this directory", error))?;
         // Checked again: another user may have created it first.
         supported(&directory)?;
-        Self::lock(directory.clone(), spot).map_err(|error| match error {
-            TryLockError::WouldBlock => {
-                Error::Pins { directory: directory.clone(), problem: at_work(place), source: None }
+        let mut pauses = 0;
+        loop {
+            match Self::lock(directory.clone(), spot) {
+                // Whoever looks for pins of dead processes holds the lock for a moment: other
+                // interfaces of this run, too, that start at the same time.
+                Err(TryLockError::WouldBlock) if pauses < MAX_LOCK_PAUSES => {
+                    pauses += 1;
+                    thread::sleep(LOCK_PAUSE);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Error::Pins { directory, problem: at_work(place), source: None });
+                }
+                Err(TryLockError::Error(error)) => {
+                    return Err(refused(&directory, "lock this directory", error));
+                }
+                Ok(pins) => return Ok(pins),
             }
-            TryLockError::Error(error) => refused(&directory, "lock this directory", error),
-        })
+        }
     }
 
     fn lock(directory: PathBuf, spot: PinKey) -> Result<Self, TryLockError> {
