@@ -100,8 +100,8 @@ impl Pins {
         let mut pauses = 0;
         loop {
             match Self::lock(directory.clone(), spot) {
-                // Whoever looks for pins of dead processes holds the lock for a moment: other
-                // interfaces of this run, too, that start at the same time.
+                // A search for pins of dead processes holds the lock for a moment, also that of other
+                // interfaces of this run that start at the same time.
                 Err(TryLockError::WouldBlock) if pauses < MAX_LOCK_PAUSES => {
                     pauses += 1;
                     thread::sleep(LOCK_PAUSE);
