@@ -1,13 +1,11 @@
 //! Any packets as live frames: a program writes the start of each.
 
-use super::{cannot_send, index, load, program, refused, send};
+use super::{cannot_send, index, is_interrupted, load, program, refused, send};
 use aya::maps::{Array, Map, MapData, MapError};
-use aya::programs::ProgramError;
 use aya::{Ebpf, EbpfLoader};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::poll::port::Outlet;
 use flowgauge_dataplane::xdp::{DeviceCounters, Interface};
-use std::io::ErrorKind;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -119,8 +117,7 @@ impl LiveSender {
             let program = program(&mut self.programs, PROGRAM);
             match program.and_then(|program| send(program, self.index, &self.frame, left)) {
                 Ok(()) => break,
-                Err(ProgramError::SyscallError(error))
-                    if error.io_error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_interrupted(&error) => {}
                 Err(error) => return Err(cannot_send(&self.interface, &error)),
             }
             let [sent, _] = self.progress.get(&0, 0).map_err(|error| self.failed(&error))?;

@@ -8,12 +8,13 @@ mod live;
 
 pub use live::LiveSender;
 
-use aya::maps::ProgramArray;
+use aya::maps::{MapData, MapError, PerCpuArray, ProgramArray};
 use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::xdp::{ProgramInjector, not_loaded};
 use nix::net::if_::if_nametoindex;
+use std::io::ErrorKind;
 
 /// Object built by `ebpf/build`. This crate links to it, so that its package contains it.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/send.o"));
@@ -67,13 +68,27 @@ fn send(program: &mut Xdp, index: u32, frame: &[u8], packets: u32) -> Result<(),
 }
 
 fn cannot_send(interface: &str, error: &ProgramError) -> Error {
-    refused(interface, format!("cannot send (live frames take Linux 5.18): {error}"))
+    refused(interface, format!("cannot send (live frames take Linux 5.18): {}", described(error)))
 }
 
-/// Program that generates the packets of conversations, and its map of the program that receives
-/// them.
+/// Describes an error with the system's reason, which aya leaves to the caller.
+fn described(error: &ProgramError) -> String {
+    match error {
+        ProgramError::SyscallError(call) => format!("{call}: {}", call.io_error),
+        error => error.to_string(),
+    }
+}
+
+/// Returns whether a signal ended a run of a program before its last packet.
+fn is_interrupted(error: &ProgramError) -> bool {
+    matches!(error, ProgramError::SyscallError(call) if call.io_error.kind() == ErrorKind::Interrupted)
+}
+
+/// Program that generates the packets of conversations, and its maps: the program that receives
+/// them, and the number of packets that each CPU generated.
 const CONVERSE: &str = "flowgauge_converse";
 const LISTENER: &str = "LISTENER";
+const TURN: &str = "TURN";
 /// Name of conversations in errors.
 const CONVERSATION: &str = "conversation";
 
@@ -86,6 +101,7 @@ pub const ROUND_TRIP: u32 = 127;
 /// nanoseconds.
 pub struct Conversation {
     programs: Ebpf,
+    generated: PerCpuArray<MapData, u32>,
 }
 
 impl Conversation {
@@ -101,22 +117,45 @@ impl Conversation {
         let mut listeners = ProgramArray::try_from(map)
             .map_err(|error| refused(CONVERSATION, error.to_string()))?;
         listener.set_into(&mut listeners)?;
-        Ok(Conversation { programs })
+        let generated = programs
+            .take_map(TURN)
+            .ok_or_else(|| refused(CONVERSATION, format!("its object has no map {TURN}")))?;
+        let generated = PerCpuArray::try_from(generated)
+            .map_err(|error| refused(CONVERSATION, error.to_string()))?;
+        Ok(Conversation { programs, generated })
     }
 
-    /// Counts the next packets.
+    /// Counts the next packets. A signal interrupts the kernel, which then continues with the rest.
     ///
     /// # Errors
     /// [`Error::Kernel`] if the kernel refuses the frame.
     pub fn go_on(&mut self, packets: u32) -> Result<(), Error> {
-        let options = TestRunOptions {
-            data_in: Some(&SEGMENT),
-            repeat: packets,
-            ..TestRunOptions::default()
-        };
-        let outcome =
-            program(&mut self.programs, CONVERSE).and_then(|program| program.test_run(options));
-        outcome.map(drop).map_err(|error| refused(CONVERSATION, error.to_string()))
+        let before = self.generated()?;
+        let mut left = packets;
+        while left > 0 {
+            let options = TestRunOptions {
+                data_in: Some(&SEGMENT),
+                repeat: left,
+                ..TestRunOptions::default()
+            };
+            let program = program(&mut self.programs, CONVERSE);
+            match program.and_then(|program| program.test_run(options)) {
+                Ok(_) => break,
+                Err(error) if is_interrupted(&error) => {
+                    left = packets.saturating_sub(self.generated()?.wrapping_sub(before));
+                }
+                Err(error) => return Err(refused(CONVERSATION, described(&error))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of generated packets, modulo 2^32.
+    fn generated(&self) -> Result<u32, Error> {
+        let generated = self.generated.get(&0, 0);
+        let generated = generated
+            .map_err(|error: MapError| refused(CONVERSATION, format!("cannot count: {error}")))?;
+        Ok(generated.iter().fold(0, |sum: u32, packets| sum.wrapping_add(*packets)))
     }
 }
 
