@@ -317,16 +317,30 @@ fn follow(
     }
 }
 
+/// Attempts to load a program that the verifier gives up because of a signal, as libbpf makes five.
+const MAX_LOAD_ATTEMPTS: u32 = 10;
+
 /// Loads a program, unless it is loaded already, as after another first program of this object.
 ///
-/// This thread takes no signals meanwhile: the verifier gives up (`EAGAIN`) if one is pending.
+/// This thread takes no signals meanwhile: the verifier gives up (`EAGAIN`) if one is pending. Those
+/// that stop a process, also as a frozen control group, cannot be held back.
 fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
     let program = programs.program_mut(name).ok_or(ProgramError::NotLoaded)?;
     let blocked_before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-    let outcome = match program {
-        Program::Xdp(program) => program.load(),
-        Program::SchedClassifier(program) => program.load(),
-        _ => Err(ProgramError::NotLoaded),
+    let mut attempts = 0;
+    let outcome = loop {
+        let outcome = match program {
+            Program::Xdp(program) => program.load(),
+            Program::SchedClassifier(program) => program.load(),
+            _ => Err(ProgramError::NotLoaded),
+        };
+        attempts += 1;
+        match outcome {
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.kind() == io::ErrorKind::WouldBlock && attempts < MAX_LOAD_ATTEMPTS => {
+            }
+            outcome => break outcome,
+        }
     };
     if let Ok(signals) = blocked_before {
         // It fails only for an unknown way of setting it.
