@@ -2,7 +2,7 @@
 
 use super::spot::PinKey;
 use super::spot::spots;
-use super::{NOTE, Pins, at_work, refused};
+use super::{NOTE, Pins, at_work, has_program, refused};
 use crate::error::Error;
 use crate::hash_key::HashKey;
 use crate::interface::device;
@@ -34,7 +34,10 @@ pub struct AbandonedProgram {
 pub fn left(root: &Path) -> Result<Vec<AbandonedProgram>, Error> {
     let mut left = Vec::new();
     for (directory, spot) in spots(root)?.into_iter().filter(|(_, spot)| spot.is_here()) {
-        // A run that starts while this lock is held would fail.
+        // A directory without a program may be that of an interface that starts now.
+        if !has_program(&directory) {
+            continue;
+        }
         let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
         pins.leave = true;
         if pins.is_counting() {
@@ -82,6 +85,10 @@ pub(in crate::xdp) fn forget(root: &Path, place: &CountingPoint, index: u32) -> 
         spot.is_here() && spot.direction == place.direction && spot.index != index
     });
     for (directory, spot) in spots {
+        // Interfaces that exist may start now: their directories are not locked.
+        if matches!(device::name(spot.index), Ok(Some(_))) {
+            continue;
+        }
         let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
         pins.leave = !(pins.is_dead() && pins.place() == *place);
         forgotten |= !pins.leave;

@@ -100,8 +100,7 @@ impl Pins {
         let mut pauses = 0;
         loop {
             match Self::lock(directory.clone(), spot) {
-                // A search for pins of dead processes holds the lock for a moment, also that of other
-                // interfaces of this run that start at the same time.
+                // `flowgauge status` holds the lock of a dead process's pins while it reads them.
                 Err(TryLockError::WouldBlock) if pauses < MAX_LOCK_PAUSES => {
                     pauses += 1;
                     thread::sleep(LOCK_PAUSE);
@@ -134,7 +133,7 @@ impl Pins {
     /// Returns whether a program of a dead process is counting here. Other files in the directory
     /// are useless without it.
     pub(super) fn is_counting(&self) -> bool {
-        self.path(LINK).exists() || self.path(PROGRAM).exists()
+        has_program(&self.directory)
     }
 
     /// Opens the pinned link or filter.
@@ -384,6 +383,11 @@ impl Drop for Pins {
         // lock until it executes its program.
         let _ = self.lock.unlock();
     }
+}
+
+/// Returns whether a directory of pins keeps a program attached.
+fn has_program(directory: &Path) -> bool {
+    [LINK, PROGRAM].iter().any(|name| directory.join(name).exists())
 }
 
 fn at_work(place: &CountingPoint) -> String {
