@@ -4,7 +4,6 @@ use crate::common::served::ALL;
 use crate::common::{Scratch, flowgauge};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
 use flowgauge_testing::hosts::connected;
-use flowgauge_testing::wait::until;
 use flowgauge_testing::{extent, kernel, on_veth, skip};
 use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
@@ -34,13 +33,12 @@ struct Run {
 
 impl Run {
     fn start(arguments: &str) -> Self {
+        Self::sampling(&format!("{arguments} --sample-every never"))
+    }
+
+    fn sampling(arguments: &str) -> Self {
         let mut command = flowgauge();
-        command.arg("run").args(arguments.split_ascii_whitespace()).args([
-            "--sample-every",
-            "never",
-            "--format",
-            "json",
-        ]);
+        command.arg("run").args(arguments.split_ascii_whitespace()).args(["--format", "json"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Run { child, lines }
@@ -773,10 +771,10 @@ fn delays_of_data_in_super_packets_are_marked() {
 #[test]
 fn staggered_registers_count_on_an_interface() {
     on_veth(|| {
-        let run = Run::start("-i rx --staggered 1m --adopt");
-        // Without windows and samples, the first output comes at the end: wait until the program is
+        let mut run = Run::sampling("-i rx --staggered 1m --adopt --sample-every 10ms");
+        // Packets count from the first sample on at the latest, and not as soon as the program is
         // attached.
-        until(is_attached);
+        run.line();
         send(20);
         run.end(Signal::SIGKILL);
         let mut run = flowgauge();
