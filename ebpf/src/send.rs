@@ -10,11 +10,12 @@ use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::{Array, PerCpuArray, ProgramArray};
 use aya_ebpf::programs::XdpContext;
 
-/// Number of addresses that [`flowgauge_send`] writes, and the next one on each sending CPU.
+/// Number of addresses that [`flowgauge_send`] writes, and the number of packets that it sent on each
+/// CPU.
 #[unsafe(no_mangle)]
 static SOURCES: u32 = 1;
 #[map]
-static NEXT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+static SENT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 
 /// Sends IPv4 packets back the way they came, each from the next source address in 10.0.0.0/8. With
 /// live frames this is a traffic generator. The IPv4 checksum becomes wrong; receivers under test
@@ -23,14 +24,15 @@ static NEXT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 pub fn flowgauge_send(ctx: XdpContext) -> u32 {
     const SOURCE: usize = 26;
     let start = ctx.data() + SOURCE;
-    if let Some(next) = NEXT.get_ptr_mut(0)
+    if let Some(count) = SENT.get_ptr_mut(0)
         && start + 4 <= ctx.data_end()
     {
         // SAFETY: this CPU's own word; the bytes are between `data` and `end`; volatile, because
         // the loader writes another number into the object.
         unsafe {
-            let source = *next % (&raw const SOURCES).read_volatile().max(1);
-            *next = source + 1;
+            let sent = *count;
+            *count = sent.wrapping_add(1);
+            let source = sent % (&raw const SOURCES).read_volatile().max(1);
             *(start as *mut u32) = (source | 10 << 24).to_be();
         }
     }

@@ -1,6 +1,6 @@
 //! Any packets as live frames: a program writes the start of each.
 
-use super::{cannot_send, index, is_interrupted, load, program, refused, send};
+use super::{cannot_send, index, load, program, refused, run_all, send};
 use aya::maps::{Array, Map, MapData, MapError};
 use aya::{Ebpf, EbpfLoader};
 use flowgauge_dataplane::Error;
@@ -108,22 +108,17 @@ impl LiveSender {
         self.starts.set(number as u32, part, 0).map_err(|error| self.failed(&error))
     }
 
-    /// Sends the batch. A signal interrupts the kernel, which then continues with the rest.
+    /// Sends the batch.
     fn run(&mut self) -> Result<(), Error> {
         let packets = self.waiting as u32;
         self.progress.set(0, [0, packets], 0).map_err(|error| self.failed(&error))?;
-        let mut left = packets;
-        while left > 0 {
-            let program = program(&mut self.programs, PROGRAM);
-            match program.and_then(|program| send(program, self.index, &self.frame, left)) {
-                Ok(()) => break,
-                Err(error) if is_interrupted(&error) => {}
-                Err(error) => return Err(cannot_send(&self.interface, &error)),
-            }
-            let [sent, _] = self.progress.get(&0, 0).map_err(|error| self.failed(&error))?;
-            left = packets - sent;
-        }
-        Ok(())
+        let LiveSender { interface, index, programs, progress, frame, .. } = self;
+        let outcome = run_all(
+            packets,
+            || progress.get(&0, 0).map(|[sent, _]| sent),
+            |left| send(program(programs, PROGRAM)?, *index, frame, left),
+        );
+        outcome.map_err(|error| cannot_send(interface, &error))
     }
 
     /// Returns the packets that the interface has neither sent nor dropped, once its counters are

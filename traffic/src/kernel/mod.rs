@@ -79,9 +79,46 @@ fn described(error: &ProgramError) -> String {
     }
 }
 
-/// Returns whether a signal ended a run of a program before its last packet.
-fn is_interrupted(error: &ProgramError) -> bool {
-    matches!(error, ProgramError::SyscallError(call) if call.io_error.kind() == ErrorKind::Interrupted)
+/// Runs a program on `packets` packets. A signal interrupts the kernel, which then continues with the
+/// rest: `sent` returns the number of packets so far, modulo 2^32.
+fn run_all(
+    packets: u32,
+    sent: impl Fn() -> Result<u32, MapError>,
+    mut run: impl FnMut(u32) -> Result<(), ProgramError>,
+) -> Result<(), ProgramError> {
+    let before = sent()?;
+    let mut left = packets;
+    while left > 0 {
+        match run(left) {
+            Err(ProgramError::SyscallError(call))
+                if call.io_error.kind() == ErrorKind::Interrupted =>
+            {
+                left = packets.saturating_sub(sent()?.wrapping_sub(before));
+            }
+            outcome => return outcome,
+        }
+    }
+    Ok(())
+}
+
+/// Packets that a program generated, counted on each CPU.
+type GeneratedPackets = PerCpuArray<MapData, u32>;
+
+/// Takes a map of generated packets out of a loaded object.
+fn take_generated(
+    programs: &mut Ebpf,
+    interface: &str,
+    map: &str,
+) -> Result<GeneratedPackets, Error> {
+    let missing = || refused(interface, format!("the object has no map {map}"));
+    let generated = programs.take_map(map).ok_or_else(missing)?;
+    PerCpuArray::try_from(generated).map_err(|error| refused(interface, error.to_string()))
+}
+
+/// Returns the number of generated packets, modulo 2^32.
+fn total(generated: &GeneratedPackets) -> Result<u32, MapError> {
+    let by_cpu = generated.get(&0, 0)?;
+    Ok(by_cpu.iter().fold(0, |sum: u32, packets| sum.wrapping_add(*packets)))
 }
 
 /// Program that generates the packets of conversations, and its maps: the program that receives
@@ -101,7 +138,7 @@ pub const ROUND_TRIP: u32 = 127;
 /// nanoseconds.
 pub struct Conversation {
     programs: Ebpf,
-    generated: PerCpuArray<MapData, u32>,
+    generated: GeneratedPackets,
 }
 
 impl Conversation {
@@ -117,45 +154,29 @@ impl Conversation {
         let mut listeners = ProgramArray::try_from(map)
             .map_err(|error| refused(CONVERSATION, error.to_string()))?;
         listener.set_into(&mut listeners)?;
-        let generated = programs
-            .take_map(TURN)
-            .ok_or_else(|| refused(CONVERSATION, format!("its object has no map {TURN}")))?;
-        let generated = PerCpuArray::try_from(generated)
-            .map_err(|error| refused(CONVERSATION, error.to_string()))?;
+        let generated = take_generated(&mut programs, CONVERSATION, TURN)?;
         Ok(Conversation { programs, generated })
     }
 
-    /// Counts the next packets. A signal interrupts the kernel, which then continues with the rest.
+    /// Counts the next packets.
     ///
     /// # Errors
     /// [`Error::Kernel`] if the kernel refuses the frame.
     pub fn go_on(&mut self, packets: u32) -> Result<(), Error> {
-        let before = self.generated()?;
-        let mut left = packets;
-        while left > 0 {
-            let options = TestRunOptions {
-                data_in: Some(&SEGMENT),
-                repeat: left,
-                ..TestRunOptions::default()
-            };
-            let program = program(&mut self.programs, CONVERSE);
-            match program.and_then(|program| program.test_run(options)) {
-                Ok(_) => break,
-                Err(error) if is_interrupted(&error) => {
-                    left = packets.saturating_sub(self.generated()?.wrapping_sub(before));
-                }
-                Err(error) => return Err(refused(CONVERSATION, described(&error))),
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the number of generated packets, modulo 2^32.
-    fn generated(&self) -> Result<u32, Error> {
-        let generated = self.generated.get(&0, 0);
-        let generated = generated
-            .map_err(|error: MapError| refused(CONVERSATION, format!("cannot count: {error}")))?;
-        Ok(generated.iter().fold(0, |sum: u32, packets| sum.wrapping_add(*packets)))
+        let Conversation { programs, generated } = self;
+        let outcome = run_all(
+            packets,
+            || total(generated),
+            |left| {
+                let options = TestRunOptions {
+                    data_in: Some(&SEGMENT),
+                    repeat: left,
+                    ..TestRunOptions::default()
+                };
+                program(programs, CONVERSE)?.test_run(options).map(drop)
+            },
+        );
+        outcome.map_err(|error| refused(CONVERSATION, described(&error)))
     }
 }
 
@@ -173,6 +194,8 @@ const SEGMENT: [u8; 60] = {
 const SEND: &str = "flowgauge_send";
 /// Number of source addresses, in the object.
 const SOURCES: &str = "SOURCES";
+/// Map of the number of packets that each CPU generated.
+const SENT: &str = "SENT";
 
 /// Sender of one IPv4 frame with varying source addresses, at the highest rate that the kernel
 /// reaches.
@@ -183,6 +206,7 @@ const SOURCES: &str = "SOURCES";
 pub struct Sender {
     interface: String,
     programs: Ebpf,
+    generated: GeneratedPackets,
     frame: Vec<u8>,
     index: u32,
 }
@@ -198,9 +222,10 @@ impl Sender {
         let sources = sources.max(1);
         let mut loader = EbpfLoader::new();
         let loader = loader.override_global(SOURCES, &sources, true);
-        let programs = load(interface, loader, SEND)?;
+        let mut programs = load(interface, loader, SEND)?;
+        let generated = take_generated(&mut programs, interface, SENT)?;
         let interface = interface.to_owned();
-        Ok(Sender { interface, programs, frame: frame.to_vec(), index })
+        Ok(Sender { interface, programs, generated, frame: frame.to_vec(), index })
     }
 
     /// Sends packets and returns when all were handed to the device.
@@ -208,8 +233,12 @@ impl Sender {
     /// # Errors
     /// [`Error::Kernel`] if the kernel refuses the frame.
     pub fn send(&mut self, packets: u32) -> Result<(), Error> {
-        let outcome = program(&mut self.programs, SEND)
-            .and_then(|program| send(program, self.index, &self.frame, packets));
-        outcome.map_err(|error| cannot_send(&self.interface, &error))
+        let Sender { interface, programs, generated, frame, index } = self;
+        let outcome = run_all(
+            packets,
+            || total(generated),
+            |left| send(program(programs, SEND)?, *index, frame, left),
+        );
+        outcome.map_err(|error| cannot_send(interface, &error))
     }
 }
