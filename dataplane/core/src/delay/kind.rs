@@ -253,6 +253,22 @@ impl Kinds {
         Kinds(self.0 & ((1_u8 << (number as u32)) - 1)).number()
     }
 
+    /// Returns the kinds in the set that a packet may take part in.
+    #[inline(always)]
+    pub(super) const fn of_segment(self, segment: &Segment) -> Self {
+        let (first, end) = DelayKind::range(segment.speaks);
+        let of_protocol = (1_u8 << (end as u32)) - (1_u8 << (first as u32));
+        Kinds(self.0 & of_protocol & !(1_u8 << (DelayKind::other(segment) as u32)))
+    }
+
+    /// Removes the first kind of the set and returns it.
+    #[inline(always)]
+    pub(super) const fn take_first(&mut self) -> Option<DelayKind> {
+        let first = DelayKind::of(self.0.trailing_zeros() as usize);
+        self.0 &= self.0.wrapping_sub(1);
+        first
+    }
+
     /// Returns the kinds in the set, in order.
     pub fn each(self) -> impl Iterator<Item = DelayKind> {
         DelayKind::ALL.into_iter().filter(move |kind| self.has(*kind))

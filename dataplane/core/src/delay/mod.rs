@@ -86,6 +86,25 @@ impl Delay {
         packet: &Observation<P>,
         samples: &mut DelaySamples,
     ) {
+        if cfg!(not(target_arch = "bpf")) {
+            let mut kinds = settings.kinds.of_segment(&packet.segment);
+            while let Some(kind) = kinds.take_first() {
+                let ranked = |kind| (kind, settings.kinds.rank(kind));
+                // The most frequent kinds have code of their own, in which the compiler knows them.
+                match kind {
+                    DelayKind::TcpHandshake => {
+                        let kind = ranked(DelayKind::TcpHandshake);
+                        self.exchange(settings, kind, requests, pass, packet, samples);
+                    }
+                    DelayKind::TcpData => {
+                        let kind = ranked(DelayKind::TcpData);
+                        self.exchange(settings, kind, requests, pass, packet, samples);
+                    }
+                    kind => self.exchange(settings, ranked(kind), requests, pass, packet, samples),
+                }
+            }
+            return;
+        }
         // One copy of the code for all kinds: a kernel program has no room for more.
         let (mut number, end) = DelayKind::range(packet.segment.speaks);
         let other = DelayKind::other(&packet.segment);
