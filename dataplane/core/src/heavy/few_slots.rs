@@ -16,6 +16,7 @@ static FIRST: WordCrc32 = WordCrc32::new(STAGE_POLYNOMIALS[0]);
 static SECOND: WordCrc32 = WordCrc32::new(STAGE_POLYNOMIALS[1]);
 
 const WAYS_LOG2: u32 = 3;
+const WAYS: usize = 1 << WAYS_LOG2;
 const HASH_PIPE_STAGES_LOG2: u32 = 2;
 const PRECISION_STAGES_LOG2: u32 = 1;
 
@@ -72,8 +73,18 @@ impl<const N: usize> HeavyTable<N> {
         if let Some(slot) = self.in_set(first, item.signature) {
             return self.add(slot, weight);
         }
-        let (smallest, minimum) = self.smallest_in_set(first);
+        if cfg!(target_arch = "bpf") {
+            let (smallest, minimum) = self.smallest_in_set(first);
+            if admits(coin(item.signature, self.packets), minimum, weight) {
+                self.put(smallest, item.signature, item.key, minimum + weight, minimum);
+            }
+            return;
+        }
+        // Few packets are admitted: only they search for the slot.
+        let (_, counts) = self.set(first);
+        let minimum = counts.iter().fold(u64::MAX, |minimum, &count| minimum.min(count));
         if admits(coin(item.signature, self.packets), minimum, weight) {
+            let (smallest, _) = self.smallest_in_set(first);
             self.put(smallest, item.signature, item.key, minimum + weight, minimum);
         }
     }
@@ -124,19 +135,30 @@ impl<const N: usize> HeavyTable<N> {
         if cfg!(target_arch = "bpf") {
             return ways.map(|way| first | way).find(|&slot| self.holds(slot, signature));
         }
-        // Compares all ways without a branch: which one has the flow is unpredictable.
-        let mut equal = ways.fold(0_u32, |equal, way| {
-            equal | (u32::from(self.signature(first | way) == signature) << (way as u32))
-        });
-        // A free slot has signature 0 as well, so its count is checked.
-        while equal != 0 {
-            let slot = first | equal.trailing_zeros() as usize;
-            if self.holds(slot, signature) {
-                return Some(slot);
-            }
-            equal &= equal - 1;
+        // Compares all ways at once, and finds the way without a branch: which one has the flow is
+        // unpredictable.
+        let (signatures, _) = self.set(first);
+        let is_equal = |of_way: &u32| *of_way == signature;
+        if !signatures.iter().fold(false, |is_any, of_way| is_any | is_equal(of_way)) {
+            return None;
         }
-        None
+        let equal =
+            signatures.iter().zip(0..).map(|(of_way, way)| u32::from(is_equal(of_way)) * way);
+        let slot = first | equal.sum::<u32>() as usize & (WAYS - 1);
+        if self.holds(slot, signature) {
+            return Some(slot);
+        }
+        // Free slots have signature 0 as well.
+        ways.map(|way| first | way).find(|&slot| self.holds(slot, signature))
+    }
+
+    /// Returns signatures and counts of the set whose first slot is `first`: adjacent, so that
+    /// vectors can compare them.
+    #[inline(always)]
+    #[allow(clippy::indexing_slicing, reason = "masked to the number of sets")]
+    fn set(&self, first: usize) -> (&[u32; WAYS], &[u64; WAYS]) {
+        let set = (first & Self::MASK) >> WAYS_LOG2;
+        (&self.signatures.as_chunks().0[set], &self.counts.as_chunks().0[set])
     }
 
     /// Returns the first slot of a set with the smallest count, and this count.

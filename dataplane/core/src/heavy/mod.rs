@@ -271,6 +271,19 @@ impl<const N: usize> HeavyTable<N> {
         }
     }
 
+    #[inline(always)]
+    fn update_all<P: Packets>(
+        &mut self,
+        settings: &Settings,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
+        for packet in packets.each() {
+            let (packets, bytes) = (packet.number(), packet.arrival.wire_length);
+            let signature = packet.by(settings.key);
+            self.update(settings, Item { signature, packets, bytes, key: &packet.heavy });
+        }
+    }
+
     /// Counts a packet by an algorithm that does not [take any slot](Algorithm::takes_any_slot);
     /// other algorithms count nothing. For dataplanes that cannot include them.
     #[inline(always)]
@@ -578,13 +591,14 @@ impl Measurement for Heavy {
         _: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
-        let settings = *settings;
-        for packet in packets.each() {
-            let (packets, bytes) = (packet.number(), packet.arrival.wire_length);
-            parts.own.update(
-                &settings,
-                Item { signature: packet.by(settings.key), packets, bytes, key: &packet.heavy },
-            );
+        // Code of its own for the default.
+        match settings.algorithm {
+            Algorithm::DWayRap if cfg!(not(target_arch = "bpf")) => {
+                parts
+                    .own
+                    .update_all(&Settings { algorithm: Algorithm::DWayRap, ..*settings }, packets);
+            }
+            _ => parts.own.update_all(&{ *settings }, packets),
         }
     }
 }
