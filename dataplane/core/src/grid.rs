@@ -110,6 +110,14 @@ impl Grid {
         (last << self.column_bits()) | (self.columns() - 1)
     }
 
+    /// Returns the columns of a key in the rows of a [block](crate::hash::Tabulation::row_block),
+    /// given the hashes of these rows; 16 bits each.
+    #[inline(always)]
+    pub(crate) const fn columns_of(self, hashes: u64) -> u64 {
+        const EACH: u64 = 0x0001_0001_0001_0001;
+        (hashes >> (16_u32 - self.column_bits())) & ((self.columns() as u64 - 1) * EACH)
+    }
+
     /// Returns the same shape with a constant number of rows, if it is the usual one, so that the
     /// compiler knows each row.
     #[inline(always)]

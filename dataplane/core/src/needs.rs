@@ -29,6 +29,8 @@ impl RequiredFields {
     pub const ADDRESSES: RequiredFields = RequiredFields(1 << 9);
     /// Signatures of keys with the destination port.
     pub const PORT_PAIRS: RequiredFields = RequiredFields(1 << 10);
+    /// Hashes of the rows of keys, one bit per [`KeyKind`] from this one on.
+    const FIRST_ROWS: u32 = 11;
     /// Mask of the bits that distinct flows may need.
     pub const OF_FLOWS: RequiredFields = RequiredFields(0b1_1111 | 1 << FIRST);
 
@@ -42,6 +44,13 @@ impl RequiredFields {
     #[must_use]
     pub const fn key(key: KeyKind) -> RequiredFields {
         RequiredFields(1_u32 << (key as u32))
+    }
+
+    /// Returns the bit of the hashes of a key for the first rows of sketches.
+    #[inline(always)]
+    #[must_use]
+    pub const fn rows(key: KeyKind) -> RequiredFields {
+        RequiredFields(1_u32 << ((key as u32) + Self::FIRST_ROWS))
     }
 
     /// Returns the bit of the measurement at this position in the list.

@@ -3,7 +3,9 @@
 use crate::arrival::{Arrival, Packets, SingleFrame};
 use crate::delay::prefixes::{Owner, Ranges};
 use crate::flow_key::FlowKey;
+use crate::hash::Tabulation;
 use crate::key::KeyKind;
+use crate::needs::RequiredFields;
 use crate::segment::Segment;
 
 /// One or more observed packets. A single packet need not be in memory, as a slice would require.
@@ -43,6 +45,10 @@ pub struct Observation<P = SingleFrame> {
     pub(crate) dst: u32,
     pub(crate) src_dst: u32,
     pub(crate) five_tuple: u32,
+    /// Hashes of these signatures for the first rows of sketches, by key. The kernel's programs,
+    /// one per measurement, compute them where they use them.
+    #[cfg(not(target_arch = "bpf"))]
+    rows: [u64; KeyKind::ALL.len()],
     pub(crate) arrival: Arrival<P>,
     /// Bytes from the network header on, as it declares.
     pub(crate) header_length: u32,
@@ -77,6 +83,8 @@ impl<P: Packets> Observation<P> {
             dst: 0,
             src_dst: 0,
             five_tuple: 0,
+            #[cfg(not(target_arch = "bpf"))]
+            rows: [0; KeyKind::ALL.len()],
             arrival: *arrival,
             header_length: 0,
             heavy: FlowKey::EMPTY,
@@ -125,6 +133,32 @@ impl<P: Packets> Observation<P> {
     #[must_use]
     pub fn lengths(&self) -> (u32, u32) {
         self.arrival.packets.lengths(self.header_length)
+    }
+
+    /// Computes the required hashes of rows, once for all measurements.
+    #[inline(always)]
+    pub(crate) fn note_rows(&mut self, needs: RequiredFields, tabulation: &Tabulation) {
+        #[cfg(not(target_arch = "bpf"))]
+        for key in KeyKind::ALL {
+            if needs.has(RequiredFields::rows(key)) {
+                self.rows[key as usize] = tabulation.row_block(self.by(key), 0);
+            }
+        }
+        #[cfg(target_arch = "bpf")]
+        let _ = (needs, tabulation);
+    }
+
+    /// Returns the [hashes](Tabulation::row_block) of a key for the first rows of sketches, which
+    /// a measurement must [need](RequiredFields::rows).
+    #[inline(always)]
+    pub(crate) fn rows(&self, key: KeyKind, tabulation: &Tabulation) -> u64 {
+        #[cfg(not(target_arch = "bpf"))]
+        {
+            let _ = tabulation;
+            self.rows[key as usize]
+        }
+        #[cfg(target_arch = "bpf")]
+        tabulation.row_block(self.by(key), 0)
     }
 
     #[inline(always)]

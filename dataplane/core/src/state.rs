@@ -451,6 +451,9 @@ pub trait CountFrames: Memory {
                 }
             }
         }
+        if !FLOW {
+            observation.note_rows(context.needs, context.tabulation);
+        }
         if !FLOW
             && context.needs.has(RequiredFields::ADDRESSES)
             && let Some(parts) = self.parts::<Delay>(&context.settings.borrow().delay)

@@ -23,7 +23,10 @@ use crate::hash::Tabulation;
 use crate::key::KeyKind;
 use crate::logarithm::{self, AMPLIFICATION_BITS, Logarithm, PER_WINDOW, Power, SUMS_PER_PACKET};
 use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
+use crate::needs::RequiredFields;
 use crate::observation::Observed;
+#[cfg(not(target_arch = "bpf"))]
+use crate::sketch::AT_ONCE;
 use crate::sketch::{SharedSketch, SketchKind};
 use core::hint::select_unpredictable;
 use zerocopy::FromZeros;
@@ -97,6 +100,59 @@ impl Entropy {
         }
     }
 
+    /// Counts packets if the entropy is on.
+    #[inline(always)]
+    fn measure<P: Packets>(
+        &mut self,
+        sketch: &SharedSketch,
+        settings: &Settings,
+        pass: &MeasureContext<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
+        let Settings { mode, key, shape } = *settings;
+        let Some(kind) = mode.sketch() else { return };
+        #[cfg(not(target_arch = "bpf"))]
+        if let (Some(shape), Sharing::AloneWithFew) = (shape.usual(), pass.sharing)
+            && packets.each().all(|packet| packet.number() == 1)
+        {
+            let hashes = packets.each().map(|packet| packet.rows(key, pass.tabulation));
+            return self.update_all(sketch, kind, shape, hashes);
+        }
+        for packet in packets.each() {
+            let (crc, number) = (packet.by(key), packet.number());
+            self.update_by(sketch, pass.sharing, kind, shape, crc, pass.tabulation, number);
+        }
+    }
+
+    /// Counts packets as [`update`](Self::update) does one by one, given the hashes of the rows.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    fn update_all(
+        &mut self,
+        sketch: &SharedSketch,
+        kind: SketchKind,
+        shape: Grid,
+        mut hashes: impl Iterator<Item = u64>,
+    ) {
+        let (mut group, mut estimates) = ([0; AT_ONCE], [0; AT_ONCE]);
+        loop {
+            let mut length = 0;
+            for (of_packet, hashes) in group.iter_mut().zip(hashes.by_ref()) {
+                *of_packet = hashes;
+                length += 1;
+            }
+            let group = group.get(..length).unwrap_or_default();
+            if group.is_empty() {
+                return;
+            }
+            sketch.update_and_query_all(kind, shape, group, &mut estimates);
+            // A term has 15 bits, so their sum fits, and saturates as they would one by one.
+            let counts = estimates.iter().take(length);
+            let terms = counts.map(|&count| if count > 1 { term(count) } else { 0 });
+            self.sum = self.sum.saturating_add(u64::from(terms.sum::<u32>()));
+        }
+    }
+
     /// Adds the sum of another core.
     pub fn merge(&mut self, other: &Entropy) {
         self.sum = self.sum.saturating_add(other.sum);
@@ -106,7 +162,7 @@ impl Entropy {
 /// Returns the term of the packet that raises a flow's count to `count`; amplified.
 #[inline(always)]
 fn term(count: i32) -> u32 {
-    logarithm::of_packet(u64::from(count.unsigned_abs())) + DERIVATIVE_OF_LOG
+    logarithm::of_packet(count.unsigned_abs()) + DERIVATIVE_OF_LOG
 }
 
 impl Measurement for Entropy {
@@ -126,6 +182,12 @@ impl Measurement for Entropy {
     #[inline(always)]
     fn is_on([first, second]: &Self::Settings) -> bool {
         first.is_on() || second.is_on()
+    }
+
+    #[inline(always)]
+    fn needs([first, second]: &Self::Settings) -> RequiredFields {
+        let rows = |entropy: &Settings| RequiredFields::rows(entropy.key);
+        RequiredFields::NONE.with(rows(first), first.is_on()).with(rows(second), second.is_on())
     }
 
     fn used(settings: &Self::Settings) -> UsedBytes {
@@ -148,34 +210,8 @@ impl Measurement for Entropy {
     ) {
         let [first, second] = *settings;
         let ([first_sum, second_sum], [first_sketch, second_sketch]) = (parts.own, parts.shared);
-        if let Some(kind) = first.mode.sketch() {
-            for packet in packets.each() {
-                let (crc, number) = (packet.by(first.key), packet.number());
-                first_sum.update_by(
-                    first_sketch,
-                    pass.sharing,
-                    kind,
-                    first.shape,
-                    crc,
-                    pass.tabulation,
-                    number,
-                );
-            }
-        }
-        if let Some(kind) = second.mode.sketch() {
-            for packet in packets.each() {
-                let (crc, number) = (packet.by(second.key), packet.number());
-                second_sum.update_by(
-                    second_sketch,
-                    pass.sharing,
-                    kind,
-                    second.shape,
-                    crc,
-                    pass.tabulation,
-                    number,
-                );
-            }
-        }
+        first_sum.measure(first_sketch, &first, pass, packets);
+        second_sum.measure(second_sketch, &second, pass, packets);
     }
 }
 

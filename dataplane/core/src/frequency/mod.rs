@@ -11,6 +11,7 @@ use crate::arrival::Packets;
 use crate::counter::Sharing;
 use crate::key::KeyKind;
 use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
+use crate::needs::RequiredFields;
 use crate::observation::Observed;
 use crate::sketch::Sketch;
 
@@ -40,6 +41,11 @@ impl Measurement for Frequency {
     }
 
     #[inline(always)]
+    fn needs(settings: &Settings) -> RequiredFields {
+        RequiredFields::rows(settings.key)
+    }
+
+    #[inline(always)]
     fn used(settings: &Settings) -> UsedBytes {
         UsedBytes {
             own: if settings.is_on() { settings.bytes() } else { 0 },
@@ -58,7 +64,8 @@ impl Measurement for Frequency {
         let Some(kind) = mode.sketch() else { return };
         if pass.own == Sharing::AloneWithFew {
             for packet in packets.each() {
-                parts.own.update_few(kind, shape, packet.by(key), pass.tabulation, packet.number());
+                let hashed = (packet.by(key), packet.rows(key, pass.tabulation));
+                parts.own.update_few(kind, shape, hashed, pass.tabulation, packet.number());
             }
         } else {
             for packet in packets.each() {

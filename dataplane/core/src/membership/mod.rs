@@ -6,9 +6,10 @@ mod host;
 use crate::arrival::Packets;
 use crate::grid::Grid;
 pub use crate::grid::MAX_FILTER_BITS;
-use crate::hash::Tabulation;
+use crate::hash::{ROWS_PER_BLOCK, Tabulation, row as row_hash};
 use crate::key::KeyKind;
 use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
+use crate::needs::RequiredFields;
 use crate::observation::Observed;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
@@ -76,6 +77,19 @@ impl Membership {
         });
     }
 
+    /// As [`update`](Self::update) in a [usual](Grid::usual) shape, given the hashes of the rows.
+    #[inline(always)]
+    fn insert(&mut self, shape: Grid, hashes: u64) {
+        let columns = shape.columns_of(hashes);
+        for row in 0..ROWS_PER_BLOCK {
+            let column = usize::from(row_hash(columns, row));
+            let place = (row << shape.column_bits()) | column;
+            #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+            let word = &mut self.words[(place >> 6) & (WORDS - 1)];
+            *word |= 1_u64 << ((column & 63) as u32);
+        }
+    }
+
     /// Returns whether a key may have been inserted. Never false for an inserted key; true for
     /// others with a probability that depends on the bits that are set.
     #[must_use]
@@ -133,6 +147,11 @@ impl Measurement for Membership {
     }
 
     #[inline(always)]
+    fn needs(settings: &Settings) -> RequiredFields {
+        RequiredFields::rows(settings.key)
+    }
+
+    #[inline(always)]
     fn used(settings: &Settings) -> UsedBytes {
         UsedBytes {
             own: if settings.on { settings.shape.cells() >> 3 } else { 0 },
@@ -147,9 +166,19 @@ impl Measurement for Membership {
         pass: &MeasureContext<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
-        let settings = *settings;
-        for packet in packets.each() {
-            parts.own.update(settings.shape, packet.by(settings.key), pass.tabulation);
+        let Settings { key, shape, .. } = *settings;
+        // In the kernel a mask bounds each index.
+        match shape.usual() {
+            Some(shape) if cfg!(not(target_arch = "bpf")) => {
+                for packet in packets.each() {
+                    parts.own.insert(shape, packet.rows(key, pass.tabulation));
+                }
+            }
+            _ => {
+                for packet in packets.each() {
+                    parts.own.update(shape, packet.by(key), pass.tabulation);
+                }
+            }
         }
     }
 }

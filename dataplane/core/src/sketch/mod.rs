@@ -21,6 +21,8 @@ mod wide;
 
 pub use crate::grid::MAX_CELLS;
 pub use per_core::Sketch;
+#[cfg(not(target_arch = "bpf"))]
+pub(crate) use shared::AT_ONCE;
 pub use shared::SharedSketch;
 pub use wide::{RowEstimate, SketchTotals};
 

@@ -1,9 +1,9 @@
 //! Counters of one core.
 
-use super::rows::{RowValues, for_each_row};
+use super::rows::{RowValues, cells_of, for_each_row, sign};
 use super::{MAX_CELLS, SketchKind, room_for};
 use crate::grid::Grid;
-use crate::hash::Tabulation;
+use crate::hash::{Tabulation, row as row_hash};
 use zerocopy::FromZeros;
 
 /// Counters, row by row; the first [`Grid::cells`] are in use.
@@ -49,19 +49,24 @@ impl Sketch {
     }
 
     /// As [`update_by`](Self::update_by), where the packets of the bank are [too
-    /// few](Sharing::AloneWithFew) to fill a counter.
+    /// few](Sharing::AloneWithFew) to fill a counter. `hashes`: those of the first rows.
     #[inline(always)]
     pub(crate) fn update_few(
         &mut self,
         kind: SketchKind,
         shape: Grid,
-        crc: u32,
+        (crc, hashes): (u32, u64),
         tabulation: &Tabulation,
         times: u32,
     ) {
-        match shape.usual() {
-            Some(shape) => self.update_rows::<false>(kind, shape, crc, tabulation, times),
-            None => self.update_rows::<false>(kind, shape, crc, tabulation, times),
+        let Some(shape) = shape.usual() else {
+            return self.update_rows::<false>(kind, shape, crc, tabulation, times);
+        };
+        for (row, cell) in cells_of(shape, hashes).into_iter().enumerate() {
+            #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+            let cell = &mut self.cells[usize::from(cell) & (MAX_CELLS - 1)];
+            let term = sign(kind, row_hash(hashes, row)).wrapping_mul(times as i32);
+            *cell = cell.wrapping_add(term);
         }
     }
 

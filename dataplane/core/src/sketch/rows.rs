@@ -1,9 +1,9 @@
 //! Rows of a sketch: the counter of a key in each, and the estimate from all of them.
 
-use super::SketchKind;
+use super::{MAX_CELLS, SketchKind};
 use crate::branchless;
 use crate::grid::Grid;
-use crate::hash::{MAX_ROWS, Tabulation};
+use crate::hash::{MAX_ROWS, ROWS_PER_BLOCK, Tabulation};
 
 /// Calls `visit(row, cell, sign)` for every row: index of the key's counter, and the amount to add
 /// to it.
@@ -18,13 +18,28 @@ pub(super) fn for_each_row(
     let column_bits = shape.column_bits();
     tabulation.for_each_row(crc, shape.rows(), |row, hash| {
         let cell = (row << column_bits) | (hash >> (16_u32 - column_bits)) as usize;
-        let sign = match kind {
-            SketchKind::CountMin => 1,
-            // 1 or -1.
-            SketchKind::CountSketch => -(hash as i32 & 1) | 1,
-        };
-        visit(row, cell, sign);
+        visit(row, cell, sign(kind, hash as u16));
     });
+}
+
+/// Returns the amount that one packet adds to a row's counter: 1 or -1.
+#[inline(always)]
+pub(super) fn sign(kind: SketchKind, hash: u16) -> i32 {
+    match kind {
+        SketchKind::CountMin => 1,
+        SketchKind::CountSketch => -(i32::from(hash) & 1) | 1,
+    }
+}
+
+/// Returns the indices of a key's counters in a [usual](Grid::usual) shape, given the hashes of its
+/// rows.
+#[inline(always)]
+pub(super) fn cells_of(shape: Grid, hashes: u64) -> [u16; ROWS_PER_BLOCK] {
+    const { assert!(MAX_CELLS <= 1 << 16, "a counter's index has 16 bits") };
+    // The first column of each row.
+    let rows = (shape.columns() as u64) * 0x0003_0002_0001_0000;
+    let cells = shape.columns_of(hashes) | rows;
+    [cells as u16, (cells >> 16) as u16, (cells >> 32) as u16, (cells >> 48) as u16]
 }
 
 /// Row estimates of a key.
@@ -100,7 +115,12 @@ impl RowValues {
 /// and entropies less exact.
 #[inline(always)]
 fn mean(a: i32, b: i32) -> i32 {
-    ((i64::from(a) + i64::from(b) + 1) >> 1) as i32
+    if cfg!(target_arch = "bpf") {
+        ((i64::from(a) + i64::from(b) + 1) >> 1) as i32
+    } else {
+        // The same without a wider sum.
+        (a | b) - ((a ^ b) >> 1)
+    }
 }
 
 /// Returns the smaller and the larger of two numbers.

@@ -1,11 +1,19 @@
 //! Counters that several cores count in.
 
 use super::rows::{RowValues, for_each_row};
+#[cfg(not(target_arch = "bpf"))]
+use super::rows::{cells_of, sign};
 use super::{MAX_CELLS, SketchKind, SketchTotals, room_for};
 use crate::counter::{SharedCounter, Sharing};
 use crate::grid::Grid;
 use crate::hash::Tabulation;
+#[cfg(not(target_arch = "bpf"))]
+use crate::hash::{ROWS_PER_BLOCK, row as row_hash};
 use zerocopy::FromZeros;
+
+/// Maximum number of packets that are counted at once.
+#[cfg(not(target_arch = "bpf"))]
+pub(crate) const AT_ONCE: usize = 64;
 
 /// Sketch that several cores count in.
 #[derive(FromZeros)]
@@ -88,6 +96,47 @@ impl SharedSketch {
             values.set(row, before.wrapping_add(sign).wrapping_mul(sign));
         });
         values.answer(kind, shape)
+    }
+
+    /// Counts packets as [`update_and_query`](Self::update_and_query) does one by one, in a
+    /// [usual](Grid::usual) shape and where no counter [fills](Sharing::AloneWithFew), given the
+    /// hashes of the rows. Writes the estimate of each. Only the counters are updated one by one;
+    /// vectors do the rest.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    pub(crate) fn update_and_query_all(
+        &self,
+        kind: SketchKind,
+        shape: Grid,
+        hashes: &[u64],
+        estimates: &mut [i32; AT_ONCE],
+    ) {
+        let hashes = hashes.get(..AT_ONCE).unwrap_or(hashes);
+        let mut cells = [[0; ROWS_PER_BLOCK]; AT_ONCE];
+        let mut rows = [[0; AT_ONCE]; ROWS_PER_BLOCK];
+        for (cells, &hashes) in cells.iter_mut().zip(hashes) {
+            *cells = cells_of(shape, hashes);
+        }
+        for (at, (cells, &hashes)) in cells.iter().zip(hashes).enumerate() {
+            for (row, (&cell, values)) in cells.iter().zip(&mut rows).enumerate() {
+                #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+                let cell = &self.cells[usize::from(cell) & (MAX_CELLS - 1)];
+                let term = sign(kind, row_hash(hashes, row));
+                values[at & (AT_ONCE - 1)] = cell.store_alone(cell.load(), term);
+            }
+        }
+        let [first, second, third, fourth] = &rows;
+        let each_row = first.iter().zip(second).zip(third).zip(fourth);
+        for ((estimate, &hashes), (((&a, &b), &c), &d)) in
+            estimates.iter_mut().zip(hashes).zip(each_row)
+        {
+            let mut values = RowValues::new();
+            for (row, before) in [a, b, c, d].into_iter().enumerate() {
+                let sign = sign(kind, row_hash(hashes, row));
+                values.set(row, before.wrapping_add(sign).wrapping_mul(sign));
+            }
+            *estimate = values.answer(kind, shape);
+        }
     }
 
     /// Adds the counters in use to another sketch.
