@@ -6,6 +6,7 @@
 
 use super::delay_samples::DelaySampleSender;
 use super::port_frame::PortFrame;
+use super::vector::{Instructions, measure};
 use flowgauge_core::delay::sample::{CAPACITY, PER_PACKET};
 use flowgauge_core::filter::PacketFilter;
 use flowgauge_core::{Active, Arrival, Context, CountFrames, Link, Observation};
@@ -20,13 +21,19 @@ const _: () = assert!(LENGTH * PER_PACKET <= CAPACITY, "room for the delay sampl
 pub struct PacketBuffers {
     observations: [Observation; LENGTH],
     length: usize,
+    instructions: Instructions,
     /// Destination of delay samples, if enabled.
     delay_samples: Option<DelaySampleSender>,
 }
 
 impl Default for PacketBuffers {
     fn default() -> Self {
-        PacketBuffers { observations: [Observation::EMPTY; LENGTH], length: 0, delay_samples: None }
+        PacketBuffers {
+            observations: [Observation::EMPTY; LENGTH],
+            length: 0,
+            instructions: Instructions::in_use(),
+            delay_samples: None,
+        }
     }
 }
 
@@ -71,7 +78,8 @@ impl PacketBuffers {
     /// Adds all buffered packets to the bank.
     #[inline(never)]
     pub fn flush(&mut self, active: &mut Active<'_>, context: &Context<'_>) {
-        active.measure(context, self.observations.get(..self.length).unwrap_or_default());
+        let packets = self.observations.get(..self.length).unwrap_or_default();
+        measure(self.instructions, active, context, packets);
         self.length = 0;
         if let Some(delay_samples) = &mut self.delay_samples {
             delay_samples.send(active);
@@ -148,11 +156,14 @@ mod tests {
                 settings
             })
         };
-        for settings in [HashMode::Tabulated, HashMode::Keyed].into_iter().flat_map(of_each_hash) {
+        let all = [HashMode::Tabulated, HashMode::Keyed].into_iter().flat_map(of_each_hash);
+        let all =
+            all.flat_map(|settings| Instructions::available().map(move |all| (settings, all)));
+        for (settings, instructions) in all {
             let context = Context::new(settings, &tabulation, Sharing::Alone).with_slots(100);
             let (one_by_one_shared, shared) = (Shared::boxed(), Shared::boxed());
             let (mut one_by_one, mut in_passes) = (State::boxed(), State::boxed());
-            let mut passes = PacketBuffers::default();
+            let mut passes = PacketBuffers { instructions, ..PacketBuffers::default() };
             let mut rest = packets.iter().cycle().zip(1000..);
             for length in 0..=2 * LENGTH + 2 {
                 let mut active = in_passes.active(&shared, 0);

@@ -1,5 +1,5 @@
-//! Vectorised hashing of many keys, with instructions that not every CPU has: the sets of
-//! instructions, and the choice among them.
+//! Vectorised hashing of many keys, and measurements of many packets, with instructions that not
+//! every CPU has: the sets of instructions, and the choice among them.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -10,7 +10,10 @@ mod changes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
-use flowgauge_core::{HashMode, Precision, Tabulation};
+use flowgauge_core::{
+    Active, Context, CountFrames as _, HashMode, Listed, Observation, Precision, RequiredFields,
+    SingleFrame, Tabulation, measurements,
+};
 use std::sync::OnceLock;
 use std::{env, fmt};
 
@@ -98,6 +101,49 @@ pub(super) fn vectors(
         }
         _ => None,
     }
+}
+
+/// Runs the measurements that are on, one after the other, so that each finds its tables in the
+/// nearest cache. Each is compiled by itself, for some instructions; without them for any CPU.
+pub(super) fn measure(
+    instructions: Instructions,
+    active: &mut Active<'_>,
+    context: &Context<'_>,
+    packets: &[Observation],
+) {
+    macro_rules! measure_each {
+        ($($doc:literal $name:ident: $Kind:ident($Settings:ty),)+) => {$(
+            if context.needs.has(RequiredFields::measurement(flowgauge_core::$name::$Kind::INDEX)) {
+                measure_by::<flowgauge_core::$name::$Kind>(instructions, active, context, packets);
+            }
+        )+};
+    }
+    measurements!(measure_each);
+}
+
+/// Runs one measurement; without the instructions if the CPU lacks them.
+fn measure_by<M: Listed>(
+    instructions: Instructions,
+    active: &mut Active<'_>,
+    context: &Context<'_>,
+    packets: &[Observation],
+) {
+    match instructions {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => avx2::measure_by::<M>(active, context, packets),
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => avx512::measure_by::<M>(active, context, packets),
+        _ => measure_on_any::<M>(active, context, packets),
+    }
+}
+
+#[inline(never)]
+fn measure_on_any<M: Listed>(
+    active: &mut Active<'_>,
+    context: &Context<'_>,
+    packets: &[Observation],
+) {
+    active.measure_by::<M, SingleFrame>(context, packets);
 }
 
 /// Environment variable that selects [`Instructions`].

@@ -12,7 +12,10 @@
 use super::KeyWords;
 use super::changes::{self, OfHalf};
 use super::{RegisterUpdates, Vectors};
-use flowgauge_core::{HashMode, Precision, Tabulation};
+use flowgauge_core::{
+    Active, Context, CountFrames as _, HashMode, Listed, Observation, Precision, SingleFrame,
+    Tabulation,
+};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256,
@@ -46,9 +49,36 @@ pub(super) struct Avx2 {
     precision: Precision,
 }
 
-/// Returns whether this CPU has the instructions of [`Avx2`].
+/// Returns whether this CPU has the instructions of [`Avx2`] and of [`measure_by`].
 pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("popcnt")
+}
+
+/// Runs one measurement, compiled for these instructions.
+pub(super) fn measure_by<M: Listed>(
+    active: &mut Active<'_>,
+    context: &Context<'_>,
+    packets: &[Observation],
+) {
+    if !is_available() {
+        return super::measure_on_any::<M>(active, context, packets);
+    }
+    // SAFETY: `is_available` found all of these instructions.
+    unsafe { measure_with::<M>(active, context, packets) }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn measure_with<M: Listed>(
+    active: &mut Active<'_>,
+    context: &Context<'_>,
+    packets: &[Observation],
+) {
+    active.measure_by::<M, SingleFrame>(context, packets);
 }
 
 impl Vectors for Avx2 {

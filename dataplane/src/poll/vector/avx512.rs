@@ -10,7 +10,10 @@
 )]
 
 use super::{CAPACITY, KeyWords, RegisterUpdates, Vectors, changes};
-use flowgauge_core::{HashMode, Precision, Tabulation};
+use flowgauge_core::{
+    Active, Context, CountFrames as _, HashMode, Listed, Observation, Precision, SingleFrame,
+    Tabulation,
+};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi32_si128, _mm_setr_epi8, _mm_storeu_si128, _mm256_storeu_si256,
@@ -48,13 +51,41 @@ pub(super) struct Avx512 {
 #[repr(C, align(64))]
 struct Tables([[[[u8; 64]; 4]; 4]; 4]);
 
-/// Returns whether this CPU has the instructions of [`Avx512`].
+/// Returns whether this CPU has the instructions of [`Avx512`] and of [`measure_by`].
 pub(super) fn is_available() -> bool {
-    is_x86_feature_detected!("avx512f")
+    super::avx2::is_available()
+        && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512cd")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512vbmi")
         && is_x86_feature_detected!("gfni")
+}
+
+/// Runs one measurement, compiled for these instructions.
+pub(super) fn measure_by<M: Listed>(
+    active: &mut Active<'_>,
+    context: &Context<'_>,
+    packets: &[Observation],
+) {
+    if !is_available() {
+        return super::measure_on_any::<M>(active, context, packets);
+    }
+    // SAFETY: `is_available` found all of these instructions.
+    unsafe { measure_with::<M>(active, context, packets) }
+}
+
+#[inline(never)]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt"
+)]
+fn measure_with<M: Listed>(
+    active: &mut Active<'_>,
+    context: &Context<'_>,
+    packets: &[Observation],
+) {
+    active.measure_by::<M, SingleFrame>(context, packets);
 }
 
 impl Vectors for Avx512 {
