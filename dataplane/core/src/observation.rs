@@ -141,7 +141,8 @@ impl<P: Packets> Observation<P> {
         #[cfg(not(target_arch = "bpf"))]
         for key in KeyKind::ALL {
             if needs.has(RequiredFields::rows(key)) {
-                self.rows[key as usize] = tabulation.row_block(self.by(key), 0);
+                let hashes = tabulation.row_block(self.by(key), 0);
+                self.rows.get_mut(key as usize).into_iter().for_each(|rows| *rows = hashes);
             }
         }
         #[cfg(target_arch = "bpf")]
@@ -155,7 +156,7 @@ impl<P: Packets> Observation<P> {
         #[cfg(not(target_arch = "bpf"))]
         {
             let _ = tabulation;
-            self.rows[key as usize]
+            self.rows.get(key as usize).copied().unwrap_or_default()
         }
         #[cfg(target_arch = "bpf")]
         tabulation.row_block(self.by(key), 0)

@@ -119,10 +119,12 @@ impl SharedSketch {
         }
         for (at, (cells, &hashes)) in cells.iter().zip(hashes).enumerate() {
             for (row, (&cell, values)) in cells.iter().zip(&mut rows).enumerate() {
-                #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-                let cell = &self.cells[usize::from(cell) & (MAX_CELLS - 1)];
-                let term = sign(kind, row_hash(hashes, row));
-                values[at & (AT_ONCE - 1)] = cell.store_alone(cell.load(), term);
+                #[allow(clippy::indexing_slicing, reason = "masked to the arrays' lengths")]
+                let (cell, value) = (
+                    &self.cells[usize::from(cell) & (MAX_CELLS - 1)],
+                    &mut values[at & (AT_ONCE - 1)],
+                );
+                *value = cell.store_alone(cell.load(), sign(kind, row_hash(hashes, row)));
             }
         }
         let [first, second, third, fourth] = &rows;
