@@ -84,7 +84,7 @@ impl Config {
 }
 
 /// Words of 64 bits that hold the observation of a packet.
-pub const PACKET_WORDS: usize = size_of::<Observation<Segments>>().div_ceil(size_of::<u64>());
+pub const PACKET_WORDS: usize = Observation::<Segments>::BYTES_IN_KERNEL.div_ceil(size_of::<u64>());
 
 /// Start of a CPU's element.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]

@@ -73,6 +73,12 @@ impl Observation {
     pub const EMPTY: Observation = Observation::of(&Arrival::new(0, 0));
 }
 
+impl<P> Observation<P> {
+    /// Size in the kernel, whose programs store one: without the hashes of rows.
+    pub(crate) const BYTES_IN_KERNEL: usize = size_of::<Self>()
+        - if cfg!(target_arch = "bpf") { 0 } else { size_of::<[u64; KeyKind::ALL.len()]>() };
+}
+
 impl<P: Packets> Observation<P> {
     /// Creates the observation of a frame that is not yet parsed.
     #[inline(always)]
