@@ -14,7 +14,7 @@ use flowgauge_core::{
     Zeroed, parse, reorder,
 };
 use flowgauge_dataplane::poll::port::{AHEAD, PortFrame, prefetch};
-use flowgauge_dataplane::poll::{Batch, Instructions, PacketBuffers};
+use flowgauge_dataplane::poll::{Batch, Instructions, Matcher, PacketBuffers};
 use flowgauge_papers::ReproduceError;
 use flowgauge_traffic::{Generator, Profile, Sources};
 use std::hint::black_box;
@@ -254,7 +254,7 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
 fn matching(frames: &Frames, rules: usize) -> Contestant<'_> {
     let tabulation = Tabulation::from_seed(1);
     let (mut state, shared) = (State::boxed(), Shared::boxed());
-    let filter = workload::filter_of_rules(rules);
+    let filter = Matcher::new(workload::filter_of_rules(rules));
     let settings = || settings(Mode::Windowed, KeyKind::Src, HashMode::Tabulated);
     let mut batch = Batch::new(&settings(), &tabulation, Instructions::in_use());
     frames.contestant(move |frames| {

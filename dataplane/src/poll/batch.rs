@@ -6,6 +6,7 @@
 //! give the same result, provided that the bank is not read before its [`BatchWriter`] is finished.
 
 use super::lot::KeyColumns;
+use super::matcher::Matcher;
 use super::port_frame::PortFrame;
 use super::vector::{CAPACITY, Instructions, RegisterUpdates};
 use flowgauge_core::cardinality::Mode;
@@ -15,8 +16,8 @@ use flowgauge_core::parse::{
     Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened,
 };
 use flowgauge_core::{
-    Active, Bank, Context, Filter, Frame as _, HashMode, KeyKind, Link, Precision, Settings,
-    Tabulation, tunnel,
+    Active, Bank, Context, Frame as _, HashMode, KeyKind, Link, Precision, Settings, Tabulation,
+    tunnel,
 };
 
 /// Length of the longest key of an IPv4 packet (a five-tuple, whose last word is the protocol), in
@@ -263,16 +264,18 @@ fn record_packet<'a>(
 }
 
 /// Parses and counts a frame that is not plain IPv4 if the filter admits it; `None` if it does not.
-/// Returns the packet if it is IPv4, like [`record_other`].
+/// Returns the packet if it is IPv4. The parameters are those of [`record_other`]: a reference to the
+/// frame would force each frame into memory.
 #[inline(never)]
 fn record_admitted<'a, const INNER: bool>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
-    filter: &Filter,
-    frame: &PortFrame<'a>,
+    filter: &Matcher,
+    bytes: &'a [u8],
+    link: Link,
+    wire_length: u32,
 ) -> Option<Option<Ipv4<'a>>> {
-    let PortFrame { bytes, wire_length, link, .. } = *frame;
     let outermost = match plain_ipv6(bytes) {
         Some(ip) if link == Link::Ethernet => Ok(Packet::V6(ip)),
         _ => network(bytes, link),
@@ -334,7 +337,7 @@ impl BatchWriter<'_> {
     #[inline(always)]
     pub fn record_matching<const KEYED: bool, const INNER: bool>(
         &mut self,
-        filter: &Filter,
+        filter: &Matcher,
         key: KeyKind,
         frame: &PortFrame<'_>,
     ) {
@@ -346,7 +349,9 @@ impl BatchWriter<'_> {
             Some(ip) if !(INNER && tunnel::may_be(bytes, &Packet::V4(ip))) => {
                 filter.admits_plain(bytes, ip, wire_length).then_some(Some(ip))
             }
-            _ => record_admitted::<INNER>(batch, bank, tabulation, filter, frame),
+            _ => {
+                record_admitted::<INNER>(batch, bank, tabulation, filter, bytes, link, wire_length)
+            }
         };
         let Some(found) = admitted else {
             self.unmatched += 1;

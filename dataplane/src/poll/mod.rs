@@ -16,7 +16,7 @@
 //! banks: it adds them up, clears them, and returns the sum.
 //!
 //! # Where to look
-//! `run`: the loop of a worker; `worker`: its state, and filters; `handoff`: how banks change
+//! `run`: the loop of a worker; `worker`: its state; `matcher`: its filter; `handoff`: how banks change
 //! hands; `gate`: when counting begins, and how far a capture may be read, so that a replay gives
 //! the same windows every time; [`port`]: sources of packets; `meter`: how workers spend their
 //! time; `gap`: how late their timestamps may be; `truth`: exact counts.
@@ -27,6 +27,7 @@ mod gap;
 mod gate;
 mod handoff;
 mod lot;
+mod matcher;
 mod meter;
 mod passes;
 pub mod port;
@@ -39,6 +40,7 @@ mod worker;
 
 pub use batch::{Batch, BatchWriter};
 pub use gate::{Advance, Gate, Pace};
+pub use matcher::Matcher;
 pub use passes::PacketBuffers;
 pub use vector::{INSTRUCTIONS_VARIABLE, Instructions};
 

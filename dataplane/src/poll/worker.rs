@@ -5,6 +5,7 @@ use super::batch::Batch;
 use super::gap::LongestGaps;
 use super::gate::Gate;
 use super::handoff::SnapshotWriter;
+use super::matcher::Matcher;
 use super::meter::LoadMeter;
 use super::passes::PacketBuffers;
 use super::threads::lock;
@@ -38,7 +39,7 @@ pub struct Worker {
     pub(super) meter: Arc<LoadMeter>,
     pub(super) writer: SnapshotWriter,
     /// Filter of the bank that packets are counted in.
-    pub(super) filter: Option<Arc<Filter>>,
+    pub(super) filter: Option<Matcher>,
     pub(super) tabulation: HashWords,
     /// Present if only distinct flows in windows are measured.
     pub(super) batch: Option<Box<Batch>>,

@@ -1,11 +1,13 @@
 use super::*;
+use crate::poll::matcher::tests::rules;
 use flowgauge_core::Zeroed;
 use flowgauge_core::hash::crc32;
-use flowgauge_core::{Arrival, Shared, Sharing, State, parse};
+use flowgauge_core::{Arrival, Filter, Shared, Sharing, State, parse};
 use flowgauge_testing::skip;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Generates a random packet: mostly IPv4 with ports, often IPv6, rarely something else, with
 /// or without a tag, truncated anywhere.
@@ -79,6 +81,93 @@ fn record(writer: &mut BatchWriter<'_>, settings: &Settings, frame: &PortFrame<'
         (true, false) => writer.record::<true, false>(key, frame),
         (true, true) => writer.record::<true, true>(key, frame),
     }
+}
+
+/// Records a frame that a filter admits, with the constants of the settings.
+fn record_matching(
+    writer: &mut BatchWriter<'_>,
+    settings: &Settings,
+    filter: &Matcher,
+    frame: &PortFrame<'_>,
+) {
+    let (key, hash) = (settings.cardinality.key, settings.hash);
+    match (hash == HashMode::Keyed, settings.headers.inner) {
+        (false, false) => writer.record_matching::<false, false>(filter, key, frame),
+        (false, true) => writer.record_matching::<false, true>(filter, key, frame),
+        (true, false) => writer.record_matching::<true, false>(filter, key, frame),
+        (true, true) => writer.record_matching::<true, true>(filter, key, frame),
+    }
+}
+
+/// Generates a random packet with few addresses, ports and TCP flags, often truncated in its
+/// transport header, and its length on the wire.
+fn packet_of_few(random: &mut ChaCha8Rng) -> (Vec<u8>, Link, u32) {
+    let (mut bytes, link) = tunnelled(random);
+    if bytes.get(12..15) == Some(&[0x08, 0x00, 0x45]) {
+        bytes.iter_mut().take(48).skip(26).for_each(|byte| *byte &= 1);
+        if random.random_ratio(1, 4) {
+            bytes.truncate(random.random_range(30..60));
+        }
+    }
+    (bytes, link, [60, 64, 1500, 65_535, 65_536, 100_000][random.random_range(0..6)])
+}
+
+#[test]
+fn filters_decide_on_batches_as_on_packets_one_by_one() {
+    tell_what_is_missing();
+    let (tabulation, shared) = (Tabulation::from_seed(7), Shared::boxed());
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    let packets: Vec<_> = (0..4096).map(|_| packet_of_few(&mut random)).collect();
+    let lengths = [0, 1, 7, 8, 9, 16, 63, 64, 65, 128];
+    let mut filters: Vec<Matcher> = Vec::new();
+    for length in lengths.into_iter().cycle().take(20 * lengths.len()) {
+        let (mut filter, otherwise) = (Filter::boxed(), random.random());
+        let is_plain = random.random_ratio(3, 4);
+        filter.ipv4.write(&rules(&mut random, length, is_plain), otherwise).unwrap();
+        filter.ipv6.write(&rules(&mut random, length, false), otherwise).unwrap();
+        filter.non_ip.write(&rules(&mut random, length, false), otherwise).unwrap();
+        filter.unreadable.write(&[], random.random()).unwrap();
+        filters.push(Matcher::new(Arc::from(filter)));
+    }
+    let mut filters = filters.iter().cycle();
+    let (mut admitted, mut left_out) = (0, 0);
+    each_setting(|settings, instructions| {
+        if settings.cardinality.precision != Precision::DEFAULT {
+            return;
+        }
+        let context = Context::new(settings, &tabulation, Sharing::Alone);
+        let mut batch = Batch::new(&settings, &tabulation, instructions).unwrap();
+        let (mut one_by_one, mut batched) = (State::boxed(), State::boxed());
+        let mut rest = packets.iter().cycle();
+        for length in (0..600).step_by(7) {
+            let filter = filters.next().unwrap();
+            let mut writer = batch.fill(batched.active(&shared, 0), &context);
+            for (bytes, link, wire_length) in rest.by_ref().take(length) {
+                let (link, wire_length) = (*link, *wire_length);
+                let mut active = one_by_one.active(&shared, 0);
+                if filter.filter().matches(settings.headers, link, bytes.as_slice(), wire_length) {
+                    admitted += 1;
+                    let arrival = Arrival::new(wire_length, 0);
+                    active.record(&context, link, bytes.as_slice(), arrival);
+                } else {
+                    left_out += 1;
+                    active.bank.counters.leave_out(1, wire_length.into());
+                }
+                let frame = PortFrame { bytes, wire_length, timestamp: 0, link };
+                record_matching(&mut writer, &settings, filter, &frame);
+            }
+            writer.finish();
+            let ([one, _], [many, _]) = (&mut one_by_one.banks, &mut batched.banks);
+            let rules = filter.filter().ipv4.rules();
+            assert_eq!(one.counters, many.counters, "{instructions}, {settings:?}, {rules:x?}");
+            assert!(one.cardinality == many.cardinality, "{instructions}, {settings:?}");
+            // Full registers would hide missing updates.
+            one.clear(&settings);
+            many.clear(&settings);
+        }
+        assert!(one_by_one == batched, "{instructions}, {settings:?}");
+    });
+    assert!(admitted.min(left_out) > 100_000, "{admitted} admitted, {left_out} not");
 }
 
 /// Reports instructions that cannot be tested here.

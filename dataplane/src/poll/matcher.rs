@@ -1,0 +1,438 @@
+//! Filter of a worker: the rules of plain IPv4 packets over bytes at constant offsets of a frame.
+//!
+//! A few rules that compare the same two words are compared one by one. For more there is a table for
+//! each byte that any rule compares: the rules that each value of the byte satisfies, a bit each, the
+//! first one in the lowest bit. The intersection of the sets of a packet's bytes has the rules that it
+//! meets, and the lowest bit decides: 64 rules cost as much as one. All others are left to the
+//! [`Filter`].
+
+use flowgauge_core::filter::fields::{
+    ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
+    PROTOCOL_SHIFT,
+};
+use flowgauge_core::filter::{MatchRule, MatchRules, PacketFilter};
+use flowgauge_core::packet::{Ipv4, Packet, Reject};
+use flowgauge_core::{Filter, Frame, Link};
+use std::array;
+use std::sync::Arc;
+
+/// First byte of a frame that rules compare, and number of bytes: from the fragment offset to the TCP
+/// flags.
+const START: usize = 16;
+const BYTES: usize = 32;
+/// Positions in these bytes.
+const FRAGMENT_AT: usize = 4;
+/// Bits of the fragment offset. Only the first fragment has a transport header.
+const FRAGMENT_OFFSET: u16 = 0x1fff;
+const PROTOCOL_AT: usize = 7;
+const SRC_AT: usize = 10;
+const DST_AT: usize = 14;
+const PORTS_AT: usize = 18;
+const FLAGS_AT: usize = 31;
+
+/// Most rules that are compared one by one: each takes a sixth of the time that sets take.
+const MAX_COMPARED: usize = 6;
+const WORD_BYTES: usize = size_of::<u64>();
+const WORDS: usize = BYTES / WORD_BYTES;
+/// Values of a byte.
+const VALUES: usize = 1 << u8::BITS;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
+
+/// A filter, prepared for plain IPv4 packets.
+pub struct Matcher {
+    filter: Arc<Filter>,
+    rules: PlainRules,
+}
+
+/// Whether packets that meet no rule match.
+type Otherwise = bool;
+
+/// Rules of plain packets.
+enum PlainRules {
+    /// A few, which compare two words or any.
+    TwoWords(WordRules<2>),
+    Words(WordRules<WORDS>),
+    /// Any number, 64 in each set.
+    Sets(Vec<RuleSets>, Otherwise),
+    /// Those of the filter: they compare what is not a byte of the frame.
+    Fields,
+}
+
+/// A few rules, in order.
+struct WordRules<const N: usize> {
+    /// Compared words, of eight bytes each.
+    at: [usize; N],
+    /// The first rule, apart from others, so that one rule takes no loop.
+    first: WordRule<N>,
+    others: Vec<WordRule<N>>,
+    otherwise: Otherwise,
+}
+
+/// A rule over words in the byte order of this machine.
+struct WordRule<const N: usize> {
+    value: [u64; N],
+    mask: [u64; N],
+    verdict: bool,
+}
+
+impl<const N: usize> WordRule<N> {
+    /// The rule that no packet meets.
+    const NEVER: WordRule<N> = WordRule { value: [1; N], mask: [0; N], verdict: false };
+
+    #[inline(always)]
+    fn is_met(&self, words: &[u64; N]) -> bool {
+        let compared = words.iter().zip(&self.value).zip(&self.mask);
+        compared.fold(0, |difference, ((word, value), mask)| difference | word & mask ^ value) == 0
+    }
+}
+
+/// Up to 64 rules as sets.
+struct RuleSets {
+    /// Rules that each protocol satisfies: in first fragments, and in later ones.
+    protocols: [[u64; VALUES]; 2],
+    bytes: Vec<ByteSets>,
+    /// Rules by which packets match.
+    positive: u64,
+}
+
+/// Rules that the values of a byte of addresses, ports or TCP flags satisfy.
+struct ByteSets {
+    at: usize,
+    sets: [u64; VALUES],
+}
+
+impl Matcher {
+    /// Prepares a filter.
+    #[must_use]
+    pub fn new(filter: Arc<Filter>) -> Self {
+        Matcher { rules: PlainRules::new(&filter.ipv4), filter }
+    }
+
+    /// Returns the filter.
+    #[must_use]
+    pub fn filter(&self) -> &Arc<Filter> {
+        &self.filter
+    }
+}
+
+impl PacketFilter for &Matcher {
+    #[inline(always)]
+    fn admits<F: Frame + ?Sized>(
+        self,
+        link: Link,
+        frame: &F,
+        packet: &Result<Packet<'_>, Reject>,
+        wire_length: u32,
+    ) -> bool {
+        (&*self.filter).admits(link, frame, packet, wire_length)
+    }
+
+    #[inline(always)]
+    fn admits_plain<F: Frame + ?Sized>(self, frame: &F, ip: Ipv4<'_>, wire_length: u32) -> bool {
+        let Some(found) = frame.bytes(START) else {
+            return admits_others(&self.filter, frame, ip, wire_length);
+        };
+        match &self.rules {
+            PlainRules::TwoWords(rules) => rules.decide(found),
+            PlainRules::Words(rules) => rules.decide(found),
+            PlainRules::Sets(sets, otherwise) => {
+                sets.iter().find_map(|rules| rules.decide(found)).unwrap_or(*otherwise)
+            }
+            PlainRules::Fields => admits_others(&self.filter, frame, ip, wire_length),
+        }
+    }
+}
+
+/// Decides on a packet by the filter. Not inlined, to keep the code of other rules short.
+#[inline(never)]
+fn admits_others<F: Frame + ?Sized>(
+    filter: &Filter,
+    frame: &F,
+    ip: Ipv4<'_>,
+    wire_length: u32,
+) -> bool {
+    filter.admits(Link::Ethernet, frame, &Ok(Packet::V4(ip)), wire_length)
+}
+
+impl PlainRules {
+    fn new(rules: &MatchRules<IPV4_WORDS>) -> Self {
+        let plain: Option<Vec<_>> = rules.rules().iter().map(PlainRule::new).collect();
+        let Some(plain) = plain else { return PlainRules::Fields };
+        let compared: Vec<PlainRule> = plain.iter().flat_map(PlainRule::by_protocol).collect();
+        let otherwise = rules.otherwise();
+        if compared.len() > MAX_COMPARED {
+            let sets = plain.chunks(u64::BITS as usize).map(RuleSets::new);
+            return PlainRules::Sets(sets.collect(), otherwise);
+        }
+        let is_compared = |word: &usize| {
+            let mut bytes = word * WORD_BYTES..(word + 1) * WORD_BYTES;
+            bytes.any(|at| compared.iter().any(|rule| rule.mask[at] != 0))
+        };
+        let words: Vec<usize> = (0..WORDS).filter(is_compared).collect();
+        let two = |at| PlainRules::TwoWords(WordRules::new(at, &compared, otherwise));
+        match *words.as_slice() {
+            [] => two([0, 0]),
+            [one] => two([one, one]),
+            [first, second] => two([first, second]),
+            _ => PlainRules::Words(WordRules::new(array::from_fn(|at| at), &compared, otherwise)),
+        }
+    }
+}
+
+impl<const N: usize> WordRules<N> {
+    fn new(at: [usize; N], rules: &[PlainRule], otherwise: Otherwise) -> Self {
+        let mut rules = rules.iter().map(|rule| rule.over(at));
+        let first = rules.next().unwrap_or(WordRule::NEVER);
+        WordRules { at, first, others: rules.collect(), otherwise }
+    }
+
+    /// Returns the verdict on a packet with these bytes.
+    #[inline(always)]
+    fn decide(&self, found: &[u8; BYTES]) -> bool {
+        let words = self.at.map(|at| word(found, at));
+        if self.first.is_met(&words) {
+            return self.first.verdict;
+        }
+        let met = self.others.iter().find(|rule| rule.is_met(&words));
+        met.map_or(self.otherwise, |rule| rule.verdict)
+    }
+}
+
+/// Returns a word of some bytes.
+#[inline(always)]
+fn word(bytes: &[u8; BYTES], at: usize) -> u64 {
+    let (words, _) = bytes.as_chunks();
+    u64::from_ne_bytes(words[at % words.len()])
+}
+
+impl RuleSets {
+    fn new(rules: &[PlainRule]) -> Self {
+        let select = |is_selected: &dyn Fn(&PlainRule) -> bool| {
+            let selected = rules.iter().enumerate().filter(|(_, rule)| is_selected(rule));
+            selected.fold(0, |set, (number, _)| set | 1 << number)
+        };
+        let bytes = (PROTOCOL_AT + 1..BYTES)
+            .filter(|&at| rules.iter().any(|rule| rule.mask[at] != 0))
+            .map(|at| ByteSets {
+                at,
+                sets: array::from_fn(|found| select(&|rule| rule.is_satisfied(at, found as u8))),
+            });
+        RuleSets {
+            protocols: [false, true].map(|is_later| {
+                array::from_fn(|found| select(&|rule| rule.is_possible(found as u8, is_later)))
+            }),
+            bytes: bytes.collect(),
+            positive: select(&|rule| rule.verdict),
+        }
+    }
+
+    /// Returns the verdict on a packet with these bytes; `None` if it meets no rule.
+    #[inline(always)]
+    fn decide(&self, found: &[u8; BYTES]) -> Option<bool> {
+        let fragment = u16::from_be_bytes([found[FRAGMENT_AT], found[FRAGMENT_AT + 1]]);
+        let [first, later] = &self.protocols;
+        let protocols = if fragment & FRAGMENT_OFFSET == 0 { first } else { later };
+        let mut met = protocols[usize::from(found[PROTOCOL_AT])];
+        for ByteSets { at, sets } in &self.bytes {
+            met &= sets[usize::from(found[at % BYTES])];
+        }
+        let decisive = met & met.wrapping_neg();
+        (met != 0).then_some(decisive & self.positive != 0)
+    }
+}
+
+/// A rule over bytes of plain packets.
+#[derive(Clone)]
+struct PlainRule {
+    value: [u8; BYTES],
+    mask: [u8; BYTES],
+    /// Protocols that have the fields that it compares, if not all do.
+    protocols: Option<&'static [u8]>,
+    /// Whether packets without a tag can meet it.
+    is_untagged: bool,
+    /// Whether packets that meet it match.
+    verdict: bool,
+}
+
+impl PlainRule {
+    /// Returns a rule over bytes; `None` if the rule compares what is not a byte of the frame.
+    fn new(MatchRule { value, mask, verdict }: &MatchRule<IPV4_WORDS>) -> Option<Self> {
+        let has = |bit: u32| (mask[PROTOCOL] & bit != 0).then_some(value[PROTOCOL] & bit != 0);
+        let flags = 0xff << FLAGS_SHIFT;
+        let is_wider = mask[FRAME] & LENGTH_MASK != 0
+            || has(HAS_PORTS) == Some(false)
+            || has(HAS_FLAGS) == Some(false)
+            || (mask[PORTS] != 0 && has(HAS_PORTS).is_none())
+            || (mask[PROTOCOL] & flags != 0 && has(HAS_FLAGS).is_none());
+        if is_wider {
+            return None;
+        }
+        let protocols: Option<&[u8]> = match (has(HAS_FLAGS), has(HAS_PORTS)) {
+            (Some(_), _) => Some(&[TCP]),
+            (None, Some(_)) => Some(&[TCP, UDP, SCTP]),
+            (None, None) => None,
+        };
+        let fragment = if protocols.is_some() { FRAGMENT_OFFSET } else { 0 };
+        // There is no tag, and the other bits are no fields.
+        let fields = 0xff << PROTOCOL_SHIFT | flags | HAS_FLAGS | HAS_PORTS;
+        let others = value[FRAME] & mask[FRAME] | value[PROTOCOL] & mask[PROTOCOL] & !fields;
+        Some(PlainRule {
+            value: bytes(value, 0),
+            mask: bytes(mask, fragment),
+            protocols,
+            is_untagged: others == 0,
+            verdict: *verdict != 0,
+        })
+    }
+
+    /// Returns rules that together are met as this one is, and that any packet with their bytes meets.
+    fn by_protocol(&self) -> Vec<PlainRule> {
+        let Some(protocols) = self.protocols else {
+            return if self.is_untagged { vec![self.clone()] } else { Vec::new() };
+        };
+        let is_possible = |number: &&u8| self.is_possible(**number, false);
+        let with = |number: &u8| {
+            let mut rule = PlainRule { protocols: None, ..self.clone() };
+            (rule.value[PROTOCOL_AT], rule.mask[PROTOCOL_AT]) = (*number, u8::MAX);
+            rule
+        };
+        protocols.iter().filter(is_possible).map(with).collect()
+    }
+
+    /// Returns the rule over some words, which are all that it compares.
+    fn over<const N: usize>(&self, words: [usize; N]) -> WordRule<N> {
+        let [value, mask] = [&self.value, &self.mask].map(|bytes| words.map(|at| word(bytes, at)));
+        let value = array::from_fn(|at| value[at] & mask[at]);
+        WordRule { value, mask, verdict: self.verdict }
+    }
+
+    /// Returns whether packets of a protocol can meet the rule.
+    fn is_possible(&self, protocol: u8, is_later: bool) -> bool {
+        self.is_untagged
+            && self.is_satisfied(PROTOCOL_AT, protocol)
+            && self.protocols.is_none_or(|protocols| !is_later && protocols.contains(&protocol))
+    }
+
+    fn is_satisfied(&self, at: usize, found: u8) -> bool {
+        (found ^ self.value[at]) & self.mask[at] == 0
+    }
+}
+
+/// Returns the words of a rule as bytes of the frame.
+fn bytes(words: &[u32; IPV4_WORDS], fragment: u16) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    bytes[PROTOCOL_AT] = (words[PROTOCOL] >> PROTOCOL_SHIFT) as u8;
+    bytes[FLAGS_AT] = (words[PROTOCOL] >> FLAGS_SHIFT) as u8;
+    bytes[FRAGMENT_AT..][..2].copy_from_slice(&fragment.to_be_bytes());
+    let words = [(SRC_AT, ADDRESSES), (DST_AT, ADDRESSES + 1), (PORTS_AT, PORTS)]
+        .map(|(at, word)| (at, words[word]));
+    for (at, word) in words {
+        bytes[at..][..4].copy_from_slice(&word.to_be_bytes());
+    }
+    bytes
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use flowgauge_core::filter::fields::TAGGED;
+    use flowgauge_core::{Zeroed as _, parse};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use std::mem::discriminant;
+
+    /// Generates random rules, which packets of few values often meet. `is_plain`: all of them
+    /// compare bytes of plain packets.
+    pub(in crate::poll) fn rules<const N: usize>(
+        random: &mut ChaCha8Rng,
+        length: usize,
+        is_plain: bool,
+    ) -> Vec<MatchRule<N>> {
+        let mut rules = vec![MatchRule { value: [0; N], mask: [0; N], verdict: 0 }; length];
+        for rule in &mut rules {
+            let number = [1, 6, 17, 132][random.random_range(0..4)] << PROTOCOL_SHIFT;
+            let flags = random.random_range(0..2) << FLAGS_SHIFT;
+            rule.verdict = random.random_range(0..2);
+            for (word, (value, mask)) in rule.value.iter_mut().zip(&mut rule.mask).enumerate() {
+                let (parts, found) = match word {
+                    FRAME if is_plain => ([TAGGED, 0, 0], 0),
+                    FRAME => ([TAGGED, LENGTH_MASK, 0xff], [60, 64, 0xffff][length % 3]),
+                    PROTOCOL => {
+                        ([0xff << PROTOCOL_SHIFT, HAS_PORTS, HAS_FLAGS], number | flags | 3)
+                    }
+                    _ => ([0xff, 0xffff_0000, u32::MAX], random.random::<u32>() & 0x0001_0001),
+                };
+                for part in parts {
+                    if random.random_ratio(1, 4) {
+                        *mask |= part;
+                    }
+                    if !is_plain && random.random_ratio(1, 16) {
+                        *mask |= part & random.random::<u32>();
+                    }
+                }
+                *value = found & *mask;
+            }
+            if let (true, [_, protocol, ports, ..]) = (is_plain, &mut rule.mask[..]) {
+                *protocol |= if *ports != 0 { HAS_PORTS } else { 0 };
+                if *protocol & HAS_FLAGS != 0 && random.random() {
+                    *protocol |= 0xff << FLAGS_SHIFT;
+                }
+                rule.value[PROTOCOL] = (number | flags | 3) & *protocol;
+            } else if random.random_ratio(1, 8) && N > PROTOCOL {
+                rule.value[PROTOCOL] ^= HAS_PORTS & rule.mask[PROTOCOL];
+            }
+        }
+        rules
+    }
+
+    #[test]
+    fn prepared_rules_give_the_verdicts_of_the_filter() {
+        let mut random = ChaCha8Rng::seed_from_u64(5);
+        let (mut verdicts, mut forms) = ([0; 2], Vec::new());
+        for round in 0..2000 {
+            let length = [0, 1, 1, 1, 2, 3, 6, 7, 20, 63, 64, 65, 128][round % 13];
+            let mut filter = Filter::boxed();
+            let is_plain = random.random_ratio(3, 4);
+            let rules = rules(&mut random, length, is_plain);
+            filter.ipv4.write(&rules, random.random()).unwrap();
+            let matcher = Matcher::new(Arc::from(filter));
+            forms.push(discriminant(&matcher.rules));
+            for _ in 0..32 {
+                let mut frame = [0; 60];
+                frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+                frame[17] = 46;
+                frame[20..22].copy_from_slice(
+                    &[[0, 0], [0, 0], [0x40, 0], [0x20, 0], [0x20, 1], [1, 0]]
+                        [random.random_range(0..6)],
+                );
+                frame[23] = [1, 6, 17, 132][random.random_range(0..4)];
+                frame[26..48].iter_mut().for_each(|byte| *byte = random.random_range(0..2));
+                let bytes = &frame[..[34, 37, 38, 47, 48, 60, 60, 60][random.random_range(0..8)]];
+                let wire_length = [60, 64, 65_535, 65_536, 1 << 20][random.random_range(0..5)];
+                let packet = parse::network(bytes, Link::Ethernet);
+                let expected =
+                    (&*matcher.filter).admits(Link::Ethernet, bytes, &packet, wire_length);
+                let ip = parse::plain_ipv4(bytes).unwrap();
+                assert_eq!(
+                    (&matcher).admits_plain(bytes, ip, wire_length),
+                    expected,
+                    "{rules:x?} {bytes:x?}"
+                );
+                verdicts[usize::from(expected)] += 1;
+            }
+        }
+        assert!(verdicts.iter().all(|times| *times > 10_000), "{verdicts:?}");
+        for form in [
+            PlainRules::TwoWords(WordRules::new([0; 2], &[], false)),
+            PlainRules::Words(WordRules::new([0; WORDS], &[], false)),
+            PlainRules::Sets(Vec::new(), false),
+            PlainRules::Fields,
+        ] {
+            let times = forms.iter().filter(|other| **other == discriminant(&form)).count();
+            assert!(times > 100, "{times} {:?}", discriminant(&form));
+        }
+    }
+}
