@@ -264,8 +264,8 @@ fn record_packet<'a>(
 }
 
 /// Parses and counts a frame that is not plain IPv4 if the filter admits it; `None` if it does not.
-/// Returns the packet if it is IPv4. The parameters are those of [`record_other`]: a reference to the
-/// frame would force each frame into memory.
+/// Returns the packet if it is IPv4. A reference to the frame would force every frame into memory,
+/// as in [`record_other`].
 #[inline(never)]
 fn record_admitted<'a, const INNER: bool>(
     batch: &mut Batch,

@@ -1,10 +1,10 @@
 //! Filter of a worker: the rules of plain IPv4 packets over bytes at constant offsets of a frame.
 //!
-//! A few rules that compare the same two words are compared one by one. For more there is a table for
-//! each byte that any rule compares: the rules that each value of the byte satisfies, a bit each, the
-//! first one in the lowest bit. The intersection of the sets of a packet's bytes has the rules that it
-//! meets, and the lowest bit decides: 64 rules cost as much as one. All others are left to the
-//! [`Filter`].
+//! A few rules are compared one by one. For more there is a table for each byte that any rule
+//! compares: the rules that each value of the byte satisfies, a bit each, the first one in the
+//! lowest bit. The intersection of the sets of a packet's bytes has the rules that it meets, and
+//! the lowest bit decides, so that 64 rules cost as much as five. Rules over fields that are no
+//! bytes of the frame are left to the [`Filter`].
 
 use flowgauge_core::filter::fields::{
     ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
@@ -16,8 +16,8 @@ use flowgauge_core::{Filter, Frame, Link};
 use std::array;
 use std::sync::Arc;
 
-/// First byte of a frame that rules compare, and number of bytes: from the fragment offset to the TCP
-/// flags.
+/// First byte of a frame that rules compare, and number of bytes: up to the TCP flags, in whole
+/// words.
 const START: usize = 16;
 const BYTES: usize = 32;
 /// Positions in these bytes.
@@ -30,8 +30,8 @@ const DST_AT: usize = 14;
 const PORTS_AT: usize = 18;
 const FLAGS_AT: usize = 31;
 
-/// Most rules that are compared one by one: each takes a sixth of the time that sets take.
-const MAX_COMPARED: usize = 6;
+/// Maximum number of rules that are compared one by one: each takes 0.6 ns, sets take 3.5 ns.
+const MAX_COMPARED: usize = 4;
 const WORD_BYTES: usize = size_of::<u64>();
 const WORDS: usize = BYTES / WORD_BYTES;
 /// Values of a byte.
@@ -52,10 +52,11 @@ type Otherwise = bool;
 
 /// Rules of plain packets.
 enum PlainRules {
-    /// A few, which compare two words or any.
+    /// A few, which compare the same two words.
     TwoWords(WordRules<2>),
+    /// A few, which compare any words.
     Words(WordRules<WORDS>),
-    /// Any number, 64 in each set.
+    /// Any number, up to 64 in each item.
     Sets(Vec<RuleSets>, Otherwise),
     /// Those of the filter: they compare what is not a byte of the frame.
     Fields,
@@ -288,7 +289,7 @@ impl PlainRule {
         })
     }
 
-    /// Returns rules that together are met as this one is, and that any packet with their bytes meets.
+    /// Returns rules that are met by bytes alone: one of them by each packet that meets this rule.
     fn by_protocol(&self) -> Vec<PlainRule> {
         let Some(protocols) = self.protocols else {
             return if self.is_untagged { vec![self.clone()] } else { Vec::new() };

@@ -16,10 +16,10 @@
 //! banks: it adds them up, clears them, and returns the sum.
 //!
 //! # Where to look
-//! `run`: the loop of a worker; `worker`: its state; `matcher`: its filter; `handoff`: how banks change
-//! hands; `gate`: when counting begins, and how far a capture may be read, so that a replay gives
-//! the same windows every time; [`port`]: sources of packets; `meter`: how workers spend their
-//! time; `gap`: how late their timestamps may be; `truth`: exact counts.
+//! `run`: the loop of a worker; `worker`: its state; `matcher`: its filter; `handoff`: how banks
+//! change hands; `gate`: when counting begins, and how far a capture may be read, so that a replay
+//! gives the same windows every time; [`port`]: sources of packets; `meter`: how workers spend
+//! their time; `gap`: how late their timestamps may be; `truth`: exact counts.
 
 mod batch;
 mod delay_samples;
