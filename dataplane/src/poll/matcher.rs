@@ -43,7 +43,7 @@ const SCTP: u8 = 132;
 
 /// A filter, prepared for plain IPv4 packets.
 pub struct Matcher {
-    filter: Arc<Filter>,
+    pub(super) filter: Arc<Filter>,
     rules: PlainRules,
 }
 
@@ -106,16 +106,10 @@ struct ByteSets {
 }
 
 impl Matcher {
-    /// Prepares a filter.
+    /// Prepares a filter. This takes up to some milliseconds, so workers share the result.
     #[must_use]
-    pub fn new(filter: Arc<Filter>) -> Self {
-        Matcher { rules: PlainRules::new(&filter.ipv4), filter }
-    }
-
-    /// Returns the filter.
-    #[must_use]
-    pub fn filter(&self) -> &Arc<Filter> {
-        &self.filter
+    pub fn new(filter: Arc<Filter>) -> Arc<Self> {
+        Arc::new(Matcher { rules: PlainRules::new(&filter.ipv4), filter })
     }
 }
 
@@ -418,7 +412,7 @@ pub(super) mod tests {
                     (&*matcher.filter).admits(Link::Ethernet, bytes, &packet, wire_length);
                 let ip = parse::plain_ipv4(bytes).unwrap();
                 assert_eq!(
-                    (&matcher).admits_plain(bytes, ip, wire_length),
+                    (&*matcher).admits_plain(bytes, ip, wire_length),
                     expected,
                     "{rules:x?} {bytes:x?}"
                 );

@@ -139,7 +139,7 @@ pub struct Poll {
     cpu_ns: u64,
     hash: Option<HashIdentity>,
     /// Filter of the windows from the next rotation on.
-    filter: Option<Arc<Filter>>,
+    filter: Option<Arc<Matcher>>,
     /// Whether a rotation has been started and not completed.
     rotating: bool,
     end_reported: bool,
@@ -349,8 +349,8 @@ impl Dataplane for Poll {
         if self.shared.options.settings.delay.asks_addresses() {
             self.shared.sketches.persistent.delay.ranges.write(&tables.prefixes);
         }
-        self.filter.clone_from(&tables.filter);
-        self.shared.filters.set(0, tables.filter.clone());
+        self.filter = tables.filter.clone().map(Matcher::new);
+        self.shared.filters.set(0, self.filter.clone());
         tables.filter.iter().for_each(|filter| self.source.filters(filter));
         for (index, body) in std::mem::take(&mut self.bodies).into_iter().enumerate() {
             let tabulation = tables.tabulation.clone();
@@ -492,7 +492,7 @@ impl Dataplane for Poll {
 
     fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
         self.started("set the filter")?;
-        self.filter = filter.cloned();
+        self.filter = filter.cloned().map(Matcher::new);
         filter.into_iter().for_each(|filter| self.source.filters(filter));
         Ok(())
     }

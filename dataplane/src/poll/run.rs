@@ -7,7 +7,6 @@
 use super::PollMode;
 use super::gap::GapMeter;
 use super::gate::{Gate, Pace};
-use super::matcher::Matcher;
 use super::meter::ActivityTimer;
 use super::port::{Port, PortFrame, Received};
 use super::truth::{ExactFlows, PacketKey};
@@ -40,7 +39,7 @@ impl Worker {
         let mut timer = ActivityTimer::start(Arc::clone(&self.meter));
         let mut gap = self.shared.gaps.clone().map(GapMeter::start);
         let mut bank = self.writer.bank();
-        self.set_filter(bank);
+        self.filter = self.shared.filters.of(bank);
         let mut is_held = self.shared.gate.is_held();
         let mut receive = self.receiver();
         let mut empty_polls = 0;
@@ -52,7 +51,7 @@ impl Worker {
             if self.writer.bank() != bank || (is_held && !self.shared.gate.is_held()) {
                 is_held = self.shared.gate.is_held();
                 bank = self.writer.bank();
-                self.set_filter(bank);
+                self.filter = self.shared.filters.of(bank);
                 receive = self.receiver();
             }
             let received = receive(&mut self, &mut port);
@@ -74,15 +73,6 @@ impl Worker {
                 }
             }
         }
-    }
-
-    /// Prepares the filter of a bank, unless it is that of the last one.
-    fn set_filter(&mut self, bank: usize) {
-        let (old, new) = (self.filter.take(), self.shared.filters.of(bank));
-        self.filter = new.map(|new| match old {
-            Some(old) if Arc::ptr_eq(old.filter(), &new) => old,
-            _ => Matcher::new(new),
-        });
     }
 
     /// Returns whether a worker polls again at once after `empty_polls` empty polls in a row.
@@ -152,7 +142,7 @@ impl Worker {
         let context = Context::new(options.settings, &self.tabulation, *sharing);
         let mut batch_writer = batch.fill(self.writer.active(), &context);
         // Inside the closures the key is a constant.
-        let received = match self.filter.as_ref() {
+        let received = match self.filter.as_deref() {
             Some(filter) => port.receive(&mut |frame: PortFrame<'_>| {
                 let key = const { KeyKind::ALL[KEY] };
                 batch_writer.record_matching::<KEYED, INNER>(filter, key, &frame);
@@ -180,7 +170,7 @@ impl Worker {
         let bank_index = self.writer.bank();
         let mut active = self.writer.active();
         let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);
-        let filter = self.filter.as_ref();
+        let filter = self.filter.as_deref();
         let received = port.receive(&mut |frame: PortFrame<'_>| {
             let timestamp = if looks_at_clock { unix_time() } else { frame.timestamp };
             let is_counted = match filter {

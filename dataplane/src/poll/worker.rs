@@ -11,7 +11,7 @@ use super::passes::PacketBuffers;
 use super::threads::lock;
 use super::truth::{ExactFlows, PacketKey};
 use crate::hash_key::HashWords;
-use flowgauge_core::{BANKS, Filter, Observation, Shared, Sharing};
+use flowgauge_core::{BANKS, Observation, Shared, Sharing};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
@@ -39,7 +39,7 @@ pub struct Worker {
     pub(super) meter: Arc<LoadMeter>,
     pub(super) writer: SnapshotWriter,
     /// Filter of the bank that packets are counted in.
-    pub(super) filter: Option<Matcher>,
+    pub(super) filter: Option<Arc<Matcher>>,
     pub(super) tabulation: HashWords,
     /// Present if only distinct flows in windows are measured.
     pub(super) batch: Option<Box<Batch>>,
@@ -53,16 +53,16 @@ pub struct Worker {
 /// controller sets that of a bank before it requests the switch to it, and a worker reads it then:
 /// the lock is taken only at a switch.
 #[derive(Default)]
-pub(super) struct BankFilters(Mutex<[Option<Arc<Filter>>; BANKS]>);
+pub(super) struct BankFilters(Mutex<[Option<Arc<Matcher>>; BANKS]>);
 
 impl BankFilters {
     /// Sets the filter of a bank that no worker counts in.
-    pub(super) fn set(&self, bank: usize, filter: Option<Arc<Filter>>) {
+    pub(super) fn set(&self, bank: usize, filter: Option<Arc<Matcher>>) {
         lock(&self.0)[bank % BANKS] = filter;
     }
 
     /// Returns the filter of a bank.
-    pub(super) fn of(&self, bank: usize) -> Option<Arc<Filter>> {
+    pub(super) fn of(&self, bank: usize) -> Option<Arc<Matcher>> {
         lock(&self.0)[bank % BANKS].clone()
     }
 }

@@ -119,7 +119,7 @@ fn filters_decide_on_batches_as_on_packets_one_by_one() {
     let mut random = ChaCha8Rng::seed_from_u64(4);
     let packets: Vec<_> = (0..4096).map(|_| packet_of_few(&mut random)).collect();
     let lengths = [0, 1, 7, 8, 9, 16, 63, 64, 65, 128];
-    let mut filters: Vec<Matcher> = Vec::new();
+    let mut filters: Vec<Arc<Matcher>> = Vec::new();
     for length in lengths.into_iter().cycle().take(20 * lengths.len()) {
         let (mut filter, otherwise) = (Filter::boxed(), random.random());
         let is_plain = random.random_ratio(3, 4);
@@ -145,7 +145,7 @@ fn filters_decide_on_batches_as_on_packets_one_by_one() {
             for (bytes, link, wire_length) in rest.by_ref().take(length) {
                 let (link, wire_length) = (*link, *wire_length);
                 let mut active = one_by_one.active(&shared, 0);
-                if filter.filter().matches(settings.headers, link, bytes.as_slice(), wire_length) {
+                if filter.filter.matches(settings.headers, link, bytes.as_slice(), wire_length) {
                     admitted += 1;
                     let arrival = Arrival::new(wire_length, 0);
                     active.record(&context, link, bytes.as_slice(), arrival);
@@ -158,7 +158,7 @@ fn filters_decide_on_batches_as_on_packets_one_by_one() {
             }
             writer.finish();
             let ([one, _], [many, _]) = (&mut one_by_one.banks, &mut batched.banks);
-            let rules = filter.filter().ipv4.rules();
+            let rules = filter.filter.ipv4.rules();
             assert_eq!(one.counters, many.counters, "{instructions}, {settings:?}, {rules:x?}");
             assert!(one.cardinality == many.cardinality, "{instructions}, {settings:?}");
             // Full registers would hide missing updates.
