@@ -99,6 +99,10 @@ pub struct ProgramStatus {
     /// Why the program is at this hook; `None` if it was requested, is native XDP, or was adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_reason: Option<String>,
+    /// `fused` if one program counts with all measurements, `separate` if each has a program of its
+    /// own; `None` if distinct flows alone are measured, or the kernel does not show the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<String>,
     /// Kernel ID, as in `bpftool prog`; `None` if the kernel does not report it.
     pub program: Option<u32>,
     /// Whether it is attached to its interface.

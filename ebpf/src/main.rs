@@ -2,8 +2,8 @@
 //!
 //! The first program of a hook finds the packet in the frame, counts it, and stores the fields that
 //! measurements need in its CPU's memory ([`memory`]). If only distinct flows are measured, it
-//! counts these as well; otherwise a tail call runs one program for each measurement that is on
-//! ([`measure`]).
+//! counts these as well. Otherwise a fused program counts with all measurements that are on; where
+//! the kernel does not accept it, a tail call runs one program for each of them ([`measure`]).
 //!
 //! Settings are read-only globals, so that the verifier removes code that is switched off. Each CPU
 //! owns one element of an array that user space maps into its memory: packets cause no copies,
@@ -80,11 +80,17 @@ fn note_fields(core: NonNull<Core>, link: Link, frame: &PacketBytes, length: u32
     }
 }
 
-/// Counts a frame. Without `EVERYTHING`, counts distinct flows only and returns false: with one
-/// word of settings, the rest of the code has registers to spare. Otherwise returns whether there
-/// is a packet for the measurements that follow.
+/// Form of a first program that measures distinct flows only: with one word of settings, the rest
+/// of the code has registers to spare.
+const FLOWS: u8 = 0;
+/// Form that leaves measurements to the programs that follow.
+const SEPARATE: u8 = 1;
+/// Form that counts with all measurements.
+const FUSED: u8 = 2;
+
+/// Counts a frame. Returns whether there is a packet for the programs that follow.
 #[inline(always)]
-fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
+fn count<const FORM: u8, const KEYED: bool, P: Packets>(
     core: NonNull<Core>,
     mut place: CpuMemory,
     link: Link,
@@ -92,11 +98,7 @@ fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
     arrival: &Arrival<Live<P>>,
 ) -> bool {
     let context = context(Sharing::Shared);
-    if EVERYTHING {
-        let packet = packet(core);
-        packet.arrive(*arrival);
-        place.observe::<KEYED, _, _>(&context, EveryPacket, link, frame, packet)
-    } else {
+    if FORM == FLOWS {
         let context = flowgauge_core::Context {
             needs: context.needs.among(RequiredFields::OF_FLOWS),
             ..context
@@ -105,8 +107,16 @@ fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
         if place.observe_flow::<KEYED, _, _>(&context, EveryPacket, link, frame, &mut packet) {
             place.measure(&context, &packet);
         }
-        false
+        return false;
     }
+    let packet = packet(core);
+    packet.arrive(*arrival);
+    let is_found = place.observe::<KEYED, _, _>(&context, EveryPacket, link, frame, packet);
+    if FORM == SEPARATE || !is_found {
+        return is_found;
+    }
+    place.measure(&context, memory::noted_packet::<Live<P>>(core));
+    config!(settings.delay.samples)
 }
 
 /// Returns the metadata of a packet; interface and direction, which the loader sets, only if a
@@ -136,7 +146,7 @@ fn of_driver(ctx: &XdpContext) -> PacketBytes {
 }
 
 #[inline(always)]
-fn arrived<H: Hook<Packets = SingleFrame>, const EVERYTHING: bool, const KEYED: bool>(
+fn arrived<H: Hook<Packets = SingleFrame>, const FORM: u8, const KEYED: bool>(
     link: Link,
     ctx: &XdpContext,
     wire_length: u32,
@@ -151,7 +161,7 @@ fn arrived<H: Hook<Packets = SingleFrame>, const EVERYTHING: bool, const KEYED: 
             }
         }
         let frame = of_driver(ctx);
-        if count::<EVERYTHING, KEYED, _>(core, place, link, &frame, &arrival) {
+        if count::<FORM, KEYED, _>(core, place, link, &frame, &arrival) {
             H::call(ctx.as_ptr(), 0);
         }
     }
@@ -159,24 +169,24 @@ fn arrived<H: Hook<Packets = SingleFrame>, const EVERYTHING: bool, const KEYED: 
 }
 
 #[inline(always)]
-fn arrived_whole<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i32 {
+fn arrived_whole<const FORM: u8, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i32 {
     let ctx = XdpContext::new(ctx.cast());
-    arrived::<Whole, EVERYTHING, KEYED>(link, &ctx, (ctx.data_end() - ctx.data()) as u32)
+    arrived::<Whole, FORM, KEYED>(link, &ctx, (ctx.data_end() - ctx.data()) as u32)
 }
 
 /// Counts a packet in several pieces, whose headers are in the first piece.
 #[inline(always)]
-fn arrived_in_pieces<const EVERYTHING: bool, const KEYED: bool>(ctx: *mut c_void) -> i32 {
+fn arrived_in_pieces<const FORM: u8, const KEYED: bool>(ctx: *mut c_void) -> i32 {
     let ctx = XdpContext::new(ctx.cast());
     // SAFETY: the context that the kernel has given.
     let length = unsafe { bpf_xdp_get_buff_len(ctx.ctx) } as u32;
-    arrived::<Pieces, EVERYTHING, KEYED>(Link::Ethernet, &ctx, length)
+    arrived::<Pieces, FORM, KEYED>(Link::Ethernet, &ctx, length)
 }
 
 /// Counts a packet with segmentation or receive offload as the wire packets that it contains. A
 /// VLAN tag that the device inserts or has removed is part of each.
 #[inline(always)]
-fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i32 {
+fn passes<const FORM: u8, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i32 {
     let skb = TcContext::new(ctx.cast());
     let length = skb::pull_headers(&skb);
     if let Some(core) = core() {
@@ -191,7 +201,7 @@ fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_voi
             }
         }
         let frame = skb::linear(skb.skb.skb);
-        if count::<EVERYTHING, KEYED, _>(core, place, link, &frame, arrival) {
+        if count::<FORM, KEYED, _>(core, place, link, &frame, arrival) {
             Tcx::call(ctx, 0);
         }
     }
@@ -199,50 +209,62 @@ fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_voi
 }
 
 /// Defines the first programs of each hook, for one kind of signature: for distinct flows only, and
-/// for packets whose measurements follow; for interfaces without link headers; for packets in
+/// for packets whose measurements follow; fused; for interfaces without link headers; for packets in
 /// several pieces, which requires Linux 5.18.
 macro_rules! first_programs {
     ($keyed:literal, $suffix:literal) => {
         program!(
             "xdp",
-            |ctx| arrived_whole::<false, $keyed>(Link::Ethernet, ctx),
+            |ctx| arrived_whole::<FLOWS, $keyed>(Link::Ethernet, ctx),
             "flowgauge_xdp",
             $suffix
         );
         program!(
             "xdp",
-            |ctx| arrived_whole::<true, $keyed>(Link::Ethernet, ctx),
+            |ctx| arrived_whole::<SEPARATE, $keyed>(Link::Ethernet, ctx),
             "flowgauge_xdp_all",
             $suffix
         );
         program!(
             "xdp",
-            |ctx| arrived_whole::<true, $keyed>(Link::Ip, ctx),
+            |ctx| arrived_whole::<FUSED, $keyed>(Link::Ethernet, ctx),
+            "flowgauge_fused_xdp",
+            $suffix
+        );
+        program!(
+            "xdp",
+            |ctx| arrived_whole::<SEPARATE, $keyed>(Link::Ip, ctx),
             "flowgauge_xdp_ip",
             $suffix
         );
-        program!("xdp.frags", arrived_in_pieces::<false, $keyed>, "flowgauge_xdp_frags", $suffix);
+        program!("xdp.frags", arrived_in_pieces::<FLOWS, $keyed>, "flowgauge_xdp_frags", $suffix);
         program!(
             "xdp.frags",
-            arrived_in_pieces::<true, $keyed>,
+            arrived_in_pieces::<SEPARATE, $keyed>,
             "flowgauge_xdp_all_frags",
             $suffix
         );
         program!(
             "classifier",
-            |ctx| passes::<false, $keyed>(Link::Ethernet, ctx),
+            |ctx| passes::<FLOWS, $keyed>(Link::Ethernet, ctx),
             "flowgauge_tcx",
             $suffix
         );
         program!(
             "classifier",
-            |ctx| passes::<true, $keyed>(Link::Ethernet, ctx),
+            |ctx| passes::<SEPARATE, $keyed>(Link::Ethernet, ctx),
             "flowgauge_tcx_all",
             $suffix
         );
         program!(
             "classifier",
-            |ctx| passes::<true, $keyed>(Link::Ip, ctx),
+            |ctx| passes::<FUSED, $keyed>(Link::Ethernet, ctx),
+            "flowgauge_fused_tcx",
+            $suffix
+        );
+        program!(
+            "classifier",
+            |ctx| passes::<SEPARATE, $keyed>(Link::Ip, ctx),
             "flowgauge_tcx_ip",
             $suffix
         );

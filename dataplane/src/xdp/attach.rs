@@ -238,11 +238,11 @@ fn with_program<T>(
 /// Returns the loaded program, loading it if needed.
 fn program<'a>(
     mode: Mode,
-    name: &str,
+    first: &'static str,
     settings: &Settings,
     programs: &'a mut Ebpf,
 ) -> Result<&'a ProgramFd, NotLoaded> {
-    object::load_chain(programs, name, settings)?;
+    let name = object::load_chain(programs, first, settings)?;
     let program = if mode.is_xdp() {
         xdp(programs, name).and_then(|program| program.fd())
     } else {

@@ -1,12 +1,13 @@
 //! Frames run through a program in the kernel without an interface (BPF_PROG_TEST_RUN).
 
 use super::attach::{tcx, xdp};
+use super::object;
 use super::refusal::refused;
 use crate::error::Error;
 use crate::place::CountingPoint;
 use aya::Ebpf;
 use aya::maps::{MapData, ProgramArray};
-use aya::programs::{TestRun, TestRunOptions};
+use aya::programs::{ProgramError, TestRun, TestRunOptions};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Injector of frames into a program, as if they had arrived at an interface.
@@ -96,7 +97,9 @@ impl ProgramInjector {
             .as_mut()
             .ok_or_else(|| refused(&self.place, "install tables first".to_owned()))?;
         let failed = |problem: String| refused(&self.place, problem);
-        let program = xdp(counting, self.program).map_err(|error| failed(error.to_string()))?;
+        let program = object::loaded(counting, self.program).ok_or(ProgramError::NotLoaded);
+        let program = program.and_then(|program| xdp(counting, program));
+        let program = program.map_err(|error| failed(error.to_string()))?;
         let program = program.fd().map_err(|error| failed(error.to_string()))?;
         programs.set(0, program, 0).map_err(|error| failed(error.to_string()))
     }
@@ -106,11 +109,14 @@ impl ProgramInjector {
         let programs = programs
             .as_mut()
             .ok_or_else(|| refused(&self.place, "install tables first".to_owned()))?;
-        let outcome = if self.tcx {
-            tcx(programs, self.program).and_then(|program| program.test_run(options))
-        } else {
-            xdp(programs, self.program).and_then(|program| program.test_run(options))
-        };
+        let program = object::loaded(programs, self.program).ok_or(ProgramError::NotLoaded);
+        let outcome = program.and_then(|program| {
+            if self.tcx {
+                tcx(programs, program)?.test_run(options)
+            } else {
+                xdp(programs, program)?.test_run(options)
+            }
+        });
         outcome.map(drop).map_err(|error| refused(&self.place, format!("{length} bytes: {error}")))
     }
 }

@@ -62,8 +62,10 @@ pub(super) const XDP_FRAGS: [&str; 2] = ["flowgauge_xdp_frags", "flowgauge_xdp_f
 pub(super) const XDP_ALL_FRAGS: [&str; 2] =
     ["flowgauge_xdp_all_frags", "flowgauge_xdp_all_frags_keyed"];
 pub(super) const XDP_IP: [&str; 2] = ["flowgauge_xdp_ip", "flowgauge_xdp_ip_keyed"];
+pub(super) const XDP_FUSED: [&str; 2] = ["flowgauge_fused_xdp", "flowgauge_fused_xdp_keyed"];
 pub(super) const TCX: [&str; 2] = ["flowgauge_tcx", "flowgauge_tcx_keyed"];
 pub(super) const TCX_ALL: [&str; 2] = ["flowgauge_tcx_all", "flowgauge_tcx_all_keyed"];
+pub(super) const TCX_FUSED: [&str; 2] = ["flowgauge_fused_tcx", "flowgauge_fused_tcx_keyed"];
 pub(super) const TCX_IP: [&str; 2] = ["flowgauge_tcx_ip", "flowgauge_tcx_ip_keyed"];
 pub(super) const EMPTY: &str = "flowgauge_empty";
 pub(super) const REDIRECT: &str = "flowgauge_redirect";
@@ -275,20 +277,65 @@ fn followers(settings: &Settings) -> Vec<(usize, String)> {
     on.map(|kind| (kind as usize, name(kind))).chain(samples).collect()
 }
 
-/// Loads a program and its follow-up programs, one per measurement.
+/// Returns the program that counts with all measurements in place of a first program and those that
+/// follow it.
+fn fused(first: &str) -> Option<&'static str> {
+    let pairs = [(XDP_ALL, XDP_FUSED), (TCX_ALL, TCX_FUSED)];
+    let mut pairs = pairs.into_iter().flat_map(|(separate, fused)| separate.into_iter().zip(fused));
+    pairs.find(|(separate, _)| *separate == first).map(|(_, fused)| fused)
+}
+
+/// Returns the loaded form of a first program, fused or separate.
+pub(super) fn loaded(programs: &Ebpf, first: &'static str) -> Option<&'static str> {
+    let is_loaded = |name: &str| programs.program(name).is_some_and(|it| it.fd().is_ok());
+    fused(first).into_iter().chain([first]).find(|name| is_loaded(name))
+}
+
+/// Returns `fused` or `separate` of a loaded first program that counts with several measurements.
+/// Its name, which the kernel cuts off, says which.
+pub(super) fn form(program: u32) -> Option<&'static str> {
+    let name = syscall::program_name(&syscall::program(program).ok()?).ok()?;
+    if name.starts_with("flowgauge_fused") {
+        Some("fused")
+    } else if ["flowgauge_xdp_a", "flowgauge_xdp_i", "flowgauge_tcx_a", "flowgauge_tcx_i"]
+        .contains(&name.as_str())
+    {
+        Some("separate")
+    } else {
+        None
+    }
+}
+
+/// Loads a first program with all that it needs, fused if this kernel accepts that. Returns its name.
 pub(super) fn load_chain(
     programs: &mut Ebpf,
-    first: &str,
+    first: &'static str,
     settings: &Settings,
-) -> Result<(), NotLoaded> {
-    let is_loaded = programs.program(first).is_some_and(|program| program.fd().is_ok());
-    if is_loaded {
-        return Ok(());
+) -> Result<&'static str, NotLoaded> {
+    if let Some(name) = loaded(programs, first) {
+        return Ok(name);
     }
-    if first.contains("_all") || first.contains("_ip") {
-        let chain = Chain::of(first);
-        let mut from = 0;
-        for (slot, name) in followers(settings) {
+    if let Some(fused) = fused(first).filter(|_| probe::takes_fused()) {
+        match load_first(programs, fused, settings) {
+            Ok(()) => return Ok(fused),
+            Err(error) => {
+                let reason = super::refusal::why_not_loaded(&error);
+                tracing::info!("each measurement has a program of its own: {reason}");
+            }
+        }
+    }
+    load_first(programs, first, settings).map(|()| first)
+}
+
+/// Loads a first program and the programs that follow it: after a fused one only the one that sends
+/// samples.
+fn load_first(programs: &mut Ebpf, first: &str, settings: &Settings) -> Result<(), NotLoaded> {
+    let chain = Chain::of(first);
+    let is_separate = first.contains("_all") || first.contains("_ip");
+    let is_fused = first.contains("_fused");
+    let mut from = 0;
+    for (slot, name) in followers(settings) {
+        if is_separate || is_fused && slot == MEASUREMENTS {
             let name = format!("{}_{name}", chain.prefix);
             follow(programs, chain, &name, from..=slot)
                 .map_err(|error| NotLoaded::new(&name, error))?;
@@ -353,11 +400,16 @@ fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
 }
 
 /// Returns the first programs of one hook with these settings, each as a description and the
-/// program's name: for distinct flows alone, and for packets whose measurements follow.
-pub(super) fn named_first(prefix: &str, settings: &Settings) -> [(String, String); 2] {
+/// program's name: for distinct flows alone, for packets whose measurements follow, and the fused
+/// one where it is tried.
+pub(super) fn named_first(prefix: &str, settings: &Settings) -> Vec<(String, String)> {
     let keyed = if settings.hash == HashMode::Keyed { "_keyed" } else { "" };
-    [("cardinality alone", ""), ("packets", "_all")]
-        .map(|(what, suffix)| (what.to_owned(), format!("flowgauge_{prefix}{suffix}{keyed}")))
+    let fused = probe::takes_fused().then(|| ("all in one program", format!("fused_{prefix}")));
+    [("cardinality alone", prefix.to_owned()), ("packets", format!("{prefix}_all"))]
+        .into_iter()
+        .chain(fused)
+        .map(|(what, name)| (what.to_owned(), format!("flowgauge_{name}{keyed}")))
+        .collect()
 }
 
 /// Returns the programs of one hook that count with these settings: the first ones, then those of
@@ -430,7 +482,9 @@ mod tests {
             assert!(is_used(EMPTY, &settings, &followers));
             assert!(is_used("memcpy", &settings, &followers), "a function that programs call");
             assert!(!is_used("xdp_no_such_measurement", &settings, &followers));
-            for [public, keyed] in [XDP, XDP_ALL, XDP_FRAGS, XDP_ALL_FRAGS, XDP_IP, TCX_IP] {
+            for [public, keyed] in
+                [XDP, XDP_ALL, XDP_FUSED, XDP_FRAGS, XDP_ALL_FRAGS, XDP_IP, TCX_FUSED, TCX_IP]
+            {
                 let used = [public, keyed].map(|name| is_used(name, &settings, &followers));
                 assert_eq!(used, [hash != HashMode::Keyed, hash == HashMode::Keyed]);
             }

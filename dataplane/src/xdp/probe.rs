@@ -1,9 +1,11 @@
-//! Kernel features that cannot be derived from its version: tested by loading small programs.
+//! What this kernel accepts: features that cannot be derived from its version, tested by loading
+//! small programs, and what was tested by version.
 #![allow(
     unsafe_code,
     reason = "aya has no call for it; this module makes a system call on a structure of the kernel"
 )]
 
+use super::refusal::release;
 use super::syscall::descriptor;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -60,6 +62,22 @@ pub(super) fn has_fetching_atomics() -> bool {
     })
 }
 
+/// First kernel whose verifier is known to accept all measurements in one program: earlier ones
+/// need more instructions or forget bounds (`BPF.md`).
+const FUSED_SINCE: (u32, u32) = (6, 12);
+
+/// Returns whether a program with all measurements is worth an attempt. It has no lock, and so needs
+/// [`has_fetching_atomics`].
+pub(super) fn takes_fused() -> bool {
+    version(&release()).is_some_and(|version| version >= FUSED_SINCE) && has_fetching_atomics()
+}
+
+/// Returns the first two numbers of a release such as `6.1.0-50-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// Loads a program and drops it.
 fn loads(program: &[Instruction]) -> std::io::Result<OwnedFd> {
     let mut load = ProgramLoad {
@@ -72,4 +90,17 @@ fn loads(program: &[Instruction]) -> std::io::Result<OwnedFd> {
     // SAFETY: the structure of this command, which creates a descriptor; instructions and licence
     // live until it returns.
     unsafe { descriptor(BPF_PROG_LOAD, &mut load) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_two_numbers_that_are_compared() {
+        assert_eq!(version("6.1.0-50-amd64"), Some((6, 1)));
+        assert_eq!(version("6.18-rc1"), Some((6, 18)));
+        assert_eq!(version("x"), None);
+        assert!((6, 1) < FUSED_SINCE && (7, 0) > FUSED_SINCE);
+    }
 }

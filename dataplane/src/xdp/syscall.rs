@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -46,6 +46,11 @@ struct ProgramInfo {
     instruction_bytes: u32,
     machine_code: u64,
     instructions: u64,
+    load_time: u64,
+    user: u32,
+    map_count: u32,
+    maps: u64,
+    name: [u8; 16],
 }
 
 /// # Safety
@@ -109,8 +114,7 @@ pub(super) fn program(number: u32) -> io::Result<OwnedFd> {
     unsafe { descriptor(BPF_PROG_GET_FD_BY_ID, &mut get) }
 }
 
-/// Returns the ID of a program.
-pub(super) fn program_number(program: &OwnedFd) -> io::Result<u32> {
+fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     let mut info = ProgramInfo::default();
     let length = size_of::<ProgramInfo>() as u32;
     let mut ask =
@@ -118,19 +122,24 @@ pub(super) fn program_number(program: &OwnedFd) -> io::Result<u32> {
     // SAFETY: the structure of this command, which writes no more than `length` bytes of integers
     // to where `info` points.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
-    Ok(info.id)
+    Ok(info)
+}
+
+/// Returns the ID of a program.
+pub(super) fn program_number(program: &OwnedFd) -> io::Result<u32> {
+    Ok(program_info(program.as_fd())?.id)
+}
+
+/// Returns the name of a program as the kernel stores it: its first 15 bytes.
+pub(super) fn program_name(program: &OwnedFd) -> io::Result<String> {
+    let name = program_info(program.as_fd())?.name;
+    Ok(name.iter().take_while(|&&byte| byte != 0).copied().map(char::from).collect())
 }
 
 /// Returns the instructions of a program as the verifier left them, eight bytes each; empty if the
 /// kernel does not show them.
 pub(super) fn instructions(program: BorrowedFd<'_>) -> io::Result<Vec<[u8; 8]>> {
-    let mut info = ProgramInfo::default();
-    let length = size_of::<ProgramInfo>() as u32;
-    let mut ask =
-        ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
-    // SAFETY: the structure of this command, which writes no more than `length` bytes of integers
-    // to where `info` points.
-    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
+    let mut info = program_info(program)?;
     let mut instructions = vec![[0; 8]; info.instruction_bytes as usize / 8];
     let instruction_bytes = (instructions.len() * 8) as u32;
     info = ProgramInfo {
@@ -138,6 +147,7 @@ pub(super) fn instructions(program: BorrowedFd<'_>) -> io::Result<Vec<[u8; 8]>> 
         instructions: instructions.as_mut_ptr() as u64,
         ..ProgramInfo::default()
     };
+    let length = size_of::<ProgramInfo>() as u32;
     let mut ask =
         ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
     // SAFETY: as above; it writes no more than `instruction_bytes` to where `instructions` points,

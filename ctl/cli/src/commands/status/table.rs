@@ -293,9 +293,10 @@ fn budget(workers: &[WorkerStatus]) -> Option<String> {
 }
 
 fn program(status: &ProgramStatus, kernel: &Kernel) -> String {
-    let ProgramStatus { place, hook, hook_reason, program, .. } = status;
+    let ProgramStatus { place, hook, hook_reason, form, program, .. } = status;
     let reason = hook_reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
     let hook = hook.as_ref().map_or_else(String::new, |hook| format!(", hook {hook}{reason}"));
+    let hook = form.iter().fold(hook, |hook, form| format!("{hook}, {form}"));
     let Some(program) = program else {
         return format!("{place}{hook}; program id unknown");
     };
@@ -526,6 +527,7 @@ run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
             place,
             hook: Some("tcx".to_owned()),
             hook_reason: None,
+            form: None,
             program: Some(34),
             attached: true,
         };
