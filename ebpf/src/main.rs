@@ -85,7 +85,7 @@ fn note_fields(core: NonNull<Core>, link: Link, frame: &PacketBytes, length: u32
 const FLOWS: u8 = 0;
 /// Form that leaves measurements to the programs that follow.
 const SEPARATE: u8 = 1;
-/// Form that counts with all measurements.
+/// Form that counts with all measurements. No program follows that would send samples of delays.
 const FUSED: u8 = 2;
 
 /// Counts a frame. Returns whether there is a packet for the programs that follow.
@@ -116,7 +116,7 @@ fn count<const FORM: u8, const KEYED: bool, P: Packets>(
         return is_found;
     }
     place.measure(&context, memory::noted_packet::<Live<P>>(core));
-    config!(settings.delay.samples)
+    false
 }
 
 /// Returns the metadata of a packet; interface and direction, which the loader sets, only if a

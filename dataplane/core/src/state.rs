@@ -189,15 +189,6 @@ impl<P: Packets> Observation<P> {
         if context.needs.has(RequiredFields::key(KeyKind::FiveTuple)) {
             self.five_tuple = context.signature::<KEYED>(KeyKind::FiveTuple, packet, transport);
         }
-        // One test in the kernel, where each that fails costs its arithmetic (`BPF.md`).
-        const BEYOND_SIGNATURES: RequiredFields = RequiredFields::ADDRESSES
-            .and(RequiredFields::PORT_PAIRS)
-            .and(RequiredFields::measurement(Heavy::INDEX))
-            .and(RequiredFields::measurement(Spread::INDEX))
-            .and(RequiredFields::measurement(Reorder::INDEX));
-        if !context.needs.has(BEYOND_SIGNATURES) {
-            return;
-        }
         if context.needs.has(RequiredFields::ADDRESSES) {
             self.addresses = prefixes::addresses(packet);
         }

@@ -315,34 +315,29 @@ pub(super) fn load_chain(
     if let Some(name) = loaded(programs, first) {
         return Ok(name);
     }
-    if let Some(fused) = fused(first).filter(|_| probe::takes_fused()) {
-        match load_first(programs, fused, settings) {
+    // A program of its own sends samples of delays.
+    let may_fuse = !settings.delay.samples && probe::takes_fused();
+    if let Some(fused) = fused(first).filter(|_| may_fuse) {
+        match load_one(programs, fused) {
             Ok(()) => return Ok(fused),
             Err(error) => {
+                let error = NotLoaded::new(fused, error);
                 let reason = super::refusal::why_not_loaded(&error);
                 tracing::info!("each measurement has a program of its own: {reason}");
             }
         }
     }
-    load_first(programs, first, settings).map(|()| first)
-}
-
-/// Loads a first program and the programs that follow it: after a fused one only the one that sends
-/// samples.
-fn load_first(programs: &mut Ebpf, first: &str, settings: &Settings) -> Result<(), NotLoaded> {
-    let chain = Chain::of(first);
-    let is_separate = first.contains("_all") || first.contains("_ip");
-    let is_fused = first.contains("_fused");
-    let mut from = 0;
-    for (slot, name) in followers(settings) {
-        if is_separate || is_fused && slot == MEASUREMENTS {
+    if first.contains("_all") || first.contains("_ip") {
+        let chain = Chain::of(first);
+        let mut from = 0;
+        for (slot, name) in followers(settings) {
             let name = format!("{}_{name}", chain.prefix);
             follow(programs, chain, &name, from..=slot)
                 .map_err(|error| NotLoaded::new(&name, error))?;
             from = slot + 1;
         }
     }
-    load_one(programs, first).map_err(|error| NotLoaded::new(first, error))
+    load_one(programs, first).map(|()| first).map_err(|error| NotLoaded::new(first, error))
 }
 
 /// Loads a program into slots of a chain, which then hold the only reference to it.
