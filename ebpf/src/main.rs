@@ -115,7 +115,7 @@ fn count<const FORM: u8, const KEYED: bool, P: Packets>(
     if FORM == SEPARATE || !is_found {
         return is_found;
     }
-    place.measure(&context, memory::noted_packet::<Live<P>>(core));
+    place.measure(&context, memory::packet::<Live<P>>(core));
     false
 }
 

@@ -253,18 +253,6 @@ pub(crate) fn packet<'a, P>(core: NonNull<Core>) -> &'a mut Observation<P> {
     unsafe { &mut *(&raw mut (*core.as_ptr()).packet).cast() }
 }
 
-/// Returns the observation that is there, as the verifier knows it: any numbers, whichever path the
-/// parser took.
-#[inline(always)]
-pub(crate) fn noted_packet<'a, P>(core: NonNull<Core>) -> &'a Observation<P> {
-    let mut place: *const Observation<P> = packet(core);
-    // SAFETY: as above; the register keeps its value.
-    unsafe {
-        asm!("{0} = {0}", inout(reg) place, options(nostack, preserves_flags));
-        &*place
-    }
-}
-
 /// Returns the settings and hash tables that every update needs. Programs open no tunnels.
 #[inline(always)]
 pub(crate) fn context(sharing: Sharing) -> Context<'static, &'static Settings> {
