@@ -163,7 +163,11 @@ pub(super) fn load(
         }
     }
     let followers = followers(settings);
-    elements::hide_programs(&mut object, |name| !is_used(name, settings, &followers));
+    // With all measurements and a filter the verifier takes 20 s to refuse a fused program.
+    let may_fuse = config.filtered == 0;
+    elements::hide_programs(&mut object, |name| {
+        !is_used(name, settings, &followers) || is_fused(name) && !may_fuse
+    });
     let programs = load_object(&object)?;
     for &(map, existing) in existing {
         replace(&programs, map, existing)?;
@@ -285,6 +289,11 @@ fn fused(first: &str) -> Option<&'static str> {
     pairs.find(|(separate, _)| *separate == first).map(|(_, fused)| fused)
 }
 
+/// Returns whether a program of this name counts with all measurements.
+pub(super) fn is_fused(name: &str) -> bool {
+    name.starts_with("flowgauge_fused")
+}
+
 /// Returns the loaded form of a first program, fused or separate.
 pub(super) fn loaded(programs: &Ebpf, first: &'static str) -> Option<&'static str> {
     let is_loaded = |name: &str| programs.program(name).is_some_and(|it| it.fd().is_ok());
@@ -295,7 +304,7 @@ pub(super) fn loaded(programs: &Ebpf, first: &'static str) -> Option<&'static st
 /// Its name, which the kernel cuts off, says which.
 pub(super) fn form(program: u32) -> Option<&'static str> {
     let name = syscall::program_name(&syscall::program(program).ok()?).ok()?;
-    if name.starts_with("flowgauge_fused") {
+    if is_fused(&name) {
         Some("fused")
     } else if ["flowgauge_xdp_a", "flowgauge_xdp_i", "flowgauge_tcx_a", "flowgauge_tcx_i"]
         .contains(&name.as_str())
@@ -317,7 +326,8 @@ pub(super) fn load_chain(
     }
     // A program of its own sends samples of delays.
     let may_fuse = !settings.delay.samples && probe::takes_fused();
-    if let Some(fused) = fused(first).filter(|_| may_fuse) {
+    let is_there = |name: &&str| programs.program(name).is_some();
+    if let Some(fused) = fused(first).filter(|_| may_fuse).filter(is_there) {
         match load_one(programs, fused) {
             Ok(()) => return Ok(fused),
             Err(error) => {

@@ -63,7 +63,8 @@ pub fn trials(settings: &Settings) -> Result<Vec<Trial>, Error> {
         for (counts, name) in object::named(hook, settings) {
             trials.push(Trial { hook, counts, outcome: attempt(&mut programs, &name) });
         }
-        for (counts, name) in object::named_first(hook, settings) {
+        let first = object::named_first(hook, settings).into_iter();
+        for (counts, name) in first.filter(|(_, name)| !object::is_fused(name)) {
             let counts = format!("{counts}, --match");
             trials.push(Trial { hook, counts, outcome: attempt(&mut filtered, &name) });
         }
