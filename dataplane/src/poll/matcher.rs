@@ -58,7 +58,7 @@ enum PlainRules {
     Words(WordRules<WORDS>),
     /// Any number, up to 64 in each item.
     Sets(Vec<RuleSets>, Otherwise),
-    /// Those of the filter: they compare what is not a byte of the frame.
+    /// Rules that are not prepared, since some compare what is not a byte of the frame.
     Fields,
 }
 

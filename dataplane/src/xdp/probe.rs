@@ -1,5 +1,5 @@
-//! What this kernel accepts: features that cannot be derived from its version, tested by loading
-//! small programs, and what was tested by version.
+//! Features of this kernel: some tested by loading small programs, since they cannot be derived from
+//! its version, others by version.
 #![allow(
     unsafe_code,
     reason = "aya has no call for it; this module makes a system call on a structure of the kernel"
@@ -62,8 +62,8 @@ pub(super) fn has_fetching_atomics() -> bool {
     })
 }
 
-/// First kernel whose verifier is known to accept all measurements in one program: earlier ones
-/// need more instructions or forget bounds (`BPF.md`).
+/// First kernel on which a program with all measurements is tried. Earlier verifiers need more
+/// instructions or forget bounds (`BPF.md`).
 const FUSED_SINCE: (u32, u32) = (6, 12);
 
 /// Returns whether a program with all measurements is worth an attempt. It has no lock, and so needs
