@@ -444,7 +444,7 @@ impl Dataplane for Xdp {
             hook: (!hook.is_absent() || self.options.wanted(hook.place.direction).is_some())
                 .then(|| hook.mode.name().to_owned()),
             hook_reason: hook.reason.clone(),
-            form: hook.program.and_then(object::form).map(str::to_owned),
+            form: hook.form.map(str::to_owned),
             program: hook.program,
             attached: hook.state == ProgramState::Counting,
         };

@@ -163,8 +163,7 @@ pub(super) fn load(
         }
     }
     let followers = followers(settings);
-    // With all measurements and a filter the verifier takes 20 s to refuse a fused program.
-    let may_fuse = config.filtered == 0;
+    let may_fuse = may_fuse(settings, config.filtered != 0);
     elements::hide_programs(&mut object, |name| {
         !is_used(name, settings, &followers) || is_fused(name) && !may_fuse
     });
@@ -281,6 +280,12 @@ fn followers(settings: &Settings) -> Vec<(usize, String)> {
     on.map(|kind| (kind as usize, name(kind))).chain(samples).collect()
 }
 
+/// Returns whether a fused program is worth an attempt. None can send samples of delays, which takes
+/// a program of its own. With all measurements and a filter the verifier takes 20 s to refuse one.
+fn may_fuse(settings: &Settings, is_filtered: bool) -> bool {
+    !is_filtered && !settings.delay.samples && probe::takes_fused()
+}
+
 /// Returns the program that counts with all measurements in place of a first program and those that
 /// follow it.
 fn fused(first: &str) -> Option<&'static str> {
@@ -324,10 +329,8 @@ pub(super) fn load_chain(
     if let Some(name) = loaded(programs, first) {
         return Ok(name);
     }
-    // A program of its own sends samples of delays.
-    let may_fuse = !settings.delay.samples && probe::takes_fused();
-    let is_there = |name: &&str| programs.program(name).is_some();
-    if let Some(fused) = fused(first).filter(|_| may_fuse).filter(is_there) {
+    // `load` has left it out where it is not worth an attempt.
+    if let Some(fused) = fused(first).filter(|name| programs.program(name).is_some()) {
         match load_one(programs, fused) {
             Ok(()) => return Ok(fused),
             Err(error) => {
@@ -409,7 +412,8 @@ fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
 /// one where it is tried.
 pub(super) fn named_first(prefix: &str, settings: &Settings) -> Vec<(String, String)> {
     let keyed = if settings.hash == HashMode::Keyed { "_keyed" } else { "" };
-    let fused = probe::takes_fused().then(|| ("all in one program", format!("fused_{prefix}")));
+    let fused =
+        may_fuse(settings, false).then(|| ("all in one program", format!("fused_{prefix}")));
     [("cardinality alone", prefix.to_owned()), ("packets", format!("{prefix}_all"))]
         .into_iter()
         .chain(fused)

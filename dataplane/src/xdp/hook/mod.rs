@@ -108,6 +108,8 @@ pub(super) struct Hook {
     pub(super) layer: Layer,
     /// ID of the program, if the kernel reports it.
     pub(super) program: Option<u32>,
+    /// [Form](object::form) of the program.
+    pub(super) form: Option<&'static str>,
     /// Counters of the interface when counting began, losses of earlier interfaces, and total
     /// losses at the last check.
     counters_before: DeviceCounters,

@@ -92,6 +92,7 @@ fn without_interface(
         state,
         layer: Layer::Ethernet,
         program: None,
+        form: None,
         counters_before: DeviceCounters::default(),
         counted: CountingStage::InStack,
         losses_earlier: Losses::default(),
@@ -137,32 +138,36 @@ pub(in crate::xdp) fn attached(
         options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
     let from = ProgramSource { options, tables };
     let used = |mode| object::used(&options.settings, tables.filter.is_some(), mode, layer);
-    let blank = |mode: Mode, reason, note, pins, memory, link: ProgramLink, arrays| Hook {
-        place: place.clone(),
-        number,
-        mode,
-        reason,
-        note,
-        run: identity.run,
-        state: ProgramState::Counting,
-        layer,
-        program: link.attachment().ok().map(|attachment| attachment.program),
-        counters_before: counters,
-        counted: if matches!(mode, Mode::Native | Mode::Offload) {
-            CountingStage::BeforeStack
-        } else {
-            CountingStage::InStack
-        },
-        losses_earlier: Losses::default(),
-        losses_seen: Losses::default(),
-        odometer: Some(Odometer::later()),
-        passed_before: passed.as_ref().map_or(0, |passed| *passed.start()),
-        merged: 0,
-        link: Some(link),
-        last_check: LastCheck::at(interface),
-        pins,
-        arrays,
-        memory,
+    let blank = |mode: Mode, reason, note, pins, memory, link: ProgramLink, arrays| {
+        let program = link.attachment().ok().map(|attachment| attachment.program);
+        Hook {
+            place: place.clone(),
+            number,
+            mode,
+            reason,
+            note,
+            run: identity.run,
+            state: ProgramState::Counting,
+            layer,
+            program,
+            form: program.and_then(object::form),
+            counters_before: counters,
+            counted: if matches!(mode, Mode::Native | Mode::Offload) {
+                CountingStage::BeforeStack
+            } else {
+                CountingStage::InStack
+            },
+            losses_earlier: Losses::default(),
+            losses_seen: Losses::default(),
+            odometer: Some(Odometer::later()),
+            passed_before: passed.as_ref().map_or(0, |passed| *passed.start()),
+            merged: 0,
+            link: Some(link),
+            last_check: LastCheck::at(interface),
+            pins,
+            arrays,
+            memory,
+        }
     };
     if let Some(mut pins) = pins {
         if pins.is_counting() {
