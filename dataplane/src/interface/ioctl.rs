@@ -27,16 +27,17 @@ const HARDWARE_GRO: &CStr = c"rx-gro-hw";
 
 /// Maximum number of driver counters; some drivers have a dozen for each of hundreds of queues.
 const MAX_COUNTERS: usize = 1 << 14;
+/// Room for the counters of most drivers: clearing the maximum takes longer than the queries.
+const USUAL_COUNTERS: usize = 1 << 10;
 const NAME_BYTES: usize = 32;
 
-/// `struct ethtool_gstrings` with room for the names of as many counters, and of the fewer features:
-/// the kernel writes as many names as exist.
+/// `struct ethtool_gstrings` with room for `N` names: the kernel writes as many as exist.
 #[repr(C)]
-struct Names {
+struct Names<const N: usize> {
     command: u32,
     set: u32,
     count: u32,
-    names: [[u8; NAME_BYTES]; MAX_COUNTERS],
+    names: [[u8; NAME_BYTES]; N],
 }
 
 /// Words of 32 features each; the kernel has two.
@@ -60,12 +61,12 @@ struct FeatureWord {
     never_changed: u32,
 }
 
-/// `struct ethtool_stats`, with room for the maximum.
+/// `struct ethtool_stats`, with room for `N` counters.
 #[repr(C)]
-struct CounterValues {
+struct CounterValues<const N: usize> {
     command: u32,
     count: u32,
-    values: [u64; MAX_COUNTERS],
+    values: [u64; N],
 }
 
 /// `struct ethtool_value`.
@@ -185,13 +186,21 @@ impl Interface {
         let there = self.driver_info()?.counters as usize;
         // The number may have grown since: the kernel writes all counters, so the buffer must be
         // much larger.
-        if there > MAX_COUNTERS / 4 {
-            return Err(io::Error::other(format!("its driver has {there} counters")));
+        if there <= USUAL_COUNTERS / 4 {
+            self.named_counters::<USUAL_COUNTERS>()
+        } else if there <= MAX_COUNTERS / 4 {
+            self.named_counters::<MAX_COUNTERS>()
+        } else {
+            Err(io::Error::other(format!("its driver has {there} counters")))
         }
-        let names = self.names(ETH_SS_STATS)?;
+    }
+
+    /// Returns the driver's counters, of which there must be far fewer than `N`.
+    fn named_counters<const N: usize>(&self) -> io::Result<Vec<(String, u64)>> {
+        let names = self.names::<N>(ETH_SS_STATS)?;
         // SAFETY: zeroed memory of a struct of integers; each may be zero. It is allocated on the
         // heap because of its size.
-        let mut values: Box<CounterValues> = unsafe { Box::new_zeroed().assume_init() };
+        let mut values: Box<CounterValues<N>> = unsafe { Box::new_zeroed().assume_init() };
         values.command = ETHTOOL_GSTATS;
         // SAFETY: the structure of this command, with room for all values.
         unsafe { self.ethtool(&mut *values)? };
@@ -204,11 +213,11 @@ impl Interface {
         Ok(named.collect())
     }
 
-    /// Returns the names of a set.
-    fn names(&self, set: u32) -> io::Result<Box<Names>> {
+    /// Returns the names of a set, which must have far fewer than `N`.
+    fn names<const N: usize>(&self, set: u32) -> io::Result<Box<Names<N>>> {
         // SAFETY: zeroed memory of a struct of integers and bytes; each may be zero. It is
         // allocated on the heap because of its size.
-        let mut names: Box<Names> = unsafe { Box::new_zeroed().assume_init() };
+        let mut names: Box<Names<N>> = unsafe { Box::new_zeroed().assume_init() };
         (names.command, names.set) = (ETHTOOL_GSTRINGS, set);
         // SAFETY: the structure of this command, with room for all names.
         unsafe { self.ethtool(&mut *names)? };
@@ -217,7 +226,7 @@ impl Interface {
 
     /// Returns whether a feature is on, by its name in `ethtool -k`; false if unknown.
     fn has_feature(&self, feature: &CStr) -> bool {
-        let Ok(names) = self.names(ETH_SS_FEATURES) else { return false };
+        let Ok(names) = self.names::<USUAL_COUNTERS>(ETH_SS_FEATURES) else { return false };
         let words = [FeatureWord::default(); FEATURE_WORDS];
         let mut features =
             Features { command: ETHTOOL_GFEATURES, count: FEATURE_WORDS as u32, words };
@@ -302,8 +311,8 @@ mod tests {
     fn structures_are_those_of_the_kernel() {
         assert_eq!((size_of::<Channels>(), size_of::<DriverInfo>()), (36, 196));
         assert_eq!(std::mem::offset_of!(DriverInfo, counters), 180);
-        assert_eq!(std::mem::offset_of!(Names, names), 12);
-        assert_eq!(std::mem::offset_of!(CounterValues, values), 8);
+        assert_eq!(std::mem::offset_of!(Names<1>, names), 12);
+        assert_eq!(std::mem::offset_of!(CounterValues<1>, values), 8);
         assert_eq!((std::mem::offset_of!(Features, words), size_of::<FeatureWord>()), (8, 16));
     }
 
