@@ -27,6 +27,7 @@
 //! `examples/backend.rs` is a backend outside this crate. Every backend passes the suite in
 //! `tests/conformance`.
 
+pub mod allocator;
 pub mod capabilities;
 pub mod capture;
 mod delay_samples;

@@ -11,6 +11,7 @@ use crate::run::agent;
 use crate::run::handle::SourceHandle;
 use crate::run::source::count;
 use clap::ArgMatches;
+use flowgauge_dataplane::allocator::allocate_banks_on_use;
 use flowgauge_dataplane::open_files;
 use flowgauge_traffic::{Profile, Sources};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use std::time::Duration;
 /// with exact counts next to the estimates.
 pub(crate) fn execute(given: &ArgMatches, generates: bool) -> Result<(), CommandFailure> {
     open_files::raise_limit();
+    allocate_banks_on_use();
     let configuration = Configuration::read::<Run>(given)?;
     if configuration.file.is_some() {
         return agent::run(given, configuration);
