@@ -142,8 +142,20 @@ fn advice(code: Option<i32>) -> &'static str {
 /// Returns the system's error number at the root of an error.
 pub(super) fn io_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     std::iter::successors(Some(error), |error| error.source())
-        .filter_map(|error| error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error))
+        .filter_map(|error| as_io_error(error).and_then(io::Error::raw_os_error))
         .last()
+}
+
+/// Returns an error as the system's, also if it is one of aya's that has no other text: such a one
+/// does not name the system's error as its source.
+fn as_io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+    if let Some(MapError::IoError(error)) = error.downcast_ref() {
+        return Some(error);
+    }
+    if let Some(ProgramError::IOError(error)) = error.downcast_ref() {
+        return Some(error);
+    }
+    error.downcast_ref()
 }
 
 /// Returns the system's error at the root of an error, as the source of another.
