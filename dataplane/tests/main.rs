@@ -29,6 +29,8 @@ mod relay;
 #[cfg(target_os = "linux")]
 mod round_trips;
 #[cfg(target_os = "linux")]
+mod sets;
+#[cfg(target_os = "linux")]
 mod super_packets;
 mod tofino;
 #[cfg(target_os = "linux")]

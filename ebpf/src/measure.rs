@@ -3,7 +3,8 @@
 //!
 //! The loader puts into slot `n` of a hook's program array the program of the first measurement
 //! from position `n` of the list on that is on. So the chain is as long as the number of
-//! measurements that are on, and ends at an empty slot.
+//! measurements that are on, and ends at an empty slot. In a set, the last two slots have the first
+//! programs, which the small programs of its members call.
 
 use crate::memory::{CpuMemory, DELAY_SAMPLES, Live, config, context, core, now, packet, settings};
 use aya_ebpf::bindings::{bpf_spin_lock, tcx_action_base};
@@ -28,14 +29,18 @@ use flowgauge_core::{
 /// The macros of `aya_ebpf` are not used: the linker writes the structures that `__sk_buff` points
 /// to into BTF in an order that differs from run to run.
 macro_rules! program {
-    ($section:literal, $function:expr, $($name:tt)+) => {
+    // The body is not a closure: LLVM would compile a long one as a function of its own.
+    ($section:literal, |$ctx:pat_param| $body:expr, $($name:tt)+) => {
         const _: () = {
             #[unsafe(export_name = concat!($($name)+))]
             #[unsafe(link_section = $section)]
-            extern "C" fn program(ctx: *mut c_void) -> i32 {
-                $function(ctx)
+            extern "C" fn program($ctx: *mut c_void) -> i32 {
+                $body
             }
         };
+    };
+    ($section:literal, $function:expr, $($name:tt)+) => {
+        program!($section, |ctx| $function(ctx), $($name)+);
     };
 }
 pub(crate) use program;
@@ -63,7 +68,7 @@ pub(crate) trait Hook {
 macro_rules! hooks {
     ($($(#[$doc:meta])+ $Hook:ident, $chain:ident, $Packets:ty, $verdict:expr;)+) => {
         $(#[map]
-        static $chain: ProgramArray = ProgramArray::with_max_entries(MEASUREMENTS as u32 + 1, 0);
+        static $chain: ProgramArray = ProgramArray::with_max_entries(MEASUREMENTS as u32 + 3, 0);
 
         $(#[$doc])+
         pub(crate) struct $Hook;

@@ -2,7 +2,7 @@
 //! layout.
 
 use aya_ebpf::bindings::xdp_action;
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_map_lookup_elem};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, RingBuf};
 use core::arch::asm;
@@ -60,6 +60,22 @@ static PERSISTENT: Array<u64> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 static FILTERS: Array<Filter> = Array::with_max_entries(BANKS as u32, MMAPABLE);
 
+/// Number of the set's member whose packet a CPU counts, in the first word: the program that is
+/// attached at the member writes it before the packet's first program runs. One element per CPU,
+/// two cache lines long. This and the arrays below are used by the programs of a set only.
+#[map]
+static CURRENT: Array<[u64; 16]> = Array::with_max_entries(1, 0);
+
+/// The arrays above of each member. User space replaces these by maps of maps.
+#[map]
+static CORES_OF: Array<u32> = Array::with_max_entries(1, 0);
+
+#[map]
+static SHARED_OF: Array<u32> = Array::with_max_entries(1, 0);
+
+#[map]
+static PERSISTENT_OF: Array<u32> = Array::with_max_entries(1, 0);
+
 /// Ring buffer of delay samples; user space sets its length. Without `--delay-samples` it is
 /// created as an array, and unused.
 #[map]
@@ -78,12 +94,54 @@ pub(crate) fn settings() -> &'static Settings {
     }
 }
 
+/// Returns an element of an array: of the only one, or in a set of the member's. A member that has
+/// left has none.
+#[inline(always)]
+fn element<T>(
+    only: &'static Array<T>,
+    of_members: &'static Array<u32>,
+    member: impl FnOnce() -> Option<u32>,
+    index: u32,
+) -> Option<NonNull<T>> {
+    if config!(is_set) == 0 {
+        return only.get_ptr_mut(index).and_then(NonNull::new);
+    }
+    let array = of_members.get_ptr_mut(member()?)?;
+    // SAFETY: in a set this is a map of maps, whose lookup returns a map: one with elements of this
+    // type. The key is that of an array.
+    let found = unsafe { bpf_map_lookup_elem(array.cast(), (&raw const index).cast()) };
+    NonNull::new(found.cast())
+}
+
 /// Returns this CPU's element.
 #[inline(always)]
 pub(crate) fn core() -> Option<NonNull<Core>> {
     // SAFETY: a helper without preconditions.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    CORES.get_ptr_mut(cpu).and_then(NonNull::new)
+    let member = || {
+        let current = CURRENT.get_ptr(cpu)?;
+        // SAFETY: an element, which this CPU alone uses.
+        Some(unsafe { current.cast::<u32>().read_volatile() })
+    };
+    element(&CORES, &CORES_OF, member, cpu)
+}
+
+/// Returns the interface, and whether packets leave by it.
+#[inline(always)]
+pub(crate) fn place(core: NonNull<Core>) -> (u16, bool) {
+    let (interface, leaves) = if config!(is_set) == 0 {
+        (config!(interface), config!(leaves))
+    } else {
+        // SAFETY: an element, of which user space wrote these words before the first packet.
+        unsafe {
+            let core = core.as_ptr();
+            (
+                (&raw const (*core).interface).read_volatile(),
+                (&raw const (*core).leaves).read_volatile(),
+            )
+        }
+    };
+    (interface as u16, leaves != 0)
 }
 
 /// Memory in which this CPU counts. XDP and TC programs are not preempted by others on their CPU,
@@ -113,6 +171,13 @@ impl CpuMemory {
         // SAFETY: within the element, as the loader created it.
         let start = unsafe { core.cast::<u8>().add(offset) };
         CpuMemory { core, bank, start }
+    }
+
+    /// Returns the number in the set.
+    #[inline(always)]
+    fn member(&self) -> Option<u32> {
+        // SAFETY: an element, of which user space wrote this word before the first packet.
+        Some(unsafe { (&raw const (*self.core.as_ptr()).member).read_volatile() })
     }
 }
 
@@ -160,13 +225,15 @@ impl Memory for CpuMemory {
             // SAFETY: of size zero.
             unsafe { NonNull::dangling().as_ref() }
         } else {
-            M::shared(&SHARED.get(0)?[self.bank & (BANKS - 1)])
+            let shared = element(&SHARED, &SHARED_OF, || self.member(), 0)?;
+            // SAFETY: an element, valid with any bits, whose words all sides change atomically.
+            M::shared(&unsafe { shared.as_ref() }[self.bank & (BANKS - 1)])
         };
         let shared_persistent = if size_of::<M::SharedPersistent>() == 0 {
             // SAFETY: as above.
             unsafe { NonNull::dangling().as_ref() }
         } else {
-            let start = PERSISTENT.get_ptr_mut(0).and_then(NonNull::new)?.cast::<u8>();
+            let start = element(&PERSISTENT, &PERSISTENT_OF, || self.member(), 0)?.cast::<u8>();
             let offset = config!(layout.shared_persistent[M::INDEX]) as usize;
             // SAFETY: at the offset that the loader chose, as for per-core memory.
             unsafe { start.add(offset).cast().as_ref() }

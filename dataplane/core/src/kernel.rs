@@ -9,6 +9,9 @@
 //! - Shared, persistent: an array that all programs of a run share, with as many bytes of each
 //!   measurement as it uses.
 //!
+//! Programs are made for one counting point, or for a set of them ([`Config::is_set`]), each of
+//! which has these arrays.
+//!
 //! A packet's first program stores its arrival and its fields in [`Core`], from where the programs
 //! of the measurements read them. Settings and layout reach the programs as [`Config`], in
 //! read-only memory. The loader computes the layout in the submodule `host`; the programs are in
@@ -51,6 +54,9 @@ pub struct Config {
     pub interface: u32,
     /// Non-zero if only packets that the bank's filter admits are counted.
     pub filtered: u32,
+    /// Non-zero if the programs count for all members of a set, each in arrays of its own; its
+    /// interface and its direction are in its [`Core`].
+    pub is_set: u32,
     /// Fills up to a multiple of eight bytes, so that there is no padding.
     pub reserved: [u32; RESERVED],
 }
@@ -58,12 +64,12 @@ pub struct Config {
 /// Words that make [`Config`] a multiple of eight bytes.
 const RESERVED: usize = {
     let words = (size_of::<Settings>() + size_of::<MemoryLayout>()) / size_of::<u32>();
-    (words + 5) & 1
+    (words + 6) & 1
 };
 
 const _: () = {
     let words = size_of::<Settings>() + size_of::<MemoryLayout>();
-    let rest = 2_usize * size_of::<u64>() + ((RESERVED + 5) * size_of::<u32>());
+    let rest = 2_usize * size_of::<u64>() + ((RESERVED + 6) * size_of::<u32>());
     assert!(size_of::<Config>() == (words + rest), "no padding");
 };
 
@@ -79,6 +85,7 @@ impl Config {
         leaves: 0,
         interface: 0,
         filtered: 0,
+        is_set: 0,
         reserved: [0; RESERVED],
     };
 }
@@ -92,8 +99,12 @@ pub const PACKET_WORDS: usize = Observation::<Segments>::BYTES_IN_KERNEL.div_cei
 pub struct Core {
     /// Index of the bank to count in.
     pub bank: u32,
-    /// Explicit, so that there is no padding.
-    pub reserved: u32,
+    /// Number in the set of programs; zero without one.
+    pub member: u32,
+    /// As in [`Config`], for the members of a set.
+    pub interface: u32,
+    /// As above.
+    pub leaves: u32,
     /// MatchFields by which the filter decides; used by programs only.
     pub fields: MatchFields,
     /// Arrival of the packet; used by programs only.

@@ -5,6 +5,7 @@ use super::link::ProgramLink;
 use super::object;
 use super::pins::Pins;
 use super::refusal::{Problem, attaching, io_error, loading, reason, refused};
+use super::set::Member;
 use super::turn::Turn;
 use super::verifier::NotLoaded;
 use super::{Mode, Options};
@@ -65,6 +66,14 @@ pub(super) fn tcx<'a>(
     programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
+/// Programs to attach.
+pub(super) enum Programs<'a> {
+    /// Those of one counting point.
+    Own(&'a mut Ebpf),
+    /// Those of a set.
+    OfSet(&'a Member),
+}
+
 pub(super) fn verify(
     place: &CountingPoint,
     options: &Options,
@@ -82,7 +91,7 @@ pub(super) fn attach(
     layer: Layer,
     mode: Mode,
     options: &Options,
-    programs: &mut Ebpf,
+    programs: Programs<'_>,
     pins: Option<&Pins>,
 ) -> Result<ProgramLink, AttachRefusal> {
     with_program(layer, mode, options, programs, |program| {
@@ -112,7 +121,7 @@ pub(super) fn put(
     layer: Layer,
     mode: Mode,
     options: &Options,
-    programs: &mut Ebpf,
+    programs: Programs<'_>,
     link: &mut ProgramLink,
 ) -> Result<(), AttachRefusal> {
     with_program(layer, mode, options, programs, |program| {
@@ -215,17 +224,20 @@ fn with_program<T>(
     layer: Layer,
     mode: Mode,
     options: &Options,
-    programs: &mut Ebpf,
+    mut programs: Programs<'_>,
     mut used: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
 ) -> Result<T, AttachRefusal> {
     let mut first = None;
     for name in options.programs(mode, layer) {
-        let refusal = match program(mode, name, &options.settings, programs) {
+        let outcome = match &mut programs {
+            Programs::Own(programs) => program(mode, name, &options.settings, programs)
+                .map(|program| used(program.as_fd())),
+            Programs::OfSet(member) => member.entry(name).map(|program| used(program.as_fd())),
+        };
+        let refusal = match outcome {
             Err(error) => AttachRefusal::Loading(error),
-            Ok(program) => match used(program.as_fd()) {
-                Ok(done) => return Ok(done),
-                Err(error) => AttachRefusal::Attaching(error),
-            },
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => AttachRefusal::Attaching(error),
         };
         if !refusal.is_about_pieces() {
             return Err(refusal);

@@ -1,12 +1,14 @@
 //! State shared by all programs of a run: one array of persistent state, so that a request at one
 //! counting point matches its answer at another, the lock of that array, and one clock for both.
 //!
-//! Each counting point has programs of its own, with its settings inserted. Loading them also
-//! creates separate arrays, unless an existing one is given in place of it.
+//! Each counting point has programs of its own, with its settings inserted, unless the run has a
+//! [set](super::set) of programs. Loading them also creates separate arrays, unless an existing one
+//! is given in place of it.
 
 use super::mapped;
 use super::object::{self, LOCK, PERSISTENT};
 use super::refusal::{loading, refused};
+use super::set::ProgramSet;
 use super::{Options, now_ns};
 use crate::Event;
 use crate::error::Error;
@@ -17,6 +19,7 @@ use flowgauge_core::Settings;
 use flowgauge_core::kernel::MemoryLayout;
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 /// State shared by the counting points of a run.
 pub(super) struct Common {
@@ -27,19 +30,31 @@ pub(super) struct Common {
     /// delay between two counting points is affected neither by changes of the wall clock nor by a
     /// thread that was preempted between two readings.
     boot_ns: Cell<u64>,
+    /// Set of programs that the counting points use, if they share any.
+    set: Option<Arc<ProgramSet>>,
     /// Bank of the open window, in which programs that are attached now begin to count.
     bank: Cell<u32>,
 }
 
 impl Common {
-    /// Creates the shared state for these counting points.
-    pub(super) fn of(places: &[CountingPoint], settings: &Settings) -> Self {
+    /// Creates the shared state for these counting points, which use programs of this set.
+    pub(super) fn of(
+        places: &[CountingPoint],
+        settings: &Settings,
+        set: Option<Arc<ProgramSet>>,
+    ) -> Self {
         let shares = places.len() > 1 && MemoryLayout::of(settings).together > 0;
         Common {
             shared: shares.then(OnceCell::new),
-            boot_ns: Cell::new(boot_ns()),
+            boot_ns: Cell::new(set.as_ref().map_or_else(boot_ns, |set| set.boot_ns())),
+            set,
             bank: Cell::new(0),
         }
+    }
+
+    /// Returns the set of programs, unless adopted programs have another clock.
+    pub(super) fn set(&self) -> Option<&Arc<ProgramSet>> {
+        self.set.as_ref().filter(|set| set.boot_ns() == self.boot_ns())
     }
 
     /// Returns the bank of the open window.
@@ -128,7 +143,7 @@ fn number(arrays: &[(&'static str, &MapData)]) -> Option<u32> {
 
 /// Returns the wall-clock time at the start of the kernel's clock, by the closest of several
 /// readings of both.
-fn boot_ns() -> u64 {
+pub(super) fn boot_ns() -> u64 {
     let readings = (0..8).map(|_| {
         let before = monotonic_ns();
         let wall = now_ns();

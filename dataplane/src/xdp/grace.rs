@@ -1,12 +1,12 @@
 //! Waiting for packets in flight: an RCU grace period, which covers programs in the receive path.
 #![allow(
     unsafe_code,
-    reason = "aya makes no maps of maps, and the kernel offers membarrier as a system call; this module makes them"
+    reason = "the kernel offers membarrier as a system call; this module makes it"
 )]
 
-use super::syscall::{bpf, descriptor};
+use super::syscall::{new_array, new_array_of_maps, put_map};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Method by which a rotation waits for packets in flight. Both wait equally long for the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +67,8 @@ impl GracePeriod {
     }
 
     fn map_of_maps() -> io::Result<Self> {
-        let inner = map(BPF_MAP_TYPE_ARRAY, 0)?;
-        let outer = map(BPF_MAP_TYPE_ARRAY_OF_MAPS, inner.as_raw_fd())?;
+        let inner = new_array("", 4, 1, 0)?;
+        let outer = new_array_of_maps("", 1, inner.as_fd())?;
         let grace = GracePeriod::MapOfMaps(outer, inner);
         // Tested now, so that a failure is known early.
         grace.wait()?;
@@ -81,50 +81,8 @@ impl GracePeriod {
             GracePeriod::Membarrier => return membarrier(MEMBARRIER_CMD_GLOBAL).map(drop),
             GracePeriod::MapOfMaps(outer, inner) => (outer, inner),
         };
-        let (key, value) = (0_u32, inner.as_raw_fd());
-        let mut update = MapUpdate {
-            map: outer.as_raw_fd(),
-            _pad: 0,
-            key: &raw const key as u64,
-            value: &raw const value as u64,
-            flags: 0,
-        };
-        // SAFETY: the structure of this command; key and value have the sizes that the map was
-        // created with, and live until it returns.
-        unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut update) }.map(drop)
+        put_map(outer.as_fd(), 0, inner.as_fd())
     }
-}
-
-const BPF_MAP_CREATE: libc::c_int = 0;
-const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
-const BPF_MAP_TYPE_ARRAY: u32 = 2;
-const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
-
-/// Fields of `union bpf_attr` that the commands read; the rest is zero.
-#[repr(C)]
-struct MapCreate {
-    kind: u32,
-    key_size: u32,
-    value_size: u32,
-    entries: u32,
-    flags: u32,
-    inner: RawFd,
-}
-
-#[repr(C)]
-struct MapUpdate {
-    map: RawFd,
-    _pad: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
-
-/// Creates a map of one element of four bytes.
-fn map(kind: u32, inner: RawFd) -> io::Result<OwnedFd> {
-    let mut create = MapCreate { kind, key_size: 4, value_size: 4, entries: 1, flags: 0, inner };
-    // SAFETY: the structure of this command, which creates a descriptor and has no pointers.
-    unsafe { descriptor(BPF_MAP_CREATE, &mut create) }
 }
 
 const MEMBARRIER_CMD_QUERY: libc::c_int = 0;

@@ -16,7 +16,8 @@
 //! # Where to look
 //! `hook`: one program at one counting point; `link` and `clsact`: attachment; `object`: the
 //! programs, with settings inserted; `mapped`: the arrays; `grace`: the wait in a rotation;
-//! `common`: state shared by counting points; `turn`: how many sources start at once; `watch`:
+//! `common`: state shared by counting points; `set` and `entry`: programs shared by sources;
+//! `kept`: arrays of attached programs; `turn`: how many sources start at once; `watch`:
 //! supervision of attached programs; `pins`: state that outlives the process; `inject`: frames
 //! without an interface, for tests and benchmarks. `redirect` sends packets to AF_XDP sockets.
 
@@ -25,9 +26,11 @@ mod clsact;
 mod common;
 mod cost;
 mod elements;
+mod entry;
 mod grace;
 mod hook;
 mod inject;
+mod kept;
 mod link;
 mod mapped;
 mod mode;
@@ -38,6 +41,7 @@ mod pins;
 mod probe;
 pub(crate) mod redirect;
 mod refusal;
+mod set;
 mod syscall;
 mod trial;
 mod turn;
@@ -51,6 +55,7 @@ pub use mode::Mode;
 pub use options::{Options, Retention, Task};
 pub use pins::{AbandonedProgram, DIRECTORY, MOUNT, detach, kept_key, left, supported};
 pub use refusal::not_loaded;
+pub use set::ProgramSets;
 pub use trial::{Loaded, Trial, trials};
 
 pub use crate::interface::{
@@ -79,6 +84,8 @@ use flowgauge_core::{Filter, Link, PersistentBank, Settings};
 use grace::GracePeriod;
 use hook::{AttachedHook, Hook, ProgramSource, ProgramState};
 use inject::{Programs, locked};
+use refusal::{loading, refused};
+use set::ProgramSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -183,6 +190,25 @@ impl Xdp {
         }
     }
 
+    /// Returns the sets of which its programs may be.
+    fn sets(&self, tables: &Tables) -> Option<&ProgramSets> {
+        let Options { sets, task, settings, .. } = &self.options;
+        let may_share = self.attach
+            && *task == Task::Count
+            && !settings.delay.samples
+            && tables.filter.is_none();
+        sets.as_ref().filter(|_| may_share)
+    }
+
+    /// Returns the set of programs that it joins, if any.
+    fn joined(&self, tables: &Tables) -> Result<Option<Arc<ProgramSet>>, Error> {
+        let Some(sets) = self.sets(tables) else { return Ok(None) };
+        let Some(place) = self.capabilities.places.first() else { return Ok(None) };
+        let config = hook::config(&self.options, common::boot_ns(), false);
+        let set = sets.join(&config, &tables.tabulation, attach::cpus(place)?);
+        set.map(Some).map_err(|error| refused(place, loading(&error)))
+    }
+
     fn running(&mut self, operation: &'static str) -> Result<&mut RunningBackend, Error> {
         let target = || self.capabilities.interface.clone();
         self.running.as_mut().ok_or_else(|| Error::NotStarted { operation, target: target() })
@@ -263,11 +289,11 @@ impl Dataplane for Xdp {
         let mut hooks = Vec::new();
         let (mut any_adopted, mut events, mut begun) = (false, Vec::new(), Vec::new());
         let places = &self.capabilities.places;
-        let common = Common::of(places, &self.options.settings);
+        let turn = Turn::start(self.sets(tables).is_some());
+        let common = Common::of(places, &self.options.settings, self.joined(tables)?);
         // One that the system cannot look up is reported when its program is attached.
         let is_there = |place: &CountingPoint| !matches!(device::index(&place.interface), Ok(None));
         let any_is_there = places.iter().any(is_there);
-        let turn = Turn::start();
         for place in places {
             let number = number_of(places, place);
             let hook = match self.attach {

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 /// Version of the pinned data. Changes whenever `kernel`, `Note` or the programs change in a way
 /// that another version would misread.
-pub(super) const VERSION: u32 = 15;
+pub(super) const VERSION: u32 = 16;
 
 /// Settings of a program and progress of its controller. All bit patterns are valid, and there is
 /// no padding.

@@ -4,8 +4,11 @@
     reason = "aya asks for a promise that the values written into the object and its maps are plain data"
 )]
 
+use super::entry::Entry;
+use super::link::Hooks;
 use super::mode::Mode;
 use super::note::Note;
+use super::syscall::ProgramKind;
 use super::verifier::NotLoaded;
 use super::{elements, probe, syscall};
 use aya::maps::{Map, MapData, MapError, ProgramArray};
@@ -14,11 +17,11 @@ use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
 use flowgauge_core::kernel::{Config, MemoryLayout, SharedBanks};
 use flowgauge_core::list::MEASUREMENTS;
-use flowgauge_core::{Filter, HashMode, Link, MeasurementKind, Settings, Tabulation};
+use flowgauge_core::{BANKS, Filter, HashMode, Link, MeasurementKind, Settings, Tabulation};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 /// Object built by `ebpf/build`; `ebpf/flowgauge.record` lists its inputs. This crate links to the
@@ -50,11 +53,36 @@ pub(super) const LOCK: &str = "LOCK";
 const XDP_CHAIN: &str = "XDP_CHAIN";
 const FRAGS_CHAIN: &str = "FRAGS_CHAIN";
 const TCX_CHAIN: &str = "TCX_CHAIN";
+/// Numbers of the members whose packets CPUs count, in a set.
+pub(super) const CURRENT: &str = "CURRENT";
+
+/// Arrays of each member of a set, and the maps of maps that have them.
+pub(super) const OF_MEMBERS: [(&str, &str); 3] =
+    [(CORES, "CORES_OF"), (SHARED, "SHARED_OF"), (PERSISTENT, "PERSISTENT_OF")];
+
+/// Chains of a set: names of their pins, and in the object. Programs that one member loads for
+/// itself must not get into them.
+pub(super) const SET_CHAINS: [(&str, &str); 3] =
+    [("SET_XDP_CHAIN", XDP_CHAIN), ("SET_FRAGS_CHAIN", FRAGS_CHAIN), ("SET_TCX_CHAIN", TCX_CHAIN)];
 
 /// Arrays that may outlive the loaded object, and a process whose programs are retained: those
-/// [in use](used).
-pub(super) const KEPT: [&str; 8] =
-    [CORES, SHARED, PERSISTENT, FILTERS, LOCK, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
+/// [in use](used), and the chains of a set.
+pub(super) const KEPT: [&str; 11] = {
+    let [(set_xdp, _), (set_frags, _), (set_tcx, _)] = SET_CHAINS;
+    [
+        CORES,
+        SHARED,
+        PERSISTENT,
+        FILTERS,
+        LOCK,
+        XDP_CHAIN,
+        FRAGS_CHAIN,
+        TCX_CHAIN,
+        set_xdp,
+        set_frags,
+        set_tcx,
+    ]
+};
 pub(super) const DELAY_SAMPLES: &str = "DELAY_SAMPLES";
 pub(super) const XDP: [&str; 2] = ["flowgauge_xdp", "flowgauge_xdp_keyed"];
 pub(super) const XDP_ALL: [&str; 2] = ["flowgauge_xdp_all", "flowgauge_xdp_all_keyed"];
@@ -98,14 +126,53 @@ pub(super) fn used(
 ) -> Vec<&'static str> {
     // As the first programs: without follow-up programs only distinct flows of Ethernet frames.
     let has_followers = settings.beyond_cardinality() || layer == Link::Ip;
-    let chains: &[&'static str] = if !has_followers {
-        &[]
-    } else if mode.is_xdp() {
-        &[XDP_CHAIN, FRAGS_CHAIN]
-    } else {
-        &[TCX_CHAIN]
-    };
-    memory(settings, is_filtered).into_iter().chain(chains.iter().copied()).collect()
+    let chains = chains(mode).into_iter().filter(|_| has_followers);
+    memory(settings, is_filtered).into_iter().chain(chains.map(|(_, array)| array)).collect()
+}
+
+/// Returns the names of the arrays that programs of a set use for a member at a hook: its memory,
+/// and the chains, which the first programs of a set are in as well.
+pub(super) fn used_in_set(settings: &Settings, mode: Mode) -> Vec<&'static str> {
+    let chains = chains(mode).into_iter().map(|(pin, _)| pin);
+    memory(settings, false).into_iter().chain(chains).collect()
+}
+
+/// Returns the chains of a hook, as in [`SET_CHAINS`].
+pub(super) fn chains(mode: Mode) -> Vec<(&'static str, &'static str)> {
+    SET_CHAINS.into_iter().filter(|(_, array)| mode.is_xdp() != (*array == TCX_CHAIN)).collect()
+}
+
+/// Returns whether an array of this name has programs.
+pub(super) fn is_chain(name: &str) -> bool {
+    SET_CHAINS.iter().any(|(pin, array)| name == *pin || name == *array)
+}
+
+/// Returns whether the hook whose programs use the array of this name maps it into this process.
+pub(super) fn is_always_mapped(name: &str) -> bool {
+    [CORES, SHARED, FILTERS].contains(&name)
+}
+
+/// Returns whether this is the name of a set's chain.
+pub(super) fn is_of_set(name: &str) -> bool {
+    SET_CHAINS.iter().any(|(pin, _)| name == *pin)
+}
+
+/// Returns the size of an element of memory in bytes, and the number of elements.
+fn shape(array: &str, layout: &MemoryLayout, cpus: usize) -> (u32, u32) {
+    match array {
+        CORES => (layout.core, u32::try_from(cpus).unwrap_or(u32::MAX)),
+        SHARED => (size_of::<SharedBanks>() as u32, 1),
+        PERSISTENT => (layout.together, 1),
+        FILTERS => (size_of::<Filter>() as u32, BANKS as u32),
+        _ => (UNUSED_ELEMENT_BYTES, 1),
+    }
+}
+
+/// Creates an array of memory as it is in the object, for a member of a set.
+pub(super) fn new_memory(array: &str, layout: &MemoryLayout, cpus: usize) -> io::Result<OwnedFd> {
+    const BPF_F_MMAPABLE: u32 = 1 << 10;
+    let (bytes, entries) = shape(array, layout, cpus);
+    syscall::new_array(array, bytes, entries, BPF_F_MMAPABLE)
 }
 
 /// Loads maps and programs; each program is verified when it is loaded later. `ring` is the size in
@@ -132,24 +199,22 @@ pub(super) fn load(
     // SAFETY: a `repr(C)` struct of integers and of enums with an integer representation, without
     // padding, which lives as long as the reference.
     let settings_bytes = unsafe { std::slice::from_raw_parts(start, size_of::<Config>()) };
-    // Those that are not used, and that an existing array replaces, are as small as possible.
+    // Those that are not used, and that an existing array replaces, are as small as possible. Each
+    // member of a set has its own.
     let memory = memory(settings, config.filtered != 0);
-    let is_new = |map: &str| existing.iter().all(|(other, _)| *other != map);
-    let bytes = |array: &'static str, bytes: u32| {
+    let is_set = config.is_set != 0;
+    let is_new = |map: &str| !is_set && existing.iter().all(|(other, _)| *other != map);
+    let bytes = |array: &'static str| {
+        let (bytes, _) = shape(array, &config.layout, cpus);
         let is_needed = memory.contains(&array) && is_new(array);
         (array, if is_needed { bytes } else { UNUSED_ELEMENT_BYTES })
     };
-    let mut object = elements::resized(
-        OBJECT,
-        &[
-            bytes(CORES, config.layout.core),
-            bytes(SHARED, size_of::<SharedBanks>() as u32),
-            bytes(PERSISTENT, config.layout.together),
-            bytes(FILTERS, size_of::<Filter>() as u32),
-        ],
-    );
-    if is_new(CORES) {
-        elements::set_entries(&mut object, CORES, u32::try_from(cpus).unwrap_or(u32::MAX));
+    let mut object = elements::resized(OBJECT, &[CORES, SHARED, PERSISTENT, FILTERS].map(bytes));
+    let (_, cores) = shape(CORES, &config.layout, cpus);
+    if is_set {
+        elements::set_entries(&mut object, CURRENT, cores);
+    } else if is_new(CORES) {
+        elements::set_entries(&mut object, CORES, cores);
     }
     if settings.delay.samples && is_new(DELAY_SAMPLES) {
         elements::set_entries(&mut object, DELAY_SAMPLES, ring);
@@ -253,6 +318,19 @@ struct Chain {
 }
 
 impl Chain {
+    /// Returns the kind of its programs.
+    fn kind(self) -> ProgramKind {
+        const CLASSIFIER: u32 = 3;
+        const XDP: u32 = 6;
+        const HAS_FRAGS: u32 = 1 << 5;
+        let hook = Hooks::Xdp as u32;
+        match self.array {
+            TCX_CHAIN => ProgramKind { kind: CLASSIFIER, hook: 0, flags: 0 },
+            FRAGS_CHAIN => ProgramKind { kind: XDP, hook, flags: HAS_FRAGS },
+            _ => ProgramKind { kind: XDP, hook, flags: 0 },
+        }
+    }
+
     fn of(first: &str) -> Self {
         if first.contains("_tcx") {
             Chain { prefix: "tcx", array: TCX_CHAIN }
@@ -353,6 +431,55 @@ pub(super) fn load_chain(
     load_one(programs, first).map(|()| first).map_err(|error| NotLoaded::new(first, error))
 }
 
+/// Loads a first program with all that it needs, as for one counting point, and puts it into its
+/// chain for [`Entry`]. Returns its name.
+pub(super) fn make_callable(
+    programs: &mut Ebpf,
+    first: &'static str,
+    settings: &Settings,
+) -> Result<&'static str, NotLoaded> {
+    let name = load_chain(programs, first, settings)?;
+    put_first(programs, name).map_err(|error| NotLoaded::new(name, error))?;
+    Ok(name)
+}
+
+fn put_first(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
+    let program = programs.program(name).ok_or(ProgramError::NotLoaded)?.fd()?.try_clone()?;
+    let array = programs.map_mut(Chain::of(name).array).ok_or(ProgramError::NotLoaded)?;
+    let mut array = ProgramArray::try_from(array)?;
+    Ok(array.set(first_slot(name), &program, 0)?)
+}
+
+/// Returns the slot of a first program: after those of measurements and of delay samples.
+fn first_slot(first: &str) -> u32 {
+    MEASUREMENTS as u32 + if first.contains("_ip") { 2 } else { 1 }
+}
+
+/// Returns what the program of a set's member is made of that continues with this first program.
+pub(super) fn entry<'a>(
+    programs: &'a Ebpf,
+    first: &'a str,
+    config: &Config,
+    member: u32,
+) -> Result<Entry<'a>, ProgramError> {
+    const TCX_NEXT: i32 = -1;
+    let array = |name: &str| {
+        let data = programs.map(name).and_then(data).ok_or(ProgramError::NotLoaded)?;
+        Ok::<_, ProgramError>(data.fd().as_fd())
+    };
+    let chain = Chain::of(first);
+    let verdict = if chain.array == TCX_CHAIN { TCX_NEXT } else { config.verdict.cast_signed() };
+    Ok(Entry {
+        name: first,
+        kind: chain.kind(),
+        current: array(CURRENT)?,
+        member,
+        chain: array(chain.array)?,
+        slot: first_slot(first),
+        verdict,
+    })
+}
+
 /// Loads a program into slots of a chain, which then hold the only reference to it.
 fn follow(
     programs: &mut Ebpf,
@@ -375,25 +502,19 @@ fn follow(
 /// Attempts to load a program that the verifier gives up because of a signal, as libbpf makes five.
 const MAX_LOAD_ATTEMPTS: u32 = 10;
 
-/// Loads a program, unless it is loaded already, as after another first program of this object.
-///
-/// This thread takes no signals meanwhile: the verifier gives up (`EAGAIN`) if one is pending. Those
-/// that stop a process, also as a frozen control group, cannot be held back.
-fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
-    let program = programs.program_mut(name).ok_or(ProgramError::NotLoaded)?;
+/// Loads a program while this thread takes no signals: the verifier gives up (`EAGAIN`) if one is
+/// pending. Those that stop a process, also as a frozen control group, cannot be held back.
+pub(super) fn without_signals<T>(
+    mut load: impl FnMut() -> Result<T, ProgramError>,
+) -> Result<T, ProgramError> {
     let blocked_before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
     let mut attempts = 0;
     let outcome = loop {
-        let outcome = match program {
-            Program::Xdp(program) => program.load(),
-            Program::SchedClassifier(program) => program.load(),
-            _ => Err(ProgramError::NotLoaded),
-        };
+        let outcome = load();
         attempts += 1;
         match outcome {
-            Err(ProgramError::LoadError { io_error, .. })
-                if io_error.kind() == io::ErrorKind::WouldBlock && attempts < MAX_LOAD_ATTEMPTS => {
-            }
+            Err(ProgramError::LoadError { io_error: error, .. } | ProgramError::IOError(error))
+                if error.kind() == io::ErrorKind::WouldBlock && attempts < MAX_LOAD_ATTEMPTS => {}
             outcome => break outcome,
         }
     };
@@ -401,6 +522,17 @@ fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
         // It fails only for an unknown way of setting it.
         let _ = signals.thread_set_mask();
     }
+    outcome
+}
+
+/// Loads a program, unless it is loaded already, as after another first program of this object.
+fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
+    let program = programs.program_mut(name).ok_or(ProgramError::NotLoaded)?;
+    let outcome = without_signals(|| match program {
+        Program::Xdp(program) => program.load(),
+        Program::SchedClassifier(program) => program.load(),
+        _ => Err(ProgramError::NotLoaded),
+    });
     match outcome {
         Err(ProgramError::AlreadyLoaded) => Ok(()),
         outcome => outcome,

@@ -3,6 +3,7 @@
 use super::grace::WaitMethod;
 use super::mode::Mode;
 use super::object;
+use super::set::ProgramSets;
 use crate::place::Direction;
 use flowgauge_core::kernel::MemoryLayout;
 use flowgauge_core::{BANKS, Filter, HashMode, Link, Settings, Tabulation};
@@ -29,6 +30,11 @@ pub struct Options {
     /// Size of the ring for delay samples of each counting point, in bytes; rounded to a power
     /// of two of pages.
     pub delay_sample_ring: u32,
+    /// Sets of programs that this backend shares with others, so that programs of equal settings are
+    /// loaded and verified once; `None` for programs of its own, which take a little less time a
+    /// packet. Without effect on tasks other than [`Task::Count`], with delay samples, and behind a
+    /// filter.
+    pub sets: Option<ProgramSets>,
     /// Identifier of the run, which the next one gets if it adopts the state of this one; empty for
     /// none. One of more than 64 bytes is not stored.
     pub run: String,
@@ -69,6 +75,7 @@ impl Options {
             task: Task::Count,
             wait: None,
             delay_sample_ring: DELAY_SAMPLE_RING,
+            sets: None,
             run: String::new(),
         }
     }

@@ -1,37 +1,12 @@
 //! Features of this kernel: some tested by loading small programs, since they cannot be derived from
 //! its version, others by version.
-#![allow(
-    unsafe_code,
-    reason = "aya has no call for it; this module makes a system call on a structure of the kernel"
-)]
 
 use super::refusal::release;
-use super::syscall::descriptor;
-use std::os::fd::OwnedFd;
+use super::syscall::{Instruction, ProgramKind, load_program};
 use std::sync::OnceLock;
 
-const BPF_PROG_LOAD: libc::c_int = 5;
-const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
-
-/// An instruction: `struct bpf_insn`.
-#[repr(C)]
-struct Instruction {
-    opcode: u8,
-    /// Destination in the lower half, source in the upper half.
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
-
-/// First fields of `BPF_PROG_LOAD`; the kernel treats the others as zero.
-#[repr(C)]
-struct ProgramLoad {
-    kind: u32,
-    count: u32,
-    instructions: u64,
-    license: u64,
-    log: [u64; 4],
-}
+/// `BPF_PROG_TYPE_SOCKET_FILTER`.
+const SOCKET_FILTER: ProgramKind = ProgramKind { kind: 1, hook: 0, flags: 0 };
 
 const STORE_64: u8 = 0x7a;
 const ATOMIC_64: u8 = 0xdb;
@@ -51,14 +26,14 @@ pub(super) fn has_fetching_atomics() -> bool {
             offset,
             immediate,
         };
-        loads(&[
+        let program = [
             instruction(STORE_64, STACK, -8, 0),
             instruction(MOVE_64, 1, 0, 1),
             instruction(ATOMIC_64, STACK | 1 << 4, -8, ADD_AND_FETCH),
             instruction(MOVE_64, 0, 0, 0),
             instruction(EXIT, 0, 0, 0),
-        ])
-        .is_ok()
+        ];
+        load_program("", SOCKET_FILTER, &program).is_ok()
     })
 }
 
@@ -76,20 +51,6 @@ pub(super) fn takes_fused() -> bool {
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-/// Loads a program and drops it.
-fn loads(program: &[Instruction]) -> std::io::Result<OwnedFd> {
-    let mut load = ProgramLoad {
-        kind: BPF_PROG_TYPE_SOCKET_FILTER,
-        count: program.len() as u32,
-        instructions: program.as_ptr() as u64,
-        license: c"GPL".as_ptr() as u64,
-        log: [0; 4],
-    };
-    // SAFETY: the structure of this command, which creates a descriptor; instructions and licence
-    // live until it returns.
-    unsafe { descriptor(BPF_PROG_LOAD, &mut load) }
 }
 
 #[cfg(test)]

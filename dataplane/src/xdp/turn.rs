@@ -39,9 +39,11 @@ static ATTACHMENTS: Places = Places::new();
 pub(super) struct Turn(&'static Places);
 
 impl Turn {
-    /// Waits until a source may load its programs. The verifier takes most of a start, and a CPU.
-    pub(super) fn start() -> Self {
-        STARTS.take(max_starts(available_parallelism().map_or(1, usize::from)))
+    /// Waits until a source may load its programs. The verifier takes most of a start, and a CPU;
+    /// sources that share programs wait for the kernel instead.
+    pub(super) fn start(shares_programs: bool) -> Self {
+        let cpus = available_parallelism().map_or(1, usize::from);
+        STARTS.take(if shares_programs { MAX_STARTS } else { max_starts(cpus) })
     }
 
     /// Waits until a program may be attached.
@@ -50,10 +52,13 @@ impl Turn {
     }
 }
 
-/// Returns the maximum number of starts at once: up to four CPUs or, of more than eight, half of
-/// them, and no more than 16, each of which has some 15 files open.
+/// Maximum number of starts at once. Each has some 15 files open.
+const MAX_STARTS: usize = 16;
+
+/// Returns the maximum number of starts at once that load programs: up to four CPUs or, of more
+/// than eight, half of them.
 fn max_starts(cpus: usize) -> usize {
-    (cpus / 2).clamp(cpus.min(4), 16)
+    (cpus / 2).clamp(cpus.min(4), MAX_STARTS)
 }
 
 impl Drop for Turn {

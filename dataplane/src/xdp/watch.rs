@@ -6,7 +6,7 @@
 
 use super::Mode;
 use super::attach::{AttachRefusal, attach, put};
-use super::hook::{AttachedHook, Hook, LastCheck, ProgramSource, ProgramState};
+use super::hook::{AttachedHook, Hook, LastCheck, LoadedPrograms, ProgramSource, ProgramState};
 use super::link::{Attachment, Departure, ProgramLink};
 use super::refusal::refused;
 use crate::Event;
@@ -324,23 +324,36 @@ impl Hook {
         }
     }
 
-    /// Loads programs and attaches one of them, in place of the attached one if there is one.
+    /// Loads programs, or one for the present set, and attaches one of them, in place of the
+    /// attached one if there is one.
     fn attach_another(&mut self, from: ProgramSource<'_>) -> Result<(), Error> {
-        let mut programs = self.load(from)?;
+        let mut programs = match self.member.take() {
+            Some(member) => LoadedPrograms::OfSet(member),
+            None => LoadedPrograms::Own(self.load(from)?),
+        };
         let (mode, layer, options) = (self.mode, self.layer, from.options);
         let index = self.note.interface_index;
         let is_here = self.is_attached();
         let outcome = if let Some(link) = self.link.as_mut().filter(|_| is_here) {
-            put(layer, mode, options, &mut programs, link)
+            put(layer, mode, options, programs.attachable(), link)
         } else {
             let pins = self.pins.as_ref();
-            attach(&self.place, index, layer, mode, options, &mut programs, pins)
+            attach(&self.place, index, layer, mode, options, programs.attachable(), pins)
                 .map(|link| self.link = Some(link))
+        };
+        let own = match programs {
+            LoadedPrograms::Own(own) => Some(own),
+            LoadedPrograms::OfSet(member) => {
+                self.member = Some(member);
+                None
+            }
         };
         outcome.map_err(|refusal| refusal.into_error(&self.place, mode))?;
         let attachment = self.link.as_ref().and_then(|link| link.attachment().ok());
         self.program = attachment.map(|attachment| attachment.program);
-        self.keep_arrays_of(programs, &options.settings);
+        if let Some(own) = own {
+            self.keep_arrays_of(own, &options.settings);
+        }
         self.pin_link()
     }
 

@@ -2,14 +2,19 @@
 
 mod start;
 
-pub(super) use start::{AttachedHook, ProgramSource, absent, attached, detached};
+pub(super) use start::{
+    AttachedHook, LoadedPrograms, ProgramSource, absent, attached, config, detached,
+};
 
+use super::attach::arrays as arrays_of;
+use super::kept::KeptArray;
 use super::link::ProgramLink;
 use super::mapped::{AdmissionShares, Cores, MappedFilters, SharedMemory};
 use super::note::{Note, RunName};
 use super::object;
 use super::pins::Pins;
-use super::refusal::refused;
+use super::refusal::{loading, refused};
+use super::set::Member;
 use super::{Mode, now_ns};
 use crate::error::Error;
 use crate::interface::device::{self, CountingStage, DeviceCounters};
@@ -21,7 +26,7 @@ use crate::spares::BankPool;
 use crate::tables::Tables;
 use crate::tally::{CountRange, Odometer};
 use aya::Ebpf;
-use aya::maps::{MapData, RingBuf};
+use aya::maps::{MapData, MapError, RingBuf};
 use flowgauge_core::delay::{Admission, DelayKind, DelaySample};
 use flowgauge_core::{BANKS, Filter, Link as Layer, Settings, WindowTotals};
 use std::ops::RangeInclusive;
@@ -128,8 +133,10 @@ pub(super) struct Hook {
     pub(super) last_check: LastCheck,
     pub(super) pins: Option<Pins>,
     /// Arrays that its programs use, for their pins and for programs to come: what is loaded has no
-    /// other descriptors once it is attached.
-    arrays: Vec<(&'static str, MapData)>,
+    /// other descriptors once it is attached. A member of a set needs them for its pins only.
+    arrays: Vec<KeptArray>,
+    /// Membership in a set of programs. After the link, which packets come by.
+    pub(super) member: Option<Member>,
     memory: Memory,
 }
 
@@ -161,6 +168,13 @@ fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> 
         }
         Direction::Egress => DeviceCounters::departed(interface),
     }
+}
+
+/// Opens arrays, with their names.
+fn open<'a>(
+    arrays: impl Iterator<Item = &'a KeptArray>,
+) -> Result<Vec<(&'static str, MapData)>, MapError> {
+    arrays.map(|array| Ok((array.name(), array.open()?))).collect()
 }
 
 /// Returns a number for a filter in notes; zero for none.
@@ -198,23 +212,40 @@ impl Hook {
     /// Restores pins that others removed. Returns whether any were missing.
     pub(super) fn mend_pins(&mut self) -> Result<bool, Error> {
         let Some(pins) = &mut self.pins else { return Ok(false) };
-        pins.mend(self.link.as_ref(), &object::borrowed(&self.arrays))
+        let lacking = self.arrays.iter().filter(|array| pins.lacks(array.name()));
+        let missing = open(lacking).map_err(|error| pins.failed("open an array", &error))?;
+        pins.mend(self.link.as_ref(), &object::borrowed(&missing))
     }
 
-    /// Loads programs that count in the present memory.
-    pub(super) fn load(&self, from: ProgramSource<'_>) -> Result<Ebpf, Error> {
+    /// Loads programs of its own that count in the present memory. Programs of a set stay out of
+    /// their chains.
+    pub(super) fn load(&mut self, from: ProgramSource<'_>) -> Result<Ebpf, Error> {
+        let arrays = self.arrays.iter().filter(|array| !object::is_of_set(array.name()));
+        let arrays = open(arrays).map_err(|error| refused(&self.place, loading(&error)))?;
         let ring = self.memory.delay_samples.as_ref();
         let ring = ring.map(|ring| (object::DELAY_SAMPLES, ring.as_fd()));
-        let arrays = self.arrays.iter().map(|(name, array)| (*name, array.fd().as_fd()));
-        let existing: Vec<_> = arrays.chain(ring).collect();
+        let existing = arrays.iter().map(|(name, array)| (*name, array.fd().as_fd()));
+        let existing: Vec<_> = existing.chain(ring).collect();
         let (boot_ns, is_filtered) = (self.note.boot_ns, self.is_filtered());
-        start::load(&self.place, self.number, from, boot_ns, is_filtered, &existing)
+        let programs =
+            start::load(&self.place, self.number, from, boot_ns, is_filtered, &existing)?;
+        let leaves_set = self.arrays.iter().any(|array| object::is_of_set(array.name()));
+        if let Some(pins) = self.pins.as_mut().filter(|_| leaves_set) {
+            // Before a program with these chains is attached.
+            let used = object::used(&from.options.settings, is_filtered, self.mode, self.layer);
+            pins.mend(None, &arrays_of(&self.place, &programs, used)?)?;
+        }
+        Ok(programs)
     }
 
     /// Keeps the arrays that attached programs use; everything else of the object is closed.
     pub(super) fn keep_arrays_of(&mut self, mut programs: Ebpf, settings: &Settings) {
         let used = object::used(settings, self.is_filtered(), self.mode, self.layer);
-        self.arrays = object::take(&mut programs, used);
+        let taken = object::take(&mut programs, used).into_iter();
+        self.arrays = taken.map(|(name, array)| KeptArray::new(name, array, true)).collect();
+        if let Some(pins) = &self.pins {
+            pins.forget_set();
+        }
     }
 
     /// Returns whether its programs apply filters.
@@ -227,7 +258,13 @@ impl Hook {
     pub(super) fn begin(&mut self) -> Result<(), Error> {
         if self.odometer.is_some() {
             self.counters_before = self.counters().unwrap_or(self.counters_before);
-            self.passed_before = self.passed().map_or(self.passed_before, |passed| *passed.start());
+            self.passed_before = match self.place.direction {
+                // Read once: the kernel answers one process at a time.
+                Direction::Ingress => self.counters_before.arrived(),
+                Direction::Egress => {
+                    self.passed().map_or(self.passed_before, |passed| *passed.start())
+                }
+            };
         }
         self.note.begin(now_ns());
         self.write_note()?;
@@ -471,6 +508,11 @@ impl Hook {
 
 impl Drop for Hook {
     fn drop(&mut self) {
+        if let (Some(member), Some(pins)) = (&mut self.member, &self.pins)
+            && pins.leave
+        {
+            member.stay();
+        }
         // A filter stays without its process, even if its pin was removed.
         if let (Some(link @ ProgramLink::Classifier(_)), Some(pins)) = (&self.link, &self.pins)
             && !pins.leave

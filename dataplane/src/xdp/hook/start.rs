@@ -9,23 +9,26 @@ use crate::losses::Losses;
 use crate::place::{CountingPoint, Direction};
 use crate::tables::Tables;
 use crate::tally::Odometer;
-use crate::xdp::attach::{AttachRefusal, arrays, attach, cpus, verify};
+use crate::xdp::attach::{AttachRefusal, Programs, arrays, attach, cpus, verify};
 use crate::xdp::common::Common;
+use crate::xdp::kept::KeptArray;
 use crate::xdp::link::{self, ProgramLink};
 use crate::xdp::mapped::{AdmissionShares, Cores, MappedFilters, SharedMemory};
 use crate::xdp::note::{CountingIdentity, Note, RunName, Secret};
 use crate::xdp::object;
 use crate::xdp::pins::{self, AdoptedPins, Pins};
-use crate::xdp::refusal::{TCX_SINCE, loading, no_tcx, refused, release};
+use crate::xdp::refusal::{Problem, TCX_SINCE, loading, no_tcx, refused, release};
+use crate::xdp::set::{Member, ProgramSet};
 use crate::xdp::verifier::NotLoaded;
 use crate::xdp::{Mode, Options, clsact, now_ns};
 use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
 use aya::programs::ProgramError;
-use flowgauge_core::Link as Layer;
 use flowgauge_core::kernel::{Config, MemoryLayout};
+use flowgauge_core::{Link as Layer, Settings};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// What programs are made of, beside the object: settings, and the tables of the hash.
 #[derive(Clone, Copy)]
@@ -41,6 +44,71 @@ pub(in crate::xdp) struct AttachedHook {
     pub(in crate::xdp) programs: Option<Ebpf>,
     /// Events not yet returned to the caller.
     pub(in crate::xdp) events: Vec<Event>,
+}
+
+/// Programs before they are attached.
+pub(in crate::xdp) enum LoadedPrograms {
+    /// Those of one counting point.
+    Own(Ebpf),
+    /// Those of a set.
+    OfSet(Member),
+}
+
+impl LoadedPrograms {
+    /// Returns the programs to attach.
+    pub(in crate::xdp) fn attachable(&mut self) -> Programs<'_> {
+        match self {
+            LoadedPrograms::Own(programs) => Programs::Own(programs),
+            LoadedPrograms::OfSet(member) => Programs::OfSet(member),
+        }
+    }
+
+    /// Returns the arrays of these names.
+    fn arrays(
+        &self,
+        place: &CountingPoint,
+        names: Vec<&'static str>,
+    ) -> Result<Vec<(&'static str, &MapData)>, Error> {
+        match self {
+            LoadedPrograms::Own(programs) => arrays(place, programs, names),
+            LoadedPrograms::OfSet(member) => {
+                let mut arrays = object::borrowed(member.arrays());
+                arrays.retain(|(name, _)| names.contains(name));
+                Ok(arrays)
+            }
+        }
+    }
+
+    /// Returns the names of the arrays that programs at a hook use.
+    fn used(
+        &self,
+        settings: &Settings,
+        is_filtered: bool,
+        mode: Mode,
+        layer: Layer,
+    ) -> Vec<&'static str> {
+        match self {
+            LoadedPrograms::Own(_) => object::used(settings, is_filtered, mode, layer),
+            LoadedPrograms::OfSet(_) => object::used_in_set(settings, mode),
+        }
+    }
+
+    /// Keeps arrays, of which a member of a set needs none but for its pins.
+    fn kept(self, used: Vec<&'static str>, is_pinned: bool) -> (Vec<KeptArray>, Option<Member>) {
+        match self {
+            LoadedPrograms::Own(mut programs) => {
+                let taken = object::take(&mut programs, used).into_iter();
+                (taken.map(|(name, array)| KeptArray::new(name, array, true)).collect(), None)
+            }
+            LoadedPrograms::OfSet(mut member) => {
+                let mut taken = member.take_arrays();
+                taken.retain(|(name, _)| is_pinned && used.contains(name));
+                let kept = taken.into_iter();
+                let kept = kept.map(|(name, array)| KeptArray::new(name, array, false)).collect();
+                (kept, Some(member))
+            }
+        }
+    }
 }
 
 /// Creates a hook for injected frames, without an interface.
@@ -81,7 +149,7 @@ fn without_interface(
     state: ProgramState,
 ) -> Result<(Hook, Ebpf), Error> {
     let identity = identity(place, options, tables, common);
-    let (programs, memory) = prepared(place, number, ProgramSource { options, tables }, common)?;
+    let (programs, memory) = own(place, number, ProgramSource { options, tables }, common)?;
     let hook = Hook {
         place: place.clone(),
         number,
@@ -104,6 +172,7 @@ fn without_interface(
         last_check: LastCheck::at(""),
         pins: None,
         arrays: Vec::new(),
+        member: None,
         memory,
     };
     Ok((hook, programs))
@@ -122,7 +191,10 @@ pub(in crate::xdp) fn attached(
     if options.wanted(place.direction) == Some(Mode::Tcx) && !link::has_tcx(index) {
         return Err(refused(place, no_tcx()));
     }
-    let passed = passed(interface, place.direction);
+    let passed_before = match place.direction {
+        Direction::Ingress => counters.arrived(),
+        Direction::Egress => passed(interface, place.direction).map_or(0, |passed| *passed.start()),
+    };
     let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
     let identity = identity(place, options, tables, common);
     let mut note =
@@ -137,8 +209,8 @@ pub(in crate::xdp) fn attached(
     let pins =
         options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
     let from = ProgramSource { options, tables };
-    let used = |mode| object::used(&options.settings, tables.filter.is_some(), mode, layer);
-    let blank = |mode: Mode, reason, note, pins, memory, link: ProgramLink, arrays| {
+    let is_filtered = tables.filter.is_some();
+    let blank = |mode: Mode, reason, note, pins, memory, link: ProgramLink, (arrays, member)| {
         let program = link.attachment().ok().map(|attachment| attachment.program);
         Hook {
             place: place.clone(),
@@ -160,12 +232,13 @@ pub(in crate::xdp) fn attached(
             losses_earlier: Losses::default(),
             losses_seen: Losses::default(),
             odometer: Some(Odometer::later()),
-            passed_before: passed.as_ref().map_or(0, |passed| *passed.start()),
+            passed_before,
             merged: 0,
             link: Some(link),
             last_check: LastCheck::at(interface),
             pins,
             arrays,
+            member,
             memory,
         }
     };
@@ -178,6 +251,7 @@ pub(in crate::xdp) fn attached(
                                `flowgauge detach` drops them";
                 return Err(refused(place, problem.to_owned()));
             }
+            let used = |mode| object::used(&options.settings, is_filtered, mode, layer);
             let AdoptedPins { mut note, link, mode, arrays } =
                 pins.adopt(place, &note, options.wanted(place.direction), used)?;
             if note.limit_start_times(now_ns()) {
@@ -188,7 +262,9 @@ pub(in crate::xdp) fn attached(
                 events.push(news);
             }
             let memory = map(place, options, &found)?;
-            let mut hook = blank(mode, None, note, Some(pins), memory, link, arrays);
+            let kept = arrays.into_iter().map(|(name, array)| KeptArray::new(name, array, true));
+            let kept = (kept.collect(), None);
+            let mut hook = blank(mode, None, note, Some(pins), memory, link, kept);
             if !hook.is_attached() {
                 hook.attach_again(from)?;
                 hook.mark_gap();
@@ -207,25 +283,26 @@ pub(in crate::xdp) fn attached(
             .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
         let (mut programs, memory) = prepared(place, number, from, common)?;
         let notes = object::new_note(note).map_err(|error| refused(place, loading(&error)))?;
-        let counting = object::memory(&options.settings, tables.filter.is_some());
-        pins.keep(notes, &arrays(place, &programs, counting)?)?;
+        let counting = object::memory(&options.settings, is_filtered);
+        pins.keep(notes, &programs.arrays(place, counting)?)?;
         events.extend(clsact::clean(place, index, Some(pins.directory()), None));
         let Choice { link, mode, reason, event } = choose(place, index, options, |mode| {
             // Written before the program is pinned, which makes the note valid.
             note.set_mode(mode);
-            let written = pins
-                .write(note)
-                .and_then(|()| pins.mend(None, &arrays(place, &programs, used(mode))?));
+            let used = programs.used(&options.settings, is_filtered, mode, layer);
+            let written =
+                pins.write(note).and_then(|()| pins.mend(None, &programs.arrays(place, used)?));
             written
                 .map_err(|error| AttachRefusal::Attaching(io::Error::other(error.to_string())))?;
-            attach(place, index, layer, mode, options, &mut programs, Some(&pins))
+            attach(place, index, layer, mode, options, programs.attachable(), Some(&pins))
         })?;
         events.extend(event);
         pins.pin(&link)?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-        let arrays = object::take(&mut programs, used(mode));
+        let used = programs.used(&options.settings, is_filtered, mode, layer);
+        let kept = programs.kept(used, true);
         return Ok(AttachedHook {
-            hook: blank(mode, reason, note, Some(pins), memory, link, arrays),
+            hook: blank(mode, reason, note, Some(pins), memory, link, kept),
             adopted: false,
             programs: None,
             events,
@@ -234,13 +311,14 @@ pub(in crate::xdp) fn attached(
     let (mut programs, memory) = prepared(place, number, from, common)?;
     events.extend(clsact::clean(place, index, None, None));
     let Choice { link, mode, reason, event } = choose(place, index, options, |mode| {
-        attach(place, index, layer, mode, options, &mut programs, None)
+        attach(place, index, layer, mode, options, programs.attachable(), None)
     })?;
     note.set_mode(mode);
     events.extend(event);
-    let arrays = object::take(&mut programs, used(mode));
+    let used = programs.used(&options.settings, is_filtered, mode, layer);
+    let kept = programs.kept(used, false);
     Ok(AttachedHook {
-        hook: blank(mode, reason, note, None, memory, link, arrays),
+        hook: blank(mode, reason, note, None, memory, link, kept),
         adopted: false,
         programs: None,
         events,
@@ -356,9 +434,53 @@ fn identity(
     }
 }
 
-/// Loads programs, and maps and prepares the memory that they will count in. `number` is that of
-/// the interface in this run.
+/// Loads programs or joins a set of them, and maps and prepares the memory that they will count in.
+/// `number` is that of the interface in this run.
 fn prepared(
+    place: &CountingPoint,
+    number: u32,
+    from: ProgramSource<'_>,
+    common: &Common,
+) -> Result<(LoadedPrograms, Memory), Error> {
+    let member = match common.set() {
+        Some(set) => joined(place, number, from, common, set)?,
+        None => None,
+    };
+    match member {
+        Some((member, memory)) => Ok((LoadedPrograms::OfSet(member), memory)),
+        None => own(place, number, from, common)
+            .map(|(programs, memory)| (LoadedPrograms::Own(programs), memory)),
+    }
+}
+
+/// Joins a set of programs; `None` if it has had all its members.
+fn joined(
+    place: &CountingPoint,
+    number: u32,
+    from: ProgramSource<'_>,
+    common: &Common,
+    set: &Arc<ProgramSet>,
+) -> Result<Option<(Member, Memory)>, Error> {
+    let ProgramSource { options, tables } = from;
+    let keeps = options.pins.is_some();
+    let member = ProgramSet::member(set, &common.arrays(), keeps)
+        .map_err(|error| refused(place, loading(&error)))?;
+    let Some(member) = member else { return Ok(None) };
+    let arrays = object::borrowed(member.arrays());
+    common.prepare(place, &arrays, options, tables)?;
+    let mut memory = map(place, options, &arrays)?;
+    let leaves = place.direction == Direction::Egress;
+    memory.cores.set_member(member.number(), number, leaves);
+    let memory = memory.prepared(common.bank(), tables.filter.as_ref());
+    member.enter().map_err(|error| {
+        let problem = format!("cannot put its memory where the shared programs find it: {error}");
+        refused(place, Problem(problem, Some(error)))
+    })?;
+    Ok(Some((member, memory)))
+}
+
+/// Loads programs for one counting point, and maps and prepares the memory that they will count in.
+fn own(
     place: &CountingPoint,
     number: u32,
     from: ProgramSource<'_>,
@@ -387,21 +509,28 @@ pub(super) fn load(
     existing: &[(&'static str, BorrowedFd<'_>)],
 ) -> Result<Ebpf, Error> {
     let ProgramSource { options, tables } = from;
-    let settings = options.settings;
     let config = Config {
+        leaves: u32::from(place.direction == Direction::Egress),
+        interface: number,
+        ..config(options, boot_ns, is_filtered)
+    };
+    object::load(&config, &tables.tabulation, cpus(place)?, options.delay_sample_ring, existing)
+        .map_err(|error| refused(place, loading(&error)))
+}
+
+/// Returns the configuration of programs for any counting point.
+pub(in crate::xdp) fn config(options: &Options, boot_ns: u64, is_filtered: bool) -> Config {
+    let settings = options.settings;
+    Config {
         slot_ns: options.slot_ns.max(1),
         boot_ns,
         settings,
         needs: settings.needs(),
         verdict: options.task.verdict(),
         layout: MemoryLayout::of(&settings),
-        leaves: u32::from(place.direction == Direction::Egress),
-        interface: number,
         filtered: is_filtered.into(),
         ..Config::DEFAULT
-    };
-    object::load(&config, &tables.tabulation, cpus(place)?, options.delay_sample_ring, existing)
-        .map_err(|error| refused(place, loading(&error)))
+    }
 }
 
 /// Maps the arrays that programs use, but for the ring of delay samples.

@@ -8,7 +8,8 @@
 //! - `cores`, the array it counts in; if they are used, `shared`, the sketches shared by all CPUs,
 //!   `persistent`, the persistent state shared by all counting points, its `lock` on old kernels, and
 //!   `filters`;
-//! - `xdp_chain` and similar, the programs that follow the first one, if there are any;
+//! - `xdp_chain` and similar, the programs that follow the first one, if there are any; for a
+//!   member of a [set](super::set) `set_xdp_chain` and similar, the same for all members;
 //! - `note`: the settings, and the progress of the controller.
 //!
 //! A process that uses the directory holds a lock on it, which the kernel releases when the process
@@ -39,7 +40,7 @@ pub use left::{AbandonedProgram, detach, kept_key, left};
 use super::clsact::{Classifier, FilterOwner};
 use super::link::ProgramLink;
 use super::note::Note;
-use super::object::{KEPT, NoteArray, PlainData};
+use super::object::{self, KEPT, NoteArray, PlainData, SET_CHAINS};
 use super::refusal::reason;
 use super::syscall;
 use crate::error::Error;
@@ -275,6 +276,20 @@ impl Pins {
         Ok(mended)
     }
 
+    /// Returns whether the pin of an array is missing.
+    pub(super) fn lacks(&self, array: &str) -> bool {
+        !self.path(&pin_of_array(array)).exists()
+    }
+
+    /// Removes the pins of a set's chains, once programs of another object are attached.
+    pub(super) fn forget_set(&self) {
+        for (chain, _) in SET_CHAINS {
+            if let Err(error) = self.unpin(&pin_of_array(chain)) {
+                tracing::debug!("{}: {chain} stays: {error}", self.directory.display());
+            }
+        }
+    }
+
     /// Pins the link, replacing an earlier one. The program of a filter was pinned when it was
     /// attached.
     pub(super) fn pin(&self, link: &ProgramLink) -> Result<(), Error> {
@@ -348,7 +363,18 @@ impl Pins {
         let mode = note
             .mode()
             .ok_or_else(|| refused("it was started by another version of flowgauge".to_owned()))?;
-        let arrays = used(mode).into_iter().map(|array| self.open_array(array));
+        // The programs are of a set, or were made for this counting point, or a controller was
+        // killed while it replaced the former by the latter.
+        let of_set: Vec<&'static str> = object::chains(mode)
+            .into_iter()
+            .map(|(chain, _)| chain)
+            .filter(|chain| !self.lacks(chain))
+            .collect();
+        let is_own = |array: &&'static str| {
+            of_set.is_empty() || !object::is_chain(array) || !self.lacks(array)
+        };
+        let arrays = used(mode).into_iter().filter(is_own).chain(of_set.iter().copied());
+        let arrays = arrays.map(|array| self.open_array(array));
         let arrays = arrays.collect::<Result<Vec<_>, Error>>()?;
         let link = self.open().map_err(|error| self.failed("open the link", &error))?;
         self.note = Some(self.note_map()?);
