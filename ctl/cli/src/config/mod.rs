@@ -20,7 +20,7 @@ use flowgauge_ctl::filter::MatchExpression;
 use flowgauge_ctl::record::{SourceTraits, rule_problem};
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::xdp::{self, Retention};
-use flowgauge_dataplane::{CountingPoint, HashKey, tofino};
+use flowgauge_dataplane::{CountingPoint, Error, HashKey, tofino};
 use options::outputs::OutputOptions;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -241,18 +241,18 @@ pub(crate) enum KeySource {
 }
 
 impl KeySource {
-    /// Returns the key, if the hash takes one. `kept` returns the key of an earlier process whose
-    /// counts this one continues.
+    /// Returns the key, if the hash takes one. `random` returns the key of random numbers:
+    /// [`HashKey::random`], or one that other counts have which this one continues or accompanies.
     pub(crate) fn key(
         &self,
-        kept: impl FnOnce() -> Option<HashKey>,
+        random: impl FnOnce() -> Result<HashKey, Error>,
     ) -> Result<Option<HashKey>, CommandFailure> {
         Ok(match self {
             KeySource::None => None,
             KeySource::File(path) => Some(secrets::hash_key(path)?),
             KeySource::Random => {
                 secrets::protect();
-                Some(kept().map_or_else(HashKey::random, Ok)?)
+                Some(random()?)
             }
         })
     }

@@ -27,7 +27,7 @@ pub(crate) fn run_workers(
     config: &RunConfig,
     handle: &SourceHandle,
 ) -> Result<(), CommandFailure> {
-    let key = config.secret.key(|| None)?;
+    let key = config.secret.key(HashKey::random)?;
     let gate = poll.gate();
     let interrupt = end_with(handle.interrupt.clone(), Some(&gate));
     if gate.pace() == Pace::Trace {

@@ -11,6 +11,8 @@ use crate::run::service;
 use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::controller::Changes;
 use flowgauge_ctl::identity::Identity;
+use flowgauge_dataplane::xdp::ProgramSets;
+use flowgauge_dataplane::{Error, HashKey};
 use std::env;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -25,6 +27,25 @@ pub(crate) struct SharedOutputs {
     pub(crate) stdout: Arc<Mutex<PatientStdout>>,
 }
 
+/// Programs in the kernel that sources of a run share if they measure the same.
+#[derive(Default)]
+pub(crate) struct SharedPrograms {
+    pub(crate) sets: ProgramSets,
+    /// Random key of these sources, once one needs it: programs contain the words of their hash.
+    key: OnceLock<HashKey>,
+}
+
+impl SharedPrograms {
+    /// Returns the random key, always the same.
+    pub(crate) fn random_key(&self) -> Result<HashKey, Error> {
+        if let Some(key) = self.key.get() {
+            return Ok(key.clone());
+        }
+        let key = HashKey::random()?;
+        Ok(self.key.get_or_init(|| key).clone())
+    }
+}
+
 /// Handle of a source's thread. The default is for a run with one source.
 #[derive(Default)]
 pub(crate) struct SourceHandle {
@@ -33,6 +54,8 @@ pub(crate) struct SourceHandle {
     pub(crate) shared: Arc<SharedOutputs>,
     pub(crate) interrupt: Interrupt,
     pub(crate) changes: Changes,
+    /// Programs that it shares with other sources of the run, if these are many.
+    pub(crate) programs: Option<Arc<SharedPrograms>>,
     /// Heartbeat that the run waits for before it is ready.
     heartbeat: Mutex<Option<service::Heartbeat>>,
     /// Function that reports that counting has begun, if the run wants to know.
@@ -55,6 +78,11 @@ impl SourceHandle {
     /// Sets the function that is called once counting has begun.
     pub(crate) fn reporting(self, has_begun: impl Fn() + Send + Sync + 'static) -> Self {
         SourceHandle { has_begun: Some(Box::new(has_begun)), ..self }
+    }
+
+    /// Sets the programs that it shares with other sources.
+    pub(crate) fn sharing(self, programs: Option<Arc<SharedPrograms>>) -> Self {
+        SourceHandle { programs, ..self }
     }
 
     /// Reports that counting has begun.

@@ -7,8 +7,7 @@ use crate::error::{CommandFailure, cannot, fail};
 use crate::interfaces::warn_of_overlaps;
 use crate::run::controller::{run_live, run_workers};
 use crate::run::demo_traffic;
-use crate::run::handle::SourceHandle;
-use flowgauge_dataplane::Error;
+use crate::run::handle::{SharedPrograms, SourceHandle};
 #[cfg(feature = "tofino")]
 use flowgauge_dataplane::Tofino;
 use flowgauge_dataplane::files::{self, MAX_SETTINGS_BYTES};
@@ -17,7 +16,8 @@ use flowgauge_dataplane::poll::port::dpdk;
 use flowgauge_dataplane::poll::port::{Capture, Port, Ports, af_xdp, captures, pcap};
 use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_dataplane::tofino::{self, Tls};
-use flowgauge_dataplane::xdp::{self, Retention, Xdp};
+use flowgauge_dataplane::xdp::{self, ProgramSets, Retention, Xdp};
+use flowgauge_dataplane::{Error, HashKey};
 use flowgauge_traffic::memory;
 use std::path::Path;
 
@@ -90,6 +90,10 @@ fn open_port(
     })
 }
 
+/// Number of interfaces of a run from which on they share programs: the kernel's verifier takes some
+/// 0.2 s for those of each interface, and shared ones a little more time a packet.
+pub(crate) const SHARING_INTERFACES: usize = 4;
+
 fn on_interfaces(
     interfaces: &Interfaces,
     config: &RunConfig,
@@ -106,10 +110,17 @@ fn on_interfaces(
             .filter(|keep| keep.adopt)
             .and_then(|keep| xdp::kept_key(&keep.directory, &places))
     };
-    let key = config.secret.key(adopted)?;
+    let programs = handle.programs.as_deref();
+    let random = || programs.map_or_else(HashKey::random, SharedPrograms::random_key);
+    let key = config.secret.key(|| adopted().map_or_else(random, Ok))?;
+    let are_many = interfaces.names.len() >= SHARING_INTERFACES;
     let options = xdp::Options {
         mode: interfaces.mode,
         slot_ns: config.slot_ns,
+        sets: match programs {
+            Some(programs) => Some(programs.sets.clone()),
+            None => are_many.then(ProgramSets::default),
+        },
         run: handle.identity(&config.outputs)?.run.to_string(),
         pins,
         ..xdp::Options::new(config.settings)
@@ -140,7 +151,7 @@ fn on_switch(
     let mut options = switch_options(switch)?;
     options.watches = config.plan.options.alarm.is_some();
     options.slot_ns = config.slot_ns;
-    let key = config.secret.key(|| None)?;
+    let key = config.secret.key(HashKey::random)?;
     run_live(Tofino::connect(options, config.settings)?, key, config, handle)
 }
 

@@ -21,10 +21,10 @@ use crate::locked;
 use crate::output::listen::RunningExporters;
 use crate::output::status::Expected;
 use crate::output::writers::FileProblems;
-use crate::run::handle::{SharedOutputs, SourceHandle, identity};
+use crate::run::handle::{SharedOutputs, SharedPrograms, SourceHandle, identity};
 use crate::run::service;
 use crate::run::signals;
-use crate::run::source::count;
+use crate::run::source::{SHARING_INTERFACES, count};
 use clap::ArgMatches;
 use flowgauge_ctl::output::{Format, escaped};
 use flowgauge_dataplane::xdp::{self, Departures, LinkChanges, Stack};
@@ -128,6 +128,8 @@ struct Agent<'a> {
     /// Outputs of the run, the same for all sources.
     outputs: OutputOptions,
     shared: Arc<SharedOutputs>,
+    /// Programs that sources share once there are many.
+    programs: Arc<SharedPrograms>,
     /// Whether the run has, or may get, several sources.
     several: bool,
     /// Whether interfaces are given by patterns.
@@ -171,6 +173,7 @@ pub(crate) fn run(
         configured,
         outputs,
         shared: Arc::default(),
+        programs: Arc::default(),
         patterns,
         running: BTreeMap::new(),
         absent: BTreeSet::new(),
@@ -612,9 +615,15 @@ impl Agent<'_> {
             }
         }
         report_memory(ready.iter().map(|(wanted, _)| wanted));
+        // Interfaces that come later share the programs of those before.
+        let running = self.running.values().map(|running| &running.config.source);
+        let sources = running.chain(ready.iter().map(|(wanted, _)| &wanted.config.source));
+        let on_interfaces = |source: &&Source| matches!(source, Source::Interfaces(_));
+        let are_many = sources.filter(on_interfaces).count() >= SHARING_INTERFACES;
+        let programs = are_many.then(|| Arc::clone(&self.programs));
         for (wanted, interface) in ready {
             if !self.running.contains_key(&wanted.name) {
-                self.start(wanted, interface)?;
+                self.start(wanted, interface, programs.clone())?;
             }
         }
         Ok(())
@@ -662,6 +671,7 @@ impl Agent<'_> {
         &mut self,
         wanted: WantedSource,
         interface: Option<u32>,
+        programs: Option<Arc<SharedPrograms>>,
     ) -> Result<(), CommandFailure> {
         let WantedSource { name, config, given, matched, .. } = wanted;
         let mut counted = config.clone();
@@ -671,7 +681,7 @@ impl Agent<'_> {
         let named = self.several.then(|| name.as_str().into());
         let (began, label) = (self.events.clone(), name.clone());
         let has_begun = move || _ = began.send(Event::Began(label.clone()));
-        let handle = SourceHandle::awaited(named, Arc::clone(&self.shared));
+        let handle = SourceHandle::awaited(named, Arc::clone(&self.shared)).sharing(programs);
         let handle = Arc::new(if self.several { handle.reporting(has_begun) } else { handle });
         let of_thread = Arc::clone(&handle);
         let notify_end =
