@@ -4,6 +4,7 @@
 //! The compiler is p4c with its Tofino backend, which is rarely installed; without it the tests
 //! print `skipped: needs …`. They use `TEST_P4C`, or `p4c` in PATH.
 
+use crate::common::OFF;
 use crate::p4c::{compile, compiler};
 use flowgauge_core::Grid;
 use flowgauge_core::delay::{self, DelayKind, Kinds};
@@ -105,20 +106,11 @@ impl Compiled {
                 .join(" + ")
         };
         let resources = self.read("pipe/logs/mau.resources.log");
-        let totals: Vec<&str> = resources
-            .lines()
-            .find(|line| line.contains("Totals"))
-            .unwrap()
-            .split('|')
-            .map(str::trim)
-            .collect();
-        let heads: Vec<&str> = resources
-            .lines()
-            .find(|line| line.contains("Meter ALU"))
-            .unwrap()
-            .split('|')
-            .map(str::trim)
-            .collect();
+        let cells = |word: &str| -> Vec<&str> {
+            let line = resources.lines().find(|line| line.contains(word)).unwrap();
+            line.split('|').map(str::trim).collect()
+        };
+        let (totals, heads) = (cells("Totals"), cells("Meter ALU"));
         let stateful = totals[heads.iter().position(|head| head.contains("Meter ALU")).unwrap()];
         format!(
             "| {what} | {} | {} | {} | {stateful} | {} | {} | {} |",
@@ -196,6 +188,20 @@ fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
     compared
 }
 
+/// Compiles `flowgauge.p4` and compares it with the model. Returns its row in `p4/README.md`.
+fn check(
+    compiler: &OsString,
+    name: &str,
+    defines: &[(&'static str, u32)],
+    most_stages: u64,
+) -> String {
+    let compiled = Compiled::new(compiler, folder().join("flowgauge.p4"), defines);
+    let compared = compare(name, &mut compiled.model(), &compiled.read("bfrt.json"));
+    assert!(compared > 10, "{name}: {compared}");
+    assert!(compiled.stages() <= most_stages, "{name}: {} stages", compiled.stages());
+    compiled.row(name)
+}
+
 /// Describes what is measured, as in the table of `p4/README.md`.
 fn described(settings: &Settings) -> String {
     let builds = builds_of(settings).unwrap();
@@ -204,11 +210,6 @@ fn described(settings: &Settings) -> String {
         .filter_map(|build| Some(format!("{} {}", build.kind.name(), build.description.as_ref()?)));
     on.collect::<Vec<_>>().join("; ")
 }
-
-const OFF: Settings = Settings::only(cardinality::Settings {
-    mode: cardinality::Mode::Off,
-    ..cardinality::Settings::DEFAULT
-});
 
 fn distinct(key: KeyKind, hash: HashMode, precision: u8) -> Settings {
     let precision = Precision::new(precision).unwrap();
@@ -354,12 +355,7 @@ fn flowgauge_fits_and_has_the_same_schema() {
         builds.retain(|build| described(build).contains(&wanted));
         skip(format_args!("builds other than those of {wanted}, which TEST_P4_BUILDS names"));
     }
-    let source = folder().join("flowgauge.p4");
     let build = |settings: &Settings| {
-        let compiled = Compiled::new(&compiler, source.clone(), &definitions(settings).unwrap());
-        let name = described(settings);
-        let compared = compare(&name, &mut compiled.model(), &compiled.read("bfrt.json"));
-        assert!(compared > 10, "{name}: {compared}");
         let most = match settings.beyond_cardinality() {
             _ if settings.delay.kinds.any()
                 || settings.reorder.algorithm != reorder::Algorithm::Off =>
@@ -370,8 +366,7 @@ fn flowgauge_fits_and_has_the_same_schema() {
             true => STAGES_OF_ALL,
             false => STAGES,
         };
-        assert!(compiled.stages() <= most, "{name}: {} stages", compiled.stages());
-        compiled.row(&name)
+        check(&compiler, &described(settings), &definitions(settings).unwrap(), most)
     };
     let (first, second) = builds.split_at(builds.len() / 2);
     let rows: Vec<String> = thread::scope(|scope| {
@@ -428,11 +423,8 @@ fn staggered_registers_fit_and_have_the_same_schema() {
     let row = |(settings, slot_bits, most): &(Settings, u32, u64)| {
         let mut defines = definitions(settings).unwrap();
         defines.push(("FLOWGAUGE_SLOT_BITS", *slot_bits));
-        let compiled = Compiled::new(&compiler, folder().join("flowgauge.p4"), &defines);
         let name = format!("{}, slots of 2^{slot_bits} ns", described(settings));
-        assert!(compare(&name, &mut compiled.model(), &compiled.read("bfrt.json")) > 10, "{name}");
-        assert!(compiled.stages() <= *most, "{name}: {} stages", compiled.stages());
-        compiled.row(&name)
+        check(&compiler, &name, &defines, *most)
     };
     compare_rows(&compiler, &builds.iter().map(row).collect::<Vec<_>>());
 }
@@ -488,11 +480,7 @@ fn expressions_fit_and_have_the_same_schema() {
     let build = |(settings, most): &(Settings, u64)| {
         let mut defines = definitions(settings).unwrap();
         defines.push(("FLOWGAUGE_MATCH", 1));
-        let compiled = Compiled::new(&compiler, folder().join("flowgauge.p4"), &defines);
-        let name = format!("{}, with expressions", described(settings));
-        assert!(compare(&name, &mut compiled.model(), &compiled.read("bfrt.json")) > 10, "{name}");
-        assert!(compiled.stages() <= *most, "{name}: {} stages", compiled.stages());
-        compiled.row(&name)
+        check(&compiler, &format!("{}, with expressions", described(settings)), &defines, *most)
     };
     compare_rows(&compiler, &matching_builds().iter().map(build).collect::<Vec<_>>());
 }
@@ -522,12 +510,8 @@ fn an_entropy_that_the_switch_makes_fits_and_has_the_same_schema() {
         ];
         let mut defined: BTreeMap<_, _> = definitions(&settings).unwrap().into_iter().collect();
         defined.extend(own.into_iter().chain(second));
-        let compiled =
-            Compiled::new(&compiler, folder().join("flowgauge.p4"), &Vec::from_iter(defined));
         let name = format!("{}, {also}", described(&settings));
-        assert!(compare(&name, &mut compiled.model(), &compiled.read("bfrt.json")) > 10);
-        assert!(compiled.stages() <= STAGES_OF_CHIP, "{name}: {} stages", compiled.stages());
-        compiled.row(&name)
+        check(&compiler, &name, &Vec::from_iter(defined), STAGES_OF_CHIP)
     };
     use KeyKind::{Dst, Src};
     use SketchKind::{CountMin, CountSketch};
@@ -564,11 +548,7 @@ fn distinct_others_fit_and_have_the_same_schema() {
         let sketch = spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
         let settings = Settings { spread: [sketch, spread::Settings::DEFAULT], ..OFF };
         let defines = definitions(&settings).unwrap();
-        let compiled = Compiled::new(&compiler, folder().join("flowgauge.p4"), &defines);
-        let name = described(&settings);
-        assert!(compare(&name, &mut compiled.model(), &compiled.read("bfrt.json")) > 10, "{name}");
-        assert!(compiled.stages() <= STAGES_OF_CHIP, "{name}: {} stages", compiled.stages());
-        compiled.row(&name)
+        check(&compiler, &described(&settings), &defines, STAGES_OF_CHIP)
     };
     let pairs = [
         (KeyKind::Dst, OtherKind::Src),

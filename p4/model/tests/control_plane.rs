@@ -185,29 +185,46 @@ fn default_actions_are_set_and_reset() {
 fn what_tables_refuse() {
     let mut switch = switch();
     write(&mut switch, SMALL, Write::Insert(key(1), set(1))).unwrap();
-    assert_refused(
-        write(&mut switch, SMALL, Write::Insert(key(1), set(2))),
-        Code::AlreadyExists,
-        "table pipe.Ingress.small already has an entry with this key",
-    );
+    let again = Write::Insert(key(1), set(2));
+    let exists = "table pipe.Ingress.small already has an entry with this key";
+    assert_refused(write(&mut switch, SMALL, again), Code::AlreadyExists, exists);
     write(&mut switch, SMALL, Write::Insert(key(2), set(1))).unwrap();
-    assert_refused(
-        write(&mut switch, SMALL, Write::Insert(key(3), set(1))),
-        Code::ResourceExhausted,
-        "table pipe.Ingress.small is full with 2 entries",
-    );
-    for missing in [Write::Modify(key(3), set(1)), Write::Delete(key(3))] {
-        assert_refused(
-            write(&mut switch, SMALL, missing),
-            Code::NotFound,
-            "table pipe.Ingress.small has no entry with this key",
-        );
+    let missing = "table pipe.Ingress.small has no entry with this key";
+    let nothing = || call("Ingress.nothing", &[]);
+    let constant = "entries of table pipe.Ingress.constant are part of the program";
+    let writes = [
+        (
+            SMALL,
+            Write::Insert(key(3), set(1)),
+            Code::ResourceExhausted,
+            "table pipe.Ingress.small is full with 2 entries",
+        ),
+        (SMALL, Write::Modify(key(3), set(1)), Code::NotFound, missing),
+        (SMALL, Write::Delete(key(3)), Code::NotFound, missing),
+        ("pipe.nowhere", Write::Insert(key(3), set(1)), Code::NotFound, "no table pipe.nowhere"),
+        (
+            CONSTANT,
+            Write::Insert(exact("key", &[0, 0, 0, 1]), nothing()),
+            Code::PermissionDenied,
+            constant,
+        ),
+        (CONSTANT, Write::Clear, Code::PermissionDenied, constant),
+        (
+            CONSTANT,
+            Write::SetDefault(nothing()),
+            Code::PermissionDenied,
+            "default actions of table pipe.Ingress.constant are part of the program",
+        ),
+        (
+            KEYLESS,
+            Write::Insert(key(3), set(1)),
+            Code::InvalidArgument,
+            "table pipe.Ingress.keyless has no key: set its default action",
+        ),
+    ];
+    for (table, refused, code, problem) in writes {
+        assert_refused(write(&mut switch, table, refused), code, problem);
     }
-    assert_refused(
-        write(&mut switch, "pipe.nowhere", Write::Insert(key(3), set(1))),
-        Code::NotFound,
-        "no table pipe.nowhere",
-    );
 
     let prefix = Match::Lpm { value: vec![0, 1], prefix_length: 3 };
     let invalid = Code::InvalidArgument;
@@ -256,25 +273,7 @@ fn what_tables_refuse() {
     }
     assert_eq!(read(&switch, SMALL, Query::All).len(), 2, "nothing changed");
 
-    let nothing = || call("Ingress.nothing", &[]);
-    for constant in [Write::Insert(exact("key", &[0, 0, 0, 1]), nothing()), Write::Clear] {
-        assert_refused(
-            write(&mut switch, CONSTANT, constant),
-            Code::PermissionDenied,
-            "entries of table pipe.Ingress.constant are part of the program",
-        );
-    }
-    assert_refused(
-        write(&mut switch, CONSTANT, Write::SetDefault(nothing())),
-        Code::PermissionDenied,
-        "default actions of table pipe.Ingress.constant are part of the program",
-    );
     assert_eq!(read(&switch, CONSTANT, Query::All).len(), 1);
-    assert_refused(
-        write(&mut switch, KEYLESS, Write::Insert(key(3), set(1))),
-        invalid,
-        "table pipe.Ingress.keyless has no key: set its default action",
-    );
 }
 
 #[test]

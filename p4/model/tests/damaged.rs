@@ -6,32 +6,9 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-const PIECES: [&str; 24] = [
-    "(",
-    ")",
-    "{",
-    "}",
-    "<",
-    ">",
-    ";",
-    ":",
-    ",",
-    "0",
-    "1",
-    "128",
-    "129",
-    "8w255",
-    "0xffffffff",
-    "-",
-    "~",
-    "[",
-    "]",
-    "hdr",
-    "bit",
-    "apply",
-    "#define",
-    "\n",
-];
+/// Pieces of the language, with a space between any two.
+const PIECES: &str =
+    "( ) { } < > ; : , 0 1 128 129 8w255 0xffffffff - ~ [ ] hdr bit apply #define \n";
 
 /// Returns a program that uses most of the language.
 fn rich() -> String {
@@ -60,15 +37,16 @@ fn rich() -> String {
 }
 
 fn damage(text: &str, rng: &mut ChaCha8Rng) -> String {
+    let pieces: Vec<&str> = PIECES.split(' ').collect();
     let mut words: Vec<&str> =
         text.split_inclusive([' ', '(', ')', ';', ',', '\n', '<', '>']).collect();
     for _ in 0..rng.random_range(1..4) {
         let at = rng.random_range(0..words.len());
         match rng.random_range(0..4) {
             0 => drop(words.remove(at)),
-            1 => words.insert(at, PIECES.choose(rng).copied().unwrap()),
+            1 => words.insert(at, pieces.choose(rng).copied().unwrap()),
             2 => words.insert(at, words[rng.random_range(0..words.len())]),
-            _ => words[at] = PIECES.choose(rng).copied().unwrap(),
+            _ => words[at] = pieces.choose(rng).copied().unwrap(),
         }
     }
     words.concat()

@@ -1,39 +1,30 @@
 //! Round-trip delays of the model, as the driver reads them, against the code that software
 //! dataplanes run, bit for bit.
 
+use crate::common::OFF;
+use crate::lab::Lab;
 use flowgauge_core::Grid;
 use flowgauge_core::delay::prefixes::{Prefix, PrefixOwner, fingerprint};
 use flowgauge_core::delay::{
-    Admission, Algorithm, Counts, Delay, DelayKind, DelaySample, Directions, Kinds,
-    Settings as Delays,
+    Admission, Algorithm, Counts, Delay, DelayKind, Directions, Kinds, Settings as Delays,
 };
 use flowgauge_core::measurement::Toggle;
-use flowgauge_core::{
-    Arrival, Context, Link, Settings, Shared, Sharing, State, WindowTotals, Zeroed, cardinality,
-    heavy, membership,
-};
+use flowgauge_core::{Settings, WindowTotals, Zeroed, cardinality, heavy, membership};
 use flowgauge_dataplane::tofino::definitions;
-use flowgauge_dataplane::{Dataplane, Tables, Tofino};
+use flowgauge_dataplane::{Dataplane, Tofino};
 use flowgauge_testing::model::ServedSwitch;
+use flowgauge_traffic::frame::flag::{ACK, FIN, RST, SYN};
 use flowgauge_traffic::frame::{self, Ip, UDP, udp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::net::{IpAddr, Ipv6Addr};
-
-const SEED: u64 = 7;
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
 
 type End = (u32, u16);
 
 /// Returns settings of delays alone.
 fn settings(delay: Delays) -> Settings {
     assert_eq!(delay.problem(), None);
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    Settings { delay, ..Settings::only(off) }
+    Settings { delay, ..OFF }
 }
 
 fn of(kinds: &[DelayKind]) -> Delays {
@@ -43,109 +34,13 @@ fn of(kinds: &[DelayKind]) -> Delays {
     }
 }
 
-/// A switch and a core that see the same packets.
-struct Lab {
-    settings: Settings,
-    served: ServedSwitch,
-    tofino: Tofino,
-    tables: Tables,
-    state: Box<State>,
-    shared: Box<Shared>,
-    bank: usize,
-    /// Delays one by one, of the core's open window.
-    samples: Vec<DelaySample>,
-}
-
 impl Lab {
-    fn new(settings: Settings) -> Self {
-        Lab::among(settings, &[])
-    }
-
-    /// Creates a lab whose addresses belong to these owners.
-    fn among(settings: Settings, owned: &[PrefixOwner]) -> Self {
-        let served = ServedSwitch::new(definitions(&settings).unwrap());
-        let tables = Tables::new(&settings, SEED).with_prefixes(owned);
-        let tofino = served.connect(settings, &tables);
-        let shared = Shared::boxed();
-        shared.persistent.prepare(&settings);
-        shared.persistent.delay.ranges.write(owned);
-        Lab {
-            settings,
-            served,
-            tofino,
-            tables,
-            state: State::boxed(),
-            shared,
-            bank: 0,
-            samples: Vec::new(),
-        }
-    }
-
-    fn packet(&mut self, at: u64, frame: &[u8]) {
-        // Requests are of one pipe, as cores share them.
-        let port = self.served.switch.port(0);
-        let mut entrance = self.served.switch.enter();
-        entrance.set_clock(at);
-        entrance.arrive(port, frame).unwrap();
-        drop(entrance);
-        let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone);
-        let active = &mut self.state.active(&self.shared, self.bank);
-        active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
-        let (samples, pending) = (&mut self.samples, &mut active.persistent.delay);
-        active.bank.delay.send_samples(pending, |sample| {
-            samples.push(*sample);
-            true
-        });
-    }
-
     /// Sets what the window after the open one admits.
     fn admit(&mut self, admissions: &[(DelayKind, Admission)]) {
         self.tofino.admit(admissions).unwrap();
         admissions.iter().for_each(|(kind, admission)| {
             self.shared.persistent.delay.shares.set(self.bank ^ 1, *kind, *admission)
         });
-    }
-
-    /// Closes a window on both, and compares them. Gives what was counted.
-    #[track_caller]
-    fn rotate(&mut self) -> Box<WindowTotals> {
-        let mut delays = if self.settings.delay.samples {
-            self.tofino.delay_samples().unwrap()
-        } else {
-            Vec::new()
-        };
-        let snapshot = self.tofino.rotate().unwrap();
-        delays.extend(snapshot.delay_samples);
-        // The switch's clock says when; ours only how long ago.
-        let found: Vec<DelaySample> =
-            delays.iter().map(|sample| DelaySample { at: 0, ..*sample }).collect();
-        let expected: Vec<DelaySample> =
-            self.samples.drain(..).map(|sample| DelaySample { at: 0, ..sample }).collect();
-        assert_eq!(found, expected);
-        assert!(
-            delays
-                .iter()
-                .zip(delays.iter().skip(1))
-                .all(|(one, next)| one.at.abs_diff(next.at) < 1_000_000_000_000)
-        );
-        let found = snapshot.bank;
-        let mut expected = WindowTotals::boxed();
-        expected.merge(&self.state.banks[self.bank], &self.settings);
-        let (found_delay, settings) = (&found.delay, &self.settings.delay);
-        assert_eq!(found_delay.counts, expected.delay.counts, "{settings:?}");
-        for (index, (found, expected)) in
-            found_delay.histograms.iter().zip(&expected.delay.histograms).enumerate()
-        {
-            for (number, (found, expected)) in
-                found.buckets().iter().zip(expected.buckets()).enumerate()
-            {
-                assert_eq!(found, expected, "bucket {number} of histogram {index}, {settings:?}");
-            }
-        }
-        assert!(*found_delay == expected.delay, "{settings:?}");
-        self.state = State::boxed();
-        self.bank ^= 1;
-        expected
     }
 }
 
@@ -187,6 +82,18 @@ struct Tcp {
     option_words: usize,
     /// Behind which options, and TSval and TSecr.
     timestamps: Option<(Before, [u32; 2])>,
+}
+
+impl Tcp {
+    /// Acknowledges one byte after a sequence number of one.
+    const ACKNOWLEDGING: Tcp = Tcp {
+        flags: ACK,
+        sequence: 1,
+        acknowledgement: 2,
+        payload: 0,
+        option_words: 0,
+        timestamps: None,
+    };
 }
 
 /// Option before the timestamps.
@@ -439,14 +346,7 @@ fn the_tick_zero() {
         let mut lab = Lab::new(settings(of(&[kind])));
         let stamped = |from, to, stamps| {
             let timestamps = Some((Before::Padding, stamps));
-            let segment = Tcp {
-                flags: ACK,
-                sequence: 1,
-                acknowledgement: 2,
-                payload: 9,
-                option_words: 3,
-                timestamps,
-            };
+            let segment = Tcp { payload: 9, option_words: 3, timestamps, ..Tcp::ACKNOWLEDGING };
             tcp(false, from, to, &segment)
         };
         for at in
@@ -496,32 +396,14 @@ fn requests_that_expire() {
         for (slots_log2, expiry_ns) in [(6, 50_000_000), (6, 1_000_000_000), (7, 4_000_000_000)] {
             check(Delays { algorithm, slots_log2, expiry_ns, ..of(kinds) }, seed);
         }
-        check(
-            Delays {
-                algorithm,
-                slots_log2: 6,
-                admit_log2: 2,
-                expiry_ns: 4_000_000_000,
-                ..of(kinds)
-            },
-            seed,
-        );
+        let expiry = Delays { algorithm, expiry_ns: 4_000_000_000, ..of(kinds) };
+        check(Delays { slots_log2: 6, admit_log2: 2, ..expiry }, seed);
     }
-    let apart = [owned("10.0.0.0/8", Some(1), true), owned("128.0.0.0/1", Some(2), false)];
-    let by_prefix = Delays {
-        groups_log2: 2,
-        directions: Directions::Local,
-        prefixes: fingerprint(&apart),
-        ..Delays::DEFAULT
-    };
+    let (clients, by_prefix) = clients_by_prefix();
     let kinds = of(&[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns]).kinds;
-    let expiry = Delays {
-        algorithm: Algorithm::Expiry,
-        slots_log2: 6,
-        expiry_ns: 2_000_000_000,
-        ..by_prefix
-    };
-    check_among(Delays { kinds, samples: true, ..expiry }, &apart, 80);
+    let sampled = Delays { kinds, samples: true, slots_log2: 6, ..by_prefix };
+    let algorithm = Algorithm::Expiry;
+    check_among(Delays { algorithm, expiry_ns: 2_000_000_000, ..sampled }, &clients, 80);
 }
 
 /// A request of each age keeps its slot or yields it to the next one, to the tick, also where the
@@ -590,6 +472,13 @@ fn owned(text: &str, group: Option<u8>, is_local: bool) -> PrefixOwner {
     }
 }
 
+/// Returns prefixes of clients and of others, and settings of delays by both.
+fn clients_by_prefix() -> ([PrefixOwner; 2], Delays) {
+    let owned = [owned("10.0.0.0/8", Some(1), true), owned("128.0.0.0/1", Some(2), false)];
+    let (prefixes, directions) = (fingerprint(&owned), Directions::Local);
+    (owned, Delays { groups_log2: 2, directions, prefixes, ..Delays::DEFAULT })
+}
+
 /// Prefixes within others, of both versions; clients are in 10.0.0.0/26, and over IPv6 all ends in
 /// one /64.
 #[test]
@@ -606,25 +495,20 @@ fn directions_by_our_own_addresses_and_groups_of_prefixes() {
     let groups = Delays { groups_log2: 3, prefixes: fingerprint(&owned), ..Delays::DEFAULT };
     let both = Delays { directions: Directions::Local, ..groups };
     let kinds = |kinds: &[DelayKind], delays: Delays| Delays { kinds: of(kinds).kinds, ..delays };
-    check_among(kinds(&[DelayKind::TcpData], both), &owned, 40);
-    check_among(
-        kinds(&[DelayKind::TcpHandshake, DelayKind::Dns], Delays { admit_log2: 1, ..both }),
-        &owned,
-        41,
-    );
-    check_among(
-        kinds(&[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Icmp], groups),
-        &owned,
-        42,
-    );
     let of_four = Delays { algorithm: Algorithm::MultiFridge, ..groups };
-    check_among(kinds(&[DelayKind::TcpData], of_four), &owned, 43);
-    check_among(kinds(&[DelayKind::QuicSpin], both), &owned, 44);
-    check_among(
-        kinds(&[DelayKind::TcpTimestamps], Delays { algorithm: Algorithm::Overwrite, ..both }),
-        &owned,
-        45,
-    );
+    let overwriting = Delays { algorithm: Algorithm::Overwrite, ..both };
+    let half = Delays { admit_log2: 1, ..both };
+    let tcp_and_icmp = [DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Icmp];
+    for (seed, delays) in (40..).zip([
+        kinds(&[DelayKind::TcpData], both),
+        kinds(&[DelayKind::TcpHandshake, DelayKind::Dns], half),
+        kinds(&tcp_and_icmp, groups),
+        kinds(&[DelayKind::TcpData], of_four),
+        kinds(&[DelayKind::QuicSpin], both),
+        kinds(&[DelayKind::TcpTimestamps], overwriting),
+    ]) {
+        check_among(delays, &owned, seed);
+    }
     let local = owned.map(|owned| PrefixOwner { group: None, ..owned });
     let sides =
         Delays { directions: Directions::Local, prefixes: fingerprint(&local), ..Delays::DEFAULT };
@@ -634,34 +518,18 @@ fn directions_by_our_own_addresses_and_groups_of_prefixes() {
 /// Each delay comes in a digest, with what it counts for.
 #[test]
 fn delays_one_by_one() {
-    let clients = [owned("10.0.0.0/8", Some(1), true), owned("128.0.0.0/1", Some(2), false)];
-    let by_prefix = Delays {
-        groups_log2: 2,
-        directions: Directions::Local,
-        prefixes: fingerprint(&clients),
-        ..Delays::DEFAULT
-    };
+    let (clients, by_prefix) = clients_by_prefix();
     for (seed, algorithm) in
         (50..).zip([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite])
     {
         let kinds = of(&[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns]);
         check(Delays { algorithm, slots_log2: 8, samples: true, ..kinds }, seed);
-        check_among(
-            Delays {
-                algorithm,
-                samples: true,
-                kinds: of(&[DelayKind::TcpData]).kinds,
-                ..by_prefix
-            },
-            &clients,
-            seed,
-        );
-        check(Delays { algorithm, samples: true, ..of(&[DelayKind::TcpDuration]) }, seed);
-        check(
-            Delays { algorithm, samples: true, slots_log2: 8, ..of(&[DelayKind::TcpTimestamps]) },
-            seed,
-        );
-        check(Delays { algorithm, samples: true, ..of(&[DelayKind::QuicSpin]) }, seed);
+        let sampled = |delays: Delays| Delays { algorithm, samples: true, ..delays };
+        let data = Delays { kinds: of(&[DelayKind::TcpData]).kinds, ..by_prefix };
+        check_among(sampled(data), &clients, seed);
+        check(sampled(of(&[DelayKind::TcpDuration])), seed);
+        check(Delays { slots_log2: 8, ..sampled(of(&[DelayKind::TcpTimestamps])) }, seed);
+        check(sampled(of(&[DelayKind::QuicSpin])), seed);
     }
 }
 
@@ -787,21 +655,16 @@ fn what_is_odd() {
         let mut lab = Lab::new(settings(of(kinds)));
         let mut at = 0;
         for v6 in [false, true] {
+            let data_offset = if v6 { 14 + 40 + 12 } else { 14 + 20 + 12 };
             for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0]), (ends[0], ends[0])] {
                 for (first, flags) in (0..16_u8)
                     .flat_map(|first| [(first, ACK), (first, 0), (first, FIN | ACK), (first, SYN)])
                 {
                     for payload in [0, 1, 39, 40, 41] {
-                        let segment = Tcp {
-                            flags,
-                            sequence: 1000,
-                            acknowledgement: 1001,
-                            payload,
-                            option_words: 0,
-                            timestamps: None,
-                        };
+                        let (sequence, acknowledgement) = (1000, 1001);
+                        let numbers = Tcp { sequence, acknowledgement, ..Tcp::ACKNOWLEDGING };
+                        let segment = Tcp { flags, payload, ..numbers };
                         let mut frame = tcp(v6, from, to, &segment);
-                        let data_offset = if v6 { 14 + 40 + 12 } else { 14 + 20 + 12 };
                         frame[data_offset] = first << 4;
                         at += 1_000_000;
                         lab.packet(at, &frame);
@@ -812,16 +675,10 @@ fn what_is_odd() {
                         [(first, ACK), (first, FIN), (first, SYN | RST), (first, RST | ACK)]
                     }) {
                         let timestamps = Some((before, [u32::from(first), u32::from(first) - 1]));
-                        let segment = Tcp {
-                            flags,
-                            sequence: 1,
-                            acknowledgement: 2,
-                            payload: 3,
-                            option_words: 7,
-                            timestamps,
-                        };
+                        let plain = Tcp { flags, timestamps, ..Tcp::ACKNOWLEDGING };
+                        let segment = Tcp { payload: 3, option_words: 7, ..plain };
                         let mut frame = tcp(v6, from, to, &segment);
-                        frame[if v6 { 14 + 40 + 12 } else { 14 + 20 + 12 }] = first << 4;
+                        frame[data_offset] = first << 4;
                         at += 1_000_000;
                         lab.packet(at, &frame);
                         for length in frame.len() - 40..frame.len() {
@@ -847,19 +704,7 @@ fn what_is_odd() {
                     echo(v6, from, to, 4, true),
                     echo(v6, to, from, 4, true),
                 ];
-                let data = tcp(
-                    v6,
-                    from,
-                    to,
-                    &Tcp {
-                        flags: ACK,
-                        sequence: 1,
-                        acknowledgement: 2,
-                        payload: 1,
-                        option_words: 0,
-                        timestamps: None,
-                    },
-                );
+                let data = tcp(v6, from, to, &Tcp { payload: 1, ..Tcp::ACKNOWLEDGING });
                 for frame in of_udp.into_iter().chain(echoes).chain([data]) {
                     for length in 0..=frame.len() {
                         at += 1_000_000;
@@ -877,38 +722,30 @@ fn what_is_odd() {
 
 #[test]
 fn what_no_program_measures_is_refused() {
-    let refused = |delay: Delays, why: &str| {
+    let expiry = |kind| Delays { algorithm: Algorithm::Expiry, ..of(&[kind]) };
+    let data = of(&[DelayKind::TcpData]);
+    let all = of(&[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns]);
+    let in_groups = Delays { directions: Directions::Local, groups_log2: 3, ..all };
+    for (delay, why) in [
+        (of(&[DelayKind::TcpData, DelayKind::TcpTimestamps]), "tcp-timestamps alone"),
+        (of(&[DelayKind::Dns, DelayKind::QuicSpin]), "quic-spin alone"),
+        (of(&[DelayKind::TcpData, DelayKind::TcpDuration]), "tcp-duration alone"),
+        (expiry(DelayKind::TcpTimestamps), "by fridge, multi-fridge or overwrite"),
+        (expiry(DelayKind::QuicSpin), "by fridge, multi-fridge or overwrite"),
+        (Delays { directions: Directions::Apart, ..data }, "name our own addresses"),
+        (in_groups, "at most 32 on a switch"),
+        (
+            Delays { groups_log2: 1, ..of(&[DelayKind::TcpDuration]) },
+            "either end closes a connection",
+        ),
+        (
+            Delays { slots_log2: 16, ..of(&[DelayKind::TcpData, DelayKind::Dns]) },
+            "at most 32768 slots",
+        ),
+    ] {
         let failure = definitions(&settings(delay)).unwrap_err().to_string();
         assert!(failure.contains(why), "{failure}");
-    };
-    refused(of(&[DelayKind::TcpData, DelayKind::TcpTimestamps]), "tcp-timestamps alone");
-    refused(of(&[DelayKind::Dns, DelayKind::QuicSpin]), "quic-spin alone");
-    refused(of(&[DelayKind::TcpData, DelayKind::TcpDuration]), "tcp-duration alone");
-    refused(
-        Delays { algorithm: Algorithm::Expiry, ..of(&[DelayKind::TcpTimestamps]) },
-        "by fridge, multi-fridge or overwrite",
-    );
-    refused(
-        Delays { algorithm: Algorithm::Expiry, ..of(&[DelayKind::QuicSpin]) },
-        "by fridge, multi-fridge or overwrite",
-    );
-    refused(
-        Delays { directions: Directions::Apart, ..of(&[DelayKind::TcpData]) },
-        "name our own addresses",
-    );
-    let all = [DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns];
-    refused(
-        Delays { directions: Directions::Local, groups_log2: 3, ..of(&all) },
-        "at most 32 on a switch",
-    );
-    refused(
-        Delays { groups_log2: 1, ..of(&[DelayKind::TcpDuration]) },
-        "either end closes a connection",
-    );
-    refused(
-        Delays { slots_log2: 16, ..of(&[DelayKind::TcpData, DelayKind::Dns]) },
-        "at most 32768 slots",
-    );
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! flowgauge.p4 in the model compared bit for bit with the code that software dataplanes run.
 
+use crate::common::OFF;
 use crate::switch::{ROWS, Switch, Window, shape};
 use flowgauge_core::Grid;
-use flowgauge_core::cardinality::{self, Settings as Cardinality};
+use flowgauge_core::cardinality::Settings as Cardinality;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::membership;
@@ -30,28 +31,23 @@ fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
     Settings::only(Cardinality { key, precision, ..Cardinality::default() }).with_hash(hash)
 }
 
-/// Returns settings with counters only.
-fn nothing() -> Settings {
-    Settings::only(Cardinality { mode: cardinality::Mode::Off, ..Cardinality::default() })
-}
-
 fn sketch_of(kind: SketchKind, key: KeyKind, column_bits: u32) -> sketch::Settings {
     sketch::Settings { mode: kind.into(), key, shape: shape(column_bits) }
 }
 
 fn entropy(kind: SketchKind, key: KeyKind, column_bits: u32) -> Settings {
-    let mut settings = nothing();
+    let mut settings = OFF;
     settings.entropy[0] = sketch_of(kind, key, column_bits);
     settings
 }
 
 fn frequency(kind: SketchKind, key: KeyKind, column_bits: u32) -> Settings {
-    Settings { frequency: sketch_of(kind, key, column_bits), ..nothing() }
+    Settings { frequency: sketch_of(kind, key, column_bits), ..OFF }
 }
 
 fn membership(key: KeyKind, row_bits: u32) -> Settings {
     let shape = Grid::of_bits(ROWS, 1 << row_bits).unwrap();
-    Settings { membership: membership::Settings { on: true, key, shape }, ..nothing() }
+    Settings { membership: membership::Settings { on: true, key, shape }, ..OFF }
 }
 
 /// Returns settings of three rows of this size, if a key has several such others.
@@ -59,7 +55,7 @@ fn spread(by: KeyKind, of: OtherKind, columns: usize, registers: usize) -> Optio
     let sketch = spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
     let sketch = sketch.sized(ROWS, columns, registers).unwrap();
     sketch.pair()?;
-    Some(Settings { spread: [sketch, spread::Settings::DEFAULT], ..nothing() })
+    Some(Settings { spread: [sketch, spread::Settings::DEFAULT], ..OFF })
 }
 
 fn record(state: &mut State, shared: &Shared, context: &Context<'_>, frame: &[u8]) {

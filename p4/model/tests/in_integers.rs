@@ -2,10 +2,11 @@
 //! same window, and a switch reports a flood before the window ends. A second entropy is measured
 //! as well.
 
+use crate::common::OFF;
 use flowgauge_bfruntime::server::{Query, Source, Target, Write};
 use flowgauge_bfruntime::{Data, Pipes};
 use flowgauge_core::entropy::in_integers;
-use flowgauge_core::{Grid, KeyKind, Settings, SketchKind, cardinality, sketch};
+use flowgauge_core::{Grid, KeyKind, Settings, SketchKind, sketch};
 use flowgauge_dataplane::tofino::definitions;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::Model;
@@ -30,17 +31,12 @@ struct Lab {
 
 impl Lab {
     fn new(kind: SketchKind, alarm: u32) -> Self {
-        let off = cardinality::Settings {
-            mode: cardinality::Mode::Off,
-            ..cardinality::Settings::DEFAULT
-        };
-        let mut settings = Settings::only(off);
         let sketch = |key| sketch::Settings {
             mode: kind.into(),
             key,
             shape: Grid::of_counters(3, 256).unwrap(),
         };
-        settings.entropy = [KeyKind::Dst, KeyKind::Src].map(sketch);
+        let settings = Settings { entropy: [KeyKind::Dst, KeyKind::Src].map(sketch), ..OFF };
         // The switch computes the entropy of destinations.
         let keys = [
             ("FLOWGAUGE_ENTROPY_KEY", KeyKind::Dst as u32),

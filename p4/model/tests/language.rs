@@ -45,54 +45,35 @@ proptest! {
     }
 }
 
+/// Checks the `x` and `y` that bodies compute from `a` and `b`, each in a new model.
+fn assert_computed(locals: &str, cases: &[(&str, [u32; 2], (u32, u32))]) {
+    for (body, [a, b], expected) in cases {
+        assert_eq!(once(locals, body, *a, *b), *expected, "{body}");
+    }
+}
+
 #[test]
 fn widths_slices_and_casts() {
-    assert_eq!(
-        once(
-            "",
-            "hdr.io.x = hdr.io.a[15:8] ++ hdr.io.b[23:0]; hdr.io.y = 16w0 ++ hdr.io.a[31:16];",
-            0x1234_5678,
-            0x9abc_def0
-        ),
-        (0x56bc_def0, 0x1234)
-    );
-    assert_eq!(
-        once("", "hdr.io.x[7:0] = hdr.io.a[31:24]; hdr.io.x[31:24] = 0xee;", 0xab00_0000, 0).0,
-        0xee00_00ab
-    );
-    assert_eq!(
-        once(
-            "",
-            "md.signed = (int<8>)hdr.io.a[7:0]; hdr.io.x = (bit<32>)(int<32>)md.signed;",
-            0x80,
-            0
-        )
-        .0,
-        0xffff_ff80
-    );
-    assert_eq!(once("", "hdr.io.x = (bit<32>)hdr.io.a[7:0];", 0xfff, 0).0, 0xff);
-    assert_eq!(
-        once(
-            "",
-            "hdr.io.x = (bit<32>)(int<32>)(-(int<8>)hdr.io.a[7:0]); hdr.io.y = -hdr.io.a;",
-            1,
-            0
-        ),
-        (0xffff_ffff, 0xffff_ffff)
-    );
-    assert_eq!(
-        once("", "hdr.io.x = hdr.io.a << 8; hdr.io.y = hdr.io.a >> 4;", 0x8000_00ff, 0),
-        (0xff00, 0x0800_000f)
-    );
-    assert_eq!(once("", "hdr.io.x = hdr.io.a << 32; hdr.io.y = hdr.io.a >> 32;", 1, 0), (0, 0));
-    assert_eq!(
-        once("", "hdr.io.x = (bit<32>)((int<32>)hdr.io.a >> 4);", 0x8000_0000, 0).0,
-        0xf800_0000
-    );
-    assert_eq!(
-        once("", "md.small = 255; md.small = md.small + 3; hdr.io.x = (bit<32>)md.small;", 0, 0).0,
-        2
-    );
+    let joined = "hdr.io.x = hdr.io.a[15:8] ++ hdr.io.b[23:0]; hdr.io.y = 16w0 ++ hdr.io.a[31:16];";
+    let parts = "hdr.io.x[7:0] = hdr.io.a[31:24]; hdr.io.x[31:24] = 0xee;";
+    let signed = "md.signed = (int<8>)hdr.io.a[7:0]; hdr.io.x = (bit<32>)(int<32>)md.signed;";
+    let minus = "hdr.io.x = (bit<32>)(int<32>)(-(int<8>)hdr.io.a[7:0]); hdr.io.y = -hdr.io.a;";
+    let shifts = "hdr.io.x = hdr.io.a << 8; hdr.io.y = hdr.io.a >> 4;";
+    let beyond = "hdr.io.x = hdr.io.a << 32; hdr.io.y = hdr.io.a >> 32;";
+    let arithmetic = "hdr.io.x = (bit<32>)((int<32>)hdr.io.a >> 4);";
+    let small = "md.small = 255; md.small = md.small + 3; hdr.io.x = (bit<32>)md.small;";
+    let cases = [
+        (joined, [0x1234_5678, 0x9abc_def0], (0x56bc_def0, 0x1234)),
+        (parts, [0xab00_0000, 0], (0xee00_00ab, 0)),
+        (signed, [0x80, 0], (0xffff_ff80, 0)),
+        ("hdr.io.x = (bit<32>)hdr.io.a[7:0];", [0xfff, 0], (0xff, 0)),
+        (minus, [1, 0], (0xffff_ffff, 0xffff_ffff)),
+        (shifts, [0x8000_00ff, 0], (0xff00, 0x0800_000f)),
+        (beyond, [1, 0], (0, 0)),
+        (arithmetic, [0x8000_0000, 0], (0xf800_0000, 0)),
+        (small, [0, 0], (2, 0)),
+    ];
+    assert_computed("", &cases);
 }
 
 #[test]
@@ -459,38 +440,24 @@ fn hashes() {
         Hash<bit<32>>(HashAlgorithm_t.CUSTOM, p) crc; Hash<bit<12>>(HashAlgorithm_t.CUSTOM, p) short;
         Hash<bit<32>>(HashAlgorithm_t.XOR32) fold; Hash<bit<16>>(HashAlgorithm_t.IDENTITY) same;
         Hash<bit<32>>(HashAlgorithm_t.CRC32) ieee; Hash<bit<32>>(HashAlgorithm_t.CUSTOM, p) bits;";
-    assert_eq!(
-        once(locals, "hdr.io.x = crc.get({ hdr.io.a }); hdr.io.y = 20w0 ++ 12w0;", 0x0a00_0001, 0)
-            .0,
-        0xa757_b578
-    );
-    assert_eq!(once(locals, "hdr.io.x[11:0] = short.get({ hdr.io.a });", 0x0a00_0001, 0).0, 0x578);
-    assert_eq!(
-        once(locals, "hdr.io.x = fold.get({ hdr.io.a, hdr.io.b, hdr.io.a, 32w1 });", 5, 6).0,
-        7
-    );
-    let halves = "hdr.io.x = fold.get({ hdr.io.a, hdr.io.b[15:0], hdr.io.b[31:16] });";
-    assert_eq!(
-        once(locals, halves, 1, 0x0002_0003).0,
-        0x0003_0003,
-        "fields that fill words together"
-    );
-    assert_eq!(
-        once(locals, "hdr.io.x[15:0] = same.get({ hdr.io.a[19:8], 4w3 });", 0x000a_bc00, 0).0,
-        0xabc3
-    );
-    let pieces = "hdr.io.x = bits.get({ hdr.io.a[31:28], hdr.io.a[27:3], hdr.io.a[2:0] });";
-    assert_eq!(once(locals, pieces, 0x0a00_0001, 0).0, 0xa757_b578, "fields join without gaps");
-    assert_eq!(
-        once(
-            locals,
-            "hdr.io.x = ieee.get({ hdr.io.a, hdr.io.b, 8w0x39 });",
-            0x3132_3334,
-            0x3536_3738
-        )
-        .0,
-        0xcbf4_3926
-    );
+    let fields_that_fill_words_together =
+        "hdr.io.x = fold.get({ hdr.io.a, hdr.io.b[15:0], hdr.io.b[31:16] });";
+    let fields_join_without_gaps =
+        "hdr.io.x = bits.get({ hdr.io.a[31:28], hdr.io.a[27:3], hdr.io.a[2:0] });";
+    let crc = "hdr.io.x = crc.get({ hdr.io.a }); hdr.io.y = 20w0 ++ 12w0;";
+    let fold = "hdr.io.x = fold.get({ hdr.io.a, hdr.io.b, hdr.io.a, 32w1 });";
+    let same = "hdr.io.x[15:0] = same.get({ hdr.io.a[19:8], 4w3 });";
+    let ieee = "hdr.io.x = ieee.get({ hdr.io.a, hdr.io.b, 8w0x39 });";
+    let cases = [
+        (crc, [0x0a00_0001, 0], (0xa757_b578, 0)),
+        ("hdr.io.x[11:0] = short.get({ hdr.io.a });", [0x0a00_0001, 0], (0x578, 0)),
+        (fold, [5, 6], (7, 0)),
+        (fields_that_fill_words_together, [1, 0x0002_0003], (0x0003_0003, 0)),
+        (same, [0x000a_bc00, 0], (0xabc3, 0)),
+        (fields_join_without_gaps, [0x0a00_0001, 0], (0xa757_b578, 0)),
+        (ieee, [0x3132_3334, 0x3536_3738], (0xcbf4_3926, 0)),
+    ];
+    assert_computed(locals, &cases);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod equivalence;
 mod heavy;
 mod in_integers;
 mod include;
+mod lab;
 mod language;
 mod operator;
 mod p4c;

@@ -30,6 +30,15 @@ fn refused_local(local: &str, because: &str) {
     refused_in(|program| program.locals = format!("\n{local} /*!*/\n"), because);
 }
 
+fn refused_parser(states: &str, because: &str) {
+    refused_in(|program| program.parser = states.to_owned(), because);
+}
+
+/// Returns a parser with this statement, on the marked line.
+fn parsing(statement: &str) -> String {
+    format!("state body {{\n{statement} /*!*/\ntransition accept; }}")
+}
+
 #[test]
 fn statements() {
     refused_body("hdr.io.x = 1 hdr.io.y = 2;", "expected \";\"");
@@ -125,35 +134,24 @@ fn declarations() {
 
 #[test]
 fn parsers() {
-    let parser = |states: &str, because: &str| {
-        refused_in(|program| program.parser = states.to_owned(), because)
-    };
-    parser("state body {\ntransition missing; /*!*/\n}", "no state missing");
-    parser(
+    refused_parser("state body {\ntransition missing; /*!*/\n}", "no state missing");
+    refused_parser(
         "\nstate body { if (md.m == 1) {} transition accept; } /*!*/",
         "unsupported if in a parser",
     );
-    parser("state body {\npacket.advance(3); /*!*/\ntransition accept; }", "no whole bytes");
-    parser(
-        "state body {\nmd.m = packet.lookahead<bit<320>>()[31:0]; /*!*/\ntransition accept; }",
-        "the parser sees 256",
-    );
-    parser(
-        "state body {\nbit<8> next = packet.lookahead<bit<16>>(); /*!*/\ntransition accept; }",
-        "needs a field of as many",
-    );
-    parser(
-        "state body {\nio_h next = packet.lookahead<extra_h>(); /*!*/\ntransition accept; }",
-        "lookahead of a extra_h into a io_h",
-    );
-    parser(
-        "state body {\nbit<8> next = packet.lookahead<extra_h>(); /*!*/\ntransition accept; }",
-        "needs a header",
-    );
-    parser(
-        "state body {\nmd.m = packet.lookahead<bool>(); /*!*/\ntransition accept; }",
-        "bit<N> or a header",
-    );
+    for (statement, because) in [
+        ("packet.advance(3);", "no whole bytes"),
+        ("md.m = packet.lookahead<bit<320>>()[31:0];", "the parser sees 256"),
+        ("bit<8> next = packet.lookahead<bit<16>>();", "needs a field of as many"),
+        ("io_h next = packet.lookahead<extra_h>();", "lookahead of a extra_h into a io_h"),
+        ("bit<8> next = packet.lookahead<extra_h>();", "needs a header"),
+        ("md.m = packet.lookahead<bool>();", "bit<N> or a header"),
+        ("md.small = hdr.extra.last.kind;", "has not extracted the next element"),
+        ("packet.extract(hdr.extra);", "extract takes a header"),
+        ("packet.extract(hdr.io.next);", "no field next"),
+    ] {
+        refused_parser(&parsing(statement), because);
+    }
 }
 
 #[test]
@@ -184,55 +182,30 @@ fn loops() {
 
 #[test]
 fn stacks_and_counters_of_parsers() {
-    let parser =
-        |text: &str, because: &str| refused_in(|program| program.parser = text.to_owned(), because);
-    parser(
-        "state body {\nmd.small = hdr.extra.last.kind; /*!*/\ntransition accept; }",
-        "has not extracted the next element",
-    );
-    parser(
+    refused_parser(
         "state body { packet.extract(hdr.extra.next); transition more; }
          state more {\nmd.small = hdr.extra.last.kind; /*!*/\ntransition accept; }",
         "has not extracted the next element",
     );
-    parser(
-        "state body {\npacket.extract(hdr.extra); /*!*/\ntransition accept; }",
-        "extract takes a header",
-    );
-    parser(
-        "state body {\npacket.extract(hdr.io.next); /*!*/\ntransition accept; }",
-        "no field next",
-    );
-    parser(
+    refused_parser(
         "\nstate body { md.small = hdr.extra.lastIndex; transition accept; } /*!*/",
         "unsupported stack member lastIndex",
     );
-    let counter = |states: &str, because: &str| {
+    let counter = |states: String, because: &str| {
         refused_in(
             |program| {
                 program.parser_locals = "ParserCounter() left;".to_owned();
-                program.parser = states.to_owned();
+                program.parser = states;
             },
             because,
         );
     };
-    counter(
-        "state body {\nleft.set(8w128); /*!*/\ntransition accept; }",
-        "beyond a parser's counter",
-    );
-    counter(
-        "state body {\nleft.decrement(200); /*!*/\ntransition accept; }",
-        "beyond a parser's counter",
-    );
-    counter(
-        "state body {\nleft.set(hdr.io.a); /*!*/\ntransition accept; }",
-        "by other than a number",
-    );
-    counter("state body {\nleft.push(8w1); /*!*/\ntransition accept; }", "unsupported push");
-    counter(
-        "state body { transition select(\nleft.is_negative() /*!*/\n) { true: accept; default: reject; } }",
-        "unsupported is_negative",
-    );
+    counter(parsing("left.set(8w128);"), "beyond a parser's counter");
+    counter(parsing("left.decrement(200);"), "beyond a parser's counter");
+    counter(parsing("left.set(hdr.io.a);"), "by other than a number");
+    counter(parsing("left.push(8w1);"), "unsupported push");
+    let select = "state body { transition select(\nleft.is_negative() /*!*/\n) { true: accept; default: reject; } }";
+    counter(select.to_owned(), "unsupported is_negative");
     refused_in(
         |program| {
             program.parser_locals =

@@ -1,25 +1,21 @@
 //! Reordering in the model, as read by the driver, compared bit for bit with the code that software
 //! dataplanes run.
 
+use crate::common::OFF;
+use crate::lab::Lab;
 use flowgauge_core::measurement::Toggle;
 use flowgauge_core::reorder::{
     Algorithm, IDLE_TICKS, MOST_LATE, PrefixCounts, ReorderTotals, Settings as Reordering,
 };
-use flowgauge_core::{
-    Arrival, Context, Link, Settings, Shared, Sharing, State, WindowTotals, Zeroed, cardinality,
-};
+use flowgauge_core::{Settings, WindowTotals, Zeroed, cardinality};
+use flowgauge_dataplane::Tofino;
 use flowgauge_dataplane::tofino::definitions;
-use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_testing::model::ServedSwitch;
+use flowgauge_traffic::frame::flag::{ACK, FIN, RST, SYN};
 use flowgauge_traffic::frame::{self, Ip};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-const SEED: u64 = 7;
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
 const MS: u64 = 1_000_000;
 const SAMPLING: Reordering = Reordering { algorithm: Algorithm::Sampling, ..Reordering::DEFAULT };
 const HYBRID: Reordering = Reordering { algorithm: Algorithm::Hybrid, ..Reordering::DEFAULT };
@@ -27,72 +23,7 @@ const HYBRID: Reordering = Reordering { algorithm: Algorithm::Hybrid, ..Reorderi
 /// Returns settings with reordering only.
 fn settings(reorder: Reordering) -> Settings {
     assert_eq!(reorder.problem(), None);
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    Settings { reorder, ..Settings::only(off) }
-}
-
-/// Switch and core that see the same packets.
-struct Lab {
-    settings: Settings,
-    served: ServedSwitch,
-    tofino: Tofino,
-    tables: Tables,
-    state: Box<State>,
-    shared: Box<Shared>,
-    bank: usize,
-}
-
-impl Lab {
-    fn new(settings: Settings) -> Self {
-        let served = ServedSwitch::new(definitions(&settings).unwrap());
-        let tables = Tables::new(&settings, SEED);
-        let tofino = served.connect(settings, &tables);
-        let shared = Shared::boxed();
-        shared.persistent.prepare(&settings);
-        Lab { settings, served, tofino, tables, state: State::boxed(), shared, bank: 0 }
-    }
-
-    fn packet(&mut self, at: u64, frame: &[u8]) {
-        // Flows belong to one pipe, since cores share them.
-        let port = self.served.switch.port(0);
-        let mut entrance = self.served.switch.enter();
-        entrance.set_clock(at);
-        entrance.arrive(port, frame).unwrap();
-        drop(entrance);
-        let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone);
-        let active = &mut self.state.active(&self.shared, self.bank);
-        active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
-    }
-
-    /// Closes a window on both, compares them, and returns the counts.
-    #[track_caller]
-    fn rotate(&mut self) -> Box<WindowTotals> {
-        let found = self.tofino.rotate().unwrap().bank;
-        let mut expected = WindowTotals::boxed();
-        expected.merge_shared(&self.shared.banks[self.bank], &self.settings);
-        let settings = &self.settings.reorder;
-        let (of_switch, of_core) = (&found.reorder, &expected.reorder);
-        for (of_switch, of_core) in sorted(of_switch).iter().zip(sorted(of_core)) {
-            assert_eq!(*of_switch, of_core, "{settings:?}");
-        }
-        assert_eq!(
-            (of_switch.unfollowed, of_switch.crowded),
-            (of_core.unfollowed, of_core.crowded),
-            "{settings:?}"
-        );
-        assert_eq!(of_core.contended, 0);
-        assert!(*of_switch == *of_core, "{settings:?}");
-        self.shared.banks[self.bank].clear(&self.settings);
-        self.bank ^= 1;
-        expected
-    }
-}
-
-fn sorted(reorder: &ReorderTotals) -> Vec<PrefixCounts> {
-    let mut prefixes: Vec<PrefixCounts> = reorder.prefixes().copied().collect();
-    prefixes.sort_unstable_by_key(|prefix| prefix.prefix);
-    prefixes
+    Settings { reorder, ..OFF }
 }
 
 /// Segment of a flow.
@@ -204,6 +135,18 @@ impl Flow {
     }
 }
 
+/// Returns sums over all prefixes: out of order, retransmitted, gaps, flows and squares.
+fn sums(reorder: &ReorderTotals) -> [u64; 5] {
+    let sum = |count: fn(&PrefixCounts) -> u64| reorder.prefixes().map(count).sum::<u64>();
+    [
+        sum(|prefix| prefix.out_of_order),
+        sum(|prefix| prefix.retransmitted),
+        sum(|prefix| prefix.gaps),
+        sum(|prefix| prefix.flows),
+        sum(|prefix| prefix.squares),
+    ]
+}
+
 /// Runs windows with many flows, which end and are replaced by others.
 #[track_caller]
 fn check(reorder: Reordering, prefixes: u32, seed: u64) -> Box<WindowTotals> {
@@ -233,31 +176,18 @@ fn check(reorder: Reordering, prefixes: u32, seed: u64) -> Box<WindowTotals> {
         }
         all.unite(&lab.rotate(), &lab.settings);
     }
-    let sum = |count: fn(&PrefixCounts) -> u64| all.reorder.prefixes().map(count).sum::<u64>();
-    let counts = [
-        sum(|prefix| prefix.out_of_order),
-        sum(|prefix| prefix.retransmitted),
-        sum(|prefix| prefix.gaps),
-        sum(|prefix| prefix.flows),
-        sum(|prefix| prefix.squares),
-    ];
+    let counts = sums(&all.reorder);
     assert!(counts.iter().all(|count| *count > 20), "{reorder:?}: {counts:?}");
     all
 }
 
 #[test]
-fn sampling() {
-    for (seed, slots_log2, prefixes) in [(1, 6, 60), (2, 4, 10)] {
-        assert!(
-            check(Reordering { slots_log2, ..SAMPLING }, prefixes, seed).reorder.unfollowed > 20
-        );
-    }
-}
-
-#[test]
-fn hybrid() {
-    for (seed, slots_log2, prefixes) in [(3, 6, 60), (4, 4, 10)] {
-        assert!(check(Reordering { slots_log2, ..HYBRID }, prefixes, seed).reorder.unfollowed > 20);
+fn more_flows_than_slots_by_either_algorithm() {
+    for (seed, algorithm, slots_log2, prefixes) in
+        [(1, SAMPLING, 6, 60), (2, SAMPLING, 4, 10), (3, HYBRID, 6, 60), (4, HYBRID, 4, 10)]
+    {
+        let all = check(Reordering { slots_log2, ..algorithm }, prefixes, seed);
+        assert!(all.reorder.unfollowed > 20, "seed {seed}");
     }
 }
 
@@ -277,18 +207,8 @@ fn prefixes_of_every_length() {
         for (number, bit) in (0..32).flat_map(|bit| [(bit, 1_u32 << bit), (bit, !(1 << bit))]) {
             for v6 in [false, true] {
                 let source = 0x0a00_0001 ^ bit;
-                lab.packet(
-                    0,
-                    &frame(&Tcp {
-                        v6,
-                        source,
-                        port: 5,
-                        flags: ACK,
-                        sequence: number * 100,
-                        payload: 100,
-                        option_words: 0,
-                    }),
-                );
+                let segment = Tcp { v6, source, ..ipv4(5, ACK, number * 100, 100) };
+                lab.packet(0, &frame(&segment));
             }
         }
         assert!(lab.rotate().reorder.prefixes().count() >= 2, "{v4_bits}, {v6_bits}");
@@ -315,17 +235,12 @@ fn prefixes_that_are_zero() {
 fn prefixes_without_a_place() {
     let mut lab = Lab::new(settings(Reordering { v4_bits: 32, slots_log2: 16, ..SAMPLING }));
     for source in 0..20_000_u32 {
-        lab.packet(
-            0,
-            &frame(&Tcp { source: source.wrapping_mul(0x9e37_79b9), ..ipv4(1, ACK, 5, 100) }),
-        );
+        let source = source.wrapping_mul(0x9e37_79b9);
+        lab.packet(0, &frame(&Tcp { source, ..ipv4(1, ACK, 5, 100) }));
     }
-    let all = lab.rotate();
-    assert!(
-        all.reorder.crowded > 100 && all.reorder.prefixes().count() > 10_000,
-        "{}",
-        all.reorder.crowded
-    );
+    let reorder = &lab.rotate().reorder;
+    let (crowded, prefixes) = (reorder.crowded, reorder.prefixes().count());
+    assert!(crowded > 100 && prefixes > 10_000, "{crowded}");
 }
 
 /// Sequence numbers that start anywhere, and ends on all sides of the highest one.
@@ -368,13 +283,8 @@ fn wherever_sequence_numbers_wrap() {
                 }
             }
         }
-        let all = lab.rotate();
-        let sum = |count: fn(&PrefixCounts) -> u64| all.reorder.prefixes().map(count).sum::<u64>();
-        let counts = [
-            sum(|prefix| prefix.out_of_order),
-            sum(|prefix| prefix.retransmitted),
-            sum(|prefix| prefix.gaps),
-        ];
+        let [out_of_order, retransmitted, gaps, ..] = sums(&lab.rotate().reorder);
+        let counts = [out_of_order, retransmitted, gaps];
         assert!(counts.iter().all(|count| *count > 50), "{counts:?}");
     }
 }
@@ -389,8 +299,7 @@ fn more_late_segments_than_are_told_apart() {
         lab.packet(0, &frame(&ipv4(1, ACK, number * 200 + 200, 100)));
         lab.packet(0, &frame(&ipv4(1, ACK, number * 200 + 100, 100)));
     }
-    let squares =
-        |bank: &WindowTotals| bank.reorder.prefixes().map(|prefix| prefix.squares).sum::<u64>();
+    let squares = |bank: &WindowTotals| sums(&bank.reorder)[4];
     assert_eq!(squares(&lab.rotate()), u64::from(MOST_LATE).pow(2));
     let mut sequence = (MOST_LATE + 10) * 200 + 100;
     for at in [0, 1, IDLE_TICKS + 1, IDLE_TICKS + 2].map(|ticks| u64::from(ticks) << 16) {

@@ -1,12 +1,11 @@
 //! Staggered registers in the model, as read by the driver, compared bit for bit with the code that
 //! software dataplanes run.
 
+use crate::lab::Lab;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{
-    Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, State, Zeroed,
-};
+use flowgauge_core::{HashMode, KeyKind, Precision, Settings};
 use flowgauge_dataplane::tofino::{self, Failure, definitions};
-use flowgauge_dataplane::{Dataplane, Error, Event, Snapshot, Tables, Tofino};
+use flowgauge_dataplane::{Dataplane, Error, Event, Snapshot, Tofino};
 use flowgauge_p4_model::Model;
 use flowgauge_testing::frames;
 use flowgauge_testing::model::ServedSwitch;
@@ -14,25 +13,12 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::{Duration, Instant};
 
-const SEED: u64 = 7;
 /// End of the chip's clock.
 const CLOCK: u64 = 1 << 48;
 
 fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
     let precision = Precision::new(p).unwrap();
     Settings::only(cardinality::Settings { mode: Mode::Staggered, key, precision }).with_hash(hash)
-}
-
-/// Switch and core that see the same packets.
-struct Lab {
-    settings: Settings,
-    slot_bits: u32,
-    served: ServedSwitch,
-    tofino: Tofino,
-    tables: Tables,
-    state: Box<State>,
-    shared: Box<Shared>,
-    packets: usize,
 }
 
 fn serve(settings: &Settings, slot_bits: u32) -> ServedSwitch {
@@ -47,37 +33,37 @@ fn options(served: &ServedSwitch, slot_bits: u32) -> tofino::Options {
 }
 
 impl Lab {
-    fn new(settings: Settings, slot_bits: u32) -> Self {
+    fn with_slots(settings: Settings, slot_bits: u32) -> Self {
         let served = serve(&settings, slot_bits);
-        let mut tofino = Tofino::connect(options(&served, slot_bits), settings).unwrap();
-        let tables = Tables::new(&settings, SEED);
-        tofino.install(&tables).unwrap();
-        let (state, shared) = (State::boxed(), Shared::boxed());
-        Lab { settings, slot_bits, served, tofino, tables, state, shared, packets: 0 }
+        let options = options(&served, slot_bits);
+        Lab::connected(settings, &[], served, options)
     }
 
-    /// Sends a packet to one pipe after another.
-    fn packet(&mut self, at: u64, frame: &[u8]) {
-        self.packets += 1;
-        let port = self.served.switch.port(self.packets);
-        let mut entrance = self.served.switch.enter();
-        entrance.set_clock(at);
-        entrance.arrive(port, frame).unwrap();
-        drop(entrance);
-        let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone)
-            .with_slots(1 << self.slot_bits);
-        let mut active = self.state.active(&self.shared, 0);
-        active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
+    /// Returns the core's levels in the slot of this time.
+    fn core_levels(&self, now: u64) -> Vec<u8> {
+        let (precision, slot) = (self.settings.cardinality.precision, (now / self.slot_ns) as u32);
+        self.state.persistent.cardinality.levels(precision, slot).collect()
     }
 
-    fn levels(&self, snapshot: &Snapshot, slot: u64) -> Vec<u8> {
-        snapshot
-            .persistent
-            .as_ref()
-            .unwrap()
-            .cardinality
-            .levels(self.settings.cardinality.precision, slot as u32)
-            .collect()
+    /// Returns the levels of a snapshot in the slot of this time.
+    fn levels(&self, snapshot: &Snapshot, now: u64) -> Vec<u8> {
+        let (precision, slot) = (self.settings.cardinality.precision, (now / self.slot_ns) as u32);
+        snapshot.persistent.as_ref().unwrap().cardinality.levels(precision, slot).collect()
+    }
+
+    /// Reads the switch's levels in the slot of this time.
+    fn sample(&mut self, now: u64) -> Vec<u8> {
+        let snapshot = self.tofino.sample().unwrap();
+        self.levels(&snapshot, now)
+    }
+
+    /// Returns the events of the driver, which must be warnings.
+    fn warnings(&mut self) -> Vec<String> {
+        let warning = |event| match event {
+            Event::Warning(warning) => warning,
+            other => panic!("{other:?}"),
+        };
+        self.tofino.events().unwrap().into_iter().map(warning).collect()
     }
 
     /// Returns the rounds and levels in the switch, of all pipes.
@@ -99,19 +85,17 @@ impl Lab {
     #[track_caller]
     fn compare(&mut self, now: u64) -> Snapshot {
         let snapshot = self.tofino.sample().unwrap();
-        let (settings, slot) = (self.settings.cardinality, now >> self.slot_bits);
+        let settings = self.settings.cardinality;
         let found = snapshot.persistent.as_ref().unwrap().cardinality.words(settings.precision);
         let expected = self.state.persistent.cardinality.words(settings.precision);
         for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
             assert_eq!(
                 found, expected,
-                "register {index} at {now}, slots of 2^{} ns, {settings:?}",
-                self.slot_bits
+                "register {index} at {now}, slots of {} ns, {settings:?}",
+                self.slot_ns
             );
         }
-        let levels: Vec<u8> =
-            self.state.persistent.cardinality.levels(settings.precision, slot as u32).collect();
-        assert_eq!(self.levels(&snapshot, slot), levels);
+        assert_eq!(self.levels(&snapshot, now), self.core_levels(now));
         snapshot
     }
 }
@@ -120,7 +104,7 @@ impl Lab {
 /// round.
 fn follow(lab: &mut Lab, begin: u64, packets: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(begin ^ packets);
-    let round = 1_u64 << (lab.slot_bits + lab.settings.cardinality.precision.bits());
+    let round = lab.slot_ns << lab.settings.cardinality.precision.bits();
     let mut at = begin;
     for number in 0..packets {
         at += match number % 61 {
@@ -145,14 +129,14 @@ fn follow(lab: &mut Lab, begin: u64, packets: u64) {
 fn every_key_hash_and_precision() {
     for key in KeyKind::ALL {
         for hash in HashMode::PUBLIC {
-            follow(&mut Lab::new(settings(key, hash, 6), 20), 1_000_000_000_000, 120);
+            follow(&mut Lab::with_slots(settings(key, hash, 6), 20), 1_000_000_000_000, 120);
         }
     }
     for (p, slot_bits) in
         [(4, 10), (4, 40), (7, 15), (8, 16), (9, 17), (11, 23), (12, 24), (16, 12), (16, 28)]
     {
         follow(
-            &mut Lab::new(settings(KeyKind::Src, HashMode::Tabulated, p), slot_bits),
+            &mut Lab::with_slots(settings(KeyKind::Src, HashMode::Tabulated, p), slot_bits),
             1_000_000_000_000,
             70,
         );
@@ -163,20 +147,13 @@ fn every_key_hash_and_precision() {
 #[test]
 fn from_the_first_nanosecond_on() {
     for (p, slot_bits) in [(4, 12), (6, 20)] {
-        let mut lab = Lab::new(settings(KeyKind::Src, HashMode::Crc32, p), slot_bits);
+        let mut lab = Lab::with_slots(settings(KeyKind::Src, HashMode::Crc32, p), slot_bits);
         for number in 0..100 {
             let at = (number + 1) << (slot_bits - 2);
             lab.packet(at, &frames::unique(number).bytes);
-            let (snapshot, slot) = (lab.tofino.sample().unwrap(), at >> slot_bits);
-            let expected: Vec<u8> = lab
-                .state
-                .persistent
-                .cardinality
-                .levels(lab.settings.cardinality.precision, slot as u32)
-                .collect();
             assert_eq!(
-                lab.levels(&snapshot, slot),
-                expected,
+                lab.sample(at),
+                lab.core_levels(at),
                 "packet {number}, slots of 2^{slot_bits} ns"
             );
         }
@@ -198,7 +175,7 @@ fn slots_go_on_when_clocks_wrap() {
     ] {
         let round = 1_u64 << (slot_bits + u32::from(p));
         follow(
-            &mut Lab::new(settings(KeyKind::Src, HashMode::Crc32, p), slot_bits),
+            &mut Lab::with_slots(settings(KeyKind::Src, HashMode::Crc32, p), slot_bits),
             wraps - 3 * round - round / 3,
             200,
         );
@@ -210,24 +187,15 @@ fn slots_go_on_when_clocks_wrap() {
 #[test]
 fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
     for (p, slot_bits, cycle) in [(4, 10, 1_u64 << 42), (6, 20, CLOCK), (11, 23, CLOCK)] {
-        let mut lab = Lab::new(settings(KeyKind::Src, HashMode::Tabulated, p), slot_bits);
+        let mut lab = Lab::with_slots(settings(KeyKind::Src, HashMode::Tabulated, p), slot_bits);
         let begin = 3 << 36;
         let clock = frames::from_source([10, 0, 0, 1]);
-        let own = |lab: &Lab| {
-            let levels: Vec<u8> = lab
-                .state
-                .persistent
-                .cardinality
-                .levels(lab.settings.cardinality.precision, (begin >> slot_bits) as u32)
-                .collect();
-            levels
-        };
         lab.packet(begin, &clock.bytes);
-        let alone = own(&lab);
+        let alone = lab.core_levels(begin);
         for number in 0..40 {
             lab.packet(begin, &frames::unique(number).bytes);
         }
-        assert_ne!(own(&lab), alone);
+        assert_ne!(lab.core_levels(begin), alone);
         lab.compare(begin);
         // Read several times in between. Packets of one flow, at both pipes, carry the time.
         for part in 1..=8 {
@@ -235,29 +203,17 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
             for _ in 0..2 {
                 lab.packet(at, &clock.bytes);
             }
-            let (snapshot, slot) = (lab.tofino.sample().unwrap(), at >> slot_bits);
-            assert_eq!(
-                lab.levels(&snapshot, slot),
-                alone,
-                "part {part}, slots of 2^{slot_bits} ns"
-            );
+            assert_eq!(lab.sample(at), alone, "part {part}, slots of 2^{slot_bits} ns");
         }
         // Nor a cycle later: an empty register stays empty, and one that gets a packet counts only
         // from then on.
-        let late = begin
-            + cycle
-            + (1 << slot_bits) * 2 * lab.settings.cardinality.precision.registers() as u64;
+        let registers = lab.settings.cardinality.precision.registers() as u64;
+        let late = begin + cycle + (1 << slot_bits) * 2 * registers;
         lab.packet(late, &frames::unique(3).bytes);
-        let (snapshot, slot) = (lab.tofino.sample().unwrap(), late >> slot_bits);
-        let mut only = Lab::new(lab.settings, slot_bits);
+        let found = lab.sample(late);
+        let mut only = Lab::with_slots(lab.settings, slot_bits);
         only.packet(late, &frames::unique(3).bytes);
-        let expected: Vec<u8> = only
-            .state
-            .persistent
-            .cardinality
-            .levels(lab.settings.cardinality.precision, slot as u32)
-            .collect();
-        assert_eq!(lab.levels(&snapshot, slot), expected);
+        assert_eq!(found, only.core_levels(late));
     }
 }
 
@@ -266,21 +222,14 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
 #[test]
 fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
     for (p, slot_bits, cycle) in [(4, 10, 1_u64 << 42), (6, 20, CLOCK), (11, 23, CLOCK)] {
-        let mut lab = Lab::new(settings(KeyKind::FiveTuple, HashMode::Tabulated, p), slot_bits);
+        let mut lab =
+            Lab::with_slots(settings(KeyKind::FiveTuple, HashMode::Tabulated, p), slot_bits);
         let begin = 3 << 36;
         for number in 0..60 {
             lab.packet(begin, &frames::unique(number).bytes);
         }
         lab.compare(begin);
-        let warnings = |lab: &mut Lab| -> Vec<String> {
-            let events = lab.tofino.events().unwrap().into_iter();
-            events
-                .map(|event| {
-                    if let Event::Warning(warning) = event { warning } else { panic!("{event:?}") }
-                })
-                .collect()
-        };
-        assert_eq!(warnings(&mut lab), [""; 0]);
+        assert_eq!(lab.warnings(), [""; 0]);
         // Slightly less than half a cycle does not reset them, and a read restarts it. There were
         // no packets in between: the time is what has passed.
         let half = Duration::from_nanos(cycle / 2);
@@ -290,12 +239,9 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
             lab.tofino.age(half - margin);
             last_read = Instant::now();
             let snapshot = lab.tofino.sample().unwrap();
-            assert!(
-                lab.levels(&snapshot, snapshot.slot_time.unwrap() >> slot_bits)
-                    .iter()
-                    .all(|level| *level == 0)
-            );
-            assert_eq!(warnings(&mut lab), [""; 0]);
+            let levels = lab.levels(&snapshot, snapshot.slot_time.unwrap());
+            assert!(levels.iter().all(|level| *level == 0));
+            assert_eq!(lab.warnings(), [""; 0]);
             assert!(
                 lab.held().iter().any(|[_, level]| *level != 0),
                 "the switch keeps what it has"
@@ -303,17 +249,10 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
         }
         lab.tofino.age(half + margin);
         let snapshot = lab.tofino.sample().unwrap();
-        assert!(
-            snapshot
-                .persistent
-                .as_ref()
-                .unwrap()
-                .cardinality
-                .words(lab.settings.cardinality.precision)
-                .iter()
-                .all(|word| *word == 0)
-        );
-        let reported = warnings(&mut lab);
+        let registers = &snapshot.persistent.as_ref().unwrap().cardinality;
+        let mut words = registers.words(lab.settings.cardinality.precision).iter();
+        assert!(words.all(|word| *word == 0));
+        let reported = lab.warnings();
         // The time that this test took has passed as well.
         let rounded = |time: Duration| time.as_secs_f64().round() as u64;
         let seconds = rounded(half + margin)..=rounded(half + margin + last_read.elapsed());
@@ -331,25 +270,24 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
         );
         assert!(lab.held().iter().all(|held| *held == [0, 0]), "they are empty on the switch too");
         // From then on it counts like a switch that has just started.
-        let mut only = Lab::new(lab.settings, slot_bits);
+        let mut only = Lab::with_slots(lab.settings, slot_bits);
         let late = begin + cycle / 2 + cycle / 3;
         for number in 100..120 {
             lab.packet(late, &frames::unique(number).bytes);
             only.packet(late, &frames::unique(number).bytes);
         }
-        let (own, other) = (lab.tofino.sample().unwrap(), only.tofino.sample().unwrap());
-        assert_eq!(lab.levels(&own, late >> slot_bits), only.levels(&other, late >> slot_bits));
-        assert!(lab.levels(&own, late >> slot_bits).iter().any(|level| *level != 0));
-        assert_eq!(warnings(&mut lab), [""; 0]);
+        let levels = lab.sample(late);
+        assert_eq!(levels, only.sample(late));
+        assert!(levels.iter().any(|level| *level != 0));
+        assert_eq!(lab.warnings(), [""; 0]);
     }
 }
 
 /// Values are as of the last packet, or later if time has passed since.
 #[test]
 fn the_time_is_the_chips() {
-    let mut lab = Lab::new(settings(KeyKind::Src, HashMode::Crc32, 6), 26);
-    let empty = lab.tofino.sample().unwrap();
-    assert!(lab.levels(&empty, 0).iter().all(|level| *level == 0));
+    let mut lab = Lab::with_slots(settings(KeyKind::Src, HashMode::Crc32, 6), 26);
+    assert!(lab.sample(0).iter().all(|level| *level == 0));
     // Later than any time that this test takes.
     let hour = 3_600_000_000_000;
     let begin = CLOCK - hour / 2;
@@ -439,26 +377,18 @@ fn slots_are_powers_of_two() {
         (nearest(11, 1), nearest(11, 0), nearest(11, u64::MAX), nearest(16, 1 << 60)),
         (1 << 10, 1 << 10, 1 << 33, 1 << 28)
     );
-    let refused = |p: u32, slot_bits: u32| {
-        let options = flowgauge_p4_model::Options::default();
-        let defines = [
-            ("FLOWGAUGE_CARDINALITY", 2),
-            ("FLOWGAUGE_PRECISION", p),
-            ("FLOWGAUGE_SLOT_BITS", slot_bits),
-        ];
-        Model::flowgauge(
-            &defines
-                .into_iter()
-                .fold(options, |options, (name, value)| options.define(name, value)),
-        )
-        .is_err()
-    };
-    assert!(
-        refused(11, 9)
-            && refused(16, 29)
-            && refused(4, 41)
-            && !refused(16, 28)
-            && !refused(4, 40)
-            && !refused(4, 10)
-    );
+    for (p, slot_bits, is_refused) in [
+        (11, 9, true),
+        (16, 29, true),
+        (4, 41, true),
+        (16, 28, false),
+        (4, 40, false),
+        (4, 10, false),
+    ] {
+        let options = flowgauge_p4_model::Options::default()
+            .define("FLOWGAUGE_CARDINALITY", 2)
+            .define("FLOWGAUGE_PRECISION", p)
+            .define("FLOWGAUGE_SLOT_BITS", slot_bits);
+        assert_eq!(Model::flowgauge(&options).is_err(), is_refused, "{p}, {slot_bits}");
+    }
 }

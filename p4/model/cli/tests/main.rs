@@ -39,6 +39,36 @@ impl Model {
         let address = line.trim_end().rsplit(' ').next().unwrap().to_owned();
         Model { child, stdout, address }
     }
+
+    /// Connects a driver of 16 registers, which forwards from some ports to others.
+    fn driver(&self, forward: &[(u32, u32)]) -> Tofino {
+        let mut settings = Settings::default();
+        settings.cardinality.precision = Precision::new(4).unwrap();
+        let mut options = Options::new(&self.address);
+        options.deadline = Duration::from_secs(60);
+        options.forward = forward.to_vec();
+        let mut tofino = Tofino::connect(options, settings).unwrap();
+        tofino.install(&Tables::new(&settings, 1)).unwrap();
+        tofino
+    }
+
+    /// Interrupts the command, and returns how many packets it says arrived.
+    fn interrupt(&mut self) -> u64 {
+        let kill = format!("kill -INT {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.strip_suffix(" packets arrived\n").unwrap().parse().unwrap()
+    }
+}
+
+/// Checks that the command fails for this reason.
+fn assert_fails(arguments: &[&str], reason: &str) {
+    let command = env!("CARGO_BIN_EXE_flowgauge-p4-model");
+    let output = Command::new(command).args(arguments).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains(reason), "{arguments:?}: {said}");
 }
 
 impl Drop for Model {
@@ -58,43 +88,25 @@ fn packets_arrive_and_are_counted_until_ctrl_c() {
         "unique,rate=20k",
         "--driver-like=sync=100us",
     ]);
-    let mut settings = Settings::default();
-    settings.cardinality.precision = Precision::new(4).unwrap();
-    let mut options = Options::new(&model.address);
-    options.deadline = Duration::from_secs(60);
-    let mut tofino = Tofino::connect(options, settings).unwrap();
-    tofino.install(&Tables::new(&settings, 1)).unwrap();
+    let mut tofino = model.driver(&[]);
     let mut packets = 0;
     while packets < 1000 {
         packets += tofino.rotate().unwrap().packets_after;
     }
-    let kill = format!("kill -INT {}", model.child.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    assert!(model.child.wait().unwrap().success());
-    let mut line = String::new();
-    model.stdout.read_line(&mut line).unwrap();
-    let arrived: u64 = line.strip_suffix(" packets arrived\n").unwrap().parse().unwrap();
+    let arrived = model.interrupt();
     assert!(arrived >= packets, "{arrived} arrived, {packets} counted");
 }
 
 #[test]
 fn arguments_without_sense_are_refused() {
-    let fails = |arguments: &[&str], reason: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_flowgauge-p4-model"))
-            .args(arguments)
-            .output()
-            .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains(reason), "{said}");
-    };
-    fails(&["-D", "FLOWGAUGE_PRECISION"], "NAME=VALUE");
-    fails(&["-D", "FLOWGAUGE_PRECISION=3"], "");
-    fails(&["--traffic", "nothing"], "use unique");
-    fails(&["--pipes", "5"], "4");
-    fails(&["--driver-like=index"], "NAME=TIME");
-    fails(&["--driver-like=speed=1s"], "index, sync, update and completion");
-    fails(&["--driver-like=sync=1"], "sync: ");
-    fails(
+    assert_fails(&["-D", "FLOWGAUGE_PRECISION"], "NAME=VALUE");
+    assert_fails(&["-D", "FLOWGAUGE_PRECISION=3"], "");
+    assert_fails(&["--traffic", "nothing"], "use unique");
+    assert_fails(&["--pipes", "5"], "4");
+    assert_fails(&["--driver-like=index"], "NAME=TIME");
+    assert_fails(&["--driver-like=speed=1s"], "index, sync, update and completion");
+    assert_fails(&["--driver-like=sync=1"], "sync: ");
+    assert_fails(
         &["--listen", "127.0.0.1:0", "--pcap", "/does/not/exist.pcap"],
         "cannot open /does/not/exist.pcap",
     );

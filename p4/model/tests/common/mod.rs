@@ -2,7 +2,14 @@
 
 use flowgauge_bfruntime::server::{Query, Write};
 use flowgauge_bfruntime::{Data, Key, Match, Pipes};
+use flowgauge_core::{Settings, cardinality};
 use flowgauge_p4_model::{Model, Options, SourceError};
+
+/// Settings with counters only.
+pub const OFF: Settings = Settings::only(cardinality::Settings {
+    mode: cardinality::Mode::Off,
+    ..cardinality::Settings::DEFAULT
+});
 
 /// Program that reads a header of 16 bytes (`a`, `b`, `x`, `y`, 32 bits each) behind the metadata,
 /// and sends it to port 1.

@@ -6,6 +6,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+// Why the model refuses what the compiler accepts.
+
+/// Both accesses are placed in one stateful ALU of one stage, so that one packet puts two addresses
+/// on its only bus. The assembler only warns.
+pub const COLLIDE: &str = "the compiler makes a wrong program: two addresses on one bus";
+/// No packet meets both conditions, which neither the compiler nor the model can prove.
+pub const UNPROVEN: &str = "the conditions exclude each other: put both into branches of one if";
+/// The compiler omits what is not used. If it is used, it rejects it (`chip.rs`).
+pub const UNUSED: &str = "the compiler refuses it if it is used";
+/// The model supports less than the chip here, and reports `unsupported`.
+pub const LEFT_OUT: &str = "the model does not execute it";
+
 /// Returns the compiler in `TEST_P4C`, or `p4c` in PATH, if it supports Tofino.
 pub fn compiler() -> Option<OsString> {
     let program = std::env::var_os("TEST_P4C").unwrap_or_else(|| "p4c".into());
