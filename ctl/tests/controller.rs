@@ -1,7 +1,7 @@
 //! Controller on a virtual clock, with a scripted dataplane, and with the poll backend in trace
 //! time.
 
-use crate::Virtual;
+use crate::{Virtual, capture_of, replaying, start_in_trace_time};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::hash::crc32;
@@ -20,10 +20,9 @@ use flowgauge_ctl::measurement::frequency::estimate::Frequency;
 use flowgauge_ctl::output::{IdleWindows, Metrics};
 use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
-use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
 use flowgauge_dataplane::poll::port::{
-    Port, PortFrame, PortSource, Ports, Received, Worker, frames, pcap_reader,
+    Port, PortFrame, PortSource, Ports, Received, Worker, frames,
 };
 use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use flowgauge_dataplane::{
@@ -42,7 +41,8 @@ use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
-use std::io::{self, Cursor};
+use std::io;
+use std::ops::RangeBounds;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -97,6 +97,10 @@ pub(super) struct Scripted {
     banks: Mutex<Vec<Arc<WindowTotals>>>,
     /// Whether the open window and the next one have a filter.
     is_filtered: [bool; 2],
+    /// Counters of frequency of every window, as a switch or a long one may leave them.
+    sketch: Option<Box<Sketch>>,
+    /// Delays that were returned one by one, in chronological order; `None` without delays.
+    delays: Option<u64>,
 }
 
 /// Bursts at regular intervals, in nanoseconds.
@@ -122,7 +126,12 @@ impl Bursts {
 }
 
 impl Scripted {
-    pub(super) fn new(clock: &Virtual) -> Self {
+    /// Creates a dataplane whose clock begins at [`START`].
+    fn new() -> Self {
+        Scripted::on(&Virtual::at(START))
+    }
+
+    pub(super) fn on(clock: &Virtual) -> Self {
         // Take the capabilities of another backend, since there is no public constructor.
         let profile = "unique".parse().unwrap();
         let capabilities = Poll::new(memory(profile, 1, Pace::Open), poll::Options::default())
@@ -130,10 +139,7 @@ impl Scripted {
             .clone();
         Scripted {
             capabilities,
-            settings: Settings::only(cardinality::Settings {
-                mode: Mode::Off,
-                ..cardinality::Settings::DEFAULT
-            }),
+            settings: settings(Mode::Off),
             clock: clock.clone(),
             script: Box::new(|_, _| None),
             sample_takes: 0,
@@ -151,11 +157,25 @@ impl Scripted {
             unseen: None,
             banks: Mutex::default(),
             is_filtered: [false; 2],
+            sketch: None,
+            delays: None,
         }
     }
 
     fn failing(self, script: impl FnMut(Call, usize) -> Option<Error> + Send + 'static) -> Self {
         Scripted { script: Box::new(script), ..self }
+    }
+
+    /// Fails in the calls of a kind that have these numbers, so that a repeated one may succeed.
+    fn failing_in(self, calls: Call, numbers: impl RangeBounds<usize> + Send + 'static) -> Self {
+        self.failing(move |call, number| {
+            (call == calls && numbers.contains(&number)).then(transient).flatten()
+        })
+    }
+
+    /// Ends its traffic at a time after the start.
+    fn ending(self, after: u64) -> Self {
+        Scripted { events: vec![(START + after, Event::TrafficEnded)], ..self }
     }
 
     /// Loses one packet for ten that arrive.
@@ -190,9 +210,14 @@ impl Scripted {
         let mut banks = self.banks.lock().unwrap();
         let free = banks.iter_mut().position(|bank| Arc::get_mut(bank).is_some());
         let mut bank = free.map_or_else(WindowTotals::counted, |index| banks.swap_remove(index));
-        let counters = &mut Arc::get_mut(&mut bank).unwrap().counters;
+        let WindowTotals { counters, frequency, .. } = Arc::get_mut(&mut bank).unwrap();
         (counters.ipv4, counters.bytes) = (packets, packets * 64);
         counters.unmatched = u64::from(self.is_filtered[0]);
+        if let Some(sketch) = &self.sketch {
+            let sketch::Settings { mode, shape, .. } = self.settings.frequency;
+            frequency.clear(shape);
+            frequency.merge(sketch, mode.sketch().unwrap(), shape);
+        }
         banks.push(Arc::clone(&bank));
         let hash = HashIdentity::new(HashMode::Tabulated, 1);
         Snapshot::of(bank, hash)
@@ -203,6 +228,12 @@ impl Scripted {
         let number = self.made[call as usize];
         self.made[call as usize] += 1;
         (self.script)(call, number).map_or(Ok(()), Err)
+    }
+
+    fn next_delays(&mut self) -> Vec<DelaySample> {
+        let Some(passed) = &mut self.delays else { return Vec::new() };
+        *passed += 1;
+        vec![DelaySample { at: *passed, weight: 4096, ..DelaySample::EMPTY }]
     }
 }
 
@@ -235,7 +266,11 @@ impl Dataplane for Scripted {
         let snapshot = self.snapshot(self.arrived().saturating_sub(self.closed));
         self.closed = self.arrived();
         self.is_filtered[0] = self.is_filtered[1];
-        Ok(snapshot)
+        Ok(Snapshot { delay_samples: self.next_delays(), ..snapshot })
+    }
+
+    fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
+        Ok(self.next_delays())
     }
 
     fn set_filter(&mut self, filter: Option<&Arc<Filter>>) -> Result<(), Error> {
@@ -302,6 +337,16 @@ impl RecordSink {
         self.of(RecordKind::Window).collect()
     }
 
+    /// Returns a value of each window.
+    fn by_window<'a, T>(&'a self, value: impl Fn(&'a Record) -> T) -> Vec<T> {
+        self.of(RecordKind::Window).map(value).collect()
+    }
+
+    /// Returns the packets of all windows.
+    fn packets(&self) -> u64 {
+        self.of(RecordKind::Window).map(|window| window.counters.packets()).sum()
+    }
+
     fn samples(&self) -> Vec<&Record> {
         self.of(RecordKind::Sample).collect()
     }
@@ -341,18 +386,26 @@ pub(super) fn plan(intervals: Intervals) -> Plan {
     }
 }
 
-/// Runs a scripted dataplane, without measurements, on the clock it was created with.
-fn run(dataplane: Scripted, intervals: Intervals) -> (Result<Summary, ControlError>, RecordSink) {
+/// Starts the controller of a scripted dataplane on the clock that this was created with.
+fn start(dataplane: Scripted, plan: Plan) -> Controller {
     let clock = dataplane.clock.clone();
-    let mut kept = RecordSink::default();
-    let controller = Controller::start(dataplane, plan(intervals), || clock).unwrap();
-    (controller.run(&mut kept), kept)
+    Controller::start(dataplane, plan, || clock).unwrap()
 }
 
-/// Calls [`run`] for runs that succeed.
+/// Runs to the end, and returns the records.
+fn recorded(controller: Controller) -> (Summary, RecordSink) {
+    let mut kept = RecordSink::default();
+    (controller.run(&mut kept).unwrap(), kept)
+}
+
+/// Runs a scripted dataplane, without measurements, to the end.
 fn done(dataplane: Scripted, intervals: Intervals) -> (Summary, RecordSink) {
-    let (summary, kept) = run(dataplane, intervals);
-    (summary.unwrap(), kept)
+    recorded(start(dataplane, plan(intervals)))
+}
+
+/// Returns settings that measure distinct flows in a mode, and nothing else.
+pub(super) fn settings(mode: Mode) -> Settings {
+    Settings::only(cardinality::Settings { mode, ..cardinality::Settings::DEFAULT })
 }
 
 /// Returns the times of the samples due in a run with these intervals.
@@ -376,11 +429,13 @@ fn whole(kept: &RecordSink, end: u64) {
     let windows = kept.windows();
     assert_eq!(windows[0].start_ns, START);
     assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
-    assert_eq!(
-        windows.iter().map(|window| window.counters.packets()).sum::<u64>(),
-        (end - START) / PACKET_EVERY
-    );
+    assert_eq!(kept.packets(), (end - START) / PACKET_EVERY);
     assert_eq!(windows.last().unwrap().end_ns, end);
+}
+
+/// Returns the packets that arrive while a record is counted.
+fn arrived(record: &Record) -> u64 {
+    (record.end_ns - START) / PACKET_EVERY - (record.start_ns - START) / PACKET_EVERY
 }
 
 /// Kolmogorov-Smirnov statistic of the gaps between times against the exponential distribution,
@@ -400,18 +455,14 @@ const KS_1_PERCENT: f64 = 1.628;
 
 #[test]
 fn windows_end_at_exact_multiples_over_100_000_of_them() {
-    let clock = Virtual::at(START);
     // No multiple of the packet interval or of the controller's polling interval.
     let length = 333_333_333;
-    let (summary, kept) = done(Scripted::new(&clock), intervals(length, SECOND, 100_000 * length));
+    let (summary, kept) = done(Scripted::new(), intervals(length, SECOND, 100_000 * length));
     assert_eq!((summary.windows, summary.late_rotations, summary.late_samples), (100_000, 0, 0));
     for (k, window) in kept.windows().into_iter().enumerate() {
         let k = k as u64;
-        assert_eq!((window.window, window.complete), (k, true));
-        assert_eq!(
-            (window.start_ns, window.end_ns),
-            (START + k * length, START + (k + 1) * length)
-        );
+        let expected = (k, START + k * length, START + (k + 1) * length, true);
+        assert_eq!(reported(window), expected);
     }
     whole(&kept, START + 100_000 * length);
 }
@@ -439,7 +490,6 @@ fn a_window_is_complete_if_no_packet_of_it_is_missing() {
             .collect();
         let has_ledger = seed % 4 > 0;
         let window = |now: u64| (((now - START) / SECOND) as usize).min(WINDOWS);
-        let clock = Virtual::at(START);
         let losses = lost.clone();
         let unaccounted = unseen.clone();
         let dataplane = Scripted {
@@ -447,7 +497,7 @@ fn a_window_is_complete_if_no_packet_of_it_is_missing() {
             unseen: has_ledger.then(|| -> Box<dyn Fn(u64) -> i64 + Send> {
                 Box::new(move |now| window(now).checked_sub(1).map_or(0, |it| unaccounted[it]))
             }),
-            ..Scripted::new(&clock)
+            ..Scripted::new()
         };
         let (summary, kept) = done(dataplane, intervals(SECOND, 0, WINDOWS as u64 * SECOND));
         let missing = unseen.iter().map(|unseen| if has_ledger { *unseen.max(&0) } else { 0 });
@@ -455,8 +505,7 @@ fn a_window_is_complete_if_no_packet_of_it_is_missing() {
         let is_whole: Vec<bool> = (lost.iter().zip(missing.zip(before)))
             .map(|(lost, (missing, before))| *lost == 0 && missing <= before)
             .collect();
-        let marked: Vec<bool> = kept.windows().iter().map(|window| window.complete).collect();
-        assert_eq!(marked, is_whole, "seed {seed}");
+        assert_eq!(kept.by_window(|window| window.complete), is_whole, "seed {seed}");
         assert!(is_whole.contains(&true) && is_whole.contains(&false));
         assert!(!summary.total.unwrap().complete);
     }
@@ -464,16 +513,13 @@ fn a_window_is_complete_if_no_packet_of_it_is_missing() {
 
 #[test]
 fn what_is_not_accounted_for_is_told_in_the_window_in_which_it_came() {
-    let clock = Virtual::at(START);
     // Seven packets in the fourth second.
     let unseen = |now: u64| i64::from(now > START + 3 * SECOND) * 7;
-    let dataplane = Scripted { unseen: Some(Box::new(unseen)), ..Scripted::new(&clock).lossy() };
+    let dataplane = Scripted { unseen: Some(Box::new(unseen)), ..Scripted::new().lossy() };
     let (summary, kept) = done(dataplane, intervals(SECOND, 0, 6 * SECOND));
-    let ledgers: Vec<_> = kept.windows().iter().map(|window| window.ledger.unwrap()).collect();
-    assert_eq!(
-        ledgers.iter().map(|ledger| ledger.unaccounted).collect::<Vec<_>>(),
-        [0, 0, 0, 7, 0, 0]
-    );
+    let ledgers = kept.by_window(|window| window.ledger.unwrap());
+    let unaccounted: Vec<_> = ledgers.iter().map(|ledger| ledger.unaccounted).collect();
+    assert_eq!(unaccounted, [0, 0, 0, 7, 0, 0]);
     for (ledger, window) in ledgers.iter().zip(kept.windows()) {
         assert_eq!(
             (ledger.counted, ledger.lost),
@@ -487,8 +533,7 @@ fn what_is_not_accounted_for_is_told_in_the_window_in_which_it_came() {
         (ledgers.iter().map(|ledger| ledger.received).sum(), 7)
     );
     // Without counters of a device there is no ledger.
-    let clock = Virtual::at(START);
-    let (summary, _) = done(Scripted::new(&clock), intervals(SECOND, 0, 2 * SECOND));
+    let (summary, _) = done(Scripted::new(), intervals(SECOND, 0, 2 * SECOND));
     assert_eq!(summary.total.unwrap().ledger, None);
 }
 
@@ -510,55 +555,47 @@ impl Sink for Changing {
     }
 }
 
+/// Runs with a plan, and with another one after the end of each of these windows.
+fn changed<const N: usize>(
+    controller: Controller,
+    plans: [(u64, Plan); N],
+) -> (Summary, RecordSink) {
+    let changes = Changes::default();
+    let (kept, plans) = (RecordSink::default(), plans.into());
+    let mut sink = Changing { kept, changes: changes.clone(), plans };
+    (controller.with(changes).run(&mut sink).unwrap(), sink.kept)
+}
+
 #[test]
 fn changes_are_taken_up_between_two_windows_and_no_packet_is_lost() {
-    let clock = Virtual::at(START);
-    let dataplane = Scripted::new(&clock);
     let duration = 60 * SECOND;
     let longer = plan(intervals(10 * SECOND, 0, duration));
     let shorter = plan(intervals(3 * SECOND, SECOND, duration - 10 * SECOND));
-    let changes = Changes::default();
-    let mut sink = Changing {
-        kept: RecordSink::default(),
-        changes: changes.clone(),
-        plans: [(1, longer), (3, shorter)].into(),
-    };
-    let controller =
-        Controller::start(dataplane, plan(intervals(SECOND, 0, duration)), || clock).unwrap();
-    controller.with(changes).run(&mut sink).unwrap();
-    let windows = sink.kept.windows();
-    let lengths: Vec<u64> =
-        windows.iter().map(|window| (window.end_ns - window.start_ns) / SECOND).collect();
+    let controller = start(Scripted::new(), plan(intervals(SECOND, 0, duration)));
+    let (_, kept) = changed(controller, [(1, longer), (3, shorter)]);
+    let lengths = kept.by_window(|window| (window.end_ns - window.start_ns) / SECOND);
     assert_eq!(lengths[..6], [1, 1, 10, 10, 3, 3]);
-    assert!(windows.iter().map(|window| window.window).eq(0..windows.len() as u64));
-    whole(&sink.kept, START + 50 * SECOND);
-    assert!(!sink.kept.samples().is_empty());
+    assert!(kept.by_window(|window| window.window).into_iter().eq(0..lengths.len() as u64));
+    whole(&kept, START + 50 * SECOND);
+    assert!(!kept.samples().is_empty());
 }
 
 /// Even if a rotation fails at first, a window has the expression that its packets passed.
 #[test]
 fn an_expression_changes_with_the_next_window_that_begins() {
-    let clock = Virtual::at(START);
-    let dataplane = Scripted::new(&clock).failing(|call, number| {
+    let dataplane = Scripted::new().failing(|call, number| {
         (call == Call::Rotate && number % 4 == 3).then(transient).flatten()
     });
     let with = |text: Option<&str>| Plan {
         filter: text.map(|text| text.parse().unwrap()),
         ..plan(intervals(SECOND, 0, 10 * SECOND))
     };
-    let changes = Changes::default();
-    let mut sink = Changing {
-        kept: RecordSink::default(),
-        changes: changes.clone(),
-        plans: [(1, with(Some("tcp"))), (3, with(Some("udp"))), (5, with(None))].into(),
-    };
-    let controller = Controller::start(dataplane, with(None), || clock).unwrap();
-    let summary = controller.with(changes).run(&mut sink).unwrap();
-    let windows = sink.kept.windows();
-    let texts: Vec<Option<&str>> = windows.iter().map(|window| window.filter.as_deref()).collect();
     let (tcp, udp) = (Some("tcp"), Some("udp"));
+    let plans = [(1, with(tcp)), (3, with(udp)), (5, with(None))];
+    let (summary, kept) = changed(start(dataplane, with(None)), plans);
+    let texts = kept.by_window(|window| window.filter.as_deref());
     assert_eq!(texts, [None, None, None, tcp, tcp, udp, udp, None, None, None]);
-    for window in windows {
+    for window in kept.windows() {
         assert_eq!(window.filter.is_some(), window.counters.unmatched > 0, "{}", window.window);
     }
     let total = summary.total.unwrap();
@@ -568,14 +605,11 @@ fn an_expression_changes_with_the_next_window_that_begins() {
 
 #[test]
 fn a_rule_that_certainly_holds_is_told_in_the_record() {
-    let clock = Virtual::at(START);
-    let intervals = intervals(SECOND, 0, 3 * SECOND);
     let rules = ["packets > 0", "packets < 0", "lost_packets > 1M", "no_such_figure > 1"];
     let alerts = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    let ours = plan(intervals);
-    let ours = Plan { options: Estimation { alerts, ..ours.options.clone() }, ..ours };
-    let mut kept = RecordSink::default();
-    Controller::start(Scripted::new(&clock), ours, || clock).unwrap().run(&mut kept).unwrap();
+    let mut plan = plan(intervals(SECOND, 0, 3 * SECOND));
+    plan.options.alerts = alerts;
+    let (_, kept) = recorded(start(Scripted::new(), plan));
     for window in kept.windows() {
         let reported: Vec<(&str, bool)> =
             window.alerts.iter().map(|alert| (alert.rule.as_str(), alert.firing)).collect();
@@ -599,19 +633,13 @@ fn a_rule_that_certainly_holds_is_told_in_the_record() {
 /// others.
 fn on_the_wall(start: u64, steps: &[(u64, i64)], duration: u64) -> (Summary, RecordSink) {
     let clock = Virtual::at(start).stepping(steps);
-    let dataplane = Scripted::new(&clock);
-    let mut kept = RecordSink::default();
-    let intervals = Intervals { align: true, ..intervals(10 * SECOND, 3 * SECOND, duration) };
-    let summary =
-        Controller::start(dataplane, plan(intervals), || clock).unwrap().run(&mut kept).unwrap();
-    (summary, kept)
+    let intervals = intervals(10 * SECOND, 3 * SECOND, duration);
+    done(Scripted::on(&clock), Intervals { align: true, ..intervals })
 }
 
-fn reported(kept: &RecordSink) -> Vec<(u64, u64, u64, bool)> {
-    kept.windows()
-        .iter()
-        .map(|window| (window.window, window.start_ns, window.end_ns, window.complete))
-        .collect()
+/// Returns the number and the times of a window, and whether it is complete.
+fn reported(window: &Record) -> (u64, u64, u64, bool) {
+    (window.window, window.start_ns, window.end_ns, window.complete)
 }
 
 #[test]
@@ -620,12 +648,9 @@ fn aligned_windows_of_runs_that_start_at_different_times_coincide() {
     let (_, one) = on_the_wall(begin + 3 * SECOND + 7, &[], 40 * SECOND);
     let (_, other) = on_the_wall(begin + 19 * SECOND, &[], 40 * SECOND);
     let first = (0, begin + 3 * SECOND + 7, begin + 10 * SECOND, false);
-    assert_eq!(reported(&one)[0], first);
+    assert_eq!(reported(one.windows()[0]), first);
     let times = |kept: &RecordSink| {
-        reported(kept)
-            .into_iter()
-            .map(|(_, start, end, complete)| (start, end, complete))
-            .collect::<Vec<_>>()
+        kept.by_window(|window| (window.start_ns, window.end_ns, window.complete))
     };
     let whole = |at: u64| (begin + at * SECOND, begin + (at + 10) * SECOND, true);
     assert_eq!(times(&one)[1..4], [whole(10), whole(20), whole(30)]);
@@ -651,15 +676,13 @@ fn a_clock_that_is_set_ends_the_window_and_the_next_one_goes_by_the_new_time() {
             (3, next, multiple + 10 * SECOND, false),
             (4, multiple + 10 * SECOND, multiple + 20 * SECOND, true),
         ];
-        assert_eq!(reported(&kept)[3..5], expected, "{by}");
+        assert_eq!(kept.by_window(reported)[3..5], expected, "{by}");
         assert!(windows.iter().all(|window| window.clock_step_ns.is_none() || window.window == 2));
         // The run takes as long as planned.
         let total = summary.total.unwrap();
         assert_eq!((summary.clock_steps, total.end_ns - total.start_ns), (1, 60 * SECOND));
-        assert_eq!(
-            windows.iter().map(|window| window.end_ns - window.start_ns).sum::<u64>(),
-            60 * SECOND
-        );
+        let lengths = kept.by_window(|window| window.end_ns - window.start_ns);
+        assert_eq!(lengths.iter().sum::<u64>(), 60 * SECOND);
     }
 }
 
@@ -671,21 +694,15 @@ fn a_clock_that_is_kept_right_ends_no_window() {
         (begin + 27 * SECOND, -(30 * MILLISECOND as i64)),
     ];
     let (summary, kept) = on_the_wall(begin, &steps, 40 * SECOND);
-    let ends: Vec<u64> =
-        kept.windows().iter().map(|window| (window.end_ns - begin) / SECOND).collect();
-    assert_eq!((summary.clock_steps, &ends[..3]), (0, &[10, 20, 30][..]));
-    assert!(
-        kept.windows()[..3]
-            .iter()
-            .all(|window| window.complete && window.end_ns % (10 * SECOND) == 0)
-    );
+    let ends = kept.by_window(|window| (window.end_ns - begin, window.complete));
+    assert_eq!(summary.clock_steps, 0);
+    assert_eq!(ends[..3], [10, 20, 30].map(|second| (second * SECOND, true)));
 }
 
 #[test]
 fn slow_reads_delay_windows_but_do_not_let_them_drift() {
-    let clock = Virtual::at(START);
     let (length, mean) = (5 * SECOND, 500 * MILLISECOND);
-    let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new(&clock) };
+    let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new() };
     let (_, kept) = done(dataplane, intervals(length, mean, 20_000 * length));
     let late: Vec<u64> =
         (1..).zip(kept.windows()).map(|(k, window)| window.end_ns - (START + k * length)).collect();
@@ -703,10 +720,9 @@ fn slow_reads_delay_windows_but_do_not_let_them_drift() {
 
 #[test]
 fn reads_are_a_poisson_process_whatever_time_a_read_takes() {
-    let clock = Virtual::at(START);
     let mean = 500 * MILLISECOND;
     let intervals = intervals(5 * SECOND, mean, 10_000 * SECOND);
-    let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new(&clock) };
+    let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new() };
     let (summary, kept) = done(dataplane, intervals);
     let samples = kept.samples();
     let scheduled: Vec<u64> = samples.iter().map(|sample| sample.at_ns.unwrap()).collect();
@@ -736,10 +752,9 @@ fn lateness(due: &[u64], takes: u64, most: u64) -> Vec<u64> {
 
 #[test]
 fn late_samples_are_counted_with_their_lateness() {
-    let clock = Virtual::at(START);
     let mean = 500 * MILLISECOND;
     let intervals = intervals(5 * SECOND, mean, 1000 * SECOND);
-    let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new(&clock) };
+    let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new() };
     let (summary, kept) = done(dataplane, intervals);
     let expected = lateness(&reads_due(intervals), mean / 2, u64::MAX);
     assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
@@ -749,26 +764,20 @@ fn late_samples_are_counted_with_their_lateness() {
     for sample in kept.samples() {
         assert_eq!(sample.end_ns, sample.at_ns.unwrap() + sample.late_ns);
         // A sample shows what had arrived when it was taken, not when it was due.
-        assert_eq!(
-            sample.counters.packets(),
-            (sample.end_ns - START) / PACKET_EVERY - (sample.start_ns - START) / PACKET_EVERY
-        );
+        assert_eq!(sample.counters.packets(), arrived(sample));
     }
 }
 
 #[test]
 fn overdue_reads_do_not_pile_up() {
-    let clock = Virtual::at(START);
     let mean = 100 * MILLISECOND;
     let intervals = intervals(5 * SECOND, mean, 600 * SECOND);
-    let dataplane = Scripted { sample_takes: 3 * mean, ..Scripted::new(&clock) };
+    let dataplane = Scripted { sample_takes: 3 * mean, ..Scripted::new() };
     let (summary, kept) = done(dataplane, intervals);
-    assert_eq!(
-        summary.samples + summary.missed_samples,
-        reads_due(intervals).len() as u64,
-        "answered or counted as missed"
-    );
-    let expected = lateness(&reads_due(intervals), 3 * mean, 10 * mean);
+    let due = reads_due(intervals);
+    let counted = summary.samples + summary.missed_samples;
+    assert_eq!(counted, due.len() as u64, "answered or counted as missed");
+    let expected = lateness(&due, 3 * mean, 10 * mean);
     assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
     assert_eq!(summary.samples, expected.len() as u64);
     // The dataplane has time for one of three samples.
@@ -787,8 +796,7 @@ fn overdue_reads_do_not_pile_up() {
 fn a_read_comes_before_a_rotation_and_a_rotation_before_the_end() {
     let first_read = reads_due(intervals(0, SECOND, 60 * SECOND))[0];
     let length = first_read - START;
-    let clock = Virtual::at(START);
-    let dataplane = Scripted::new(&clock);
+    let dataplane = Scripted::new();
     let log = Arc::clone(&dataplane.log);
     let (_, kept) = done(dataplane, intervals(length, SECOND, length));
     let calls: Vec<_> =
@@ -805,8 +813,7 @@ fn a_read_comes_before_a_rotation_and_a_rotation_before_the_end() {
 
 #[test]
 fn an_end_that_coincides_with_a_rotation_leaves_no_stub() {
-    let clock = Virtual::at(START);
-    let (summary, kept) = done(Scripted::new(&clock), intervals(10 * SECOND, 0, 30 * SECOND));
+    let (summary, kept) = done(Scripted::new(), intervals(10 * SECOND, 0, 30 * SECOND));
     assert_eq!(summary.windows, 3);
     assert!(kept.windows().iter().all(|window| window.complete));
     whole(&kept, START + 30 * SECOND);
@@ -817,20 +824,16 @@ fn an_end_that_coincides_with_a_rotation_leaves_no_stub() {
     );
     assert_eq!(kept.0.last(), Some(&total));
 
-    let clock = Virtual::at(START);
-    let (_, kept) = done(Scripted::new(&clock), intervals(10 * SECOND, 0, 25 * SECOND));
-    let lengths: Vec<(u64, bool)> =
-        kept.windows().iter().map(|w| ((w.end_ns - w.start_ns) / SECOND, w.complete)).collect();
+    let (_, kept) = done(Scripted::new(), intervals(10 * SECOND, 0, 25 * SECOND));
+    let lengths = kept.by_window(|it| ((it.end_ns - it.start_ns) / SECOND, it.complete));
     assert_eq!(lengths, [(10, true), (10, true), (5, false)]);
     whole(&kept, START + 25 * SECOND);
 }
 
 #[test]
 fn a_read_that_fails_transiently_is_repeated_with_growing_pauses() {
-    let clock = Virtual::at(START);
     let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
-    let dataplane = Scripted::new(&clock)
-        .failing(|call, number| (call == Call::Sample && number < 3).then(transient).flatten());
+    let dataplane = Scripted::new().failing_in(Call::Sample, ..3);
     let log = Arc::clone(&dataplane.log);
     let (summary, kept) = done(dataplane, intervals);
     let due = reads_due(intervals);
@@ -849,16 +852,13 @@ fn a_read_that_fails_transiently_is_repeated_with_growing_pauses() {
         (samples[0].at_ns, samples[0].end_ns, samples[0].late_ns),
         (Some(due[0]), due[0] + 70 * MILLISECOND, 70 * MILLISECOND)
     );
-    assert_eq!(samples[0].counters.packets(), (due[0] + 70 * MILLISECOND - START) / PACKET_EVERY);
+    assert_eq!(samples[0].counters.packets(), arrived(samples[0]));
 }
 
 #[test]
 fn a_read_that_is_not_answered_is_missing_and_not_zero() {
-    let clock = Virtual::at(START);
     let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
-    let dataplane = Scripted::new(&clock).failing(|call, number| {
-        (call == Call::Sample && number < ATTEMPTS).then(transient).flatten()
-    });
+    let dataplane = Scripted::new().failing_in(Call::Sample, ..ATTEMPTS);
     let (summary, kept) = done(dataplane, intervals);
     let due = reads_due(intervals);
     assert_eq!(
@@ -872,39 +872,26 @@ fn a_read_that_is_not_answered_is_missing_and_not_zero() {
 
 #[test]
 fn a_rotation_that_fails_leaves_the_window_open_for_the_next() {
-    let clock = Virtual::at(START);
     // The second window cannot be closed.
-    let failing = |call, number| {
-        (call == Call::Rotate && (1..=ATTEMPTS).contains(&number)).then(transient).flatten()
-    };
-    let (summary, kept) =
-        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, SECOND, 50 * SECOND));
+    let dataplane = Scripted::new().failing_in(Call::Rotate, 1..=ATTEMPTS);
+    let (summary, kept) = done(dataplane, intervals(10 * SECOND, SECOND, 50 * SECOND));
     assert_eq!((summary.windows, summary.late_rotations, summary.retries), (4, 1, 8));
-    let windows: Vec<(u64, u64, u64)> = kept
-        .windows()
-        .iter()
-        .map(|w| (w.window, (w.start_ns - START) / SECOND, (w.end_ns - START) / SECOND))
-        .collect();
+    let second = |time: u64| (time - START) / SECOND;
+    let windows = kept.by_window(|it| (it.window, second(it.start_ns), second(it.end_ns)));
     assert_eq!(windows, [(0, 0, 10), (2, 10, 30), (3, 30, 40), (4, 40, 50)]);
     whole(&kept, START + 50 * SECOND);
     // Samples in between belong to the window that is still open.
-    let long: Vec<&Record> = kept
-        .samples()
-        .into_iter()
-        .filter(|sample| sample.start_ns == START + 10 * SECOND)
-        .collect();
-    assert!(long.iter().any(|sample| sample.end_ns > START + 20 * SECOND));
+    let (begin, due) = (START + 10 * SECOND, START + 20 * SECOND);
+    assert!(kept.samples().iter().any(|it| it.start_ns == begin && it.end_ns > due));
     assert_eq!(summary.total.unwrap().counters.packets(), 500_000);
 }
 
 #[test]
 fn a_repeated_rotation_ends_the_window_when_it_succeeds() {
-    let clock = Virtual::at(START);
-    let failing = |call, number| (call == Call::Rotate && number < 2).then(transient).flatten();
-    let (summary, kept) =
-        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 30 * SECOND));
+    let dataplane = Scripted::new().failing_in(Call::Rotate, ..2);
+    let (summary, kept) = done(dataplane, intervals(10 * SECOND, 0, 30 * SECOND));
     assert_eq!((summary.late_rotations, summary.retries), (0, 2));
-    let ends: Vec<u64> = kept.windows().iter().map(|window| window.end_ns - START).collect();
+    let ends = kept.by_window(|window| window.end_ns - START);
     // The delay is part of the first window; the second ends on time.
     assert_eq!(ends, [10 * SECOND + 30 * MILLISECOND, 20 * SECOND, 30 * SECOND]);
     whole(&kept, START + 30 * SECOND);
@@ -912,21 +899,15 @@ fn a_repeated_rotation_ends_the_window_when_it_succeeds() {
 
 #[test]
 fn a_last_rotation_that_fails_is_tried_once_more_at_the_end() {
-    let clock = Virtual::at(START);
-    let failing = |call, number| {
-        (call == Call::Rotate && (1..=ATTEMPTS).contains(&number)).then(transient).flatten()
-    };
-    let (summary, kept) =
-        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 20 * SECOND));
+    let dataplane = Scripted::new().failing_in(Call::Rotate, 1..=ATTEMPTS);
+    let (summary, kept) = done(dataplane, intervals(10 * SECOND, 0, 20 * SECOND));
     assert_eq!((summary.windows, summary.late_rotations), (2, 1));
     whole(&kept, START + 20 * SECOND + ALL_BACK_OFFS);
     assert!(!kept.windows()[1].complete);
 
     // If that fails too, the window is counted as missing, not replaced.
-    let clock = Virtual::at(START);
-    let failing = |call, number| (call == Call::Rotate && number > 0).then(transient).flatten();
-    let (summary, kept) =
-        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 20 * SECOND));
+    let dataplane = Scripted::new().failing_in(Call::Rotate, 1..);
+    let (summary, kept) = done(dataplane, intervals(10 * SECOND, 0, 20 * SECOND));
     assert_eq!((summary.windows, summary.late_rotations, kept.windows().len()), (1, 2, 1));
     assert_eq!(summary.total.unwrap().counters.packets(), 100_000);
 }
@@ -941,10 +922,9 @@ fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
         let failing = move |call, _| {
             (call == broken && at.now() > START + log_before).then(permanent).flatten()
         };
-        let (result, kept) = run(
-            Scripted::new(&clock).failing(failing),
-            intervals(10 * SECOND, SECOND, 60 * SECOND),
-        );
+        let plan = plan(intervals(10 * SECOND, SECOND, 60 * SECOND));
+        let mut kept = RecordSink::default();
+        let result = start(Scripted::on(&clock).failing(failing), plan).run(&mut kept);
         assert!(
             matches!(result, Err(ControlError::Dataplane(Error::WorkerDied { .. }))),
             "{broken:?}: {result:?}"
@@ -957,16 +937,12 @@ fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
 
 #[test]
 fn drops_are_those_of_the_window() {
-    let clock = Virtual::at(START);
     let (summary, kept) =
-        done(Scripted::new(&clock).lossy(), intervals(10 * SECOND, SECOND, 45 * SECOND));
+        done(Scripted::new().lossy(), intervals(10 * SECOND, SECOND, 45 * SECOND));
     // The dataplane counts drops since its start: a tenth of 100,000 packets in each window, and
     // half of that in the last.
     let drops = |record: &Record| record.drops.get(LossCause::Capture);
-    assert_eq!(
-        kept.windows().into_iter().map(drops).collect::<Vec<_>>(),
-        [10_000, 10_000, 10_000, 10_000, 5000]
-    );
+    assert_eq!(kept.by_window(drops), [10_000, 10_000, 10_000, 10_000, 5000]);
     assert_eq!(drops(&summary.total.unwrap()), 45_000);
     let lost = |at: u64| (at - START) / PACKET_EVERY / 10;
     assert!(
@@ -978,31 +954,20 @@ fn drops_are_those_of_the_window() {
 
 #[test]
 fn drops_that_could_not_be_read_are_told_with_the_next_window() {
-    let clock = Virtual::at(START);
-    let failing = |call, number| {
-        (call == Call::Losses && (1..=ATTEMPTS).contains(&number)).then(transient).flatten()
-    };
-    let (_, kept) = done(
-        Scripted::new(&clock).lossy().failing(failing),
-        intervals(10 * SECOND, 0, 30 * SECOND),
-    );
-    let drops: Vec<u64> =
-        kept.windows().iter().map(|window| window.drops.get(LossCause::Capture)).collect();
+    let dataplane = Scripted::new().lossy().failing_in(Call::Losses, 1..=ATTEMPTS);
+    let (_, kept) = done(dataplane, intervals(10 * SECOND, 0, 30 * SECOND));
+    let drops = kept.by_window(|window| window.drops.get(LossCause::Capture));
     assert_eq!(drops, [10_000, 0, 20_000]);
 }
 
 #[test]
 fn traffic_that_ends_closes_the_window_and_warnings_are_kept() {
-    let clock = Virtual::at(START);
-    let events = vec![
-        (START + 12 * SECOND, Event::Warning("the cable is loose".to_owned())),
-        (START + 14 * SECOND, Event::TrafficEnded),
-    ];
-    let (summary, kept) =
-        done(Scripted { events, ..Scripted::new(&clock) }, intervals(10 * SECOND, 0, 0));
+    let mut dataplane = Scripted::new().ending(14 * SECOND);
+    let warning = Event::Warning("the cable is loose".to_owned());
+    dataplane.events.push((START + 12 * SECOND, warning));
+    let (summary, kept) = done(dataplane, intervals(10 * SECOND, 0, 0));
     assert_eq!(summary.warnings, ["the cable is loose"]);
-    let windows: Vec<(u64, bool)> =
-        kept.windows().iter().map(|w| (w.end_ns - w.start_ns, w.complete)).collect();
+    let windows = kept.by_window(|it| (it.end_ns - it.start_ns, it.complete));
     // A live controller polls for events ten times a second.
     let [(10_000_000_000, true), (last, false)] = windows[..] else { panic!("{windows:?}") };
     assert!((4 * SECOND..=4 * SECOND + 100 * MILLISECOND).contains(&last), "{last}");
@@ -1010,10 +975,9 @@ fn traffic_that_ends_closes_the_window_and_warnings_are_kept() {
 
 #[test]
 fn a_live_run_that_recovered_from_a_fault_is_not_incomplete() {
-    let clock = Virtual::at(START);
     let events = vec![(START + 12 * SECOND, Event::Warning("the cable was loose".to_owned()))];
     let (summary, _) =
-        done(Scripted { events, ..Scripted::new(&clock) }, intervals(10 * SECOND, 0, 30 * SECOND));
+        done(Scripted { events, ..Scripted::new() }, intervals(10 * SECOND, 0, 30 * SECOND));
     assert!(summary.warnings.is_empty());
 }
 
@@ -1022,17 +986,12 @@ fn a_run_ends_with_its_traffic_however_much_is_due() {
     for (window, sample_every) in
         [(50 * MILLISECOND, 0), (SECOND, MILLISECOND), (5 * MILLISECOND, 5 * MILLISECOND)]
     {
-        let clock = Virtual::at(START);
-        let events = vec![(START + SECOND, Event::TrafficEnded)];
-        let (summary, kept) =
-            done(Scripted { events, ..Scripted::new(&clock) }, intervals(window, sample_every, 0));
-        let total = summary.total.unwrap();
-        assert!(
-            (SECOND..=SECOND + 100 * MILLISECOND).contains(&(total.end_ns - START)),
-            "{} ns",
-            total.end_ns - START
-        );
-        whole(&kept, total.end_ns);
+        let dataplane = Scripted::new().ending(SECOND);
+        let (summary, kept) = done(dataplane, intervals(window, sample_every, 0));
+        let end = summary.total.unwrap().end_ns;
+        let length = end - START;
+        assert!((SECOND..=SECOND + 100 * MILLISECOND).contains(&length), "{length} ns");
+        whole(&kept, end);
     }
 }
 
@@ -1062,13 +1021,11 @@ impl Clock for Stopped {
 }
 
 fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, RecordSink, Vec<u64>) {
-    let clock = Virtual::at(START);
-    let dataplane = Scripted::new(&clock);
+    let dataplane = Scripted::new();
     let published = Arc::clone(&dataplane.published);
-    let mut kept = RecordSink::default();
-    let clock = || Stopped { clock, at: START + at, by };
-    let summary =
-        Controller::start(dataplane, plan(intervals), clock).unwrap().run(&mut kept).unwrap();
+    let clock = Stopped { clock: dataplane.clock.clone(), at: START + at, by };
+    let controller = Controller::start(dataplane, plan(intervals), || clock).unwrap();
+    let (summary, kept) = recorded(controller);
     let published = published.lock().unwrap().clone();
     (summary, kept, published)
 }
@@ -1077,38 +1034,16 @@ fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, RecordSink, Vec<
 fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
     let (summary, kept, published) =
         stopped(3500 * MILLISECOND, 13_400 * MILLISECOND, intervals(SECOND, 0, 20 * SECOND));
-    let reported: Vec<_> = kept
-        .windows()
-        .iter()
-        .map(|window| (window.window, window.last_window, window.late_ns))
-        .collect();
+    let reported = kept.by_window(|it| (it.window, it.last_window, it.late_ns, it.end_ns - START));
     let late = 12_900 * MILLISECOND;
-    let expected = [
-        (0, None, 0),
-        (1, None, 0),
-        (2, None, 0),
-        (3, Some(15), late),
-        (16, None, 0),
-        (17, None, 0),
-        (18, None, 0),
-        (19, None, 0),
-    ];
-    assert_eq!(reported, expected);
-    for window in kept.windows() {
-        let last = window.last_window.unwrap_or(window.window);
-        let end = START + (last + 1) * SECOND;
-        // The stalled window ends when the process continues.
-        assert_eq!(
-            window.end_ns,
-            if window.last_window.is_some() { START + 16_900 * MILLISECOND } else { end }
-        );
-    }
+    let on_time = |window: u64| (window, None, 0, (window + 1) * SECOND);
+    // The stalled window ends when the process continues.
+    let stalled = (3, Some(15), late, 16_900 * MILLISECOND);
+    let (before, after) = ([0, 1, 2].map(on_time), [16, 17, 18, 19].map(on_time));
+    assert_eq!(reported, [&before[..], &[stalled], &after].concat());
     whole(&kept, START + 20 * SECOND);
-    assert_eq!(
-        published,
-        [0, 1, 2, 15, 16, 17, 18, 19],
-        "the next process continues with the next number"
-    );
+    let next = "the next process continues with the next number";
+    assert_eq!(published, [0, 1, 2, 15, 16, 17, 18, 19], "{next}");
     assert_eq!(
         (summary.windows, summary.late_windows, summary.stalled_windows, summary.latest_ns),
         (8, 1, 12, late)
@@ -1119,11 +1054,7 @@ fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
 fn a_short_stall_is_told_too() {
     let (summary, kept, _) =
         stopped(3500 * MILLISECOND, 1300 * MILLISECOND, intervals(SECOND, 0, 6 * SECOND));
-    let reported: Vec<_> = kept
-        .windows()
-        .iter()
-        .map(|window| (window.window, window.last_window, window.late_ns))
-        .collect();
+    let reported = kept.by_window(|it| (it.window, it.last_window, it.late_ns));
     assert_eq!(
         reported[2..],
         [(2, None, 0), (3, None, 800 * MILLISECOND), (4, None, 0), (5, None, 0)]
@@ -1147,8 +1078,7 @@ fn a_stall_beyond_the_end_of_a_run_leaves_no_stub() {
 
 #[test]
 fn live_samples_that_find_nothing_new_are_one_record() {
-    let clock = Virtual::at(START);
-    let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
+    let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new() };
     let intervals = intervals(10 * SECOND, 500 * MILLISECOND, 60 * SECOND);
     let (summary, kept) = done(dataplane, intervals);
     let due = reads_due(intervals);
@@ -1184,8 +1114,7 @@ fn live_samples_that_find_nothing_new_are_one_record() {
 
 #[test]
 fn a_repeated_sample_has_the_records_of_all_places() {
-    let clock = Virtual::at(START);
-    let mut dataplane = Scripted { silent_from: Some(START + 5 * SECOND), ..Scripted::new(&clock) };
+    let mut dataplane = Scripted { silent_from: Some(START + 5 * SECOND), ..Scripted::new() };
     dataplane.capabilities.places = vec![CountingPoint::ingress("a"), CountingPoint::ingress("b")];
     let intervals = intervals(60 * SECOND, 500 * MILLISECOND, 60 * SECOND);
     let (summary, kept) = done(dataplane, intervals);
@@ -1287,8 +1216,7 @@ impl SampledBursts {
 #[test]
 fn samples_see_time_averages_of_bursts() {
     for bursts in bursts() {
-        let clock = Virtual::at(START);
-        let dataplane = Scripted { bursts: Some(bursts), ..Scripted::new(&clock) };
+        let dataplane = Scripted { bursts: Some(bursts), ..Scripted::new() };
         let run = SampledBursts {
             bursts,
             packet_every: PACKET_EVERY,
@@ -1301,72 +1229,39 @@ fn samples_see_time_averages_of_bursts() {
 }
 
 /// Function that lets a backend count this many packets.
-type Feed = Box<dyn FnMut(u64) + Send>;
+type Feed = Box<dyn FnMut(u64)>;
 
-/// Backend on the virtual clock: packets that have arrived by a call are counted before it.
-struct Fed {
-    dataplane: Box<dyn Dataplane>,
-    feed: Feed,
+/// Clock of a backend: packets that have arrived by a time are counted when it is that time.
+struct Feeding {
     clock: Virtual,
+    feed: Feed,
     run: SampledBursts,
     /// Number of packets so far.
     fed: u64,
 }
 
-impl Fed {
-    fn arrive(&mut self) {
-        let arrived = self.run.arrived(self.clock.now() - START);
+impl Clock for Feeding {
+    fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    fn wait_until(&mut self, deadline: u64) -> WakeReason {
+        let reason = self.clock.wait_until(deadline);
+        let arrived = self.run.arrived(self.now() - START);
         if arrived > self.fed {
             (self.feed)(arrived - self.fed);
             self.fed = arrived;
         }
-    }
-}
-
-impl Dataplane for Fed {
-    fn capabilities(&self) -> &Capabilities {
-        self.dataplane.capabilities()
+        reason
     }
 
-    fn settings(&self) -> &Settings {
-        self.dataplane.settings()
-    }
-
-    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
-        self.dataplane.install(tables)
-    }
-
-    fn sample(&mut self) -> Result<Snapshot, Error> {
-        self.arrive();
-        self.dataplane.sample()
-    }
-
-    fn rotate(&mut self) -> Result<Snapshot, Error> {
-        self.arrive();
-        self.dataplane.rotate()
-    }
-
-    fn published(&mut self, window: u64) -> Result<(), Error> {
-        self.dataplane.published(window)
-    }
-
-    fn events(&mut self) -> Result<Vec<Event>, Error> {
-        self.dataplane.events()
-    }
-
-    fn losses(&mut self) -> Result<Losses, Error> {
-        self.dataplane.losses()
-    }
-
-    fn received(&mut self) -> Result<Option<CountRange>, Error> {
-        self.dataplane.received()
+    fn back_off(&mut self, delay: Duration) {
+        self.clock.back_off(delay);
     }
 }
 
 /// Runs a backend with bursts of three lengths, and checks its samples.
 fn sees_time_averages(what: &str, open: impl Fn(Settings) -> (Box<dyn Dataplane>, Feed)) {
-    let settings =
-        Settings::only(cardinality::Settings { mode: Mode::Off, ..cardinality::Settings::DEFAULT });
     for bursts in bursts().filter(|bursts| bursts.shift == 2300 * MILLISECOND) {
         let run = SampledBursts {
             bursts,
@@ -1374,10 +1269,11 @@ fn sees_time_averages(what: &str, open: impl Fn(Settings) -> (Box<dyn Dataplane>
             window: 20 * SECOND,
             duration: 60 * SECOND,
         };
-        let ((dataplane, feed), clock) = (open(settings), Virtual::at(START));
-        let fed = Fed { dataplane, feed, clock: clock.clone(), run, fed: 0 };
-        let mut kept = RecordSink::default();
-        let controller = match Controller::start(fed, plan(run.intervals()), || clock) {
+        let (dataplane, feed) = open(settings(Mode::Off));
+        let clock = Feeding { clock: Virtual::at(START), feed, run, fed: 0 };
+        let plan = plan(run.intervals());
+        let started = Controller::start_boxed(dataplane, plan, Box::new(|| Box::new(clock)));
+        let controller = match started {
             Ok(controller) => controller,
             Err(ControlError::Dataplane(Error::Kernel { problem, .. }))
                 if problem.contains("it takes root") =>
@@ -1387,10 +1283,9 @@ fn sees_time_averages(what: &str, open: impl Fn(Settings) -> (Box<dyn Dataplane>
             }
             Err(error) => panic!("{what}: {error}"),
         };
-        let summary = controller.run(&mut kept).unwrap();
+        let (summary, kept) = recorded(controller);
         run.check(what, &summary, &kept);
-        let packets: u64 = kept.windows().iter().map(|window| window.counters.packets()).sum();
-        assert_eq!(packets, run.arrived(run.duration), "{what}");
+        assert_eq!(kept.packets(), run.arrived(run.duration), "{what}");
     }
 }
 
@@ -1445,12 +1340,7 @@ fn samples_of_a_replay_see_time_averages_of_bursts() {
             .map(|number| number * every)
             .filter(|time| bursts.is_busy(*time))
             .collect();
-        let packets: Vec<CapturePacket> =
-            times.iter().map(|&timestamp| CapturePacket::new(timestamp, vec![0; 60])).collect();
-        let capture = build::pcap(
-            &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
-            &packets,
-        );
+        let capture = capture_of(&times);
         // The last packet of a burst begins the silence.
         let is_busy = |time: u64| bursts.is_busy(time) && bursts.is_busy(time + every);
         let (first, last) = (times[0], *times.last().unwrap());
@@ -1460,21 +1350,11 @@ fn samples_of_a_replay_see_time_averages_of_bursts() {
         // Silences of whole windows, and within one.
         for window in [500 * MILLISECOND, 60 * SECOND] {
             let run = |workers: usize| {
-                let settings = Settings::only(cardinality::Settings {
-                    mode: Mode::Windowed,
-                    ..cardinality::Settings::DEFAULT
-                });
+                let settings = settings(Mode::Windowed);
                 let options = poll::Options { settings, ..poll::Options::default() };
-                let reader =
-                    pcap_reader(Cursor::new(capture.clone()), "trace", workers, Pace::Trace);
-                let poll = Poll::new(reader.unwrap(), options);
-                let (gate, mut kept) = (poll.gate(), RecordSink::default());
+                let poll = replaying(&capture, workers, options);
                 let plan = plan(intervals(window, 200 * MILLISECOND, 0));
-                let summary = Controller::start(poll, plan, || Trace::new(gate))
-                    .unwrap()
-                    .run(&mut kept)
-                    .unwrap();
-                (summary, kept)
+                recorded(start_in_trace_time(poll, plan))
             };
             let (summary, kept) = run(1);
             let (all, busy) =
@@ -1508,14 +1388,10 @@ impl Sink for SharedRecords {
 
 #[test]
 fn for_people_a_live_silence_is_one_line() {
-    let clock = Virtual::at(START);
-    let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
-    let (kept, plan) =
-        (SharedRecords::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND)));
-    Controller::start(dataplane, plan, || clock)
-        .unwrap()
-        .run(&mut IdleWindows::new(Box::new(kept.clone())))
-        .unwrap();
+    let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new() };
+    let plan = plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND));
+    let kept = SharedRecords::default();
+    start(dataplane, plan).run(&mut IdleWindows::new(Box::new(kept.clone()))).unwrap();
     let records = kept.0.lock().unwrap();
     let reported: Vec<_> = records
         .iter()
@@ -1538,30 +1414,17 @@ fn for_people_a_live_silence_is_one_line() {
 #[test]
 fn a_silence_of_a_trace_is_read_once() {
     let year = 365 * 86_400 * SECOND;
-    let times: Vec<u64> = (0..100)
-        .map(|second| second * SECOND)
-        .chain((0..100).map(|second| year + second * SECOND))
-        .collect();
-    let packets: Vec<CapturePacket> =
-        times.iter().map(|&timestamp| CapturePacket::new(timestamp, vec![0; 60])).collect();
-    let capture = build::pcap(
-        &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
-        &packets,
-    );
+    let seconds = |from: u64| (0..100).map(move |second| from + second * SECOND);
+    let times: Vec<u64> = seconds(0).chain(seconds(year)).collect();
+    let capture = capture_of(&times);
     for (window, mode) in
         [(10 * SECOND, Mode::Windowed), (10 * year, Mode::Windowed), (SECOND, Mode::Staggered)]
     {
-        let settings =
-            Settings::only(cardinality::Settings { mode, ..cardinality::Settings::DEFAULT });
+        let settings = settings(mode);
         let options = poll::Options { settings, slot_ns: MILLISECOND, ..poll::Options::default() };
-        let poll = Poll::new(
-            pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace).unwrap(),
-            options,
-        );
-        let (gate, mut kept) = (poll.gate(), RecordSink::default());
+        let poll = replaying(&capture, 1, options);
         let plan = plan(intervals(window, SECOND / 10, 0));
-        let summary =
-            Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
+        let (summary, kept) = recorded(start_in_trace_time(poll, plan));
         let samples = kept.new_samples();
         // Samples of the silence are counted by a single record.
         let all = kept.weights(|_| true).0;
@@ -1602,10 +1465,9 @@ impl Sink for Full {
 
 #[test]
 fn results_that_cannot_be_written_end_the_run() {
-    let clock = Virtual::at(START);
-    let dataplane = Scripted::new(&clock);
+    let dataplane = Scripted::new();
     let log = Arc::clone(&dataplane.log);
-    let controller = Controller::start(dataplane, plan(intervals(SECOND, 0, 0)), || clock).unwrap();
+    let controller = start(dataplane, plan(intervals(SECOND, 0, 0)));
     assert!(matches!(controller.run(&mut Full(3)), Err(ControlError::Output(_))));
     assert_eq!(log.lock().unwrap().iter().filter(|(call, _)| *call == Call::Rotate).count(), 4);
 }
@@ -1623,17 +1485,15 @@ proptest! {
         let at = clock.clone();
         let end = START + 100 * SECOND;
         let failing = move |_, _| (failures.next() != Some(0) && at.now() < end).then(transient).flatten();
-        let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(window_ms * MILLISECOND, SECOND, 100 * SECOND));
+        let (summary, kept) = done(Scripted::on(&clock).failing(failing), intervals(window_ms * MILLISECOND, SECOND, 100 * SECOND));
         let windows = kept.windows();
         prop_assert_eq!(windows.len() as u64, summary.windows);
         prop_assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns && pair[0].window < pair[1].window));
         let last = windows.last().unwrap().end_ns;
         prop_assert!(last >= end);
-        let packets: u64 = windows.iter().map(|window| window.counters.packets()).sum();
-        prop_assert_eq!(packets, (last - START) / PACKET_EVERY);
+        prop_assert_eq!(kept.packets(), (last - START) / PACKET_EVERY);
         for sample in kept.samples() {
-            let before = (sample.start_ns - START) / PACKET_EVERY;
-            prop_assert_eq!(sample.counters.packets(), (sample.end_ns - START) / PACKET_EVERY - before);
+            prop_assert_eq!(sample.counters.packets(), arrived(sample));
         }
     }
 }
@@ -1641,14 +1501,10 @@ proptest! {
 const PACKETS: u64 = 20_000;
 
 /// Returns the poll backend in trace time: 20,000 packets at 1000 per second.
-fn traced(workers: usize) -> (Poll, Arc<Gate>) {
+fn traced(workers: usize) -> Poll {
     let profile = format!("zipf,flows=3000,rate=1000,packets={PACKETS}").parse().unwrap();
-    let poll = Poll::new(
-        memory(profile, workers, Pace::Trace),
-        poll::Options { truth: true, ..poll::Options::default() },
-    );
-    let gate = poll.gate();
-    (poll, gate)
+    let options = poll::Options { truth: true, ..poll::Options::default() };
+    Poll::new(memory(profile, workers, Pace::Trace), options)
 }
 
 fn trace_plan(window: u64) -> Plan {
@@ -1656,28 +1512,18 @@ fn trace_plan(window: u64) -> Plan {
 }
 
 fn without_faults(window: u64) -> (Summary, RecordSink) {
-    let (poll, gate) = traced(1);
-    let mut kept = RecordSink::default();
-    let summary = Controller::start(poll, trace_plan(window), || Trace::new(gate))
-        .unwrap()
-        .run(&mut kept)
-        .unwrap();
-    (summary, kept)
+    recorded(start_in_trace_time(traced(1), trace_plan(window)))
 }
 
 /// Runs with the first seed from `seed` on for which installing the tables succeeds, since that is
 /// not retried.
 fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summary, RecordSink) {
     let controller = (seed..).find_map(|seed| {
-        let (poll, gate) = traced(workers);
-        Controller::start(FaultInjector::new(poll, faults, seed), trace_plan(window), || {
-            Trace::new(gate)
-        })
-        .ok()
+        let poll = traced(workers);
+        let (gate, injected) = (poll.gate(), FaultInjector::new(poll, faults, seed));
+        Controller::start(injected, trace_plan(window), || Trace::new(gate)).ok()
     });
-    let mut kept = RecordSink::default();
-    let summary = controller.unwrap().run(&mut kept).unwrap();
-    (summary, kept)
+    recorded(controller.unwrap())
 }
 
 #[test]
@@ -1761,12 +1607,10 @@ impl Sink for Interrupting {
 fn an_interrupt_closes_the_open_window_in_trace_time() {
     for sample_every in [0, 300 * MILLISECOND] {
         for at in 1..12 {
-            let (poll, gate) = traced(2);
+            let poll = traced(2);
             let plan = plan(intervals(SECOND, sample_every, 0));
-            let mut sink =
-                Interrupting { gate: Arc::clone(&gate), at, kept: RecordSink::default() };
-            let summary =
-                Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut sink).unwrap();
+            let mut sink = Interrupting { gate: poll.gate(), at, kept: RecordSink::default() };
+            let summary = start_in_trace_time(poll, plan).run(&mut sink).unwrap();
             let kept = sink.kept;
             let [.., window, total] = &kept.0[..] else { panic!("{} records", kept.0.len()) };
             assert_eq!(kept.0.len(), at + 2);
@@ -1774,18 +1618,13 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
                 (window.kind, window.complete, total.kind),
                 (RecordKind::Window, false, RecordKind::Total)
             );
-            let packets: u64 = kept.windows().iter().map(|window| window.counters.packets()).sum();
+            let packets = kept.packets();
             assert_eq!(total.counters.packets(), packets);
             // At most what the controller had let through, and at least what it had shown.
-            let shown = kept.0[at - 1].counters.packets();
-            let closed = kept
-                .windows()
-                .iter()
-                .rev()
-                .skip(1)
-                .map(|window| window.counters.packets())
-                .sum::<u64>();
-            let open = if kept.0[at - 1].kind == RecordKind::Sample { shown } else { 0 };
+            let closed = packets - window.counters.packets();
+            let last = &kept.0[at - 1];
+            let is_sample = last.kind == RecordKind::Sample;
+            let open = if is_sample { last.counters.packets() } else { 0 };
             assert!(packets >= closed + open && packets <= PACKETS, "{packets}");
             assert_eq!(summary.windows, kept.windows().len() as u64);
         }
@@ -1794,19 +1633,13 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
 
 #[test]
 fn windows_that_an_earlier_process_left_are_published_first() {
-    let clock = Virtual::at(START);
     let began = [START - 3 * SECOND, START - SECOND];
     let runs = vec![Some("first".to_owned()), None];
     let adopted = Adopted { open_windows: began.to_vec(), runs, next_window: 57 };
-    let dataplane =
-        Scripted { adopted: Some(adopted), left: vec![20, 10], ..Scripted::new(&clock) };
+    let dataplane = Scripted { adopted: Some(adopted), left: vec![20, 10], ..Scripted::new() };
     let published = Arc::clone(&dataplane.published);
     let (summary, kept) = done(dataplane, intervals(SECOND, 300 * MILLISECOND, 3 * SECOND));
     let windows = kept.windows();
-    let reported: Vec<_> = windows
-        .iter()
-        .map(|window| (window.window, window.start_ns, window.end_ns, window.complete))
-        .collect();
     let expected = [
         (57, began[0], began[1], false),
         (58, began[1], START, false),
@@ -1814,13 +1647,11 @@ fn windows_that_an_earlier_process_left_are_published_first() {
         (60, START + SECOND, START + 2 * SECOND, true),
         (61, START + 2 * SECOND, START + 3 * SECOND, true),
     ];
-    assert_eq!(reported, expected);
+    assert_eq!(kept.by_window(reported), expected);
     assert_eq!((windows[0].counters.packets(), windows[1].counters.packets()), (20, 10));
-    let adopted = |window: &Record| {
-        window.adopted.as_ref().map(|adoption| adoption.run.as_deref().map(str::to_owned))
-    };
-    let adopted: Vec<_> = windows.iter().map(|window| adopted(window)).collect();
-    assert_eq!(adopted, [Some(Some("first".to_owned())), Some(None), None, None, None]);
+    let adopted =
+        kept.by_window(|window| window.adopted.as_ref().map(|adoption| adoption.run.as_deref()));
+    assert_eq!(adopted, [Some(Some("first")), Some(None), None, None, None]);
     assert_eq!(*published.lock().unwrap(), [57, 58, 59, 60, 61]);
     assert!(kept.samples().iter().all(|sample| (59..62).contains(&sample.window)));
     let total = summary.total.unwrap();
@@ -1832,8 +1663,7 @@ fn windows_that_an_earlier_process_left_are_published_first() {
 
 #[test]
 fn several_places_are_told_apart_and_together() {
-    let clock = Virtual::at(START);
-    let mut dataplane = Scripted::new(&clock);
+    let mut dataplane = Scripted::new();
     let egress = CountingPoint { interface: "a".to_owned(), direction: Direction::Egress };
     dataplane.capabilities.places =
         vec![CountingPoint::ingress("a"), egress, CountingPoint::ingress("b")];
@@ -1872,81 +1702,21 @@ fn several_places_are_told_apart_and_together() {
     }
 }
 
-/// Counters of frequency as a switch or a long window may leave them, the same in every window.
-struct Filled {
-    scripted: Scripted,
-    settings: Settings,
-    sketch: Box<Sketch>,
-}
-
-impl Filled {
-    fn fill(&self, mut snapshot: Snapshot) -> Snapshot {
-        let kind = self.settings.frequency.mode.sketch().unwrap();
-        let mut bank = WindowTotals::counted();
-        let filled = Arc::get_mut(&mut bank).unwrap();
-        filled.counters = snapshot.bank.counters;
-        filled.frequency.merge(&self.sketch, kind, self.settings.frequency.shape);
-        snapshot.bank = bank;
-        snapshot
-    }
-}
-
-impl Dataplane for Filled {
-    fn capabilities(&self) -> &Capabilities {
-        self.scripted.capabilities()
-    }
-
-    fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
-        self.scripted.install(tables)
-    }
-
-    fn sample(&mut self) -> Result<Snapshot, Error> {
-        self.scripted.sample().map(|snapshot| self.fill(snapshot))
-    }
-
-    fn rotate(&mut self) -> Result<Snapshot, Error> {
-        self.scripted.rotate().map(|snapshot| self.fill(snapshot))
-    }
-
-    fn published(&mut self, window: u64) -> Result<(), Error> {
-        self.scripted.published(window)
-    }
-
-    fn events(&mut self) -> Result<Vec<Event>, Error> {
-        self.scripted.events()
-    }
-
-    fn losses(&mut self) -> Result<Losses, Error> {
-        self.scripted.losses()
-    }
-}
-
 /// Counts ten windows with this many packets of a flow in the sketch. Returns the frequency of the
 /// total, and its warnings.
 fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
-    let clock = Virtual::at(START);
-    let intervals = intervals(SECOND, 0, 10 * SECOND);
-    let mut plan = plan(intervals);
-    // A run that is ended from outside reports no warning in its summary.
-    let events = vec![(START + 10 * SECOND, Event::TrafficEnded)];
-    let scripted = Scripted { events, ..Scripted::new(&clock) };
-    let frequency = sketch::Settings { mode: kind.into(), ..sketch::Settings::DEFAULT };
-    let (settings, flow) =
-        (Settings { frequency, ..scripted.settings }, FlowKey::new(&[10, 0, 0, 1]));
+    let flow = FlowKey::new(&[10, 0, 0, 1]);
+    let mut plan = plan(intervals(SECOND, 0, 10 * SECOND));
     plan.options.queries = vec![flow];
+    let frequency = sketch::Settings { mode: kind.into(), ..sketch::Settings::DEFAULT };
+    let settings = Settings { frequency, ..settings(Mode::Off) };
     let (tables, mut sketch) = (Tables::new(&settings, plan.seed), Box::new(Sketch::new()));
-    sketch.update(kind, settings.frequency.shape, crc32(flow.as_bytes()), &tables.tabulation);
-    sketch
-        .cells_mut(settings.frequency.shape)
-        .iter_mut()
-        .for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
-    let dataplane = Filled { scripted, settings, sketch };
-    let mut kept = RecordSink::default();
-    let summary = Controller::start(dataplane, plan, || clock).unwrap().run(&mut kept).unwrap();
+    sketch.update(kind, frequency.shape, crc32(flow.as_bytes()), &tables.tabulation);
+    let cells = sketch.cells_mut(frequency.shape).iter_mut();
+    cells.for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
+    // A run that is ended from outside reports no warning in its summary.
+    let ending = Scripted::new().ending(10 * SECOND);
+    let (summary, _) = recorded(start(Scripted { settings, sketch: Some(sketch), ..ending }, plan));
     let total = summary.total.unwrap().reports.frequency.unwrap();
     (total.flows[0].answer.unwrap(), summary.warnings)
 }
@@ -1978,59 +1748,6 @@ fn counters_that_were_full_in_a_window_are_told_of_and_leave_the_total_open_upwa
             matches!(&warnings[..], [only] if only.contains("counters of frequency are full")),
             "{warnings:?}"
         );
-    }
-}
-
-/// Dataplane that returns one delay per call and one with each window, in chronological order.
-struct Delaying {
-    scripted: Scripted,
-    settings: Settings,
-    passed: u64,
-}
-
-impl Delaying {
-    fn next(&mut self) -> DelaySample {
-        self.passed += 1;
-        DelaySample { at: self.passed, weight: 4096, ..DelaySample::EMPTY }
-    }
-}
-
-impl Dataplane for Delaying {
-    fn capabilities(&self) -> &Capabilities {
-        self.scripted.capabilities()
-    }
-
-    fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
-        self.scripted.install(tables)
-    }
-
-    fn sample(&mut self) -> Result<Snapshot, Error> {
-        self.scripted.sample()
-    }
-
-    fn rotate(&mut self) -> Result<Snapshot, Error> {
-        let snapshot = self.scripted.rotate()?;
-        Ok(Snapshot { delay_samples: vec![self.next()], ..snapshot })
-    }
-
-    fn published(&mut self, window: u64) -> Result<(), Error> {
-        self.scripted.published(window)
-    }
-
-    fn events(&mut self) -> Result<Vec<Event>, Error> {
-        self.scripted.events()
-    }
-
-    fn losses(&mut self) -> Result<Losses, Error> {
-        self.scripted.losses()
-    }
-
-    fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
-        Ok(vec![self.next()])
     }
 }
 
@@ -2066,15 +1783,11 @@ impl Sink for ReportedDelays {
 #[test]
 fn delays_one_by_one_come_before_the_record_of_their_window() {
     for faults in [Faults::default(), Faults { request_lost: 0.2, answer_lost: 0.2 }] {
-        let clock = Virtual::at(START);
-        let scripted = Scripted::new(&clock);
-        let delay = delay::Settings {
-            kinds: Kinds::NONE.with(DelayKind::Dns),
-            samples: true,
-            ..delay::Settings::DEFAULT
-        };
-        let dataplane =
-            Delaying { settings: Settings { delay, ..scripted.settings }, scripted, passed: 0 };
+        let kinds = Kinds::NONE.with(DelayKind::Dns);
+        let delay = delay::Settings { kinds, samples: true, ..delay::Settings::DEFAULT };
+        let settings = Settings { delay, ..settings(Mode::Off) };
+        let dataplane = Scripted { settings, delays: Some(0), ..Scripted::new() };
+        let clock = dataplane.clock.clone();
         let mut reported = ReportedDelays::default();
         let injected = FaultInjector::new(dataplane, faults, 5);
         let controller =
@@ -2178,18 +1891,14 @@ fn workers_count_nothing_before_the_first_window_begins() {
             assert_eq!(counts.delivered.load(Ordering::Acquire), before);
             Virtual::at(START)
         };
-        let settings = Settings::only(cardinality::Settings {
-            mode: Mode::Windowed,
-            ..cardinality::Settings::DEFAULT
-        });
+        let settings = settings(Mode::Windowed);
         let poll = Poll::new(ports, poll::Options { settings, ..poll::Options::default() }).held();
         let controller =
             Controller::start(poll, plan(intervals(SECOND, 0, SECOND)), clock).unwrap();
         counts.released.fetch_add(3, Ordering::AcqRel);
         counts.lost.fetch_add(1, Ordering::AcqRel);
         until(|| counts.delivered.load(Ordering::Acquire) == 8);
-        let mut kept = RecordSink::default();
-        controller.run(&mut kept).unwrap();
+        let (_, kept) = recorded(controller);
         let [window] = kept.windows()[..] else { panic!("{} windows", kept.windows().len()) };
         let counted = if is_device { 3 } else { 8 };
         assert_eq!((window.start_ns, window.counters.packets()), (START, counted));

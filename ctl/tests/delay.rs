@@ -1,27 +1,26 @@
 //! Delays of generated traffic: adaptive admission shares, and metrics.
 
+use crate::controller::{SECOND, intervals, plan, settings};
+use crate::{replaying, start_in_trace_time};
+use flowgauge_core::Settings;
+use flowgauge_core::cardinality::Mode;
 use flowgauge_core::delay::{self, DelayKind as Delayed, Kinds};
-use flowgauge_core::{Settings, cardinality};
-use flowgauge_ctl::clock::Trace;
-use flowgauge_ctl::controller::{Controller, Plan, Sink};
+use flowgauge_ctl::controller::{Plan, Sink};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::delay::Delay;
 use flowgauge_ctl::measurement::delay::estimate::PERCENTILES;
 use flowgauge_ctl::output::{Metrics, proto};
 use flowgauge_ctl::record::{Record, RecordKind};
-use flowgauge_ctl::schedule::Intervals;
-use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
-use flowgauge_dataplane::poll::port::pcap_reader;
-use flowgauge_dataplane::poll::{self, Pace, Poll};
+use flowgauge_dataplane::capture::build::CapturePacket;
+use flowgauge_dataplane::poll;
 use flowgauge_testing::chance::binomial;
+use flowgauge_testing::frames::pcap;
 use flowgauge_traffic::frame;
 use prost::Message;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::io::{self, Cursor};
-use std::time::Duration;
+use std::io;
 
-const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
 /// Ratio of the widths of two adjacent buckets of a native histogram.
 const GROWTH: f64 = 1.044_273_782_427_413_8;
@@ -58,63 +57,47 @@ fn traffic(seed: u64, rates: &[u64]) -> (Vec<CapturePacket>, Vec<Vec<u64>>) {
     (packets.into_iter().map(|(at, bytes)| CapturePacket::new(START + at, bytes)).collect(), delays)
 }
 
+/// Records with their banks, from which metrics take the delays that were seen.
 #[derive(Default)]
-struct Kept(Vec<Record>);
+struct WholeRecords(Vec<Record>);
 
-impl Sink for Kept {
+impl Sink for WholeRecords {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.0.push(record.clone());
         Ok(())
     }
 }
 
-/// Returns a capture of packets.
-fn captured(packets: &[CapturePacket]) -> Vec<u8> {
-    build::pcap(
-        &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
-        packets,
-    )
+impl WholeRecords {
+    fn of(&self, kind: RecordKind) -> impl Iterator<Item = &Record> {
+        self.0.iter().filter(move |record| record.kind == kind)
+    }
 }
 
 /// Returns the records of windows of one second, and of the total.
-fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
+fn replay(capture: &[u8], follows: bool) -> WholeRecords {
     let delay = delay::Settings {
         kinds: Kinds::NONE.with(Delayed::Icmp),
         slots_log2: 6,
         follows,
         ..delay::Settings::DEFAULT
     };
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    let settings = Settings { delay, ..Settings::only(off) };
-    let poll = Poll::new(
-        pcap_reader(Cursor::new(capture.to_vec()), "trace", 1, Pace::Trace).unwrap(),
-        poll::Options { settings, ..poll::Options::default() },
-    );
-    let (gate, mut kept) = (poll.gate(), Kept::default());
+    let settings = Settings { delay, ..settings(Mode::Off) };
+    let poll = replaying(capture, 1, poll::Options { settings, ..poll::Options::default() });
     let mut options = Estimation::default();
     options.delay.tune = true;
-    let intervals = Intervals {
-        window: Some(Duration::from_secs(1)),
-        sample_every: None,
-        duration: None,
-        align: false,
-    };
-    let plan =
-        Plan { intervals, seed: 1, hash_key: None, prefixes: Vec::new(), filter: None, options };
-    Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
-    kept.0
+    let plan = Plan { seed: 1, options, ..plan(intervals(SECOND, 0, 0)) };
+    let mut records = WholeRecords::default();
+    start_in_trace_time(poll, plan).run(&mut records).unwrap();
+    records
 }
 
 /// Returns the delay reports of windows of one second, and of the total.
 fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
-    let records = recorded(capture, follows);
-    let of = |kind: RecordKind| records.iter().filter(move |record| record.kind == kind);
+    let kept = replay(capture, follows);
     let delays = |record: &Record| record.reports.delay.as_ref().unwrap().0[0].clone();
-    (
-        of(RecordKind::Window).map(delays).collect(),
-        of(RecordKind::Total).map(delays).next().unwrap(),
-    )
+    let windows = kept.of(RecordKind::Window).map(delays).collect();
+    (windows, kept.of(RecordKind::Total).map(delays).next().unwrap())
 }
 
 /// Returns the interval of the 95th percentile, if it is known.
@@ -127,7 +110,7 @@ fn p95(delay: &Delay) -> Option<(f64, f64)> {
 fn the_share_follows_a_rising_load() {
     let rates = [vec![256, 512, 1024, 2048, 4096, 8192], vec![16_384; 6], vec![512; 6]].concat();
     let (packets, truths) = traffic(7, &rates);
-    let capture = captured(&packets);
+    let capture = pcap(&packets);
     let ((fixed, _), (auto, total)) = (replayed(&capture, false), replayed(&capture, true));
     let seconds = rates.len();
     let truth = |second: usize| truths[second][truths[second].len() * 95 / 100] as f64;
@@ -215,11 +198,10 @@ fn native(histogram: &proto::Histogram) -> Vec<(f64, u64)> {
 #[test]
 fn native_histograms_have_the_delays_that_were_seen() {
     let (packets, _) = traffic(11, &[3000, 5000, 4000]);
-    let windows = recorded(&captured(&packets), false);
-    let windows = windows.iter().filter(|record| record.kind == RecordKind::Window);
+    let kept = replay(&pcap(&packets), false);
     let mut sum = Metrics::default();
     let (mut answers, mut before) = (0, Vec::new());
-    for record in windows {
+    for record in kept.of(RecordKind::Window) {
         let mut alone = Metrics::default();
         alone.record(record).unwrap();
         sum.record(record).unwrap();

@@ -439,6 +439,11 @@ const WEIGHING: [Algorithm; 2] = [Algorithm::Fridge, Algorithm::MultiFridge];
 /// Probability that a correct interval misses the truth.
 const MISSES: f64 = 0.05;
 
+/// Returns all pairs of a kind and one of these algorithms.
+fn of_each_kind(algorithms: [Algorithm; 2]) -> impl Iterator<Item = (DelayKind, Algorithm)> {
+    DelayKind::ALL.into_iter().flat_map(move |kind| algorithms.map(|algorithm| (kind, algorithm)))
+}
+
 /// Checks that chance explains how often the truth is outside.
 #[track_caller]
 fn check(outcomes: &Outcomes, what: &str) {
@@ -450,9 +455,7 @@ fn check(outcomes: &Outcomes, what: &str) {
 fn intervals_hold_the_truth_or_the_window_is_crowded() {
     let (seeds, seconds) = extent((1, 1), (20, 2));
     let mut total = Outcomes::default();
-    for (kind, algorithm) in
-        DelayKind::ALL.into_iter().flat_map(|kind| WEIGHING.map(|algorithm| (kind, algorithm)))
-    {
+    for (kind, algorithm) in of_each_kind(WEIGHING) {
         let remembers = DelaySettings { algorithm, ..DelaySettings::DEFAULT }.remembers(kind);
         let mut all = Outcomes::default();
         for load in LOADS {
@@ -506,9 +509,7 @@ fn drawn(seed: u64) -> Load {
 fn intervals_of_drawn_loads_hold_the_truth_or_the_window_is_crowded() {
     let (seeds, seconds) = extent((2, 1), (20, 2));
     let mut all = Outcomes::default();
-    for (kind, algorithm) in
-        DelayKind::ALL.into_iter().flat_map(|kind| WEIGHING.map(|algorithm| (kind, algorithm)))
-    {
+    for (kind, algorithm) in of_each_kind(WEIGHING) {
         let mut outcomes = Outcomes::default();
         for seed in 0..seeds {
             let load = drawn(seed);
@@ -529,10 +530,7 @@ fn intervals_of_drawn_loads_hold_the_truth_or_the_window_is_crowded() {
 /// delays.
 #[test]
 fn delays_without_weights_count_once() {
-    for (kind, algorithm) in DelayKind::ALL
-        .into_iter()
-        .flat_map(|kind| [Algorithm::Overwrite, Algorithm::Expiry].map(|it| (kind, it)))
-    {
+    for (kind, algorithm) in of_each_kind([Algorithm::Overwrite, Algorithm::Expiry]) {
         let loads = LOADS.into_iter().step_by(extent(4, 1));
         for load in loads.chain((0..extent(1, 20)).map(drawn)) {
             let trial = LoadTrial { kind, algorithm, load, seconds: 1, seed: 0 };

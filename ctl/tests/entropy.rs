@@ -14,12 +14,10 @@ use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports};
 use flowgauge_dataplane::poll::{Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Snapshot, Tables};
 use flowgauge_testing::chance::{DEVIATIONS, of_mean};
-use flowgauge_testing::frames::captured;
-use flowgauge_testing::skip;
+use flowgauge_testing::frames::{captured, captures_at_hand};
 use flowgauge_testing::wait::until;
 use flowgauge_traffic::{Profile, memory};
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
 fn settings(key: KeyKind, shape: Grid) -> Settings {
     let mut settings = Settings::default();
@@ -98,20 +96,20 @@ fn measured(frames: &[OwnedFrame], key: KeyKind, shape: Grid) -> (Entropy, f64) 
     (entropy_of(&poll.rotate().unwrap(), shape), exact(frames, key))
 }
 
+/// Returns the names and frames of captures that have frames; skips the test if there are none.
+#[track_caller]
+fn captures() -> Option<Vec<(String, Vec<OwnedFrame>)>> {
+    let files = captures_at_hand()?;
+    let captures = files.iter().map(|path| (path.display().to_string(), captured(path)));
+    let captures: Vec<_> = captures.filter(|(_, frames)| !frames.is_empty()).collect();
+    assert!(!captures.is_empty(), "no captures in {files:?}");
+    Some(captures)
+}
+
 /// Each capture of more than 10,000 packets, and all captures as one.
 #[test]
 fn captures_at_hand_within_three_percent() {
-    let Some(directory) = std::env::var_os("TEST_CAPTURES") else {
-        skip("TEST_CAPTURES=DIR");
-        return;
-    };
-    let mut paths: Vec<_> =
-        std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    let captures = paths.iter().map(|path| (path.display().to_string(), captured(path)));
-    let mut captures: Vec<(String, Vec<OwnedFrame>)> =
-        captures.filter(|(_, frames)| !frames.is_empty()).collect();
-    assert!(!captures.is_empty(), "no captures in {}", Path::new(&directory).display());
+    let Some(mut captures) = captures() else { return };
     captures.push((
         "all of them".to_owned(),
         captures.iter().flat_map(|(_, frames)| frames.clone()).collect(),
@@ -202,16 +200,9 @@ impl Former {
 /// packets and more, since most captures are short.
 #[test]
 fn real_traffic_raises_no_alarm() {
-    let Some(directory) = std::env::var_os("TEST_CAPTURES") else {
-        skip("TEST_CAPTURES=DIR");
-        return;
-    };
-    let mut paths: Vec<_> =
-        std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
+    let Some(captures) = captures() else { return };
     let mut captures: Vec<Vec<OwnedFrame>> =
-        paths.iter().map(|path| captured(path)).filter(|frames| !frames.is_empty()).collect();
-    assert!(!captures.is_empty(), "no captures in {}", Path::new(&directory).display());
+        captures.into_iter().map(|(_, frames)| frames).collect();
     let mut all: Vec<OwnedFrame> = Vec::new();
     for frames in &captures {
         let (first, last) = (frames[0].timestamp, all.last().map_or(0, |frame| frame.timestamp));

@@ -8,7 +8,13 @@ mod entropy;
 mod rates;
 mod tcpdump;
 
-use flowgauge_ctl::clock::{Clock, WakeReason, nanoseconds};
+use flowgauge_ctl::clock::{Clock, Trace, WakeReason, nanoseconds};
+use flowgauge_ctl::controller::{Controller, Plan};
+use flowgauge_dataplane::capture::build::CapturePacket;
+use flowgauge_dataplane::poll::port::pcap_reader;
+use flowgauge_dataplane::poll::{Options, Pace, Poll};
+use flowgauge_testing::frames::pcap;
+use std::io::Cursor;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -63,4 +69,22 @@ impl Clock for Virtual {
         let mut now = self.0.lock().unwrap();
         *now = now.saturating_add_signed(by);
     }
+}
+
+/// Returns a capture of empty frames with these timestamps.
+fn capture_of(times: &[u64]) -> Vec<u8> {
+    let packet = |&time: &u64| CapturePacket::new(time, vec![0; 60]);
+    pcap(&times.iter().map(packet).collect::<Vec<_>>())
+}
+
+/// Returns the poll backend of a capture in trace time.
+fn replaying(capture: &[u8], workers: usize, options: Options) -> Poll {
+    let capture = Cursor::new(capture.to_vec());
+    Poll::new(pcap_reader(capture, "trace", workers, Pace::Trace).unwrap(), options)
+}
+
+/// Starts a controller in trace time.
+fn start_in_trace_time(poll: Poll, plan: Plan) -> Controller {
+    let gate = poll.gate();
+    Controller::start(poll, plan, || Trace::new(gate)).unwrap()
 }

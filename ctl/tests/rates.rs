@@ -182,7 +182,7 @@ fn cells(line: &str) -> Vec<String> {
 fn outputs(random: &mut ChaCha8Rng) -> (Outputs, usize, usize) {
     let start = START + random.random_range(0..20 * SECOND);
     let clock = Virtual::at(start);
-    let mut dataplane = Scripted::new(&clock);
+    let mut dataplane = Scripted::on(&clock);
     // Packets before the run are not counted.
     dataplane.closed = (start - START) / PACKET_EVERY;
     let all = ["a", "b", "c"].map(|interface| {

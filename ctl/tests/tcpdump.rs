@@ -11,6 +11,7 @@
 use flowgauge_core::{Link, parse};
 use flowgauge_ctl::filter::{FilterError, MatchExpression};
 use flowgauge_dataplane::capture::{Walker, Writer, link_type};
+use flowgauge_testing::frames::captures_at_hand;
 use flowgauge_testing::skip;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -557,15 +558,9 @@ fn captures_at_hand_match_as_in_tcpdump() {
     if !has_tcpdump() {
         return;
     }
-    let Some(directory) = env::var_os("TEST_CAPTURES") else {
-        skip("TEST_CAPTURES=DIR");
-        return;
-    };
+    let Some(files) = captures_at_hand() else { return };
     let scratch = Scratch::new("captures");
     let (mut compared, mut others, mut matched, mut expressions) = (0, 0, 0, 0);
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
     for path in files {
         let (link, kind, frames, left_out) = comparable(&path);
         others += left_out;

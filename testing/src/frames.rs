@@ -2,6 +2,7 @@
 //! captures.
 
 use flowgauge_core::Link;
+use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
 use flowgauge_dataplane::capture::{PacketRecord, Step, Walker};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_traffic::frame::TAG;
@@ -10,7 +11,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const ARP: u16 = 0x0806;
@@ -393,4 +394,24 @@ pub fn captured(path: &Path) -> Vec<OwnedFrame> {
         };
         rest = &rest[consumed..];
     }
+}
+
+/// Builds a capture with timestamps in nanoseconds.
+pub fn pcap(packets: &[CapturePacket]) -> Vec<u8> {
+    let options = PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() };
+    build::pcap(&options, packets)
+}
+
+/// Returns the files in the directory that `TEST_CAPTURES` names, sorted. Skips the test if there is
+/// none.
+#[track_caller]
+pub fn captures_at_hand() -> Option<Vec<PathBuf>> {
+    let Some(directory) = std::env::var_os("TEST_CAPTURES") else {
+        crate::skip("TEST_CAPTURES=DIR");
+        return None;
+    };
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    Some(files)
 }

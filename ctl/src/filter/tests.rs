@@ -6,6 +6,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::net::IpAddr;
+use std::sync::LazyLock;
 
 /// Returns the numbers of rules of IPv4 and IPv6.
 fn sizes(text: &str) -> (usize, usize) {
@@ -177,98 +178,31 @@ fn conditions_on_lengths_may_leave_no_packet_as_in_tcpdump() {
 }
 
 /// Vocabulary of random expressions.
-const WORDS: [&str; 66] = [
-    "and",
-    "or",
-    "not",
-    "(",
-    ")",
-    "&&",
-    "||",
-    "!",
-    "[",
-    "]",
-    "&",
-    "|",
-    "==",
-    "!=",
-    "=",
-    "src",
-    "dst",
-    "host",
-    "net",
-    "port",
-    "portrange",
-    "proto",
-    "ip",
-    "ip6",
-    "tcp",
-    "udp",
-    "sctp",
-    "icmp",
-    "icmp6",
-    "vlan",
-    "greater",
-    "less",
-    "mask",
-    "tcpflags",
-    "tcp-syn",
-    "syn",
-    "ack",
-    "13",
-    "0",
-    "1",
-    "80",
-    "443",
-    "65535",
-    "4096",
-    "999999",
-    "10.0.0.1",
-    "10.0.0.0/8",
-    "10.1",
-    "10",
-    "::1",
-    "2001:db8::/32",
-    "255.255.0.0",
-    "1-1023",
-    "8000-8080",
-    "20-10",
-    "http",
-    "ftp-data",
-    "\\tcp",
-    "arp",
-    "ether",
-    "len",
-    "example.com",
-    "10.0.0.1/8",
-    "0x12",
-    "é",
-    "a/b/c",
-];
+static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let words = r"
+        and or not ( ) && || ! [ ] & | == != = src dst host net port portrange proto ip ip6 tcp
+        udp sctp icmp icmp6 vlan greater less mask tcpflags tcp-syn syn ack 13 0 1 80 443 65535
+        4096 999999 10.0.0.1 10.0.0.0/8 10.1 10 ::1 2001:db8::/32 255.255.0.0 1-1023 8000-8080
+        20-10 http ftp-data \tcp arp ether len example.com 10.0.0.1/8 0x12 é a/b/c";
+    words.split_whitespace().collect()
+});
+
+/// Primitives of random expressions.
+static PRIMITIVES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let primitives = "tcp; udp port 53; src 10.0.0.1; net 10.0.0.0/8; portrange 1-1000; vlan 3; \
+        not host 2001:db8::1; tcp[syn]; less 100; port (80 or 443); ip6; icmp";
+    primitives.split("; ").collect()
+});
 
 /// Returns an expression that may be one of the language.
 fn sentence(random: &mut ChaCha8Rng) -> String {
-    let primitives = [
-        "tcp",
-        "udp port 53",
-        "src 10.0.0.1",
-        "net 10.0.0.0/8",
-        "portrange 1-1000",
-        "vlan 3",
-        "not host 2001:db8::1",
-        "tcp[syn]",
-        "less 100",
-        "port (80 or 443)",
-        "ip6",
-        "icmp",
-    ];
     let mut text = String::new();
     for index in 0..random.random_range(1..12) {
         if index > 0 {
             text += [" and ", " or ", " and not ", " "].choose(random).unwrap();
         }
         text += if random.random_bool(0.7) {
-            primitives.choose(random).unwrap()
+            PRIMITIVES.choose(random).unwrap()
         } else {
             WORDS.choose(random).unwrap()
         };

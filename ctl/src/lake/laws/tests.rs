@@ -20,10 +20,11 @@ use flowgauge_core::{
     Grid, HashMode, KeyKind, Settings, cardinality, delay, heavy, membership, reorder, sketch,
     spread,
 };
-use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
+use flowgauge_dataplane::capture::build::CapturePacket;
 use flowgauge_dataplane::files::Directory;
 use flowgauge_dataplane::poll::port::pcap_reader;
 use flowgauge_dataplane::poll::{self, Pace, Poll};
+use flowgauge_testing::frames::pcap;
 use flowgauge_testing::limited;
 use flowgauge_traffic::delay::DelayTraffic;
 use std::io::{self, Cursor};
@@ -95,19 +96,13 @@ fn counted(settings: Settings) -> Row {
     let packets: Vec<CapturePacket> = DelayTraffic::new(profile)
         .map(|(at, frame)| CapturePacket::new(1_700_000_000_000_000_000 + at, frame))
         .collect();
-    let options = PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() };
-    let capture = Cursor::new(build::pcap(&options, &packets));
+    let capture = Cursor::new(pcap(&packets));
     let poll = Poll::new(
         pcap_reader(capture, "trace", 1, Pace::Trace).unwrap(),
         poll::Options { settings, ..poll::Options::default() },
     );
     let (gate, mut windows) = (poll.gate(), Windows::default());
-    let intervals = Intervals {
-        window: Some(Duration::from_secs(1)),
-        sample_every: None,
-        duration: None,
-        align: false,
-    };
+    let intervals = Intervals { window: Some(Duration::from_secs(1)), ..Intervals::default() };
     let plan = Plan {
         intervals,
         seed: 1,
@@ -141,6 +136,10 @@ fn text(column: &'static str, text: &'static str) -> Edit {
     Box::new(move |row| *value(row, column) = Value::Text(Some(text.to_owned())))
 }
 
+fn long_text(column: &'static str, bytes: usize) -> Edit {
+    Box::new(move |row| *value(row, column) = Value::Text(Some("x".repeat(bytes))))
+}
+
 fn list(column: &'static str, edit: impl Fn(&mut Vec<i64>) + 'static) -> Edit {
     Box::new(move |row| match value(row, column) {
         Value::List(list) => edit(list),
@@ -150,15 +149,11 @@ fn list(column: &'static str, edit: impl Fn(&mut Vec<i64>) + 'static) -> Edit {
 
 fn bytes(column: &'static str, edit: impl Fn(&mut Vec<u8>) + 'static) -> Edit {
     Box::new(move |row| {
-        let found = row
-            .0
-            .iter_mut()
-            .find(|(name, value)| name.starts_with(column) && matches!(value, Value::Bytes(_)));
-        let found = found.unwrap();
-        match &mut found.1 {
-            Value::Bytes(Some(bytes)) => edit(bytes),
-            other => panic!("{column} is {other:?}"),
-        }
+        let found = row.0.iter_mut().find_map(|(name, value)| match value {
+            Value::Bytes(Some(bytes)) if name.starts_with(column) => Some(bytes),
+            _ => None,
+        });
+        edit(found.unwrap_or_else(|| panic!("no bytes in {column}")));
     })
 }
 
@@ -182,6 +177,14 @@ fn floats(table: &'static str, column: &'static str, number: f64) -> Edit {
     Box::new(move |row| match cells(row, table, column) {
         Cells::Float(cells) => cells.iter_mut().for_each(|cell| *cell = number),
         other => panic!("{table}.{column} is {other:?}"),
+    })
+}
+
+/// Shortens the first key of a table to three bytes.
+fn short_key(table: &'static str) -> Edit {
+    Box::new(move |row| {
+        let Cells::Bytes(keys) = cells(row, table, "key") else { panic!("{table} has no keys") };
+        keys[0] = vec![1, 2, 3];
     })
 }
 
@@ -238,28 +241,13 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
     vec![
         // Names, times and losses.
         ("column direction", text("direction", "sideways")),
-        (
-            "column host has 5000 bytes",
-            Box::new(|row| {
-                *value(row, "host") = Value::Text(Some("x".repeat(5000)));
-            }),
-        ),
-        (
-            "column run has 5000 bytes",
-            Box::new(|row| {
-                *value(row, "run") = Value::Text(Some("x".repeat(5000)));
-            }),
-        ),
+        ("column host has 5000 bytes", long_text("host", 5000)),
+        ("column run has 5000 bytes", long_text("run", 5000)),
         (
             "column counted_by has 5000 bytes",
             Box::new(|row| row.text("counted_by", "x".repeat(5000))),
         ),
-        (
-            "column source has 70000 bytes",
-            Box::new(|row| {
-                *value(row, "source") = Value::Text(Some("x".repeat(70_000)));
-            }),
-        ),
+        ("column source has 70000 bytes", long_text("source", 70_000)),
         ("column window has -1", int("window", -1)),
         ("column last_window has -1", int("last_window", -1)),
         ("windows 0 to 9223372036854775807", int("last_window", i64::MAX)),
@@ -420,13 +408,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
                 (inherited[0], inherited[1]) = (0, 0);
             }),
         ),
-        (
-            "column heavy.key",
-            Box::new(|row| {
-                let Cells::Bytes(keys) = cells(row, "heavy", "key") else { panic!() };
-                keys[0] = vec![1, 2, 3];
-            }),
-        ),
+        ("column heavy.key", short_key("heavy")),
         // Keys with the most others.
         ("column spread_of has", text("spread_of", "ports")),
         ("no spread counts dst by dst", text("spread_of", "dst")),
@@ -458,13 +440,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
             ),
         ),
         ("keys, and its cells", repeated("spread", 500)),
-        (
-            "column spread has a key of 3 bytes",
-            Box::new(|row| {
-                let Cells::Bytes(keys) = cells(row, "spread", "key") else { panic!() };
-                keys[0] = vec![1, 2, 3];
-            }),
-        ),
+        ("column spread has a key of 3 bytes", short_key("spread")),
         (
             "column spread has a key twice",
             Box::new(|row| {
@@ -586,6 +562,12 @@ impl Drop for Scratch {
     }
 }
 
+/// Writes rows into a file, and selects it.
+fn written(path: PathBuf, rows: &[Row]) -> Selection {
+    std::fs::write(&path, parquet::write(rows, &[]).unwrap()).unwrap();
+    Selection { paths: vec![path], ..Selection::default() }
+}
+
 fn sealed(mut row: Row) -> Row {
     row.0.retain(|(name, _)| name != CHECKSUM);
     row.seal();
@@ -599,8 +581,7 @@ fn a_row_that_breaks_a_law_is_refused_by_unions_compaction_and_journals() {
     let path = scratch.0.join("row.parquet");
     let read = |row: &Row| {
         let rows = [row.clone()];
-        std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
-        let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
+        let selection = written(path.clone(), &rows);
         let mut counted = 0;
         let united = unite(&selection, &Options::default(), |record| {
             counted += record.counters.packets();
@@ -678,8 +659,7 @@ fn rows_of_long_lists_take_little_memory() {
                 sealed(row)
             })
             .collect();
-        let path = scratch.0.join(format!("{name}.parquet"));
-        std::fs::write(path, parquet::write(&rows, &[]).unwrap()).unwrap();
+        written(scratch.0.join(format!("{name}.parquet")), &rows);
     }
     limited::run(module_path!(), "rows_of_long_lists_take_little_memory", MEMORY_KIB, &scratch.0);
 }
@@ -725,9 +705,7 @@ fn delays_that_saturate_in_a_union_are_marked() {
     text("run", "other")(&mut other);
     let scratch = Scratch::new("delays");
     for (rows, is_saturated) in [(vec![row.clone()], false), (vec![row, other], true)] {
-        let path = scratch.0.join("row.parquet");
-        std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
-        let selection = Selection { paths: vec![path], ..Selection::default() };
+        let selection = written(scratch.0.join("row.parquet"), &rows);
         let measure = vec![flowgauge_core::MeasurementKind::Delay];
         let options = Options { measure, ..Options::default() };
         unite(&selection, &options, |record| {
@@ -760,13 +738,11 @@ fn registers_of_a_flow_for_each_packet_break_no_law() {
                 for column in ["schema", "late", "bytes", "non_ip", "ipv6_packets"] {
                     row.int(column, 0);
                 }
-                for (column, number) in [
-                    ("truncated", 0),
-                    ("bad_header", 0),
-                    ("packets", packets),
-                    ("ipv4_packets", packets),
-                ] {
-                    row.int(column, number);
+                for column in ["truncated", "bad_header"] {
+                    row.int(column, 0);
+                }
+                for column in ["packets", "ipv4_packets"] {
+                    row.int(column, packets);
                 }
                 row.put("complete", Value::Bool(Some(true)));
                 row.put("hash", honest.get("hash").unwrap().clone());

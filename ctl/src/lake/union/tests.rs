@@ -35,24 +35,68 @@ pub(super) fn unused_path(end: &str) -> PathBuf {
     std::env::temp_dir().join(format!("flowgauge-union-{}-{number}{end}", std::process::id()))
 }
 
-/// Merges rows of one file, and returns the number of records and the last one.
-fn merged(rows: &[Row], by: By) -> Result<(u64, Option<Record>), String> {
-    let path = unused_path(".parquet");
-    std::fs::write(&path, parquet::write(rows, &[]).unwrap()).unwrap();
-    let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
-    let options = Options { by, ..Options::default() };
-    let (mut records, mut last) = (0, None);
-    let united = unite(&selection, &options, |record| {
-        records += 1;
-        last = Some(record);
-        Ok(())
-    });
-    std::fs::remove_file(&path).unwrap();
-    united.map(|()| (records, last)).map_err(|error| error.to_string())
+/// Replaces columns of integers.
+fn set_ints<const N: usize>(row: &mut Row, columns: [(&str, u64); N]) {
+    for (column, number) in columns {
+        row.0.retain(|(name, _)| name != column);
+        row.int(column.to_owned(), number);
+    }
 }
 
-fn united(rows: &[Row], by: By) -> Result<u64, String> {
-    merged(rows, by).map(|(records, _)| records)
+/// Replaces the number and the times of a window of ten nanoseconds.
+fn set_window(row: &mut Row, window: u64, time: u64) {
+    set_ints(row, [("window", window), ("start_ns", time), ("end_ns", time + 10)]);
+    set_ints(row, [("scheduled_start_ns", time), ("scheduled_end_ns", time + 10)]);
+}
+
+/// Returns the row of a window of ten nanoseconds.
+pub(super) fn at(host: &str, window: u64) -> Row {
+    let mut row = row(host, "1");
+    set_window(&mut row, window, 10 * window);
+    row
+}
+
+/// Returns the records of a union.
+fn records(selection: &Selection, options: &Options) -> Result<Vec<Record>, String> {
+    let mut records = Vec::new();
+    let united = unite(selection, options, |record| {
+        records.push(record);
+        Ok(())
+    });
+    united.map(|()| records).map_err(|error| error.to_string())
+}
+
+/// Merges selected rows of one file.
+fn merged_of(rows: &[Row], selection: Selection, options: &Options) -> Result<Vec<Record>, String> {
+    let path = unused_path(".parquet");
+    std::fs::write(&path, parquet::write(rows, &[]).unwrap()).unwrap();
+    let records = records(&Selection { paths: vec![path.clone()], ..selection }, options);
+    std::fs::remove_file(&path).unwrap();
+    records
+}
+
+/// Merges rows of one file.
+fn merged(rows: &[Row], by: By) -> Result<Vec<Record>, String> {
+    merged_of(rows, Selection::default(), &Options { by, ..Options::default() })
+}
+
+/// Merges rows of one file, and returns the number of records.
+fn united(rows: &[Row], by: By) -> Result<usize, String> {
+    merged(rows, by).map(|records| records.len())
+}
+
+/// Merges rows of one file into one record, and returns its provenance.
+fn united_in_one(rows: &[Row]) -> United {
+    merged(rows, By::All).unwrap().pop().unwrap().united.unwrap()
+}
+
+/// Returns the memory that a file of rows takes by its own account.
+fn memory(rows: &[Row]) -> u64 {
+    let path = unused_path(".parquet");
+    std::fs::write(&path, parquet::write(rows, &[]).unwrap()).unwrap();
+    let memory = LakeFile::given(path.clone()).open().unwrap().memory();
+    std::fs::remove_file(&path).unwrap();
+    memory
 }
 
 #[test]
@@ -66,19 +110,6 @@ fn names_are_limited() {
     assert_eq!(united(&rows(1000, 5), By::Host), Ok(1000));
     let error = united(&rows(1001, 5), By::Source).unwrap_err();
     assert!(error.contains("1001 unions by source, and at most 1000"), "{error}");
-}
-
-/// Returns the row of a window of ten nanoseconds.
-pub(super) fn at(host: &str, window: u64) -> Row {
-    let mut row = row(host, "1");
-    row.0.retain(|(name, _)| name != "window" && !name.ends_with("_ns"));
-    row.int("window", window);
-    row.int("late_ns", 0);
-    for (column, time) in [("start_ns", 10 * window), ("end_ns", 10 * window + 10)] {
-        row.int(column, time);
-        row.int(format!("scheduled_{column}"), time);
-    }
-    row
 }
 
 /// Limit of the data segment of a process that reads many rows, in KiB.
@@ -144,19 +175,11 @@ fn rows_of_large_files_are_sorted() {
         .map(|index| (index * 1777) % (2 * windows))
         .map(|index| at(hosts[index as usize % 2], index / 2))
         .collect();
-    let path = unused_path(".parquet");
-    std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
-    let found = LakeFile::given(path.clone());
-    assert!(found.open().unwrap().memory() > order::SMALL);
-    let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
-    let options = Options { by: By::Window, ..Options::default() };
-    let mut united = Vec::new();
-    unite(&selection, &options, |record| {
-        united.push((record.start_ns, record.united.map(|it| (it.rows, it.hosts))));
-        Ok(())
-    })
-    .unwrap();
-    std::fs::remove_file(&path).unwrap();
+    assert!(memory(&rows) > order::SMALL);
+    let united = merged(&rows, By::Window).unwrap().into_iter();
+    let united: Vec<_> = united
+        .map(|record| (record.start_ns, record.united.map(|it| (it.rows, it.hosts))))
+        .collect();
     let expected: Vec<_> = (0..windows).map(|window| (10 * window, Some((2, 2)))).collect();
     assert_eq!(united, expected);
 }
@@ -172,20 +195,11 @@ fn rows_that_take_more_memory_than_a_small_file_says_are_sorted() {
             row
         })
         .collect();
-    let path = unused_path(".parquet");
-    std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
     let bytes = rows.iter().map(Row::size).sum::<usize>() as u64;
-    let said = LakeFile::given(path.clone()).open().unwrap().memory();
+    let said = memory(&rows);
     assert!(said <= order::SMALL && order::SMALL < bytes, "{said} and {bytes} bytes");
-    let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
-    let options = Options { by: By::Window, ..Options::default() };
-    let mut starts = Vec::new();
-    unite(&selection, &options, |record| {
-        starts.push(record.start_ns);
-        Ok(())
-    })
-    .unwrap();
-    std::fs::remove_file(&path).unwrap();
+    let records = merged(&rows, By::Window).unwrap();
+    let starts: Vec<u64> = records.iter().map(|record| record.start_ns).collect();
     assert_eq!(starts, (0..100).map(|window| 10 * window).collect::<Vec<u64>>());
 }
 
@@ -193,12 +207,9 @@ fn rows_that_take_more_memory_than_a_small_file_says_are_sorted() {
 fn names_of_rows_that_are_sorted_are_limited() {
     // Only the first of them is selected.
     let rows: Vec<Row> = (0..9000).rev().map(|host| row(&format!("{host:04000}"), "1")).collect();
-    let path = unused_path(".parquet");
-    std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
     let host = Some(format!("{:04000}", 8999));
-    let selection = Selection { paths: vec![path.clone()], host, ..Selection::default() };
-    let error = unite(&selection, &Options::default(), |_| Ok(())).unwrap_err().to_string();
-    std::fs::remove_file(&path).unwrap();
+    let selection = Selection { host, ..Selection::default() };
+    let error = merged_of(&rows, selection, &Options::default()).unwrap_err();
     assert!(error.contains("names of sources and runs; merge fewer files"), "{error}");
 }
 
@@ -229,17 +240,8 @@ fn memory_of_groups_is_limited() {
     };
     let by_host = |hosts: u64, limit: usize| {
         let rows: Vec<Row> = (0..hosts).map(with_delays).collect();
-        let path = unused_path(".parquet");
-        std::fs::write(&path, parquet::write(&rows, &[]).unwrap()).unwrap();
-        let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
         let options = Options { by: By::Host, limit: Some(limit), ..Options::default() };
-        let mut groups = 0;
-        let united = unite(&selection, &options, |_| {
-            groups += 1;
-            Ok(())
-        });
-        std::fs::remove_file(&path).unwrap();
-        united.map(|()| groups).map_err(|error| error.to_string())
+        merged_of(&rows, Selection::default(), &options).map(|groups| groups.len())
     };
     assert_eq!(by_host(10, 10), Ok(10));
     assert_eq!(by_host(20, 200), Ok(20));
@@ -254,14 +256,8 @@ fn memory_of_groups_is_limited() {
 fn a_run_has_each_window_of_a_place_once() {
     let at = |run: &str, time: u64, windows: (u64, u64)| {
         let mut row = row("a", run);
-        row.0.retain(|(name, _)| name != "window" && !name.ends_with("_ns"));
-        row.int("window", windows.0);
+        set_window(&mut row, windows.0, time);
         row.int("last_window", windows.1);
-        row.int("late_ns", 0);
-        for (column, time) in [("start_ns", time), ("end_ns", time + 10)] {
-            row.int(column, time);
-            row.int(format!("scheduled_{column}"), time);
-        }
         row
     };
     let (first, second) = (at("1", 0, (0, 0)), at("1", 10, (1, 4)));
@@ -281,19 +277,12 @@ fn a_run_has_each_window_of_a_place_once() {
 fn a_window_that_two_runs_published_counts_once() {
     let at = |run: &str, counted_by: Option<&str>, window: u64, time: u64| {
         let mut row = row("a", run);
-        row.0.retain(|(name, _)| name != "window" && !name.ends_with("_ns"));
         row.put("counted_by", Value::Text(counted_by.map(str::to_owned)));
-        row.int("window", window);
-        row.int("late_ns", 0);
-        for (column, time) in [("start_ns", time), ("end_ns", time + 10)] {
-            row.int(column, time);
-            row.int(format!("scheduled_{column}"), time);
-        }
+        set_window(&mut row, window, time);
         row
     };
     let counts = |rows: &[Row]| {
-        let (_, record) = merged(rows, By::All).unwrap();
-        let united = record.unwrap().united.unwrap();
+        let united = united_in_one(rows);
         (united.rows, united.twice)
     };
     let published = at("1", None, 7, 70);
@@ -313,8 +302,7 @@ fn a_window_that_two_runs_published_counts_once() {
 fn sums_that_saturate_are_marked() {
     let of_run = |run: u64, column: &str, number: u64| {
         let mut row = row("a", &run.to_string());
-        row.0.retain(|(name, _)| name != column);
-        row.int(column.to_owned(), number);
+        set_ints(&mut row, [(column, number)]);
         row
     };
     let most = i64::MAX as u64;
@@ -325,13 +313,13 @@ fn sums_that_saturate_are_marked() {
     ] {
         let name = if column == "end_ns" { "doubled_ns" } else { column };
         let rows: Vec<Row> = (0..rows).map(|run| of_run(run, column, number)).collect();
-        let united = merged(&rows, By::All).unwrap().1.unwrap().united.unwrap();
+        let united = united_in_one(&rows);
         let json = serde_json::to_value(&united).unwrap();
         assert_eq!(json["saturated"], serde_json::json!([name]));
         let words = format!("{name}: at least, since sums of rows exceed what a number can hold");
         assert!(united.lines().contains(&words), "{:?}", united.lines());
         // One row less fits.
-        let fits = merged(&rows[..rows.len() - 2], By::All).unwrap().1.unwrap().united.unwrap();
+        let fits = united_in_one(&rows[..rows.len() - 2]);
         assert!(fits.saturated().is_empty(), "{:?}", fits.lines());
     }
 }
@@ -341,15 +329,12 @@ fn bytes_of_weeks_at_400_gbit_are_summed() {
     const WEEK: u64 = 7 * 24 * 3600 * 400_000_000_000 / 8;
     let of_run = |run: u64, bytes: u64| {
         let mut row = row("a", &run.to_string());
-        row.0.retain(|(name, _)| !["packets", "ipv4_packets", "bytes"].contains(&name.as_ref()));
-        [("packets", 1), ("ipv4_packets", 1), ("bytes", bytes)]
-            .into_iter()
-            .for_each(|(column, number)| row.int(column, number));
+        set_ints(&mut row, [("packets", 1), ("ipv4_packets", 1), ("bytes", bytes)]);
         row
     };
     let sum = |rows: u64, bytes: u64| {
         let rows: Vec<Row> = (0..rows).map(|run| of_run(run, bytes)).collect();
-        merged(&rows, By::All).map(|(_, record)| record.unwrap().counters.bytes)
+        merged(&rows, By::All).map(|records| records[0].counters.bytes)
     };
     const { assert!(WEEK > MAX_COUNT) };
     assert_eq!(sum(50, WEEK), Ok(50 * WEEK));
@@ -382,13 +367,9 @@ fn verified(
     let verification = Some(Verification { trust, untrusted });
     let expect = vec!["paris".to_owned(), "berlin".to_owned(), "lab7".to_owned()];
     let options = Options { by, verification, expect, ..Options::default() };
-    let mut records = Vec::new();
-    let united = unite(&selection, &options, |record| {
-        records.push(record);
-        Ok(())
-    });
+    let records = records(&selection, &options);
     std::fs::remove_dir_all(&lake).unwrap();
-    united.map(|()| records).map_err(|error| error.to_string())
+    records
 }
 
 #[test]
@@ -411,8 +392,7 @@ fn rows_that_their_host_has_not_signed_are_refused_or_dropped() {
     let mut unsigned = row("paris", "1");
     unsigned.seal();
     let mut other_version = signed("paris", &berlin);
-    other_version.0.retain(|(name, _)| name != "schema");
-    other_version.int("schema", 2);
+    set_ints(&mut other_version, [("schema", 2)]);
     let mut other_hash = row("paris", "2");
     other_hash.0.retain(|(name, _)| name != "hash");
     other_hash.text("hash", "tabulated_790900f3_1");
@@ -454,17 +434,11 @@ fn other_measurements_are_verified_and_left_out() {
     row.float("length_mean", f64::INFINITY);
     row.seal();
     paris.sign(&mut row);
-    let path =
-        std::env::temp_dir().join(format!("flowgauge-measure-{}.parquet", std::process::id()));
-    std::fs::write(&path, parquet::write(&[row], &[]).unwrap()).unwrap();
-    let selection = Selection { paths: vec![path.clone()], ..Selection::default() };
     let trust = Arc::new(Trust::of(&[("paris", &paris)]));
     let options = Options {
         measure: vec![MeasurementKind::Cardinality],
         verification: Some(Verification { trust, untrusted: RowPolicy::Refuse }),
         ..Options::default()
     };
-    let united = unite(&selection, &options, |_| Ok(()));
-    std::fs::remove_file(&path).unwrap();
-    united.unwrap();
+    merged_of(&[row], Selection::default(), &options).unwrap();
 }

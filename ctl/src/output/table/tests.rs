@@ -35,6 +35,15 @@ fn window(number: u64) -> Record {
     }
 }
 
+/// Makes an entropy by a key with its exact value.
+fn entropy_of(key: KeyKind, estimate: entropy::estimate::Entropy, truth: f64) -> Entropy {
+    Entropy { sketch: sketched(key), estimate, truth: Some(truth) }
+}
+
+fn sketched(key: KeyKind) -> Sketched {
+    Sketched { key, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() }
+}
+
 fn distinct(key: KeyKind, value: f64, truth: Option<u64>) -> Reports {
     let estimate = Estimate { value, low: value * 0.957, high: value * 1.045 };
     let cardinality = Cardinality {
@@ -51,8 +60,6 @@ fn distinct(key: KeyKind, value: f64, truth: Option<u64>) -> Reports {
 /// Makes a record with everything that a table shows, and the largest numbers of a link: a terabit
 /// per second for a window of an hour.
 fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
-    let sketch =
-        Sketched { key, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
     let flow = FlowKey::new(&match key {
         KeyKind::Src | KeyKind::Dst => vec![0x20; 16],
         KeyKind::SrcDst => vec![0x20; 32],
@@ -102,12 +109,9 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
         drops,
         cpu_ns: Some(3_600 * SECOND),
         reports: Reports {
-            entropy: Some(Entropies(vec![
-                Entropy { sketch, estimate: bits, truth: Some(23.4) };
-                2
-            ])),
+            entropy: Some(Entropies(vec![entropy_of(key, bits, 23.4); 2])),
             frequency: Some(Frequency {
-                sketch,
+                sketch: sketched(key),
                 flows: vec![QueriedFlow {
                     flow,
                     answer: Some(frequency::estimate::Frequency {
@@ -174,11 +178,14 @@ fn shown(look: TableStyle, records: &[Record]) -> String {
     String::from_utf8(text).unwrap()
 }
 
+fn utc() -> TableStyle {
+    TableStyle { times: Times::Utc, ..TableStyle::default() }
+}
+
 #[test]
 fn every_line_fits_whatever_is_measured() {
-    let widths: [(usize, fn() -> usize); 5] =
-        [(60, || 60), (72, || 72), (80, || 80), (100, || 100), (140, || 140)];
-    for (columns, width) in widths {
+    let widths: [fn() -> usize; 5] = [|| 60, || 72, || 80, || 100, || 140];
+    for (columns, width) in widths.map(|width| (width(), width)) {
         for key in KeyKind::ALL {
             for (times, fine) in
                 [(Times::Elapsed, false), (Times::Utc, true), (Times::Local, false)]
@@ -201,11 +208,8 @@ fn every_line_fits_whatever_is_measured() {
                     let text =
                         shown(TableStyle { width, times, fine, ..TableStyle::default() }, &records);
                     for line in text.lines() {
-                        assert!(
-                            line.chars().count() <= columns,
-                            "{columns}, {}: {line}\n{text}",
-                            line.chars().count()
-                        );
+                        let length = line.chars().count();
+                        assert!(length <= columns, "{columns}, {length}: {line}\n{text}");
                     }
                 }
             }
@@ -217,10 +221,7 @@ fn every_line_fits_whatever_is_measured() {
 fn a_window_is_a_line_of_figures() {
     let counters = Counters { bytes: 128_000_000, ipv4: 2_000_000, ..Counters::default() };
     let record = Record { counters, reports: distinct(KeyKind::Src, 92_607.0, None), ..window(0) };
-    let text = shown(
-        TableStyle { times: Times::Utc, ..TableStyle::default() },
-        std::slice::from_ref(&record),
-    );
+    let text = shown(utc(), std::slice::from_ref(&record));
     let expected = "2023-11-14, times are UTC
     time window      packets packets/s   bits/s     distinct sources     lost
 22:13:21      0    2,000,000    2.00 M   1.02 G      92,607 ± 4.5 %         0
@@ -259,23 +260,16 @@ fn figures_that_mean_nothing_are_left_out() {
         for nonsense in ["inf", "NaN", "1 packets", "flows", "-0", "CPU", "1 bytes"] {
             assert!(!text.contains(nonsense), "{nonsense}: {text}");
         }
-        assert!(
-            text.contains("1 packet in 2.00 s, 64 bytes")
-                && text.contains("1 distinct five-tuple ("),
-            "{text}"
-        );
-        assert!(text.contains("1 IPv4, 0 IPv6, none lost"), "{text}");
+        for line in
+            ["1 packet in 2.00 s, 64 bytes", "1 distinct five-tuple (", "1 IPv4, 0 IPv6, none lost"]
+        {
+            assert!(text.contains(line), "no {line}: {text}");
+        }
     }
     // Four packets within a microsecond are not gigabits per second.
     let burst = Record { end_ns: total.start_ns + 1000, ..total };
     assert!(!shown(TableStyle::default(), &[burst]).contains("/s"));
     // The entropy of one flow is 0.
-    let sketch = Sketched {
-        key: KeyKind::Src,
-        kind: SketchKind::CountSketch,
-        shape: Grid::COUNTERS,
-        hash: hash(),
-    };
     let estimate = entropy::estimate::Entropy {
         bits: 0.004,
         low: 0.0,
@@ -284,7 +278,7 @@ fn figures_that_mean_nothing_are_left_out() {
         in_integers: Some(0.0),
         saturated: false,
     };
-    let entropy = Some(Entropies(vec![Entropy { sketch, estimate, truth: Some(0.0) }]));
+    let entropy = Some(Entropies(vec![entropy_of(KeyKind::Src, estimate, 0.0)]));
     let reports = Reports { entropy, ..one.reports.clone() };
     let text = shown(TableStyle::default(), &[Record { reports, ..one }]);
     assert!(text.contains("truth 0.000 (error +0.004 bits)"), "{text}");
@@ -317,12 +311,9 @@ fn losses_and_alarms_are_red_where_colours_are_asked_for() {
     let record = everything(KeyKind::Src, false, RecordKind::Window);
     let plain = shown(TableStyle::default(), std::slice::from_ref(&record));
     assert!(!plain.contains('\u{1b}'), "{plain}");
-    assert!(
-        plain.contains("LOST ")
-            && plain.contains("device 123,456,789,012")
-            && plain.contains("ALARM"),
-        "{plain}"
-    );
+    for words in ["LOST ", "device 123,456,789,012", "ALARM"] {
+        assert!(plain.contains(words), "no {words}: {plain}");
+    }
     let look = TableStyle { colours: true, ..TableStyle::default() };
     let coloured = shown(look.clone(), std::slice::from_ref(&record));
     assert!(coloured.contains("\u{1b}[31m    LOST "), "{coloured}");
@@ -358,10 +349,7 @@ fn names_of_a_lake_cannot_command_the_terminal() {
 #[test]
 fn a_new_day_has_a_line_of_its_own() {
     let hour = |number: u64| Record { end_ns: START + number * 3_600 * SECOND, ..window(0) };
-    let text = shown(
-        TableStyle { times: Times::Utc, ..TableStyle::default() },
-        &[hour(0), hour(1), hour(2), hour(3)],
-    );
+    let text = shown(utc(), &[hour(0), hour(1), hour(2), hour(3)]);
     let days: Vec<&str> = text.lines().filter(|line| line.contains("times are UTC")).collect();
     assert_eq!(days, ["2023-11-14, times are UTC", "2023-11-15, times are UTC"], "{text}");
     let offset = |seconds| format_utc_offset(Offset::from_seconds(seconds).unwrap());

@@ -356,6 +356,12 @@ impl Link {
         }
         self.windows.each_mut().map(|window| window.close().bits)
     }
+
+    /// Returns the verdict of an alarm on such a window.
+    fn judged(&mut self, alarm: &mut ShiftDetector, packets: u64, share: f64) -> Verdict {
+        let [sources, destinations] = self.window(packets, share);
+        alarm.judge(packets, sources, destinations)
+    }
 }
 
 #[test]
@@ -386,12 +392,8 @@ fn a_flood_raises_the_alarm_at_once_and_quiet_windows_hardly_ever_do() {
             );
             assert_eq!(alarm.usual(), usual, "a flood must not become usual");
         }
-        let [sources, destinations] = link.window(PACKETS, 0.0);
-        assert_eq!(
-            alarm.judge(PACKETS, sources, destinations),
-            Verdict::Quiet,
-            "over when the flood is"
-        );
+        let after = link.judged(&mut alarm, PACKETS, 0.0);
+        assert_eq!(after, Verdict::Quiet, "over when the flood is");
     }
     println!("without a least deviation: {without_scatter} false alarms in 3,000 windows");
     assert!(without_scatter > 3, "the least deviation is of no use: {without_scatter}");
@@ -403,10 +405,8 @@ fn floods_seen(packets: u64, share: f64) -> (u32, u32) {
     let (mut seen, mut false_alarms) = (0, 0);
     for seed in 1..=20 {
         let (mut link, mut alarm) = (Link::new(seed), ShiftDetector::new(Options::default()));
-        let mut raises = |share| {
-            let [sources, destinations] = link.window(packets, share);
-            u32::from(alarm.judge(packets, sources, destinations) == Verdict::Raised)
-        };
+        let mut raises =
+            |share| u32::from(link.judged(&mut alarm, packets, share) == Verdict::Raised);
         false_alarms += (0..Options::default().training + 20).map(|_| raises(0.0)).sum::<u32>();
         seen += raises(share);
     }
@@ -445,9 +445,7 @@ fn bursts_raise_no_alarm() {
             let (mut link, mut alarm) = (Link::new(seed), ShiftDetector::new(Options::default()));
             let mut random = ChaCha8Rng::seed_from_u64(100 + seed);
             for number in 0..230 {
-                let packets = size(&mut random, number);
-                let [sources, destinations] = link.window(packets, 0.0);
-                let verdict = alarm.judge(packets, sources, destinations);
+                let verdict = link.judged(&mut alarm, size(&mut random, number), 0.0);
                 judged += u32::from(verdict.judged());
                 raised += u32::from(verdict == Verdict::Raised);
             }
@@ -461,10 +459,8 @@ fn bursts_raise_no_alarm() {
 fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
     let mut alarm = ShiftDetector::new(Options::default());
     for window in 0..Options::default().training {
-        assert_eq!(
-            alarm.judge(1_000_000, f64::from(window), 20.0 - f64::from(window)),
-            Verdict::Learning
-        );
+        let bits = f64::from(window);
+        assert_eq!(alarm.judge(1_000_000, bits, 20.0 - bits), Verdict::Learning);
     }
     let learned = alarm.clone();
     // A window of one packet has no entropy, and that of one with 99 is mostly chance.
@@ -498,8 +494,7 @@ fn the_beginning_of_a_usual_window_is_within_the_bounds_and_that_of_a_flood_is_n
         let (mut link, mut alarm) = (Link::new(seed), ShiftDetector::new(Options::default()));
         for _ in 0..Options::default().training {
             assert_eq!(alarm.bounds(FIRST), None, "what is usual is being learned");
-            let [sources, destinations] = link.window(PACKETS, 0.0);
-            alarm.judge(PACKETS, sources, destinations);
+            link.judged(&mut alarm, PACKETS, 0.0);
         }
         let bounds = alarm.bounds(FIRST).unwrap();
         for packets in (FIRST..=2 * PACKETS).step_by(512) {

@@ -12,6 +12,15 @@ fn settings(algorithm: Algorithm) -> Settings {
     Settings { algorithm, slots_log2: 4, ..Settings::DEFAULT }
 }
 
+fn key(flow: u32) -> FlowKey {
+    FlowKey::new(&flow.to_be_bytes())
+}
+
+/// Returns the slot of a flow in a stored table.
+fn entry(flow: u32, count: u64, inherited: u64) -> Entry {
+    Entry { signature: 0, key: key(flow), count, inherited }
+}
+
 fn count(table: &mut Small, settings: &Settings, flow: u32, bytes: u32) {
     let key = flow.to_be_bytes();
     table.update(
@@ -32,7 +41,7 @@ fn few_flows_have_no_error() {
         let exact = |flow: u32| {
             let count = u64::from(flow);
             Flow {
-                key: FlowKey::new(&flow.to_be_bytes()),
+                key: key(flow),
                 count,
                 low: count,
                 high: count,
@@ -56,7 +65,7 @@ fn equal_counts_are_in_the_order_of_their_keys() {
     [7, 3, 9, 1, 5].into_iter().for_each(|flow| count(&mut table, &settings, flow, 64));
     let keys: Vec<FlowKey> =
         top(&table, &settings, usize::MAX).flows.iter().map(|flow| flow.key).collect();
-    assert_eq!(keys, [1_u32, 3, 5, 7, 9].map(|flow| FlowKey::new(&flow.to_be_bytes())));
+    assert_eq!(keys, [1, 3, 5, 7, 9].map(key));
 }
 
 #[test]
@@ -74,14 +83,8 @@ fn bounds_are_as_narrow_as_the_algorithm_allows() {
     (1..=16).for_each(|flow| count(&mut table, &settings, flow, 64));
     count(&mut table, &settings, 17, 64);
     let top = top(&table, &settings, 1);
-    let last = Flow {
-        key: FlowKey::new(&17_u32.to_be_bytes()),
-        count: 2,
-        low: 1,
-        high: 2,
-        likely_high: Some(2),
-        stands_out: true,
-    };
+    let last =
+        Flow { key: key(17), count: 2, low: 1, high: 2, likely_high: Some(2), stands_out: true };
     assert_eq!(top, Top { flows: vec![last], total: 17, absent: 1, rest: 1 });
 }
 
@@ -119,7 +122,7 @@ fn over_a_constant_least_count_missed_packets_are_geometric() {
             (0..random.random_range(0..16)).for_each(|_| count(&mut table, &settings, 0, 64));
         }
         let flows = top(&table, &settings, usize::MAX).flows;
-        let flow = flows.iter().find(|flow| flow.key == FlowKey::new(&new.to_be_bytes()));
+        let flow = flows.iter().find(|flow| flow.key == key(new));
         let flow = flow.unwrap_or_else(|| panic!("trial {trial}: all {sent} packets missed"));
         covered += u64::from(is_covered(flow, sent));
     }
@@ -235,10 +238,6 @@ fn without_heavy_flows_no_flow_stands_out() {
 #[test]
 fn a_union_widens_the_intervals_of_flows_that_a_table_does_not_have() {
     let settings = settings(Algorithm::Rap);
-    let entry = |flow: u32, count, inherited| {
-        let key = FlowKey::new(&flow.to_be_bytes());
-        Entry { signature: 0, key, count, inherited }
-    };
     let both = [entry(1, 900, 0), entry(2, 300, 0)];
     let mut union = Union::default();
     for entries in [&both[..], &both[..1]] {
@@ -255,16 +254,12 @@ fn a_union_widens_the_intervals_of_flows_that_a_table_does_not_have() {
 #[test]
 fn bounds_hold_for_flows_that_a_union_dropped() {
     let settings = Settings { slots_log2: 18, ..settings(Algorithm::SpaceSaving) };
-    let entry = |flow: u32, count| {
-        let key = FlowKey::new(&flow.to_be_bytes());
-        Entry { signature: 0, key, count, inherited: 0 }
-    };
     // One flow more than are stored; ten of them are not dropped.
     let flows = 0..2 * Union::MIN_FLOWS as u32 + 1;
     let first: Vec<Entry> =
-        flows.map(|flow| entry(flow, if flow < 10 { 100 } else { 1 })).collect();
+        flows.map(|flow| entry(flow, if flow < 10 { 100 } else { 1 }, 0)).collect();
     let mut union = Union::default();
-    for entries in [&first[..], &[entry(20, 5)]] {
+    for entries in [&first[..], &[entry(20, 5, 0)]] {
         let total = entries.iter().map(|entry| entry.count).sum();
         let entries = entries.to_vec();
         union.add(&StoredTable { settings, entries, total, least: 0, least_elsewhere: 0 });
