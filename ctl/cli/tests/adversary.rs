@@ -1,9 +1,10 @@
 //! Adversary who knows the source and chooses packets, but does not see the results.
 
 use crate::common;
-use crate::common::served::{ALL, exchange_bytes};
+use crate::common::served::{ALL, exchange_bytes, secret};
 use crate::common::{
-    Outcome, Running, START, Scratch, files, flowgauge, frames, pcap, records, replay, run, total,
+    Running, START, Scratch, command, files, finish, flowgauge, frames, pcap, records, replay, run,
+    total,
 };
 use base64::prelude::{BASE64_STANDARD, Engine};
 use flowgauge_core::hash::crc32;
@@ -94,16 +95,6 @@ fn capture(scratch: &Scratch) -> PathBuf {
     scratch.write("crafted.pcap", pcap(&packets)).into()
 }
 
-fn key_file(scratch: &Scratch, name: &str, digits: &str) -> String {
-    let path = scratch.write(name, digits);
-    run_shell(&format!("chmod 600 {path}"));
-    path
-}
-
-fn run_shell(command: &str) {
-    assert!(std::process::Command::new("sh").args(["-c", command]).status().unwrap().success());
-}
-
 fn cardinality(file: &Path, options: &str) -> Value {
     let records =
         records(file, &format!("--key five-tuple --window 10s --sample-every never {options}"));
@@ -124,7 +115,7 @@ fn crafted_five_tuples_are_one_flow_by_their_crc_and_all_flows_by_a_keyed_hash()
     // that of 2048 registers.
     let allowed = of_mean(1.04 / 2048.0_f64.sqrt(), 1);
     for number in 1..=3 {
-        let key = key_file(&scratch, &format!("key{number}"), &format!("{number:064x}"));
+        let key = secret(&scratch, &format!("key{number}"), &format!("{number:064x}"));
         let printed = cardinality(&file, &format!("--hash keyed --hash-key {key}"));
         let [low, estimate, high] =
             ["low", "estimate", "high"].map(|number| printed[number].as_f64().unwrap());
@@ -143,7 +134,7 @@ fn crafted_five_tuples_are_one_flow_by_their_crc_and_all_flows_by_a_keyed_hash()
 fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
     let scratch = Scratch::new("measurements");
     let file = capture(&scratch);
-    let key = key_file(&scratch, "key", &"5a".repeat(32));
+    let key = secret(&scratch, "key", &"5a".repeat(32));
     // One that is in the traffic, and one with the same CRC that is not.
     let flow = |chosen: u64| {
         let [a, b, c, d, _, _, _, _, s0, s1, d0, d1, _] = five_tuple(chosen);
@@ -154,31 +145,16 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
     let absent = sent ^ kernel()[31];
     assert_eq!(crc32(&five_tuple(sent)), crc32(&five_tuple(absent)));
     let printed = |hash: &str| {
-        let file = file.to_str().unwrap();
-        let mut arguments = vec![
-            "replay",
-            file,
-            "--format",
-            "json",
-            "--window",
-            "10s",
-            "--sample-every",
-            "never",
-            "--truth",
-        ];
-        arguments.extend([
-            "--measure",
-            "entropy,frequency,membership,heavy",
-            "--key",
-            "five-tuple",
-        ]);
-        let (sent, absent) = (flow(sent), flow(absent));
-        arguments.extend(["--query", &sent, "--query", &absent]);
-        arguments.extend(hash.split_whitespace());
-        let lines = run(arguments).quiet();
-        let windows: Vec<Value> =
-            lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        windows.into_iter().find(|record: &Value| record["record"] == "window").unwrap()
+        let mut command = command(&format!(
+            "replay {} --format json --window 10s --sample-every never --truth --key five-tuple \
+             {hash}",
+            file.display()
+        ));
+        command.args(["--measure", "entropy,frequency,membership,heavy"]);
+        let lines =
+            finish(command.args(["--query", &flow(sent), "--query", &flow(absent)])).quiet();
+        let mut records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        records.find(|record| record["record"] == "window").unwrap()
     };
     let number = |value: &Value| value.as_f64().unwrap();
     for public in ["--hash crc32", "--hash tabulated --seed 99"] {
@@ -227,7 +203,7 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
 fn a_key_repeats_a_result_and_random_keys_do_not() {
     let scratch = Scratch::new("repeat");
     let file = scratch.write("some.pcap", pcap(&common::packets(0..3000, 1000)));
-    let key = key_file(&scratch, "key", &"c3".repeat(32));
+    let key = secret(&scratch, "key", &"c3".repeat(32));
     let printed = |options: &str| replay(&file, &format!("--format json {options}")).quiet();
     let of_key = format!("--hash-key {key}");
     assert_eq!(printed(&of_key), printed(&of_key), "--hash-key alone means --hash keyed");
@@ -252,18 +228,17 @@ fn keys_that_are_no_secrets_are_refused() {
         assert!(outcome.code != Some(0) && outcome.stderr.contains(why), "{options}: {outcome:?}");
     };
     let open = scratch.write("open", "11".repeat(32));
-    run_shell(&format!("chmod 644 {open}"));
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
     refused(&format!("--hash-key {open}"), "everyone can read the key of the hash (mode 644)");
-    let short = key_file(&scratch, "short", "1234");
+    let short = secret(&scratch, "short", "1234");
     refused(&format!("--hash-key {short}"), "32 or 64 hexadecimal digits");
-    let zero = key_file(&scratch, "zero", &"00".repeat(32));
+    let zero = secret(&scratch, "zero", &"00".repeat(32));
     refused(&format!("--hash-key {zero}"), "no secret");
     refused("--hash-key /nonexistent/key", "cannot read the key of the hash");
     refused("--hash keyed --seed 7", "--seed is not secret");
     refused(&format!("--hash tabulated --hash-key {short}"), "--hash-key is for --hash keyed");
-    let outcome =
-        run(["run", "--backend", "tofino", "--address", "localhost:1", "--hash", "keyed"]);
-    assert_ne!(outcome.code, Some(0));
+    let of_switch = "run --backend tofino --address localhost:1 --hash keyed";
+    assert_ne!(finish(&mut command(of_switch)).code, Some(0));
 }
 
 /// Prefix of the addresses that the adversary can send from.
@@ -377,7 +352,7 @@ fn first_within(step: u128, modulus: u128, (least, most): (u128, u128)) -> Optio
 fn whoever_reads_signatures_can_compute_the_keyed_hash() {
     const SOURCES: usize = 20_000;
     let scratch = Scratch::new("leak");
-    let [key, other] = ["5a", "a5"].map(|digits| key_file(&scratch, digits, &digits.repeat(32)));
+    let [key, other] = ["5a", "a5"].map(|digits| secret(&scratch, digits, &digits.repeat(32)));
     let tabulation = HashKey::read(Path::new(&key)).unwrap().tabulation();
     // The leak.
     let signature =
@@ -527,9 +502,11 @@ impl Conversations {
     fn replayed(&self, hash: &str, format: &str) -> Evidence {
         let path = |name: &str| self.scratch.path(&format!("{name}-{format}-{}", hash.len()));
         let [lake, samples, calls, out] = ["lake", "samples", "calls", "out"].map(path);
-        let mut command = flowgauge();
-        command.args(["replay", &self.capture, "--window", "1s", "--sample-every", "100ms"]);
-        command.args(["--measure", ALL, "--slots", "1024", "--format", format]);
+        let mut command = command(&format!(
+            "replay {} --window 1s --sample-every 100ms --measure {ALL} --slots 1024 \
+             --format {format} {hash}",
+            self.capture
+        ));
         for (option, path) in [
             ("--lake", &lake),
             ("--delay-samples", &samples),
@@ -541,15 +518,14 @@ impl Conversations {
         if format == "json" {
             command.arg("--sketches");
         }
-        command.args(hash.split_whitespace());
         let mut evidence = Evidence::default();
-        evidence.text(&Outcome::from(command.output().unwrap()).quiet());
+        evidence.text(&finish(&mut command).quiet());
         let mut merge = flowgauge();
         merge.arg("merge").arg(&lake).args(["--format", "json"]);
         if hash.contains("--hash-key") {
             merge.args(["--hash-key", &self.key]);
         }
-        evidence.text(&Outcome::from(merge.output().unwrap()).quiet());
+        evidence.text(&finish(&mut merge).quiet());
         evidence.lake(&lake);
         evidence.file(&samples);
         evidence.file(&calls);
@@ -581,27 +557,24 @@ fn nothing_that_is_served_has_a_signature_of_a_secret_hash_in_it() {
     );
     let runs = sent.scratch.path("runs");
     let [samples, calls] = ["samples", "calls"].map(|name| sent.scratch.path(name));
-    let mut command = flowgauge();
-    command.env("RUST_LOG", "debug").env("FLOWGAUGE_STATUS_DIR", &runs);
-    command.args(["run", "--port", &format!("pcap:{}", sent.capture), "--hash-key", &sent.key]);
-    command.args(["--window", "500ms", "--sample-every", "100ms", "--measure", ALL]);
-    command.args(["--slots", "1024", "--format", "json", "--sketches", "--truth"]);
-    command.args(["--listen", "0", "--grpc", "0"]);
-    command.arg("--delay-samples").arg(&samples).arg("--record").arg(&calls);
-    let mut running = Running::of(&mut command);
-    let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
-    let mut log = String::new();
-    let mut address = |protocol: &str| loop {
-        let from = log.len();
-        assert_ne!(stderr.read_line(&mut log).unwrap(), 0, "{log}");
-        if let Some((_, rest)) = log[from..].split_once(protocol) {
-            return rest.split_whitespace().next().unwrap().to_owned();
-        }
+    let mut run = command(&format!(
+        "run --port pcap:{} --hash-key {} --window 500ms --sample-every 100ms --measure {ALL} \
+         --slots 1024 --format json --sketches --truth --listen 0 --grpc 0",
+        sent.capture, sent.key
+    ));
+    run.env("RUST_LOG", "debug").env("FLOWGAUGE_STATUS_DIR", &runs);
+    run.arg("--delay-samples").arg(&samples).arg("--record").arg(&calls);
+    let mut running = Running::of(&mut run);
+    let mut messages = running.messages();
+    let mut address = |protocol: &str| {
+        let line = messages.line_with(protocol);
+        let (_, rest) = line.split_once(protocol).unwrap();
+        rest.split_whitespace().next().unwrap().to_owned()
     };
     let (http, grpc) = (address("http://"), address("grpc://"));
-    let log = thread::spawn(move || log + &io::read_to_string(stderr).unwrap());
     let stdout = running.stdout.take().unwrap();
     let printed = thread::spawn(move || io::read_to_string(stdout).unwrap());
+    let log = thread::spawn(move || messages.rest());
     let mut evidence = Evidence::default();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -646,12 +619,8 @@ fn nothing_that_is_served_has_a_signature_of_a_secret_hash_in_it() {
     }
     assert_eq!(records, 10, "the run has ended");
     for format in ["json", "table"] {
-        let status = flowgauge()
-            .env("FLOWGAUGE_STATUS_DIR", &runs)
-            .args(["status", "--format", format])
-            .output()
-            .unwrap();
-        let status = Outcome::from(status);
+        let mut status = command(&format!("status --format {format}"));
+        let status = finish(status.env("FLOWGAUGE_STATUS_DIR", &runs));
         assert!(!status.stdout.is_empty(), "{status:?}");
         evidence.text(&status.stdout);
     }
@@ -709,27 +678,16 @@ fn a_key_stands_in_memory_once() {
     }
     let scratch = Scratch::new("memory");
     let digits = "0123456789abcdef".repeat(4);
-    let key = key_file(&scratch, "key", &digits);
-    let mut running = Running::start(&[
-        "run",
-        "--port",
-        "memory:unique,rate=1k",
-        "--window",
-        "100ms",
-        "--format",
-        "json",
-        "--workers",
-        "2",
-        "--hash-key",
-        &key,
-    ]);
+    let key = secret(&scratch, "key", &digits);
+    let mut running = Running::with(&format!(
+        "run --port memory:unique,rate=1k --window 100ms --format json --workers 2 --hash-key {key}"
+    ));
     running.line();
     let process = running.child.id();
     let bytes: Vec<u8> = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef].repeat(4);
     assert_eq!(copies(process, &bytes), 1);
     assert_eq!(copies(process, digits.as_bytes()), 0);
-    running.interrupt();
-    assert_eq!(running.outcome().code, Some(0));
+    running.end().ended(0);
 }
 
 #[test]
@@ -737,24 +695,9 @@ fn names_in_csv_are_no_formulas_and_numbers_stay_numbers() {
     let scratch = Scratch::new("formulas");
     for name in ["=1+1.pcap", "+1.pcap", "-1.pcap", "@a.pcap"] {
         scratch.write(name, pcap(&common::packets(0..300, 1000)));
-        let mut command = flowgauge();
-        command.current_dir(scratch.path("."));
-        let csv: Outcome = command
-            .args([
-                "replay",
-                "--format",
-                "csv",
-                "--window",
-                "10s",
-                "--sample-every",
-                "never",
-                "--",
-                name,
-            ])
-            .output()
-            .unwrap()
-            .into();
-        let csv = csv.quiet();
+        let options = "--format csv --window 10s --sample-every never";
+        let mut command = command(&format!("replay {options} -- {name}"));
+        let csv = finish(command.current_dir(scratch.path("."))).quiet();
         let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let (head, cells) = (lines.next().unwrap(), lines.next().unwrap());
         let cell = |column: &str| cells[head.iter().position(|it| *it == column).unwrap()];

@@ -1,11 +1,10 @@
 //! `flowgauge run --port af_xdp` and `flowgauge generate --to af_xdp` on veth devices in a network
 //! namespace of the test.
 
-use crate::common::{Running, Scratch, check, number, of_kind, parse, run};
+use crate::common::{Running, Scratch, assert_has, check, number, of_kind, parse, run};
 use flowgauge_testing::on_veth;
 use flowgauge_traffic::veth::ip;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::process::Command;
 
@@ -19,17 +18,15 @@ struct Count {
 
 impl Count {
     fn start(arguments: &str) -> Self {
-        let arguments = format!("run {arguments} --window 10ms --sample-every never --format json");
-        let run = Running::start(&arguments.split_ascii_whitespace().collect::<Vec<_>>());
+        let options = "--window 10ms --sample-every never --format json";
+        let run = Running::with(&format!("run {arguments} {options}"));
         let mut count = Count { run, packets: 0, drops: 0 };
         count.window();
         count
     }
 
     fn window(&mut self) {
-        let line = self.run.line();
-        let window: Value =
-            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in '{line}'"));
+        let window = self.run.record();
         check(&window);
         self.packets += number(&window, "packets");
         self.drops += dropped(&window);
@@ -44,10 +41,7 @@ impl Count {
 
     /// Ends the run and returns the total.
     fn end(self) -> Value {
-        self.run.interrupt();
-        let outcome = self.run.outcome();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        let records = parse(&outcome.stdout);
+        let records = parse(&self.run.end().ended(0).stdout);
         of_kind(&records, "total")[0].clone()
     }
 }
@@ -143,11 +137,8 @@ fn a_capture_is_sent_as_far_as_the_interface_can() {
         let whole = std::fs::read(capture).unwrap();
         let broken = scratch.write("broken.pcap", &whole[..whole.len() - 7]);
         let outcome = run(["generate", "--pcap", &broken, "--rate", "max", "--to", "af_xdp:tx"]);
-        assert_eq!(outcome.code, Some(1));
-        assert!(
-            outcome.stdout.contains("49 skipped") && outcome.complaint().contains("broken.pcap"),
-            "{outcome:?}"
-        );
+        assert_has(&outcome.stdout, &["49 skipped"]);
+        outcome.failed(1, &["broken.pcap"]);
     });
 }
 
@@ -159,7 +150,7 @@ fn a_killed_run_leaves_the_interface_free() {
             let mut count = Count::start("--port af_xdp:rx");
             let expected = sent("generate unique,packets=100 --rate max --to af_xdp:tx");
             count.until(expected);
-            kill(Pid::from_raw(count.run.child.id() as i32), Signal::SIGKILL).unwrap();
+            count.run.signal(Signal::SIGKILL);
             count.run.child.wait().unwrap();
         }
         let total = Count::start("--port af_xdp:rx").end();
@@ -177,8 +168,8 @@ fn refusals_are_one_line() {
     on_veth(|| {
         let refused = |arguments: &str, expected: &str| {
             let outcome = run(arguments.split_ascii_whitespace());
-            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{arguments}");
-            assert!(outcome.complaint().contains(expected), "{arguments}: {}", outcome.stderr);
+            assert_eq!(outcome.stdout, "", "{arguments}");
+            outcome.failed(1, &[expected]);
         };
         refused("run --port af_xdp:nowhere", "nowhere: there is no such interface");
         refused("run --port af_xdp:tx", "use -i tx, or say that you mean it: af_xdp:tx,from-host");
@@ -214,9 +205,7 @@ fn what_makes_no_sense_is_told_before_anything_is_opened() {
         ("generate --pcap x.pcap --to live:eth1", "send a capture with --to af_xdp:eth1"),
         ("generate unique --pcap x.pcap --to af_xdp:eth1", "cannot be used with"),
     ] {
-        let outcome = run(arguments.split_ascii_whitespace());
-        assert_eq!(outcome.code, Some(2), "{arguments}");
-        assert!(outcome.complaint().contains(expected), "{arguments}: {}", outcome.stderr);
+        run(arguments.split_ascii_whitespace()).failed(2, &[expected]);
     }
 }
 

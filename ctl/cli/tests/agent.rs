@@ -4,7 +4,8 @@
 use crate::common;
 use crate::common::served::Served;
 use crate::common::{
-    Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text, windows_in_sequence,
+    Outcome, Running, Scratch, assert_has, command, finish, flowgauge, number, of_kind, parse, run,
+    send, text, windows_in_sequence,
 };
 use flowgauge_testing::namespace::OtherNamespace;
 use flowgauge_testing::wait::until;
@@ -14,37 +15,40 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn run(arguments: &[&str]) -> Outcome {
-    flowgauge().args(arguments).output().unwrap().into()
+/// Returns the records of one source.
+fn of_source(records: &[Value], name: &str) -> Vec<Value> {
+    records.iter().filter(|record| record["source"] == name).cloned().collect()
+}
+
+/// Returns a source of a configuration that generates packets.
+fn generated(name: &str, profile: &str) -> String {
+    format!("[[source]]\nname = '{name}'\nport = 'memory:{profile}'\n")
 }
 
 #[test]
 fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
     let scratch = Scratch::new("agent-sources");
-    let config = scratch.write(
-        "run.toml",
-        "format = 'json'\nwindow = '20ms'\n\n[[source]]\nname = 'left'\nport = 'memory:unique,packets=3000,rate=20k'\n\n[[source]]\nname = \
-         'right'\nport = 'memory:zipf,packets=5000,rate=30k'\nmeasure = 'cardinality,sizes'\nkey = 'five-tuple'\n",
-    );
-    let outcome = run(&["run", "--config", &config]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let left = generated("left", "unique,packets=3000,rate=20k");
+    let right = generated("right", "zipf,packets=5000,rate=30k");
+    let options = "measure = 'cardinality,sizes'\nkey = 'five-tuple'\n";
+    let config = scratch
+        .write("run.toml", format!("format = 'json'\nwindow = '20ms'\n\n{left}\n{right}{options}"));
+    let outcome = run(["run", "--config", &config]).ended(0);
     // Every line is a complete JSON object.
     let records = parse(&outcome.stdout);
     for (name, packets, key, sizes) in
         [("left", 3000, "src", false), ("right", 5000, "five-tuple", true)]
     {
-        let own: Vec<Value> =
-            records.iter().filter(|record| record["source"] == name).cloned().collect();
+        let own = of_source(&records, name);
         assert_eq!(number(common::total(&own), "packets"), packets);
         assert!(windows_in_sequence(&of_kind(&own, "window")) > 0);
         assert!(
@@ -53,8 +57,8 @@ fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
         );
     }
     assert!(records.iter().all(|record| record.get("source").is_some()));
-    assert!(outcome.stderr.contains("source left has ended"), "{}", outcome.stderr);
-    let table = run(&["run", "--config", &config, "--format", "table"]);
+    assert_has(&outcome.stderr, &["source left has ended"]);
+    let table = run(["run", "--config", &config, "--format", "table"]);
     assert!(
         table.stdout.lines().all(|line| line.is_empty()
             || line.starts_with("left | ")
@@ -62,16 +66,9 @@ fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
         "{}",
         table.stdout
     );
-    let refused = run(&["run", "--config", &config, "--format", "csv"]);
-    assert_eq!(refused.code, Some(2));
-    assert!(refused.complaint().contains("--format json"), "{}", refused.stderr);
-    let refused = run(&["run", "--config", &config, "-i", "eth1"]);
-    assert_eq!(refused.code, Some(2));
-    assert!(
-        refused.complaint().contains("interface cannot be combined with [[source]] tables"),
-        "{}",
-        refused.stderr
-    );
+    run(["run", "--config", &config, "--format", "csv"]).failed(2, &["--format json"]);
+    run(["run", "--config", &config, "-i", "eth1"])
+        .failed(2, &["interface cannot be combined with [[source]] tables"]);
 }
 
 #[test]
@@ -79,15 +76,11 @@ fn sources_of_similar_names_have_files_of_their_own() {
     let scratch = Scratch::new("agent-names");
     let out = scratch.path("out");
     let names = ["eth0.1", "eth0-1", "eth0_1"];
-    let source = |name| {
-        format!("[[source]]\nname = '{name}'\nport = 'memory:unique,packets=2000,rate=20k'\n")
-    };
-    let sources = names.map(source).concat();
+    let sources = names.map(|name| generated(name, "unique,packets=2000,rate=20k")).concat();
     let config =
         scratch.write("names.toml", format!("window = '1s'\nout = '{}'\n{sources}", out.display()));
-    run(&["config", "check", &config]).quiet();
-    let outcome = run(&["run", "--config", &config]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    run(["config", "check", &config]).quiet();
+    run(["run", "--config", &config]).ended(0);
     let files = fs::read_dir(&out).unwrap();
     let files: Vec<String> =
         files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
@@ -107,6 +100,11 @@ fn a_run_without_a_source_counts_nothing() {
     let config =
         scratch.write("nothing.toml", format!("window = '1s'\nlake = '{}'\n", lake.display()));
     let source = scratch.write("source.toml", "[[source]]\nname = 'a'\nwindow = '1s'\n");
+    let refused = |command: &mut Command, wanted: &str| {
+        let Outcome { code, stdout, stderr } = finish(command);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{command:?}: {stderr}");
+        assert!(stderr.contains(wanted), "{command:?}: {stderr}");
+    };
     for arguments in [
         &["run"][..],
         &["run", "--window", "1s"],
@@ -114,30 +112,18 @@ fn a_run_without_a_source_counts_nothing() {
         &["run", "--config", &source],
         &["config", "check", &config],
     ] {
-        let output = flowgauge().args(arguments).output().unwrap();
-        let reported = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(
-            (output.status.code(), output.stdout.as_slice()),
-            (Some(2), &b""[..]),
-            "{arguments:?}: {reported}"
-        );
         let is_of_table = arguments.contains(&source.as_str());
         let wanted = if is_of_table {
             "a [[source]] needs one of: interface, port, address"
         } else {
             "nothing to count: give an interface with -i"
         };
-        assert!(reported.contains(wanted), "{reported}");
+        refused(flowgauge().args(arguments), wanted);
         if arguments[0] == "run" {
-            let output =
-                flowgauge().env("FLOWGAUGE_INTERFACES", "eth1").args(arguments).output().unwrap();
-            let reported = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(
-                (output.status.code(), output.stdout.as_slice()),
-                (Some(2), &b""[..]),
-                "{arguments:?}: {reported}"
+            refused(
+                flowgauge().env("FLOWGAUGE_INTERFACES", "eth1").args(arguments),
+                "did you mean FLOWGAUGE_INTERFACE?",
             );
-            assert!(reported.contains("did you mean FLOWGAUGE_INTERFACE?"), "{reported}");
         }
     }
     assert!(!lake.exists());
@@ -146,54 +132,34 @@ fn a_run_without_a_source_counts_nothing() {
 #[test]
 fn a_source_that_fails_is_told_and_ends_alone() {
     let scratch = Scratch::new("agent-fails");
-    let good = "[[source]]\nname = 'good'\nport = 'memory:unique,packets=2000,rate=20k'\n";
+    let good = generated("good", "unique,packets=2000,rate=20k");
     let bad = |name: &str| {
         format!("[[source]]\nname = '{name}'\nport = 'pcap:/does/not/exist/{name}.pcap'\n")
     };
     let config = scratch.write("one.toml", format!("format = 'json'\n{}{good}", bad("bad")));
-    let outcome = run(&["run", "--config", &config]);
-    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(
-        outcome.stderr.contains("error: source bad: ")
-            && outcome.stderr.contains("1 of 2 sources failed: bad"),
-        "{}",
-        outcome.stderr
-    );
+    let outcome = run(["run", "--config", &config]).ended(1);
+    assert_has(&outcome.stderr, &["error: source bad: ", "1 of 2 sources failed: bad"]);
     assert_eq!(number(common::total(&parse(&outcome.stdout)), "packets"), 2000);
     let config =
         scratch.write("all.toml", format!("format = 'json'\n{}{}", bad("one"), bad("two")));
-    let outcome = run(&["run", "--config", &config]);
-    assert_eq!(outcome.code, Some(1));
-    assert!(
-        outcome.stderr.contains("all sources failed: one, two")
-            || outcome.stderr.contains("all sources failed: two, one"),
-        "{}",
-        outcome.stderr
-    );
+    let outcome = run(["run", "--config", &config]).ended(1);
+    let failed = ["one, two", "two, one"].map(|names| format!("all sources failed: {names}"));
+    assert!(failed.iter().any(|line| outcome.stderr.contains(line)), "{}", outcome.stderr);
 }
 
 #[test]
 fn a_signal_ends_all_sources_with_what_they_counted() {
     let scratch = Scratch::new("agent-signal");
-    let source =
-        |name: &str| format!("[[source]]\nname = '{name}'\nport = 'memory:unique,rate=20k'\n");
-    let config = scratch.write(
-        "run.toml",
-        format!("format = 'json'\nwindow = '10ms'\n{}{}", source("a"), source("b")),
-    );
+    let sources = ["a", "b"].map(|name| generated(name, "unique,rate=20k")).concat();
+    let config = scratch.write("run.toml", format!("format = 'json'\nwindow = '10ms'\n{sources}"));
     let mut running = Running::start(&["run", "--config", &config]);
     let mut seen = Vec::new();
     while !["a", "b"].iter().all(|name| seen.iter().any(|line: &Value| line["source"] == *name)) {
         seen.extend(parse(&running.line()));
     }
-    running.interrupt();
-    let outcome = running.outcome();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    seen.extend(parse(&outcome.stdout));
+    seen.extend(parse(&running.end().ended(0).stdout));
     for name in ["a", "b"] {
-        let own: Vec<Value> =
-            seen.iter().filter(|record| record["source"] == name).cloned().collect();
-        assert!(number(common::total(&own), "packets") > 0);
+        assert!(number(common::total(&of_source(&seen, name)), "packets") > 0);
     }
 }
 
@@ -202,26 +168,21 @@ fn a_configuration_is_checked_and_told_with_its_origins() {
     let scratch = Scratch::new("agent-config");
     let content = "window = '1m'\nread-every = '1s'\n\n[[source]]\nname = 'uplink'\ninterface = 'eth1,eth2'\nkey = ['src', 'heavy=dst']\nmeasure = 'cardinality,heavy'\nadopt = true\n";
     let config = scratch.write("run.toml", content);
-    assert_eq!(run(&["config", "check", &config]).quiet(), format!("{config}: ok, 1 source\n"));
-    let output = flowgauge()
-        .env_remove("FLOWGAUGE_HOST")
-        .env("FLOWGAUGE_SAMPLE_EVERY", "2s")
-        .args(["config", "print", "--origin", "--config", &config, "--window", "10s"])
-        .output();
+    assert_eq!(run(["config", "check", &config]).quiet(), format!("{config}: ok, 1 source\n"));
+    let mut print = command("config print --origin --window 10s");
+    print.env_remove("FLOWGAUGE_HOST").env("FLOWGAUGE_SAMPLE_EVERY", "2s");
+    let printed = finish(print.args(["--config", &config])).quiet();
     let expected = format!(
         "sample-every = \"2s\"  # FLOWGAUGE_SAMPLE_EVERY in the environment\nwindow = \"10s\"  # --window on the command line\n\n[[source]]\nname = \
          \"uplink\"  # {config}:5\ninterface = [\"eth1\", \"eth2\"]  # {config}:6\nkey = [\"src\", \"heavy=dst\"]  # {config}:7\nmeasure = \
          \"cardinality,heavy\"  # {config}:8\nadopt = true  # {config}:9\n"
     );
-    assert_eq!(Outcome::from(output.unwrap()).quiet(), expected);
+    assert_eq!(printed, expected);
     // The output is a valid configuration.
-    let printed = flowgauge()
-        .env_remove("FLOWGAUGE_HOST")
-        .args(["config", "print", "--config", &config])
-        .output()
-        .unwrap();
+    let mut print = command("config print");
+    let printed = finish(print.env_remove("FLOWGAUGE_HOST").args(["--config", &config]));
     let again = scratch.write("again.toml", printed.stdout);
-    assert_eq!(run(&["config", "check", &again]).code, Some(0));
+    run(["config", "check", &again]).ended(0);
     for (content, complaint) in [
         ("windw = '1m'\n", "line 1: unknown option 'windw'; did you mean 'window'?"),
         (
@@ -234,9 +195,7 @@ fn a_configuration_is_checked_and_told_with_its_origins() {
         ),
     ] {
         let config = scratch.write("wrong.toml", content);
-        let outcome = run(&["config", "check", &config]);
-        assert_eq!(outcome.code, Some(2), "{content}");
-        assert!(outcome.complaint().contains(complaint), "{content}: {}", outcome.stderr);
+        run(["config", "check", &config]).failed(2, &[complaint]);
     }
 }
 
@@ -253,25 +212,14 @@ fn the_environment_goes_before_the_file_and_the_command_line_before_both() {
             .env("FLOWGAUGE_PORT", port)
             .arg("run")
             .args(arguments);
-        number(common::total(&parse(&Outcome::from(command.output().unwrap()).live())), "packets")
+        number(common::total(&parse(&finish(&mut command).live())), "packets")
     };
     assert_eq!(packets("", &[]), 100);
     assert_eq!(packets("memory:unique,packets=200,rate=max", &[]), 200);
-    assert_eq!(
-        packets(
-            "memory:unique,packets=200,rate=max",
-            &["--port", "memory:unique,packets=300,rate=max"]
-        ),
-        300
-    );
-    let output = flowgauge().env("FLOWGAUGE_WINDOW", "soon").arg("run").output().unwrap();
-    let outcome = Outcome::from(output);
-    assert_eq!(outcome.code, Some(2));
-    assert!(
-        outcome.complaint().contains("FLOWGAUGE_WINDOW: invalid value 'soon'"),
-        "{}",
-        outcome.stderr
-    );
+    let port = ["--port", "memory:unique,packets=300,rate=max"];
+    assert_eq!(packets("memory:unique,packets=200,rate=max", &port), 300);
+    finish(flowgauge().env("FLOWGAUGE_WINDOW", "soon").arg("run"))
+        .failed(2, &["FLOWGAUGE_WINDOW: invalid value 'soon'"]);
 }
 
 /// Datagrams that a thread sends in bursts, each beginning when the one before has been sent and
@@ -325,11 +273,9 @@ fn reloads(source: &'static str) {
         )
     };
     let config = scratch.write("run.toml", content(0));
-    let mut command = flowgauge();
-    command.args(["run", "--config", &config]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut reported = BufReader::new(child.stderr.take().unwrap());
-    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut running = Running::start(&["run", "--config", &config]);
+    let mut messages = running.messages();
+    let stdout = running.stdout.take().unwrap();
     let begun = Arc::new(AtomicBool::new(false));
     let beginning = Arc::clone(&begun);
     let reader = thread::spawn(move || {
@@ -341,27 +287,23 @@ fn reloads(source: &'static str) {
     });
     until(|| begun.load(Ordering::Acquire));
     let bursts = Bursts::new();
-    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     for round in 1..=reloads {
         let next = scratch.write("next.toml", content(round));
         fs::rename(next, &config).unwrap();
         bursts.ask();
-        nix::sys::signal::kill(pid, Signal::SIGHUP).unwrap();
-        let mut line = String::new();
+        running.signal(Signal::SIGHUP);
+        let mut line = messages.line();
         while !line.contains("changed between two windows") {
-            line.clear();
-            assert!(reported.read_line(&mut line).unwrap() > 0, "it ended after {round} reloads");
             assert!(!line.contains("cannot reload"), "{line}");
+            line = messages.line();
         }
         assert!(line.contains("; 0 packets lost"), "{line}");
     }
     let sent = bursts.end();
     // Wait until packets in flight have arrived according to the device.
     until(|| veth_received() >= sent);
-    nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
-    let mut rest = String::new();
-    reported.read_to_string(&mut rest).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{rest}");
+    running.interrupt();
+    messages.outcome(running).ended(0);
     let records = reader.join().unwrap();
     let windows = of_kind(&records, "window");
     windows_in_sequence(&windows);
@@ -413,54 +355,36 @@ fn what_cannot_change_stays_and_is_told() {
     };
     let config = scratch.write("run.toml", content("src", "10ms"));
     let mut running = Running::start(&["run", "--config", &config]);
-    let mut reported = BufReader::new(running.child.stderr.take().unwrap());
+    let mut messages = running.messages();
     running.line();
     scratch.write("run.toml", content("dst", "20ms"));
     running.signal(Signal::SIGHUP);
-    let mut line = String::new();
-    reported.read_line(&mut line).unwrap();
-    assert!(line.contains("key cannot change during a run"), "{line}");
-    line.clear();
-    reported.read_line(&mut line).unwrap();
-    assert!(
-        line.contains("changed between two windows") && line.contains("; 0 packets lost"),
-        "{line}"
-    );
-    scratch.write("run.toml", "windw = '1s'\n");
-    running.signal(Signal::SIGHUP);
-    line.clear();
-    reported.read_line(&mut line).unwrap();
-    assert!(
-        line.contains("did you mean 'window'?")
-            && line.contains("continues with the previous configuration"),
-        "{line}"
-    );
-    // Without its source, the run continues with the current one and does not generate traffic.
-    scratch.write("run.toml", "format = 'json'\nkey = 'src'\nwindow = '10ms'\n");
-    running.signal(Signal::SIGHUP);
-    line.clear();
-    reported.read_line(&mut line).unwrap();
-    assert!(
-        line.contains("nothing to count")
-            && line.contains("continues with the previous configuration"),
-        "{line}"
-    );
+    assert_has(&messages.line(), &["key cannot change during a run"]);
+    assert_has(&messages.line(), &["changed between two windows", "; 0 packets lost"]);
+    for (content, problem) in [
+        ("windw = '1s'\n", "did you mean 'window'?"),
+        // Without its source, the run continues with the current one and does not generate traffic.
+        ("format = 'json'\nkey = 'src'\nwindow = '10ms'\n", "nothing to count"),
+    ] {
+        scratch.write("run.toml", content);
+        running.signal(Signal::SIGHUP);
+        assert_has(&messages.line(), &[problem, "continues with the previous configuration"]);
+    }
     running.interrupt();
-    let mut rest = String::new();
-    running.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
-    assert_eq!(running.child.wait().unwrap().code(), Some(0));
-    let records = parse(&rest);
+    let records = parse(&messages.outcome(running).ended(0).stdout);
     assert_eq!(common::of_kind(&records, "total")[0]["cardinality"]["key"], "src");
 }
 
-/// Reads lines until one is of this source and has packets.
+/// Reads records up to one of this source and kind.
+fn next_of(running: &mut Running, source: &str, kind: &str) -> Value {
+    running.record_that(|record| record["source"] == source && record["record"] == kind)
+}
+
+/// Reads windows of this source until they have these packets.
 fn counted_at(running: &mut Running, source: &str, packets: u64) {
     let mut counted = 0;
     while counted < packets {
-        let line: Value = serde_json::from_str(&running.line()).unwrap();
-        if line["source"] == source && line["record"] == "window" {
-            counted += number(&line, "packets");
-        }
+        counted += number(&next_of(running, source, "window"), "packets");
     }
     assert_eq!(counted, packets);
 }
@@ -468,27 +392,11 @@ fn counted_at(running: &mut Running, source: &str, packets: u64) {
 #[test]
 fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
     on_veth(|| {
-        let send = |port: u16, address: &str| {
-            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            (0..50)
-                .for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, port)).unwrap(), 18));
-        };
-        let mut running = Running::start(&[
-            "run",
-            "-i",
-            "rx*",
-            "--xdp-mode",
-            "skb",
-            "--window",
-            "10ms",
-            "--sample-every",
-            "never",
-            "--format",
-            "json",
-        ]);
-        let first: Value = serde_json::from_str(&running.line()).unwrap();
-        assert_eq!(text(&first, "source"), "rx");
-        send(9, RECEIVER.1);
+        let mut running = Running::with(
+            "run -i rx* --xdp-mode skb --window 10ms --sample-every never --format json",
+        );
+        assert_eq!(source_of_next(&mut running), "rx");
+        send(RECEIVER.1, 50);
         counted_at(&mut running, "rx", 50);
         // A source that begins two seconds after the run is reported.
         let begun = Instant::now();
@@ -496,49 +404,37 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
             running.line();
         }
         for round in 0..2 {
-            veth::ip("link add rx9 type veth peer name tx9").unwrap();
-            for device in ["rx9", "tx9"] {
-                veth::ip(&format!("link set dev {device} addrgenmode none")).unwrap();
-                veth::ip(&format!("link set dev {device} up")).unwrap();
-            }
+            add_pair("rx9", "tx9");
             veth::ip("addr add 10.78.0.1/24 dev tx9").unwrap();
             veth::ip("neigh add 10.78.0.2 lladdr 02:00:00:00:00:09 dev tx9 nud permanent").unwrap();
             // The interface is counted once a line says so.
-            let mut line = Value::Null;
-            while line["source"] != "rx9" {
-                line = serde_json::from_str(&running.line()).unwrap();
-            }
-            send(9, "10.78.0.2");
+            running.record_that(|record| record["source"] == "rx9");
+            send("10.78.0.2", 50);
             counted_at(&mut running, "rx9", 50);
             veth::ip("link del rx9").unwrap();
             // The total of a source that has ended.
-            while line["source"] != "rx9" || line["record"] != "total" {
-                line = serde_json::from_str(&running.line()).unwrap();
-            }
-            assert_eq!(number(&line, "packets"), 50, "round {round}");
+            let total = next_of(&mut running, "rx9", "total");
+            assert_eq!(number(&total, "packets"), 50, "round {round}");
         }
-        running.interrupt();
-        let outcome = running.outcome();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        assert!(
-            outcome.stderr.contains("rx9: interface removed; counting resumes when it is back"),
-            "{}",
-            outcome.stderr
-        );
+        let outcome = running.end().ended(0);
+        assert_has(&outcome.stderr, &["rx9: interface removed; counting resumes when it is back"]);
         let late = outcome.stderr.lines().find(|line| line.contains("source rx9 began "));
         assert!(late.is_some_and(|line| line.ends_with(" s after the run")), "{}", outcome.stderr);
     });
 }
 
+/// Adds a pair of veth devices.
+fn add_pair(one: &str, other: &str) {
+    veth::ip(&format!("link add {one} type veth peer name {other}")).unwrap();
+    for device in [one, other] {
+        veth::ip(&format!("link set dev {device} addrgenmode none")).unwrap();
+        veth::ip(&format!("link set dev {device} up")).unwrap();
+    }
+}
+
 /// Adds pairs of veth devices, `many0` and `peer0` and so on.
 fn add_pairs(number: usize) {
-    for pair in 0..number {
-        veth::ip(&format!("link add many{pair} type veth peer name peer{pair}")).unwrap();
-        for device in [format!("many{pair}"), format!("peer{pair}")] {
-            veth::ip(&format!("link set dev {device} addrgenmode none")).unwrap();
-            veth::ip(&format!("link set dev {device} up")).unwrap();
-        }
-    }
+    (0..number).for_each(|pair| add_pair(&format!("many{pair}"), &format!("peer{pair}")));
 }
 
 /// Starts a run on the devices of [`add_pairs`] under a limit of open files, given as options of
@@ -564,13 +460,9 @@ fn counted_with_open_files(interfaces: usize, limit: &str) -> Outcome {
     let mut running = with_open_files(limit);
     let mut sources = BTreeSet::new();
     while sources.len() < interfaces {
-        let line: Value = serde_json::from_str(&running.line()).unwrap();
-        sources.insert(text(&line, "source").to_owned());
+        sources.insert(source_of_next(&mut running));
     }
-    running.interrupt();
-    let outcome = running.outcome();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    outcome
+    running.end().ended(0)
 }
 
 /// An interface takes at least two descriptors, its array and its link or program, and all that are
@@ -583,7 +475,7 @@ fn a_run_raises_its_soft_limit_of_open_files_and_reports_its_memory() {
         let outcome = counted_with_open_files(interfaces, "-S -n 32");
         // Printed before the memory is taken.
         let taken = format!("{interfaces} interfaces: the kernel's arrays take ");
-        assert!(outcome.stderr.contains(&taken), "{}", outcome.stderr);
+        assert_has(&outcome.stderr, &[&taken]);
     });
 }
 
@@ -611,10 +503,7 @@ fn memory_is_reported_by_interface_and_not_by_source() {
         let mut running =
             Running::start(&["-v", "run", "--config", &config, "--sample-every", "never"]);
         running.line();
-        running.interrupt();
-        let outcome = running.outcome();
-        let taken = "2 interfaces: the kernel's arrays take ";
-        assert!(outcome.stderr.contains(taken), "{}", outcome.stderr);
+        assert_has(&running.end().stderr, &["2 interfaces: the kernel's arrays take "]);
     });
 }
 
@@ -623,15 +512,10 @@ fn too_many_open_files_are_named_as_such() {
     on_veth(|| {
         add_pairs(16);
         let mut running = with_open_files("-n 40");
-        let mut reported = BufReader::new(running.child.stderr.take().unwrap());
-        let mut stderr = String::new();
-        while !stderr.contains("error: source ") {
-            assert!(reported.read_line(&mut stderr).unwrap() > 0, "{stderr}");
-        }
+        let mut messages = running.messages();
+        messages.line_with("error: source ");
         running.interrupt();
-        reported.read_to_string(&mut stderr).unwrap();
-        running.stdout.take().unwrap().read_to_string(&mut String::new()).unwrap();
-        assert_eq!(running.child.wait().unwrap().code(), Some(1), "{stderr}");
+        let Outcome { stderr, .. } = messages.outcome(running).ended(1);
         for line in stderr.lines().filter(|line| line.starts_with("error: source ")) {
             assert!(line.contains("Too many open files") && line.contains("`ulimit -n`"), "{line}");
         }
@@ -653,66 +537,46 @@ fn a_port_whose_interface_moves_is_counted_again_when_it_is_back() {
 fn a_port_moves(is_back_at_once: bool) {
     on_veth(move || {
         let scratch = Scratch::new("agent-port-moves");
-        let config = scratch.write(
-            "run.toml",
-            "format = 'json'\nwindow = '100ms'\n\n[[source]]\nname = 'port'\nport = 'af_xdp:rx'\n\n[[source]]\nname = \
-             'rest'\nport = 'memory:unique,rate=1k'\n",
-        );
+        let port = "[[source]]\nname = 'port'\nport = 'af_xdp:rx'\n";
+        let rest = generated("rest", "unique,rate=1k");
+        let config = scratch
+            .write("run.toml", format!("format = 'json'\nwindow = '100ms'\n\n{port}\n{rest}"));
         let mut running = Running::start(&["run", "--config", &config, "--sample-every", "never"]);
-        let mut reported = BufReader::new(running.child.stderr.take().unwrap());
-        let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
-        let send = || {
-            let sent = |_: &u64| socket.send_to(&[0; 18], (RECEIVER.1, 9)).is_ok();
-            assert_eq!((0..50).filter(sent).count(), 50);
-        };
-        let until_record = |running: &mut Running, record: &str| {
-            let mut line = Value::Null;
-            while line["source"] != "port" || line["record"] != record {
-                line = serde_json::from_str(&running.line()).unwrap();
-            }
-        };
-        until_record(&mut running, "window");
-        send();
+        let mut messages = running.messages();
+        next_of(&mut running, "port", "window");
+        send(RECEIVER.1, 50);
         counted_at(&mut running, "port", 50);
         let other = OtherNamespace::start();
         other.take(RECEIVER.0);
         if is_back_at_once {
             other.give_back(RECEIVER.0);
         }
-        until_record(&mut running, "total");
-        let (mut said, mut line) = (String::new(), String::new());
-        while !line.contains("port: interface removed; counting resumes when it is back") {
-            line.clear();
-            assert!(reported.read_line(&mut line).unwrap() > 0, "{said}");
-            said += &line;
-        }
-        assert!(said.contains("rx: the interface moved to another network namespace"), "{said}");
+        next_of(&mut running, "port", "total");
+        messages.line_with("port: interface removed; counting resumes when it is back");
+        assert_has(&messages.text, &["rx: the interface moved to another network namespace"]);
         if !is_back_at_once {
-            send();
+            send(RECEIVER.1, 50);
             other.give_back(RECEIVER.0);
         }
-        until_record(&mut running, "window");
-        send();
+        next_of(&mut running, "port", "window");
+        send(RECEIVER.1, 50);
         counted_at(&mut running, "port", 50);
         running.interrupt();
-        running.stdout.take().unwrap().read_to_string(&mut String::new()).unwrap();
-        running.child.wait().unwrap();
+        messages.outcome(running);
     });
 }
 
 /// Starts a run on these interfaces that prints JSON. With classifiers, since the kernel refuses an
 /// XDP program on an interface below one that has one.
 fn on_interfaces(names: &str) -> Running {
-    let options = "--xdp-mode clsact --window 10ms --sample-every never --format json";
-    let mut arguments = vec!["run", "-i", names];
-    arguments.extend(options.split_ascii_whitespace());
-    Running::start(&arguments)
+    Running::with(&format!(
+        "run -i {names} --xdp-mode clsact --window 10ms --sample-every never --format json"
+    ))
 }
 
 /// Reads a record and returns its source.
 fn source_of_next(running: &mut Running) -> String {
-    let record: Value = serde_json::from_str(&running.line()).unwrap();
-    text(&record, "source").to_owned()
+    text(&running.record(), "source").to_owned()
 }
 
 #[test]
@@ -725,36 +589,23 @@ fn a_pattern_leaves_out_a_bridge_whose_ports_it_matches() {
         veth::ip("link set dev rbr addrgenmode none").unwrap();
         veth::ip("link set dev rx master rbr").unwrap();
         veth::ip("link set dev rbr up").unwrap();
-        let end = |running: Running| {
-            running.interrupt();
-            let outcome = running.outcome();
-            assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-            outcome
-        };
         let mut running = on_interfaces("r*");
         assert_eq!(source_of_next(&mut running), "rx");
-        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-        (0..50).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap(), 18));
+        send(RECEIVER.1, 50);
         counted_at(&mut running, "rx", 50);
-        let outcome = end(running);
+        let outcome = running.end().ended(0);
         let records = parse(&outcome.stdout);
         assert!(records.iter().all(|record| record["source"] == "rx"), "{}", outcome.stdout);
-        assert!(
-            outcome.stderr.contains("left out of the pattern")
-                && outcome.stderr.contains("rbr (above rx)"),
-            "{}",
-            outcome.stderr
-        );
+        assert_has(&outcome.stderr, &["left out of the pattern", "rbr (above rx)"]);
         // Names and a pattern that matches no port ask for it.
         for names in ["rx,rbr", "r*,rbr"] {
             let mut running = on_interfaces(names);
             running.line();
-            let outcome = end(running);
-            assert!(outcome.stderr.contains("twice: rbr (above rx)"), "{}", outcome.stderr);
+            assert_has(&running.end().ended(0).stderr, &["twice: rbr (above rx)"]);
         }
         let mut running = on_interfaces("rb*");
         assert_eq!(source_of_next(&mut running), "rbr");
-        assert!(!end(running).stderr.contains("above rx"));
+        assert!(!running.end().ended(0).stderr.contains("above rx"));
         // A bridge is counted until it has a port.
         veth::ip("link set dev rx nomaster").unwrap();
         let mut running = on_interfaces("r*");
@@ -763,11 +614,8 @@ fn a_pattern_leaves_out_a_bridge_whose_ports_it_matches() {
             seen.insert(source_of_next(&mut running));
         }
         veth::ip("link set dev rx master rbr").unwrap();
-        let mut record = Value::Null;
-        while record["source"] != "rbr" || record["record"] != "total" {
-            record = serde_json::from_str(&running.line()).unwrap();
-        }
-        end(running);
+        next_of(&mut running, "rbr", "total");
+        running.end().ended(0);
     });
 }
 
@@ -809,11 +657,6 @@ fn one_of_two_interfaces_goes(
         veth::ip("link set dev lo up").unwrap();
         let (sender, receiver) = (("tx9", "10.78.0.1"), ("rx9", "10.78.0.2"));
         veth::pair(sender, receiver).unwrap();
-        let send = |address: &str, packets: u32| {
-            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            (0..packets)
-                .for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, 9)).unwrap(), 18));
-        };
         let is_alive = |served: &Served| {
             assert_eq!(served.get("/live"), (200, served.get("/live").1, "alive\n".to_owned()))
         };
@@ -847,9 +690,9 @@ fn one_of_two_interfaces_goes(
 #[test]
 fn a_pattern_that_matches_nothing_is_waited_for_until_the_run_ends() {
     let begun = Instant::now();
-    let outcome = run(&["run", "-i", "nosuch*", "--duration", "300ms"]);
+    let outcome = run(["run", "-i", "nosuch*", "--duration", "300ms"]).ended(1);
     assert!(begun.elapsed() >= Duration::from_millis(300), "{:?}", begun.elapsed());
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, "", "{}", outcome.stderr);
     let last = outcome.stderr.lines().last();
     assert_eq!(
         last,
@@ -880,30 +723,39 @@ fn an_interface_of_a_source_that_is_gone_is_waited_for() {
 }
 
 /// Service manager that receives notifications, one message after the other.
-struct Manager(UnixDatagram);
+struct Manager {
+    scratch: Scratch,
+    socket: UnixDatagram,
+}
 
 impl Manager {
-    fn at(path: &Path) -> Self {
-        Manager(UnixDatagram::bind(path).unwrap())
+    fn new(test: &str) -> Self {
+        let scratch = Scratch::new(test);
+        let socket = UnixDatagram::bind(scratch.path("notify")).unwrap();
+        Manager { scratch, socket }
+    }
+
+    /// Returns the command with these arguments, which notifies this manager.
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = command(arguments);
+        command.env("NOTIFY_SOCKET", self.scratch.path("notify"));
+        command
+    }
+
+    fn receive(&self) -> io::Result<String> {
+        let mut message = [0; 256];
+        let length = self.socket.recv(&mut message)?;
+        Ok(String::from_utf8_lossy(&message[..length]).into_owned())
     }
 
     fn hear(&self) -> String {
-        let mut message = [0; 256];
-        let length = self.0.recv(&mut message).unwrap();
-        String::from_utf8_lossy(&message[..length]).into_owned()
+        self.receive().unwrap()
     }
 
     /// Returns the messages received since the last call.
     fn heard(&self) -> Vec<String> {
-        self.0.set_nonblocking(true).unwrap();
-        let mut message = [0; 256];
-        let next = || {
-            self.0
-                .recv(&mut message)
-                .ok()
-                .map(|length| String::from_utf8_lossy(&message[..length]).into_owned())
-        };
-        std::iter::from_fn(next).collect()
+        self.socket.set_nonblocking(true).unwrap();
+        std::iter::from_fn(|| self.receive().ok()).collect()
     }
 
     fn wait_for(&self, part: &str) -> String {
@@ -918,31 +770,19 @@ impl Manager {
 
 #[test]
 fn a_run_that_cannot_begin_was_never_ready() {
-    let scratch = Scratch::new("agent-never-ready");
-    let socket = scratch.path("notify");
-    let manager = Manager::at(&socket);
-    let output = flowgauge()
-        .env("NOTIFY_SOCKET", &socket)
-        .args(["run", "-i", "no-such-device"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let manager = Manager::new("agent-never-ready");
+    finish(&mut manager.command("run -i no-such-device")).ended(1);
     assert_eq!(manager.heard(), Vec::<String>::new());
 }
 
 #[test]
 fn a_service_manager_hears_how_it_goes() {
-    let scratch = Scratch::new("agent-service");
-    let socket = scratch.path("notify");
-    let manager = Manager::at(&socket);
-    let config = scratch
+    let manager = Manager::new("agent-service");
+    let config = manager
+        .scratch
         .write("run.toml", "format = 'json'\nport = 'memory:unique,rate=10k'\nwindow = '10ms'\n");
-    let mut command = flowgauge();
-    command
-        .env("NOTIFY_SOCKET", &socket)
-        .env("WATCHDOG_USEC", "400000")
-        .args(["run", "--config", &config]);
-    let mut running = Running::of(&mut command);
+    let mut command = manager.command(&format!("run --config {config}"));
+    let mut running = Running::of(command.env("WATCHDOG_USEC", "400000"));
     let stdout = running.stdout.take().unwrap();
     let reader = thread::spawn(move || stdout.lines().count());
     assert!(manager.hear().contains("READY=1"));
@@ -960,46 +800,24 @@ fn a_service_manager_hears_how_it_goes() {
 /// A controller whose output is not read makes no progress, and the watchdog is not notified.
 #[test]
 fn a_controller_that_stands_still_does_not_feed_the_watchdog() {
-    let scratch = Scratch::new("agent-watchdog");
-    let socket = scratch.path("notify");
-    let manager = Manager::at(&socket);
-    let mut command = flowgauge();
-    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "80000");
-    command.args([
-        "run",
-        "--port",
-        "memory:unique,rate=10k",
-        "--window",
-        "1h",
-        "--sample-every",
-        "100us",
-        "--format",
-        "json",
-    ]);
-    let mut running = Running::of(&mut command);
+    let manager = Manager::new("agent-watchdog");
+    let mut command = manager.command(
+        "run --port memory:unique,rate=10k --window 1h --sample-every 100us --format json",
+    );
+    let mut running = Running::of(command.env("WATCHDOG_USEC", "80000"));
     manager.wait_for("WATCHDOG=1");
     // The pipe fills up eventually; from then on there are no notifications.
-    manager.0.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    let mut message = [0; 256];
-    while manager.0.recv(&mut message).is_ok() {}
+    manager.socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    while manager.receive().is_ok() {}
     running.child.kill().unwrap();
     running.child.wait().unwrap();
 }
 
 #[test]
 fn an_alert_is_told_in_records_and_log() {
-    let outcome = run(&[
-        "run",
-        "--port",
-        "memory:unique,packets=20000,rate=max",
-        "--format",
-        "json",
-        "--alert",
-        "distinct_flows > 10k",
-        "--alert",
-        "distinct_flows > 1M",
-    ]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let mut command = command("run --port memory:unique,packets=20000,rate=max --format json");
+    command.args(["--alert", "distinct_flows > 10k", "--alert", "distinct_flows > 1M"]);
+    let outcome = finish(&mut command).ended(0);
     let records = parse(&outcome.stdout);
     let fired: BTreeMap<String, bool> = of_kind(&records, "window")
         .iter()
@@ -1013,14 +831,13 @@ fn an_alert_is_told_in_records_and_log() {
         [("distinct_flows > 10k".to_owned(), true), ("distinct_flows > 1M".to_owned(), false)]
             .into()
     );
-    assert!(outcome.stderr.contains("ALERT distinct_flows > 10k: it is "), "{}", outcome.stderr);
+    assert_has(&outcome.stderr, &["ALERT distinct_flows > 10k: it is "]);
 }
 
 #[test]
 fn rules_that_make_no_sense_are_refused() {
-    let outcome = run(&["run", "--alert", "distinct_flows"]);
-    assert_eq!(outcome.code, Some(2));
-    assert!(outcome.stderr.contains("FIGURE > NUMBER"), "{}", outcome.stderr);
+    let outcome = run(["run", "--alert", "distinct_flows"]).ended(2);
+    assert_has(&outcome.stderr, &["FIGURE > NUMBER"]);
 }
 
 #[test]
@@ -1041,22 +858,17 @@ fn alerts_about_figures_that_a_run_does_not_have_are_refused() {
     ] {
         let config = scratch.write("run.toml", format!("{port}\nalert = '{rule}'\n{options}\n"));
         for arguments in [["run", "--config", &config], ["config", "check", &config]] {
-            let outcome = run(&arguments);
-            assert_eq!(outcome.code, Some(2), "{rule}: {}", outcome.stderr);
-            assert!(outcome.complaint().contains(advice), "{rule}: {}", outcome.stderr);
+            run(arguments).failed(2, &[advice]);
         }
     }
     // A rule for all sources is about those that have its figure.
     let sources = "[[source]]\nname = 'a'\nport = 'memory:unique'\nmeasure = 'entropy'\n[[source]]\nname = 'b'\nport = 'memory:unique'\n";
     for (rule, code) in [("entropy < 3", 0), ("membership_false_positive > 1", 2)] {
         let config = scratch.write("run.toml", format!("alert = '{rule}'\n{sources}"));
-        let outcome = run(&["config", "check", &config]);
-        assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
+        run(["config", "check", &config]).ended(code);
     }
-    let outcome = run(&["replay", "/does/not/exist.pcap", "--alert", "entropy < 3"]);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    run(["replay", "/does/not/exist.pcap", "--alert", "entropy < 3"]).ended(2);
     let right = "measure = 'entropy'\nkey = 'entropy=src'\nalert = 'entropy{key=src} < 3'\n";
     let config = scratch.write("run.toml", format!("{port}\n{right}"));
-    let outcome = run(&["config", "check", &config]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    run(["config", "check", &config]).ended(0);
 }

@@ -1,7 +1,6 @@
 //! Runs on virtual DPDK devices.
 
 use crate::common::{Running, Scratch, number, of_kind, parse, run, text, total};
-use serde_json::Value;
 
 /// Without hugepages, files and sockets.
 const EAL: &str = "--no-huge --no-shconf --no-telemetry -m 128";
@@ -18,14 +17,13 @@ fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
     let mut running =
         Running::start(&[&["run", "--port", &port, "--eal", EAL][..], &options].concat());
     loop {
-        let read: Value = serde_json::from_str(&running.line()).unwrap();
+        let read = running.record();
         assert_eq!(text(&read, "interface"), "dpdk:net_pcap0");
         if number(&read, "packets") == PACKETS {
             break;
         }
     }
-    running.interrupt();
-    let records = parse(&running.outcome().live());
+    let records = parse(&running.end().live());
     let windows = of_kind(&records, "window");
     assert_eq!(
         windows.iter().map(|window| number(window, "packets")).collect::<Vec<_>>(),

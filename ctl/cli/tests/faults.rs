@@ -2,7 +2,7 @@
 //! what crossed the interface; windows that are `complete` have all of it. Each test prints a table
 //! of its faults.
 
-use crate::common::{Scratch, flowgauge, number};
+use crate::common::{Scratch, command, number};
 use flowgauge_dataplane::xdp::DIRECTORY;
 use flowgauge_testing::kernel::{self, Other};
 use flowgauge_testing::namespace::OtherNamespace;
@@ -156,14 +156,9 @@ struct Victim {
 fn launch(hook: Hook, scratch: &Scratch) -> (Child, Receiver<Value>) {
     let complaints =
         File::options().append(true).create(true).open(scratch.path("complaints")).unwrap();
-    let mut child = flowgauge()
-        .args(["run", "--sample-every", "never", "--config"])
-        .arg(scratch.path("run.toml"))
-        .args(hook.source().split(' '))
-        .stdout(Stdio::piped())
-        .stderr(complaints)
-        .spawn()
-        .unwrap();
+    let mut run = command(&format!("run --sample-every never {}", hook.source()));
+    run.arg("--config").arg(scratch.path("run.toml"));
+    let mut child = run.stdout(Stdio::piped()).stderr(complaints).spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let (sender, lines) = channel();
     thread::spawn(move || {
@@ -235,12 +230,15 @@ impl Victim {
         send(&self.socket, packets)
     }
 
+    fn complaints(&self) -> String {
+        fs::read_to_string(self.scratch.path("complaints")).unwrap()
+    }
+
     /// Starts another run after one that has ended.
     fn launch(&mut self) {
         self.child.wait().unwrap();
         self.starts += 1;
-        let complaints = || fs::read_to_string(self.scratch.path("complaints")).unwrap();
-        assert!(self.starts < MAX_STARTS, "{:?}: {}", self.hook, complaints());
+        assert!(self.starts < MAX_STARTS, "{:?}: {}", self.hook, self.complaints());
         (self.child, self.lines) = launch(self.hook, &self.scratch);
     }
 
@@ -301,8 +299,7 @@ impl Victim {
                 None => self.restart(),
             }
         }
-        let complaints = fs::read_to_string(self.scratch.path("complaints")).unwrap();
-        panic!("{:?}: no window is complete again: {complaints}", self.hook);
+        panic!("{:?}: no window is complete again: {}", self.hook, self.complaints());
     }
 
     /// Injects a fault; adds what crossed the interface to the phase.

@@ -3,20 +3,21 @@
 
 use crate::common;
 use crate::common::served::{ALL, Served, certificate, secret};
-use crate::common::{Scratch, flowgauge};
+use crate::common::{Scratch, assert_has, command, finish};
 use flowgauge_ctl::serve::proto::agent_client::AgentClient;
 use flowgauge_ctl::serve::proto::{
     ConfigurationRequest, DelaysRequest, Record, SamplesRequest, SamplesResponse, StatusRequest,
     WindowsRequest, WindowsResponse, delays_response, samples_response, windows_response,
 };
 use serde_json::Value;
+use std::fmt::Debug;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
-use tonic::{Code, Request, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -48,6 +49,10 @@ impl AgentRun {
     fn printed(&mut self) -> JoinHandle<String> {
         let stdout = self.served.running.stdout.take().unwrap();
         thread::spawn(move || io::read_to_string(stdout).unwrap())
+    }
+
+    fn wait<F: Future>(&self, answer: F) -> F::Output {
+        self.runtime.block_on(answer)
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -86,6 +91,14 @@ impl AgentRun {
     }
 }
 
+/// Checks that an answer is an error with this code and message.
+#[track_caller]
+fn refused<T: Debug>(answer: Result<T, Status>, code: Code, message: &str) {
+    let status = answer.unwrap_err();
+    assert_eq!(status.code(), code, "{status:?}");
+    assert_has(status.message(), &[message]);
+}
+
 #[test]
 fn windows_are_the_lines_of_json() {
     let mut agent_run = AgentRun::start(&format!(
@@ -99,14 +112,8 @@ fn windows_are_the_lines_of_json() {
     // follows.
     assert_eq!(agent_run.record(&mut agent_run.windows(Some(3))), Some(records[3].clone()));
     assert!(agent_run.record(&mut agent_run.windows(None)).unwrap().number > 5);
-    let foreign = agent_run
-        .runtime
-        .block_on(agent_run.agent().windows(WindowsRequest { after: Some(1 << 40) }))
-        .unwrap_err();
-    assert!(
-        foreign.code() == Code::OutOfRange && foreign.message().contains("another run"),
-        "{foreign:?}"
-    );
+    let foreign = WindowsRequest { after: Some(1 << 40) };
+    refused(agent_run.wait(agent_run.agent().windows(foreign)), Code::OutOfRange, "another run");
     agent_run.served.running.interrupt();
     records.extend(std::iter::from_fn(|| agent_run.record(&mut windows)));
     assert!(agent_run.served.running.child.wait().unwrap().success());
@@ -177,11 +184,8 @@ fn a_run_tells_its_options_and_how_it_is_doing() {
     }
     let unknown = HealthCheckRequest { service: "nothing".to_owned() };
     assert_eq!(runtime.block_on(health.check(unknown)).unwrap_err().code(), Code::NotFound);
-    let none = runtime.block_on(agent.delays(DelaysRequest {})).unwrap_err();
-    assert!(
-        none.code() == Code::FailedPrecondition && none.message().contains("--delay-samples"),
-        "{none:?}"
-    );
+    let delays = runtime.block_on(agent.delays(DelaysRequest {}));
+    refused(delays, Code::FailedPrecondition, "--delay-samples");
     agent_run.served.end();
 }
 
@@ -194,8 +198,8 @@ fn tools_find_the_service_by_reflection() {
             ServerReflectionRequest { host: String::new(), message_request: Some(request) };
         let stream = tokio_stream::once(request);
         let mut answers =
-            agent_run.runtime.block_on(client.server_reflection_info(stream)).unwrap().into_inner();
-        agent_run.runtime.block_on(answers.message()).unwrap().unwrap().message_response.unwrap()
+            agent_run.wait(client.server_reflection_info(stream)).unwrap().into_inner();
+        agent_run.wait(answers.message()).unwrap().unwrap().message_response.unwrap()
     };
     let MessageResponse::ListServicesResponse(list) =
         ask(MessageRequest::ListServices(String::new()))
@@ -267,14 +271,11 @@ fn delays_come_one_by_one() {
     let mut agent_run = AgentRun::start(&format!(
         "--port pcap:{capture} --measure delay --delay-samples {samples}"
     ));
-    let mut delays = agent_run
-        .runtime
-        .block_on(agent_run.agent().delays(DelaysRequest {}))
-        .unwrap()
-        .into_inner();
+    let mut delays =
+        agent_run.wait(agent_run.agent().delays(DelaysRequest {})).unwrap().into_inner();
     let (mut lines, mut number) = (Vec::new(), 0);
     while lines.len() < 300 {
-        match agent_run.runtime.block_on(delays.message()).unwrap().unwrap().content.unwrap() {
+        match agent_run.wait(delays.message()).unwrap().unwrap().content.unwrap() {
             delays_response::Content::Delays(delays) => {
                 assert!(
                     delays.number > number
@@ -312,23 +313,17 @@ fn clients_that_mean_no_good_are_turned_away() {
             stream.write_all(garbage.as_bytes()).and_then(|()| stream.read_to_end(&mut Vec::new()));
     }
     let mut health = HealthClient::new(agent_run.channel());
-    let large = agent_run
-        .runtime
-        .block_on(health.check(HealthCheckRequest { service: "x".repeat(1 << 20) }))
-        .unwrap_err();
+    let large = HealthCheckRequest { service: "x".repeat(1 << 20) };
+    let large = agent_run.wait(health.check(large)).unwrap_err();
     assert!(
         matches!(large.code(), Code::ResourceExhausted | Code::Unknown | Code::Internal),
         "{large:?}"
     );
     // A host name that does not belong to this machine.
     let foreign = agent_run.endpoint().origin("http://evil.example".parse().unwrap());
-    let channel = agent_run.runtime.block_on(foreign.connect()).unwrap();
-    let foreign =
-        agent_run.runtime.block_on(AgentClient::new(channel).status(StatusRequest {})).unwrap_err();
-    assert!(
-        foreign.code() == Code::PermissionDenied && foreign.message().contains("localhost"),
-        "{foreign:?}"
-    );
+    let mut agent = AgentClient::new(agent_run.wait(foreign.connect()).unwrap());
+    let answer = agent_run.wait(agent.status(StatusRequest {}));
+    refused(answer, Code::PermissionDenied, "localhost");
     // More connections than allowed, without any request. An accepted one is greeted.
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
     let is_closed = |mut stream: &TcpStream| {
@@ -341,7 +336,7 @@ fn clients_that_mean_no_good_are_turned_away() {
     drop(silent);
     assert!(agent_run.served.window()["window"].as_u64().unwrap() > before);
     let is_answered = || {
-        agent_run.runtime.block_on(async {
+        agent_run.wait(async {
             let channel = agent_run.endpoint().connect().await.ok()?;
             AgentClient::new(channel).status(StatusRequest {}).await.ok()
         })
@@ -366,14 +361,8 @@ fn clients_that_mean_no_good_are_turned_away() {
 /// An address that other machines can reach requires a certificate and a token.
 #[test]
 fn strangers_have_to_know_the_token() {
-    let output =
-        flowgauge().args(["run", "--port", "memory:zipf", "--grpc", "0.0.0.0:0"]).output().unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.code() == Some(2)
-            && complaint.contains("--grpc 0.0.0.0 is reachable by other machines"),
-        "{complaint}"
-    );
+    let outcome = finish(&mut command("run --port memory:zipf --grpc 0.0.0.0:0")).ended(2);
+    assert_has(&outcome.stderr, &["--grpc 0.0.0.0 is reachable by other machines"]);
     let scratch = Scratch::new("grpc-strangers");
     let (certificate, key) = certificate(&scratch);
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -387,7 +376,7 @@ fn strangers_have_to_know_the_token() {
         .unwrap()
         .tls_config(tls)
         .unwrap();
-    let mut agent = AgentClient::new(agent_run.runtime.block_on(endpoint.connect()).unwrap());
+    let mut agent = AgentClient::new(agent_run.wait(endpoint.connect()).unwrap());
     let mut ask = |token: Option<&str>| {
         let mut request = Request::new(StatusRequest {});
         if let Some(token) = token {
@@ -396,8 +385,7 @@ fn strangers_have_to_know_the_token() {
                 .insert("authorization", format!("Bearer {token}").parse().unwrap());
         }
         agent_run
-            .runtime
-            .block_on(agent.status(request))
+            .wait(agent.status(request))
             .map(|status| status.into_inner().host)
             .map_err(|status| status.code())
     };
@@ -406,7 +394,7 @@ fn strangers_have_to_know_the_token() {
     }
     assert_eq!(ask(Some(TOKEN)).as_deref(), Ok("here"));
     // Without TLS there is no answer.
-    let plain = agent_run.runtime.block_on(async {
+    let plain = agent_run.wait(async {
         let channel = agent_run.endpoint().connect().await.ok()?;
         AgentClient::new(channel).status(StatusRequest {}).await.ok()
     });

@@ -1,7 +1,10 @@
 //! `flowgauge run -i` on veth devices, from the first packet to `detach`.
 
+use crate::common;
 use crate::common::served::ALL;
-use crate::common::{Scratch, flowgauge};
+use crate::common::{
+    Outcome, Running, Scratch, assert_has, command, finish, flowgauge, number, of_kind,
+};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
 use flowgauge_testing::hosts::connected;
 use flowgauge_testing::{extent, kernel, on_veth, skip};
@@ -9,65 +12,50 @@ use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use flowgauge_traffic::{Generator, Profile, Sources};
 use nix::mount::{MsFlags, mount, umount};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Run that prints JSON lines.
-struct Run {
-    child: Child,
-    lines: BufReader<ChildStdout>,
+/// Starts a run that prints JSON lines, without samples.
+fn start(arguments: &str) -> Running {
+    sampling(&format!("{arguments} --sample-every never"))
 }
 
-impl Run {
-    fn start(arguments: &str) -> Self {
-        Self::sampling(&format!("{arguments} --sample-every never"))
-    }
+fn sampling(arguments: &str) -> Running {
+    Running::with(&format!("run {arguments} --format json"))
+}
 
-    fn sampling(arguments: &str) -> Self {
-        let mut command = flowgauge();
-        command.arg("run").args(arguments.split_ascii_whitespace()).args(["--format", "json"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Run { child, lines }
-    }
+/// Starts a run as [`start`], and reads its first record: packets count from there on, and not as
+/// soon as the program is attached.
+fn counting(arguments: &str) -> Running {
+    let mut run = start(arguments);
+    run.record();
+    run
+}
 
-    fn line(&mut self) -> Value {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        serde_json::from_str(&line)
-            .unwrap_or_else(|error| panic!("{error} in '{line}': {}", self.complaints()))
-    }
+/// Ends a run with a signal and returns its remaining lines.
+fn end(run: Running, signal: Signal) -> Vec<Value> {
+    run.signal(signal);
+    lines(&run.outcome().stdout)
+}
 
-    fn complaints(&mut self) -> String {
-        let mut complaints = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
-        complaints
-    }
-
-    /// Ends the run with a signal and returns its remaining lines, without one that was truncated.
-    fn end(mut self, signal: Signal) -> Vec<Value> {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
-        let mut text = String::new();
-        self.lines.read_to_string(&mut text).unwrap();
-        self.child.wait().unwrap();
-        text.split_inclusive('\n')
-            .filter(|line| line.ends_with('\n'))
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
+/// Parses lines, without one that was truncated.
+fn lines(text: &str) -> Vec<Value> {
+    text.split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// Packets by window. A window may be printed twice: by a run that was killed right after it, and
@@ -84,8 +72,7 @@ struct Windows {
 impl Windows {
     fn add(&mut self, line: &Value) {
         if line["record"] == "window" {
-            let (window, packets) =
-                (line["window"].as_u64().unwrap(), line["packets"].as_u64().unwrap());
+            let (window, packets) = (number(line, "window"), number(line, "packets"));
             // On a busy machine a window may end when the following ones are over, which are then
             // merged into it.
             self.next.insert(window, line["last_window"].as_u64().unwrap_or(window) + 1);
@@ -121,8 +108,8 @@ impl Windows {
 fn kill_and_adopt(arguments: &str, mut batch: impl FnMut() -> u64 + Send + 'static) {
     let mut windows = Windows::default();
     let arguments = format!("{arguments} --window 7ms --adopt");
-    let mut run = Run::start(&arguments);
-    windows.add(&run.line());
+    let mut run = start(&arguments);
+    windows.add(&run.record());
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let traffic = thread::spawn(move || {
@@ -135,17 +122,17 @@ fn kill_and_adopt(arguments: &str, mut batch: impl FnMut() -> u64 + Send + 'stat
     let kills = extent(6, 50);
     for round in 0..kills {
         for _ in 0..round % 5 + 1 {
-            windows.add(&run.line());
+            windows.add(&run.record());
         }
-        run.end(Signal::SIGKILL).iter().for_each(|line| windows.add(line));
-        run = Run::start(&arguments);
+        end(run, Signal::SIGKILL).iter().for_each(|line| windows.add(line));
+        run = start(&arguments);
     }
-    windows.add(&run.line());
+    windows.add(&run.record());
     stop.store(true, Ordering::Relaxed);
     let sent = traffic.join().unwrap();
     // Packets in flight are counted within one more window.
-    windows.add(&run.line());
-    run.end(Signal::SIGINT).iter().for_each(|line| windows.add(line));
+    windows.add(&run.record());
+    end(run, Signal::SIGINT).iter().for_each(|line| windows.add(line));
     println!("{sent} sent; {} windows of {} runs", windows.packets.len(), kills + 1);
     assert_eq!(windows.packets(), sent);
     assert!(!Path::new(DIRECTORY).exists(), "a regular end leaves nothing behind");
@@ -188,15 +175,18 @@ fn killing_it_loses_none_on_the_way_out() {
 }
 
 fn send(packets: u64) {
-    let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
-    (0..packets).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap(), 18));
+    common::send(RECEIVER.1, packets);
+}
+
+fn packets_of_totals(records: &[Value]) -> Vec<u64> {
+    of_kind(records, "total").into_iter().map(|total| number(total, "packets")).collect()
 }
 
 #[test]
 fn both_directions_and_all_together() {
     on_veth(|| {
-        let mut run = Run::start("-i rx,tx --direction both --xdp-mode native --window 20ms");
-        let records = |run: &mut Run| -> Vec<Value> { (0..5).map(|_| run.line()).collect() };
+        let mut run = start("-i rx,tx --direction both --xdp-mode native --window 20ms");
+        let records = |run: &mut Running| -> Vec<Value> { (0..5).map(|_| run.record()).collect() };
         let first = records(&mut run);
         let places: Vec<_> = first
             .iter()
@@ -216,11 +206,7 @@ fn both_directions_and_all_together() {
             expected.map(|(interface, direction)| (Some(interface), Some(direction)))
         );
         send(50);
-        let totals = run.end(Signal::SIGTERM);
-        let packets = |record: &Value| record["packets"].as_u64().unwrap();
-        let totals: Vec<u64> =
-            totals.iter().filter(|record| record["record"] == "total").map(packets).collect();
-        assert_eq!(totals, [50, 0, 0, 50, 100]);
+        assert_eq!(packets_of_totals(&end(run, Signal::SIGTERM)), [50, 0, 0, 50, 100]);
     });
 }
 
@@ -240,9 +226,9 @@ fn nothing_counts_before_the_first_window_begins() {
             }
             times
         });
-        let mut run = Run::start("-i rx,tx --direction both --xdp-mode native --window 50ms");
-        let first = run.line();
-        run.end(Signal::SIGINT);
+        let mut run = start("-i rx,tx --direction both --xdp-mode native --window 50ms");
+        let first = run.record();
+        end(run, Signal::SIGINT);
         stop.store(true, Ordering::Relaxed);
         let times = sender.join().unwrap();
         assert_eq!((&first["interface"], &first["direction"]), (&"rx".into(), &"ingress".into()));
@@ -261,23 +247,14 @@ fn nothing_counts_before_the_first_window_begins() {
 #[test]
 fn tags_that_a_device_removes_are_warned_of() {
     on_veth(|| {
-        let complaints = |options: &str| {
-            let mut run = Run::start(&format!("{options} --window 10ms"));
-            run.line();
-            let mut stderr = run.child.stderr.take().unwrap();
-            run.end(Signal::SIGINT);
-            let mut complaints = String::new();
-            stderr.read_to_string(&mut complaints).unwrap();
-            complaints
-        };
+        let complaints = |options: &str| counting(&format!("{options} --window 10ms")).end().stderr;
         for seen in ["-i rx --xdp-mode native --match tcp", "-i rx --match vlan"] {
             assert!(!complaints(seen).contains("rx-vlan-offload"), "{seen}");
         }
         for unseen in
             ["-i rx --xdp-mode native --match vlan", "--port af_xdp:rx,from-host --match vlan"]
         {
-            let complaints = complaints(unseen);
-            assert!(complaints.contains(": VLAN tags that the device removes"), "{complaints}");
+            assert_has(&complaints(unseen), &[": VLAN tags that the device removes"]);
         }
     });
 }
@@ -288,13 +265,12 @@ fn a_counting_point_keeps_no_program_open_however_much_it_measures() {
     on_veth(|| {
         for measurements in ["cardinality", ALL] {
             let options = "-i rx --direction ingress --xdp-mode native --window 20ms";
-            let mut run = Run::start(&format!("{options} --measure {measurements}"));
-            run.line();
+            let run = counting(&format!("{options} --measure {measurements}"));
             let open = fs::read_dir(format!("/proc/{}/fd", run.child.id())).unwrap();
             let targets = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
             let is_program = |target: &PathBuf| target.to_str() == Some("anon_inode:bpf-prog");
             assert_eq!(targets.filter(is_program).count(), 0, "{measurements}");
-            run.end(Signal::SIGINT);
+            end(run, Signal::SIGINT);
         }
     });
 }
@@ -303,32 +279,28 @@ fn a_counting_point_keeps_no_program_open_however_much_it_measures() {
 #[test]
 fn an_interface_that_cannot_be_looked_up_is_counted_on() {
     on_veth(|| {
-        let mut run = Run::start("-i rx --direction ingress --xdp-mode native --window 20ms");
-        run.line();
+        let mut run = counting("-i rx --direction ingress --xdp-mode native --window 20ms");
         let child = rustix::process::Pid::from_child(&run.child);
         let open_files = |limit| prlimit(Some(child), Resource::Nofile, limit).unwrap();
         // Standard input, output and error.
         let limit = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
         let before = open_files(limit);
-        let mut stderr = BufReader::new(run.child.stderr.take().unwrap());
+        let mut messages = run.messages();
         let warned = thread::spawn(move || {
-            let mut text = String::new();
-            while !text.contains("cannot check whether the interface is there") {
-                assert!(stderr.read_line(&mut text).unwrap() > 0, "{text}");
-            }
-            (stderr, text)
+            messages.line_with("cannot check whether the interface is there");
+            messages
         });
         while !warned.is_finished() {
-            run.line();
+            run.record();
         }
-        let (mut stderr, mut text) = warned.join().unwrap();
-        assert!(text.contains("Too many open files") && text.contains("`ulimit -n`"), "{text}");
+        let messages = warned.join().unwrap();
+        assert_has(&messages.text, &["Too many open files", "`ulimit -n`"]);
         open_files(before);
         assert!(is_attached());
         send(10);
-        while run.line()["packets"].as_u64().unwrap() == 0 {}
-        run.end(Signal::SIGINT);
-        stderr.read_to_string(&mut text).unwrap();
+        run.record_that(|record| number(record, "packets") > 0);
+        run.interrupt();
+        let text = messages.outcome(run).stderr;
         assert!(!text.contains("is gone"), "{text}");
     });
 }
@@ -336,21 +308,17 @@ fn an_interface_that_cannot_be_looked_up_is_counted_on() {
 #[test]
 fn a_killed_run_is_named_and_can_be_ended() {
     on_veth(|| {
-        let mut run = Run::start("-i rx --window 10ms");
-        run.line();
-        run.end(Signal::SIGKILL);
-        let mut again = Run::start("-i rx");
-        let complaint = again.complaints();
-        assert_eq!(again.child.wait().unwrap().code(), Some(1));
-        assert!(complaint.contains("--adopt") && complaint.lines().count() == 1, "{complaint}");
-        let detach =
-            || String::from_utf8(flowgauge().arg("detach").output().unwrap().stdout).unwrap();
+        end(counting("-i rx --window 10ms"), Signal::SIGKILL);
+        start("-i rx").outcome().failed(1, &["--adopt"]);
         assert_eq!(detach(), "rx ingress: detached\n");
         assert_eq!(detach(), "no program was left attached\n");
-        let mut run = Run::start("-i rx --window 10ms");
-        run.line();
-        run.end(Signal::SIGINT);
+        end(counting("-i rx --window 10ms"), Signal::SIGINT);
     });
+}
+
+/// Returns what `flowgauge detach` prints.
+fn detach() -> String {
+    finish(flowgauge().arg("detach")).stdout
 }
 
 /// Returns the ingress filters of an interface, as shown by `tc`.
@@ -366,50 +334,38 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
     on_veth(|| {
         // Delay samples end with the process, so that nothing is pinned.
         let scratch = Scratch::new("interface-left-filter");
-        let start = |number: u32| {
+        let options = |number: u32| {
             let samples = scratch.path(&number.to_string());
             let arguments = "-i rx --direction ingress --xdp-mode clsact --measure delay --window 10ms --delay-samples";
-            Run::start(&format!("{arguments} {}", samples.display()))
+            format!("{arguments} {}", samples.display())
         };
         let killed = |number| {
-            let mut run = start(number);
-            run.line();
-            run.end(Signal::SIGKILL);
+            end(counting(&options(number)), Signal::SIGKILL);
             assert!(filters().contains("flowgauge+qdisc process"), "{}", filters());
         };
         killed(1);
-        let status = String::from_utf8(flowgauge().arg("status").output().unwrap().stdout).unwrap();
+        let status = finish(flowgauge().arg("status")).stdout;
         assert!(
             status.starts_with(
                 "rx ingress: a filter is counting without a run, and cannot be adopted"
             ),
             "{status}"
         );
-        let mut run = start(2);
-        assert_eq!(run.line()["hook"], "clsact");
+        let mut run = start(&options(2));
+        assert_eq!(run.record()["hook"], "clsact");
         send(50);
         assert_eq!(filters().matches("direct-action").count(), 1, "{}", filters());
         // The filter of an active run must not be removed.
-        assert_eq!(
-            flowgauge().arg("detach").output().unwrap().stdout,
-            b"no program was left attached\n"
+        assert_eq!(detach(), "no program was left attached\n");
+        let outcome = run.end();
+        assert_has(
+            &outcome.stderr,
+            &["rx ingress: the filter that a killed flowgauge left is removed"],
         );
-        kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
-        let complaint = run.complaints();
-        assert!(
-            complaint.contains("rx ingress: the filter that a killed flowgauge left is removed"),
-            "{complaint}"
-        );
-        let totals = run.end(Signal::SIGINT);
-        let packets: u64 = totals
-            .iter()
-            .filter(|record| record["record"] == "total")
-            .map(|record| record["packets"].as_u64().unwrap())
-            .sum();
-        assert_eq!(packets, 50);
+        assert_eq!(packets_of_totals(&lines(&outcome.stdout)).iter().sum::<u64>(), 50);
         assert_eq!(filters(), "");
         killed(3);
-        assert_eq!(flowgauge().arg("detach").output().unwrap().stdout, b"rx ingress: detached\n");
+        assert_eq!(detach(), "rx ingress: detached\n");
         assert_eq!(filters(), "");
     });
 }
@@ -421,16 +377,13 @@ fn virtual_interfaces_are_counted_in_the_stack_without_a_question() {
         veth::ip("link set mac0 up").unwrap();
         for (interface, more) in [("mac0", ""), ("rx", ", whose peer native XDP would slow down")] {
             let [usual, verbose] = ["", " -v"].map(|option| {
-                let mut run = Run::start(&format!("-i {interface} --window 10ms{option}"));
-                let window = run.line();
+                let mut run = start(&format!("-i {interface} --window 10ms{option}"));
+                let window = run.record();
                 assert_eq!(
                     (window["interface"].as_str(), window["hook"].as_str()),
                     (Some(interface), Some("tcx"))
                 );
-                kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
-                let complaints = run.complaints();
-                run.child.wait().unwrap();
-                complaints
+                run.end().stderr
             });
             let line = format!(
                 "{interface} ingress: counting on the TCX hook: it is a virtual device{more}"
@@ -448,27 +401,23 @@ fn left_behind() -> (bool, bool) {
 
 /// Checks that a run fails with one line, prints nothing and leaves nothing behind.
 fn refused(run: &mut Command, expected: &str) {
-    let output = run.output().unwrap();
-    let complaint = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{complaint}");
-    assert!(complaint.lines().count() == 1 && complaint.contains(expected), "{complaint}");
-    assert_eq!(output.stdout, b"");
-    assert_eq!(left_behind(), (false, false), "{complaint}");
+    let outcome = finish(run);
+    assert_eq!((outcome.stdout.as_str(), left_behind()), ("", (false, false)), "{outcome:?}");
+    outcome.failed(1, &[expected]);
 }
 
 #[test]
 fn refusals_are_one_line_and_leave_nothing_behind() {
     on_veth(|| {
-        refused(flowgauge().args(["run", "-i", "nowhere"]), "nowhere: there is no such interface");
-        refused(
-            flowgauge().args(["run", "-i", "nowhere,nowhere2", "--direction", "both"]),
-            "nowhere: there is no such interface",
-        );
-        refused(flowgauge().args(["run", "-i", "lo", "--xdp-mode", "native"]), "--xdp-mode skb");
-        refused(
-            flowgauge().args(["run", "-i", "rx", "--xdp-mode", "offload"]),
-            "its card does not run XDP programs",
-        );
+        for (options, expected) in [
+            ("-i nowhere", "nowhere: there is no such interface"),
+            ("-i nowhere,nowhere2 --direction both", "nowhere: there is no such interface"),
+            ("-i lo --xdp-mode native", "--xdp-mode skb"),
+            ("-i rx --xdp-mode offload", "its card does not run XDP programs"),
+            ("-i rx --pins /dev/shm", "mount -t bpf"),
+        ] {
+            refused(&mut command(&format!("run {options}")), expected);
+        }
         match flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]).output() {
             Ok(_) => refused(
                 flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]),
@@ -476,31 +425,31 @@ fn refusals_are_one_line_and_leave_nothing_behind() {
             ),
             Err(error) => skip(format_args!("a binary that others may run ({error})")),
         }
-        let mut other = flowgauge();
-        other.args(["run", "-i", "rx", "--pins", "/dev/shm"]);
-        refused(&mut other, "mount -t bpf");
     });
+}
+
+/// Runs without these capabilities; reports a skipped test if nothing can.
+#[track_caller]
+fn without(capabilities: &str, options: &str) -> Option<Outcome> {
+    let line = format!("exec \"$0\" run {options}");
+    let mut run = Command::new("capsh");
+    run.arg(format!("--drop={capabilities}"));
+    run.args(["--", "-c", &line, env!("CARGO_BIN_EXE_flowgauge")]);
+    match run.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").output() {
+        Ok(output) => Some(output.into()),
+        Err(error) => {
+            skip(format_args!("capsh ({error})"));
+            None
+        }
+    }
 }
 
 /// The verifier's log of dozens of lines would not explain what is missing.
 #[test]
 fn a_missing_capability_is_told_in_one_line() {
     on_veth(|| {
-        let mut run = Command::new("capsh");
-        run.args([
-            "--drop=cap_perfmon,cap_sys_admin",
-            "--",
-            "-c",
-            "exec \"$0\" run -i rx",
-            env!("CARGO_BIN_EXE_flowgauge"),
-        ]);
-        let output = match run.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").output() {
-            Err(error) => return skip(format_args!("capsh ({error})")),
-            Ok(output) => output,
-        };
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{complaint}");
-        assert!(complaint.lines().count() == 1 && complaint.contains("CAP_PERFMON"), "{complaint}");
+        let Some(outcome) = without("cap_perfmon,cap_sys_admin", "-i rx") else { return };
+        outcome.failed(1, &["CAP_PERFMON"]);
         assert_eq!(left_behind(), (false, false));
     });
 }
@@ -509,20 +458,10 @@ fn a_missing_capability_is_told_in_one_line() {
 #[test]
 fn delays_at_several_interfaces_take_no_further_capability() {
     on_veth(|| {
-        let mut run = Command::new("capsh");
-        run.args([
-            "--drop=cap_sys_admin",
-            "--",
-            "-c",
-            "exec \"$0\" run -i rx,tx --direction both --measure delay,reorder --window 50ms --duration 50ms",
-            env!("CARGO_BIN_EXE_flowgauge"),
-        ]);
-        let output = match run.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").output() {
-            Err(error) => return skip(format_args!("capsh ({error})")),
-            Ok(output) => output,
-        };
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{complaint}");
+        let options =
+            "-i rx,tx --direction both --measure delay,reorder --window 50ms --duration 50ms";
+        let Some(outcome) = without("cap_sys_admin", options) else { return };
+        outcome.ended(0);
         assert_eq!(left_behind(), (false, false));
     });
 }
@@ -531,22 +470,14 @@ fn delays_at_several_interfaces_take_no_further_capability() {
 #[test]
 fn a_run_that_is_started_again_begins_anew_on_an_interface_made_anew() {
     on_veth(|| {
-        let mut run = Run::start("-i rx --adopt --window 10ms");
-        run.line();
-        run.end(Signal::SIGKILL);
+        end(counting("-i rx --adopt --window 10ms"), Signal::SIGKILL);
         veth::ip("link del dev rx").unwrap();
         veth::pair(SENDER, RECEIVER).unwrap();
-        let mut run = Run::start("-i rx --adopt --window 10ms");
-        run.line();
+        let run = counting("-i rx --adopt --window 10ms");
         send(7);
-        kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
-        let mut text = String::new();
-        run.lines.read_to_string(&mut text).unwrap();
-        let said = run.complaints();
-        assert_eq!(run.child.wait().unwrap().code(), Some(0), "{said}");
-        assert!(said.contains("was re-created"), "{said}");
-        let total: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
-        assert_eq!(total["packets"], 7);
+        let outcome = run.end().ended(0);
+        assert_has(&outcome.stderr, &["was re-created"]);
+        assert_eq!(lines(&outcome.stdout).last().unwrap()["packets"], 7);
         assert_eq!(left_behind(), (false, false));
     });
 }
@@ -560,20 +491,15 @@ fn is_attached() -> bool {
 #[test]
 fn a_run_whose_interface_is_deleted_ends_with_what_it_counted() {
     on_veth(|| {
-        let mut run = Run::start("-i rx --window 50ms");
-        // Packets count from the first window on, and not as soon as the program is attached.
-        run.line();
+        let run = counting("-i rx --window 50ms");
         send(7);
         veth::ip("link del dev rx").unwrap();
-        let mut text = String::new();
-        run.lines.read_to_string(&mut text).unwrap();
-        let said = run.complaints();
-        assert_eq!(run.child.wait().unwrap().code(), Some(1), "{said}");
-        let last = said.lines().last().unwrap();
+        let outcome = run.outcome().ended(1);
         let reason =
             "exit code 1, because results are incomplete: rx ingress: the interface is gone";
-        assert!(last.contains(reason), "{said}");
-        let total: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_has(outcome.stderr.lines().last().unwrap(), &[reason]);
+        let lines = lines(&outcome.stdout);
+        let total = lines.last().unwrap();
         assert_eq!((&total["packets"], &total["complete"]), (&Value::from(7), &Value::from(false)));
     });
 }
@@ -583,9 +509,9 @@ fn a_run_whose_interface_is_deleted_ends_with_what_it_counted() {
 fn a_run_that_recovered_from_a_fault_ends_with_0() {
     for names in ["rx", "r*"] {
         on_veth(move || {
-            let mut run = Run::start(&format!("-i {names} --xdp-mode native --window 20ms"));
-            let until_complete = |run: &mut Run, is_complete: bool| {
-                while run.line()["complete"] != is_complete {}
+            let mut run = start(&format!("-i {names} --xdp-mode native --window 20ms"));
+            let until_complete = |run: &mut Running, is_complete: bool| {
+                run.record_that(|record| record["complete"] == is_complete);
             };
             // The first window is short.
             until_complete(&mut run, true);
@@ -596,11 +522,8 @@ fn a_run_that_recovered_from_a_fault_ends_with_0() {
             kernel::detach(link);
             until_complete(&mut run, false);
             until_complete(&mut run, true);
-            kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
-            run.lines.read_to_string(&mut String::new()).unwrap();
-            let said = run.complaints();
-            assert_eq!(run.child.wait().unwrap().code(), Some(0), "{said}");
-            assert!(said.contains("its program was not attached"), "{said}");
+            let said = run.end().ended(0).stderr;
+            assert_has(&said, &["its program was not attached"]);
             assert!(!said.contains("exit code"), "{said}");
         });
     }
@@ -609,17 +532,12 @@ fn a_run_that_recovered_from_a_fault_ends_with_0() {
 #[test]
 fn a_program_of_others_is_left_alone() {
     on_veth(|| {
-        let mut first = Run::start("-i rx --xdp-mode native --window 10ms");
-        first.line();
-        let output = flowgauge()
-            .args(["run", "-i", "rx", "--xdp-mode", "native", "--pins", "/sys/fs/bpf/elsewhere"])
-            .output()
-            .unwrap();
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert!(complaint.contains("another XDP program is attached"), "{complaint}");
+        let first = counting("-i rx --xdp-mode native --window 10ms");
+        let second = "run -i rx --xdp-mode native --pins /sys/fs/bpf/elsewhere";
+        assert_has(&finish(&mut command(second)).stderr, &["another XDP program is attached"]);
         assert!(!Path::new("/sys/fs/bpf/elsewhere").exists());
         send(9);
-        let lines = first.end(Signal::SIGINT);
+        let lines = end(first, Signal::SIGINT);
         assert_eq!(lines.last().unwrap()["packets"], 9, "the first counts on");
         assert_eq!(left_behind(), (false, false));
     });
@@ -630,9 +548,7 @@ fn a_program_of_others_is_left_alone() {
 fn an_interface_is_free_as_soon_as_a_run_has_ended() {
     on_veth(|| {
         for _ in 0..extent(4, 20) {
-            let mut run = Run::start("-i rx,tx --xdp-mode native --window 5ms");
-            run.line();
-            run.end(Signal::SIGTERM);
+            end(counting("-i rx,tx --xdp-mode native --window 5ms"), Signal::SIGTERM);
             assert_eq!(left_behind(), (false, false));
         }
     });
@@ -645,11 +561,10 @@ fn signals_that_come_twice_leave_nothing_behind() {
     on_veth(|| {
         for signal in [Signal::SIGINT, Signal::SIGTERM] {
             for _ in 0..extent(2, 5) {
-                let mut run = Run::start("-i rx --xdp-mode native --window 5ms");
-                run.line();
+                let run = counting("-i rx --xdp-mode native --window 5ms");
                 send(7);
-                kill(Pid::from_raw(run.child.id() as i32), signal).unwrap();
-                let lines = run.end(signal);
+                run.signal(signal);
+                let lines = end(run, signal);
                 assert_eq!(
                     lines.last().map(|total| (&total["record"], &total["packets"])),
                     Some((&"total".into(), &7.into()))
@@ -665,13 +580,9 @@ fn a_run_whose_reader_is_gone_leaves_nothing_behind() {
     on_veth(|| {
         // A run with a pattern otherwise waits for more interfaces.
         for interfaces in ["rx", "*x"] {
-            let mut run = Run::start(&format!("-i {interfaces} --xdp-mode native --window 5ms"));
-            run.line();
-            let Run { mut child, lines } = run;
-            drop(lines);
-            let mut complaint = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
-            assert_eq!(child.wait().unwrap().code(), Some(1), "{complaint}");
+            let mut run = counting(&format!("-i {interfaces} --xdp-mode native --window 5ms"));
+            run.stdout = None;
+            let complaint = run.outcome().ended(1).stderr;
             let failure = "error: standard output was closed by its reader; the run has ended";
             assert_eq!(complaint.lines().last(), Some(failure), "{complaint}");
             assert_eq!(left_behind(), (false, false));
@@ -686,10 +597,9 @@ fn kernels_without_type_information_and_bpf_file_system_will_do() {
         let none: Option<&str> = None;
         mount(Some("none"), "/sys/kernel/btf", Some("tmpfs"), MsFlags::empty(), none).unwrap();
         umount("/sys/fs/bpf").unwrap();
-        let mut run = Run::start("-i rx --xdp-mode native --window 10ms");
-        run.line();
+        let run = counting("-i rx --xdp-mode native --window 10ms");
         send(5);
-        assert_eq!(run.end(Signal::SIGINT).last().unwrap()["packets"], 5);
+        assert_eq!(end(run, Signal::SIGINT).last().unwrap()["packets"], 5);
         assert!(!left_behind().0);
     });
 }
@@ -701,7 +611,7 @@ fn a_machine_that_does_not_say_how_many_cpus_it_has_is_refused() {
         let none = None::<&str>;
         mount(Some("none"), "/sys/devices/system/cpu", Some("tmpfs"), MsFlags::empty(), none)
             .unwrap();
-        refused(flowgauge().args(["run", "-i", "rx"]), "mount sysfs at /sys");
+        refused(&mut command("run -i rx"), "mount sysfs at /sys");
     });
 }
 
@@ -713,21 +623,16 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
         let (none, read_only) =
             (None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY);
         mount(none, "/sys/fs/bpf", none, read_only, none).unwrap();
-        let mut run = Run::start("-i rx --xdp-mode native --window 10ms");
-        run.line();
+        let run = counting("-i rx --xdp-mode native --window 10ms");
         send(5);
-        assert_eq!(run.end(Signal::SIGINT).last().unwrap()["packets"], 5);
+        assert_eq!(end(run, Signal::SIGINT).last().unwrap()["packets"], 5);
         assert!(!left_behind().0);
         refused(
-            flowgauge().args(["run", "-i", "rx", "--adopt"]),
+            &mut command("run -i rx --adopt"),
             "this user may not write to /sys/fs/bpf: Read-only file system",
         );
-        let output = flowgauge().args(["doctor", "--backend", "xdp"]).output().unwrap();
-        let report = String::from_utf8(output.stdout).unwrap();
-        assert!(
-            report.contains("not asked for: bpffs not usable (only for --adopt and --leave)"),
-            "{report}"
-        );
+        let report = finish(&mut command("doctor --backend xdp")).stdout;
+        assert_has(&report, &["not asked for: bpffs not usable (only for --adopt and --leave)"]);
     });
 }
 
@@ -740,8 +645,8 @@ fn delays_of_data_in_super_packets_are_marked() {
         |far, _| {
             let options = "-i rx --direction both --xdp-mode tcx --window 20ms --measure delay";
             let delays = "--delay tcp-handshake,tcp-data --delay-slots 16384 --delay-admit 1";
-            let mut run = Run::start(&format!("{options} {delays}"));
-            let mut lines = vec![run.line()];
+            let mut run = start(&format!("{options} {delays}"));
+            let mut lines = vec![run.record()];
             let listener = far.run(|| TcpListener::bind((SENDER.1, 0)).unwrap());
             let port = listener.local_addr().unwrap().port();
             let received = far.start_with(move || {
@@ -752,7 +657,7 @@ fn delays_of_data_in_super_packets_are_marked() {
             connection.write_all(&vec![7; BYTES]).unwrap();
             drop(connection);
             assert_eq!(received.recv().unwrap(), BYTES);
-            lines.extend(run.end(Signal::SIGINT));
+            lines.extend(end(run, Signal::SIGINT));
             let mut marked = 0;
             for line in lines.iter().filter(|line| line["record"] == "window") {
                 let has_merged = line["merged"].as_u64().is_some_and(|merged| merged > 0);
@@ -771,21 +676,14 @@ fn delays_of_data_in_super_packets_are_marked() {
 #[test]
 fn staggered_registers_count_on_an_interface() {
     on_veth(|| {
-        let mut run = Run::sampling("-i rx --staggered 1m --adopt --sample-every 10ms");
+        let mut run = sampling("-i rx --staggered 1m --adopt --sample-every 10ms");
         // Packets count from the first sample on at the latest, and not as soon as the program is
         // attached.
-        run.line();
+        run.record();
         send(20);
-        run.end(Signal::SIGKILL);
-        let mut run = flowgauge();
-        run.args(
-            "run -i rx --staggered 1m --adopt --sample-every never --duration 1ms --format json"
-                .split(' '),
-        );
-        let output = run.output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let total: Value = serde_json::from_str(text.lines().last().unwrap_or_default())
-            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-        assert_eq!(total["packets"], 20);
+        end(run, Signal::SIGKILL);
+        let outcome = start("-i rx --staggered 1m --adopt --duration 1ms").outcome();
+        let lines = lines(&outcome.stdout);
+        assert_eq!(lines.last().expect(&outcome.stderr)["packets"], 20);
     });
 }

@@ -1,44 +1,32 @@
 //! Live runs, signals, and readers that disconnect.
 
 use crate::common::{
-    Outcome, Running, SECOND, Scratch, check, flowgauge, number, of_kind, packets, parse, pcap,
-    run, text, total, windows_in_sequence,
+    Outcome, Running, SECOND, Scratch, assert_has, check, command, finish, flowgauge, number,
+    of_kind, packets, parse, pcap, run, text, total, windows_in_sequence,
 };
 use flowgauge_testing::skip;
 use flowgauge_testing::wait::until;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use std::io::{Read, Write, pipe};
 use std::process::{Command, Stdio};
 
+/// An endless run in a window that does not end.
+const ENDLESS: &str = "run --port memory:unique,rate=10k --window 1h --format json --sample-every";
+
 /// Interrupts a command after its first line, and returns that line and the rest.
-fn interrupted(arguments: &[&str]) -> (Value, Outcome) {
-    let mut running = Running::start(arguments);
-    let first = running.line();
-    running.interrupt();
-    let first = serde_json::from_str(&first).unwrap();
+fn interrupted(arguments: &str) -> (Value, Outcome) {
+    let mut running = Running::with(arguments);
+    let first = running.record();
     check(&first);
-    (first, running.outcome())
+    (first, running.end())
 }
 
 #[test]
 fn an_interrupt_closes_the_window_of_a_live_run() {
     for workers in ["1", "3"] {
-        let (first, outcome) = interrupted(&[
-            "run",
-            "--port",
-            "memory:unique,rate=10k",
-            "--window",
-            "1h",
-            "--sample-every",
-            "50ms",
-            "--format",
-            "json",
-            "--workers",
-            workers,
-        ]);
+        let (first, outcome) = interrupted(&format!("{ENDLESS} 50ms --workers {workers}"));
         assert_eq!(text(&first, "record"), "sample");
         let records = parse(&outcome.live());
         let windows = of_kind(&records, "window");
@@ -53,17 +41,9 @@ fn an_interrupt_closes_the_window_of_a_live_run() {
 
 #[test]
 fn an_interrupt_ends_a_run_without_windows_with_a_last_sample() {
-    let (_, outcome) = interrupted(&[
-        "run",
-        "--port",
-        "memory:unique,rate=10k",
-        "--staggered",
-        "1h",
-        "--sample-every",
-        "50ms",
-        "--format",
-        "json",
-    ]);
+    let (_, outcome) = interrupted(
+        "run --port memory:unique,rate=10k --staggered 1h --sample-every 50ms --format json",
+    );
     let records = parse(&outcome.live());
     assert_eq!(
         records.iter().rev().map(|record| text(record, "record")).take(2).collect::<Vec<_>>(),
@@ -77,19 +57,10 @@ fn an_interrupt_closes_the_window_of_a_replay() {
     // A sample for every packet: it is still running when the signal comes, since the pipe holds a
     // few hundred lines.
     let file = scratch.write("long.pcap", pcap(&packets(0..10_000, SECOND / 100)));
-    let (first, outcome) = interrupted(&[
-        "replay",
-        &file,
-        "--window",
-        "1h",
-        "--sample-every",
-        "1us",
-        "--format",
-        "json",
-    ]);
-    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    let (first, outcome) =
+        interrupted(&format!("replay {file} --window 1h --sample-every 1us --format json"));
     let mut records = vec![first];
-    records.extend(parse(&outcome.stdout));
+    records.extend(parse(&outcome.quiet()));
     assert!(records.len() < 100_000, "{} records", records.len());
     let total = total(&records);
     let windows = of_kind(&records, "window");
@@ -104,20 +75,11 @@ fn an_interrupt_between_two_windows_of_a_replay_loses_no_packet_counted() {
     let scratch = Scratch::new("interrupt-windows");
     let file = scratch.write("long.pcap", pcap(&packets(0..10_000, SECOND / 100)));
     // Without samples, time stops at the end of a window whenever the signal comes.
-    let (first, outcome) = interrupted(&[
-        "replay",
-        &file,
-        "--window",
-        "10us",
-        "--sample-every",
-        "never",
-        "--format",
-        "json",
-    ]);
+    let (first, outcome) =
+        interrupted(&format!("replay {file} --window 10us --sample-every never --format json"));
     assert_eq!(text(&first, "record"), "window");
-    assert_eq!(outcome.code, Some(0));
     let mut records = vec![first];
-    records.extend(parse(&outcome.stdout));
+    records.extend(parse(&outcome.ended(0).stdout));
     let windows = of_kind(&records, "window");
     assert!(windows.iter().rev().skip(1).all(|window| window["complete"] == true));
     assert_eq!(windows.last().unwrap()["complete"], false);
@@ -136,8 +98,7 @@ fn an_interrupt_ends_the_replay_of_a_pipe_that_has_gone_silent() {
     for _ in 0..3 {
         records.extend(parse(&running.line()));
     }
-    running.interrupt();
-    records.extend(parse(&running.outcome().quiet()));
+    records.extend(parse(&running.end().quiet()));
     drop(pipe);
     assert_eq!(of_kind(&records, "window").len(), 4);
     // The signal may come before the packets of the open window were counted.
@@ -146,18 +107,8 @@ fn an_interrupt_ends_the_replay_of_a_pipe_that_has_gone_silent() {
 
 #[test]
 fn a_duration_ends_a_live_run() {
-    let outcome = run([
-        "run",
-        "--port",
-        "memory:zipf,rate=50k",
-        "--window",
-        "100ms",
-        "--duration",
-        "300ms",
-        "--format",
-        "json",
-    ]);
-    let records = parse(&outcome.live());
+    let arguments = "run --port memory:zipf,rate=50k --window 100ms --duration 300ms --format json";
+    let records = parse(&run(arguments.split(' ')).live());
     let windows = of_kind(&records, "window");
     // The first window is short, and so is the last one.
     assert!((3..=4).contains(&windows_in_sequence(&windows)), "{windows:?}");
@@ -176,22 +127,11 @@ fn a_duration_ends_a_live_run() {
 #[test]
 fn traffic_that_ends_ends_the_run_with_every_packet_counted() {
     for workers in ["1", "4"] {
-        let outcome = run([
-            "run",
-            "--port",
-            "memory:unique,packets=5000,rate=max",
-            "--truth",
-            "--format",
-            "json",
-            "--workers",
-            workers,
-        ]);
-        let records = parse(&outcome.live());
+        let port = "memory:unique,packets=5000,rate=max";
+        let arguments = format!("run --port {port} --truth --format json --workers {workers}");
+        let records = parse(&run(arguments.split(' ')).live());
         let total = total(&records);
-        assert_eq!(
-            (number(total, "packets"), &total["cardinality"]["truth"]),
-            (5000, &5000.into())
-        );
+        assert_eq!([&total["packets"], &total["cardinality"]["truth"]], [5000; 2]);
     }
 }
 
@@ -199,9 +139,8 @@ fn traffic_that_ends_ends_the_run_with_every_packet_counted() {
 fn a_capture_runs_at_its_own_pace() {
     let scratch = Scratch::new("own-pace");
     let file = scratch.write("short.pcap", pcap(&packets(0..50, SECOND / 500)));
-    let port = format!("pcap:{file}");
-    let outcome = run(["run", "--port", &port, "--truth", "--format", "json"]);
-    let records = parse(&outcome.live());
+    let arguments = format!("run --port pcap:{file} --truth --format json");
+    let records = parse(&run(arguments.split(' ')).live());
     let total = total(&records);
     assert_eq!((number(total, "packets"), &total["cardinality"]["truth"]), (50, &50.into()));
     let lasted = number(total, "end_ns") - number(total, "start_ns");
@@ -211,8 +150,7 @@ fn a_capture_runs_at_its_own_pace() {
 #[test]
 fn the_demonstration_shows_the_truth() {
     // Without a command there are no options, but there is an environment.
-    let outcome: Outcome = flowgauge().env("FLOWGAUGE_DURATION", "200ms").output().unwrap().into();
-    let text = outcome.live();
+    let text = finish(flowgauge().env("FLOWGAUGE_DURATION", "200ms")).live();
     assert!(text.contains("truth") && text.contains("memory:zipf"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     // With so few packets per second, the cost of one is meaningless.
@@ -223,8 +161,8 @@ fn the_demonstration_shows_the_truth() {
 fn live_times_are_those_of_clocks_on_the_wall() {
     let shown = |options: &[&str], zone: &str| {
         let arguments = ["run", "--port", "memory:unique,packets=10,rate=max", "--window", "1h"];
-        let output = flowgauge().env("TZ", zone).args(arguments).args(options).output().unwrap();
-        Outcome::from(output).live().lines().next().unwrap().to_owned()
+        let outcome = finish(flowgauge().env("TZ", zone).args(arguments).args(options));
+        outcome.live().lines().next().unwrap().to_owned()
     };
     assert!(shown(&[], "XYZ-2").ends_with(", times are local (UTC+2)"), "{}", shown(&[], "XYZ-2"));
     assert!(shown(&["--utc"], "XYZ-2").ends_with(", times are UTC"));
@@ -236,16 +174,11 @@ fn on_terminal(columns: usize, arguments: &str) -> Option<String> {
     let command =
         format!("stty cols {columns}; exec '{}' {arguments}", env!("CARGO_BIN_EXE_flowgauge"));
     let mut script = Command::new("script");
-    script
-        .args(["-qec", &command, "/dev/null"])
-        .stdin(Stdio::null())
-        .env_remove("NO_COLOR")
-        .env_remove("RUST_LOG");
+    script.args(["-qec", &command, "/dev/null"]).stdin(Stdio::null());
+    script.env_remove("NO_COLOR").env_remove("RUST_LOG");
+    script.env("FLOWGAUGE_STATUS_DIR", "/dev/null/nowhere").env("TERM", "xterm");
     // The width of the terminal takes precedence.
-    script
-        .env("FLOWGAUGE_STATUS_DIR", "/dev/null/nowhere")
-        .env("COLUMNS", "200")
-        .env("TERM", "xterm");
+    script.env("COLUMNS", "200");
     let output = script.output().ok()?;
     assert!(output.status.success(), "{output:?}");
     Some(String::from_utf8(output.stdout).unwrap().replace('\r', ""))
@@ -258,13 +191,9 @@ fn a_terminal_gets_its_width_colours_and_samples_of_long_windows() {
         skip("script (bsdutils)");
         return;
     };
-    assert!(long.lines().any(|line| line.contains(" sample ")), "{long}");
+    assert_has(&long, &[" sample ", "counting; one line per 1h, Ctrl-C stops", "\u{1b}"]);
     assert!(
         long.lines().filter(|line| !line.contains("WARN")).all(|line| line.chars().count() <= 60),
-        "{long}"
-    );
-    assert!(
-        long.contains("counting; one line per 1h, Ctrl-C stops") && long.contains('\u{1b}'),
         "{long}"
     );
     let [short, plain] = ["--window 10s", "--window 10s --color never"]
@@ -284,12 +213,11 @@ fn a_live_run_takes_its_port_from_the_configuration_file() {
         "run.toml",
         "backend = \"poll\"\nport = \"memory:unique,packets=700,rate=max\"\nformat = \"json\"\nread-every = \"never\"\n",
     );
-    let records = parse(&run(["run", "--config", &config]).quiet());
-    assert_eq!(number(total(&records), "packets"), 700);
-    let records = parse(
-        &run(["run", "--config", &config, "--port", "memory:unique,packets=300,rate=max"]).quiet(),
-    );
-    assert_eq!(number(total(&records), "packets"), 300);
+    for (options, packets) in [("", 700), ("--port memory:unique,packets=300,rate=max", 300)] {
+        let outcome = finish(&mut command(&format!("run --config {config} {options}")));
+        let records = parse(&outcome.quiet());
+        assert_eq!(number(total(&records), "packets"), packets, "{options}");
+    }
 }
 
 #[test]
@@ -318,19 +246,11 @@ fn gone(mut running: Running) {
 #[test]
 fn a_run_whose_reader_is_gone_says_so() {
     for format in ["json", "csv", "table"] {
-        let mut running = Running::start(&[
-            "run",
-            "--port",
-            "memory:unique,rate=10k",
-            "--sample-every",
-            "1ms",
-            "--format",
-            format,
-        ]);
+        let arguments = "run --port memory:unique,rate=10k --sample-every 1ms --format";
+        let mut running = Running::with(&format!("{arguments} {format}"));
         assert!(!running.line().is_empty());
         running.stdout = None;
-        let outcome = running.outcome();
-        assert_eq!(outcome.code, Some(1));
+        let outcome = running.outcome().ended(1);
         assert_eq!(
             outcome.complaint(),
             "error: standard output was closed by its reader; the run has ended"
@@ -366,17 +286,7 @@ fn a_run_whose_messages_nobody_reads_ends_as_usual() {
 fn a_signal_that_comes_twice_is_one() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         for _ in 0..5 {
-            let mut running = Running::start(&[
-                "run",
-                "--port",
-                "memory:unique,rate=10k",
-                "--window",
-                "1h",
-                "--sample-every",
-                "20ms",
-                "--format",
-                "json",
-            ]);
+            let mut running = Running::with(&format!("{ENDLESS} 20ms"));
             let first = running.line();
             running.signal(signal);
             running.signal(signal);
@@ -389,17 +299,7 @@ fn a_signal_that_comes_twice_is_one() {
 
 #[test]
 fn other_signals_do_not_end_a_run() {
-    let mut running = Running::start(&[
-        "run",
-        "--port",
-        "memory:unique,rate=10k",
-        "--window",
-        "1h",
-        "--sample-every",
-        "20ms",
-        "--format",
-        "json",
-    ]);
+    let mut running = Running::with(&format!("{ENDLESS} 20ms"));
     running.line();
     for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGUSR1] {
         running.signal(signal);
@@ -407,17 +307,12 @@ fn other_signals_do_not_end_a_run() {
             assert_eq!(running.line().lines().count(), 1, "it continues after {signal}");
         }
     }
-    running.interrupt();
-    let outcome = running.outcome();
-    assert_eq!(outcome.code, Some(0));
+    let outcome = running.end().ended(0);
     total(&parse(&outcome.stdout));
     for signal in ["SIGUSR1", "SIGUSR2", "SIGALRM"] {
-        let reported = outcome
-            .stderr
-            .lines()
-            .filter(|line| line.contains(&format!("ignoring {signal}")))
-            .count();
-        assert_eq!(reported, 1, "{}", outcome.stderr);
+        let reported = format!("ignoring {signal}");
+        let lines = outcome.stderr.lines().filter(|line| line.contains(&reported));
+        assert_eq!(lines.count(), 1, "{}", outcome.stderr);
     }
 }
 
@@ -425,33 +320,17 @@ fn other_signals_do_not_end_a_run() {
 #[test]
 fn an_interrupt_ends_a_run_that_nobody_reads() {
     let (reader, writer) = pipe().unwrap();
-    let mut command = flowgauge();
-    command.args([
-        "run",
-        "--port",
-        "memory:unique,rate=10k",
-        "--window",
-        "1h",
-        "--sample-every",
-        "100us",
-        "--format",
-        "json",
-    ]);
-    let mut child =
-        command.stdout(writer.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = command(&format!("{ENDLESS} 100us"));
+    command.stdout(writer.try_clone().unwrap()).stderr(Stdio::piped());
+    let running = Running { child: command.spawn().unwrap(), stdout: None };
     // Fill the pipe.
     let has_room = || {
         poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0
     };
     until(|| !has_room());
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    let mut complaints = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{complaints}");
-    assert!(
-        complaints
-            .contains("the reader of standard output is gone; the last records are missing there"),
-        "{complaints}"
+    assert_has(
+        &running.end().ended(1).stderr,
+        &["the reader of standard output is gone; the last records are missing there"],
     );
     drop(reader);
 }
@@ -460,9 +339,8 @@ fn an_interrupt_ends_a_run_that_nobody_reads() {
 fn a_capture_in_its_own_pace_ends_a_run_of_short_windows() {
     let scratch = Scratch::new("short-windows");
     let file = scratch.write("short.pcap", pcap(&packets(0..50, SECOND / 500)));
-    let port = format!("pcap:{file}");
-    let outcome = run(["run", "--port", &port, "--window", "5ms", "--format", "json"]);
-    let records = parse(&outcome.live());
+    let arguments = format!("run --port pcap:{file} --window 5ms --format json");
+    let records = parse(&run(arguments.split(' ')).live());
     assert_eq!(number(total(&records), "packets"), 50);
 }
 
@@ -477,9 +355,7 @@ fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
         "ulimit -f 16; exec {program} replay {file} --format json --window 10s --out {}",
         directory.display()
     );
-    let output = flowgauge_shell(&command).output().unwrap();
-    let outcome = Outcome::from(output);
-    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    let outcome = finish(&mut flowgauge_shell(&command)).ended(1);
     let printed = parse(&outcome.stdout);
     assert_eq!(
         (of_kind(&printed, "window").len(), number(total(&printed), "packets")),
@@ -507,11 +383,8 @@ fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
 /// Runs a shell command in the environment of [`flowgauge`].
 fn flowgauge_shell(command: &str) -> Command {
     let mut shell = Command::new("sh");
-    shell
-        .env_remove("RUST_LOG")
-        .env("FLOWGAUGE_STATUS_DIR", "")
-        .stdin(Stdio::null())
-        .args(["-c", command]);
+    shell.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "");
+    shell.stdin(Stdio::null()).args(["-c", command]);
     shell
 }
 
@@ -530,9 +403,7 @@ fn a_reader_that_never_was_is_no_error_of_what_ends_by_itself() {
     ] {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
-        let output =
-            flowgauge().args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        let outcome = Outcome::from(output);
+        let outcome = finish(flowgauge().args(arguments).stdout(writer).stderr(Stdio::piped()));
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{arguments:?}");
     }
 }

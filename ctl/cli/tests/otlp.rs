@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::served::{ALL, Served, certificate, parsed, secret};
-use crate::common::{Outcome, Scratch, flowgauge};
+use crate::common::{Scratch, assert_has, command, finish};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -204,10 +204,7 @@ fn a_collector_gets_the_metrics_of_prometheus() {
     assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
     let printed = served.end();
     assert_eq!(printed.matches("cannot send metrics").count(), 1, "{printed}");
-    assert!(
-        printed.contains("starting") && printed.contains("takes metrics again; 0 exports lost"),
-        "{printed}"
-    );
+    assert_has(&printed, &["starting", "takes metrics again; 0 exports lost"]);
 }
 
 #[test]
@@ -218,12 +215,12 @@ fn a_collector_that_is_not_there_loses_metrics_and_no_packet() {
     let run = format!(
         "run --port memory:zipf,packets=5000,rate=10k --format json --window 50ms --otlp http://{address} --otlp-every 10ms"
     );
-    let outcome: Outcome = flowgauge().args(run.split(' ')).output().unwrap().into();
+    let outcome = finish(&mut command(&run)).ended(1);
     let records = common::parse(&outcome.stdout);
     assert_eq!(common::number(common::total(&records), "packets"), 5000);
     // Logged when it starts, and at the end with the amount.
     let lost = format!("of metrics did not reach http://{address}");
-    assert!(outcome.code == Some(1) && outcome.stderr.contains(&lost), "{}", outcome.stderr);
+    assert_has(&outcome.stderr, &[&lost]);
     assert_eq!(outcome.stderr.matches("cannot send metrics").count(), 1, "{}", outcome.stderr);
 }
 
@@ -260,12 +257,14 @@ fn what_a_collector_refuses_is_told() {
     std::io::Read::read_to_string(&mut served.stderr, &mut printed).unwrap();
     drop(running.stdout.take());
     assert_eq!(running.child.wait().unwrap().code(), Some(1), "{printed}");
-    assert!(
-        printed.contains("not like this; what it refuses is lost")
-            && printed.contains("refuses 7 metric points"),
-        "{printed}"
+    assert_has(
+        &printed,
+        &[
+            "not like this; what it refuses is lost",
+            "refuses 7 metric points",
+            "1 export of metrics did not reach",
+        ],
     );
-    assert!(printed.contains("1 export of metrics did not reach"), "{printed}");
 }
 
 #[test]
@@ -291,13 +290,7 @@ fn a_token_goes_over_an_encrypted_connection_alone() {
         "--otlp http://user@host",
         "--otlp-every 1s",
     ] {
-        let run = format!("run --port memory:zipf {options}");
-        let output = flowgauge().args(run.split(' ')).output().unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(2),
-            "{options}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let outcome = finish(&mut command(&format!("run --port memory:zipf {options}")));
+        assert_eq!(outcome.code, Some(2), "{options}: {}", outcome.stderr);
     }
 }

@@ -1,7 +1,7 @@
 //! Commands of `README.md` and `docs/`, executed in order, each page in a directory of its own. Each
 //! runs and prints the output that the page shows, or needs something that [`NOT_RUN`] names.
 
-use crate::common::{SECOND, Scratch, flowgauge, frames, pcap};
+use crate::common::{Outcome, SECOND, Scratch, command, finish, flowgauge, frames, pcap};
 use flowgauge_dataplane::capture::build::CapturePacket;
 use flowgauge_testing::skip;
 use std::path::{Path, PathBuf};
@@ -155,9 +155,8 @@ fn understood(line: &str) {
         return;
     }
     let Some(rest) = shlex(line) else { panic!("{line}: a quote is missing") };
-    let output = flowgauge().args(&rest[1..]).arg("--no-such-option").output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{line}: {stderr}");
+    let Outcome { code, stderr, .. } = finish(flowgauge().args(&rest[1..]).arg("--no-such-option"));
+    assert_eq!(code, Some(2), "{line}: {stderr}");
     let is_left_out = stderr.contains("this build does not include");
     assert!(stderr.contains("'--no-such-option'") || is_left_out, "{line}: {stderr}");
 }
@@ -208,20 +207,13 @@ fn prepare(scratch: &Scratch, directory: &Path, steps: &[Step]) {
     if !steps.iter().any(|step| step.line.contains("merge lake")) {
         return;
     }
-    let mut trust = Vec::new();
+    let mut trust = String::new();
     for (host, site) in [("paris", 1), ("berlin", 2)] {
         let key = directory.join(format!("{host}.key"));
-        let line = flowgauge().args(["lake", "key", "--host", host]).arg(&key).output().unwrap();
-        trust.extend(line.stdout);
-        let mut command = flowgauge();
-        command
-            .arg("replay")
-            .arg(capture(scratch, site))
-            .args(["--host", host, "--window", "1m", "--align", "--lake-key"])
-            .arg(&key)
-            .arg("--lake");
-        let output = command.arg(directory.join("lake")).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        trust += &finish(command(&format!("lake key --host {host}")).arg(&key)).stdout;
+        let mut replay = command(&format!("replay --host {host} --window 1m --align"));
+        replay.arg(capture(scratch, site)).arg("--lake-key").arg(&key);
+        finish(replay.arg("--lake").arg(directory.join("lake"))).ended(0);
     }
     fs::write(directory.join("trust"), trust).unwrap();
 }

@@ -1,5 +1,6 @@
 //! `flowgauge bench` and `flowgauge reproduce` run the program next to this one.
 
+use crate::common::Outcome;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -23,8 +24,8 @@ impl Folder {
         Folder(folder)
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(self.0.join("flowgauge")).args(arguments).output().unwrap()
+    fn run(&self, arguments: &str) -> Output {
+        Command::new(self.0.join("flowgauge")).args(arguments.split(' ')).output().unwrap()
     }
 }
 
@@ -41,36 +42,26 @@ fn text(bytes: &[u8]) -> &str {
 #[test]
 fn what_is_not_there_is_named_with_what_to_do() {
     let folder = Folder::new("alone", None);
-    for arguments in [["bench", "packet"], ["reproduce", "p4log"]] {
-        let output = folder.run(&arguments);
-        let said = text(&output.stderr);
-        assert_eq!(
-            (output.status.code(), text(&output.stdout), said.lines().count()),
-            (Some(1), "", 1),
-            "{said}"
-        );
-        let path = folder.0.join("flowgauge-bench").display().to_string();
-        assert!(
-            said.starts_with("error: ") && said.contains(&path) && said.contains("cargo build"),
-            "{said}"
-        );
+    let path = folder.0.join("flowgauge-bench").display().to_string();
+    for arguments in ["bench packet", "reproduce p4log"] {
+        let outcome = Outcome::from(folder.run(arguments));
+        assert_eq!(outcome.stdout, "", "{arguments}");
+        assert!(outcome.stderr.starts_with("error: "), "{}", outcome.stderr);
+        outcome.failed(1, &[&path, "cargo build"]);
     }
     // Options are explained and checked without the other program.
-    let output = folder.run(&["bench", "packet", "--help"]);
+    let output = folder.run("bench packet --help");
     assert!(output.status.success() && text(&output.stdout).contains("--quick"));
-    assert_eq!(folder.run(&["bench", "packets"]).status.code(), Some(2));
-    assert_eq!(folder.run(&["reproduce", "p4log", "--seeds", "0"]).status.code(), Some(2));
+    assert_eq!(folder.run("bench packets").status.code(), Some(2));
+    assert_eq!(folder.run("reproduce p4log --seeds 0").status.code(), Some(2));
 }
 
 #[test]
 fn arguments_exit_codes_and_signals_are_those_of_the_program() {
     let folder = Folder::new("beside", Some("echo $$ \"$FLOWGAUGE_SAME_BUILD\" \"$@\"; exit 7"));
     let mut command = Command::new(folder.0.join("flowgauge"));
-    let child = command
-        .args(["-v", "bench", "packet", "--out", "a b"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    command.args(["-v", "bench", "packet", "--out", "a b"]).stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
     let process = child.id();
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stdout);
@@ -81,5 +72,5 @@ fn arguments_exit_codes_and_signals_are_those_of_the_program() {
     );
     assert!(said.ends_with("-v bench packet --out a b\n"), "{said}");
     let folder = Folder::new("killed", Some("kill -TERM $$"));
-    assert_eq!(folder.run(&["reproduce", "p4log"]).status.signal(), Some(15));
+    assert_eq!(folder.run("reproduce p4log").status.signal(), Some(15));
 }

@@ -1,22 +1,14 @@
 //! The rate in a lake and in what is merged of it: packets over the time in which they were counted.
 //! `rates` of `flowgauge-ctl` has the outputs of a run.
 
-use crate::common::{SECOND, Scratch, flowgauge, number, packets, pcap, text};
+use crate::common::{SECOND, Scratch, finish, flowgauge, number, packets, pcap, text};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
-use std::process::Command;
 
 /// Time between packets, in nanoseconds.
 const INTERVAL: u64 = 1_000_000;
 const SENT: f64 = (SECOND / INTERVAL) as f64;
-
-fn output(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// Checks the rate of each record: at most 1 % off, and one packet at its end.
 #[track_caller]
@@ -53,10 +45,12 @@ fn merged_windows_have_the_rate_at_which_packets_were_sent() {
             if random.random_bool(0.5) {
                 replay.args(["--duration", &format!("{}ms", random.random_range(500..9000))]);
             }
-            assert!(check("replay", &output(&mut replay)) > 1, "seed {seed}");
+            assert!(check("replay", &finish(&mut replay).ended(0).stdout) > 1, "seed {seed}");
         }
         let merge = |options: &[&str]| {
-            output(flowgauge().arg("merge").arg(&lake).args(["--format", "json"]).args(options))
+            let mut command = flowgauge();
+            command.arg("merge").arg(&lake).args(["--format", "json"]).args(options);
+            finish(&mut command).ended(0).stdout
         };
         let hosts = merge(&["--by", "host"]);
         assert_eq!(check("by host", &hosts), 2, "seed {seed}");

@@ -2,9 +2,9 @@
 
 use crate::common;
 use crate::common::served::{
-    ALL, Served, certificate, encrypted, exchange, exchange_bytes, parsed, secret,
+    ALL, Served, certificate, closed, encrypted, exchange, exchange_bytes, parsed, secret,
 };
-use crate::common::{Scratch, flowgauge};
+use crate::common::{Scratch, assert_has, command, finish};
 use flowgauge_ctl::output::proto;
 use flowgauge_testing::skip;
 use flowgauge_testing::wait::until;
@@ -59,12 +59,9 @@ fn metrics_are_those_of_the_windows() {
     );
     // Addresses are not used as labels.
     assert!(!metrics.keys().any(|name| name.contains("=\"10.")), "{metrics:?}");
-    let (status, head, body) = served.get("/health");
-    assert_eq!((status, body.as_str()), (200, "well\n"), "{head}");
-    let (status, head, body) = served.get("/ready");
-    assert_eq!((status, body.as_str()), (200, "ready\n"), "{head}");
-    let (status, head, body) = served.get("/live");
-    assert_eq!((status, body.as_str()), (200, "alive\n"), "{head}");
+    served.answers("/health", 200, "well\n");
+    served.answers("/ready", 200, "ready\n");
+    served.answers("/live", 200, "alive\n");
     // An only source has the label of its windows.
     let up: Vec<_> =
         metrics.iter().filter(|(name, _)| name.starts_with("flowgauge_source_up{")).collect();
@@ -95,19 +92,14 @@ fn a_run_is_not_ready_without_one_of_its_sources() {
     };
     assert_eq!(printed, (503, "bad: failed; see the log\n".to_owned()));
     // A restart would not help the other source: it is alive, and the failure is named.
-    let (status, _, body) = served.get("/health");
-    assert_eq!((status, body.as_str()), (200, "degraded\nbad: failed; see the log\n"));
-    let (_, _, about) = served.get("/about");
-    let about: Value = serde_json::from_str(&about).unwrap();
+    served.answers("/health", 200, "degraded\nbad: failed; see the log\n");
+    let about = served.json("/about");
     assert_eq!(about["problems"], serde_json::json!(["bad: failed; see the log"]));
     let metrics = served.metrics();
     let up = |source: &str| metrics[&format!("flowgauge_source_up{{source=\"{source}\"}}")];
     assert_eq!((up("good"), up("bad")), (1.0, 0.0));
-    let (status, _, body) = served.get("/live");
-    assert_eq!((status, body.as_str()), (200, "alive\n"));
-    let (_, _, status) = served.get("/status");
-    let status: Value = serde_json::from_str(&status).unwrap();
-    assert_eq!(status["failed"], about["problems"]);
+    served.answers("/live", 200, "alive\n");
+    assert_eq!(served.json("/status")["failed"], about["problems"]);
     served.running.interrupt();
     assert_eq!(served.running.child.wait().unwrap().code(), Some(1));
 }
@@ -151,12 +143,8 @@ fn prometheus_has_nothing_to_say_against_the_metrics() {
     served.window();
     let (_, _, text) = served.get("/metrics");
     let mut promtool = Command::new("promtool");
-    let mut promtool = promtool
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut promtool = promtool.spawn().unwrap();
     promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
     assert!(
@@ -234,11 +222,8 @@ fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
     };
     let text = |accept: &str| {
         let (status, head, body) = ask(accept);
-        assert!(
-            status == 200
-                && head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"),
-            "{head}"
-        );
+        assert_eq!(status, 200, "{head}");
+        assert_has(&head, &["content-type: text/plain; version=0.0.4; charset=utf-8"]);
         let mut text = parsed(&String::from_utf8(body).unwrap());
         // It changes between two windows.
         assert!(text.remove("process_cpu_seconds_total").is_some());
@@ -251,13 +236,8 @@ fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
         let (status, head, body) = ask(&format!("Accept: {accept}\r\n"));
         let after = text("Accept: text/plain, */*\r\n");
         assert_eq!(status, 200);
-        assert!(
-            head.contains(&format!(
-                "content-type: {}",
-                accept.to_lowercase().split(',').next().unwrap().replace(';', "; ")
-            )),
-            "{head}"
-        );
+        let first = accept.to_lowercase().split(',').next().unwrap().replace(';', "; ");
+        assert_has(&head, &[&format!("content-type: {first}")]);
         if before == after
             && before.keys().any(|name| name.starts_with("flowgauge_delay_seen_seconds_count"))
         {
@@ -328,20 +308,34 @@ fn events_are_all_windows_and_go_on_where_a_reader_stopped() {
             "{asset}"
         );
     }
-    let (_, _, about) = served.get("/about");
-    assert_eq!(serde_json::from_str::<Value>(&about).unwrap()["host"], "here");
+    assert_eq!(served.json("/about")["host"], "here");
     served.end();
 }
 
-/// Returns whether an answer has the headers that restrict what a browser does with it.
-fn is_protected(head: &str) -> bool {
-    [
-        "content-security-policy: default-src 'none'",
-        "x-content-type-options: nosniff",
-        "referrer-policy: no-referrer",
-    ]
-    .iter()
-    .all(|header| head.contains(header))
+/// Checks that an answer has the headers that restrict what a browser does with it.
+#[track_caller]
+fn assert_protected(head: &str) {
+    assert_has(
+        head,
+        &[
+            "content-security-policy: default-src 'none'",
+            "x-content-type-options: nosniff",
+            "referrer-policy: no-referrer",
+        ],
+    );
+}
+
+/// Returns a request of a client that names this host.
+fn request(method_and_path: &str, host: &str) -> String {
+    format!("{method_and_path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+}
+
+/// Opens a stream of events, and returns the status of the answer.
+fn status_of_events(mut stream: &TcpStream) -> u16 {
+    stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut line = [0; 12];
+    stream.read_exact(&mut line).unwrap();
+    std::str::from_utf8(&line).unwrap()["HTTP/1.1 ".len()..].parse().unwrap()
 }
 
 #[test]
@@ -352,25 +346,20 @@ fn readers_that_mean_no_good_are_turned_away() {
     for host in
         ["evil.example", "localhost.evil.example", "10.0.0.1", "", "127.0.0.1.evil.example:80"]
     {
-        let (status, head, _) = served
-            .ask(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+        let (status, head, _) = served.ask(&request("GET /metrics", host));
         assert_eq!(status, 421, "{host}");
         // Rejections have the same headers as answers.
-        assert!(is_protected(&head), "{head}");
+        assert_protected(&head);
     }
     for host in
         ["localhost", "LOCALHOST", "localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:80"]
     {
-        assert_eq!(
-            ask(&format!("GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")),
-            200,
-            "{host}"
-        );
+        assert_eq!(ask(&request("GET /health", host)), 200, "{host}");
     }
-    for hosts in ["Host: localhost\r\nHost: localhost", "Host: localhost\r\nhost: evil.example"] {
-        let request = format!("GET /health HTTP/1.1\r\n{hosts}\r\nConnection: close\r\n\r\n");
-        let (status, head, _) = served.ask(&request);
-        assert!(status == 400 && is_protected(&head), "{hosts}: {head}");
+    for hosts in ["localhost\r\nHost: localhost", "localhost\r\nhost: evil.example"] {
+        let (status, head, _) = served.ask(&request("GET /health", hosts));
+        assert_eq!(status, 400, "{hosts}: {head}");
+        assert_protected(&head);
     }
     let host = format!("Host: {address}\r\nConnection: close\r\n");
     assert_eq!(
@@ -378,19 +367,15 @@ fn readers_that_mean_no_good_are_turned_away() {
         405
     );
     let (status, head, _) = served.ask(&format!("DELETE / HTTP/1.1\r\n{host}\r\n"));
-    assert!(status == 405 && is_protected(&head), "{head}");
+    assert_eq!(status, 405, "{head}");
+    assert_protected(&head);
     assert_eq!(ask(&format!("GET /../../etc/passwd HTTP/1.1\r\n{host}\r\n")), 404);
     assert_eq!(ask("\u{16}\u{3}\u{1} a greeting of TLS\r\n\r\n"), 400);
     assert_eq!(ask(&format!("GET / HTTP/1.1\r\n{host}X: {}\r\n\r\n", "x".repeat(64 << 10))), 431);
     // More connections than allowed, without any request.
     let silent: Vec<TcpStream> = (0..300).map(|_| served.connect()).collect();
     // The oldest were closed.
-    let closed = silent
-        .iter()
-        .take(236)
-        .filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0))
-        .count();
-    assert_eq!(closed, 236);
+    assert_eq!(closed(&silent[..236]), 236);
     // Counting continues, and so do answers once they are gone.
     let before = served.window()["window"].as_u64().unwrap();
     drop(silent);
@@ -444,22 +429,11 @@ fn idle_connections_of_strangers_keep_nobody_away() {
     // All but eight connections of one address are closed, the oldest first.
     let idle = strangers(served.address, 2, 64);
     assert_eq!(served.get("/health").0, 200);
-    let closed = idle
-        .iter()
-        .take(56)
-        .filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0))
-        .count();
-    assert_eq!(closed, 56);
+    assert_eq!(closed(&idle[..56]), 56);
     // Many addresses leave room for this machine, even if they send requests and stay connected.
-    let status = |mut stream: &TcpStream| -> u16 {
-        stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut line = [0; 12];
-        stream.read_exact(&mut line).unwrap();
-        std::str::from_utf8(&line).unwrap()["HTTP/1.1 ".len()..].parse().unwrap()
-    };
     let more: Vec<TcpStream> =
         (3..9).flat_map(|number| strangers(served.address, number, 8)).collect();
-    let statuses: Vec<u16> = idle[56..].iter().chain(&more).map(status).collect();
+    let statuses: Vec<u16> = idle[56..].iter().chain(&more).map(status_of_events).collect();
     // Each address has six streams, and keeps a quarter of its places for other requests.
     assert_eq!(statuses, [[200; 6].as_slice(), &[503; 2]].concat().repeat(7));
     for path in ["/health", "/ready", "/live", "/metrics"] {
@@ -478,21 +452,15 @@ fn readers_of_events_leave_places_for_probes_and_scrapes() {
     (0..2).for_each(|_| drop(served.window()));
     // As many of this machine as there are connections; none of them reads on.
     let readers: Vec<TcpStream> = (0..64).map(|_| served.connect()).collect();
-    let statuses = readers.iter().map(|mut reader| {
-        reader.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut line = [0; 12];
-        reader.read_exact(&mut line).unwrap();
-        u16::from(line == *b"HTTP/1.1 200")
-    });
-    assert_eq!(statuses.sum::<u16>(), 48);
+    let is_served = |reader: &&TcpStream| status_of_events(reader) == 200;
+    assert_eq!(readers.iter().filter(is_served).count(), 48);
     let mut answered = [false; 4];
     let paths = ["/live", "/ready", "/health", "/metrics"];
     // The connections that were refused a stream are being closed.
     while answered != [true; 4] {
         for (path, answered) in paths.into_iter().zip(&mut answered) {
             let mut stream = served.connect();
-            let head =
-                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            let head = request(&format!("GET {path}"), "localhost");
             let mut answer = String::new();
             let asked = stream.write_all(head.as_bytes());
             *answered |= asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok()
@@ -524,40 +492,21 @@ fn connections_that_wait_are_no_requests_that_do_not_come() {
     assert_eq!(served.end().matches("refused over HTTP: a request:").count(), 1);
 }
 
+const LISTENING: &str = "run --port memory:zipf --listen";
+
 #[test]
 fn a_run_listens_where_only_this_machine_can_ask() {
-    let refused = |options: &[&str]| flowgauge().args(options).output().unwrap();
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
-        let output = refused(&[
-            "run",
-            "--port",
-            "memory:zipf",
-            "--listen",
-            address,
-            "--listen-token-file",
-            "token",
-        ]);
-        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            output.status.code() == Some(2) && printed.contains("is reachable by other machines"),
-            "{printed}"
-        );
+        let token = "--listen-token-file token";
+        let outcome = finish(&mut command(&format!("{LISTENING} {address} {token}"))).ended(2);
+        assert_has(&outcome.stderr, &["is reachable by other machines"]);
     }
-    let output = refused(&["replay", "nothing.pcap", "--listen", "0"]);
-    assert!(
-        output.status.code() == Some(2)
-            && String::from_utf8_lossy(&output.stderr).contains("--listen is for")
-    );
+    let outcome = finish(&mut command("replay nothing.pcap --listen 0")).ended(2);
+    assert_has(&outcome.stderr, &["--listen is for"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = refused(&["run", "--port", "memory:zipf", "--listen", &address]);
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.code() == Some(1)
-            && printed.contains(&address)
-            && printed.contains("choose another address with --listen"),
-        "{printed}"
-    );
+    let outcome = finish(&mut command(&format!("{LISTENING} {address}"))).ended(1);
+    assert_has(&outcome.stderr, &[&address, "choose another address with --listen"]);
 }
 
 /// Addresses that other machines can reach require a certificate and a token.
@@ -578,11 +527,10 @@ fn strangers_have_to_know_the_token() {
         exchange(&mut encrypted(TcpStream::connect(address).unwrap(), &certificate), &request)
     };
     let (status, head, body) = ask("/health", "");
-    assert!(
-        status == 401 && head.contains("www-authenticate: basic realm=") && body.contains("token"),
-        "{head} {body}"
-    );
-    assert!(is_protected(&head), "{head}");
+    assert_eq!(status, 401, "{head} {body}");
+    assert_has(&head, &["www-authenticate: basic realm="]);
+    assert_has(&body, &["token"]);
+    assert_protected(&head);
     for wrong in
         ["Bearer 0123456789abcdef0123456789abcdee", "Bearer ", "Basic OjAxMjM=", "Basic ?", TOKEN]
     {
@@ -621,38 +569,26 @@ fn strangers_have_to_know_the_token() {
 fn secrets_that_are_none_are_refused() {
     let scratch = Scratch::new("secrets");
     let (certificate, key) = certificate(&scratch);
-    let refused = |options: &[&str]| {
-        let output = flowgauge()
-            .args(["run", "--port", "memory:zipf", "--listen", "127.0.0.1:0"])
-            .args(options)
-            .output()
-            .unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
     let short = secret(&scratch, "short", "0123456789abcde\n");
     let long = secret(&scratch, "long", &"x".repeat(1 << 20));
     let open = scratch.write("open", "0123456789abcdef");
-    let cases: [(&[&str], i32, &str); 8] = [
-        (&["--listen-token-file", &short], 1, "16 letters"),
-        (&["--listen-token-file", &long], 1, "16 letters"),
-        (&["--listen-token-file", &open], 1, "everyone can read the token"),
-        (&["--listen-token-file", "/nowhere"], 1, "/nowhere"),
-        (&["--listen-cert", &certificate], 2, "must be given together"),
-        (&["--listen-cert", &certificate, "--listen-key", &short], 1, &short),
-        (&["--listen-cert", &key, "--listen-key", &key], 1, "no certificate"),
-        (&["--listen-cert", &certificate, "--listen-key", &open], 1, "everyone can read the key"),
-    ];
-    for (options, code, problem) in cases {
-        let (status, printed) = refused(options);
-        assert!(
-            status == Some(code) && printed.contains(problem) && printed.lines().count() == 1,
-            "{options:?}: {printed}"
-        );
+    for (options, code, problem) in [
+        (format!("--listen-token-file {short}"), 1, "16 letters"),
+        (format!("--listen-token-file {long}"), 1, "16 letters"),
+        (format!("--listen-token-file {open}"), 1, "everyone can read the token"),
+        ("--listen-token-file /nowhere".to_owned(), 1, "/nowhere"),
+        (format!("--listen-cert {certificate}"), 2, "must be given together"),
+        (format!("--listen-cert {certificate} --listen-key {short}"), 1, short.as_str()),
+        (format!("--listen-cert {key} --listen-key {key}"), 1, "no certificate"),
+        (
+            format!("--listen-cert {certificate} --listen-key {open}"),
+            1,
+            "everyone can read the key",
+        ),
+    ] {
+        let outcome = finish(&mut command(&format!("{LISTENING} 127.0.0.1:0 {options}")));
+        outcome.failed(code, &[problem]);
     }
     fs::remove_file(&open).unwrap();
-    let output = flowgauge()
-        .args(["run", "--port", "memory:zipf", "--listen-token-file", &short])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    finish(&mut command(&format!("run --port memory:zipf --listen-token-file {short}"))).ended(2);
 }

@@ -2,7 +2,8 @@
 
 use crate::common::tshark::{has_tshark, tshark};
 use crate::common::{
-    SECOND, START, Scratch, flowgauge, frames, of_kind, pcap, records, run, text, total,
+    SECOND, START, Scratch, assert_has, command, finish, frames, of_kind, pcap, records, run, text,
+    total,
 };
 use flowgauge_dataplane::capture::build::CapturePacket;
 use serde_json::Value;
@@ -201,22 +202,17 @@ fn machines_that_saw_parts_say_together_what_one_says_that_saw_all() {
         let lake = scratch.path(name);
         let replay = |host: &str, packets: &[CapturePacket]| {
             let file = scratch.write(&format!("{name}-{host}.pcap"), pcap(packets));
-            let outcome = flowgauge()
-                .env("FLOWGAUGE_RUN", format!("run-of-{host}"))
-                .args(["replay", &file, "--host", host, "--format", "json", "--lake"])
-                .arg(&lake)
-                .args(format!("{measure} {hash}").split_whitespace())
-                .output()
-                .unwrap();
-            assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
+            let arguments = format!("replay {file} --host {host} --format json {measure} {hash}");
+            let mut run = command(&arguments);
+            run.env("FLOWGAUGE_RUN", format!("run-of-{host}")).arg("--lake").arg(&lake);
+            finish(&mut run).ended(0);
         };
         let merge = |options: &str| {
             let arguments = ["merge", lake.to_str().unwrap(), "--format", "json"];
             run(arguments.into_iter().chain(options.split_whitespace()))
         };
         let of_hosts = |hosts: &str| -> Value {
-            let merged = merge(&format!("{hosts} {hash}"));
-            assert_eq!(merged.code, Some(0), "{}", merged.stderr);
+            let merged = merge(&format!("{hosts} {hash}")).ended(0);
             serde_json::from_str(merged.stdout.lines().next().unwrap()).unwrap()
         };
         for (host, packets) in [("a", half(0)), ("b", half(1)), ("all", all.clone())] {
@@ -229,13 +225,9 @@ fn machines_that_saw_parts_say_together_what_one_says_that_saw_all() {
             assert_eq!(first, of_whole, "{name}");
         }
         if name == "keyed" {
-            let refused = merge("");
-            let problem = refused.complaint();
-            assert!(problem.contains("spread needs the secret of the hash, "), "{problem}");
-            assert!(
-                problem.contains("--hash-key, or leave spread out with --measure"),
-                "{problem}"
-            );
+            let advice = "--hash-key, or leave spread out with --measure";
+            let problem = merge("");
+            assert_has(problem.complaint(), &["spread needs the secret of the hash, ", advice]);
         }
     }
 }
@@ -245,10 +237,9 @@ fn machines_that_saw_parts_say_together_what_one_says_that_saw_all() {
 fn windows_with_a_victim(file: &str, window: &str, victim: &str) -> Vec<Value> {
     let options = "--alarm --measure spread --sample-every never --format json --window";
     let options = options.split_whitespace().chain([window]);
-    let outcome = run(["replay", file].into_iter().chain(options));
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let outcome = run(["replay", file].into_iter().chain(options)).ended(0);
     let sources = format!("; destinations with more sources than usual: {victim} (");
-    assert!(outcome.stderr.contains(&sources), "{}", outcome.stderr);
+    assert_has(&outcome.stderr, &[&sources]);
     let records: Vec<Value> =
         outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let windows = of_kind(&records, "window").into_iter();
@@ -296,8 +287,7 @@ fn an_alarm_of_the_demonstration_names_the_victim_by_its_sources() {
     let path = scratch.path("demo.pcap");
     let file = path.to_str().unwrap();
     let profile = "attack,rate=8k,flows=3k,share=0.5,every=30s,lasting=8s,packets=240k";
-    let generated = run(["generate", profile, "--to", file]);
-    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
+    run(["generate", profile, "--to", file]).ended(0);
     let raised = windows_with_a_victim(file, "500ms", "10.0.0.2");
     let numbers: Vec<u64> = raised.iter().filter_map(|window| window["window"].as_u64()).collect();
     assert_eq!(numbers, (44..60).collect::<Vec<u64>>());

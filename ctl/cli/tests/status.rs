@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::served::exchange;
-use crate::common::{Outcome, Running, Scratch, flowgauge, number, text};
+use crate::common::{Outcome, Running, Scratch, assert_has, command, finish, number, text};
 use flowgauge_testing::wait::until_some;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::RECEIVER;
@@ -17,6 +17,7 @@ use std::process::Command;
 use std::thread;
 
 const VARIABLE: &str = "FLOWGAUGE_STATUS_DIR";
+const GENERATED: &str = "--port memory:unique,rate=10k";
 
 /// Directory for sockets that no other test uses.
 struct SocketDirectory {
@@ -31,37 +32,33 @@ impl SocketDirectory {
         SocketDirectory { _scratch: scratch, directory }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = flowgauge();
-        command.env(VARIABLE, &self.directory).args(arguments);
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = command(arguments);
+        command.env(VARIABLE, &self.directory);
         command
     }
 
+    /// Starts an endless run that prints JSON.
+    fn start(&self, arguments: &str) -> Running {
+        Running::of(&mut self.command(&format!("run {arguments} --format json")))
+    }
+
     /// Starts an endless run and waits for its first sample.
-    fn run(&self, arguments: &[&str]) -> Running {
-        let mut command = self.command(&[
-            "run",
-            "--window",
-            "200ms",
-            "--sample-every",
-            "50ms",
-            "--format",
-            "json",
-        ]);
-        let mut running = Running::of(command.args(arguments));
+    fn run(&self, arguments: &str) -> Running {
+        let mut running = self.start(&format!("--window 200ms --sample-every 50ms {arguments}"));
         assert!(!running.line().is_empty());
-        self.status(&["--wait"]).quiet();
+        self.status("--wait").quiet();
         running
     }
 
-    fn status(&self, arguments: &[&str]) -> Outcome {
-        self.command(&["status"]).args(arguments).output().unwrap().into()
+    fn status(&self, arguments: &str) -> Outcome {
+        finish(&mut self.command(&format!("status {arguments}")))
     }
 
     /// Queries the runs until `enough` accepts the answer.
     fn runs(&self, enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         until_some(|| {
-            let outcome = self.status(&["--format", "json"]);
+            let outcome = self.status("--format json");
             let runs: Vec<Value> = serde_json::from_str(&outcome.stdout).unwrap();
             enough(&runs).then(|| {
                 assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{runs:?}");
@@ -72,8 +69,8 @@ impl SocketDirectory {
 
     #[track_caller]
     fn nothing_runs(&self) {
-        let outcome = self.status(&[]);
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+        let outcome = self.status("").ended(1);
+        assert_eq!(outcome.stdout, "");
         let directory = self.directory.display();
         assert_eq!(
             outcome.complaint(),
@@ -112,10 +109,9 @@ impl SocketDirectory {
 #[test]
 fn a_run_that_listens_leaves_no_socket() {
     let place = SocketDirectory::new("status-listens");
-    let running = place.run(&["--port", "memory:unique,rate=10k", "--listen", "127.0.0.1:0"]);
+    let running = place.run(&format!("{GENERATED} --listen 127.0.0.1:0"));
     assert_eq!(place.sockets().len(), 1);
-    running.interrupt();
-    assert_eq!(running.outcome().code, Some(0));
+    running.end().ended(0);
     assert_eq!(place.sockets(), [] as [PathBuf; 0]);
 }
 
@@ -123,14 +119,7 @@ fn a_run_that_listens_leaves_no_socket() {
 fn a_run_is_found_while_it_counts() {
     let place = SocketDirectory::new("status-run");
     place.nothing_runs();
-    let running = place.run(&[
-        "--port",
-        "memory:unique,rate=10k",
-        "--workers",
-        "2",
-        "--poll-mode",
-        "interrupt",
-    ]);
+    let running = place.run(&format!("{GENERATED} --workers 2 --poll-mode interrupt"));
     let complete = |run: &Value| {
         let printed = |worker: &Value| worker["load"].is_object();
         run["workers"].as_array().is_some_and(|workers| workers.iter().all(printed))
@@ -165,20 +154,19 @@ fn a_run_is_found_while_it_counts() {
         // gets no CPU.
         assert!(parts[2] > 0, "{load}");
     }
-    let printed = place.status(&[]).quiet();
+    let printed = place.status("").quiet();
     assert!(
         printed.starts_with(&format!("run {}, healthy: poll, memory:unique", running.child.id())),
         "{printed}"
     );
-    assert!(printed.contains("\n  worker 1   on CPU "), "{printed}");
+    assert_has(&printed, &["\n  worker 1   on CPU "]);
     // Other users cannot query it.
     let [directory, socket] = [place.directory.clone(), place.sockets().pop().unwrap()];
     assert_eq!(
         [directory, socket].map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777),
         [0o700, 0o600]
     );
-    running.interrupt();
-    running.outcome().live();
+    running.end().live();
     assert_eq!(place.sockets(), [] as [PathBuf; 0]);
     place.nothing_runs();
 }
@@ -186,7 +174,7 @@ fn a_run_is_found_while_it_counts() {
 #[test]
 fn a_socket_answers_over_http() {
     let place = SocketDirectory::new("status-http");
-    let running = place.run(&["--port", "memory:unique,rate=10k"]);
+    let running = place.run(GENERATED);
     let ask = |request: &str| {
         let mut stream = UnixStream::connect(place.socket(running.child.id())).unwrap();
         let request = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -201,28 +189,20 @@ fn a_socket_answers_over_http() {
     assert_eq!((code, number(&status, "pid")), (200, u64::from(running.child.id())));
     // The page and metrics need --listen, and a client can change nothing.
     assert_eq!([ask("GET /metrics").0, ask("POST /status").0], [404, 405]);
-    running.interrupt();
-    running.outcome().live();
+    running.end().live();
 }
 
 #[test]
 fn runs_stand_side_by_side() {
     let place = SocketDirectory::new("status-two");
-    let one = place.run(&["--port", "memory:unique,rate=10k", "--poll-mode", "busy"]);
-    let other = place.run(&[
-        "--port",
-        "memory:zipf,rate=10k",
-        "--key",
-        "five-tuple",
-        "--measure",
-        "cardinality,heavy",
-    ]);
+    let one = place.run(&format!("{GENERATED} --poll-mode busy"));
+    let options = "--key five-tuple --measure cardinality,heavy";
+    let other = place.run(&format!("--port memory:zipf,rate=10k {options}"));
     let runs = place.runs(|runs| runs.len() == 2);
     let mut pids = [one.child.id(), other.child.id()].map(u64::from);
     pids.sort_unstable();
     assert_eq!(runs.iter().map(|run| number(run, "pid")).collect::<Vec<_>>(), pids);
-    one.interrupt();
-    one.outcome().live();
+    one.end().live();
     let runs = place.runs(|_| true);
     let [run] = &runs[..] else { panic!("{runs:?}") };
     assert_eq!(number(run, "pid"), u64::from(other.child.id()));
@@ -230,23 +210,13 @@ fn runs_stand_side_by_side() {
         run["measurements"][1],
         serde_json::json!({ "measurement": "heavy", "key": "five-tuple" })
     );
-    other.interrupt();
-    other.outcome().live();
+    other.end().live();
 }
 
 #[test]
 fn a_run_without_windows_is_found_by_its_reads() {
     let place = SocketDirectory::new("status-staggered");
-    let mut command = place.command(&[
-        "run",
-        "--port",
-        "memory:unique,rate=10k",
-        "--staggered",
-        "1s",
-        "--sample-every",
-        "50ms",
-    ]);
-    let mut running = Running::of(command.args(["--format", "json"]));
+    let mut running = place.start(&format!("{GENERATED} --staggered 1s --sample-every 50ms"));
     running.line();
     let runs = place.runs(|runs| {
         runs.iter().all(|run| {
@@ -255,22 +225,20 @@ fn a_run_without_windows_is_found_by_its_reads() {
     });
     assert_eq!((&runs[0]["window_ns"], &runs[0]["last_window"]), (&Value::Null, &Value::Null));
     assert!(number(&runs[0]["last_sample"], "packets") > 0);
-    running.interrupt();
-    running.outcome().live();
+    running.end().live();
 }
 
 #[test]
 fn a_killed_run_is_told_once() {
     let place = SocketDirectory::new("status-killed");
-    let mut running = place.run(&["--port", "memory:unique,rate=10k"]);
+    let mut running = place.run(GENERATED);
     let pid = running.child.id();
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     assert_eq!(place.sockets().len(), 1);
-    let outcome = place.status(&[]);
-    assert_eq!(outcome.code, Some(1));
+    let outcome = place.status("");
     assert!(outcome.stdout.starts_with(&format!("run {pid} was killed")), "{}", outcome.stdout);
-    assert!(outcome.complaint().contains("no flowgauge run"));
+    outcome.failed(1, &["no flowgauge run"]);
     place.nothing_runs();
 }
 
@@ -279,28 +247,18 @@ fn a_run_goes_on_where_it_cannot_be_published() {
     let place = SocketDirectory::new("status-refused");
     // A file instead of a directory, which not even root can write into.
     fs::write(&place.directory, "").unwrap();
-    let outcome: Outcome = place
-        .command(&["run", "--port", "memory:unique,packets=100,rate=max"])
-        .output()
-        .unwrap()
-        .into();
-    assert_eq!(outcome.code, Some(0));
-    let complaint = outcome.complaint();
-    assert!(
-        complaint.contains("`flowgauge status` cannot find this run")
-            && complaint.contains(VARIABLE),
-        "{complaint}"
-    );
-    assert!(outcome.stdout.contains("100 packets"), "{}", outcome.stdout);
-    let outcome = place.status(&[]);
-    assert_eq!(outcome.code, Some(1));
+    let mut run = place.command("run --port memory:unique,packets=100,rate=max");
+    let outcome = finish(&mut run).ended(0);
+    assert_has(outcome.complaint(), &["`flowgauge status` cannot find this run", VARIABLE]);
+    assert_has(&outcome.stdout, &["100 packets"]);
+    let outcome = place.status("").ended(1);
     assert!(outcome.stdout.ends_with("runs is not a directory; skipped\n"), "{}", outcome.stdout);
 }
 
 #[test]
 fn whoever_wants_is_not_found() {
-    let outcome = common::run(["status"]);
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    let outcome = common::run(["status"]).ended(1);
+    assert_eq!(outcome.stdout, "");
     assert_eq!(outcome.complaint(), format!("error: cannot search for runs: {VARIABLE} is empty"));
 }
 
@@ -311,13 +269,8 @@ fn what_is_not_healthy_is_an_error() {
         7,
         r#"{ "status": 1, "pid": 7, "version": "0.1.0", "problems": ["the switch is gone"], "interface": "switch:50052" }"#,
     );
-    let outcome = place.status(&[]);
-    assert_eq!(outcome.code, Some(1));
-    assert!(
-        outcome.stdout.contains("run 7, NOT healthy")
-            && outcome.stdout.contains("problem    the switch is gone"),
-        "{outcome:?}"
-    );
+    let outcome = place.status("").ended(1);
+    assert_has(&outcome.stdout, &["run 7, NOT healthy", "problem    the switch is gone"]);
     assert_eq!(outcome.complaint(), "error: not healthy: run 7; see the lines above");
 }
 
@@ -326,14 +279,13 @@ fn a_run_that_starts_is_no_healthy_run() {
     let place = SocketDirectory::new("status-starting");
     let answer = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "backend": "xdp", "interface": "eth1", "problems": [], "failed": [],
         "stalled": [], "starting": ["counting has not started"] }"#;
-    let asked = |arguments: &[&str]| {
+    let asked = |arguments: &str| {
         place.answering(7, answer);
         let outcome = place.status(arguments);
         fs::remove_file(place.socket(7)).unwrap();
         outcome
     };
-    let outcome = asked(&[]);
-    assert_eq!(outcome.code, Some(1));
+    let outcome = asked("").ended(1);
     let expected = "run 7, starting: xdp, eth1, for 0.0 s, flowgauge 0.1.0\n  starting   counting has not started\n";
     assert!(outcome.stdout.starts_with(expected), "{}", outcome.stdout);
     assert_eq!(
@@ -341,12 +293,9 @@ fn a_run_that_starts_is_no_healthy_run() {
         "error: starting: run 7; --wait waits until all sources are counted"
     );
     // It is alive, but not ready.
-    assert_eq!(asked(&["--probe", "live"]).quiet(), "");
-    let outcome = asked(&["--probe", "ready"]);
-    assert_eq!(
-        (outcome.code, outcome.complaint()),
-        (Some(1), "error: run 7: counting has not started")
-    );
+    assert_eq!(asked("--probe live").quiet(), "");
+    let outcome = asked("--probe ready").ended(1);
+    assert_eq!(outcome.complaint(), "error: run 7: counting has not started");
 }
 
 #[test]
@@ -356,7 +305,7 @@ fn a_failed_source_beside_others_is_printed() {
         "failed": ["bad: failed; see the log"], "stalled": [], "starting": [] }"#;
     place.answering(7, answer);
     let expected = "run 7, degraded: poll, eth1, for 0.0 s, flowgauge 0.1.0\n  failed     bad: failed; see the log\n";
-    let printed = place.status(&[]).quiet();
+    let printed = place.status("").quiet();
     assert!(printed.starts_with(expected), "{printed}");
 }
 
@@ -368,41 +317,27 @@ fn a_controller_that_stands_still_does_not_live() {
         r#"{ "status": 1, "pid": 7, "problems": ["stalled for 12 s", "more"], "stalled": ["stalled for 12 s"],
         "starting": [], "failed": [] }"#,
     );
-    let outcome = place.status(&["--probe", "live"]);
+    let outcome = place.status("--probe live");
     assert_eq!((outcome.code, outcome.complaint()), (Some(1), "error: run 7: stalled for 12 s"));
 }
 
 #[test]
 fn who_waits_is_told_when_packets_are_counted() {
     let place = SocketDirectory::new("status-wait");
-    let outcome = place.status(&["--wait=20ms"]);
-    assert_eq!(outcome.code, Some(1));
-    assert!(outcome.complaint().contains("no flowgauge run on this machine"), "{outcome:?}");
-    fn start(place: &SocketDirectory, arguments: &[&str]) -> Running {
-        Running::of(place.command(&["run", "--window", "1h", "--format", "json"]).args(arguments))
-    }
-    let running = start(&place, &["--port", "memory:unique,rate=10k"]);
+    place.status("--wait=20ms").failed(1, &["no flowgauge run on this machine"]);
+    let running = place.start(&format!("--window 1h {GENERATED}"));
     // No line of its output was read: it may not have started yet.
-    assert!(place.status(&["--wait"]).quiet().contains(", healthy: poll, memory:unique"));
-    place.status(&["--probe", "ready"]).quiet();
-    running.interrupt();
-    running.outcome().live();
+    assert_has(&place.status("--wait").quiet(), &[", healthy: poll, memory:unique"]);
+    place.status("--probe ready").quiet();
+    running.end().live();
     on_veth(move || {
-        let running = start(
-            &place,
-            &["-i", RECEIVER.0, "--measure", "cardinality,heavy,delay", "--direction", "ingress"],
-        );
-        place.status(&["--wait"]).quiet();
-        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-        (0..100).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap(), 18));
-        running.interrupt();
-        let outcome = running.outcome();
-        assert_eq!(
-            number(common::total(&common::parse(&outcome.stdout)), "packets"),
-            100,
-            "{}",
-            outcome.stderr
-        );
+        let options = "--measure cardinality,heavy,delay --direction ingress";
+        let running = place.start(&format!("--window 1h -i {} {options}", RECEIVER.0));
+        place.status("--wait").quiet();
+        common::send(RECEIVER.1, 100);
+        let outcome = running.end();
+        let records = common::parse(&outcome.stdout);
+        assert_eq!(number(common::total(&records), "packets"), 100, "{}", outcome.stderr);
     });
 }
 
@@ -410,14 +345,12 @@ fn who_waits_is_told_when_packets_are_counted() {
 fn other_versions_and_other_programs_are_told_apart() {
     let place = SocketDirectory::new("status-others");
     place.answering(8, r#"{ "status": 2, "pid": 8, "version": "9.0.0", "problems": [] }"#);
-    let outcome = place.status(&[]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place.status("").ended(0);
     assert!(outcome.stdout.starts_with("run 8 is flowgauge \"9.0.0\""), "{outcome:?}");
     fs::remove_file(place.directory.join("8.sock")).unwrap();
     place.answering(9, "nonsense");
     place.serving(10, |mut reader| reader.write_all(b"{ \"problems\": [] }").unwrap());
-    let outcome = place.status(&[]);
-    assert_eq!(outcome.code, Some(1));
+    let outcome = place.status("").ended(1);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     let [no_json, no_http] = lines[..] else { panic!("{outcome:?}") };
     assert!(no_json.starts_with("run 9 does not answer on "), "{outcome:?}");
@@ -442,8 +375,7 @@ fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
     );
     place.answering(5, "{ \"status\": 7, \"pid\": \"\u{9b}2J\", \"version\": \"\u{202e}\" }");
     place.answering(6, "\u{1b}[31mno JSON");
-    let outcome = place.status(&[]);
-    assert_eq!(outcome.code, Some(1));
+    let outcome = place.status("").ended(1);
     let [printed, complaint] = [&outcome.stdout, &outcome.stderr];
     assert!(
         !format!("{printed}{complaint}").contains(['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}']),
@@ -460,17 +392,14 @@ fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
         (1, 0),
         "{printed}"
     );
-    assert!(
-        printed.contains("longer than 4096 KiB") && printed.contains("is the process stopped?"),
-        "{printed}"
-    );
+    assert_has(printed, &["longer than 4096 KiB", "is the process stopped?"]);
 }
 
 #[test]
 fn json_of_a_hostile_answer_is_harmless_and_the_same() {
     let place = SocketDirectory::new("status-hostile-json");
     place.answering(4, "{ \"status\": 1, \"problems\": [], \"interface\": \"\u{9b}2J\u{202e}\" }");
-    let outcome = place.status(&["--format", "json"]);
+    let outcome = place.status("--format json");
     assert!(!outcome.stdout.contains(['\u{9b}', '\u{202e}']), "{:?}", outcome.stdout);
     let runs: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(text(&runs[0], "interface"), "\u{9b}2J\u{202e}");
@@ -484,19 +413,18 @@ fn links_and_files_are_no_sockets() {
     fs::create_dir_all(&place.directory).unwrap();
     symlink(target, place.socket(1)).unwrap();
     fs::write(place.socket(2), "").unwrap();
-    let outcome = place.status(&[]);
-    assert_eq!(outcome.code, Some(1));
+    let outcome = place.status("").ended(1);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(
         lines.len() == 2
             && lines.iter().all(|line| line.ends_with(".sock is not a socket; skipped")),
         "{outcome:?}"
     );
-    assert!(outcome.complaint().contains("no flowgauge run"), "{outcome:?}");
+    assert_has(outcome.complaint(), &["no flowgauge run"]);
     // A link to a directory is not accepted either.
     fs::remove_dir_all(&place.directory).unwrap();
     symlink(&elsewhere.directory, &place.directory).unwrap();
-    assert!(place.status(&[]).stdout.ends_with("runs is not a directory; skipped\n"));
+    assert!(place.status("").stdout.ends_with("runs is not a directory; skipped\n"));
 }
 
 /// User that exists on every system and owns nothing.
@@ -511,15 +439,7 @@ fn runs_of_other_users_are_not_asked() {
     let place = SocketDirectory::new("status-foreign");
     fs::create_dir_all(&place.directory).unwrap();
     chown(&place.directory, Some(NOBODY), None).unwrap();
-    let mut command = place.command(&[
-        "run",
-        "--port",
-        "memory:unique,rate=10k",
-        "--sample-every",
-        "50ms",
-        "--format",
-        "json",
-    ]);
+    let mut command = place.command(&format!("run {GENERATED} --sample-every 50ms --format json"));
     let started =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Running::of(command.uid(NOBODY))));
     let Ok(mut running) = started else {
@@ -530,13 +450,10 @@ fn runs_of_other_users_are_not_asked() {
     let socket = place.socket(running.child.id());
     assert!(socket.exists());
     let not_asked = |said: &str| {
-        let outcome = place.status(&[]);
-        assert_eq!(outcome.code, Some(1));
-        assert!(
-            outcome.stdout.contains(said) && outcome.stdout.ends_with("; skipped\n"),
-            "{outcome:?}"
-        );
-        assert!(outcome.complaint().contains("no flowgauge run"), "{outcome:?}");
+        let outcome = place.status("");
+        assert_has(&outcome.stdout, &[said]);
+        assert!(outcome.stdout.ends_with("; skipped\n"), "{outcome:?}");
+        outcome.failed(1, &["no flowgauge run"]);
     };
     not_asked("status-foreign/runs belongs to user 65534");
     chown(&place.directory, Some(0), None).unwrap();
@@ -556,7 +473,7 @@ fn the_group_that_may_enter_the_directory_may_ask() {
     let group = fs::metadata(&place.directory).unwrap().gid();
     for (directory, socket) in [(0o700, 0o600), (0o750, 0o660), (0o710, 0o660), (0o755, 0o600)] {
         fs::set_permissions(&place.directory, fs::Permissions::from_mode(directory)).unwrap();
-        let running = place.run(&["--port", "memory:unique,rate=10k"]);
+        let running = place.run(GENERATED);
         let found = fs::metadata(place.socket(running.child.id())).unwrap();
         assert_eq!((found.mode() & 0o777, found.gid()), (socket, group), "{directory:o}");
         let tasks = fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap();
@@ -567,19 +484,18 @@ fn the_group_that_may_enter_the_directory_may_ask() {
         for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
             assert!(held.contains(&format!("{set}:\t0000000000000000\n")), "{held}");
         }
-        assert_eq!(place.status(&[]).code, Some(0));
+        place.status("").ended(0);
     }
 }
 
 #[test]
 fn who_never_reads_keeps_nobody_waiting() {
     let place = SocketDirectory::new("status-unread");
-    let running = place.run(&["--port", "memory:unique,rate=10k"]);
+    let running = place.run(GENERATED);
     let socket = place.socket(running.child.id());
     let unread: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     assert_eq!(place.runs(|_| true).len(), 1);
-    running.interrupt();
-    running.outcome().live();
+    running.end().live();
     drop(unread);
 }
 
@@ -587,16 +503,15 @@ fn who_never_reads_keeps_nobody_waiting() {
 fn programs_are_told_and_so_is_what_a_killed_run_left() {
     let test = || {
         let place = SocketDirectory::new("status-veth");
-        let mut running = place.run(&["-i", RECEIVER.0, "--xdp-mode", "native"]);
+        let mut running = place.run(&format!("-i {} --xdp-mode native", RECEIVER.0));
         let runs = place.runs(|runs| runs.iter().all(|run| run["programs"].is_array()));
         let program = &runs[0]["programs"][0];
         assert_eq!(
-            (text(program, "interface"), text(program, "direction")),
-            (RECEIVER.0, "ingress")
+            ["interface", "direction", "hook"].map(|key| text(program, key)),
+            [RECEIVER.0, "ingress", "native"]
         );
-        assert_eq!(text(program, "hook"), "native");
         assert!(number(program, "program") > 0 && program["attached"] == true, "{program}");
-        let printed = place.status(&[]).quiet();
+        let printed = place.status("").quiet();
         assert!(
             printed.contains("\n  program    rx ingress, hook native, id ")
                 && !printed.contains("without a run"),
@@ -604,11 +519,10 @@ fn programs_are_told_and_so_is_what_a_killed_run_left() {
         );
         running.child.kill().unwrap();
         running.child.wait().unwrap();
-        let printed = place.status(&[]).stdout;
-        assert!(
-            printed.contains("\nrx ingress: a program has been counting for ")
-                && printed.contains("`flowgauge detach -i rx`"),
-            "{printed}"
+        let printed = place.status("").stdout;
+        assert_has(
+            &printed,
+            &["\nrx ingress: a program has been counting for ", "`flowgauge detach -i rx`"],
         );
         common::run(["detach"]).quiet();
         place.nothing_runs();

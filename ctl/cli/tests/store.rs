@@ -2,13 +2,13 @@
 //! all.
 
 use crate::common::served::Served;
-use crate::common::{Outcome, Scratch, files, flowgauge};
+use crate::common::{Outcome, Running, Scratch, assert_has, command, files, finish, flowgauge};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -192,34 +192,33 @@ impl Store {
 
     fn command(&self) -> Command {
         let mut command = flowgauge();
-        command.env("AWS_ENDPOINT_URL", &self.address).env("AWS_ALLOW_HTTP", "true");
         command
+            .env("AWS_ENDPOINT_URL", &self.address)
+            .env("AWS_ALLOW_HTTP", "true")
             .env("AWS_ACCESS_KEY_ID", "reader")
             .env("AWS_SECRET_ACCESS_KEY", "secret")
             .env("AWS_REGION", "here");
         command
     }
 
+    /// Returns the command of a run with a lake in the store.
+    fn run(&self, options: &str, buffer: &Path) -> Command {
+        let traffic = "--port memory:zipf,rate=5k --window 100ms --format json --seed 1";
+        let lake = "--lake s3://bucket/lake --lake-every 500ms --lake-buffer";
+        let mut command = self.command();
+        command.arg("run").args(format!("{traffic} {options} {lake}").split(' ')).arg(buffer);
+        command
+    }
+
     /// Returns the starts of the windows in the store, with duplicates.
     fn windows(&self) -> Vec<u64> {
         let mut command = self.command();
-        let outcome =
-            run(command.args(["merge", "s3://bucket/lake", "--by", "window", "--format", "json"]));
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        command.args(["merge", "s3://bucket/lake", "--by", "window", "--format", "json"]);
+        let outcome = finish(&mut command).ended(0);
         let records = records(&outcome.stdout);
         assert!(records.iter().all(|record| record["united"]["twice"] == 0));
         starts(&records)
     }
-}
-
-fn run(command: &mut Command) -> Outcome {
-    finished(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
-}
-
-fn finished(child: Child) -> Outcome {
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 fn records(lines: &str) -> Vec<Value> {
@@ -232,14 +231,12 @@ fn starts(records: &[Value]) -> Vec<u64> {
 }
 
 fn capture(scratch: &Scratch) -> PathBuf {
+    generated(scratch, "zipf,flows=4000,packets=20000,rate=1k")
+}
+
+fn generated(scratch: &Scratch, profile: &str) -> PathBuf {
     let path = scratch.path("capture.pcap");
-    assert_eq!(
-        run(flowgauge()
-            .args(["generate", "zipf,flows=4000,packets=20000,rate=1k", "--to"])
-            .arg(&path))
-        .code,
-        Some(0)
-    );
+    finish(flowgauge().args(["generate", profile, "--to"]).arg(&path)).ended(0);
     path
 }
 
@@ -250,15 +247,8 @@ fn waiting(buffer: &Path) -> Vec<String> {
 }
 
 fn replay(command: &mut Command, capture: &Path, buffer: &Path) -> Outcome {
-    let command = command.arg("replay").arg(capture).args([
-        "--window",
-        "5s",
-        "--host",
-        "a",
-        "--lake",
-        "s3://bucket/lake",
-    ]);
-    run(command.arg("--lake-buffer").arg(buffer))
+    let options = "--window 5s --host a --lake s3://bucket/lake --lake-buffer";
+    finish(command.arg("replay").arg(capture).args(options.split(' ')).arg(buffer))
 }
 
 #[test]
@@ -267,13 +257,9 @@ fn what_is_in_a_store_is_what_would_be_in_a_directory() {
     let (capture, buffer, lake) = (capture(&scratch), scratch.path("buffer"), scratch.path("lake"));
     let outcome = replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
-    let mut command = flowgauge();
-    let command = command
-        .env("FLOWGAUGE_RUN", "r")
-        .arg("replay")
-        .arg(&capture)
-        .args(["--window", "5s", "--host", "a", "--lake"]);
-    assert_eq!(run(command.arg(&lake)).code, Some(0));
+    let mut replayed = command("replay --window 5s --host a");
+    replayed.env("FLOWGAUGE_RUN", "r").arg(&capture).arg("--lake").arg(&lake);
+    finish(&mut replayed).ended(0);
     let there =
         waiting(&lake).into_iter().map(|name| format!("/bucket/lake/{name}")).collect::<Vec<_>>();
     assert_eq!(store.names(), there);
@@ -288,83 +274,56 @@ fn what_is_in_a_store_is_what_would_be_in_a_directory() {
     );
     let [here, there] =
         [store.command().args(["merge", "s3://bucket/lake"]), flowgauge().arg("merge").arg(&lake)]
-            .map(|it| {
-                let outcome = run(it.args(["--format", "json"]));
-                assert_eq!(outcome.code, Some(0), "{outcome:?}");
-                outcome.stdout
-            });
+            .map(|it| finish(it.args(["--format", "json"])).ended(0).stdout);
     assert_eq!(here, there);
-    let diff =
-        run(store.command().args(["diff", "s3://bucket/lake,host=a", "s3://bucket/lake/,host=a"]));
-    assert_eq!(diff.code, Some(0), "{diff:?}");
+    let sides = ["s3://bucket/lake,host=a", "s3://bucket/lake/,host=a"];
+    finish(store.command().arg("diff").args(sides)).ended(0);
     // Another run with this name: its file gets a different name although the buffer is empty.
-    assert_eq!(replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer).code, Some(0));
+    replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer).ended(0);
     assert_eq!(store.names().len(), 1, "equal files are one: {:?}", store.names());
-    let mut command = store.command();
-    let outcome =
-        replay(command.env("FLOWGAUGE_RUN", "r").args(["-q"]), &capture, &scratch.path("other"));
-    assert_eq!(outcome.code, Some(0));
+    let mut quiet = store.command();
+    quiet.env("FLOWGAUGE_RUN", "r").arg("-q");
+    replay(&mut quiet, &capture, &scratch.path("other")).ended(0);
     assert_eq!(store.names().len(), 1);
-    let outcome = run(store.command().args(["merge", "s3://bucket/elsewhere"]));
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{outcome:?}");
+    let outcome = finish(store.command().args(["merge", "s3://bucket/elsewhere"])).ended(1);
+    assert_eq!(outcome.stdout, "", "{outcome:?}");
 }
 
 #[test]
 fn only_hours_of_the_range_are_fetched_and_joined_hours_say_the_same() {
     let (scratch, store) = (Scratch::new("store-hours"), Store::start());
-    let (capture, buffer) = (scratch.path("capture.pcap"), scratch.path("buffer"));
-    assert_eq!(
-        run(flowgauge()
-            .args(["generate", "zipf,flows=400,packets=36000,rate=1", "--to"])
-            .arg(&capture))
-        .code,
-        Some(0)
-    );
+    let capture = generated(&scratch, "zipf,flows=400,packets=36000,rate=1");
+    let buffer = scratch.path("buffer");
     for host in ["a", "b"] {
+        let options = "--window 10m --align --lake s3://bucket/lake --lake-buffer";
         let mut command = store.command();
-        command.arg("replay").arg(&capture).args([
-            "--window",
-            "10m",
-            "--align",
-            "--host",
-            host,
-            "--lake",
-            "s3://bucket/lake",
-        ]);
-        assert_eq!(run(command.arg("--lake-buffer").arg(&buffer)).code, Some(0));
+        command.arg("replay").arg(&capture).args(["--host", host]).args(options.split(' '));
+        finish(command.arg(&buffer)).ended(0);
     }
     assert_eq!(store.names().len(), 20);
     let merge = |options: &[&str]| {
         let mut command = store.command();
-        let outcome =
-            run(command.args(["merge", "s3://bucket/lake", "--format", "json"]).args(options));
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        records(&outcome.stdout).remove(0)
+        command.args(["merge", "s3://bucket/lake", "--format", "json"]).args(options);
+        records(&finish(&mut command).ended(0).stdout).remove(0)
     };
     let some = merge(&["--from", "1970-01-01T03:00", "--to", "1970-01-01T05:00"]);
     assert_eq!((&some["packets"], &some["united"]["rows"]), (&14_400.into(), &24.into()));
     // The previous hour can have windows that end in the range.
     assert_eq!(std::mem::take(&mut *store.fetched.lock().unwrap()).len(), 6);
     let all = merge(&[]);
-    let outcome = run(store.command().args(["lake", "compact", "s3://bucket/lake"]));
-    assert_eq!((outcome.code, outcome.stdout.lines().count()), (Some(0), 10), "{outcome:?}");
+    let outcome = finish(store.command().args(["lake", "compact", "s3://bucket/lake"])).ended(0);
+    assert_eq!(outcome.stdout.lines().count(), 10, "{outcome:?}");
     assert_eq!((merge(&[]), store.names().len()), (all, 10));
 }
 
 #[test]
 fn a_file_of_the_name_of_another_one_gets_another_name() {
     let (scratch, store) = (Scratch::new("store-taken"), Store::start());
-    let capture = capture(&scratch);
-    assert_eq!(
-        replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &scratch.path("buffer")).code,
-        Some(0)
-    );
+    let (capture, buffer) = (capture(&scratch), scratch.path("buffer"));
+    replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer).ended(0);
     let first = store.names().remove(0);
     store.objects.lock().unwrap().insert(first.clone(), b"something else".to_vec());
-    assert_eq!(
-        replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &scratch.path("buffer")).code,
-        Some(0)
-    );
+    replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer).ended(0);
     assert_eq!(store.names(), [first.replace(".parquet", "-1.parquet"), first.clone()]);
     assert_eq!(store.objects.lock().unwrap()[&first], b"something else");
 }
@@ -372,27 +331,10 @@ fn a_file_of_the_name_of_another_one_gets_another_name() {
 #[test]
 fn a_store_that_is_away_loses_nothing() {
     let (scratch, store) = (Scratch::new("store-away"), Store::start());
-    let mut command = store.command();
-    command.args([
-        "run",
-        "--port",
-        "memory:zipf,rate=5k",
-        "--window",
-        "100ms",
-        "--duration",
-        "6s",
-        "--format",
-        "json",
-        "--seed",
-        "1",
-    ]);
-    command
-        .args(["--lake", "s3://bucket/lake", "--lake-every", "500ms", "--lake-buffer"])
-        .arg(scratch.path("buffer"));
     store.become_(Mood::Away);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut running = Running::of(&mut store.run("--duration 6s", &scratch.path("buffer")));
     // Count windows instead of using a clock of the test.
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = running.stdout.take().unwrap().lines();
     let mut printed = String::new();
     for mood in [Mood::Well, Mood::Silent, Mood::Well, Mood::Forbidden, Mood::Well] {
         for line in lines.by_ref().take(10).map(Result::unwrap) {
@@ -401,9 +343,7 @@ fn a_store_that_is_away_loses_nothing() {
         store.become_(mood);
     }
     lines.for_each(|line| printed += &(line.unwrap() + "\n"));
-    let outcome = finished(child);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stderr.contains("wait in"), "{}", outcome.stderr);
+    assert_has(&running.outcome().ended(0).stderr, &["wait in"]);
     let reported = starts(&records(&printed));
     assert_eq!(store.windows(), reported);
     assert_eq!(waiting(&scratch.path("buffer")), Vec::<String>::new());
@@ -441,14 +381,11 @@ fn what_waits_at_the_end_goes_with_the_next_run() {
     let (scratch, store) = (Scratch::new("store-next"), Store::start());
     let (capture, buffer) = (capture(&scratch), scratch.path("buffer"));
     store.become_(Mood::Forbidden);
-    let outcome = replay(&mut store.command(), &capture, &buffer);
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    for part in ["not yours", "1 file left in", "for the next run"] {
-        assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
-    }
+    let outcome = replay(&mut store.command(), &capture, &buffer).ended(1);
+    assert_has(&outcome.stderr, &["not yours", "1 file left in", "for the next run"]);
     assert_eq!((waiting(&buffer).len(), store.names().len()), (1, 0));
     store.become_(Mood::Well);
-    assert_eq!(replay(&mut store.command(), &capture, &buffer).code, Some(0));
+    replay(&mut store.command(), &capture, &buffer).ended(0);
     assert_eq!((waiting(&buffer).len(), store.names().len()), (0, 2));
 }
 
@@ -457,32 +394,9 @@ fn what_the_buffer_has_no_room_for_is_told() {
     let (scratch, store) = (Scratch::new("store-room"), Store::start());
     let buffer = scratch.path("buffer");
     store.become_(Mood::Away);
-    let mut command = store.command();
-    command.args([
-        "run",
-        "--port",
-        "memory:zipf,rate=5k",
-        "--window",
-        "100ms",
-        "--duration",
-        "5s",
-        "--format",
-        "json",
-        "--seed",
-        "1",
-    ]);
-    command.args([
-        "--lake",
-        "s3://bucket/lake",
-        "--lake-every",
-        "500ms",
-        "--lake-buffer-size",
-        "16KiB",
-        "--lake-buffer",
-    ]);
-    let outcome = run(command.arg(&buffer));
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(outcome.stderr.contains("given up"), "{}", outcome.stderr);
+    let options = "--duration 5s --lake-buffer-size 16KiB";
+    let outcome = finish(&mut store.run(options, &buffer)).ended(1);
+    assert_has(&outcome.stderr, &["given up"]);
     let held: u64 = files(std::slice::from_ref(&buffer))
         .unwrap()
         .iter()
@@ -491,7 +405,7 @@ fn what_the_buffer_has_no_room_for_is_told() {
     assert!(held <= 16 << 10, "{held}");
     store.become_(Mood::Well);
     let windows = starts(&records(&outcome.stdout));
-    assert_eq!(replay(&mut store.command(), &capture(&scratch), &buffer).code, Some(0));
+    replay(&mut store.command(), &capture(&scratch), &buffer).ended(0);
     let found = store.windows();
     let lost = windows.iter().filter(|start| !found.contains(start)).count();
     // Only the oldest files were dropped, and every loss was reported.
@@ -517,8 +431,7 @@ fn what_makes_no_sense_is_refused() {
         ("--lake s3://bucket/lake --lake-buffer-size 0", "give a number of bytes"),
         ("--lake s3://bucket/lake --lake-buffer-size 1parsec", "give a number of bytes"),
     ] {
-        let outcome =
-            run(flowgauge().args(["run", "--port", "memory:zipf"]).args(options.split(' ')));
+        let outcome = finish(&mut command(&format!("run --port memory:zipf {options}")));
         assert_eq!(outcome.code, Some(2), "{options}: {outcome:?}");
         assert!(outcome.stderr.contains(reported), "{options}: {}", outcome.stderr);
     }

@@ -1,18 +1,17 @@
 //! Invalid command lines, and help.
 
 use crate::common;
-use crate::common::run;
+use crate::common::{assert_has, command, finish, run};
+
+/// Commands whose help has examples.
+const EXPLAINED: [&str; 9] =
+    ["run", "replay", "generate", "reproduce", "tables", "status", "doctor", "completions", "man"];
 
 /// Checks for exit code 2, an empty standard output, and one line that says what to do.
 #[track_caller]
 fn refused(arguments: &str, advice: &str) {
     let outcome = run(arguments.split_whitespace());
-    assert_eq!(
-        (outcome.code, outcome.stdout.as_str()),
-        (Some(2), ""),
-        "{arguments}: {}",
-        outcome.stderr
-    );
+    assert_eq!((outcome.code, &*outcome.stdout), (Some(2), ""), "{arguments}: {}", outcome.stderr);
     let line = outcome.complaint();
     assert!(line.starts_with("error: "), "{arguments}: {line}");
     assert!(line.contains(advice), "{arguments}: {line}");
@@ -26,10 +25,9 @@ fn a_problem_in_a_long_expression_is_shown_with_what_is_around_it() {
     let scratch = common::Scratch::new("long-expression");
     let file = scratch.write("run.toml", format!("match = \"{expression}\""));
     for arguments in [["run", "--match", &*expression], ["config", "check", &file]] {
-        let outcome = run(arguments);
+        let outcome = run(arguments).ended(2);
         let line = outcome.complaint();
-        assert_eq!(outcome.code, Some(2), "{line}");
-        assert!(line.contains("column 1601: 'prot'") && line.contains(around), "{line}");
+        assert_has(line, &["column 1601: 'prot'", around]);
         assert!(line.len() < 500, "{line}");
     }
 }
@@ -206,46 +204,22 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
 
 #[test]
 fn help_of_every_command_explains_and_gives_examples() {
-    for command in [
-        "run",
-        "replay",
-        "generate",
-        "reproduce",
-        "tables",
-        "status",
-        "doctor",
-        "completions",
-        "man",
-    ] {
+    for command in EXPLAINED {
         for arguments in [vec![command, "--help"], vec![command, "-h"], vec!["help", command]] {
             let help = run(arguments).quiet();
             let (_, examples) = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{help}"));
-            assert!(
-                examples.lines().all(|line| line.contains(&format!("flowgauge {command}"))),
-                "{examples}"
-            );
-            assert!(help.contains(&format!("Usage: flowgauge {command}")), "{help}");
+            let name = format!("flowgauge {command}");
+            assert!(examples.lines().all(|line| line.contains(&name)), "{examples}");
+            assert_has(&help, &[&format!("Usage: {name}")]);
             assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
         }
     }
     let help = run(["--help"]).quiet();
     assert!(help.contains("Examples:\n  flowgauge\n"), "{help}");
-    for command in [
-        "run",
-        "replay",
-        "generate",
-        "reproduce",
-        "tables",
-        "status",
-        "doctor",
-        "completions",
-        "man",
-    ] {
+    for command in EXPLAINED {
         let line = help.lines().find(|line| line.trim_start().starts_with(command));
-        assert!(
-            line.is_some_and(|line| line.split_whitespace().count() > 3),
-            "{command} is not explained: {help}"
-        );
+        let words = line.map_or(0, |line| line.split_whitespace().count());
+        assert!(words > 3, "{command} is not explained: {help}");
     }
 }
 
@@ -282,34 +256,24 @@ fn short_help_has_the_options_that_are_used_and_long_help_has_all() {
         assert!(options(&long) > options(&short), "{long}");
         assert!(short.contains("see more with '--help'"), "{short}");
     }
-    let help = run(["run", "--help"]).quiet();
-    for option in
-        ["--xdp-mode", "--pins", "--registers", "--tls-ca", "--poll-mode", "--record", "--color"]
-    {
-        assert!(help.contains(option), "{option}");
-    }
+    assert_has(
+        &run(["run", "--help"]).quiet(),
+        &["--xdp-mode", "--pins", "--registers", "--tls-ca", "--poll-mode", "--record", "--color"],
+    );
 }
 
 #[test]
 fn shells_and_manual_pages_know_every_command_and_option() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run(["completions", shell]).quiet();
-        for word in ["replay", "xdp-mode", "sample-every", "line-rate"] {
-            assert!(script.contains(word), "{shell}: {word}");
-        }
+        assert_has(&script, &["replay", "xdp-mode", "sample-every", "line-rate"]);
     }
     refused("completions csh", "bash");
     let scratch = common::Scratch::new("man");
     let directory = scratch.path("man1");
     run(["man".as_ref(), directory.as_os_str()]).quiet();
-    for command in [
-        "flowgauge",
-        "flowgauge-run",
-        "flowgauge-replay",
-        "flowgauge-bench-packet",
-        "flowgauge-completions",
-    ] {
-        let page = std::fs::read_to_string(directory.join(format!("{command}.1"))).unwrap();
+    for end in ["", "-run", "-replay", "-bench-packet", "-completions"] {
+        let page = std::fs::read_to_string(directory.join(format!("flowgauge{end}.1"))).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{page}");
     }
     let page = std::fs::read_to_string(directory.join("flowgauge-run.1")).unwrap();
@@ -323,22 +287,16 @@ fn messages_are_as_many_as_asked_for() {
     // A run that `status` cannot find reports it.
     let nowhere = scratch.write("file", "");
     let text = |options: &str, log: &str| {
-        let mut command = common::flowgauge();
-        command.env("FLOWGAUGE_STATUS_DIR", &nowhere).env("RUST_LOG", log);
-        command
-            .args(["run", "--port", "memory:unique,packets=100,rate=max"])
-            .args(options.split_whitespace());
-        let outcome = common::Outcome::from(command.output().unwrap());
-        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        outcome.stderr
+        let mut run = command(&format!("run --port memory:unique,packets=100,rate=max {options}"));
+        finish(run.env("FLOWGAUGE_STATUS_DIR", &nowhere).env("RUST_LOG", log)).ended(0).stderr
     };
     let [usual, quiet, coloured] = ["", "-q", "--color always"].map(|options| text(options, ""));
     assert!(usual.contains("WARN `flowgauge status`") && !usual.contains('\u{1b}'), "{usual}");
     assert_eq!(quiet, "");
     assert!(coloured.contains('\u{1b}'), "{coloured}");
     assert_eq!(text("-v", "error"), "");
-    assert!(text("-q", "warn").contains("WARN"));
-    assert!(text("", "a=b=c").contains("ignoring invalid RUST_LOG"));
+    assert_has(&text("-q", "warn"), &["WARN"]);
+    assert_has(&text("", "a=b=c"), &["ignoring invalid RUST_LOG"]);
 }
 
 #[test]
@@ -364,17 +322,7 @@ fn names_that_command_terminals_are_shown_as_text() {
 #[test]
 fn examples_in_the_help_are_understood() {
     let mut checked = 0;
-    for command in [
-        "run",
-        "replay",
-        "generate",
-        "reproduce",
-        "tables",
-        "status",
-        "doctor",
-        "completions",
-        "man",
-    ] {
+    for command in EXPLAINED {
         let help = run([command, "--help"]).quiet();
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         for example in examples
@@ -384,12 +332,8 @@ fn examples_in_the_help_are_understood() {
         {
             // Every option but the last is valid if only the last one, which is wrong, is reported.
             let outcome = run(example.split_whitespace().chain(["--no-such-option"]));
-            assert_eq!(outcome.code, Some(2));
-            assert!(
-                outcome.complaint().contains("'--no-such-option'"),
-                "{example}: {}",
-                outcome.stderr
-            );
+            assert_eq!(outcome.code, Some(2), "{example}");
+            assert!(outcome.complaint().contains("'--no-such-option'"), "{example}: {outcome:?}");
             checked += 1;
         }
     }
@@ -402,22 +346,12 @@ fn tables_are_complete_in_every_format() {
         serde_json::from_str(&run(["tables", "--format", "json"]).quiet()).unwrap();
     assert_eq!(json["rank"]["entries"].as_array().unwrap().len(), 21);
     assert_eq!((&json["rank"]["default_level"], &json["rank"]["bits"]), (&22.into(), &21.into()));
-    assert_eq!(
-        json["tabulation"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|table| table.as_array().unwrap().len())
-            .sum::<usize>(),
-        1024
-    );
+    let tables = json["tabulation"].as_array().unwrap().iter();
+    assert_eq!(tables.map(|table| table.as_array().unwrap().len()).sum::<usize>(), 1024);
     let csv = run(["tables", "--format", "csv"]).quiet();
     assert_eq!(csv.lines().count(), 1 + 22 + 1024);
     let crc = run(["tables", "--format", "csv", "--hash", "crc32", "--registers", "16"]).quiet();
     assert_eq!(crc.lines().count(), 1 + 29);
-    assert!(
-        run(["tables"])
-            .quiet()
-            .contains("21 longest-prefix-match entries on 21 bits, default level 22")
-    );
+    let rank = "21 longest-prefix-match entries on 21 bits, default level 22";
+    assert_has(&run(["tables"]).quiet(), &[rank]);
 }

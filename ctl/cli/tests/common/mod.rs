@@ -15,8 +15,9 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 /// Start of captures, which is not a multiple of any window.
@@ -61,6 +62,32 @@ pub(crate) fn flowgauge() -> Command {
         .env("FLOWGAUGE_RUN", "run")
         .stdin(Stdio::null());
     command
+}
+
+/// Returns the command with these space-separated arguments.
+pub(crate) fn command(arguments: &str) -> Command {
+    let mut command = flowgauge();
+    command.args(arguments.split_whitespace());
+    command
+}
+
+/// Runs a command until it ends.
+pub(crate) fn finish(command: &mut Command) -> Outcome {
+    command.output().unwrap().into()
+}
+
+/// Sends datagrams to port 9 of an address, each of which must leave.
+pub(crate) fn send(address: &str, packets: u64) {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    (0..packets).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, 9)).unwrap(), 18));
+}
+
+/// Checks that a text has all of these parts.
+#[track_caller]
+pub(crate) fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "'{part}' is not in: {text}");
+    }
 }
 
 /// Returns the files of lakes in directories, sorted, but those that are hidden.
@@ -119,6 +146,20 @@ impl Outcome {
         self.stdout
     }
 
+    /// Checks the exit code.
+    #[track_caller]
+    pub(crate) fn ended(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// Checks the exit code, and that the only line on standard error has all of these parts.
+    #[track_caller]
+    pub(crate) fn failed(self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{parts:?} expected: {self:?}");
+        assert_has(self.complaint(), parts);
+    }
+
     /// Returns the only line on standard error.
     #[track_caller]
     pub(crate) fn complaint(&self) -> &str {
@@ -151,10 +192,49 @@ impl Running {
         Running { child, stdout }
     }
 
+    /// Starts the command with these space-separated arguments.
+    pub(crate) fn with(arguments: &str) -> Self {
+        Running::of(&mut command(arguments))
+    }
+
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
         line
+    }
+
+    /// Reads a line of JSON.
+    #[track_caller]
+    pub(crate) fn record(&mut self) -> Value {
+        let line = self.line();
+        serde_json::from_str(&line).unwrap_or_else(|error| {
+            let _ = self.child.kill();
+            let messages = self.child.stderr.take().map(io::read_to_string);
+            panic!("{error} in '{line}': {messages:?}")
+        })
+    }
+
+    /// Reads lines of JSON up to one that is wanted.
+    #[track_caller]
+    pub(crate) fn record_that(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let record = self.record();
+            if is_wanted(&record) {
+                return record;
+            }
+        }
+    }
+
+    /// Returns a reader of its messages.
+    pub(crate) fn messages(&mut self) -> Messages {
+        let reader = BufReader::new(self.child.stderr.take().unwrap());
+        Messages { reader, text: String::new() }
+    }
+
+    /// Interrupts it and waits for its end, as [`Running::outcome`].
+    pub(crate) fn end(self) -> Outcome {
+        self.interrupt();
+        self.outcome()
     }
 
     pub(crate) fn interrupt(&self) {
@@ -173,6 +253,50 @@ impl Running {
         }
         self.child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
         Output { status: self.child.wait().unwrap(), stdout, stderr }.into()
+    }
+}
+
+/// Messages of a command in progress, on standard error.
+pub(crate) struct Messages {
+    reader: BufReader<ChildStderr>,
+    /// All that was read.
+    pub(crate) text: String,
+}
+
+impl Messages {
+    /// Reads and returns the next line.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> String {
+        let begin = self.text.len();
+        assert!(self.reader.read_line(&mut self.text).unwrap() > 0, "it has ended: {}", self.text);
+        self.text[begin..].to_owned()
+    }
+
+    /// Reads lines up to one with this part, and returns it.
+    #[track_caller]
+    pub(crate) fn line_with(&mut self, part: &str) -> String {
+        loop {
+            let line = self.line();
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    /// Reads to the end, and returns all that was read.
+    pub(crate) fn rest(mut self) -> String {
+        self.reader.read_to_string(&mut self.text).unwrap();
+        self.text
+    }
+
+    /// Waits for the end of the command; all messages are in the outcome.
+    pub(crate) fn outcome(self, mut running: Running) -> Outcome {
+        let mut stdout = String::new();
+        if let Some(pipe) = &mut running.stdout {
+            pipe.read_to_string(&mut stdout).unwrap();
+        }
+        let stderr = self.rest();
+        Outcome { code: running.child.wait().unwrap().code(), stdout, stderr }
     }
 }
 

@@ -82,6 +82,18 @@ impl Served {
         ))
     }
 
+    /// Checks the answer to a request, a text.
+    #[track_caller]
+    pub(crate) fn answers(&self, path: &str, status: u16, text: &str) {
+        let (found, head, body) = self.get(path);
+        assert_eq!((found, body.as_str()), (status, text), "{path}: {head}");
+    }
+
+    /// Returns the JSON of a page.
+    pub(crate) fn json(&self, path: &str) -> Value {
+        serde_json::from_str(&self.get(path).2).unwrap()
+    }
+
     pub(crate) fn metrics(&self) -> BTreeMap<String, f64> {
         let (status, _, text) = self.get("/metrics");
         assert_eq!(status, 200, "{text}");
@@ -160,6 +172,12 @@ pub(crate) fn encrypted(
         ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap())
             .unwrap();
     StreamOwned::new(client, stream)
+}
+
+/// Counts the connections that were closed by the server.
+pub(crate) fn closed<'a>(streams: impl IntoIterator<Item = &'a TcpStream>) -> usize {
+    let is_closed = |mut stream: &TcpStream| stream.read(&mut [0]).is_ok_and(|read| read == 0);
+    streams.into_iter().filter(|stream| is_closed(stream)).count()
 }
 
 /// Sends a request on a connection and returns status, headers and body of the answer.
