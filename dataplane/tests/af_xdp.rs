@@ -1,39 +1,26 @@
 //! The AF_XDP port beyond the conformance suite: exact packets and losses, and interfaces that
 //! change. On veth pairs in a network of the test's own, which vanishes with its thread.
 
+use crate::common::assert_contains;
+use crate::common::devices::{
+    assert_no_program, device_counters, ethtool, on_queues, polling, set_mtu,
+};
+use crate::common::kernel::{self, in_mode, ingress, received, received_exactly};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{
     AfXdp, AfXdpPort, FrameSender, Outlet, Port, PortFrame, Ports, Received, Waker, Worker, af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
-use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Xdp};
-use flowgauge_dataplane::{
-    CountingPoint, Dataplane, Error, Event, LossCause, Losses, Poll, Tables, xdp,
-};
+use flowgauge_dataplane::xdp::Mode;
+use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Losses, Poll, Tables};
 use flowgauge_testing::namespace::OtherNamespace;
-use flowgauge_testing::wait::{until, until_some};
+use flowgauge_testing::wait::until;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::Generator;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
 use std::net::UdpSocket;
-use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-fn on_queues(queues: u32, test: impl FnOnce() + Send + 'static) {
-    on_veth(move || {
-        ip("link del rx").unwrap();
-        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
-        ip(&format!("link add rx {queues} type veth peer name tx {queues}")).unwrap();
-        for device in ["rx", "tx"] {
-            ip(&format!("link set dev {device} addrgenmode none")).unwrap();
-            ip(&format!("link set dev {device} up")).unwrap();
-        }
-        ip("addr add 10.77.0.1/24 dev tx").unwrap();
-        ip("neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev tx nud permanent").unwrap();
-        test();
-    });
-}
 
 fn port(text: &str) -> AfXdp {
     text.parse().unwrap()
@@ -85,46 +72,51 @@ impl Traffic {
     }
 }
 
-/// Packets counted and lost, once none is missing.
+/// Packets sent, counted and lost, once none is missing.
 struct Account {
+    traffic: Traffic,
     counted: u64,
     losses: Losses,
     said: Vec<Event>,
 }
 
 impl Account {
-    fn new() -> Self {
-        Account { counted: 0, losses: Losses::default(), said: Vec::new() }
+    fn new(queues: u32) -> Self {
+        let (traffic, losses) = (Traffic::new(queues), Losses::default());
+        Account { traffic, counted: 0, losses, said: Vec::new() }
+    }
+
+    /// Sends packets, and accounts for them.
+    #[track_caller]
+    fn count(&mut self, poll: &mut Poll, packets: u64) {
+        self.traffic.send(packets);
+        self.settle(poll);
+    }
+
+    fn accounted(&self) -> u64 {
+        self.counted + self.losses.total()
     }
 
     /// Polls until every packet that arrived is accounted for. Packets in flight arrive whenever
     /// the kernel has time.
-    fn settle(&mut self, poll: &mut Poll, traffic: &Traffic) {
+    #[track_caller]
+    fn settle(&mut self, poll: &mut Poll) {
         until(|| {
             self.said.extend(poll.events().unwrap());
             self.counted += poll.rotate().unwrap().bank.counters.packets();
             self.losses = poll.losses().unwrap();
-            self.counted + self.losses.total() >= traffic.arrived()
+            self.accounted() >= self.traffic.arrived()
         });
-        assert_eq!(
-            self.counted + self.losses.total(),
-            traffic.arrived(),
-            "{:?} {:?}",
-            self.losses,
-            self.said
-        );
+        let (accounted, arrived) = (self.accounted(), self.traffic.arrived());
+        assert_eq!(accounted, arrived, "{:?} {:?}", self.losses, self.said);
     }
 
     /// Checks that an idle device has received exactly what was counted or lost.
     fn balance(&mut self, poll: &mut Poll) {
-        let received = until_some(|| {
-            self.said.extend(poll.events().unwrap());
-            self.counted += poll.rotate().unwrap().bank.counters.packets();
-            self.losses = poll.losses().unwrap();
-            let range = poll.received().unwrap();
-            range.filter(|range| range.least == range.most).map(|range| range.most)
-        });
-        assert_eq!(received, self.counted + self.losses.total(), "{:?}", self.losses);
+        let (received, counted) = received_exactly(poll);
+        self.counted += counted;
+        self.losses = poll.losses().unwrap();
+        assert_eq!(received, self.accounted(), "{:?}", self.losses);
     }
 
     /// Polls until an event contains `part`: the kernel reports changes with a delay.
@@ -149,25 +141,19 @@ fn every_packet_sent_is_counted_or_reported_lost() {
         (1, "rx,busy-poll"),
         (2, "rx,mode=copy,frames=64"),
     ] {
-        on_queues(queues, move || {
+        on_queues(queues, &[], move || {
             let ports = open(how);
             assert_eq!(ports.ports.len(), queues as usize);
             let mut poll = started(ports, Options::default());
-            let mut traffic = Traffic::new(queues);
-            let mut account = Account::new();
+            let mut account = Account::new(queues);
             for _ in 0..20 {
-                traffic.send(5_000);
-                account.settle(&mut poll, &traffic);
+                account.count(&mut poll, 5_000);
             }
             account.balance(&mut poll);
-            println!(
-                "{how}: {} sent, {} arrived, {} counted, {:?}",
-                traffic.sent,
-                traffic.arrived(),
-                account.counted,
-                account.losses
-            );
-            assert!(account.counted > 50_000 || how.contains("frames=64"), "{}", account.counted);
+            let Account { traffic, counted, losses, .. } = account;
+            let (sent, arrived) = (traffic.sent, traffic.arrived());
+            println!("{how}: {sent} sent, {arrived} arrived, {counted} counted, {losses:?}");
+            assert!(counted > 50_000 || how.contains("frames=64"), "{counted}");
         });
     }
 }
@@ -175,18 +161,17 @@ fn every_packet_sent_is_counted_or_reported_lost() {
 #[test]
 fn workers_count_the_same_however_they_wait() {
     for poll_mode in PollMode::ALL {
-        on_queues(2, move || {
+        on_queues(2, &[], move || {
             // One worker, two queues.
             let ports = af_xdp(&port("rx"), Some(1)).unwrap();
             assert_eq!(ports.ports.len(), 1);
             let mut poll =
                 started(ports, Options { poll_mode, cpus: vec![0], ..Options::default() });
-            let (mut traffic, mut account) = (Traffic::new(2), Account::new());
+            let mut account = Account::new(2);
             for packets in [1, 2_000, 1] {
-                traffic.send(packets);
-                account.settle(&mut poll, &traffic);
+                account.count(&mut poll, packets);
             }
-            assert_eq!(account.counted + account.losses.total(), traffic.arrived());
+            assert_eq!(account.accounted(), account.traffic.arrived());
         });
     }
 }
@@ -197,26 +182,24 @@ fn frames_that_run_out_are_counted() {
     for (how, refused_by_device) in [("rx,frames=128", true), ("rx,frames=128,xdp=skb", false)] {
         on_veth(move || {
             let mut poll = Poll::new(open(how), Options::default());
-            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
-            let dropped_before = DeviceCounters::read(RECEIVER.0).unwrap().dropped;
+            let mut account = Account::new(1);
+            let dropped_before = device_counters(RECEIVER.0).dropped;
             // Slowly enough for the device to deliver all of it.
             (0..500).for_each(|_| {
-                traffic.send(1);
+                account.traffic.send(1);
                 std::thread::yield_now();
             });
-            until(|| poll.losses().unwrap().total() + 128 >= traffic.arrived());
+            until(|| poll.losses().unwrap().total() + 128 >= account.traffic.arrived());
             let lost = poll.losses().unwrap();
-            assert_eq!(lost.total() + 128, traffic.arrived(), "{how}: {lost:?}");
+            assert_eq!(lost.total() + 128, account.traffic.arrived(), "{how}: {lost:?}");
             assert_eq!(lost.get(LossCause::Socket), lost.total(), "none counts twice: {lost:?}");
             // A device counts a little later than a socket.
             let expected = if refused_by_device { lost.total() } else { 0 };
-            let dropped = || DeviceCounters::read(RECEIVER.0).unwrap().dropped - dropped_before;
-            until(|| dropped() == expected);
+            until(|| device_counters(RECEIVER.0).dropped - dropped_before == expected);
             install(&mut poll);
-            account.settle(&mut poll, &traffic);
+            account.settle(&mut poll);
             assert_eq!(account.counted, 128);
-            traffic.send(1);
-            account.settle(&mut poll, &traffic);
+            account.count(&mut poll, 1);
             assert_eq!(account.counted, 129, "counting continues");
             account.balance(&mut poll);
         });
@@ -257,7 +240,7 @@ impl Port for Stalling {
 #[test]
 fn a_worker_that_stalls_is_noticed_and_loses_what_is_reported() {
     for queues in 1..=2 {
-        on_queues(queues, move || {
+        on_queues(queues, &[], move || {
             let stall = Arc::new(Mutex::new(()));
             let Ports { ports, source, gate, interface } = open("rx,frames=256");
             let ports = ports
@@ -265,24 +248,19 @@ fn a_worker_that_stalls_is_noticed_and_loses_what_is_reported() {
                 .map(|port| Stalling { port, stall: Arc::clone(&stall) })
                 .collect();
             let mut poll = started(Ports { ports, source, gate, interface }, Options::default());
-            let (mut traffic, mut account) = (Traffic::new(queues), Account::new());
-            traffic.send(100);
-            account.settle(&mut poll, &traffic);
+            let mut account = Account::new(queues);
+            account.count(&mut poll, 100);
             assert_eq!(account.losses.total(), 0);
             let stalled: MutexGuard<'_, ()> = stall.lock().unwrap();
-            (0..3_000).for_each(|_| traffic.send(1));
+            (0..3_000).for_each(|_| account.traffic.send(1));
             account.hear(&mut poll, "loses packets, since its worker does not keep up");
             drop(stalled);
-            account.settle(&mut poll, &traffic);
-            let lost = account.losses.total();
-            println!(
-                "{queues} queues: {} sent, {} counted, {lost} lost",
-                traffic.sent, account.counted
-            );
+            account.settle(&mut poll);
+            let (sent, lost) = (account.traffic.sent, account.losses.total());
+            println!("{queues} queues: {sent} sent, {} counted, {lost} lost", account.counted);
             assert!(lost > 0);
             account.hear(&mut poll, "loses no more packets");
-            traffic.send(100);
-            account.settle(&mut poll, &traffic);
+            account.count(&mut poll, 100);
             assert_eq!(account.losses.total(), lost, "it has recovered");
             account.balance(&mut poll);
         });
@@ -292,11 +270,10 @@ fn a_worker_that_stalls_is_noticed_and_loses_what_is_reported() {
 #[test]
 fn an_interface_that_goes_down_and_up_is_counted_on() {
     on_veth(|| {
-        let mut poll = started(open("rx"), Options::default());
-        let (mut traffic, mut account) = (Traffic::new(1), Account::new());
+        let mut poll = polling("rx");
+        let mut account = Account::new(1);
         for _ in 0..3 {
-            traffic.send(200);
-            account.settle(&mut poll, &traffic);
+            account.count(&mut poll, 200);
             ip("link set dev rx down").unwrap();
             account.hear(&mut poll, "rx: is down");
             ip("link set dev rx up").unwrap();
@@ -304,8 +281,7 @@ fn an_interface_that_goes_down_and_up_is_counted_on() {
             assert_eq!(account.said.len(), 2, "each is reported once: {:?}", account.said);
             account.said.clear();
         }
-        traffic.send(200);
-        account.settle(&mut poll, &traffic);
+        account.count(&mut poll, 200);
         assert_eq!((account.counted, account.losses.total()), (800, 0));
     });
 }
@@ -316,7 +292,7 @@ fn an_interface_that_goes_away_ends_the_traffic() {
         let mut poll = Poll::new(open("rx"), Options::default());
         let mut traffic = Traffic::new(1);
         traffic.send(100);
-        while DeviceCounters::read(RECEIVER.0).unwrap().received < 100 {}
+        while received() < 100 {}
         drop(traffic);
         ip("link del rx").unwrap();
         // Counted although they are read after the interface is gone.
@@ -339,32 +315,32 @@ fn until_ended(poll: &mut Poll) -> Vec<Event> {
     said
 }
 
+const MOVED: &str =
+    "rx: the interface moved to another network namespace; the program was removed from it";
+
 #[test]
 fn an_interface_that_moves_to_another_namespace_is_left_and_can_be_counted_again() {
     for how in ["rx", "rx,xdp=skb"] {
         on_veth(move || {
-            let mut poll = started(open(how), Options::default());
-            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
-            traffic.send(200);
-            account.settle(&mut poll, &traffic);
+            let mut poll = polling(how);
+            let mut account = Account::new(1);
+            account.count(&mut poll, 200);
             let other = OtherNamespace::start();
             other.take("rx");
             // Both before the move is noticed and after, these cross the other namespace.
-            traffic.send(200);
+            account.traffic.send(200);
             account.said = until_ended(&mut poll);
-            traffic.send(200);
-            let moved = "rx: the interface moved to another network namespace; the program was removed from it";
-            assert!(account.heard(moved), "{how}: {:?}", account.said);
+            account.traffic.send(200);
+            assert!(account.heard(MOVED), "{how}: {:?}", account.said);
             assert!(!account.heard("gone"), "{how}: {:?}", account.said);
             assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 0, "{how}");
-            drop((poll, traffic));
+            drop((poll, account));
             other.give_back("rx");
-            nothing_is_left();
-            let mut poll = started(open(how), Options::default());
-            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
-            traffic.send(200);
-            account.settle(&mut poll, &traffic);
-            assert_eq!(account.counted + account.losses.total(), 200, "{how}");
+            assert_no_program("rx");
+            let mut poll = polling(how);
+            let mut account = Account::new(1);
+            account.count(&mut poll, 200);
+            assert_eq!(account.accounted(), 200, "{how}");
         });
     }
 }
@@ -373,29 +349,26 @@ fn an_interface_that_moves_to_another_namespace_is_left_and_can_be_counted_again
 fn an_interface_that_is_back_before_a_look_has_a_marked_window_and_ends_the_traffic() {
     for how in ["rx", "rx,xdp=skb"] {
         on_veth(move || {
-            let mut poll = started(open(how), Options::default());
-            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
-            traffic.send(200);
-            account.settle(&mut poll, &traffic);
+            let mut poll = polling(how);
+            let mut account = Account::new(1);
+            account.count(&mut poll, 200);
             let other = OtherNamespace::start();
             other.take("rx");
-            traffic.send(200);
+            account.traffic.send(200);
             other.give_back("rx");
             // The sockets receive nothing any more.
-            traffic.send(200);
+            account.traffic.send(200);
             let snapshot = poll.rotate().unwrap();
             assert_eq!((snapshot.bank.counters.packets(), snapshot.complete), (0, false), "{how}");
             account.said = until_ended(&mut poll);
-            let moved = "rx: the interface moved to another network namespace; the program was removed from it";
-            assert!(account.heard(moved), "{how}: {:?}", account.said);
+            assert!(account.heard(MOVED), "{how}: {:?}", account.said);
             assert!(!poll.rotate().unwrap().complete, "{how}");
-            drop((poll, traffic));
-            nothing_is_left();
-            let mut poll = started(open(how), Options::default());
-            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
-            traffic.send(200);
-            account.settle(&mut poll, &traffic);
-            assert_eq!(account.counted + account.losses.total(), 200, "{how}");
+            drop((poll, account));
+            assert_no_program("rx");
+            let mut poll = polling(how);
+            let mut account = Account::new(1);
+            account.count(&mut poll, 200);
+            assert_eq!(account.accounted(), 200, "{how}");
             assert!(poll.rotate().unwrap().complete, "{how}");
         });
     }
@@ -404,7 +377,7 @@ fn an_interface_that_is_back_before_a_look_has_a_marked_window_and_ends_the_traf
 #[test]
 fn an_interface_that_gets_another_name_ends_the_traffic() {
     on_veth(|| {
-        let mut poll = started(open("rx"), Options::default());
+        let mut poll = polling("rx");
         ip("link set dev rx down").unwrap();
         ip("link set dev rx name wan0").unwrap();
         let said = until_ended(&mut poll);
@@ -412,61 +385,34 @@ fn an_interface_that_gets_another_name_ends_the_traffic() {
         assert!(said.contains(&Event::Warning(renamed.to_owned())), "{said:?}");
         drop(poll);
         ip("link set dev wan0 up").unwrap();
-        drop(started(open("wan0"), Options::default()));
+        drop(polling("wan0"));
     });
-}
-
-fn ethtool(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ethtool")
-        .args(arguments.split(' '))
-        .output()
-        .map_err(|error| error.to_string())?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).into_owned())
-    }
 }
 
 #[test]
 fn queues_that_come_are_counted_from_then_on() {
-    on_queues(2, || {
-        if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
-            return skip(format_args!("ethtool ({error})"));
-        }
-        let mut limited = started(open("rx:1"), Options::default());
+    on_queues(2, &["-L tx tx 1", "-L rx rx 1"], || {
+        let mut limited = polling("rx:1");
         ethtool("-L rx rx 2").unwrap();
-        let said = limited.events().unwrap();
-        assert_eq!(
-            said,
-            [Event::Notice(
-                "rx: has 2 receive queues now instead of 1; 1 are counted, as requested".to_owned()
-            )]
-        );
+        let said = "rx: has 2 receive queues now instead of 1; 1 are counted, as requested";
+        assert_eq!(limited.events().unwrap(), [Event::Notice(said.to_owned())]);
         ethtool("-L rx rx 1").unwrap();
         drop(limited);
 
-        let mut poll = started(open("rx"), Options::default());
-        let (mut traffic, mut account) = (Traffic::new(1), Account::new());
-        traffic.send(100);
-        account.settle(&mut poll, &traffic);
+        let mut poll = polling("rx");
+        let mut account = Account::new(1);
+        account.count(&mut poll, 100);
         ethtool("-L rx rx 2").unwrap();
         ethtool("-L tx tx 2").unwrap();
-        traffic.senders.push(FrameSender::on_queue(SENDER.0, 1).unwrap());
-        let said = poll.events().unwrap();
-        assert_eq!(
-            said,
-            [Event::Notice(
-                "rx: has 2 receive queues now instead of 1; all are counted".to_owned()
-            )]
-        );
+        account.traffic.senders.push(FrameSender::on_queue(SENDER.0, 1).unwrap());
+        let said = "rx: has 2 receive queues now instead of 1; all are counted";
+        assert_eq!(poll.events().unwrap(), [Event::Notice(said.to_owned())]);
         for _ in 0..20 {
-            traffic.send(1_000);
-            account.settle(&mut poll, &traffic);
+            account.count(&mut poll, 1_000);
         }
         assert!(account.counted > 15_000, "{}", account.counted);
         // The kernel refuses to remove a queue that has a socket.
-        drop(traffic);
+        drop(account);
         assert!(ethtool("-L rx rx 1").is_err());
     });
 }
@@ -475,31 +421,23 @@ fn queues_that_come_are_counted_from_then_on() {
 /// reported.
 #[test]
 fn packets_of_queues_that_cannot_be_counted_are_reported() {
-    on_queues(2, || {
-        if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
-            return skip(format_args!("ethtool ({error})"));
-        }
-        let mut poll = started(open("rx"), Options::default());
+    on_queues(2, &["-L tx tx 1", "-L rx rx 1"], || {
+        let mut poll = polling("rx");
         ethtool("-L rx rx 2").unwrap();
         ethtool("-L tx tx 2").unwrap();
         let others = FrameSender::on_queue(RECEIVER.0, 1).unwrap();
-        let (mut traffic, mut account) = (Traffic::new(2), Account::new());
+        let mut account = Account::new(2);
         account.said = poll.events().unwrap();
-        assert!(
-            account.heard("has 2 receive queues now instead of 1; 1 are counted: "),
-            "{:?}",
-            account.said
-        );
-        traffic.send(64);
-        account.settle(&mut poll, &traffic);
+        let change = "has 2 receive queues now instead of 1; 1 are counted: ";
+        assert!(account.heard(change), "{:?}", account.said);
+        account.count(&mut poll, 64);
         assert_eq!(
             (account.counted, account.losses.get(LossCause::Queue), account.losses.total()),
             (32, 32, 32)
         );
         drop(others);
         account.hear(&mut poll, "all 2 receive queues are counted again");
-        traffic.send(64);
-        account.settle(&mut poll, &traffic);
+        account.count(&mut poll, 64);
         assert_eq!((account.counted, account.losses.total()), (96, 32), "{:?}", account.said);
         account.balance(&mut poll);
     });
@@ -508,16 +446,14 @@ fn packets_of_queues_that_cannot_be_counted_are_reported() {
 #[test]
 fn packets_in_several_pieces_count_once_with_their_length() {
     on_veth(|| {
-        ip("link set dev tx mtu 9000").unwrap();
-        ip("link set dev rx mtu 9000").unwrap();
+        set_mtu(9000);
         let ports = match af_xdp(&port("rx"), None) {
             Ok(ports) => ports,
             Err(error) => return skip(format_args!("Linux 6.6 ({error})")),
         };
         let mut poll = started(ports, Options::default());
         let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
-        let mut packets = 0;
-        let mut bytes = 0;
+        let (mut packets, mut bytes) = (0, 0);
         let (mut counted, mut counted_bytes) = (0, 0);
         for length in [18, 3_000, 3_795, 3_796, 3_797, 3_798, 3_799, 3_800, 4_000, 8_000, 8_958, 18]
         {
@@ -544,64 +480,49 @@ fn refusal(text: &str) -> String {
     }
 }
 
-fn nothing_is_left() {
-    let output = Command::new("ip").args(["-details", "link", "show", "rx"]).output().unwrap();
-    assert!(
-        !String::from_utf8_lossy(&output.stdout).contains("xdp/id"),
-        "a program is left behind"
-    );
-}
-
 #[test]
 fn refusals_say_what_to_do_and_leave_nothing_behind() {
     on_veth(|| {
-        assert!(refusal("nowhere").contains("no such interface"));
-        assert!(refusal("rx:2").contains("has 1 receive queues and not 2"));
-        assert!(refusal("rx,mode=zero-copy").contains("use mode=copy"));
-        assert!(refusal("lo,from-host").contains("xdp=skb"), "loopback has no native mode");
-        assert!(
-            refusal("tx").contains("has the address 10.77.0.1")
-                && refusal("tx").contains("af_xdp:tx,from-host")
-        );
-        nothing_is_left();
-        let counting =
-            xdp::Options { mode: Some(Mode::Native), ..xdp::Options::new(Settings::default()) };
-        let mut other = Xdp::at(vec![CountingPoint::ingress("rx")], counting);
-        other.install(&Tables::new(&Settings::default(), 1)).unwrap();
-        assert!(refusal("rx").contains("another XDP program is attached"));
+        assert_contains(&refusal("nowhere"), &["no such interface"]);
+        assert_contains(&refusal("rx:2"), &["has 1 receive queues and not 2"]);
+        assert_contains(&refusal("rx,mode=zero-copy"), &["use mode=copy"]);
+        // Loopback has no native mode.
+        assert_contains(&refusal("lo,from-host"), &["xdp=skb"]);
+        assert_contains(&refusal("tx"), &["has the address 10.77.0.1", "af_xdp:tx,from-host"]);
+        assert_no_program("rx");
+        let other = kernel::started(vec![ingress()], in_mode(Mode::Native));
+        assert_contains(&refusal("rx"), &["another XDP program is attached"]);
         drop(other);
-        let first = started(open("rx"), Options::default());
-        assert!(refusal("rx").contains("another program has a socket there"));
+        let first = polling("rx");
+        assert_contains(&refusal("rx"), &["another program has a socket there"]);
         drop(first);
-        nothing_is_left();
-        drop(started(open("rx"), Options::default()));
-        nothing_is_left();
+        assert_no_program("rx");
+        drop(polling("rx"));
+        assert_no_program("rx");
         let mut poll = Poll::new(open("rx"), Options { cpus: vec![1023], ..Options::default() });
         let error = poll.install(&Tables::new(&Settings::default(), 1)).unwrap_err().to_string();
-        assert!(
-            error.contains("poll cannot run a worker on CPU 1023; this process may use CPU "),
-            "{error}"
-        );
+        let limit = "poll cannot run a worker on CPU 1023; this process may use CPU ";
+        assert_contains(&error, &[limit]);
     });
 }
 
 #[test]
 fn what_is_not_asked_for_goes_to_the_host() {
-    on_queues(2, || {
+    on_queues(2, &[], || {
         ip("addr add 10.77.0.2/24 dev rx").unwrap();
         let host = Host::listen();
-        let mut poll = started(open("rx:1,from-host"), Options::default());
-        let mut traffic = Traffic::new(2);
-        traffic.send(64);
+        let mut poll = polling("rx:1,from-host");
+        let mut account = Account::new(2);
+        account.traffic.send(64);
         // Of the second queue.
         host.hears(32);
         until(|| poll.sample().unwrap().bank.counters.packets() >= 32);
         assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 32);
         assert_eq!(poll.losses().unwrap().total(), 0, "these were not to be counted");
-        let mut account = Account { counted: 32, ..Account::new() };
+        account.counted = 32;
         account.balance(&mut poll);
         drop(poll);
-        traffic.send(64);
+        account.traffic.send(64);
         // All, now that counting has ended.
         host.hears(64);
     });

@@ -3,13 +3,16 @@
 //! network of the test's own, which vanishes with its thread.
 #![allow(unsafe_code, reason = "times of a packet socket, which no library here has")]
 
+use crate::common::delays::buckets;
+use crate::common::kernel::{in_mode, ingress, received};
+use crate::common::only_delays;
+use flowgauge_core::Settings;
 use flowgauge_core::delay::histogram::least;
 use flowgauge_core::delay::{self, DelayKind, Kinds};
-use flowgauge_core::{Settings, cardinality};
 use flowgauge_dataplane::poll::port::af_xdp;
 use flowgauge_dataplane::poll::{self, PollMode};
-use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
-use flowgauge_dataplane::{CountingPoint, Dataplane, Poll, Tables};
+use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
+use flowgauge_dataplane::{Dataplane, Poll, Tables};
 use flowgauge_p4_model::wire::Wire;
 use flowgauge_testing::frames::Ip;
 use flowgauge_testing::wait::until;
@@ -161,10 +164,9 @@ enum Hook {
 impl Hook {
     fn counting(self, settings: Settings) -> Box<dyn Dataplane> {
         let mut dataplane: Box<dyn Dataplane> = match self {
-            Hook::Kernel(mode) => Box::new(Xdp::at(
-                vec![CountingPoint::ingress(RECEIVER.0)],
-                Options { mode: Some(mode), ..Options::new(settings) },
-            )),
+            Hook::Kernel(mode) => {
+                Box::new(Xdp::at(vec![ingress()], Options { settings, ..in_mode(mode) }))
+            }
             // A busy worker sleeps never, so that its gap has all of the time until it looks.
             Hook::Port => Box::new(Poll::new(
                 af_xdp(&RECEIVER.0.parse().unwrap(), None).unwrap(),
@@ -201,7 +203,6 @@ impl Mirror {
 
     /// Sends a frame, and waits until it has passed the hook.
     fn cross(&mut self, frame: &[u8]) -> Crossing {
-        let received = || DeviceCounters::read(RECEIVER.0).unwrap().received;
         let (before, from) = (received(), now_ns());
         assert!(self.wire.send(frame).unwrap(), "the device has room");
         let captured = self.capture.leaves(frame);
@@ -240,13 +241,7 @@ fn compare(mirror: &mut Mirror, kind: DelayKind, number: u16, hold: Duration, ta
     let sent = std::mem::take(&mut mirror.sent);
     until(|| mirror.counted() >= sent);
     let window = mirror.dataplane.rotate().unwrap();
-    let histogram = window.bank.delay.histogram(&settings, kind, false, 0).unwrap();
-    let found: Vec<usize> = histogram
-        .buckets()
-        .iter()
-        .enumerate()
-        .flat_map(|(index, bucket)| std::iter::repeat_n(index, bucket.samples as usize))
-        .collect();
+    let found = buckets(&window.bank, &settings, kind, false);
     let [bucket] = found[..] else { panic!("{kind:?}: {found:?}, {:?}", window.bank.counters) };
     let (tick, gap) = (|ticks: u32| u64::from(ticks) << kind.tick_bits(), window.gap_ns);
     assert_eq!(gap > 0, matches!(mirror.hook, Hook::Port), "{gap}");
@@ -295,16 +290,11 @@ fn beside_load(is_loaded: bool, test: impl FnOnce()) {
 fn delays_agree(hook: Hook) {
     for seed in 0..extent(1, 20) {
         on_veth(move || {
-            let off = cardinality::Settings {
-                mode: cardinality::Mode::Off,
-                ..cardinality::Settings::DEFAULT
-            };
             let kinds = DelayKind::ALL.into_iter().fold(Kinds::NONE, Kinds::with);
             let delay = delay::Settings { kinds, ..delay::Settings::DEFAULT };
-            let settings = Settings { delay, ..Settings::only(off) };
             let mut mirror = Mirror {
                 hook,
-                dataplane: hook.counting(settings),
+                dataplane: hook.counting(only_delays(delay)),
                 wire: Wire::open(SENDER.0).unwrap(),
                 capture: Capture::open(),
                 sent: 0,

@@ -1,71 +1,39 @@
 //! Counting by a classifier on the `clsact` queueing discipline, the hook of kernels without TCX,
 //! and the choice of the default hook.
 
-use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, Retention, Xdp, detach, left};
-use flowgauge_dataplane::{Adopted, CountingPoint, Dataplane, Direction, Event, Snapshot, Tables};
+use crate::common::assert_contains;
+use crate::common::devices::send;
+use crate::common::kernel::{
+    self as common, closed, counted, counted_apart, egress, in_mode, ingress, installed, leaving,
+    pinned, pins, refusal, send_and_close, warning, window,
+};
+use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, Xdp, detach, left};
+use flowgauge_dataplane::{CountingPoint, Dataplane, Event};
 use flowgauge_testing::kernel::Other;
 use flowgauge_testing::wait::until;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
-use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn ingress() -> CountingPoint {
-    CountingPoint::ingress(RECEIVER.0)
-}
-
-fn egress() -> CountingPoint {
-    CountingPoint { interface: SENDER.0.to_owned(), direction: Direction::Egress }
-}
-
 fn options() -> Options {
-    Options { mode: Some(Mode::Clsact), ..Options::new(Settings::default()) }
+    in_mode(Mode::Clsact)
 }
 
 fn keep(adopt: bool, leave: bool) -> Options {
-    Options { pins: Some(Retention { directory: DIRECTORY.into(), adopt, leave }), ..options() }
+    Options { pins: pinned(adopt, leave), ..options() }
 }
 
-fn installed(places: Vec<CountingPoint>, options: Options) -> (Xdp, Option<Adopted>) {
-    let tables = Tables::new(&options.settings, 1);
-    let mut xdp = Xdp::at(places, options);
-    let adopted = xdp.install(&tables).unwrap();
-    (xdp, adopted)
-}
-
+/// Starts a run without events.
 fn started(places: Vec<CountingPoint>, options: Options) -> Xdp {
-    let (mut xdp, adopted) = installed(places, options);
-    assert_eq!(adopted, None);
+    let mut xdp = common::started(places, options);
     assert_eq!(xdp.events().unwrap(), []);
     xdp
 }
 
-fn send(packets: u64) {
-    let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
-    for _ in 0..packets {
-        socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap();
-    }
-}
-
-fn counted(snapshot: &Snapshot) -> u64 {
-    snapshot.bank.counters.packets()
-}
-
-/// Returns a window with at least `packets` packets: the kernel delivers them soon after they were
-/// sent.
-fn window(xdp: &mut Xdp, packets: u64) -> Snapshot {
-    until(|| counted(&xdp.sample().unwrap()) >= packets);
-    xdp.rotate().unwrap()
-}
-
-/// Returns the only warning.
-#[track_caller]
-fn warning(xdp: &mut Xdp) -> String {
-    let events = xdp.events().unwrap();
-    let [Event::Warning(warning)] = &events[..] else { panic!("{events:?}") };
-    warning.clone()
+/// Returns the hook of each program.
+fn hooks(xdp: &Xdp) -> Vec<String> {
+    xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect()
 }
 
 /// Returns the notices and choices at the start of a run.
@@ -130,13 +98,10 @@ fn every_packet_is_counted_once_and_nothing_stays() {
         for packets in [10, 500] {
             send(packets);
             let snapshot = window(&mut xdp, 2 * packets);
-            let parts: Vec<u64> =
-                snapshot.parts.iter().map(|part| counted(&part.snapshot)).collect();
-            assert_eq!((parts, snapshot.complete), (vec![packets; 2], true));
+            assert_eq!(counted_apart(&snapshot), [packets; 2]);
+            assert!(snapshot.complete);
         }
-        let hooks: Vec<_> =
-            xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect();
-        assert_eq!(hooks, ["clsact"; 2]);
+        assert_eq!(hooks(&xdp), ["clsact"; 2]);
         drop(xdp);
         assert!(!has_clsact(RECEIVER.0) && !has_clsact(SENDER.0));
     });
@@ -145,9 +110,8 @@ fn every_packet_is_counted_once_and_nothing_stays() {
 #[test]
 fn both_directions_of_an_interface_share_one_queueing_discipline() {
     on_veth(|| {
-        let out = CountingPoint { direction: Direction::Egress, ..ingress() };
         let first = started(vec![ingress()], options());
-        let second = started(vec![out], options());
+        let second = started(vec![leaving("rx")], options());
         drop(first);
         assert!(has_clsact(RECEIVER.0), "the other filter is there");
         drop(second);
@@ -205,17 +169,9 @@ fn a_removed_filter_is_recreated_and_reported() {
                 assert!(window(&mut xdp, 10).complete);
                 tc(&removal);
                 send(500);
-                let said = warning(&mut xdp);
-                assert!(
-                    said.contains("its program was not attached") && said.contains("missing"),
-                    "{said}"
-                );
-                send(7);
-                let snapshot = window(&mut xdp, 7);
-                assert_eq!((counted(&snapshot), snapshot.complete), (7, false));
-                send(8);
-                let snapshot = window(&mut xdp, 8);
-                assert_eq!((counted(&snapshot), snapshot.complete), (8, true));
+                assert_contains(&warning(&mut xdp), &["its program was not attached", "missing"]);
+                assert_eq!(send_and_close(&mut xdp, 7), (7, false));
+                assert_eq!(send_and_close(&mut xdp, 8), (8, true));
                 drop(xdp);
                 assert!(!has_clsact(&place.interface));
             });
@@ -230,17 +186,12 @@ fn a_filter_attached_earlier_is_moved_behind() {
             let mut xdp = started(vec![place.clone()], options());
             add_filter(&place, 1, OK);
             send(20);
-            let said = warning(&mut xdp);
-            assert!(
-                said.contains("was attached before this one") && said.contains("the first again"),
-                "{said}"
+            assert_contains(
+                &warning(&mut xdp),
+                &["was attached before this one", "the first again"],
             );
-            send(5);
-            let snapshot = window(&mut xdp, 5);
-            assert_eq!((counted(&snapshot), snapshot.complete), (5, false));
-            send(6);
-            let snapshot = window(&mut xdp, 6);
-            assert_eq!((counted(&snapshot), snapshot.complete), (6, true));
+            assert_eq!(send_and_close(&mut xdp, 5), (5, false));
+            assert_eq!(send_and_close(&mut xdp, 6), (6, true));
             drop(xdp);
             assert!(filters(&place).contains("bytecode"), "it is of others");
         });
@@ -252,9 +203,8 @@ fn a_place_that_a_filter_of_another_kind_has_is_refused() {
     on_veth(|| {
         tc("qdisc add dev rx clsact");
         tc("filter add dev rx ingress pref 1 protocol all u32 match u32 0 0 flowid 1:1");
-        let tables = Tables::new(&Settings::default(), 1);
-        let error = Xdp::at(vec![ingress()], options()).install(&tables).unwrap_err().to_string();
-        assert!(error.contains("another kind or protocol has priority 1"), "{error}");
+        let error = refusal(ingress(), options());
+        assert_contains(&error, &["another kind or protocol has priority 1"]);
         assert!(filters(&ingress()).contains("u32"));
     });
 }
@@ -263,21 +213,14 @@ fn a_place_that_a_filter_of_another_kind_has_is_refused() {
 fn a_queueing_discipline_without_egress_is_refused_for_what_leaves() {
     on_veth(|| {
         tc("qdisc add dev rx handle ffff: ingress");
-        let out = CountingPoint { direction: Direction::Egress, ..ingress() };
-        let tables = Tables::new(&Settings::default(), 1);
-        let error = Xdp::at(vec![out], options()).install(&tables).unwrap_err().to_string();
-        assert!(error.contains("'ingress' sees no packets that leave"), "{error}");
+        let error = refusal(leaving("rx"), options());
+        assert_contains(&error, &["'ingress' sees no packets that leave"]);
         let mut xdp = started(vec![ingress()], options());
         send(30);
         assert_eq!(counted(&window(&mut xdp, 30)), 30);
         drop(xdp);
         assert!(tc("qdisc show dev rx").contains("qdisc ingress"));
     });
-}
-
-fn pins() -> Vec<PathBuf> {
-    std::fs::read_dir(DIRECTORY)
-        .map_or_else(|_| Vec::new(), |places| places.map(|place| place.unwrap().path()).collect())
 }
 
 #[test]
@@ -297,8 +240,7 @@ fn what_is_left_counting_is_adopted() {
             assert_eq!(adopted.unwrap().next_window, 1);
             assert_eq!(second.events().unwrap(), []);
             send(40);
-            let snapshot = window(&mut second, 90);
-            assert_eq!((counted(&snapshot), snapshot.complete), (90, true));
+            assert_eq!(closed(&mut second, 90), (90, true));
             drop(second);
             assert!(!has_clsact(&place.interface));
             assert_eq!(pins(), Vec::<PathBuf>::new());
@@ -310,13 +252,10 @@ fn what_is_left_counting_is_adopted() {
 fn what_is_left_counting_is_adopted_by_its_own_mode_only() {
     on_veth(|| {
         drop(started(vec![ingress()], keep(false, true)));
-        let tables = Tables::new(&Settings::default(), 1);
         let other = Options { mode: Some(Mode::Tcx), ..keep(true, false) };
-        let error = Xdp::at(vec![ingress()], other).install(&tables).unwrap_err().to_string();
-        assert!(error.contains("it counts with --xdp-mode clsact, not tcx"), "{error}");
-        let error =
-            Xdp::at(vec![ingress()], keep(false, false)).install(&tables).unwrap_err().to_string();
-        assert!(error.contains("--adopt"), "{error}");
+        let error = refusal(ingress(), other);
+        assert_contains(&error, &["it counts with --xdp-mode clsact, not tcx"]);
+        assert_contains(&refusal(ingress(), keep(false, false)), &["--adopt"]);
         assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), ["rx ingress"]);
     });
 }
@@ -330,10 +269,9 @@ fn a_filter_removed_between_runs_is_recreated_on_adoption() {
         send(20);
         let (mut xdp, adopted) = installed(vec![ingress()], keep(true, false));
         assert!(adopted.is_some());
-        assert!(warning(&mut xdp).contains("attached again"));
+        assert_contains(&warning(&mut xdp), &["attached again"]);
         send(5);
-        let snapshot = window(&mut xdp, 15);
-        assert_eq!((counted(&snapshot), snapshot.complete), (15, false));
+        assert_eq!(closed(&mut xdp, 15), (15, false));
     });
 }
 
@@ -367,7 +305,7 @@ fn a_filter_whose_pins_are_gone_is_detached_or_replaced() {
                 let (mut xdp, adopted) = installed(vec![ingress()], keep(false, false));
                 assert_eq!(adopted, None);
                 let [notice] = &notices(&mut xdp)[..] else { panic!() };
-                assert!(notice.contains("a killed flowgauge left is removed"), "{notice}");
+                assert_contains(notice, &["a killed flowgauge left is removed"]);
                 send(10);
                 assert_eq!(counted(&window(&mut xdp, 10)), 10);
                 assert_eq!(filters(&ingress()).matches("direct-action").count(), 1);
@@ -404,11 +342,10 @@ fn a_virtual_device_without_native_mode_is_counted_on_the_tcx_hook() {
         veth::ip("link add link rx name mac0 type macvlan mode bridge").unwrap();
         veth::ip("link set mac0 up").unwrap();
         let place = CountingPoint::ingress("mac0");
-        let (mut xdp, _) = installed(vec![place], Options { mode: None, ..options() });
+        let (mut xdp, _) = installed(vec![place], in_mode(None));
         let [notice] = &notices(&mut xdp)[..] else { panic!() };
         assert_eq!(notice, "mac0 ingress: counting on the TCX hook: it is a virtual device");
-        let [program] = &xdp.status().programs[..] else { panic!() };
-        assert_eq!(program.hook.as_deref(), Some("tcx"));
+        assert_eq!(hooks(&xdp), ["tcx"]);
     });
 }
 
@@ -417,24 +354,17 @@ fn a_veth_is_counted_in_the_stack_and_its_peer_keeps_its_offloads() {
     on_veth(|| {
         let Some(before) = segments(SENDER.0) else { return skip("ethtool") };
         assert!(before, "nothing to turn off");
-        let places = || vec![ingress(), egress()];
-        let hooks = |xdp: &Xdp| -> Vec<String> {
-            xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect()
-        };
-        let (mut xdp, _) = installed(places(), Options { mode: None, ..options() });
+        let (mut xdp, _) = installed(vec![ingress(), egress()], in_mode(None));
         let [notice] = &notices(&mut xdp)[..] else { panic!() };
-        assert!(
-            notice.starts_with("rx ingress: counting on the TCX hook: it is a virtual device")
-                && notice.contains("--xdp-mode native"),
-            "{notice}"
-        );
+        let choice = "rx ingress: counting on the TCX hook: it is a virtual device";
+        assert!(notice.starts_with(choice), "{notice}");
+        assert_contains(notice, &["--xdp-mode native"]);
         assert_eq!(hooks(&xdp), ["tcx", "tcx"]);
         assert_eq!(segments(SENDER.0), Some(true));
         send(10);
         assert_eq!(counted(&window(&mut xdp, 20)), 20);
         drop(xdp);
-        let native = Options { mode: Some(Mode::Native), ..options() };
-        let mut xdp = started(places(), native);
+        let mut xdp = started(vec![ingress(), egress()], in_mode(Mode::Native));
         assert_eq!(hooks(&xdp), ["native", "tcx"]);
         assert_eq!(segments(SENDER.0), Some(false), "XDP sees one packet at a time");
         send(10);
@@ -446,7 +376,7 @@ fn a_veth_is_counted_in_the_stack_and_its_peer_keeps_its_offloads() {
 fn the_hook_of_a_missing_interface_is_unknown() {
     on_veth(|| {
         let places = vec![ingress(), CountingPoint::ingress("later")];
-        let (xdp, _) = installed(places, Options { mode: None, ..options() });
+        let (xdp, _) = installed(places, in_mode(None));
         let hooks: Vec<_> = xdp.status().programs.into_iter().map(|program| program.hook).collect();
         assert_eq!(hooks, [Some("tcx".to_owned()), None]);
     });
@@ -463,8 +393,7 @@ fn a_native_program_is_adopted_without_a_mode_and_stays() {
             installed(vec![ingress()], Options { mode: None, ..keep(true, false) });
         assert!(adopted.is_some());
         assert_eq!(xdp.events().unwrap(), []);
-        let [program] = &xdp.status().programs[..] else { panic!() };
-        assert_eq!(program.hook.as_deref(), Some("native"));
+        assert_eq!(hooks(&xdp), ["native"]);
         send(10);
         assert_eq!(counted(&window(&mut xdp, 20)), 20);
     });
@@ -475,7 +404,7 @@ fn packets_behind_a_generic_xdp_program_are_counted_in_the_stack() {
     for mode in [None, Some(Mode::Tcx), Some(Mode::Clsact)] {
         on_veth(move || {
             let _other = Other::xdp().attach_generic("rx").unwrap();
-            let (mut xdp, _) = installed(vec![ingress()], Options { mode, ..options() });
+            let (mut xdp, _) = installed(vec![ingress()], in_mode(mode));
             send(10);
             assert_eq!(window(&mut xdp, 10).bank.counters.ipv4, 10, "{mode:?}");
         });
@@ -486,15 +415,12 @@ fn packets_behind_a_generic_xdp_program_are_counted_in_the_stack() {
 fn packets_are_counted_beside_another_xdp_program_if_no_mode_was_given() {
     on_veth(|| {
         let _other = Other::xdp().attach("rx").unwrap();
-        let (mut xdp, _) = installed(vec![ingress()], Options { mode: None, ..options() });
-        let [program] = &xdp.status().programs[..] else { panic!() };
-        assert_eq!(program.hook.as_deref(), Some("tcx"));
+        let (mut xdp, _) = installed(vec![ingress()], in_mode(None));
+        assert_eq!(hooks(&xdp), ["tcx"]);
         send(10);
         assert_eq!(counted(&window(&mut xdp, 10)), 10);
         // An explicit mode is never replaced by another.
-        let tables = Tables::new(&Settings::default(), 1);
-        let native = Options { mode: Some(Mode::Native), ..options() };
-        let error = Xdp::at(vec![ingress()], native).install(&tables).unwrap_err().to_string();
-        assert!(error.contains("another XDP program is attached"), "{error}");
+        let error = refusal(ingress(), in_mode(Mode::Native));
+        assert_contains(&error, &["another XDP program is attached"]);
     });
 }

@@ -1,24 +1,32 @@
 //! Individual delays with a full buffer, with several concurrent workers, and from real sockets.
 //! Properties common to all backends are in the conformance suite.
 
+use crate::common::only_delays;
+use flowgauge_core::Settings;
 use flowgauge_core::delay::{self, DelayKind, Kinds};
-use flowgauge_core::{Settings, cardinality};
-use flowgauge_dataplane::poll::port::{OwnedFrame, frames};
+use flowgauge_dataplane::poll::port::{OwnedFrame, Port, Ports, frames};
 use flowgauge_dataplane::{Dataplane, DelaySample, Poll, Tables, poll};
 use flowgauge_testing::samples::passed_on;
 use flowgauge_traffic::frame::{self, Ip, UDP, udp};
 use std::sync::Arc;
 
 fn settings() -> Settings {
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    let delay = delay::Settings {
+    only_delays(delay::Settings {
         kinds: Kinds::NONE.with(DelayKind::Dns),
         slots_log2: 16,
         samples: true,
         ..delay::Settings::DEFAULT
-    };
-    Settings { delay, ..Settings::only(off) }
+    })
+}
+
+fn options() -> poll::Options {
+    poll::Options { settings: settings(), ..poll::Options::default() }
+}
+
+fn started<P: Port>(ports: Ports<P>, options: poll::Options) -> Poll {
+    let mut poll = Poll::new(ports, options);
+    poll.install(&Tables::new(&settings(), 1)).unwrap();
+    poll
 }
 
 /// Builds a query of a client, or the answer to it.
@@ -45,15 +53,7 @@ fn window(dataplane: &mut dyn Dataplane, mut taken: Vec<DelaySample>) -> (u64, u
 #[test]
 fn what_a_workers_ring_has_no_room_for_is_counted() {
     let (injector, ports) = frames(1);
-    let mut poll = Poll::new(
-        ports,
-        poll::Options {
-            settings: settings(),
-            delay_sample_capacity: 8,
-            ..poll::Options::default()
-        },
-    );
-    poll.install(&Tables::new(&settings(), 1)).unwrap();
+    let mut poll = started(ports, poll::Options { delay_sample_capacity: 8, ..options() });
     for _ in 0..2 {
         injector.feed(all(1000..1100, false));
         injector.feed(all(1000..1100, true));
@@ -75,9 +75,7 @@ fn what_a_workers_ring_has_no_room_for_is_counted() {
 fn windows_of_several_workers_have_all_of_their_delays() {
     const CLIENTS: u16 = 20_000;
     let (injector, ports) = frames(4);
-    let mut poll =
-        Poll::new(ports, poll::Options { settings: settings(), ..poll::Options::default() });
-    poll.install(&Tables::new(&settings(), 1)).unwrap();
+    let mut poll = started(ports, options());
     injector.feed(all(1024..1024 + CLIENTS, false));
     assert_eq!(window(&mut poll, Vec::new()), (0, 0));
     let (mut passed, mut windows) = (0, 0);
@@ -111,31 +109,24 @@ fn windows_of_several_workers_have_all_of_their_delays() {
 #[cfg(target_os = "linux")]
 mod kernel {
     use super::*;
+    use crate::common::delays::resolve;
+    use crate::common::devices::udp_socket;
+    use crate::common::kernel::{both_ways, detached, in_mode, started};
     use flowgauge_core::delay::Directions;
-    use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
-    use flowgauge_dataplane::{CountingPoint, Direction, Error};
+    use flowgauge_dataplane::Direction;
+    use flowgauge_dataplane::xdp::{Mode, Options};
     use flowgauge_testing::hosts::connected;
-    use flowgauge_testing::skip;
     use flowgauge_traffic::veth::{RECEIVER, SENDER};
     use std::net::UdpSocket;
     use std::sync::mpsc::TryRecvError;
     use std::thread;
-    use std::time::Duration;
 
     #[test]
     fn what_the_kernels_ring_has_no_room_for_is_counted() {
-        for (direction, mode) in
-            [(Direction::Ingress, Mode::Native), (Direction::Egress, Mode::Native)]
-        {
-            let options =
-                Options { mode: Some(mode), delay_sample_ring: 4096, ..Options::new(settings()) };
-            let mut xdp = Xdp::detached(direction, options);
-            match xdp.install(&Tables::new(&settings(), 1)) {
-                Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
-                    return skip("the right to load XDP programs");
-                }
-                outcome => assert_eq!(outcome.unwrap(), None),
-            }
+        for direction in Direction::ALL {
+            let native = in_mode(Mode::Native);
+            let options = Options { settings: settings(), delay_sample_ring: 4096, ..native };
+            let Some(mut xdp) = detached(direction, options) else { return };
             let injector = xdp.injector();
             let inject = |frames: Arc<[OwnedFrame]>| {
                 frames.iter().for_each(|frame| injector.inject(&frame.bytes).unwrap())
@@ -161,21 +152,11 @@ mod kernel {
 
     /// Asks and waits for the answer, repeatedly.
     fn ask(server: &str) {
-        let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        for id in 0..QUESTIONS {
-            socket
-                .send_to(
-                    &[&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat(),
-                    (server, 53),
-                )
-                .unwrap();
-            socket.recv_from(&mut [0; 64]).unwrap();
-        }
+        let socket = udp_socket("0.0.0.0", 0);
+        (0..QUESTIONS).for_each(|id| resolve(&socket, server, id));
     }
 
     fn serve(socket: &UdpSocket) {
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         for _ in 0..QUESTIONS {
             let mut question = [0; 64];
             let (length, client) = socket.recv_from(&mut question).unwrap();
@@ -190,26 +171,13 @@ mod kernel {
             connected(
                 |_| true,
                 move |far, _| {
-                    let settings = Settings {
-                        delay: delay::Settings {
-                            directions: Directions::Apart,
-                            ..settings().delay
-                        },
-                        ..settings()
-                    };
-                    let near = RECEIVER.0.to_owned();
-                    let places = vec![
-                        CountingPoint::ingress(RECEIVER.0),
-                        CountingPoint { interface: near, direction: Direction::Egress },
-                    ];
-                    let mut xdp =
-                        Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
-                    xdp.install(&Tables::new(&settings, 1)).unwrap();
+                    let mut settings = settings();
+                    settings.delay.directions = Directions::Apart;
+                    let options = Options { settings, ..in_mode(mode) };
+                    let mut xdp = started(both_ways(RECEIVER.0), options);
                     // Questions in both directions at the same time.
-                    let (here, there) = (
-                        UdpSocket::bind((RECEIVER.1, 53)).unwrap(),
-                        far.run(|| UdpSocket::bind((SENDER.1, 53)).unwrap()),
-                    );
+                    let here = udp_socket(RECEIVER.1, 53);
+                    let there = far.run(|| udp_socket(SENDER.1, 53));
                     let far_end = far.start_with(move || {
                         let serving = thread::spawn(move || serve(&there));
                         ask(RECEIVER.1);

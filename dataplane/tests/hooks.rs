@@ -1,87 +1,60 @@
 //! Interference by others with the programs of the XDP backend and their interfaces: every gap is
 //! reported.
 
+use crate::common::assert_contains;
+use crate::common::devices::{ethtool, on_queues, send, set_mtu};
+use crate::common::kernel::{
+    self as common, MODES, add_apart, attached, both_ways, closed, complete_apart, counted, egress,
+    in_mode, ingress, installed, pinned, pins, refusal, send_and_close, warning, warns, window,
+};
 use flowgauge_core::Settings;
+use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_dataplane::xdp::{
-    DIRECTORY, Mode, Options, Retention, WaitMethod, Xdp, detach, left, supported,
+    DIRECTORY, Mode, Options, WaitMethod, Xdp, detach, left, supported,
 };
-use flowgauge_dataplane::{
-    Adopted, CountingPoint, Dataplane, Direction, Event, LossCause, Snapshot, Tables,
-};
+use flowgauge_dataplane::{Adopted, CountingPoint, Dataplane, Event, LossCause};
 use flowgauge_testing::kernel::{self, Other};
 use flowgauge_testing::namespace::OtherNamespace;
 use flowgauge_testing::wait::{until, until_some};
-use flowgauge_testing::{extent, on_veth, skip};
+use flowgauge_testing::{extent, on_veth};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER, ip};
 use nix::sched::{CloneFlags, unshare};
 use std::fs::{self, Permissions};
 use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-fn ingress() -> CountingPoint {
-    CountingPoint::ingress(RECEIVER.0)
-}
-
-fn egress() -> CountingPoint {
-    CountingPoint { interface: SENDER.0.to_owned(), direction: Direction::Egress }
-}
-
 fn options() -> Options {
-    Options { mode: Some(Mode::Native), ..Options::new(Settings::default()) }
+    in_mode(Mode::Native)
 }
 
 fn kept() -> Options {
-    Options {
-        pins: Some(Retention { directory: DIRECTORY.into(), adopt: false, leave: false }),
-        ..options()
-    }
+    kept_in(Mode::Native)
 }
 
+fn kept_in(mode: Mode) -> Options {
+    Options { pins: pinned(false, false), ..in_mode(mode) }
+}
+
+/// Returns options that leave the same state as a killed process.
+fn doomed() -> Options {
+    Options { pins: pinned(false, true), ..options() }
+}
+
+/// Starts a run without warnings.
 fn started(places: Vec<CountingPoint>, options: Options) -> Xdp {
-    let tables = Tables::new(&options.settings, 1);
-    let mut xdp = Xdp::at(places, options);
-    assert_eq!(xdp.install(&tables).unwrap(), None);
+    let mut xdp = common::started(places, options);
     let events = xdp.events().unwrap();
-    assert!(!events.iter().any(|event| matches!(event, Event::Warning(_))), "{events:?}");
+    assert!(!warns(&events, ""), "{events:?}");
     xdp
 }
 
 /// Returns the pin of the only link.
 fn pin() -> PathBuf {
-    let places: Vec<PathBuf> =
-        fs::read_dir(DIRECTORY).unwrap().map(|place| place.unwrap().path()).collect();
-    let [place] = &places[..] else { panic!("{places:?}") };
+    let [place] = &pins()[..] else { panic!("{:?}", pins()) };
     place.join("link")
-}
-
-fn send(packets: u64) {
-    let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
-    for _ in 0..packets {
-        socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap();
-    }
-}
-
-fn counted(snapshot: &Snapshot) -> u64 {
-    snapshot.bank.counters.packets()
-}
-
-/// Returns a window with at least `packets` packets: the kernel delivers them soon after they were
-/// sent.
-fn window(xdp: &mut Xdp, packets: u64) -> Snapshot {
-    until(|| counted(&xdp.sample().unwrap()) >= packets);
-    xdp.rotate().unwrap()
-}
-
-/// Returns the only warning.
-#[track_caller]
-fn warning(xdp: &mut Xdp) -> String {
-    let events = xdp.events().unwrap();
-    let [Event::Warning(warning)] = &events[..] else { panic!("{events:?}") };
-    warning.clone()
 }
 
 #[test]
@@ -93,23 +66,15 @@ fn a_program_detached_from_outside_is_attached_again_and_reported() {
             assert!(window(&mut xdp, 10).complete);
             kernel::detach(&pin());
             send(500);
-            let said = warning(&mut xdp);
-            assert!(
-                said.contains("its program was not attached") && said.contains("missing"),
-                "{said}"
-            );
-            assert!(xdp.status().programs.iter().all(|program| program.attached));
-            send(7);
-            let snapshot = window(&mut xdp, 7);
-            assert_eq!((counted(&snapshot), snapshot.complete), (7, false));
-            send(8);
-            let snapshot = window(&mut xdp, 8);
-            assert_eq!((counted(&snapshot), snapshot.complete), (8, true));
+            assert_contains(&warning(&mut xdp), &["its program was not attached", "missing"]);
+            assert_eq!(attached(&xdp), [true]);
+            assert_eq!(send_and_close(&mut xdp, 7), (7, false));
+            assert_eq!(send_and_close(&mut xdp, 8), (8, true));
             // Also without a check between the detachment and the end of the window.
             kernel::detach(&pin());
             send(3);
             assert!(!xdp.rotate().unwrap().complete);
-            assert!(warning(&mut xdp).contains("its program was not attached"));
+            assert_contains(&warning(&mut xdp), &["its program was not attached"]);
             assert!(pin().exists());
         });
     }
@@ -120,9 +85,7 @@ fn a_program_whose_pin_is_removed_counts_on() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], kept());
         fs::remove_file(pin()).unwrap();
-        send(10);
-        let snapshot = window(&mut xdp, 10);
-        assert_eq!((counted(&snapshot), snapshot.complete), (10, true));
+        assert_eq!(send_and_close(&mut xdp, 10), (10, true));
         let events = xdp.events().unwrap();
         assert!(matches!(&events[..], [Event::Notice(told)] if told.contains("pin")), "{events:?}");
         assert!(pin().exists(), "the adopting process needs it");
@@ -133,48 +96,37 @@ fn a_program_whose_pin_is_removed_counts_on() {
 
 #[test]
 fn an_interface_that_moves_to_another_namespace_is_not_counted_there() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+    for mode in MODES {
         on_veth(move || {
-            let options = Options { mode: Some(mode), ..kept() };
             // The other place keeps the run alive.
-            let mut xdp = started(vec![ingress(), egress()], options);
+            let mut xdp = started(vec![ingress(), egress()], kept_in(mode));
             send(10);
             assert!(window(&mut xdp, 20).complete);
             let other = OtherNamespace::start();
             other.take("rx");
             let events = xdp.events().unwrap();
-            assert!(
-                events.iter().any(|event| matches!(event, Event::Warning(said)
-                    if said.contains("moved to another") || mode == Mode::Clsact && said.contains("gone"))),
-                "{mode:?}: {events:?}"
-            );
+            let is_gone = mode == Mode::Clsact && warns(&events, "gone");
+            assert!(is_gone || warns(&events, "moved to another"), "{mode:?}: {events:?}");
             assert!(!xdp.rotate().unwrap().complete);
             send(3000);
             let snapshot = window(&mut xdp, 3000);
             assert_eq!((counted(&snapshot), snapshot.complete), (3000, true), "{mode:?}");
             assert_eq!(counted(&snapshot.parts[0].snapshot), 0, "{mode:?}");
             other.give_back("rx");
-            until(|| {
-                let events = xdp.events().unwrap();
-                events.iter().any(
-                    |event| matches!(event, Event::Warning(said) if said.contains("counted again")),
-                )
-            });
+            until(|| warns(&xdp.events().unwrap(), "counted again"));
             xdp.rotate().unwrap();
             send(7);
-            let snapshot = window(&mut xdp, 14);
-            assert_eq!((counted(&snapshot), snapshot.complete), (14, true), "{mode:?}");
+            assert_eq!(closed(&mut xdp, 14), (14, true), "{mode:?}");
         });
     }
 }
 
 #[test]
 fn an_interface_that_is_back_before_a_look_has_a_marked_window_and_is_counted_again() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+    for mode in MODES {
         for is_rotated in [false, true] {
             on_veth(move || {
-                let options = Options { mode: Some(mode), ..kept() };
-                let mut xdp = started(vec![ingress()], options);
+                let mut xdp = started(vec![ingress()], kept_in(mode));
                 send(10);
                 assert!(window(&mut xdp, 10).complete);
                 let other = OtherNamespace::start();
@@ -188,15 +140,10 @@ fn an_interface_that_is_back_before_a_look_has_a_marked_window_and_is_counted_ag
                 let [Event::Warning(left), Event::Warning(back)] = &events[..] else {
                     panic!("{mode:?}: {events:?}");
                 };
-                let is_filter = mode == Mode::Clsact;
-                assert!(
-                    left.contains(if is_filter { "is gone" } else { "moved to another" }),
-                    "{left}"
-                );
-                assert!(back.contains("is there again, and counted again"), "{back}");
-                send(7);
-                let snapshot = window(&mut xdp, 7);
-                assert_eq!((counted(&snapshot), snapshot.complete), (7, true), "{mode:?}");
+                let reason = if mode == Mode::Clsact { "is gone" } else { "moved to another" };
+                assert_contains(left, &[reason]);
+                assert_contains(back, &["is there again, and counted again"]);
+                assert_eq!(send_and_close(&mut xdp, 7), (7, true), "{mode:?}");
                 assert_eq!(xdp.events().unwrap(), []);
             });
         }
@@ -212,8 +159,7 @@ fn an_interface_that_was_back_between_two_looks_has_a_marked_window() {
         let other = OtherNamespace::start();
         other.take("rx");
         let events = xdp.events().unwrap();
-        let is_moved = |event: &Event| matches!(event, Event::Warning(said) if said.contains("moved to another"));
-        assert!(events.iter().any(is_moved), "{events:?}");
+        assert!(warns(&events, "moved to another"), "{events:?}");
         let mut is_complete = || xdp.rotate().unwrap().parts[0].snapshot.complete;
         assert_eq!([is_complete(), is_complete()], [false, true]);
         other.give_back("rx");
@@ -226,11 +172,10 @@ fn an_interface_that_was_back_between_two_looks_has_a_marked_window() {
 /// Windows end while the interface comes and goes, at any time of both.
 #[test]
 fn packets_of_another_namespace_are_in_no_complete_window() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+    for mode in MODES {
         on_veth(move || {
             // The other place keeps the run alive.
-            let options = Options { mode: Some(mode), ..kept() };
-            let mut xdp = started(vec![ingress(), egress()], options);
+            let mut xdp = started(vec![ingress(), egress()], kept_in(mode));
             let mover = thread::spawn(|| {
                 for _ in 0..extent(3, 50) {
                     let other = OtherNamespace::start();
@@ -245,7 +190,7 @@ fn packets_of_another_namespace_are_in_no_complete_window() {
                 // The test sends no packets while the interface is here.
                 assert!(!arrived.complete || counted(arrived) == 0, "{mode:?}");
                 xdp.events().unwrap();
-                arrived.complete && xdp.status().programs.iter().all(|program| program.attached)
+                arrived.complete && attached(xdp).into_iter().all(|is_attached| is_attached)
             };
             while !mover.is_finished() {
                 check(&mut xdp);
@@ -253,8 +198,7 @@ fn packets_of_another_namespace_are_in_no_complete_window() {
             mover.join().unwrap();
             until(|| check(&mut xdp));
             send(7);
-            let snapshot = window(&mut xdp, 14);
-            assert_eq!((counted(&snapshot), snapshot.complete), (14, true), "{mode:?}");
+            assert_eq!(closed(&mut xdp, 14), (14, true), "{mode:?}");
         });
     }
 }
@@ -265,10 +209,8 @@ fn a_replaced_program_is_restored() {
         let mut xdp = started(vec![ingress()], kept());
         Other::xdp().usurp(&pin());
         send(10);
-        assert!(warning(&mut xdp).contains("was put in its place"));
-        send(7);
-        let snapshot = window(&mut xdp, 7);
-        assert_eq!((counted(&snapshot), snapshot.complete), (7, false));
+        assert_contains(&warning(&mut xdp), &["was put in its place"]);
+        assert_eq!(send_and_close(&mut xdp, 7), (7, false));
     });
 }
 
@@ -282,11 +224,8 @@ fn a_run_at_an_occupied_place_ends() {
         let [Event::Warning(warning), Event::TrafficEnded] = &events[..] else {
             panic!("{events:?}")
         };
-        assert!(
-            warning.contains("cannot be attached again") && warning.contains("another XDP program"),
-            "{warning}"
-        );
-        assert!(xdp.status().programs.iter().all(|program| !program.attached));
+        assert_contains(warning, &["cannot be attached again", "another XDP program"]);
+        assert_eq!(attached(&xdp), [false]);
         assert!(!xdp.rotate().unwrap().complete);
         assert_eq!(xdp.events().unwrap(), [], "once");
     });
@@ -297,9 +236,7 @@ fn programs_that_were_there_first_do_not_hide_packets() {
     on_veth(|| {
         let _other = Other::tcx().attach("tx").unwrap();
         let mut xdp = started(vec![egress()], options());
-        send(1000);
-        let snapshot = window(&mut xdp, 1000);
-        assert_eq!((counted(&snapshot), snapshot.complete), (1000, true));
+        assert_eq!(send_and_close(&mut xdp, 1000), (1000, true));
         assert_eq!(xdp.events().unwrap(), []);
     });
 }
@@ -312,22 +249,16 @@ fn programs_attached_before_ours_are_reported_and_ours_moves_to_the_front() {
         for _ in 0..3 {
             others.push(Other::tcx().attach("tx").unwrap());
             send(5);
-            let said = warning(&mut xdp);
-            assert!(
-                said.contains("was attached before this one") && said.contains("the first again"),
-                "{said}"
+            assert_contains(
+                &warning(&mut xdp),
+                &["was attached before this one", "the first again"],
             );
-            send(10);
-            let snapshot = window(&mut xdp, 10);
-            assert_eq!((counted(&snapshot), snapshot.complete), (10, false));
-            send(20);
-            let snapshot = window(&mut xdp, 20);
-            assert_eq!((counted(&snapshot), snapshot.complete), (20, true));
+            assert_eq!(send_and_close(&mut xdp, 10), (10, false));
+            assert_eq!(send_and_close(&mut xdp, 20), (20, true));
         }
         // Two programs that both insist on being first would never stop.
         others.push(Other::tcx().attach("tx").unwrap());
-        let said = warning(&mut xdp);
-        assert!(said.contains("again and again"), "{said}");
+        assert_contains(&warning(&mut xdp), &["again and again"]);
         assert_eq!(xdp.events().unwrap(), [], "once");
         send(5);
         let snapshot = xdp.rotate().unwrap();
@@ -338,36 +269,8 @@ fn programs_attached_before_ours_are_reported_and_ours_moves_to_the_front() {
         );
         others.pop();
         xdp.rotate().unwrap();
-        send(5);
-        let snapshot = window(&mut xdp, 5);
-        assert_eq!((counted(&snapshot), snapshot.complete), (5, true));
+        assert_eq!(send_and_close(&mut xdp, 5), (5, true));
     });
-}
-
-fn ethtool(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ethtool")
-        .args(arguments.split(' '))
-        .output()
-        .map_err(|error| error.to_string())?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).into_owned())
-    }
-}
-
-/// Replaces the devices by ones with several queues.
-fn with_queues(queues: u32) {
-    ip("link del dev rx").unwrap();
-    let end = |name: &str| format!("name {name} numrxqueues {queues} numtxqueues {queues}");
-    ip(&format!("link add {} type veth peer {}", end("rx"), end("tx"))).unwrap();
-    for device in ["rx", "tx"] {
-        ip(&format!("link set dev {device} addrgenmode none")).unwrap();
-        ip(&format!("link set dev {device} up")).unwrap();
-    }
-    ["rx", "tx"].into_iter().for_each(|device| veth::carrier(device).unwrap());
-    ip(&format!("addr add {}/24 dev tx", SENDER.1)).unwrap();
-    ip(&format!("neigh add {} lladdr 02:00:00:00:00:02 dev tx nud permanent", RECEIVER.1)).unwrap();
 }
 
 /// Sends enough flows for every queue to get some.
@@ -379,44 +282,21 @@ fn send_flows(flows: u64) {
 
 #[test]
 fn queues_that_come_are_counted() {
-    on_veth(|| {
-        with_queues(4);
-        if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
-            return skip(format_args!("ethtool ({error})"));
-        }
+    on_queues(4, &["-L tx tx 1", "-L rx rx 1"], || {
         let mut xdp = started(vec![ingress()], options());
         send_flows(100);
         assert!(window(&mut xdp, 100).complete);
         ethtool("-L rx rx 4").unwrap();
         ethtool("-L tx tx 4").unwrap();
-        let said = warning(&mut xdp);
-        assert!(said.contains("has 4 receive queues now instead of 1"), "{said}");
+        assert_contains(&warning(&mut xdp), &["has 4 receive queues now instead of 1"]);
         assert!(!xdp.rotate().unwrap().complete);
         send_flows(1000);
-        let snapshot = window(&mut xdp, 1000);
-        assert_eq!((counted(&snapshot), snapshot.complete), (1000, true));
+        assert_eq!(closed(&mut xdp, 1000), (1000, true));
     });
 }
 
-/// Returns options that leave the same state as a killed process.
-fn doomed() -> Options {
-    Options {
-        pins: Some(Retention { directory: DIRECTORY.into(), adopt: false, leave: true }),
-        ..options()
-    }
-}
-
-fn adopting() -> Options {
-    Options {
-        pins: Some(Retention { directory: DIRECTORY.into(), adopt: true, leave: false }),
-        ..options()
-    }
-}
-
 fn adopted(place: CountingPoint) -> (Xdp, Option<Adopted>) {
-    let mut xdp = Xdp::at(vec![place], adopting());
-    let found = xdp.install(&Tables::new(&options().settings, 1)).unwrap();
-    (xdp, found)
+    installed(vec![place], Options { pins: pinned(true, false), ..options() })
 }
 
 /// Returns the next event, which must be a notice: the kernel needs some time to notice a carrier.
@@ -454,7 +334,7 @@ fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
             assert_eq!(counted(&window(&mut second, 4)), 4, "it is still attached");
         });
         is_left_alone.recv().expect("the other network");
-        assert_eq!(pinned(), 2);
+        assert_eq!(pins().iter().filter(|place| place.join("link").exists()).count(), 2);
         assert_eq!(left(Path::new(DIRECTORY)).unwrap(), [], "other namespaces are not listed");
         assert_eq!(counted(&window(&mut first, 3)), 3);
         drop(first);
@@ -465,12 +345,6 @@ fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
     });
 }
 
-/// Returns the number of pinned links.
-fn pinned() -> usize {
-    let places = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
-    places.filter(|place| place.path().join("link").exists()).count()
-}
-
 #[test]
 fn counting_starts_again_at_a_recreated_interface() {
     on_veth(|| {
@@ -479,11 +353,8 @@ fn counting_starts_again_at_a_recreated_interface() {
         veth::pair(SENDER, RECEIVER).unwrap();
         let (mut xdp, found) = adopted(ingress());
         assert_eq!(found, None);
-        let said = notice(&mut xdp);
-        assert!(said.contains("was re-created") && said.contains("dropped"), "{said}");
-        send(5);
-        let snapshot = window(&mut xdp, 5);
-        assert_eq!((counted(&snapshot), snapshot.complete), (5, true));
+        assert_contains(&notice(&mut xdp), &["was re-created", "dropped"]);
+        assert_eq!(send_and_close(&mut xdp, 5), (5, true));
         drop(xdp);
         assert!(!Path::new(DIRECTORY).exists());
     });
@@ -500,10 +371,9 @@ fn a_program_detached_between_runs_is_adopted_and_reported() {
         send(100);
         let (mut second, found) = adopted(ingress());
         assert_eq!(found.unwrap().open_windows.len(), 1);
-        assert!(warning(&mut second).contains("detached while no flowgauge looked after it"));
+        assert_contains(&warning(&mut second), &["detached while no flowgauge looked after it"]);
         send(4);
-        let snapshot = window(&mut second, 7);
-        assert_eq!((counted(&snapshot), snapshot.complete), (7, false));
+        assert_eq!(closed(&mut second, 7), (7, false));
     });
 }
 
@@ -520,18 +390,14 @@ fn a_renamed_interface_is_counted_on() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], doomed());
         rename("rx", "wan.0");
-        let said = notice(&mut xdp);
-        assert!(
-            said.contains("rx: the interface is called wan.0 now")
-                && said.contains("calling it rx"),
-            "{said}"
+        assert_contains(
+            &notice(&mut xdp),
+            &["rx: the interface is called wan.0 now", "calling it rx"],
         );
         // Another interface gets its name.
         veth::pair(("tx2", "10.78.0.1"), ("rx", "10.78.0.2")).unwrap();
-        send(5);
-        let snapshot = window(&mut xdp, 5);
-        assert_eq!((counted(&snapshot), snapshot.complete), (5, true));
-        assert!(!xdp.events().unwrap().iter().any(|event| matches!(event, Event::Warning(_))));
+        assert_eq!(send_and_close(&mut xdp, 5), (5, true));
+        assert!(!warns(&xdp.events().unwrap(), ""));
         assert_eq!(xdp.losses().unwrap().get(LossCause::DeviceError), 0);
         xdp.published(0).unwrap();
         drop(xdp);
@@ -554,37 +420,23 @@ fn one_of_several_interfaces_that_comes_back_is_counted_again() {
     for pins in [None, kept().pins] {
         on_veth(|| {
             veth::pair(("tx2", "10.78.0.1"), ("rx2", "10.78.0.2")).unwrap();
-            let mut xdp = started(
-                vec![CountingPoint::ingress("rx2"), ingress()],
-                Options { pins, ..options() },
-            );
+            let places = vec![CountingPoint::ingress("rx2"), ingress()];
+            let mut xdp = started(places, Options { pins, ..options() });
             ip("link del dev rx").unwrap();
-            let said = warning(&mut xdp);
-            assert!(said.contains("rx ingress: the interface is gone"), "{said}");
+            assert_contains(&warning(&mut xdp), &["rx ingress: the interface is gone"]);
             let snapshot = xdp.rotate().unwrap();
-            assert_eq!(
-                snapshot.parts.iter().map(|part| part.snapshot.complete).collect::<Vec<_>>(),
-                [true, false]
-            );
+            assert_eq!(complete_apart(&snapshot), [true, false]);
             assert!(!snapshot.complete);
-            assert_eq!(
-                xdp.status().programs.iter().map(|program| program.attached).collect::<Vec<_>>(),
-                [true, false]
-            );
+            assert_eq!(attached(&xdp), [true, false]);
             assert!(xdp.rotate().unwrap().complete, "nothing crosses what is not there");
             veth::pair(SENDER, RECEIVER).unwrap();
-            let said = warning(&mut xdp);
-            assert!(
-                said.contains("rx ingress: the interface is there again, and counted again"),
-                "{said}"
+            assert_contains(
+                &warning(&mut xdp),
+                &["rx ingress: the interface is there again, and counted again"],
             );
-            send(5);
-            let snapshot = window(&mut xdp, 5);
-            assert_eq!((counted(&snapshot), snapshot.complete), (5, false));
-            send(6);
-            let snapshot = window(&mut xdp, 6);
-            assert_eq!((counted(&snapshot), snapshot.complete), (6, true));
-            assert!(xdp.status().programs.iter().all(|program| program.attached));
+            assert_eq!(send_and_close(&mut xdp, 5), (5, false));
+            assert_eq!(send_and_close(&mut xdp, 6), (6, true));
+            assert_eq!(attached(&xdp), [true; 2]);
             drop(xdp);
             assert!(!Path::new(DIRECTORY).exists());
         });
@@ -594,22 +446,18 @@ fn one_of_several_interfaces_that_comes_back_is_counted_again() {
 #[test]
 fn windows_of_an_interface_that_appears_and_cannot_be_counted_are_marked() {
     on_veth(|| {
-        let mut xdp = Xdp::at(vec![CountingPoint::ingress("rx2"), ingress()], options());
-        xdp.install(&Tables::new(&options().settings, 1)).unwrap();
-        assert!(warning(&mut xdp).contains("there is no such interface"));
+        let places = vec![CountingPoint::ingress("rx2"), ingress()];
+        let (mut xdp, _) = installed(places, options());
+        assert_contains(&warning(&mut xdp), &["there is no such interface"]);
         assert!(xdp.rotate().unwrap().complete, "nothing crosses what is not there");
         veth::pair(("tx2", "10.78.0.1"), ("rx2", "10.78.0.2")).unwrap();
         let other = Other::xdp().attach("rx2").unwrap();
-        let said = warning(&mut xdp);
-        assert!(said.contains("the interface is there, but is not counted"), "{said}");
+        assert_contains(&warning(&mut xdp), &["the interface is there, but is not counted"]);
         for _ in 0..3 {
-            let parts = xdp.rotate().unwrap().parts;
-            let complete: Vec<bool> = parts.iter().map(|part| part.snapshot.complete).collect();
-            assert_eq!(complete, [false, true]);
+            assert_eq!(complete_apart(&xdp.rotate().unwrap()), [false, true]);
         }
         drop(other);
-        let is_counted = |event: &Event| matches!(event, Event::Warning(said) if said.contains("counted from now on"));
-        until(|| xdp.events().unwrap().iter().any(is_counted));
+        until(|| warns(&xdp.events().unwrap(), "counted from now on"));
         assert!(!xdp.rotate().unwrap().complete);
         assert!(xdp.rotate().unwrap().complete);
     });
@@ -618,8 +466,7 @@ fn windows_of_an_interface_that_appears_and_cannot_be_counted_are_marked() {
 #[test]
 fn an_interface_that_goes_down_and_up_is_reported() {
     on_veth(|| {
-        let both = vec![ingress(), CountingPoint { direction: Direction::Egress, ..ingress() }];
-        let mut xdp = started(both, options());
+        let mut xdp = started(both_ways("rx"), options());
         ip("link set dev rx down").unwrap();
         assert_eq!(notice(&mut xdp), "rx: is down; no packets cross it");
         ip("link set dev rx up").unwrap();
@@ -641,16 +488,8 @@ fn directories_that_others_own_or_write_to_are_refused() {
         let refused = |expected: &str| {
             let error = supported(directory).unwrap_err().to_string();
             assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
-            let mut xdp = Xdp::at(vec![ingress()], kept());
-            assert_eq!(
-                xdp.install(&Tables::new(&options().settings, 1))
-                    .unwrap_err()
-                    .to_string()
-                    .split_once(": ")
-                    .unwrap()
-                    .1,
-                error.split_once(": ").unwrap().1
-            );
+            let problem = |error: String| error.split_once(": ").unwrap().1.to_owned();
+            assert_eq!(problem(refusal(ingress(), kept())), problem(error));
         };
         supported(directory).unwrap();
         // With the default mount options others can create directories, but not remove those of
@@ -685,30 +524,18 @@ fn rotations_are_exact_however_they_wait() {
                 started(vec![ingress(), egress()], Options { wait: Some(wait), ..options() });
             let sender = thread::spawn(|| send(20_000));
             let mut all = [0, 0];
-            let rotate = |xdp: &mut Xdp, all: &mut [u64; 2]| {
-                let snapshot = xdp.rotate().unwrap();
-                all.iter_mut()
-                    .zip(&snapshot.parts)
-                    .for_each(|(all, part)| *all += counted(&part.snapshot));
-            };
             while !sender.is_finished() {
-                rotate(&mut xdp, &mut all);
+                add_apart(&mut all, &xdp.rotate().unwrap());
             }
             sender.join().unwrap();
             for _ in 0..100 {
                 if all == [20_000, 20_000] {
                     break;
                 }
-                rotate(&mut xdp, &mut all);
+                add_apart(&mut all, &xdp.rotate().unwrap());
             }
             assert_eq!(all, [20_000, 20_000], "{wait:?}");
         });
-    }
-}
-
-fn set_mtu(mtu: u32) {
-    for device in ["tx", "rx"] {
-        ip(&format!("link set dev {device} mtu {mtu}")).unwrap();
     }
 }
 
@@ -717,7 +544,7 @@ const HEADERS: u64 = 14 + 20 + 8;
 
 #[test]
 fn jumbo_frames_are_counted_with_all_their_bytes() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+    for mode in MODES {
         for settings in [Settings::default(), everything()] {
             let options = Options { mode: Some(mode), ..Options::new(settings) };
             on_veth(move || {
@@ -744,26 +571,18 @@ fn jumbo_frames_are_counted_with_all_their_bytes() {
 }
 
 fn everything() -> Settings {
-    let mut settings = Settings::default();
-    settings.heavy.algorithm = flowgauge_core::heavy::Algorithm::HashPipe;
+    let heavy = heavy::Settings { algorithm: Algorithm::HashPipe, ..Default::default() };
+    let settings = Settings { heavy, ..Settings::default() };
     assert!(settings.beyond_cardinality());
     settings
 }
 
 #[test]
 fn the_limit_of_a_driver_is_described() {
-    on_veth(|| {
-        with_queues(4);
-        if let Err(error) = ethtool("-L rx rx 1").and_then(|()| ethtool("-L tx tx 4")) {
-            return skip(format_args!("ethtool ({error})"));
-        }
-        let mut xdp = Xdp::at(vec![ingress()], options());
-        let said = xdp.install(&Tables::new(&options().settings, 1)).unwrap_err().to_string();
-        assert!(
-            said.contains("more transmit queues than it has receive queues (1)")
-                && said.contains("ethtool -L rx"),
-            "{said}"
-        );
+    on_queues(4, &["-L rx rx 1", "-L tx tx 4"], || {
+        let said = refusal(ingress(), options());
+        let limit = "more transmit queues than it has receive queues (1)";
+        assert_contains(&said, &[limit, "ethtool -L rx"]);
         assert_eq!(said.lines().count(), 1);
     });
 }
@@ -771,18 +590,14 @@ fn the_limit_of_a_driver_is_described() {
 /// A device with an MTU of more than one page delivers packets in pieces.
 #[test]
 fn a_queue_that_comes_to_an_interface_of_jumbo_frames_is_counted() {
-    on_veth(|| {
-        with_queues(2);
+    on_queues(2, &["-L tx tx 1", "-L rx rx 1"], || {
         set_mtu(9000);
-        if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
-            return skip(format_args!("ethtool ({error})"));
-        }
         let mut xdp = started(vec![ingress()], kept());
         ethtool("-L rx rx 2").unwrap();
         ethtool("-L tx tx 2").unwrap();
-        assert!(warning(&mut xdp).contains("has 2 receive queues now instead of 1"));
+        assert_contains(&warning(&mut xdp), &["has 2 receive queues now instead of 1"]);
         kernel::detach(&pin());
-        assert!(warning(&mut xdp).contains("its program was not attached"));
+        assert_contains(&warning(&mut xdp), &["its program was not attached"]);
         send_flows(200);
         assert_eq!(counted(&window(&mut xdp, 200)), 200);
     });

@@ -1,24 +1,23 @@
 //! The ledger of an interface: every packet that the device received is either counted or lost. On
 //! veth pairs in a network of the test's own, which vanishes with its thread.
 
-use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{FrameSender, Outlet, af_xdp};
-use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Mode, Options, Retention, Xdp};
-use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, LossCause, Poll, Tables, poll};
+use crate::common::devices::{device_counters, polling, send, send_of};
+use crate::common::kernel::{
+    MODES, dropped, egress, in_mode, ingress, installed, pinned, pins, received, received_exactly,
+    started,
+};
+use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
+use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options};
+use flowgauge_dataplane::{Dataplane, LossCause};
 use flowgauge_testing::kernel;
 use flowgauge_testing::wait::{until, until_some};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
 use flowgauge_traffic::{Generator, Profile, Sources};
-use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::thread;
-
-fn counters() -> DeviceCounters {
-    DeviceCounters::read(RECEIVER.0).unwrap()
-}
 
 /// Returns all packets and the non-IP ones, once all expected packets were counted.
 fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64) {
@@ -35,20 +34,6 @@ fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64) {
     (packets, non_ip)
 }
 
-/// Returns the packets that the device reports as received, once it is idle and the number is
-/// exact; and the packets counted meanwhile.
-fn received(dataplane: &mut dyn Dataplane) -> (u64, u64) {
-    let mut counted = 0;
-    let received = until_some(|| {
-        dataplane.events().unwrap();
-        counted += dataplane.rotate().unwrap().bank.counters.packets();
-        dataplane.losses().unwrap();
-        let range = dataplane.received().unwrap();
-        range.filter(|range| range.least == range.most).map(|range| range.most)
-    });
-    (received, counted)
-}
-
 /// Sends a thousand LLDP frames, which no protocol here accepts: the network stack drops them after
 /// they are counted.
 fn send_unwanted() {
@@ -63,34 +48,16 @@ fn send_unwanted() {
     assert_eq!(sender.dropped(), 0);
 }
 
-/// Sends a thousand datagrams.
-fn send_datagrams() {
-    send_datagrams_of(18);
-}
-
-/// Sends a thousand datagrams of `bytes` bytes.
-fn send_datagrams_of(bytes: usize) {
-    let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
-    for _ in 0..1000 {
-        socket.send_to(&vec![0; bytes], (RECEIVER.1, 9)).unwrap();
-    }
-}
-
 #[test]
 fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+    for mode in MODES {
         on_veth(move || {
-            let settings = Settings::default();
-            let mut xdp = Xdp::at(
-                vec![CountingPoint::ingress(RECEIVER.0)],
-                Options { mode: Some(mode), ..Options::new(settings) },
-            );
-            xdp.install(&Tables::new(&settings, 1)).unwrap();
-            let before = counters();
+            let mut xdp = started(vec![ingress()], in_mode(mode));
+            let before = device_counters(RECEIVER.0);
             send_unwanted();
-            send_datagrams();
+            send(1000);
             let counted = collect(&mut xdp, 2000);
-            let after = counters();
+            let after = device_counters(RECEIVER.0);
             let losses = xdp.losses().unwrap();
             println!(
                 "{mode:?}: {} received, {counted:?} counted, {} thrown away, {losses:?}",
@@ -104,7 +71,7 @@ fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
                 after.dropped - before.dropped >= 1000,
                 "the stack has dropped none: nothing was tried"
             );
-            let (received, more) = received(&mut xdp);
+            let (received, more) = received_exactly(&mut xdp);
             assert_eq!(received, counted.0 + more, "{mode:?}");
         });
     }
@@ -115,12 +82,9 @@ const SENT: u64 = 1 << 18;
 /// Returns the packets dropped for lack of room, and those missing in a ledger, while two CPUs send
 /// more than one receives: sometimes its ring is full.
 fn lost_and_missing() -> (u64, u64) {
-    let settings = Settings::default();
     // The senders are programs, whose packets a veth device accepts while its peer runs one too.
-    let options = Options { mode: Some(Mode::Native), ..Options::new(settings) };
-    let mut xdp = Xdp::at(vec![CountingPoint::ingress(RECEIVER.0)], options);
-    xdp.install(&Tables::new(&settings, 1)).unwrap();
-    let before = DeviceCounters::read(SENDER.0).unwrap().send_dropped;
+    let mut xdp = started(vec![ingress()], in_mode(Mode::Native));
+    let before = dropped();
     let together = Arc::new(Barrier::new(2));
     let senders = [(); 2].map(|()| {
         let together = Arc::clone(&together);
@@ -132,12 +96,12 @@ fn lost_and_missing() -> (u64, u64) {
         })
     });
     senders.into_iter().for_each(|sender| sender.join().unwrap());
-    let dropped = DeviceCounters::read(SENDER.0).unwrap().send_dropped - before;
+    let dropped = dropped() - before;
     let (counted, _) = collect(&mut xdp, SENT - dropped);
     let losses = xdp.losses().unwrap();
     println!("{SENT} sent, {dropped} found no room, {counted} counted, {losses:?}");
     assert_eq!(losses.get(LossCause::Device), dropped);
-    let (received, more) = received(&mut xdp);
+    let (received, more) = received_exactly(&mut xdp);
     assert_eq!(
         received,
         counted + more + losses.total(),
@@ -168,21 +132,15 @@ fn what_a_device_has_no_room_for_is_lost_to_the_packet() {
 fn a_port_counts_frames_that_the_stack_would_drop() {
     for text in ["rx,from-host", "rx,xdp=skb,from-host"] {
         on_veth(move || {
-            let before = counters();
-            let ports = af_xdp(&text.parse().unwrap(), None).unwrap();
-            let mut poll = Poll::new(ports, poll::Options::default());
-            poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+            let before = received();
+            let mut poll = polling(text);
             send_unwanted();
-            send_datagrams();
+            send(1000);
             let counted = collect(&mut poll, 2000);
             let losses = poll.losses().unwrap();
             assert_eq!(counted, (2000, 1000), "{text}");
-            assert_eq!(
-                counters().received - before.received,
-                counted.0 + losses.total(),
-                "{text}: {losses:?}"
-            );
-            let (received, more) = received(&mut poll);
+            assert_eq!(received() - before, counted.0 + losses.total(), "{text}: {losses:?}");
+            let (received, more) = received_exactly(&mut poll);
             assert_eq!(received, counted.0 + more + losses.total(), "{text}: {losses:?}");
         });
     }
@@ -193,23 +151,19 @@ fn a_port_counts_frames_that_the_stack_would_drop() {
 #[test]
 fn what_passes_uncounted_is_not_accounted_for() {
     on_veth(|| {
-        let settings = Settings::default();
-        let keep = Retention { directory: DIRECTORY.into(), adopt: false, leave: false };
-        let options = Options { mode: Some(Mode::Skb), pins: Some(keep), ..Options::new(settings) };
-        let mut xdp = Xdp::at(vec![CountingPoint::ingress(RECEIVER.0)], options);
-        xdp.install(&Tables::new(&settings, 1)).unwrap();
-        send_datagrams();
+        let options = Options { pins: pinned(false, false), ..in_mode(Mode::Skb) };
+        let mut xdp = started(vec![ingress()], options);
+        send(1000);
         let (counted, _) = collect(&mut xdp, 1000);
-        assert_eq!((received(&mut xdp), counted), ((1000, 0), 1000));
-        let place = std::fs::read_dir(DIRECTORY).unwrap().next().unwrap().unwrap().path();
-        kernel::detach(&place.join("link"));
-        send_datagrams();
+        assert_eq!((received_exactly(&mut xdp), counted), ((1000, 0), 1000));
+        kernel::detach(&pins()[0].join("link"));
+        send(1000);
         // Everything sent is received: the stack processes it in time, without a program.
-        until(|| counters().received >= 2000);
+        until(|| received() >= 2000);
         assert_eq!(xdp.events().unwrap().len(), 1, "it is attached again, with an event");
-        send_datagrams();
+        send(1000);
         let (counted, _) = collect(&mut xdp, 1000);
-        let (received, more) = received(&mut xdp);
+        let (received, more) = received_exactly(&mut xdp);
         assert_eq!((received, counted + more), (3000, 1000), "a thousand are missing");
         assert_eq!(xdp.losses().unwrap().total(), 0);
     });
@@ -221,18 +175,12 @@ fn what_passes_uncounted_is_not_accounted_for() {
 fn the_ledger_of_an_adopted_run_begins_with_a_window() {
     for mode in [None, Some(Mode::Native)] {
         on_veth(move || {
-            let settings = Settings::default();
             let start = |leave| {
-                let keep = Retention { directory: DIRECTORY.into(), adopt: true, leave };
-                let mut xdp = Xdp::at(
-                    vec![CountingPoint::ingress(RECEIVER.0)],
-                    Options { mode, pins: Some(keep), ..Options::new(settings) },
-                );
-                xdp.install(&Tables::new(&settings, 1)).unwrap();
-                xdp
+                let options = Options { pins: pinned(true, leave), ..in_mode(mode) };
+                installed(vec![ingress()], options).0
             };
             drop(start(true));
-            send_datagrams();
+            send(1000);
             let mut xdp = start(false);
             assert_eq!(collect(&mut xdp, 1000).0, 1000, "{mode:?}");
             // A rotation or two, until the device has been idle.
@@ -242,9 +190,9 @@ fn the_ledger_of_an_adopted_run_begins_with_a_window() {
                 xdp.received().unwrap()
             });
             assert_eq!(before.most, 0, "{mode:?}");
-            send_datagrams();
+            send(1000);
             let (counted, _) = collect(&mut xdp, 1000);
-            assert_eq!((received(&mut xdp), counted), ((1000, 0), 1000), "{mode:?}");
+            assert_eq!((received_exactly(&mut xdp), counted), ((1000, 0), 1000), "{mode:?}");
         });
     }
 }
@@ -252,16 +200,13 @@ fn the_ledger_of_an_adopted_run_begins_with_a_window() {
 /// Sends a thousand datagrams, and returns what the sender's counters say about them after they
 /// were counted.
 fn leave(bytes: usize) -> DeviceCounters {
-    let settings = Settings::default();
-    let place = CountingPoint { interface: SENDER.0.to_owned(), direction: Direction::Egress };
-    let mut xdp = Xdp::at(vec![place], Options::new(settings));
-    xdp.install(&Tables::new(&settings, 1)).unwrap();
-    let before = DeviceCounters::read(SENDER.0).unwrap();
-    send_datagrams_of(bytes);
+    let mut xdp = started(vec![egress()], in_mode(None));
+    let before = device_counters(SENDER.0);
+    send_of(bytes, 1000);
     let (counted, _) = collect(&mut xdp, 1000);
-    assert_eq!((received(&mut xdp), counted), ((1000, 0), 1000));
+    assert_eq!((received_exactly(&mut xdp), counted), ((1000, 0), 1000));
     assert_eq!(xdp.losses().unwrap().total(), 0, "they were counted before");
-    let after = DeviceCounters::read(SENDER.0).unwrap();
+    let after = device_counters(SENDER.0);
     DeviceCounters {
         sent: after.sent - before.sent,
         send_dropped: after.send_dropped - before.send_dropped,

@@ -2,10 +2,12 @@
 //! applicable backend.
 #![allow(unsafe_code, reason = "tun devices are made by a call of ioctl")]
 
-use flowgauge_core::{Link, Settings};
-use flowgauge_dataplane::poll::port::af_xdp;
-use flowgauge_dataplane::xdp::{Mode, Options, Xdp, link_of};
-use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Error, Event, Poll, Tables, poll};
+use crate::common::assert_contains;
+use crate::common::devices::polling;
+use crate::common::kernel::{MODES, in_mode, refusal, started};
+use flowgauge_core::Link;
+use flowgauge_dataplane::xdp::{Mode, Xdp, link_of};
+use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Event};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::frame::{IPV4, Ip, UDP, ethernet, udp};
 use flowgauge_traffic::veth::ip;
@@ -24,11 +26,8 @@ fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
         };
         // SAFETY: a struct of integers, bytes and pointers; each may be zero.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        request
-            .ifr_name
-            .iter_mut()
-            .zip(b"tun0")
-            .for_each(|(place, byte)| *place = *byte as libc::c_char);
+        let name = request.ifr_name.iter_mut().zip(b"tun0");
+        name.for_each(|(place, byte)| *place = *byte as libc::c_char);
         request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI) as libc::c_short;
         // SAFETY: the kernel reads and writes the request.
         let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
@@ -68,11 +67,7 @@ fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64, u64, u64)
 }
 
 fn xdp(direction: Direction, mode: Mode) -> Xdp {
-    let settings = Settings::default();
-    let place = CountingPoint { interface: "tun0".to_owned(), direction };
-    let mut xdp = Xdp::at(vec![place], Options { mode: Some(mode), ..Options::new(settings) });
-    xdp.install(&Tables::new(&settings, 1)).unwrap();
-    xdp
+    started(vec![CountingPoint { interface: "tun0".to_owned(), direction }], in_mode(mode))
 }
 
 fn write_packets(mut file: &File) {
@@ -108,9 +103,7 @@ fn packets_that_leave_a_tun_device_are_ip() {
 #[test]
 fn a_port_of_its_own_reads_a_tun_device_too() {
     on_device(libc::IFF_TUN, |file| {
-        let ports = af_xdp(&"tun0,xdp=skb,from-host".parse().unwrap(), None).unwrap();
-        let mut poll = Poll::new(ports, poll::Options::default());
-        poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+        let mut poll = polling("tun0,xdp=skb,from-host");
         write_packets(&file);
         assert_eq!(collect(&mut poll, 21), EXPECTED);
     });
@@ -118,7 +111,7 @@ fn a_port_of_its_own_reads_a_tun_device_too() {
 
 #[test]
 fn packets_of_a_tap_device_have_an_ethernet_header() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+    for mode in MODES {
         on_device(libc::IFF_TAP, move |mut file| {
             let mut xdp = xdp(Direction::Ingress, mode);
             for number in 0..20 {
@@ -133,26 +126,15 @@ fn packets_of_a_tap_device_have_an_ethernet_header() {
 #[test]
 fn native_mode_is_refused_in_words_where_there_is_no_driver_for_it() {
     on_device(libc::IFF_TUN, |_file| {
-        let settings = Settings::default();
-        let mut xdp = Xdp::at(
-            vec![CountingPoint::ingress("tun0")],
-            Options { mode: Some(Mode::Native), ..Options::new(settings) },
-        );
-        match xdp.install(&Tables::new(&settings, 1)) {
-            Err(Error::Kernel { problem, .. }) => {
-                assert!(problem.contains("--xdp-mode tcx"), "{problem}")
-            }
-            other => panic!("{other:?}"),
-        }
+        let said = refusal(CountingPoint::ingress("tun0"), in_mode(Mode::Native));
+        assert_contains(&said, &["--xdp-mode tcx"]);
     });
 }
 
 #[test]
 fn a_tun_device_is_counted_on_the_tcx_hook_if_no_mode_was_given() {
     on_device(libc::IFF_TUN, |file| {
-        let settings = Settings::default();
-        let mut xdp = Xdp::at(vec![CountingPoint::ingress("tun0")], Options::new(settings));
-        xdp.install(&Tables::new(&settings, 1)).unwrap();
+        let mut xdp = started(vec![CountingPoint::ingress("tun0")], in_mode(None));
         let notice = "tun0 ingress: counting on the TCX hook: it is a virtual device";
         assert_eq!(xdp.events().unwrap(), [Event::Choice(notice.to_owned())]);
         write_packets(&file);

@@ -1,11 +1,13 @@
 //! Packets sent as live frames, on veth pairs in a network of the test's own, which vanishes with
 //! its thread.
 
+use crate::common::assert_contains;
+use crate::common::kernel::{in_mode, ingress, received, started};
 use flowgauge_core::{Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp};
 use flowgauge_dataplane::poll::{self, Pace};
-use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
-use flowgauge_dataplane::{CountingPoint, Dataplane, Poll, Tables};
+use flowgauge_dataplane::xdp::{Mode, Xdp};
+use flowgauge_dataplane::{Dataplane, Poll, Tables};
 use flowgauge_testing::on_veth;
 use flowgauge_testing::wait::until;
 use flowgauge_traffic::kernel::LiveSender;
@@ -25,15 +27,9 @@ const PROFILES: [&str; 8] = [
     "unique,size=61,seed=9",
 ];
 
-fn started(mut dataplane: impl Dataplane) -> impl Dataplane {
-    dataplane.install(&Tables::new(&Settings::default(), 1)).unwrap();
-    dataplane
-}
-
-fn counting() -> impl Dataplane {
-    // A veth device accepts live frames while its peer runs a native program.
-    let options = Options { mode: Some(Mode::Native), ..Options::new(Settings::default()) };
-    started(Xdp::at(vec![CountingPoint::ingress(RECEIVER.0)], options))
+/// Counts on a veth device, which accepts live frames while its peer runs a native program.
+fn counting() -> Xdp {
+    started(vec![ingress()], in_mode(Mode::Native))
 }
 
 fn generator(profile: &str) -> Generator {
@@ -52,7 +48,6 @@ fn packets(generator: &Generator, numbers: std::ops::Range<u64>) -> impl Iterato
 
 /// Sends packets, and waits until the peer has received all.
 fn send(sender: &mut LiveSender, packets: impl Iterator<Item = Vec<u8>>) {
-    let received = || DeviceCounters::read(RECEIVER.0).unwrap().received;
     let before = received();
     let sent = packets.map(|packet| sender.send(&packet).unwrap()).count() as u64;
     sender.flush().unwrap();
@@ -67,7 +62,8 @@ fn add(total: &mut WindowTotals, bank: &WindowTotals) {
 /// Counts all packets of a profile in memory.
 fn counted_in_memory(profile: &str, packets: u64) -> Box<WindowTotals> {
     let profile = Profile { packets: Some(packets), rate: None, ..profile.parse().unwrap() };
-    let mut poll = started(Poll::new(memory(profile, 1, Pace::Open), poll::Options::default()));
+    let mut poll = Poll::new(memory(profile, 1, Pace::Open), poll::Options::default());
+    poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
     let mut total = WindowTotals::boxed();
     while total.counters.packets() < packets {
         add(&mut total, &poll.rotate().unwrap().bank);
@@ -168,9 +164,9 @@ fn a_device_without_live_frames_is_an_error() {
         sender.send(&frame).unwrap();
         let said = problem(sender.flush());
         assert!(said.contains("takes no live frames") && said.ends_with("af_xdp:tx"), "{said}");
-        assert!(problem(sender.send(&[0; 1519])).contains("1518 at the most"));
+        assert_contains(&problem(sender.send(&[0; 1519])), &["1518 at the most"]);
         ip("link set dev tx down").unwrap();
-        assert!(problem(LiveSender::new(SENDER.0).map(drop)).contains("is it up"));
-        assert!(problem(LiveSender::new("nowhere").map(drop)).contains("no such interface"));
+        assert_contains(&problem(LiveSender::new(SENDER.0).map(drop)), &["is it up"]);
+        assert_contains(&problem(LiveSender::new("nowhere").map(drop)), &["no such interface"]);
     });
 }

@@ -8,6 +8,7 @@ mod af_xdp;
 mod captured_delays;
 #[cfg(target_os = "linux")]
 mod clsact;
+mod common;
 mod conformance;
 mod delay_samples;
 #[cfg(feature = "dpdk")]

@@ -56,13 +56,9 @@ impl Dataplane for Numbered {
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         if self.left > 0 {
             self.left -= 1;
-            let target = "numbered".to_owned();
-            return Err(Error::Timeout {
-                operation: "rotate",
-                target,
-                worker: 0,
-                waited: Default::default(),
-            });
+            let (operation, target) = ("rotate", "numbered".to_owned());
+            let waited = Default::default();
+            return Err(Error::Timeout { operation, target, worker: 0, waited });
         }
         self.left = self.slow;
         self.rotations += 1;
@@ -97,11 +93,8 @@ fn every_window_is_delivered_once_and_in_order() {
         while delivered.len() < 300 {
             delivered.extend(outcome(dataplane.rotate()));
         }
-        assert_eq!(
-            delivered,
-            (1..=300).collect::<Vec<_>>(),
-            "{slow} rotations time out before each"
-        );
+        let each: Vec<u64> = (1..=300).collect();
+        assert_eq!(delivered, each, "{slow} rotations time out before each");
     }
 }
 
@@ -119,11 +112,8 @@ fn a_sample_is_never_an_older_one() {
 #[test]
 fn faults_depend_on_the_seed_alone() {
     let run = |seed| {
-        let mut dataplane = FaultInjector::new(
-            Numbered::new(0),
-            Faults { request_lost: 0.2, answer_lost: 0.2 },
-            seed,
-        );
+        let faults = Faults { request_lost: 0.2, answer_lost: 0.2 };
+        let mut dataplane = FaultInjector::new(Numbered::new(0), faults, seed);
         let calls: Vec<_> =
             (0..200).map(|_| (outcome(dataplane.rotate()), dataplane.losses().is_ok())).collect();
         (calls, dataplane.injected())
@@ -140,8 +130,8 @@ fn no_and_certain_faults() {
             .all(|_| sound.rotate().is_ok() && sound.sample().is_ok() && sound.events().is_ok())
     );
     assert_eq!(sound.injected(), 0);
-    let mut broken =
-        FaultInjector::new(Numbered::new(0), Faults { request_lost: 1.0, answer_lost: 0.0 }, 8);
+    let faults = Faults { request_lost: 1.0, answer_lost: 0.0 };
+    let mut broken = FaultInjector::new(Numbered::new(0), faults, 8);
     assert!((0..100).all(|_| broken.rotate().is_err() && broken.losses().is_err()));
     assert!(broken.install(&Tables::new(&Settings::default(), 1)).is_err());
     assert_eq!((broken.injected(), broken.inner_mut().rotations), (201, 0));

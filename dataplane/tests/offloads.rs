@@ -6,21 +6,17 @@
 //! received (`TCP_INFO`), and the datagrams sent.
 #![allow(unsafe_code, reason = "options of sockets that no library here has")]
 
-use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::af_xdp;
-use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
-use flowgauge_dataplane::{
-    CountRange, CountingPoint, Dataplane, Direction, Event, LossCause, Losses, Poll, Tables, poll,
-};
+use crate::common::devices::{ethtool, polling, udp_socket};
+use crate::common::kernel::{MODES, both_ways, in_mode, received, started};
+use flowgauge_dataplane::xdp::{Mode, Xdp};
+use flowgauge_dataplane::{CountRange, Dataplane, Event, LossCause, Losses};
 use flowgauge_testing::hosts::{self, Host};
 use flowgauge_testing::skip;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::thread;
-use std::time::Duration;
 
 /// Segmentation and receive offload of both devices.
 #[derive(Clone, Copy, Debug)]
@@ -40,14 +36,9 @@ impl Offloads {
             Offloads::On => "on",
             Offloads::Off => "off",
         };
-        let all = ["tso", "gso", "gro", "tx-udp-segmentation"]
-            .into_iter()
-            .flat_map(|feature| [feature, word]);
-        Command::new("ethtool")
-            .args(["-K", device])
-            .args(all)
-            .output()
-            .is_ok_and(|output| output.status.success())
+        let all = ["tso", "gso", "gro", "tx-udp-segmentation"];
+        let all = all.map(|feature| format!("{feature} {word}")).join(" ");
+        ethtool(&format!("-K {device} {all}")).is_ok()
     }
 }
 
@@ -132,9 +123,8 @@ const DATAGRAM_BYTES: u64 = DATAGRAMS * (SEGMENT as u64 + 42);
 /// Returns a socket that passes many datagrams at a time, which the device splits (UDP GSO).
 fn datagrams_of(host: &str) -> UdpSocket {
     const UDP_SEGMENT: libc::c_int = 103;
-    let socket = UdpSocket::bind((host, 0)).unwrap();
+    let socket = udp_socket(host, 0);
     set_option(&socket, libc::SOL_UDP, UDP_SEGMENT, SEGMENT as libc::c_int);
-    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     socket
 }
 
@@ -157,10 +147,11 @@ impl Counted {
     fn add(&mut self, xdp: &mut Xdp) {
         let snapshot = xdp.rotate().unwrap();
         for (way, part) in snapshot.parts.iter().enumerate() {
-            self.packets[way] += part.snapshot.bank.counters.ipv4;
-            self.bytes[way] += part.snapshot.bank.counters.bytes;
-            self.all[way] += part.snapshot.bank.counters.packets();
-            self.merged[way] += part.snapshot.bank.counters.merged;
+            let counters = part.snapshot.bank.counters;
+            self.packets[way] += counters.ipv4;
+            self.bytes[way] += counters.bytes;
+            self.all[way] += counters.packets();
+            self.merged[way] += counters.merged;
             self.received[way] = part.received.unwrap();
         }
     }
@@ -188,37 +179,34 @@ impl Counted {
 }
 
 fn xdp(mode: Mode) -> Xdp {
-    let settings = Settings::default();
-    let near = RECEIVER.0.to_owned();
-    let places = vec![
-        CountingPoint::ingress(RECEIVER.0),
-        CountingPoint { interface: near, direction: Direction::Egress },
-    ];
-    let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
-    xdp.install(&Tables::new(&settings, 1)).unwrap();
-    xdp
+    started(both_ways(RECEIVER.0), in_mode(mode))
 }
 
 /// Returns whether a notice says that merged packets count as one.
 fn tells_of_merged(dataplane: &mut dyn Dataplane) -> bool {
-    let told = |event: &Event| matches!(event, Event::Notice(notice) if notice.contains("TSO") && notice.contains("tcx"));
-    dataplane.events().unwrap().iter().any(told)
+    notes(&dataplane.events().unwrap(), &["TSO", "tcx"])
+}
+
+/// Returns whether a notice contains all of these parts.
+fn notes(events: &[Event], parts: &[&str]) -> bool {
+    let has_all = |notice: &str| parts.iter().all(|part| notice.contains(part));
+    events.iter().any(|event| matches!(event, Event::Notice(notice) if has_all(notice)))
 }
 
 #[test]
 fn tcp_is_counted_as_on_the_wire_or_the_difference_is_reported() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+    for mode in MODES {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
                 let mut xdp = xdp(mode);
                 let told = tells_of_merged(&mut xdp);
-                let received = DeviceCounters::read(RECEIVER.0).unwrap().received;
+                let before = received();
                 let (connecting, accepted) = transfer(far);
                 let mut counted = Counted::default();
                 counted.add_all(&mut xdp, [&connecting, &accepted]);
                 // From this side: what the far end sent arrived, and what it received left.
                 let Segments { sent, received: arrived, .. } = segments(&connecting);
-                let received = DeviceCounters::read(RECEIVER.0).unwrap().received - received;
+                let received = received() - before;
                 println!(
                     "tcp, {mode:?}, offloads {offloads:?}: came {sent}, counted {}; left {arrived}, counted {}; {received} frames received",
                     counted.packets[0], counted.packets[1]
@@ -260,7 +248,7 @@ fn generic_mode_changes_nothing_for_a_classifier() {
 
 #[test]
 fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_reported() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+    for mode in MODES {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
                 let mut xdp = xdp(mode);
@@ -314,9 +302,7 @@ fn a_port_counts_datagrams_or_reports_their_loss() {
     for text in ["rx,from-host", "rx,xdp=skb,from-host"] {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
-                let ports = af_xdp(&text.parse().unwrap(), None).unwrap();
-                let mut poll = Poll::new(ports, poll::Options::default());
-                poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+                let mut poll = polling(text);
                 let is_generic = text.contains("skb");
                 assert_eq!(tells_of_merged(&mut poll), is_generic);
                 let distant = far.run(|| datagrams_of(SENDER.1));
@@ -348,8 +334,7 @@ fn a_port_counts_datagrams_or_reports_their_loss() {
                     (losses.get(LossCause::TooLarge), losses.get(LossCause::Socket)),
                     (SENDS as u64, 0)
                 );
-                let told = |event: &Event| matches!(event, Event::Notice(notice) if notice.contains("larger than its frames"));
-                assert!(poll.events().unwrap().iter().any(told));
+                assert!(notes(&poll.events().unwrap(), &["larger than its frames"]));
             });
         }
     }

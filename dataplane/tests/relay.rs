@@ -2,16 +2,19 @@
 //! that, in both directions and at both ends. The networks are the test's own and vanish with their
 //! threads.
 
-use flowgauge_core::delay::histogram::least;
+use crate::common::delays::{MISSING, ask_dns, assert_between, found};
+use crate::common::devices::udp_socket;
+use crate::common::kernel::{MODES, both_ways, in_mode, started};
+use crate::common::nothing;
 use flowgauge_core::delay::{self, DelayKind, Directions, Kinds};
-use flowgauge_core::{Settings, WindowTotals, cardinality, reorder};
+use flowgauge_core::{Settings, reorder};
+use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
-use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Tables};
 use flowgauge_testing::relay::{Relay, relayed};
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -19,26 +22,15 @@ use std::{fs, thread};
 const CONNECTIONS: usize = 8;
 /// Questions per connection.
 const QUESTIONS: usize = 10;
-/// Requests that may be overwritten before their answers: one in 65536 / CONNECTIONS is, so more
-/// are missing once in ten million runs.
-const MISSING: usize = 2;
 /// Delay of packets from the server, and to it.
 const BACK: Duration = Duration::from_millis(10);
 const FORTH: Duration = Duration::from_millis(15);
 
 /// Counts at both hooks of a device of this thread's network.
 fn counting(mode: Mode, device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    let mut settings = Settings::only(off);
+    let mut settings = nothing();
     change(&mut settings);
-    let places = vec![
-        CountingPoint::ingress(device),
-        CountingPoint { interface: device.to_owned(), direction: Direction::Egress },
-    ];
-    let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
-    xdp.install(&Tables::new(&settings, 1)).unwrap();
-    xdp
+    started(both_ways(device), Options { settings, ..in_mode(mode) })
 }
 
 fn delays(settings: &mut Settings) {
@@ -88,38 +80,6 @@ fn ask(port: u16) -> (Vec<Duration>, Vec<Duration>) {
     (connected, answered.concat())
 }
 
-/// Returns the delays of a kind, each as a lower and an upper bound.
-fn found(
-    bank: &WindowTotals,
-    settings: &delay::Settings,
-    kind: DelayKind,
-    leaves: bool,
-) -> Vec<(Duration, Duration)> {
-    let histogram = bank.delay.histogram(settings, kind, leaves, 0).unwrap();
-    let tick = |ticks: u32| Duration::from_nanos(u64::from(ticks) << kind.tick_bits());
-    // Times in whole ticks are up to a tick off.
-    let range = |index: usize| (tick(least(index).saturating_sub(1)), tick(least(index + 1) + 1));
-    let buckets = histogram.buckets().iter().enumerate();
-    buckets
-        .flat_map(|(index, bucket)| std::iter::repeat_n(range(index), bucket.samples as usize))
-        .collect()
-}
-
-/// Checks that each delay is at least that of the relay and at most that of the sockets, in sorted
-/// order. A few may be missing: their requests were overwritten.
-#[track_caller]
-fn between(found: &[(Duration, Duration)], least: Duration, waited: &mut [Duration]) {
-    waited.sort_unstable();
-    let missing = waited.len() - found.len();
-    assert!(missing <= MISSING, "{missing} of {}", waited.len());
-    for ((low, high), waited) in found.iter().zip(&waited[missing..]) {
-        assert!(
-            *high >= least && low <= waited,
-            "{low:?} to {high:?}, not {least:?} to {waited:?}"
-        );
-    }
-}
-
 #[test]
 fn delays_are_those_of_the_relay_at_both_ends() {
     let hold = |to_near: bool, _: &[u8]| if to_near { BACK } else { FORTH };
@@ -131,22 +91,19 @@ fn delays_are_those_of_the_relay_at_both_ends() {
         });
         let port = listener.local_addr().unwrap().port();
         let served = far.start_with(move || serve(&listener));
-        let (mut connected, mut answered) = ask(port);
+        let (connected, answered) = ask(port);
         served.recv().unwrap();
         let (near, there) = (near.rotate().unwrap().bank, there.rotate().unwrap().bank);
-        between(
-            &found(&near, &settings, DelayKind::TcpHandshake, true),
-            BACK + FORTH,
-            &mut connected,
-        );
         // An answer acknowledges the question.
-        between(&found(&near, &settings, DelayKind::TcpData, true), BACK + FORTH, &mut answered);
+        for (kind, waited) in [(DelayKind::TcpHandshake, connected), (DelayKind::TcpData, answered)]
+        {
+            let least = vec![BACK + FORTH; waited.len()];
+            assert_between(&found(&near, &settings, kind, true), least, waited);
+        }
         // The server answers arriving handshakes at once, and starts none itself.
-        assert_eq!(
-            there.delay.counts(&settings, DelayKind::TcpHandshake, false).requests,
-            CONNECTIONS as u64
-        );
-        assert_eq!(there.delay.counts(&settings, DelayKind::TcpHandshake, true).requests, 0);
+        let handshakes = [false, true]
+            .map(|leaves| there.delay.counts(&settings, DelayKind::TcpHandshake, leaves).requests);
+        assert_eq!(handshakes, [CONNECTIONS as u64, 0]);
         // The server's answers are acknowledged by the next question, or separately after the last:
         // never sooner than the relay allows.
         let acknowledged = found(&there, &settings, DelayKind::TcpData, true);
@@ -167,7 +124,7 @@ fn is_lost(question: u16, is_answer: bool) -> bool {
 /// Packets that are lost between the hosts never arrived, and no window lacks them.
 #[test]
 fn what_the_relay_loses_is_unanswered_and_not_missing() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
+    for mode in MODES {
         let is_datagram = |frame: &[u8]| frame[12..14] == [8, 0] && frame[23] == 17;
         let fate = move |to_near: bool, frame: &[u8]| {
             let question = || u16::from_be_bytes([frame[42], frame[43]]);
@@ -179,8 +136,7 @@ fn what_the_relay_loses_is_unanswered_and_not_missing() {
                 settings.delay.kinds = Kinds::NONE.with(DelayKind::Dns);
             });
             let settings = near.settings().delay;
-            let server = far.run(|| UdpSocket::bind((SENDER.1, 53)).unwrap());
-            server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let server = far.run(|| udp_socket(SENDER.1, 53));
             let served = far.start_with(move || {
                 let mut served = Vec::new();
                 while served.last() != Some(&LAST) {
@@ -192,12 +148,9 @@ fn what_the_relay_loses_is_unanswered_and_not_missing() {
                 }
                 served
             });
-            let client = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
-            client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let client = udp_socket("0.0.0.0", 0);
             for question in 1..=LAST {
-                let message =
-                    [&question.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
-                client.send_to(&message, (SENDER.1, 53)).unwrap();
+                ask_dns(&client, SENDER.1, question);
                 // No other question is asked meanwhile, which might take the place of this one.
                 if !is_lost(question, false) && !is_lost(question, true) {
                     client.recv_from(&mut [0; 64]).unwrap();
@@ -292,11 +245,9 @@ fn reordering_is_that_of_the_relay() {
         if is_data && number.is_multiple_of(7) { 3 } else { 0 }
     };
     relayed(Relay::reordering(late), |far, relay| {
-        let hybrid = reorder::Settings {
-            algorithm: reorder::Algorithm::Hybrid,
-            ..reorder::Settings::DEFAULT
-        };
-        let mut near = counting(Mode::Native, RECEIVER.0, |settings| settings.reorder = hybrid);
+        let mut near = counting(Mode::Native, RECEIVER.0, |settings| {
+            settings.reorder.algorithm = reorder::Algorithm::Hybrid;
+        });
         // The same ports in every run: with others, two flows may have the same slot.
         fs::write("/proc/sys/net/ipv4/ip_local_port_range", PORTS).unwrap();
         let listener = far.run(|| TcpListener::bind((SENDER.1, PORT)).unwrap());

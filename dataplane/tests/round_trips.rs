@@ -2,11 +2,13 @@
 //! whichever CPU, and delays agree with the sockets. The networks are the test's own and vanish
 //! with their threads.
 
-use flowgauge_core::delay::histogram::least;
+use crate::common::delays::{assert_between, found, resolve};
+use crate::common::devices::udp_socket;
+use crate::common::kernel::{both_ways, in_mode, started};
+use crate::common::only_delays;
 use flowgauge_core::delay::{self, DelayKind, Directions, Kinds};
-use flowgauge_core::{Settings, cardinality};
+use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
-use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Tables};
 use flowgauge_testing::hosts::connected;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -20,7 +22,6 @@ const QUESTIONS: usize = 5;
 
 /// Answers questions, each after its own delay; returns the duration of each at the server.
 fn serve(socket: &UdpSocket) -> Vec<Duration> {
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     thread::scope(|scope| {
         let mut answers = Vec::new();
         for number in 0..CLIENTS * QUESTIONS {
@@ -43,18 +44,11 @@ fn serve(socket: &UdpSocket) -> Vec<Duration> {
 /// Asks questions; returns the duration of each at the clients.
 fn ask(server: &'static str) -> Vec<Duration> {
     let client = move |number: usize| {
-        let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let socket = udp_socket("0.0.0.0", 0);
         (0..QUESTIONS).map(move |question| {
             let id = (number * QUESTIONS + question) as u16;
             let asked = Instant::now();
-            socket
-                .send_to(
-                    &[&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat(),
-                    (server, 53),
-                )
-                .unwrap();
-            let (_, _) = socket.recv_from(&mut [0; 64]).unwrap();
+            resolve(&socket, server, id);
             asked.elapsed()
         })
     };
@@ -65,8 +59,6 @@ fn ask(server: &'static str) -> Vec<Duration> {
 }
 
 fn counting(mode: Mode) -> Xdp {
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let kinds =
         Kinds::NONE.with(DelayKind::Dns).with(DelayKind::TcpHandshake).with(DelayKind::TcpData);
     let delay = delay::Settings {
@@ -75,43 +67,17 @@ fn counting(mode: Mode) -> Xdp {
         slots_log2: 15,
         ..delay::Settings::DEFAULT
     };
-    let settings = Settings { delay, ..Settings::only(off) };
-    let near = RECEIVER.0.to_owned();
-    let places = vec![
-        CountingPoint::ingress(RECEIVER.0),
-        CountingPoint { interface: near, direction: Direction::Egress },
-    ];
-    let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
-    xdp.install(&Tables::new(&settings, 1)).unwrap();
-    xdp
+    started(both_ways(RECEIVER.0), Options { settings: only_delays(delay), ..in_mode(mode) })
 }
 
 /// Checks that each delay is at least that of the server and at most that of the client, in sorted
 /// order.
 #[track_caller]
-fn between(xdp: &mut Xdp, leaves: bool, mut served: Vec<Duration>, mut waited: Vec<Duration>) {
+fn between(xdp: &mut Xdp, leaves: bool, served: Vec<Duration>, waited: Vec<Duration>) {
     let settings = xdp.settings().delay;
     let closed = xdp.rotate().unwrap();
-    served.sort_unstable();
-    waited.sort_unstable();
-    let histogram = closed.bank.delay.histogram(&settings, DelayKind::Dns, leaves, 0).unwrap();
-    let buckets = histogram.buckets().iter().enumerate();
-    let found: Vec<usize> = buckets
-        .flat_map(|(index, bucket)| std::iter::repeat_n(index, bucket.samples as usize))
-        .collect();
-    // A request may be overwritten before its answer arrives, here one in 32768 / CLIENTS; more
-    // than two once in ten million runs.
-    let missing = CLIENTS * QUESTIONS - found.len();
-    assert!(missing <= 2, "{missing}");
-    let tick = |ticks: u32| Duration::from_nanos(u64::from(ticks) << DelayKind::Dns.tick_bits());
-    for ((bucket, served), waited) in found.into_iter().zip(&served).zip(&waited[missing..]) {
-        // Times in whole ticks are up to a tick off.
-        let (low, high) = (tick(least(bucket).saturating_sub(1)), tick(least(bucket + 1) + 1));
-        assert!(
-            low <= *waited && served <= &high,
-            "{low:?} to {high:?}, not {served:?} to {waited:?}"
-        );
-    }
+    assert_eq!(waited.len(), CLIENTS * QUESTIONS);
+    assert_between(&found(&closed.bank, &settings, DelayKind::Dns, leaves), served, waited);
     let counts = |leaves| closed.bank.delay.counts(&settings, DelayKind::Dns, leaves).requests;
     assert_eq!((counts(leaves), counts(!leaves)), ((CLIENTS * QUESTIONS) as u64, 0));
 }
@@ -123,11 +89,11 @@ fn delays_are_those_of_the_sockets_in_both_directions() {
             |_| true,
             move |far, _| {
                 let mut xdp = counting(mode);
-                let listening = far.run(|| UdpSocket::bind((SENDER.1, 53)).unwrap());
+                let listening = far.run(|| udp_socket(SENDER.1, 53));
                 let server = far.start_with(move || serve(&listening));
                 let waited = ask(SENDER.1);
                 between(&mut xdp, true, server.recv().unwrap(), waited);
-                let listening = UdpSocket::bind((RECEIVER.1, 53)).unwrap();
+                let listening = udp_socket(RECEIVER.1, 53);
                 let asking = far.start_with(|| ask(RECEIVER.1));
                 let served = serve(&listening);
                 between(&mut xdp, false, served, asking.recv().unwrap());
@@ -152,14 +118,11 @@ fn connections_are_found_on_both_hooks() {
             let settings = xdp.settings().delay;
             let bank = xdp.rotate().unwrap().bank;
             // They arrive, and this host answers at once.
-            let histogram =
-                bank.delay.histogram(&settings, DelayKind::TcpHandshake, false, 0).unwrap();
+            let found = found(&bank, &settings, DelayKind::TcpHandshake, false).len();
             let counts = [false, true]
                 .map(|leaves| bank.delay.counts(&settings, DelayKind::TcpHandshake, leaves));
-            let found = histogram.buckets().iter().map(|bucket| bucket.samples).sum::<u32>();
             assert_eq!(found, 20, "{counts:?} of {:?}, {:?}", bank.counters, xdp.losses());
-            assert_eq!(bank.delay.counts(&settings, DelayKind::TcpHandshake, false).requests, 20);
-            assert_eq!(bank.delay.counts(&settings, DelayKind::TcpHandshake, true).requests, 0);
+            assert_eq!(counts.map(|counts| counts.requests), [20, 0]);
         },
     );
 }

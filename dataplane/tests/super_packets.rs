@@ -1,5 +1,6 @@
 //! Packets that represent several on the wire: the TCX programs count what the wire carries.
 
+use crate::common::kernel;
 use flowgauge_core::Grid;
 use flowgauge_core::HostMeasurement;
 use flowgauge_core::heavy::{self, Algorithm, CountUnit};
@@ -10,8 +11,7 @@ use flowgauge_core::{
     SketchTotals, State, Zeroed,
 };
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
-use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
-use flowgauge_testing::skip;
+use flowgauge_dataplane::{Dataplane, Direction, Snapshot, Tables};
 use flowgauge_traffic::frame::{IPV6, Ip, TAG, TCP, Tcp, UDP, ethernet, udp};
 
 /// Enables every measurement that counts packets or bytes.
@@ -30,18 +30,8 @@ fn settings(unit: CountUnit) -> Settings {
     }
 }
 
-/// Creates a dataplane for injected frames. `None` if the kernel refuses programs.
 fn detached(direction: Direction, settings: Settings) -> Option<Xdp> {
-    let mut xdp =
-        Xdp::detached(direction, Options { mode: Some(Mode::Tcx), ..Options::new(settings) });
-    match xdp.install(&Tables::new(&settings, 1)) {
-        Ok(_) => Some(xdp),
-        Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
-            skip(format_args!("the right to load XDP programs: {problem}"));
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    kernel::detached(direction, Options { settings, ..kernel::in_mode(Mode::Tcx) })
 }
 
 /// Builds headers up to the payload: Ethernet, tags in the frame, IPv4 or IPv6, TCP with options or

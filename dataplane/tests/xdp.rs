@@ -1,15 +1,20 @@
 //! The XDP backend on real interfaces: veth pairs in a network of the test's own, which vanishes
 //! with its thread.
 
+use crate::common::delays::buckets;
+use crate::common::devices::{assert_no_program, send};
+use crate::common::kernel::{
+    add_apart, counted as packets, counted_apart, detached, dropped, egress, in_mode, ingress,
+    installed, pinned, received, refusal, started,
+};
+use crate::common::{assert_contains, only_delays};
 use flowgauge_core::cardinality::Mode as Registers;
 use flowgauge_core::delay::{self, DelayKind, Kinds};
-use flowgauge_core::{KeyKind, Precision, Settings, cardinality};
+use flowgauge_core::{KeyKind, Precision, Settings};
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
-use flowgauge_dataplane::xdp::{
-    DIRECTORY, DeviceCounters, Mode, Options, Retention, WaitMethod, Xdp, detach,
-};
+use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, WaitMethod, Xdp, detach};
 use flowgauge_dataplane::{
-    Adopted, CountingPoint, Dataplane, Direction, Error, Event, LossCause, Snapshot, Tables,
+    Adopted, CountingPoint, Dataplane, Direction, Event, LossCause, Snapshot, Tables,
 };
 use flowgauge_testing::extent;
 use flowgauge_testing::wait::until_some;
@@ -25,52 +30,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-fn ingress() -> CountingPoint {
-    CountingPoint::ingress(RECEIVER.0)
-}
-
-fn egress() -> CountingPoint {
-    CountingPoint { interface: SENDER.0.to_owned(), direction: Direction::Egress }
-}
-
 fn options() -> Options {
-    Options { mode: Some(Mode::Native), ..Options::new(Settings::default()) }
+    in_mode(Mode::Native)
 }
 
 fn kept(adopt: bool) -> Options {
-    Options {
-        pins: Some(Retention { directory: DIRECTORY.into(), adopt, leave: false }),
-        ..options()
-    }
+    Options { pins: pinned(adopt, false), ..options() }
 }
 
 /// Returns options that leave the same state as a killed process.
 fn doomed(adopt: bool) -> Options {
-    Options {
-        pins: Some(Retention { directory: DIRECTORY.into(), adopt, leave: true }),
-        ..options()
-    }
-}
-
-fn tables_of(options: &Options) -> Tables {
-    Tables::new(&options.settings, 1)
-}
-
-fn started(places: Vec<CountingPoint>, options: Options) -> Xdp {
-    let tables = tables_of(&options);
-    let mut xdp = Xdp::at(places, options);
-    assert_eq!(xdp.install(&tables).unwrap(), None);
-    xdp
-}
-
-fn socket() -> UdpSocket {
-    UdpSocket::bind((SENDER.1, 0)).unwrap()
-}
-
-fn send(socket: &UdpSocket, packets: u64) {
-    for _ in 0..packets {
-        socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap();
-    }
+    Options { pins: pinned(adopt, true), ..options() }
 }
 
 /// Counts packets that must arrive but have not yet: the kernel delivers them soon after they were
@@ -125,9 +95,8 @@ fn live_frames() -> impl FnMut() -> u64 + Send {
 }
 
 fn datagrams() -> impl FnMut() -> u64 + Send {
-    let socket = socket();
-    move || {
-        send(&socket, 256);
+    || {
+        send(256);
         256
     }
 }
@@ -166,25 +135,22 @@ fn native_ingress_loses_nothing_when_rotations_wait_by_a_map_of_maps() {
 
 fn native_ingress_loses_nothing(options: Options) {
     let mut xdp = started(vec![ingress()], options);
-    let before = DeviceCounters::read(RECEIVER.0).unwrap();
+    let before = received();
     let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
     counted += collect(&mut xdp, sent - counted.min(sent));
     // Packets that the receiver had no room for never reached it: veth drops them when its ring is
     // full.
-    let after = DeviceCounters::read(RECEIVER.0).unwrap();
-    let received = after.received - before.received;
-    let dropped = DeviceCounters::read(SENDER.0).unwrap().send_dropped;
+    let (received, dropped) = (received() - before, dropped());
     println!(
         "{sent} sent, {dropped} dropped by the sender, {received} received, {counted} counted"
     );
-    assert_eq!(counted, received);
-    assert_eq!(counted + dropped, sent);
+    assert_eq!((counted, counted + dropped), (received, sent));
 }
 
 #[test]
 fn generic_ingress_loses_nothing() {
     on_veth(|| {
-        let mut xdp = started(vec![ingress()], Options { mode: Some(Mode::Skb), ..options() });
+        let mut xdp = started(vec![ingress()], in_mode(Mode::Skb));
         // A veth device accepts live frames only if it merges packets or runs a native program.
         let merges = Command::new("ethtool").args(["-K", RECEIVER.0, "gro", "on"]).output();
         if !merges.is_ok_and(|output| output.status.success()) {
@@ -193,10 +159,10 @@ fn generic_ingress_loses_nothing() {
             counted += collect(&mut xdp, sent - counted.min(sent));
             return assert_eq!(counted, sent);
         }
-        let before = DeviceCounters::read(RECEIVER.0).unwrap().received;
+        let before = received();
         let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
         counted += collect(&mut xdp, sent - counted.min(sent));
-        let received = DeviceCounters::read(RECEIVER.0).unwrap().received - before;
+        let received = received() - before;
         println!("{sent} sent, {received} received, {counted} counted");
         assert!(counted > sent / 2);
         assert_eq!(counted, received);
@@ -208,12 +174,11 @@ fn tcx_ingress_loses_nothing_beside_another_xdp_program() {
     on_veth(|| {
         // The other program passes everything.
         let _other = started(vec![ingress()], options());
-        let mut xdp = started(vec![ingress()], Options { mode: Some(Mode::Tcx), ..options() });
-        let before = DeviceCounters::read(RECEIVER.0).unwrap();
+        let mut xdp = started(vec![ingress()], in_mode(Mode::Tcx));
+        let before = received();
         let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
-        let dropped = || DeviceCounters::read(SENDER.0).unwrap().send_dropped;
         counted += collect(&mut xdp, (sent - dropped()).saturating_sub(counted));
-        let received = DeviceCounters::read(RECEIVER.0).unwrap().received - before.received;
+        let received = received() - before;
         println!(
             "{sent} sent, {} dropped by the sender, {received} received, {counted} counted",
             dropped()
@@ -226,10 +191,8 @@ fn tcx_ingress_loses_nothing_beside_another_xdp_program() {
 fn a_vlan_tag_that_the_kernel_took_out_is_a_part_of_the_packet() {
     for mode in [Mode::Native, Mode::Tcx, Mode::Clsact] {
         on_veth(move || {
-            let mut xdp = started(
-                vec![ingress()],
-                Options { mode: Some(mode), settings: five_tuples(), ..options() },
-            );
+            let options = Options { settings: five_tuples(), ..in_mode(mode) };
+            let mut xdp = started(vec![ingress()], options);
             let mut sender = FrameSender::new(SENDER.0).unwrap();
             let mut lengths = 0;
             for tags in 0..3 {
@@ -263,27 +226,20 @@ fn ingress_and_egress_lose_nothing() {
         for _ in 0..rotations() {
             let snapshot = xdp.rotate().unwrap();
             assert_eq!(snapshot.parts.len(), 2);
-            assert_eq!(snapshot.bank.counters.packets(), packets(&snapshot).iter().sum::<u64>());
-            counted.iter_mut().zip(packets(&snapshot)).for_each(|(all, new)| *all += new);
+            assert_eq!(counted_apart(&snapshot).iter().sum::<u64>(), packets(&snapshot));
+            add_apart(&mut counted, &snapshot);
         }
         let sent = traffic.stop();
         for _ in 0..100 {
             if counted == [sent, sent] {
                 break;
             }
-            counted
-                .iter_mut()
-                .zip(packets(&xdp.rotate().unwrap()))
-                .for_each(|(all, new)| *all += new);
+            add_apart(&mut counted, &xdp.rotate().unwrap());
         }
         println!("{sent} sent, {counted:?} counted");
         assert_eq!(counted, [sent, sent]);
         assert_eq!(xdp.losses().unwrap().get(LossCause::DeviceError), 0);
     });
-}
-
-fn packets(snapshot: &Snapshot) -> Vec<u64> {
-    snapshot.parts.iter().map(|part| part.snapshot.bank.counters.packets()).collect()
 }
 
 #[test]
@@ -294,16 +250,16 @@ fn places_count_separately_and_in_sum() {
         let mut xdp = started(places.clone(), Options { settings: five_tuples(), ..options() });
         assert_eq!(xdp.capabilities().places, places);
         assert_eq!(xdp.capabilities().interface, "rx,rx.2");
-        send(&socket(), 3);
+        send(3);
         let other = UdpSocket::bind("10.78.0.1:0").unwrap();
         for _ in 0..5 {
             other.send_to(&[0; 18], "10.78.0.2:9").unwrap();
         }
-        let mut counted = vec![0, 0];
+        let mut counted = [0, 0];
         let mut registers = 0;
         for _ in 0..100 {
             let snapshot = xdp.rotate().unwrap();
-            counted.iter_mut().zip(packets(&snapshot)).for_each(|(all, new)| *all += new);
+            add_apart(&mut counted, &snapshot);
             registers += set(&snapshot);
             let apart: usize = snapshot.parts.iter().map(|part| set(&part.snapshot)).sum();
             assert_eq!(apart, set(&snapshot), "two flows, each seen at one place");
@@ -337,10 +293,11 @@ fn seen(xdp: &mut Xdp) -> Snapshot {
 fn a_sample_shows_the_source_that_was_seen() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], options());
-        send(&socket(), 1);
+        send(1);
         let seen = seen(&mut xdp);
         let source = flowgauge_core::hash::crc32(&[10, 77, 0, 1]);
-        let expected = Precision::default().split(tables_of(&options()).tabulation.hash(source));
+        let tables = Tables::new(&Settings::default(), 1);
+        let expected = Precision::default().split(tables.tabulation.hash(source));
         let levels = seen.bank.cardinality.levels(Precision::default());
         assert_eq!(levels[expected.0], expected.1);
         assert_eq!(set(&seen), 1);
@@ -360,7 +317,7 @@ fn staggered_registers_follow_the_wall_clock() {
             (now.as_nanos() / u128::from(slot_ns)) as u32
         };
         let before = slot();
-        send(&socket(), 1);
+        send(1);
         let registers = seen(&mut xdp).persistent.unwrap().cardinality;
         // A slot may end while the packet is on its way.
         let live = |slot: u32| {
@@ -372,53 +329,35 @@ fn staggered_registers_follow_the_wall_clock() {
 }
 
 fn nothing_is_left() {
-    for device in [RECEIVER.0, SENDER.0] {
-        let output =
-            Command::new("ip").args(["-details", "link", "show", device]).output().unwrap();
-        assert!(
-            !String::from_utf8_lossy(&output.stdout).contains("xdp/id"),
-            "a program is left behind on {device}"
-        );
-    }
+    [RECEIVER.0, SENDER.0].into_iter().for_each(assert_no_program);
     assert!(!Path::new(DIRECTORY).exists(), "pins are left behind");
 }
 
 #[test]
 fn an_interface_is_left_as_it_was() {
     on_veth(|| {
-        for pins in [options().pins, kept(false).pins, kept(true).pins] {
-            let xdp = started(vec![ingress(), egress()], Options { pins, ..options() });
-            drop(xdp);
+        for options in [options(), kept(false), kept(true)] {
+            drop(started(vec![ingress(), egress()], options));
             nothing_is_left();
         }
     });
 }
 
-fn refusal(interface: &str, options: Options) -> String {
-    let tables = tables_of(&options);
-    match Xdp::at(vec![CountingPoint::ingress(interface)], options).install(&tables) {
-        Err(error @ (Error::Kernel { .. } | Error::Pins { .. })) => error.to_string(),
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn refusals_say_what_to_do_and_leave_nothing_behind() {
     on_veth(|| {
-        assert!(refusal("nowhere", kept(false)).contains("no such interface"));
-        assert!(
-            refusal("lo", kept(false)).contains("--xdp-mode skb"),
-            "loopback has no native mode"
-        );
+        let refused =
+            |interface: &str, options| refusal(CountingPoint::ingress(interface), options);
+        assert_contains(&refused("nowhere", kept(false)), &["no such interface"]);
+        // Loopback has no native mode.
+        assert_contains(&refused("lo", kept(false)), &["--xdp-mode skb"]);
         nothing_is_left();
         let mut elsewhere = kept(false);
         elsewhere.pins.as_mut().unwrap().directory = "/dev/shm/no-bpf-file-system".into();
-        let said = refusal("rx", elsewhere);
-        assert!(said.contains("mount -t bpf"), "{said}");
+        assert_contains(&refusal(ingress(), elsewhere), &["mount -t bpf"]);
         assert!(!Path::new("/dev/shm/no-bpf-file-system").exists());
         let first = started(vec![ingress()], options());
-        let said = refusal("rx", kept(false));
-        assert!(said.contains("another XDP program"), "{said}");
+        assert_contains(&refusal(ingress(), kept(false)), &["another XDP program"]);
         drop(first);
         nothing_is_left();
     });
@@ -429,25 +368,19 @@ fn two_at_one_place_do_not_mix() {
     on_veth(|| {
         let mut first = started(vec![ingress()], kept(false));
         for adopt in [false, true] {
-            let said = refusal("rx", kept(adopt));
-            assert!(said.contains("another flowgauge is counting rx ingress"), "{said}");
+            let said = refusal(ingress(), kept(adopt));
+            assert_contains(&said, &["another flowgauge is counting rx ingress"]);
         }
-        assert!(
-            detach(Path::new(DIRECTORY), None)
-                .unwrap_err()
-                .to_string()
-                .contains("another flowgauge is counting")
-        );
-        send(&socket(), 10);
+        let error = detach(Path::new(DIRECTORY), None).unwrap_err().to_string();
+        assert_contains(&error, &["another flowgauge is counting"]);
+        send(10);
         assert_eq!(collect(&mut first, 10), 10, "the first continues undisturbed");
     });
 }
 
 fn adopted(places: Vec<CountingPoint>, options: Options) -> (Xdp, Adopted) {
-    let tables = tables_of(&options);
-    let mut xdp = Xdp::at(places, options);
-    let adopted = xdp.install(&tables).unwrap().expect("something to adopt");
-    (xdp, adopted)
+    let (xdp, adopted) = installed(places, options);
+    (xdp, adopted.expect("something to adopt"))
 }
 
 #[test]
@@ -455,28 +388,31 @@ fn adoption_continues_where_the_other_was_killed() {
     on_veth(|| {
         let places = vec![ingress(), egress()];
         let mut first = started(places.clone(), doomed(false));
-        let socket = socket();
-        send(&socket, 10);
+        send(10);
         assert_eq!(collect(&mut first, 20), 20, "ten on either way");
         first.published(41).unwrap();
         // Killed between two rotations: packets since the last one are in the open window.
-        send(&socket, 7);
+        send(7);
         drop(first);
-        send(&socket, 5);
+        send(5);
         let (mut second, found) = adopted(places.clone(), doomed(true));
         assert_eq!((found.open_windows.len(), found.next_window), (1, 42));
         assert_eq!(collect(&mut second, 24), 24);
         // Killed after a rotation that was not published.
         second.published(42).unwrap();
-        send(&socket, 3);
+        send(3);
         while seen(&mut second).bank.counters.ipv4 < 6 {}
-        assert_eq!(packets(&second.rotate().unwrap()), [3, 3]);
-        send(&socket, 2);
+        assert_eq!(counted_apart(&second.rotate().unwrap()), [3, 3]);
+        send(2);
         drop(second);
         let (mut third, found) = adopted(places.clone(), kept(true));
         assert_eq!((found.open_windows.len(), found.next_window), (2, 43));
         assert!(found.open_windows[0] < found.open_windows[1]);
-        assert_eq!(packets(&third.rotate().unwrap()), [3, 3], "the unpublished window once more");
+        assert_eq!(
+            counted_apart(&third.rotate().unwrap()),
+            [3, 3],
+            "the unpublished window once more"
+        );
         assert_eq!(collect(&mut third, 4), 4);
         drop(third);
         nothing_is_left();
@@ -487,11 +423,11 @@ fn adoption_continues_where_the_other_was_killed() {
 fn leaving_in_order_can_be_adopted_as_well() {
     on_veth(|| {
         let mut first = started(vec![ingress()], doomed(true));
-        send(&socket(), 4);
+        send(4);
         assert_eq!(collect(&mut first, 4), 4);
         first.published(0).unwrap();
         drop(first);
-        send(&socket(), 6);
+        send(6);
         let (mut second, _) = adopted(vec![ingress()], doomed(true));
         assert_eq!(collect(&mut second, 6), 6);
         drop(second);
@@ -506,15 +442,15 @@ fn leaving_in_order_can_be_adopted_as_well() {
 fn only_the_same_measurement_is_adopted() {
     on_veth(|| {
         drop(started(vec![ingress()], doomed(false)));
-        let said = refusal("rx", kept(false));
-        assert!(said.contains("--adopt") && said.contains("flowgauge detach"), "{said}");
-        let said = refusal("rx", Options { settings: five_tuples(), ..kept(true) });
-        assert!(said.contains("it counts with --key src, not five-tuple"), "{said}");
+        let said = refusal(ingress(), kept(false));
+        assert_contains(&said, &["--adopt", "flowgauge detach"]);
+        let said = refusal(ingress(), Options { settings: five_tuples(), ..kept(true) });
+        assert_contains(&said, &["it counts with --key src, not five-tuple"]);
         // Another hook would count other packets.
-        let said = refusal("rx", Options { mode: Some(Mode::Tcx), ..kept(true) });
-        assert!(said.contains("it counts with --xdp-mode native, not tcx"), "{said}");
+        let said = refusal(ingress(), Options { mode: Some(Mode::Tcx), ..kept(true) });
+        assert_contains(&said, &["it counts with --xdp-mode native, not tcx"]);
         // The refusals have changed nothing.
-        send(&socket(), 8);
+        send(8);
         let (mut xdp, _) = adopted(vec![ingress()], doomed(true));
         assert_eq!(collect(&mut xdp, 8), 8);
         drop(xdp);
@@ -535,10 +471,10 @@ fn an_interface_that_vanishes_is_reported_once() {
         // A new interface of the same name is a different one.
         veth::pair(SENDER, RECEIVER).unwrap();
         let events = xdp.events().unwrap();
-        assert!(
-            matches!(&events[..], [Event::Warning(warning), Event::TrafficEnded] if warning.contains("is gone")),
-            "{events:?}"
-        );
+        let [Event::Warning(warning), Event::TrafficEnded] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert_contains(warning, &["is gone"]);
         assert_eq!(xdp.events().unwrap(), []);
         xdp.rotate().unwrap();
     });
@@ -549,21 +485,14 @@ fn an_interface_that_vanishes_is_reported_once() {
 fn every_request_of_a_conversation_is_new_and_is_answered() {
     const PACKETS: u32 = 20_000;
     for (admit_log2, kept) in [(0, 1.0), (4, 1.0 / 16.0)] {
-        let off = cardinality::Settings { mode: Registers::Off, ..cardinality::Settings::DEFAULT };
         let delays = delay::Settings {
             kinds: Kinds::NONE.with(DelayKind::TcpData),
             admit_log2,
             slots_log2: 12,
             ..delay::Settings::DEFAULT
         };
-        let settings = Settings { delay: delays, ..Settings::only(off) };
-        let mut xdp = Xdp::detached(Direction::Ingress, Options::new(settings));
-        match xdp.install(&Tables::new(&settings, 1)) {
-            Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
-                return skip("the right to load XDP programs");
-            }
-            outcome => assert_eq!(outcome.unwrap(), None),
-        }
+        let options = Options::new(only_delays(delays));
+        let Some(mut xdp) = detached(Direction::Ingress, options) else { return };
         let mut conversation = Conversation::new(&xdp.injector()).unwrap();
         conversation.go_on(PACKETS).unwrap();
         let closed = xdp.rotate().unwrap();
@@ -571,20 +500,9 @@ fn every_request_of_a_conversation_is_new_and_is_answered() {
         let requests = u64::from(PACKETS / 2);
         // 10,000 requests, each admitted with this probability: six standard deviations.
         let spread = 6.0 * (requests as f64 * kept * (1.0 - kept)).sqrt();
-        assert_eq!(
-            (closed.bank.counters.packets(), counts.requests),
-            (u64::from(PACKETS), requests)
-        );
+        assert_eq!((packets(&closed), counts.requests), (u64::from(PACKETS), requests));
         assert!((counts.admitted as f64 - requests as f64 * kept).abs() <= spread, "{counts:?}");
-        let seen: u64 = closed
-            .bank
-            .delay
-            .histogram(&delays, DelayKind::TcpData, false, 0)
-            .unwrap()
-            .buckets()
-            .iter()
-            .map(|bucket| u64::from(bucket.samples))
-            .sum();
+        let seen = buckets(&closed.bank, &delays, DelayKind::TcpData, false).len() as u64;
         // The requests of the last round trip still wait for their answers. 64 waiting requests
         // share 4,096 slots: few overwrite each other.
         let lost = counts.admitted - seen;

@@ -1,11 +1,8 @@
 //! The poll-mode backend on an AF_XDP port: frames arrive over a pair of veth devices in a network
 //! of the test's own.
 
-use crate::conformance::backend::{
-    Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend,
-};
+use crate::conformance::backend::{Backend, Breadth, Feeder, Rig, Setup, arriving};
 use crate::conformance::poll::options;
-use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::poll::port::{AfXdp, Copies, FrameSender, Outlet, OwnedFrame, af_xdp};
 use flowgauge_testing::extent;
@@ -53,12 +50,7 @@ impl Backend for OnVeth {
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
-        let whole = |frame: &OwnedFrame| {
-            frame.link == Link::Ethernet && LENGTHS.contains(&frame.bytes.len())
-        };
-        let arrived =
-            |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
-        frames.into_iter().filter(whole).map(arrived).collect()
+        arriving(frames, |bytes| LENGTHS.contains(&bytes.len()))
     }
 
     // Every frame goes through the kernel, and many rotations meet none.
@@ -78,11 +70,6 @@ impl Backend for OnVeth {
     // counted by the same workers as those of captures.
     fn breadth(&self) -> Breadth {
         extent(Breadth::Few, Breadth::Values)
-    }
-
-    fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        not_for_this_backend("trace time, which an interface has not");
-        None
     }
 }
 

@@ -1,10 +1,10 @@
 //! Interface between backends and the suite.
 
 use flowgauge_core::delay::prefixes::PrefixOwner;
-use flowgauge_core::{Filter, HashMode, Precision, Settings};
+use flowgauge_core::{Filter, HashMode, Precision, Settings, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
-use flowgauge_testing::definitions::Model;
+use flowgauge_testing::definitions::{Expected, Model};
 use flowgauge_testing::extent;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -79,7 +79,10 @@ pub trait Backend: Sync {
 
     /// Creates a dataplane that will count these frames, sorted by timestamp, in trace time; `None`
     /// as in [`open`](Self::open).
-    fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay>;
+    fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
+        not_for_this_backend("trace time, which frames that arrive have not");
+        None
+    }
 }
 
 /// Number of settings that a case tries, each with its own dataplane.
@@ -109,10 +112,19 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn with(change: impl FnOnce(&mut flowgauge_core::cardinality::Settings)) -> Self {
+    pub fn with(change: impl FnOnce(&mut cardinality::Settings)) -> Self {
         let mut setup = Setup::default();
         change(&mut setup.settings.cardinality);
         setup
+    }
+
+    /// Measures only what `change` turns on, and no distinct flows.
+    pub fn only(change: impl FnOnce(&mut Settings)) -> Self {
+        let mode = cardinality::Mode::Off;
+        let off = cardinality::Settings { mode, ..cardinality::Settings::DEFAULT };
+        let mut settings = Settings::only(off);
+        change(&mut settings);
+        Setup { settings, ..Setup::default() }
     }
 
     pub fn with_hash(mut self, hash: HashMode) -> Self {
@@ -171,6 +183,23 @@ pub fn start(backend: &dyn Backend, setup: &Setup) -> Option<Rig> {
     Some(rig)
 }
 
+/// Creates a dataplane that is ready to count these frames in trace time; `None` as in
+/// [`Backend::open`].
+pub fn start_replay(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay> {
+    let mut replay = backend.replay(setup, frames)?;
+    replay.dataplane.install(&setup.tables()).unwrap();
+    Some(replay)
+}
+
+/// Returns the Ethernet frames that can arrive, whole.
+#[cfg(target_os = "linux")]
+pub fn arriving(frames: Vec<OwnedFrame>, is_possible: impl Fn(&[u8]) -> bool) -> Vec<OwnedFrame> {
+    let ethernet = flowgauge_core::Link::Ethernet;
+    let possible = |frame: &OwnedFrame| frame.link == ethernet && is_possible(&frame.bytes);
+    let arrived = |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
+    frames.into_iter().filter(possible).map(arrived).collect()
+}
+
 fn can(capabilities: &Capabilities, settings: &Settings) -> bool {
     let refused = capabilities.check(settings);
     if let Err(error) = &refused {
@@ -202,6 +231,24 @@ impl Rig {
 
     pub fn sample(&mut self) -> Snapshot {
         self.dataplane.sample().unwrap()
+    }
+
+    /// Asserts that exactly these frames are in the window that ends.
+    #[track_caller]
+    pub fn assert_window(&mut self, setup: &Setup, frames: &[OwnedFrame], what: &str) {
+        assert_same(&self.rotate(), &setup.model().expect(frames), what);
+    }
+
+    /// Feeds frames; a backend that may reorder them gets one at a time.
+    pub fn feed_in_order(&mut self, backend: &dyn Backend, frames: &[OwnedFrame]) {
+        if backend.in_order() {
+            self.feed(frames);
+            return;
+        }
+        for frame in frames {
+            self.feed([frame.clone()]);
+            self.sample();
+        }
     }
 }
 
@@ -251,12 +298,8 @@ impl Traffic {
 
 /// Asserts that a snapshot equals the expected one.
 #[track_caller]
-pub fn assert_same(
-    snapshot: &Snapshot,
-    expected: &flowgauge_testing::definitions::Expected,
-    precision: Precision,
-    what: &str,
-) {
+pub fn assert_same(snapshot: &Snapshot, expected: &Expected, what: &str) {
+    let precision = Precision::new(expected.levels.len().ilog2() as u8).unwrap();
     assert_eq!(snapshot.bank.counters, expected.counters, "counters: {what}");
     if snapshot.packets_before == snapshot.packets_after {
         assert_eq!(snapshot.packets_after, expected.packets(), "packet counter: {what}");

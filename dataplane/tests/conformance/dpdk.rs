@@ -1,12 +1,9 @@
 //! The poll-mode backend on DPDK ports: frames arrive through the same library, over a ring in
 //! memory or a pair of veth devices in a network of the test's own.
 
-use crate::conformance::backend::{
-    Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend,
-};
+use crate::conformance::backend::{Backend, Breadth, Feeder, Rig, Setup, arriving};
 use crate::conformance::poll::options;
 use crate::dpdk::support::{counted, flush, number, open};
-use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::poll::port::{OwnedFrame, dpdk_device};
 use flowgauge_dpdk::{BURST, Device, Queues, SendQueue};
@@ -71,7 +68,7 @@ impl Backend for OnRing {
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
-        whole(frames, 0..=self.segments * BUFFER)
+        arriving(frames, |bytes| bytes.len() <= self.segments * BUFFER)
     }
 
     // DPDK never frees the memory of closed rings.
@@ -85,11 +82,6 @@ impl Backend for OnRing {
 
     fn at_once(&self) -> usize {
         self.queues as usize
-    }
-
-    fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        not_for_this_backend("trace time, which a device has not");
-        None
     }
 }
 
@@ -122,28 +114,15 @@ impl Backend for OnVeth {
         let ends_in_a_tag = |bytes: &[u8]| {
             matches!(bytes[12..14], [0x81, 0x00] | [0x88, 0xa8]) && bytes.len() < TAGGED
         };
-        let mut frames = whole(frames, VETH);
-        frames.retain(|frame| !(self.untags && ends_in_a_tag(&frame.bytes)));
-        frames
+        arriving(frames, |bytes| {
+            VETH.contains(&bytes.len()) && !(self.untags && ends_in_a_tag(bytes))
+        })
     }
 
     // Every frame goes through the kernel, and many rotations meet none.
     fn rotations(&self) -> u64 {
         extent(500, 2000)
     }
-
-    fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        not_for_this_backend("trace time, which a device has not");
-        None
-    }
-}
-
-/// Returns the frames that arrive unchanged.
-fn whole(frames: Vec<OwnedFrame>, lengths: RangeInclusive<usize>) -> Vec<OwnedFrame> {
-    let possible =
-        |frame: &OwnedFrame| frame.link == Link::Ethernet && lengths.contains(&frame.bytes.len());
-    let arrived = |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
-    frames.into_iter().filter(possible).map(arrived).collect()
 }
 
 fn rig(setup: &Setup, device: Device, wire: Wire) -> Rig {

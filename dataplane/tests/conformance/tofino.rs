@@ -58,13 +58,12 @@ impl Backend for OnModel {
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
         // Only captures contain less of a frame than was on the wire.
-        let whole = |frame: &OwnedFrame| {
-            frame.link == Link::Ethernet && frame.wire_length as usize == frame.bytes.len()
+        let possible = |frame: &OwnedFrame| {
+            frame.link == Link::Ethernet
+                && frame.wire_length as usize == frame.bytes.len()
+                && within_reach_of_a_switch(&frame.bytes)
         };
-        frames
-            .into_iter()
-            .filter(|frame| whole(frame) && within_reach_of_a_switch(&frame.bytes))
-            .collect()
+        frames.into_iter().filter(possible).collect()
     }
 
     fn refuses(&self, filter: &Filter) -> bool {

@@ -1,9 +1,6 @@
 //! The XDP backend: frames run through its programs in the kernel, without an interface.
 
-use crate::conformance::backend::{
-    Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend,
-};
-use flowgauge_core::Link;
+use crate::conformance::backend::{Backend, Breadth, Feeder, Rig, Setup, arriving};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::xdp::{Mode, Options, ProgramInjector, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error};
@@ -69,16 +66,8 @@ impl Backend for Injected {
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
-        let shortest = |frame: &OwnedFrame| {
-            if self.is_tcx() { shortest_skb(&frame.bytes) } else { *LENGTHS.start() }
-        };
-        let whole = |frame: &OwnedFrame| {
-            let length = frame.bytes.len();
-            frame.link == Link::Ethernet && LENGTHS.contains(&length) && length >= shortest(frame)
-        };
-        let arrived =
-            |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
-        frames.into_iter().filter(whole).map(arrived).collect()
+        let shortest = |bytes: &[u8]| if self.is_tcx() { shortest_skb(bytes) } else { 0 };
+        arriving(frames, |bytes| LENGTHS.contains(&bytes.len()) && bytes.len() >= shortest(bytes))
     }
 
     fn cores(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
@@ -104,11 +93,6 @@ impl Backend for Injected {
         } else {
             Breadth::Values
         }
-    }
-
-    fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        not_for_this_backend("trace time, which a kernel has not");
-        None
     }
 }
 

@@ -2,17 +2,17 @@
 
 pub mod support;
 
+use crate::common::kernel::{dropped, received, received_exactly};
 use flowgauge_core::{Counters, KeyKind, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
 use flowgauge_dataplane::poll::port::{
     DpdkSender, Outlet, Port, PortFrame, Ports, Received, Worker, dpdk, dpdk_device, pcap,
 };
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
-use flowgauge_dataplane::xdp::DeviceCounters;
 use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Snapshot, Tables};
 use flowgauge_dpdk::{Device, Queues};
 use flowgauge_testing::on_veth;
-use flowgauge_testing::wait::{until, until_some};
+use flowgauge_testing::wait::until;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use flowgauge_traffic::{Generator, Profile};
 use std::fs::{self, File};
@@ -28,11 +28,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Self {
-        let path = std::env::temp_dir().join(format!(
-            "flowgauge-dpdk-{}-{}",
-            std::process::id(),
-            number()
-        ));
+        let name = format!("flowgauge-dpdk-{}-{}", std::process::id(), number());
+        let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }
@@ -78,8 +75,8 @@ fn capture(path: &Path, packets: u64) {
     for index in 0..packets {
         frame.resize(generator.frame_length(), 0);
         generator.fill(index, &mut frame);
-        frame
-            .resize(60 + (index * 37 % 1400) as usize + if index % 100 == 0 { 5000 } else { 0 }, 0);
+        let more = if index % 100 == 0 { 5000 } else { 0 };
+        frame.resize(60 + (index * 37 % 1400) as usize + more, 0);
         writer.write(index * 1000, &frame, frame.len() as u32).unwrap();
     }
     writer.finish().unwrap();
@@ -187,13 +184,8 @@ fn net_null_is_read_and_stopped_while_it_goes_on() {
         let check = |seen: Snapshot| {
             let Counters { bytes, non_ip, .. } = seen.bank.counters;
             assert_eq!((non_ip, bytes), (seen.packets_after, 64 * seen.packets_after));
-            assert!(
-                seen.bank
-                    .cardinality
-                    .levels(settings().cardinality.precision)
-                    .iter()
-                    .all(|level| *level == 0)
-            );
+            let levels = seen.bank.cardinality.levels(settings().cardinality.precision);
+            assert!(levels.iter().all(|level| *level == 0));
             assert_eq!(seen.packets_before, seen.packets_after);
             seen.packets_after
         };
@@ -275,32 +267,26 @@ fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
             DpdkSender::new(&format!("net_af_xdp{},iface={}", number(), SENDER.0), Some(EAL))
                 .unwrap();
         let generator = Generator::new(profile("unique"));
-        let dropped_on_the_way = || DeviceCounters::read(SENDER.0).unwrap().send_dropped;
         let lost = |poll: &mut Poll| poll.losses().unwrap().get(LossCause::Device);
         send(&mut sender, &generator, 0..PACKETS);
         // The kernel delivers packets soon after they were sent: the device's own counters show
         // when all have arrived.
-        let received = || DeviceCounters::read(RECEIVER.0).unwrap().received;
-        until(|| received() + dropped_on_the_way() >= PACKETS);
+        until(|| received() + dropped() >= PACKETS);
         let missed = lost(&mut poll);
         assert!(missed > 0, "{PACKETS} packets fit into the queue");
 
         poll.install(&Tables::new(&settings(), 1)).unwrap();
-        let there = PACKETS - missed - dropped_on_the_way();
+        let there = PACKETS - missed - dropped();
         wait_for(&counter, there);
         let window = poll.rotate().unwrap();
-        println!("{PACKETS} sent, {missed} missed, {} dropped on the way", dropped_on_the_way());
+        println!("{PACKETS} sent, {missed} missed, {} dropped on the way", dropped());
         assert_eq!(window.packets_after, there);
         send(&mut sender, &generator, 0..100);
         wait_for(&counter, there + 100);
         assert_eq!(poll.rotate().unwrap().packets_after, 100);
         assert_eq!(lost(&mut poll), missed);
-        let received = until_some(|| {
-            poll.events().unwrap();
-            poll.rotate().unwrap();
-            poll.received().unwrap().filter(|tally| tally.least == tally.most)
-        });
-        assert_eq!(received.most, there + 100 + missed, "counted and lost");
+        let (received, _) = received_exactly(&mut poll);
+        assert_eq!(received, there + 100 + missed, "counted and lost");
     });
 }
 

@@ -6,7 +6,7 @@ use flowgauge_dataplane::capture::build::{
     self, CapturePacket, InterfaceOptions, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant,
 };
 use flowgauge_dataplane::capture::{Resolution, Step, Walker, open};
-use flowgauge_dataplane::poll::port::{OwnedFrame, pcap, pcap_reader};
+use flowgauge_dataplane::poll::port::{OwnedFrame, PcapPort, Port, Ports, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables, Truth};
 use flowgauge_testing::definitions::{Expected, Model};
@@ -23,6 +23,26 @@ pub const SEED: u64 = 1;
 pub fn started(mut poll: Poll, settings: &Settings) -> Poll {
     poll.install(&Tables::new(settings, SEED)).unwrap();
     poll
+}
+
+/// Starts to count with the default settings.
+pub fn polled<P: Port>(ports: Ports<P>, truth: bool) -> Poll {
+    started(Poll::new(ports, counting(truth)), &Settings::default())
+}
+
+/// Opens a capture that arrives through a pipe.
+pub fn piped(reader: impl Read + Send + 'static, workers: usize) -> Ports<PcapPort> {
+    pcap_reader(reader, "pipe", workers, Pace::Trace).unwrap()
+}
+
+/// Opens a capture in a file.
+pub fn filed(file: &TemporaryFile, workers: usize) -> Ports<PcapPort> {
+    pcap(file.path(), workers, Pace::Trace).unwrap()
+}
+
+/// Reads bytes in pieces of awkward lengths.
+pub fn in_pieces(bytes: &[u8]) -> ShortReads<Cursor<Vec<u8>>> {
+    ShortReads::new(Cursor::new(bytes.to_vec()))
 }
 
 pub fn counting(truth: bool) -> Options {
@@ -77,14 +97,11 @@ pub fn formats(packets: &[CapturePacket]) -> Vec<(&'static str, Vec<u8>)> {
         packet.interface = (number % 2) as u32;
         packet.block = if number % 11 == 0 { PacketBlock::Obsolete } else { PacketBlock::Enhanced };
     }
-    let nanoseconds = InterfaceOptions {
-        resolution: Some(Resolution::NANOSECONDS),
-        ..InterfaceOptions::default()
-    };
+    let interface = InterfaceOptions::default();
     let options = PcapNgOptions {
         interfaces: vec![
-            InterfaceOptions { drops: Some(5), ..InterfaceOptions::default() },
-            nanoseconds,
+            InterfaceOptions { drops: Some(5), ..interface.clone() },
+            InterfaceOptions { resolution: Some(Resolution::NANOSECONDS), ..interface },
         ],
         comment: "a comment".to_owned(),
         // One block longer than a chunk, and more at its start than a walker needs at once.
@@ -204,16 +221,10 @@ pub fn windows(packets: &[CapturePacket], limits: &[u64], truth: bool) -> Vec<Wi
 #[track_caller]
 pub fn assert_same(windows: &[Window], expected: &[Window], what: &str) {
     assert_eq!(windows.len(), expected.len());
-    for (index, (window, expected)) in windows.iter().zip(expected).enumerate() {
-        assert_eq!(
-            window.expected.counters, expected.expected.counters,
-            "window {index} of {what}"
-        );
-        assert_eq!(window.truth, expected.truth, "window {index} of {what}");
-        assert!(
-            window.expected.levels == expected.expected.levels,
-            "registers of window {index} of {what}"
-        );
+    for (index, (window, other)) in windows.iter().zip(expected).enumerate() {
+        let counted = |window: &Window| (window.expected.counters, window.truth);
+        assert_eq!(counted(window), counted(other), "window {index} of {what}");
+        assert!(window == other, "registers of window {index} of {what}");
     }
 }
 
@@ -244,24 +255,12 @@ fn windows_are_the_same_for_every_format_source_and_number_of_workers() {
             let truth = workers != 2;
             let expected = windows(&packets, &limits, truth);
             let sources = [
-                ("a file", pcap(file.path(), workers, Pace::Trace).unwrap()),
-                (
-                    "a pipe",
-                    pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace).unwrap(),
-                ),
-                (
-                    "short reads",
-                    pcap_reader(
-                        ShortReads::new(Cursor::new(bytes.clone())),
-                        "pipe",
-                        workers,
-                        Pace::Trace,
-                    )
-                    .unwrap(),
-                ),
+                ("a file", filed(&file, workers)),
+                ("a pipe", piped(Cursor::new(bytes.clone()), workers)),
+                ("short reads", piped(in_pieces(&bytes), workers)),
             ];
             for (source, ports) in sources {
-                let poll = started(Poll::new(ports, counting(truth)), &Settings::default());
+                let poll = polled(ports, truth);
                 let drops = if format.starts_with("pcapng") { 5 } else { 0 };
                 let source_state = poll.source();
                 let (windows, events) = replay(poll, &limits);
@@ -294,18 +293,8 @@ fn files_that_end_where_a_chunk_does() {
         let expected = windows(&packets, &limits, false);
         for workers in 1..=3 {
             let file = TemporaryFile::new(&format!("end-{workers}-{length}"), &bytes);
-            for ports in [
-                pcap(file.path(), workers, Pace::Trace).unwrap(),
-                pcap_reader(
-                    ShortReads::new(Cursor::new(bytes.clone())),
-                    "pipe",
-                    workers,
-                    Pace::Trace,
-                )
-                .unwrap(),
-            ] {
-                let poll = started(Poll::new(ports, counting(false)), &Settings::default());
-                let (windows, events) = replay(poll, &limits);
+            for ports in [filed(&file, workers), piped(in_pieces(&bytes), workers)] {
+                let (windows, events) = replay(polled(ports, false), &limits);
                 assert_same(&windows, &expected, &format!("{length} bytes, {workers} workers"));
                 assert_eq!(events, [Event::TrafficEnded]);
             }
@@ -318,7 +307,7 @@ fn a_capture_without_packets_ends_at_once() {
     let bytes = build::pcap(&PcapOptions::default(), &[]);
     for workers in 1..=2 {
         let ports = pcap_reader(Cursor::new(bytes.clone()), "empty", workers, Pace::Trace).unwrap();
-        let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+        let mut poll = polled(ports, false);
         assert_eq!(poll.gate().advance(0), Advance::Ended { last: None });
         let notice = Event::Notice("empty: the capture has no packets".to_owned());
         assert_eq!(poll.events().unwrap(), [notice, Event::TrafficEnded]);
@@ -332,20 +321,20 @@ fn the_gate_returns_the_next_and_the_last_timestamp() {
     let packets = packets(2, 3000);
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     for workers in 1..=3 {
-        let ports = pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace).unwrap();
-        let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+        let mut poll = polled(piped(Cursor::new(bytes.clone()), workers), false);
         let gate = poll.gate();
-        assert_eq!(gate.advance(0), Advance::Reached { next: packets[0].timestamp });
-        assert_eq!(
-            gate.advance(packets[0].timestamp),
-            Advance::Reached { next: packets[0].timestamp }
-        );
+        let first = packets[0].timestamp;
+        for limit in [0, first] {
+            assert_eq!(gate.advance(limit), Advance::Reached { next: first });
+        }
         for number in (1..packets.len()).step_by(97) {
             let limit = packets[number].timestamp + 1;
             let before = packets.partition_point(|packet| packet.timestamp < limit);
-            assert_eq!(gate.advance(limit), Advance::Reached { next: packets[before].timestamp });
             // A lower limit has no effect.
-            assert_eq!(gate.advance(5), Advance::Reached { next: packets[before].timestamp });
+            for limit in [limit, 5] {
+                let next = packets[before].timestamp;
+                assert_eq!(gate.advance(limit), Advance::Reached { next });
+            }
             assert_eq!(poll.sample().unwrap().packets_after, before as u64);
         }
         assert_eq!(
@@ -368,11 +357,9 @@ fn staggered_registers_and_truth_do_not_depend_on_workers() {
     let m = settings.cardinality.precision.registers() as u64;
     let slot_ns = (last - first) / (3 * m);
     let run = |workers| {
-        let ports = pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace).unwrap();
-        let mut poll = started(
-            Poll::new(ports, Options { settings, slot_ns, truth: true, ..Options::default() }),
-            &settings,
-        );
+        let ports = piped(Cursor::new(bytes.clone()), workers);
+        let options = Options { settings, slot_ns, ..counting(true) };
+        let mut poll = started(Poll::new(ports, options), &settings);
         let gate = poll.gate();
         let mut step = |number| {
             let limit = first + (last - first) * number / 20;

@@ -1,15 +1,14 @@
 //! Captures that are truncated, overwritten or invalid: everything readable is counted, and the
 //! damage is reported once.
 
-use crate::poll::capture::{
-    CHUNK, ShortReads, TemporaryFile, counting, frame, model, started, walk,
-};
+use crate::poll::capture::{CHUNK, TemporaryFile, frame, in_pieces, model, polled, walk};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapNgOptions, PcapOptions};
 use flowgauge_dataplane::capture::open;
 use flowgauge_dataplane::poll::port::{Capture, captures, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Pace};
-use flowgauge_dataplane::{Dataplane, Error, Event, Poll};
+use flowgauge_dataplane::{Dataplane, Error, Event};
+use flowgauge_testing::definitions::Expected;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
@@ -17,30 +16,22 @@ use std::io::{self, Cursor, Read};
 use std::path::Path;
 
 fn packets() -> Vec<CapturePacket> {
-    (0..3000)
-        .map(|number: u32| {
-            CapturePacket::new(
-                u64::from(number) * 1000,
-                frame(number, 38 + (number as usize * 31) % 6000),
-            )
-        })
-        .collect()
+    let packet = |number: u32| {
+        let frame = frame(number, 38 + (number as usize * 31) % 6000);
+        CapturePacket::new(u64::from(number) * 1000, frame)
+    };
+    (0..3000).map(packet).collect()
 }
 
 /// Counts a whole capture; returns the snapshot's counters and registers, and the events.
-fn count(bytes: &[u8], workers: usize) -> (flowgauge_testing::definitions::Expected, Vec<Event>) {
-    let ports =
-        pcap_reader(ShortReads::new(Cursor::new(bytes.to_vec())), "damaged", workers, Pace::Trace)
-            .unwrap();
-    let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+fn count(bytes: &[u8], workers: usize) -> (Expected, Vec<Event>) {
+    let ports = pcap_reader(in_pieces(bytes), "damaged", workers, Pace::Trace).unwrap();
+    let mut poll = polled(ports, false);
     let stands = poll.gate().advance(u64::MAX);
     assert!(matches!(stands, Advance::Ended { .. }), "{stands:?}");
     let window = poll.rotate().unwrap();
     let levels = window.bank.cardinality.levels(Settings::default().cardinality.precision).to_vec();
-    (
-        flowgauge_testing::definitions::Expected { counters: window.bank.counters, levels },
-        poll.events().unwrap(),
-    )
+    (Expected { counters: window.bank.counters, levels }, poll.events().unwrap())
 }
 
 /// Compares with the walker; returns whether there was damage.
@@ -160,23 +151,17 @@ fn what_is_no_capture_is_an_error() {
         (b"some text, no packets", "text"),
     ] {
         let file = TemporaryFile::new(&format!("no-capture-{}", content.len()), content);
+        let twice = [(); 2].map(|()| Capture::open(file.path()).unwrap());
         let whole = [
             pcap(file.path(), 2, Pace::Trace).map(drop),
-            captures(
-                vec![Capture::open(file.path()).unwrap(), Capture::open(file.path()).unwrap()],
-                1,
-                Pace::Trace,
-            )
-            .map(drop),
+            captures(twice.into(), 1, Pace::Trace).map(drop),
         ];
         for outcome in whole {
             let error = outcome.unwrap_err();
             let line = error.to_string();
             assert!(matches!(error, Error::NotACapture { .. }), "{line}");
-            assert!(
-                line.contains(hint) && line.starts_with(&file.path().display().to_string()),
-                "{line}"
-            );
+            assert!(line.starts_with(&file.path().display().to_string()), "{line}");
+            assert!(line.contains(hint), "{line}");
         }
         let piped = pcap_reader(Cursor::new(content), "pipe", 1, Pace::Trace)
             .map(drop)
@@ -223,26 +208,14 @@ fn what_was_read_before_an_error_is_counted_and_the_error_reported_once() {
     for at in [30, 5000, CHUNK + 70_000, 2 * CHUNK] {
         let (frames, _) = walk(&whole[..at]);
         for workers in 1..=3 {
-            let ports = pcap_reader(
-                Breaking(Cursor::new(whole[..at].to_vec())),
-                "disk",
-                workers,
-                Pace::Trace,
-            )
-            .unwrap();
-            let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+            let breaking = Breaking(Cursor::new(whole[..at].to_vec()));
+            let ports = pcap_reader(breaking, "disk", workers, Pace::Trace).unwrap();
+            let mut poll = polled(ports, false);
             poll.gate().advance(u64::MAX);
-            assert_eq!(
-                poll.rotate().unwrap().packets_after,
-                frames.len() as u64,
-                "error at {at}, {workers} workers"
-            );
+            let what = format!("error at {at}, {workers} workers");
+            assert_eq!(poll.rotate().unwrap().packets_after, frames.len() as u64, "{what}");
             let warning = Event::Warning("disk: cannot read on: the disk is gone".to_owned());
-            assert_eq!(
-                poll.events().unwrap(),
-                [warning, Event::TrafficEnded],
-                "error at {at}, {workers} workers"
-            );
+            assert_eq!(poll.events().unwrap(), [warning, Event::TrafficEnded], "{what}");
         }
     }
 }

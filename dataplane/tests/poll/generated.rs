@@ -1,7 +1,7 @@
 //! Generated traffic: exactly as many packets as configured, and in trace time exactly those before
 //! the limit.
 
-use crate::poll::capture::{SEED, counting, started};
+use crate::poll::capture::{SEED, polled, started};
 use flowgauge_core::{Link, Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
@@ -37,13 +37,8 @@ fn as_fast_as_it_goes_nothing_is_lost_between_windows() {
         loop {
             let window = poll.rotate().unwrap();
             total.counters.merge(&window.bank.counters);
-            for (all, level) in total
-                .levels
-                .iter_mut()
-                .zip(window.bank.cardinality.levels(settings.cardinality.precision))
-            {
-                *all = (*all).max(*level);
-            }
+            let levels = window.bank.cardinality.levels(settings.cardinality.precision);
+            total.levels.iter_mut().zip(levels).for_each(|(all, level)| *all = (*all).max(*level));
             rotations += 1;
             if ended {
                 break;
@@ -67,10 +62,7 @@ fn in_trace_time_exactly_the_packets_before_the_limit_count() {
         let packets = profile.packets.unwrap();
         let model = Model::new(&Settings::default(), SEED);
         for workers in 1..=3 {
-            let mut poll = started(
-                Poll::new(memory(profile.clone(), workers, Pace::Trace), counting(true)),
-                &Settings::default(),
-            );
+            let mut poll = polled(memory(profile.clone(), workers, Pace::Trace), true);
             let gate = poll.gate();
             let mut counted = 0;
             for number in [0, 1, 2, 3, 255, 256, 257, 1000, packets / 2, packets - 1] {

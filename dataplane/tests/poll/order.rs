@@ -1,15 +1,18 @@
 //! Captures with packets out of order: each packet is in the window of its time, or is counted as
 //! late.
 
-use crate::poll::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, started};
+use crate::poll::capture::{
+    CHUNK, TemporaryFile, counting, filed, frame, in_pieces, piped, started,
+};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions};
-use flowgauge_dataplane::poll::port::{Capture, captures, pcap, pcap_reader};
+use flowgauge_dataplane::poll::port::{Capture, captures};
 use flowgauge_dataplane::poll::{Advance, Pace};
 use flowgauge_dataplane::{Dataplane, LossCause, Poll};
 use flowgauge_testing::extent;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::Duration;
 
@@ -28,15 +31,9 @@ fn packet(number: usize, timestamp: u64, length: usize) -> CapturePacket {
 
 /// Builds packets a millisecond apart, several chunks of them.
 fn steady(count: usize) -> Vec<CapturePacket> {
-    (0..count)
-        .map(|number| {
-            packet(
-                number,
-                START + number as u64 * MILLISECOND,
-                if number % 3 == 0 { 1400 } else { 60 },
-            )
-        })
-        .collect()
+    let length = |number| if number % 3 == 0 { 1400 } else { 60 };
+    let time = |number| START + number as u64 * MILLISECOND;
+    (0..count).map(|number| packet(number, time(number), length(number))).collect()
 }
 
 /// Start, packets and bytes of each window. Windows without packets are left out, as by a
@@ -81,8 +78,7 @@ fn replay(poll: Poll, window: u64, lateness: Duration) -> Replayed {
 /// Returns the expected windows of these packets.
 fn expected(packets: &[CapturePacket], window: u64) -> Replayed {
     let first = packets.iter().map(|packet| packet.timestamp).min().unwrap();
-    let mut windows: std::collections::BTreeMap<u64, (u64, u64)> =
-        std::collections::BTreeMap::new();
+    let mut windows: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for packet in packets {
         let (packets, bytes) = windows.entry((packet.timestamp - first) / window).or_default();
         (*packets, *bytes) = (*packets + 1, *bytes + u64::from(packet.wire));
@@ -104,27 +100,12 @@ fn everywhere(name: &str, packets: &[CapturePacket], mut check: impl FnMut(bool,
     let empty = build::pcap(&PcapOptions::default(), &[]);
     let empty = TemporaryFile::new(&format!("order-{name}-empty"), &empty);
     for workers in 1..=3 {
-        let counting = || counting(false);
-        check(
-            true,
-            workers,
-            Poll::new(pcap(file.path(), workers, Pace::Trace).unwrap(), counting()),
-        );
+        let mut check = |is_file, ports| check(is_file, workers, Poll::new(ports, counting(false)));
+        check(true, filed(&file, workers));
         let both = [&empty, &file].map(|file| Capture::open(file.path()).unwrap());
-        let merged = captures(both.into(), workers, Pace::Trace).unwrap();
-        check(true, workers, Poll::new(merged, counting()));
-        let whole = Cursor::new(bytes.clone());
-        check(
-            false,
-            workers,
-            Poll::new(pcap_reader(whole, "pipe", workers, Pace::Trace).unwrap(), counting()),
-        );
-        let short = ShortReads::new(Cursor::new(bytes.clone()));
-        check(
-            false,
-            workers,
-            Poll::new(pcap_reader(short, "pipe", workers, Pace::Trace).unwrap(), counting()),
-        );
+        check(true, captures(both.into(), workers, Pace::Trace).unwrap());
+        check(false, piped(Cursor::new(bytes.clone()), workers));
+        check(false, piped(in_pieces(&bytes), workers));
     }
 }
 

@@ -1,15 +1,15 @@
 //! Compressed captures, and merges of several captures.
 
+use crate::common::assert_contains;
 use crate::poll::capture::{
-    ShortReads, TemporaryFile, assert_same, counting, formats, limits, packets, replay, started,
+    TemporaryFile, assert_same, filed, formats, in_pieces, limits, packets, piped, polled, replay,
     windows,
 };
 use flate2::write::GzEncoder;
-use flowgauge_core::Settings;
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions};
-use flowgauge_dataplane::poll::port::{Capture, PcapPort, Ports, captures, pcap, pcap_reader};
+use flowgauge_dataplane::poll::port::{Capture, PcapPort, Ports, captures, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Pace};
-use flowgauge_dataplane::{Dataplane, Event, Poll};
+use flowgauge_dataplane::{Dataplane, Event};
 use flowgauge_testing::extent;
 use lzma_rust2::{XzOptions, XzWriter};
 use rand::{RngExt, SeedableRng};
@@ -58,13 +58,12 @@ fn compressed_captures_count_as_what_they_hold() {
         let compressed = in_two(compress, between, &bytes);
         let file = TemporaryFile::new(&format!("compressed-{format}"), &compressed);
         for workers in [1, 3] {
-            let reader = ShortReads::new(Cursor::new(compressed.clone()));
             let sources = [
-                ("a file", pcap(file.path(), workers, Pace::Trace).unwrap()),
-                ("a pipe", pcap_reader(reader, "pipe", workers, Pace::Trace).unwrap()),
+                ("a file", filed(&file, workers)),
+                ("a pipe", piped(in_pieces(&compressed), workers)),
             ];
             for (source, ports) in sources {
-                let poll = started(Poll::new(ports, counting(true)), &Settings::default());
+                let poll = polled(ports, true);
                 let state = poll.source();
                 let (windows, events) = replay(poll, &limits);
                 assert_same(&windows, &expected, &format!("{name} in {format} from {source}"));
@@ -77,9 +76,26 @@ fn compressed_captures_count_as_what_they_hold() {
     }
 }
 
+/// Writes captures into files with this name and a number.
+fn written(name: &str, captures: &[Vec<u8>]) -> Vec<TemporaryFile> {
+    let file =
+        |(index, bytes): (usize, &Vec<u8>)| TemporaryFile::new(&format!("{name}-{index}"), bytes);
+    captures.iter().enumerate().map(file).collect()
+}
+
+fn opened(files: &[TemporaryFile]) -> Vec<Capture> {
+    files.iter().map(|file| Capture::open(file.path()).unwrap()).collect()
+}
+
+fn small_packets(seed: u64, count: usize) -> Vec<CapturePacket> {
+    let mut packets = packets(seed, count);
+    packets.retain(|packet| packet.frame.len() < 2000);
+    packets
+}
+
 /// Returns the packets counted to the end, and the warnings.
 fn count(ports: Ports<PcapPort>) -> (u64, Vec<String>) {
-    let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+    let mut poll = polled(ports, false);
     let stands = poll.gate().advance(u64::MAX);
     assert!(matches!(stands, Advance::Ended { .. }), "{stands:?}");
     let packets = poll.rotate().unwrap().packets_after;
@@ -96,8 +112,7 @@ fn reader(bytes: &[u8]) -> Result<Ports<PcapPort>, flowgauge_dataplane::Error> {
 
 #[test]
 fn compressed_captures_that_are_cut_count_what_can_be_read() {
-    let packets: Vec<CapturePacket> =
-        packets(12, 600).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
+    let packets = small_packets(12, 600);
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     for (format, compress, between) in FORMATS {
         let compressed = in_two(compress, between, &bytes);
@@ -128,8 +143,7 @@ fn compressed_captures_that_are_cut_count_what_can_be_read() {
 
 #[test]
 fn damaged_compressed_captures_are_survived() {
-    let packets: Vec<CapturePacket> =
-        packets(13, 200).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
+    let packets = small_packets(13, 200);
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     let mut rng = ChaCha8Rng::seed_from_u64(14);
     for (format, compress, between) in FORMATS {
@@ -210,26 +224,21 @@ fn several_captures_count_as_one_in_the_order_of_time() {
     let packets = packets(16, 6000);
     let limits = limits(&packets);
     for (number, in_a_row) in [(2, 1), (7, 1), (2, 500), (7, 100)] {
-        let name = |index| format!("dealt-{number}-{in_a_row}-{index}");
-        let files: Vec<TemporaryFile> = dealt(&packets, number, in_a_row)
-            .iter()
-            .enumerate()
-            .map(|(index, bytes)| TemporaryFile::new(&name(index), bytes))
-            .collect();
+        let files =
+            written(&format!("dealt-{number}-{in_a_row}"), &dealt(&packets, number, in_a_row));
         for workers in 1..=3 {
             let truth = workers != 2;
             let expected = windows(&packets, &limits, truth);
-            let mut opened: Vec<Capture> =
-                files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
+            let mut opened = opened(&files);
             // One of them arrives through a pipe.
             let bytes = std::fs::read(files[1].path()).unwrap();
-            opened[1] = Capture::reader(ShortReads::new(Cursor::new(bytes)), "pipe");
+            opened[1] = Capture::reader(in_pieces(&bytes), "pipe");
             let ports = captures(opened, workers, Pace::Trace).unwrap();
             assert_eq!(
                 ports.interface,
                 format!("{} and {} more", files[0].path().display(), number - 1)
             );
-            let poll = started(Poll::new(ports, counting(truth)), &Settings::default());
+            let poll = polled(ports, truth);
             let state = poll.source();
             let (windows, events) = replay(poll, &limits);
             assert_same(
@@ -259,21 +268,14 @@ fn captures_that_follow_each_other_count_as_one() {
         let mut formats = formats(part);
         parts.push(formats.swap_remove(index % formats.len()).1);
     }
-    let name = |index| format!("follow-{index}");
-    let files: Vec<TemporaryFile> = parts
-        .iter()
-        .enumerate()
-        .map(|(index, bytes)| TemporaryFile::new(&name(index), bytes))
-        .collect();
+    let files = written("follow", &parts);
     for workers in 1..=3 {
         let expected = windows(&packets, &limits, true);
-        let mut opened: Vec<Capture> =
-            files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
-        opened[4] = Capture::reader(ShortReads::new(Cursor::new(parts[4].clone())), "pipe");
+        let mut opened = opened(&files);
+        opened[4] = Capture::reader(in_pieces(&parts[4]), "pipe");
         opened.reverse();
         let ports = captures(opened, workers, Pace::Trace).unwrap();
-        let poll = started(Poll::new(ports, counting(true)), &Settings::default());
-        let (windows, events) = replay(poll, &limits);
+        let (windows, events) = replay(polled(ports, true), &limits);
         assert_same(&windows, &expected, &format!("consecutive captures, {workers} workers"));
         assert_eq!(events, [Event::TrafficEnded]);
     }
@@ -291,26 +293,17 @@ fn damage_of_one_of_several_captures_is_reported() {
         b"no capture at all".to_vec(),
         capture(&packets[200..]),
     ];
-    let files: Vec<TemporaryFile> = all
-        .iter()
-        .enumerate()
-        .map(|(index, bytes)| TemporaryFile::new(&format!("wrong-{index}"), bytes))
-        .collect();
-    let opened = files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
-    let (counted, mut said) = count(captures(opened, 2, Pace::Trace).unwrap());
+    let files = written("wrong", &all);
+    let (counted, mut said) = count(captures(opened(&files), 2, Pace::Trace).unwrap());
     said.sort_unstable();
     assert_eq!(counted, 299);
     let [first, second] = &said[..] else { panic!("{said:?}") };
-    assert!(
-        first.contains("wrong-1: the file ends inside a record at byte")
-            && first.contains("after 99 packets"),
-        "{first}"
-    );
-    assert!(second.contains("wrong-2: not a capture: the file is text"), "{second}");
+    let end = "wrong-1: the file ends inside a record at byte";
+    assert_contains(first, &[end, "after 99 packets"]);
+    assert_contains(second, &["wrong-2: not a capture: the file is text"]);
     // A file that is removed after it was first opened.
-    let opened: Vec<Capture> =
-        [0, 3].map(|index| Capture::open(files[index].path()).unwrap()).into();
-    let ports = captures(opened, 1, Pace::Trace).unwrap();
+    let opened = [0, 3].map(|index| Capture::open(files[index].path()).unwrap());
+    let ports = captures(opened.into(), 1, Pace::Trace).unwrap();
     std::fs::remove_file(files[3].path()).unwrap();
     let (counted, said) = count(ports);
     assert!((100..=200).contains(&counted), "{counted}");
@@ -332,9 +325,8 @@ fn a_capture_out_of_order_keeps_its_order() {
     let readers = [("a", first), ("b", second)]
         .map(|(name, bytes)| Capture::reader(Cursor::new(bytes), name));
     let ports = captures(readers.into(), 1, Pace::Trace).unwrap();
-    let poll = started(Poll::new(ports, counting(false)), &Settings::default());
+    let mut poll = polled(ports, false);
     let gate = poll.gate();
-    let mut poll = poll;
     let mut packets = Vec::new();
     for limit in [10, 11, 21, 31, 41] {
         gate.advance(limit * 1_000_000_000);

@@ -1,5 +1,6 @@
 //! Exact counts of flows beside tables and sketches, and their limit.
 
+use crate::common::assert_contains;
 use crate::poll::capture::started;
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch;
@@ -89,14 +90,10 @@ fn more_flows_than_are_counted_have_no_exact_values_and_a_notice() {
         windows,
         [(Some(50), Some(50), Some(50)), (None, None, None), (Some(39), Some(39), None)]
     );
-    let notices: Vec<String> = poll
-        .events()
-        .unwrap()
-        .into_iter()
-        .filter_map(|event| if let Event::Notice(notice) = event { Some(notice) } else { None })
-        .collect();
+    let notice = |event| if let Event::Notice(notice) = event { Some(notice) } else { None };
+    let notices: Vec<String> = poll.events().unwrap().into_iter().filter_map(notice).collect();
     let [flows, total] = &notices[..] else { panic!("{notices:?}") };
-    assert!(flows.contains("up to 50 flows by src in a window"), "{flows}");
-    assert!(total.contains("up to 50 distinct flows in all"), "{total}");
+    assert_contains(flows, &["up to 50 flows by src in a window"]);
+    assert_contains(total, &["up to 50 distinct flows in all"]);
     assert!(poll.events().unwrap().iter().all(|event| !matches!(event, Event::Notice(_))));
 }

@@ -15,11 +15,12 @@ pub const FRAMES: u32 = 14;
 /// Deadline short enough to fail.
 const SHORT: Duration = Duration::from_millis(50);
 
+fn is_of(entity: &proto::Entity, table: u32) -> bool {
+    matches!(&entity.entity, Some(entity::Entity::TableEntry(entry)) if entry.table_id == table)
+}
+
 pub fn asks_for(request: &proto::ReadRequest, table: u32) -> bool {
-    request
-        .entities
-        .iter()
-        .any(|entity| matches!(&entity.entity, Some(entity::Entity::TableEntry(entry)) if entry.table_id == table))
+    request.entities.iter().any(|entity| is_of(entity, table))
 }
 
 pub fn is_entry(update: &proto::Update) -> bool {
@@ -27,15 +28,8 @@ pub fn is_entry(update: &proto::Update) -> bool {
 }
 
 fn writes_to(request: &proto::WriteRequest, table: u32) -> bool {
-    let of = |update: &proto::Update| match update
-        .entity
-        .as_ref()
-        .and_then(|entity| entity.entity.as_ref())
-    {
-        Some(entity::Entity::TableEntry(entry)) => entry.table_id == table,
-        _ => false,
-    };
-    request.updates.iter().any(of)
+    let mut entities = request.updates.iter().filter_map(|update| update.entity.as_ref());
+    entities.any(|entity| is_of(entity, table))
 }
 
 fn entry(answer: &mut proto::ReadResponse, index: usize) -> &mut proto::TableEntry {
@@ -64,7 +58,52 @@ fn bytes(answer: &mut proto::ReadResponse, index: usize, field: usize) -> &mut V
     }
 }
 
+/// Appends a copy of a field to its entry.
+fn repeat_field(answer: &mut proto::ReadResponse, index: usize, field: usize) {
+    let fields = fields(answer, index);
+    fields.push(fields[field].clone());
+}
+
 type Damage = fn(&mut proto::ReadResponse);
+
+/// Damages the answers to reads of a table.
+fn damage_answers(lab: &Lab, table: u32, damage: Damage) {
+    lab.tampering.reads(move |request, mut answer| {
+        if asks_for(request, table) {
+            damage(&mut answer);
+        }
+        Reads::Answer(vec![answer], None)
+    });
+}
+
+#[track_caller]
+fn assert_problem(failed: &Failure, expected: &str) {
+    let Failure::Answer { problem } = failed else { panic!("{failed} and not {expected}") };
+    assert!(problem.contains(expected), "{problem}\nand not\n{expected}");
+    assert!(failed.is_transient(), "{failed}");
+}
+
+/// Asserts that each damage is an error with this problem until it ends, and loses nothing.
+fn assert_harmless(lab: &Lab, damages: impl IntoIterator<Item = (u32, Damage, &'static str)>) {
+    let mut tofino = lab.counting();
+    let mut first = 0;
+    for (table, damage, expected) in damages {
+        let packets = first..first + 10;
+        first += 10;
+        lab.count(packets.clone());
+        damage_answers(lab, table, damage);
+        for failed in [failure(tofino.sample()), failure(tofino.rotate()), failure(tofino.rotate())]
+        {
+            assert_problem(&failed, expected);
+        }
+        lab.tampering.stop();
+        lab.assert_holds(&tofino.rotate().unwrap(), packets);
+        // Bank 0 is the next one again.
+        lab.assert_holds(&tofino.rotate().unwrap(), 0..0);
+    }
+    assert_eq!(lab.proxy.accepted(), 1, "for none of these the connection was given up");
+    assert_eq!(warnings(&mut tofino), [""; 0]);
+}
 
 /// Damage of registers, with the error that it causes. The switch has two pipes and two banks of
 /// 64; the first bank is read.
@@ -96,26 +135,13 @@ const OF_REGISTERS: &[(Damage, &str)] = &[
     (|answer| entry(answer, 3).data = None, "registers[3] has values of 0 pipes, others of 2"),
     (|answer| fields(answer, 3).clear(), "registers[3] has values of 0 pipes, others of 2"),
     (|answer| drop(fields(answer, 3).pop()), "registers[3] has values of 1 pipes, others of 2"),
-    (
-        |answer| {
-            fields(answer, 3).push(proto::DataField {
-                field_id: 1,
-                value: Some(data_field::Value::Stream(vec![0])),
-            })
-        },
-        "values of 3 pipes",
-    ),
+    (|answer| repeat_field(answer, 3, 0), "values of 3 pipes"),
     (
         |answer| (0..64).for_each(|index| drop(fields(answer, index).pop())),
         "registers of 1 pipes, of 2 before",
     ),
     (
-        |answer| {
-            for index in 0..64 {
-                let value = fields(answer, index)[0].clone();
-                fields(answer, index).push(value);
-            }
-        },
+        |answer| (0..64).for_each(|index| repeat_field(answer, index, 0)),
         "registers of 3 pipes, of 2 before",
     ),
     (|answer| fields(answer, 3)[1].field_id = 2, "registers[3] has another field"),
@@ -157,57 +183,19 @@ const OF_COUNTERS: &[(Damage, &str)] = &[
         "frames[0]: $COUNTER_SPEC_BYTES is not there exactly once",
     ),
     (
-        |answer| {
-            let packets = fields(answer, 0)[1].clone();
-            fields(answer, 0).push(packets);
-        },
+        |answer| repeat_field(answer, 0, 1),
         "frames[0]: $COUNTER_SPEC_PKTS is not there exactly once",
     ),
     (|answer| bytes(answer, 0, 1).truncate(7), "frames[0]: 7 bytes given where 8 hold its 64 bits"),
-    (
-        |answer| {
-            bytes(answer, 5, 1)[7] = 1;
-        },
-        "packets of classes that there are not",
-    ),
+    (|answer| bytes(answer, 5, 1)[7] = 1, "packets of classes that there are not"),
 ];
 
 #[test]
 fn a_damaged_answer_is_an_error_that_says_what_is_wrong_and_loses_nothing() {
     let lab = Lab::new(2);
-    let mut tofino = lab.counting();
-    let mut first = 0;
-    let cases = OF_REGISTERS
-        .iter()
-        .map(|case| (REGISTERS, case))
-        .chain(OF_COUNTERS.iter().map(|case| (FRAMES, case)));
-    for (table, (damage, expected)) in cases {
-        let packets = first..first + 10;
-        first += 10;
-        lab.count(packets.clone());
-        let damage = *damage;
-        lab.tampering.reads(move |request, mut answer| {
-            if asks_for(request, table) {
-                damage(&mut answer);
-            }
-            Reads::Answer(vec![answer], None)
-        });
-        for attempt in
-            [failure(tofino.sample()), failure(tofino.rotate()), failure(tofino.rotate())]
-        {
-            let Failure::Answer { problem } = &attempt else {
-                panic!("{attempt} and not {expected}")
-            };
-            assert!(problem.contains(expected), "{problem}\nand not\n{expected}");
-            assert!(attempt.is_transient());
-        }
-        lab.tampering.stop();
-        lab.assert_holds(&tofino.rotate().unwrap(), packets);
-        // Bank 0 is the next one again.
-        lab.assert_holds(&tofino.rotate().unwrap(), 0..0);
-    }
-    assert_eq!(lab.proxy.accepted(), 1, "for none of these the connection was given up");
-    assert_eq!(warnings(&mut tofino), [""; 0]);
+    let of_registers = OF_REGISTERS.iter().map(|(damage, text)| (REGISTERS, *damage, *text));
+    let of_counters = OF_COUNTERS.iter().map(|(damage, text)| (FRAMES, *damage, *text));
+    assert_harmless(&lab, of_registers.chain(of_counters));
 }
 
 #[test]
@@ -223,16 +211,9 @@ fn the_active_bank_is_decoded_from_one_default_entry() {
         (|answer| *bytes(answer, 0, 0) = vec![2], "0x2 does not fit in its 1 bits"),
     ];
     for (damage, expected) in damages {
-        lab.tampering.reads(move |request, mut answer| {
-            if asks_for(request, BANK) {
-                damage(&mut answer);
-            }
-            Reads::Answer(vec![answer], None)
-        });
-        for attempt in [failure(tofino.sample()), failure(tofino.rotate())] {
-            let Failure::Answer { problem } = &attempt else { panic!("{attempt}") };
-            assert!(problem.contains(expected), "{problem}\nand not\n{expected}");
-        }
+        damage_answers(&lab, BANK, damage);
+        assert_problem(&failure(tofino.sample()), expected);
+        assert_problem(&failure(tofino.rotate()), expected);
     }
     lab.tampering.stop();
     lab.assert_holds(&tofino.rotate().unwrap(), 0..10);
@@ -252,21 +233,21 @@ fn an_answer_may_come_in_parts_and_in_any_order() {
     lab.assert_holds(&tofino.rotate().unwrap(), 0..200);
 }
 
+fn error(code: Code, message: &str) -> proto::Error {
+    proto::Error { canonical_code: code.into(), message: message.into(), ..Default::default() }
+}
+
 #[test]
 fn half_an_answer_is_rejected() {
+    use Code::{
+        Aborted, DataLoss, Internal, PermissionDenied, ResourceExhausted, Unavailable, Unknown,
+    };
+
     let lab = Lab::new(2);
     let mut tofino = lab.counting();
     lab.count(0..200);
-    let cases = [
-        (Code::DataLoss, true),
-        (Code::Internal, true),
-        (Code::Unavailable, true),
-        (Code::ResourceExhausted, true),
-        (Code::Aborted, true),
-        (Code::PermissionDenied, false),
-        (Code::Unknown, false),
-    ];
-    for (code, transient) in cases {
+    let transient = [DataLoss, Internal, Unavailable, ResourceExhausted, Aborted];
+    for code in transient.into_iter().chain([PermissionDenied, Unknown]) {
         lab.tampering.reads(move |request, mut answer| {
             if !asks_for(request, REGISTERS) {
                 return Reads::Answer(vec![answer], None);
@@ -275,22 +256,14 @@ fn half_an_answer_is_rejected() {
             Reads::Answer(vec![answer], Some(Status::new(code, "the rest is gone")))
         });
         let failed = failure(tofino.rotate());
-        assert_eq!(failed.is_transient(), transient, "{failed}");
-        assert!(
-            failed.to_string().contains(
-                "reading pipe.Ingress.flowgauge.cardinality_by_src.registers: the rest is gone"
-            ),
-            "{failed}"
-        );
+        assert_eq!(failed.is_transient(), transient.contains(&code), "{failed}");
+        let what = "reading pipe.Ingress.flowgauge.cardinality_by_src.registers: the rest is gone";
+        assert!(failed.to_string().contains(what), "{failed}");
         lab.tampering.stop();
     }
     // Errors may also be in a message that looks like success.
     lab.tampering.reads(|_, answer| {
-        let error = proto::Error {
-            canonical_code: Code::NotFound.into(),
-            message: "no such thing".into(),
-            ..Default::default()
-        };
+        let error = error(Code::NotFound, "no such thing");
         Reads::Answer(vec![proto::ReadResponse { status: vec![error], ..answer }], None)
     });
     let failed = failure(tofino.rotate()).to_string();
@@ -370,11 +343,6 @@ fn refused_writes_say_which_and_why() {
     let lab = Lab::new(1);
     let mut tofino = lab.counting();
     lab.count(0..10);
-    let error = |code: Code, message: &str| proto::Error {
-        canonical_code: code.into(),
-        message: message.into(),
-        ..Default::default()
-    };
     lab.tampering.writes(move |_| {
         Writes::Errors(vec![error(Code::Ok, ""), error(Code::ResourceExhausted, "no room")])
     });
@@ -428,11 +396,8 @@ fn installing_is_retried_until_the_time_limit() {
     let refuse = |failures: usize| {
         let mut left = failures;
         move |request: &proto::WriteRequest| {
-            let insert = request
-                .updates
-                .iter()
-                .any(|update| update.r#type == i32::from(update::Type::Insert));
-            if insert && left > 0 {
+            let insert = i32::from(update::Type::Insert);
+            if left > 0 && request.updates.iter().any(|update| update.r#type == insert) {
                 left -= 1;
                 return Writes::Refused(Status::aborted("busy"));
             }
@@ -461,7 +426,6 @@ fn installing_is_retried_until_the_time_limit() {
 #[test]
 fn a_damaged_answer_of_a_sketch_is_an_error_and_loses_nothing() {
     let lab = Lab::with(crate::tofino::programs::everything(), 2);
-    let mut tofino = lab.counting();
     let damages: [(u32, Damage, &str); 8] = [
         (
             51,
@@ -500,26 +464,5 @@ fn a_damaged_answer_of_a_sketch_is_an_error_and_loses_nothing() {
             "membership_by_src.bits2: 2 of 2 entries are missing",
         ),
     ];
-    let mut first = 0;
-    for (table, damage, expected) in damages {
-        let packets = first..first + 10;
-        first += 10;
-        lab.count(packets.clone());
-        lab.tampering.reads(move |request, mut answer| {
-            if asks_for(request, table) {
-                damage(&mut answer);
-            }
-            Reads::Answer(vec![answer], None)
-        });
-        for attempt in [failure(tofino.sample()), failure(tofino.rotate())] {
-            let Failure::Answer { problem } = &attempt else {
-                panic!("{attempt} and not {expected}")
-            };
-            assert!(problem.contains(expected), "{problem}\nand not\n{expected}");
-        }
-        lab.tampering.stop();
-        lab.assert_holds(&tofino.rotate().unwrap(), packets);
-        // Bank 0 is the next one again.
-        lab.assert_holds(&tofino.rotate().unwrap(), 0..0);
-    }
+    assert_harmless(&lab, damages);
 }

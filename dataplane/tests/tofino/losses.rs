@@ -1,9 +1,9 @@
 //! Lost connections and restarted switches.
 
-use crate::tofino::answers::persist;
-use crate::tofino::lab::{Lab, PATIENT, Reads, failure, warnings};
-use flowgauge_dataplane::Dataplane;
+use crate::tofino::answers::{BANK, FRAMES, REGISTERS, asks_for, persist};
+use crate::tofino::lab::{Lab, PATIENT, Reads, Writes, failure, options, settings, warnings};
 use flowgauge_dataplane::tofino::Failure;
+use flowgauge_dataplane::{Dataplane, Tofino};
 use std::time::Duration;
 
 const ANEW: &str = "the switch lost its tables and what it had counted; they are installed again, and the window that is open lacks \
@@ -85,14 +85,10 @@ fn a_connection_that_breaks_within_an_answer_loses_nothing() {
     let lab = Lab::new(2);
     let mut tofino = lab.counting();
     lab.count(0..100);
-    for table in [
-        crate::tofino::answers::BANK,
-        crate::tofino::answers::FRAMES,
-        crate::tofino::answers::REGISTERS,
-    ] {
+    for table in [BANK, FRAMES, REGISTERS] {
         let (proxy, mut cuts) = (lab.proxy.handle(), 1);
         lab.tampering.reads(move |request, answer| {
-            if cuts > 0 && crate::tofino::answers::asks_for(request, table) {
+            if cuts > 0 && asks_for(request, table) {
                 cuts -= 1;
                 proxy.cut();
                 return Reads::Never;
@@ -156,10 +152,10 @@ fn a_switch_restarted_during_a_rotation_returns_the_window_or_marks_it_incomplet
         lab.tampering.writes(move |_| {
             if writes == 0 {
                 proxy.cut();
-                return crate::tofino::lab::Writes::Lost;
+                return Writes::Lost;
             }
             writes -= 1;
-            crate::tofino::lab::Writes::CarriedOut
+            Writes::CarriedOut
         });
         let failed = tofino.rotate();
         lab.tampering.stop();
@@ -194,7 +190,7 @@ fn a_switch_that_is_gone_is_asked_again_after_growing_pauses() {
     let mut lab = Lab::new(1);
     let mut options = lab.options();
     options.back_off = Duration::from_secs(3600);
-    let mut tofino = flowgauge_dataplane::Tofino::connect(options, lab.settings).unwrap();
+    let mut tofino = Tofino::connect(options, lab.settings).unwrap();
     tofino.install(&lab.tables()).unwrap();
     lab.power_off();
     let accepted = lab.proxy.accepted();
@@ -229,7 +225,7 @@ fn another_program_after_a_restart_is_the_end() {
     let mut lab = Lab::new(1);
     let mut tofino = lab.counting();
     lab.power_off();
-    let other = flowgauge_testing::switch::Switch::new(crate::tofino::lab::settings(7), 1).serve();
+    let other = flowgauge_testing::switch::Switch::new(settings(7), 1).serve();
     lab.proxy.lead_to(Some(other.address()));
     let failed = loop {
         let failed = failure(tofino.rotate());
@@ -237,32 +233,22 @@ fn another_program_after_a_restart_is_the_end() {
             break failed;
         }
     };
-    assert!(
-        failed
-            .to_string()
-            .contains("wanted by src, tabulated, 64 registers (-DFLOWGAUGE_PRECISION=6)"),
-        "{failed}"
-    );
+    let wanted = "wanted by src, tabulated, 64 registers (-DFLOWGAUGE_PRECISION=6)";
+    assert!(failed.to_string().contains(wanted), "{failed}");
 }
 
 #[test]
 fn a_missing_server_is_reported_at_once() {
     // No process listens on a port that was just released.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let mut options = crate::tofino::lab::options(listener.local_addr().unwrap());
+    let mut options = options(listener.local_addr().unwrap());
     options.deadline = PATIENT;
     drop(listener);
-    let error =
-        flowgauge_dataplane::Tofino::connect(options.clone(), crate::tofino::lab::settings(6))
-            .map(drop)
-            .unwrap_err();
+    let error = Tofino::connect(options.clone(), settings(6)).map(drop).unwrap_err();
     assert!(error.to_string().contains("is bf_switchd running there?"), "{error}");
     for address in ["switch", "http://switch:1", "switch:port", ""] {
         options.address = address.to_owned();
-        let error =
-            flowgauge_dataplane::Tofino::connect(options.clone(), crate::tofino::lab::settings(6))
-                .map(drop)
-                .unwrap_err();
+        let error = Tofino::connect(options.clone(), settings(6)).map(drop).unwrap_err();
         assert!(error.to_string().contains("is not an address of a switch"), "{error}");
         assert!(!error.is_transient());
     }

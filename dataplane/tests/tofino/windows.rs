@@ -1,11 +1,13 @@
 //! Windows of a switch without faults.
 
-use crate::tofino::lab::{Lab, SEED, Writes, settings};
+use crate::tofino::answers::{REGISTERS, asks_for, is_entry};
+use crate::tofino::lab::{Lab, Reads, SEED, Writes, failure, settings};
 use crate::tofino::programs::everything;
 use flowgauge_bfruntime::Match;
-use flowgauge_core::{FlowKey, HashMode, KeyKind, Tabulation, cardinality::rank_table};
-use flowgauge_dataplane::tofino::{Fec, PortConfig, Speed};
-use flowgauge_dataplane::{Dataplane, Snapshot};
+use flowgauge_core::cardinality::rank_table;
+use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, Tabulation};
+use flowgauge_dataplane::tofino::{Fec, Options, PortConfig, Speed};
+use flowgauge_dataplane::{Dataplane, Snapshot, Tofino};
 use flowgauge_testing::definitions::crc32;
 use flowgauge_testing::frames::uniques;
 use flowgauge_testing::memory::number;
@@ -39,9 +41,8 @@ fn the_tables_on_the_switch_are_those_of_the_core() {
     );
 
     for (index, words) in Tabulation::from_seed(SEED).tables().iter().enumerate() {
-        let entries =
-            &state.entries[&format!("pipe.Ingress.flowgauge.hash.tabulation.words{index}")];
-        let held: Vec<(u64, u64)> = entries
+        let table = format!("pipe.Ingress.flowgauge.hash.tabulation.words{index}");
+        let held: Vec<(u64, u64)> = state.entries[&table]
             .iter()
             .map(|(key, data)| match &key["byte"] {
                 Match::Exact(byte) => (number(byte), number(data.bytes("low").unwrap())),
@@ -90,10 +91,10 @@ fn samples_change_nothing_and_have_the_counter_before_and_after() {
     // While the registers are read, fifty more packets arrive.
     let switch = lab.switch.clone();
     lab.tampering.reads(move |request, answer| {
-        if crate::tofino::answers::asks_for(request, crate::tofino::answers::REGISTERS) {
+        if asks_for(request, REGISTERS) {
             switch.count(&uniques(100..150));
         }
-        crate::tofino::lab::Reads::Answer(vec![answer], None)
+        Reads::Answer(vec![answer], None)
     });
     let sample = tofino.sample().unwrap();
     lab.tampering.stop();
@@ -169,11 +170,8 @@ fn a_port_with_another_configuration_is_reported_and_unchanged() {
 }
 
 /// Connects once the switch has noticed that the previous client is gone.
-pub fn connect_patiently(
-    options: &flowgauge_dataplane::tofino::Options,
-    settings: flowgauge_core::Settings,
-) -> flowgauge_dataplane::Tofino {
-    until_some(|| match flowgauge_dataplane::Tofino::connect(options.clone(), settings) {
+pub fn connect_patiently(options: &Options, settings: Settings) -> Tofino {
+    until_some(|| match Tofino::connect(options.clone(), settings) {
         Ok(tofino) => Some(tofino),
         Err(error) => {
             assert!(error.is_transient(), "{error}");
@@ -189,10 +187,8 @@ fn put(lab: &Lab, table: &str, index: usize, values: &[(&str, [u32; 2])]) {
     for (field, values) in values {
         for (pipe, value) in pipes.iter_mut().zip(values) {
             let name = format!("Ingress.flowgauge.{table}.{field}");
-            assert!(
-                pipe[index].insert(name, value.to_be_bytes().to_vec()).is_some(),
-                "{table} has no {field}"
-            );
+            let before = pipe[index].insert(name, value.to_be_bytes().to_vec());
+            assert!(before.is_some(), "{table} has no {field}");
         }
     }
 }
@@ -250,15 +246,14 @@ fn a_bank_whose_clearing_fails_is_cleared_by_the_next_try() {
     let mut tofino = lab.counting();
     put(&lab, "frequency_by_src.count_min0", 1, &[("f1", [9, 9])]);
     lab.tampering.writes(|request| {
-        let clears = request
-            .updates
-            .iter()
-            .filter(|update| crate::tofino::answers::is_entry(update))
-            .count()
-            > 1;
-        if clears { Writes::Refused(tonic::Status::aborted("busy")) } else { Writes::CarriedOut }
+        let entries = request.updates.iter().filter(|update| is_entry(update)).count();
+        if entries > 1 {
+            Writes::Refused(tonic::Status::aborted("busy"))
+        } else {
+            Writes::CarriedOut
+        }
     });
-    let failed = crate::tofino::lab::failure(tofino.rotate());
+    let failed = failure(tofino.rotate());
     assert!(failed.is_transient(), "{failed}");
     lab.tampering.stop();
     let snapshot = tofino.rotate().unwrap();
@@ -274,29 +269,17 @@ const TALKER: [u8; 4] = [10, 0, 0, 1];
 /// packets of both.
 fn put_talker(lab: &Lab, bank: usize) {
     put(lab, "heavy_by_src.packets", bank, &[("f1", [9, 4])]);
-    put(
-        lab,
-        "heavy_by_src.flows0",
-        bank * 8,
-        &[("signature", [crc32(&TALKER), 0]), ("count", [6, 1])],
-    );
+    let flow = [("signature", [crc32(&TALKER), 0]), ("count", [6, 1])];
+    put(lab, "heavy_by_src.flows0", bank * 8, &flow);
     put(lab, "heavy_by_src.origin", bank * 16, &[("inherited", [2, 0]), ("version", [4, 0])]);
-    put(
-        lab,
-        "heavy_by_src.src_lower",
-        bank * 16,
-        &[("high", [0, 0]), ("low", [u32::from_be_bytes(TALKER), 0])],
-    );
+    let source = [("high", [0, 0]), ("low", [u32::from_be_bytes(TALKER), 0])];
+    put(lab, "heavy_by_src.src_lower", bank * 16, &source);
 }
 
 fn talkers(snapshot: &Snapshot) -> Vec<(FlowKey, u64, u64)> {
     let settings = everything().heavy;
-    snapshot
-        .bank
-        .heavy
-        .entries(&settings)
-        .map(|entry| (entry.key, entry.count, entry.inherited))
-        .collect()
+    let entries = snapshot.bank.heavy.entries(&settings);
+    entries.map(|entry| (entry.key, entry.count, entry.inherited)).collect()
 }
 
 #[test]
@@ -317,7 +300,7 @@ fn a_slot_that_changes_hands_while_it_is_read_is_left_out_and_read_again() {
         put(&lab, &format!("heavy_by_src.{table}"), 0, &fields);
         assert_eq!(talkers(&tofino.sample().unwrap()), [], "{table}: {fields:?}");
     }
-    let failed = crate::tofino::lab::failure(tofino.rotate());
+    let failed = failure(tofino.rotate());
     assert!(failed.to_string().contains("bank 0 is closed and counts on"), "{failed}");
     put_talker(&lab, 0);
     assert_eq!(talkers(&tofino.rotate().unwrap()), [(FlowKey::new(&TALKER), 5, 2)]);

@@ -41,6 +41,11 @@ impl Lab {
     }
 }
 
+/// Request for the entry of a port in table `forward`.
+fn forward(port: u16) -> Request {
+    Request::new("Ingress.forward").match_key("ingress_port", MatchValue::exact(port))
+}
+
 /// Returns text and details of a failed call.
 fn failure<T>(result: Result<T, RBFRTError>) -> String {
     match result {
@@ -60,20 +65,9 @@ async fn entries_are_written_read_changed_and_deleted() {
             && !switch.has_table("Ingress.nothing")
     );
 
-    let entry = |port: u16, to: u16| {
-        let key = MatchValue::exact(port);
-        Request::new("Ingress.forward")
-            .match_key("ingress_port", key)
-            .action("Ingress.send")
-            .action_data("port", to)
-    };
+    let entry = |port: u16, to: u16| forward(port).action("Ingress.send").action_data("port", to);
     switch.write_table_entries(vec![entry(256, 9), entry(1, 10)]).await.unwrap();
-    let read = switch
-        .get_table_entries(
-            Request::new("Ingress.forward").match_key("ingress_port", MatchValue::exact(256_u16)),
-        )
-        .await;
-    let read = read.unwrap();
+    let read = switch.get_table_entries(forward(256)).await.unwrap();
     assert_eq!(read.len(), 1);
     assert_eq!(read[0].get_action_name(), "Ingress.send");
     assert_eq!(read[0].get_action_data("port").unwrap().get_data(), &[0, 9]);
@@ -83,21 +77,14 @@ async fn entries_are_written_read_changed_and_deleted() {
     let mut all: Vec<(u32, u32)> = all
         .iter()
         .map(|entry| {
-            (
-                entry.get_key("ingress_port").unwrap().get_exact_value().to_u32(),
-                entry.get_action_data("port").unwrap().as_u32(),
-            )
+            let port = entry.get_key("ingress_port").unwrap().get_exact_value().to_u32();
+            (port, entry.get_action_data("port").unwrap().as_u32())
         })
         .collect();
     all.sort_unstable();
     assert_eq!(all, [(1, 10), (256, 511)]);
 
-    switch
-        .delete_table_entry(
-            Request::new("Ingress.forward").match_key("ingress_port", MatchValue::exact(1_u16)),
-        )
-        .await
-        .unwrap();
+    switch.delete_table_entry(forward(1)).await.unwrap();
     assert_eq!(lab.memory.state().entries["pipe.Ingress.forward"].len(), 1);
     switch.clear_table("Ingress.forward").await.unwrap();
     assert!(switch.get_table_entries(Request::new("Ingress.forward")).await.unwrap().is_empty());
@@ -143,10 +130,8 @@ async fn registers_come_once_for_each_pipe_and_the_driver_has_them_after_a_sync(
     let lab = lab(3);
     let switch = lab.operator().await;
     let name = "Ingress.regs";
-    switch
-        .write_register_entry(register::Request::new(name).index(5).data("Ingress.regs.f1", 7_u8))
-        .await
-        .unwrap();
+    let seven = register::Request::new(name).index(5).data("Ingress.regs.f1", 7_u8);
+    switch.write_register_entry(seven).await.unwrap();
     // The driver does not see by itself what packets write in the second pipe.
     lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][5]
         .insert("Ingress.regs.f1".to_owned(), vec![9]);
@@ -156,10 +141,8 @@ async fn registers_come_once_for_each_pipe_and_the_driver_has_them_after_a_sync(
         register.get(5).unwrap().get("Ingress.regs.f1").unwrap().clone()
     };
     assert_eq!(read().await, [[7], [7], [7]]);
-    switch
-        .execute_operation(Request::new(name).operation(TableOperation::SyncRegister))
-        .await
-        .unwrap();
+    let sync = Request::new(name).operation(TableOperation::SyncRegister);
+    switch.execute_operation(sync).await.unwrap();
     assert_eq!(read().await, [[7], [9], [7]]);
     let all = switch.get_register_entry(register::Request::new(name)).await.unwrap();
     assert_eq!(all.entries().len(), 16);
@@ -183,58 +166,37 @@ async fn pairs_and_counters_are_read_and_written() {
     let pair =
         pair.data("Ingress.delay.regs.lo", 0x0102_0304_u32).data("Ingress.delay.regs.hi", 5_u32);
     switch.write_register_entry(pair).await.unwrap();
-    let read = switch
-        .get_register_entry(register::Request::new("Ingress.delay.regs").index(3))
-        .await
-        .unwrap();
-    assert_eq!(
-        read.get(3).unwrap().get("Ingress.delay.regs.lo").unwrap(),
-        &[[1, 2, 3, 4], [1, 2, 3, 4]]
-    );
-    assert_eq!(
-        read.get(3).unwrap().get("Ingress.delay.regs.hi").unwrap(),
-        &[[0, 0, 0, 5], [0, 0, 0, 5]]
-    );
+    let read = register::Request::new("Ingress.delay.regs").index(3);
+    let read = switch.get_register_entry(read).await.unwrap();
+    let pair = read.get(3).unwrap();
+    assert_eq!(pair.get("Ingress.delay.regs.lo").unwrap(), &[[1, 2, 3, 4]; 2]);
+    assert_eq!(pair.get("Ingress.delay.regs.hi").unwrap(), &[[0, 0, 0, 5]; 2]);
 
     for pipe in 0..2 {
         let packets = 10_u64.to_be_bytes().to_vec();
         lab.memory.state().hardware.get_mut("pipe.Ingress.cnt").unwrap()[pipe][1]
             .insert("$COUNTER_SPEC_PKTS".to_owned(), packets);
     }
-    switch
-        .execute_operation(Request::new("Ingress.cnt").operation(TableOperation::SyncCounters))
-        .await
-        .unwrap();
+    let sync = |table: &str| Request::new(table).operation(TableOperation::SyncCounters);
+    switch.execute_operation(sync("Ingress.cnt")).await.unwrap();
     let one = || Request::new("Ingress.cnt").match_key("$COUNTER_INDEX", MatchValue::exact(1_u32));
     let read = switch.get_table_entries(one()).await.unwrap();
     assert_eq!(read[0].get_action_data("$COUNTER_SPEC_PKTS").unwrap().as_u64(), 20);
     let zero =
         one().action_data("$COUNTER_SPEC_PKTS", 0_u64).action_data("$COUNTER_SPEC_BYTES", 0_u64);
     switch.update_table_entry(zero).await.unwrap();
-    assert_eq!(
-        number(&lab.memory.state().hardware["pipe.Ingress.cnt"][1][1]["$COUNTER_SPEC_PKTS"]),
-        0
-    );
-    let refused = failure(
-        switch
-            .execute_operation(Request::new("Ingress.rank").operation(TableOperation::SyncCounters))
-            .await,
-    );
-    assert!(
-        refused.contains("pipe.Ingress.rank has no operation SyncCounters; it has: none"),
-        "{refused}"
-    );
+    let left = number(&lab.memory.state().hardware["pipe.Ingress.cnt"][1][1]["$COUNTER_SPEC_PKTS"]);
+    assert_eq!(left, 0);
+    let refused = failure(switch.execute_operation(sync("Ingress.rank")).await);
+    let expected = "pipe.Ingress.rank has no operation SyncCounters; it has: none";
+    assert!(refused.contains(expected), "{refused}");
 }
 
 #[tokio::test]
 async fn every_update_of_a_batch_is_tried_and_each_failure_told() {
     let lab = lab(1);
     let switch = lab.operator().await;
-    let entry = |port: u16| {
-        Request::new("Ingress.forward")
-            .match_key("ingress_port", MatchValue::exact(port))
-            .action("Ingress.drop")
-    };
+    let entry = |port: u16| forward(port).action("Ingress.drop");
     let failed = failure(
         switch.write_table_entries(vec![entry(1), entry(1), entry(2), entry(3), entry(4)]).await,
     );

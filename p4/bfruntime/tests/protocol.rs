@@ -66,6 +66,12 @@ impl Lab {
         Ok(Client { rpc, id, schema: self.schema.clone(), requests, answers })
     }
 
+    /// Sets a register as packets do.
+    fn count_in_second_pipe(&self, index: usize, value: u8) {
+        self.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][index]
+            .insert("Ingress.regs.f1".to_owned(), vec![value]);
+    }
+
     async fn bound(&self) -> Client {
         let mut client = self.channel(subscribe(1, 0)).await.unwrap();
         client.bind(&["flowgauge"]).await.unwrap();
@@ -105,13 +111,11 @@ impl Client {
         atomicity: Atomicity,
         updates: Vec<proto::Update>,
     ) -> Result<(), Status> {
-        let client_id = self.id;
-        let atomicity = atomicity.into();
         let request = proto::WriteRequest {
             target: everywhere(),
-            client_id,
+            client_id: self.id,
             updates,
-            atomicity,
+            atomicity: atomicity.into(),
             ..Default::default()
         };
         self.rpc.write(request).await.map(drop)
@@ -139,11 +143,8 @@ impl Client {
     }
 
     fn entry(&self, table: &str, key: Key, data: Data) -> proto::TableEntry {
-        codec::encode_entry(
-            self.schema.table(table).unwrap(),
-            &Entry { place: EntryTarget::Key(key), data },
-        )
-        .unwrap()
+        let table = self.schema.table(table).unwrap();
+        codec::encode_entry(table, &Entry { place: EntryTarget::Key(key), data }).unwrap()
     }
 
     fn update(&self, kind: update::Type, table: &str, key: Key, data: Data) -> proto::Update {
@@ -151,30 +152,20 @@ impl Client {
     }
 
     fn forward(&self, kind: update::Type, port: u8, to: u8) -> proto::Update {
-        self.update(
-            kind,
-            "forward",
-            exact("ingress_port", &[0, port]),
-            Data::action("send", [("port", vec![0, to])]),
-        )
+        let data = Data::action("send", [("port", vec![0, to])]);
+        self.update(kind, "forward", exact("ingress_port", &[0, port]), data)
     }
 
     fn register(&self, index: u8, value: u8) -> proto::Update {
         let key = exact("$REGISTER_INDEX", &[0, 0, 0, index]);
-        self.update(
-            update::Type::Modify,
-            "Ingress.regs",
-            key,
-            Data::fields([("Ingress.regs.f1", vec![value])]),
-        )
+        let data = Data::fields([("Ingress.regs.f1", vec![value])]);
+        self.update(update::Type::Modify, "Ingress.regs", key, data)
     }
 
     fn bank(&self, bank: u8) -> proto::Update {
         let table = self.schema.table("bank").unwrap();
-        let entry = Entry {
-            place: EntryTarget::Default,
-            data: Data::action("set_bank", [("b", vec![bank])]),
-        };
+        let data = Data::action("set_bank", [("b", vec![bank])]);
+        let entry = Entry { place: EntryTarget::Default, data };
         proto::Update {
             r#type: update::Type::Modify.into(),
             entity: Some(wrap(codec::encode_entry(table, &entry).unwrap())),
@@ -218,13 +209,8 @@ async fn a_batch_goes_on_after_errors_and_tells_each() {
     let lab = lab(1);
     let mut client = lab.bound().await;
     let insert = |port, to| client.forward(update::Type::Insert, port, to);
-    let batch = vec![
-        insert(1, 1),
-        insert(1, 2),
-        insert(2, 1),
-        client.forward(update::Type::Modify, 9, 1),
-        client.bank(1),
-    ];
+    let missing = client.forward(update::Type::Modify, 9, 1);
+    let batch = vec![insert(1, 1), insert(1, 2), insert(2, 1), missing, client.bank(1)];
     let status = client.write(Atomicity::ContinueOnError, batch).await.unwrap_err();
     assert_eq!(codes(&status), [Code::Ok, Code::AlreadyExists, Code::Ok, Code::NotFound, Code::Ok]);
     let state = lab.memory.state();
@@ -244,8 +230,7 @@ async fn a_batch_that_is_all_or_none_leaves_no_trace_of_its_beginning() {
     ];
     client.write(Atomicity::ContinueOnError, first).await.unwrap();
     // Undoing a write does not make different pipes equal.
-    lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][3]
-        .insert("Ingress.regs.f1".to_owned(), vec![9]);
+    lab.count_in_second_pipe(3, 9);
     let before = contents(&lab);
     let clear = |table: &str| {
         let entry = proto::TableEntry {
@@ -334,8 +319,7 @@ async fn channels_begin_with_one_subscription_to_a_device_that_is_there() {
 async fn reads_take_their_source_and_may_leave_out_data() {
     let lab = lab(2);
     let client = lab.bound().await;
-    lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][2]
-        .insert("Ingress.regs.f1".to_owned(), vec![4]);
+    lab.count_in_second_pipe(2, 4);
     let table_id = client.schema.table("Ingress.regs").unwrap().id;
     let values = |entries: Vec<proto::TableEntry>| -> Vec<Vec<u8>> {
         let table = client.schema.table_by_id(table_id).unwrap();
@@ -362,14 +346,9 @@ async fn reads_take_their_source_and_may_leave_out_data() {
     assert!(keys.iter().all(|entry| entry.data.is_none() && entry.value.is_some()));
     // One request for all indices of a bank.
     let wanted = (4..8).map(|index| {
-        wrap(proto::TableEntry {
-            data: None,
-            ..client.entry(
-                "Ingress.regs",
-                exact("$REGISTER_INDEX", &[0, 0, 0, index]),
-                Data::default(),
-            )
-        })
+        let key = exact("$REGISTER_INDEX", &[0, 0, 0, index]);
+        let entry = client.entry("Ingress.regs", key, Data::default());
+        wrap(proto::TableEntry { data: None, ..entry })
     });
     assert_eq!(rpc.read(wanted.collect()).await.unwrap().len(), 4);
     let entry = rpc.read(all(true, false)).await.unwrap().swap_remove(0);
@@ -384,6 +363,7 @@ async fn requests_that_make_no_sense_are_refused_by_code() {
     let write = |kind: update::Type, entry: proto::TableEntry| {
         vec![proto::Update { r#type: kind.into(), entity: Some(wrap(entry)) }]
     };
+    let insert = |entry| write(update::Type::Insert, entry);
     let one = client.entry(
         "forward",
         exact("ingress_port", &[0, 1]),
@@ -406,33 +386,12 @@ async fn requests_that_make_no_sense_are_refused_by_code() {
         (write(update::Type::Unspecified, one.clone()), Code::InvalidArgument),
         (write(update::Type::ModifyInc, one.clone()), Code::Unimplemented),
         (write(update::Type::Reset, one.clone()), Code::InvalidArgument),
-        (
-            write(update::Type::Insert, proto::TableEntry { table_id: 1, ..one.clone() }),
-            Code::NotFound,
-        ),
-        (
-            write(update::Type::Insert, proto::TableEntry { value: None, ..one.clone() }),
-            Code::InvalidArgument,
-        ),
-        (
-            write(update::Type::Insert, proto::TableEntry { value: handle, ..one.clone() }),
-            Code::Unimplemented,
-        ),
-        (
-            write(update::Type::Insert, proto::TableEntry { data: None, ..one.clone() }),
-            Code::InvalidArgument,
-        ),
-        (
-            write(
-                update::Type::Insert,
-                proto::TableEntry { entry_tgt: tgt(1, 0xffff), ..one.clone() },
-            ),
-            Code::NotFound,
-        ),
-        (
-            write(update::Type::Insert, proto::TableEntry { entry_tgt: tgt(0, 2), ..one.clone() }),
-            Code::InvalidArgument,
-        ),
+        (insert(proto::TableEntry { table_id: 1, ..one.clone() }), Code::NotFound),
+        (insert(proto::TableEntry { value: None, ..one.clone() }), Code::InvalidArgument),
+        (insert(proto::TableEntry { value: handle, ..one.clone() }), Code::Unimplemented),
+        (insert(proto::TableEntry { data: None, ..one.clone() }), Code::InvalidArgument),
+        (insert(proto::TableEntry { entry_tgt: tgt(1, 0xffff), ..one.clone() }), Code::NotFound),
+        (insert(proto::TableEntry { entry_tgt: tgt(0, 2), ..one.clone() }), Code::InvalidArgument),
         (write(update::Type::Delete, register), Code::InvalidArgument),
         (operation(table("Ingress.regs"), "Polish"), Code::InvalidArgument),
         (operation(table("forward"), "Sync"), Code::InvalidArgument),
@@ -443,21 +402,19 @@ async fn requests_that_make_no_sense_are_refused_by_code() {
         assert_eq!(codes(&status), [code], "{index}: {status}");
     }
     assert_eq!(lab.memory.state().writes, 0);
-    assert_eq!(
-        client.write(Atomicity::ContinueOnError, vec![]).await.unwrap_err().code(),
-        Code::InvalidArgument
-    );
-    assert_eq!(client.read(vec![]).await.unwrap_err().code(), Code::InvalidArgument);
-    assert_eq!(
-        client.read(vec![proto::Entity::default()]).await.unwrap_err().code(),
-        Code::InvalidArgument
-    );
-    let attribute = proto::Entity {
-        entity: Some(entity::Entity::TableAttribute(proto::TableAttribute::default())),
-    };
-    assert_eq!(client.read(vec![attribute]).await.unwrap_err().code(), Code::Unimplemented);
+    let nothing = client.write(Atomicity::ContinueOnError, vec![]).await.unwrap_err();
+    assert_eq!(nothing.code(), Code::InvalidArgument);
+    let attribute = entity::Entity::TableAttribute(proto::TableAttribute::default());
     let missing = proto::TableEntry { data: None, ..one };
-    assert_eq!(client.read(vec![wrap(missing)]).await.unwrap_err().code(), Code::NotFound);
+    let reads = [
+        (vec![], Code::InvalidArgument),
+        (vec![proto::Entity::default()], Code::InvalidArgument),
+        (vec![proto::Entity { entity: Some(attribute) }], Code::Unimplemented),
+        (vec![wrap(missing)], Code::NotFound),
+    ];
+    for (index, (entities, code)) in reads.into_iter().enumerate() {
+        assert_eq!(client.read(entities).await.unwrap_err().code(), code, "read {index}");
+    }
 }
 
 #[tokio::test]

@@ -20,6 +20,24 @@ fn exact(name: &str, value: &[u8]) -> Key {
     key(&[(name, Match::Exact(value.to_vec()))])
 }
 
+#[track_caller]
+fn assert_contains(message: &str, expected: &str) {
+    assert!(message.contains(expected), "{message}\nand not\n{expected}");
+}
+
+fn ternary(value: [u8; 2], mask: [u8; 2]) -> Match {
+    Match::Ternary { value: value.to_vec(), mask: mask.to_vec() }
+}
+
+fn range(low: [u8; 2], high: [u8; 2]) -> Match {
+    Match::Range { low: low.to_vec(), high: high.to_vec() }
+}
+
+/// Key of table `rank`.
+fn lpm(value: &[u8], prefix_length: u32) -> Key {
+    key(&[("w", Match::Lpm { value: value.to_vec(), prefix_length })])
+}
+
 #[test]
 fn tables_are_read_with_their_kinds_keys_and_data() {
     let schema = schema();
@@ -67,10 +85,7 @@ fn names_may_leave_out_leading_parts_as_long_as_one_candidate_remains() {
     let names: Vec<&str> = schema.tables().iter().map(|table| &*table.name).collect();
     assert_eq!(missing, format!("there is no table ank; there are: {}", names.join(", ")));
     let message = schema.table("nothing").unwrap_err().to_string();
-    assert!(
-        message.contains("there is no table nothing; there are: pipe.Ingress.bank, "),
-        "{message}"
-    );
+    assert_contains(&message, "there is no table nothing; there are: pipe.Ingress.bank, ");
     assert_eq!(
         schema.table_by_id(1).map_err(problem),
         Err("there is no table with number 1 in the schema".to_owned())
@@ -108,7 +123,7 @@ fn damaged_schemas_are_refused_saying_why() {
         (refused("{", ""), "the schema cannot be read: "),
     ];
     for (message, expected) in cases {
-        assert!(message.contains(expected), "{message}\nand not\n{expected}");
+        assert_contains(&message, expected);
     }
     for length in 0..PROGRAM.trim_end().len() {
         assert!(Schema::parse(&PROGRAM.as_bytes()[..length]).is_err(), "cut after {length} bytes");
@@ -167,19 +182,18 @@ fn round_trip(table: &Table, key: &Key) -> Result<Key, SchemaError> {
 fn keys_of_every_kind_come_back_as_they_went() {
     let schema = schema();
     let keys = [
-        ("regs", exact("$REGISTER_INDEX", &[0, 0, 0, 15])),
-        ("rank", key(&[("w", Match::Lpm { value: vec![0x10, 0, 0], prefix_length: 1 })])),
+        ("Ingress.regs", exact("$REGISTER_INDEX", &[0, 0, 0, 15])),
+        ("rank", lpm(&[0x10, 0, 0], 1)),
         (
             "admission",
             key(&[
-                ("hash", Match::Ternary { value: vec![0x0f, 0xf0], mask: vec![0x0f, 0xff] }),
-                ("port", Match::Range { low: vec![0, 3], high: vec![1, 0] }),
+                ("hash", ternary([0x0f, 0xf0], [0x0f, 0xff])),
+                ("port", range([0, 3], [1, 0])),
                 ("$MATCH_PRIORITY", Match::Exact(vec![0, 0, 0, 7])),
             ]),
         ),
     ];
     for (name, key) in keys {
-        let name = if name == "regs" { "Ingress.regs" } else { name };
         assert_eq!(round_trip(schema.table(name).unwrap(), &key), Ok(key));
     }
 }
@@ -189,8 +203,8 @@ fn what_a_key_leaves_out_matches_everything() {
     let schema = schema();
     let admission = schema.table("admission").unwrap();
     let everything = key(&[
-        ("hash", Match::Ternary { value: vec![0, 0], mask: vec![0, 0] }),
-        ("port", Match::Range { low: vec![0, 0], high: vec![1, 0xff] }),
+        ("hash", ternary([0, 0], [0, 0])),
+        ("port", range([0, 0], [1, 0xff])),
         ("$MATCH_PRIORITY", Match::Exact(vec![0; 4])),
     ]);
     assert_eq!(codec::decode_key(admission, &proto::TableKey::default()), Ok(everything));
@@ -206,18 +220,15 @@ fn what_a_key_leaves_out_matches_everything() {
 fn bits_that_a_key_does_not_look_at_are_zero() {
     let schema = schema();
     let admission = schema.table("admission").unwrap();
-    let ternary = |value: [u8; 2], mask: [u8; 2]| {
-        key(&[("hash", Match::Ternary { value: value.to_vec(), mask: mask.to_vec() })])
-    };
-    let decoded = round_trip(admission, &ternary([0x0f, 0xff], [0x0f, 0x0f])).unwrap();
-    assert_eq!(decoded["hash"], Match::Ternary { value: vec![0x0f, 0x0f], mask: vec![0x0f, 0x0f] });
+    let masked = key(&[("hash", ternary([0x0f, 0xff], [0x0f, 0x0f]))]);
+    let decoded = round_trip(admission, &masked).unwrap();
+    assert_eq!(decoded["hash"], ternary([0x0f, 0x0f], [0x0f, 0x0f]));
     let rank = schema.table("rank").unwrap();
     for prefix_length in 0..=21_u32 {
-        let lpm = |value: u32| {
-            key(&[("w", Match::Lpm { value: value.to_be_bytes()[1..].to_vec(), prefix_length })])
-        };
-        let kept = 0x1f_ffff >> (21 - prefix_length) << (21 - prefix_length);
-        assert_eq!(round_trip(rank, &lpm(0x1f_ffff)), Ok(lpm(kept)), "/{prefix_length}");
+        let all = lpm(&[0x1f, 0xff, 0xff], prefix_length);
+        let kept: u32 = 0x1f_ffff >> (21 - prefix_length) << (21 - prefix_length);
+        let kept = lpm(&kept.to_be_bytes()[1..], prefix_length);
+        assert_eq!(round_trip(rank, &all), Ok(kept), "/{prefix_length}");
     }
 }
 
@@ -227,12 +238,7 @@ fn keys_that_do_not_fit_are_refused() {
     let refused = |table: &str, key: Key| {
         codec::encode_key(schema.table(table).unwrap(), &key).unwrap_err().to_string()
     };
-    let range = |low: [u8; 2], high: [u8; 2]| {
-        key(&[("port", Match::Range { low: low.to_vec(), high: high.to_vec() })])
-    };
-    let lpm = |value: &[u8], prefix_length| {
-        key(&[("w", Match::Lpm { value: value.to_vec(), prefix_length })])
-    };
+    let backwards = key(&[("port", range([1, 0], [0, 1]))]);
     let cases = [
         (refused("forward", exact("ingress_port", &[1])), "1 bytes given where 2 hold its 9 bits"),
         (refused("forward", exact("ingress_port", &[2, 0])), "0x200 does not fit in its 9 bits"),
@@ -246,41 +252,33 @@ fn keys_that_do_not_fit_are_refused() {
             "w matches by lpm, another kind of match was given",
         ),
         (refused("rank", lpm(&[0, 0, 0], 22)), "w: a prefix of 22 in 21 bits"),
-        (refused("admission", range([1, 0], [0, 1])), "port: the range ends before it begins"),
+        (refused("admission", backwards), "port: the range ends before it begins"),
     ];
     for (message, expected) in cases {
-        assert!(message.contains(expected), "{message}\nand not\n{expected}");
+        assert_contains(&message, expected);
     }
 
     let rank = schema.table("rank").unwrap();
     let decode = |fields: Vec<proto::KeyField>| {
         codec::decode_key(rank, &proto::TableKey { fields }).unwrap_err().to_string()
     };
-    let lpm = |prefix_len| {
+    let field = |prefix_len| {
         let lpm = key_field::Lpm { value: vec![0; 3], prefix_len };
         proto::KeyField { field_id: 1, match_type: Some(key_field::MatchType::Lpm(lpm)) }
     };
-    assert!(decode(vec![lpm(-1)]).contains("a prefix of -1 bits"));
-    assert!(decode(vec![lpm(1), lpm(1)]).contains("w is there twice"));
-    assert!(
-        decode(vec![proto::KeyField { field_id: 9, ..lpm(1) }])
-            .contains("there is no key field with number 9")
-    );
-    assert!(
-        decode(vec![proto::KeyField { match_type: None, ..lpm(1) }]).contains("w has no value")
-    );
+    let unknown = proto::KeyField { field_id: 9, ..field(1) };
+    let empty = proto::KeyField { match_type: None, ..field(1) };
+    assert_contains(&decode(vec![field(-1)]), "a prefix of -1 bits");
+    assert_contains(&decode(vec![field(1), field(1)]), "w is there twice");
+    assert_contains(&decode(vec![unknown]), "there is no key field with number 9");
+    assert_contains(&decode(vec![empty]), "w has no value");
 }
 
 #[test]
 fn entries_come_back_as_they_went() {
     let schema = schema();
     let entries = [
-        (
-            "rank",
-            key(&[("w", Match::Lpm { value: vec![0, 0, 1], prefix_length: 21 })]),
-            "Ingress.set_level",
-            vec![("level", vec![21])],
-        ),
+        ("rank", lpm(&[0, 0, 1], 21), "Ingress.set_level", vec![("level", vec![21])]),
         ("forward", exact("ingress_port", &[1, 0]), "Ingress.send", vec![("port", vec![0, 9])]),
         ("forward", exact("ingress_port", &[1, 1]), "Ingress.drop", vec![]),
     ];
@@ -315,12 +313,8 @@ fn a_register_has_one_value_for_each_pipe_and_nothing_else_comes_twice() {
     let twice =
         Data::fields([("$COUNTER_SPEC_PKTS", vec![0; 8]), ("$COUNTER_SPEC_PKTS", vec![0; 8])]);
     let message = codec::encode_data(counter, &twice).unwrap();
-    assert!(
-        codec::decode_data(counter, &message, Completeness::Part)
-            .unwrap_err()
-            .to_string()
-            .contains("is there twice")
-    );
+    let problem = codec::decode_data(counter, &message, Completeness::Part).unwrap_err();
+    assert_contains(&problem.to_string(), "is there twice");
 }
 
 #[test]
@@ -357,22 +351,16 @@ fn data_that_does_not_fit_is_refused() {
         ),
     ];
     for (message, expected) in cases {
-        assert!(message.contains(expected), "{message}\nand not\n{expected}");
+        assert_contains(&message, expected);
     }
     let rank = schema.table("rank").unwrap();
-    let missing = proto::TableData { action_id: 28993034, fields: vec![] };
-    let message = codec::decode_data(rank, &missing, Completeness::Whole).unwrap_err().to_string();
-    assert_eq!(message, "pipe.Ingress.rank: level is missing");
-    let none = codec::decode_data(rank, &proto::TableData::default(), Completeness::Whole)
-        .unwrap_err()
-        .to_string();
+    let decode = |action_id, completeness| {
+        let data = proto::TableData { action_id, fields: vec![] };
+        codec::decode_data(rank, &data, completeness).map_err(|error| error.to_string())
+    };
+    let missing = decode(28993034, Completeness::Whole).unwrap_err();
+    assert_eq!(missing, "pipe.Ingress.rank: level is missing");
+    let none = decode(0, Completeness::Whole).unwrap_err();
     assert_eq!(none, "pipe.Ingress.rank: no action given");
-    assert!(
-        codec::decode_data(
-            rank,
-            &proto::TableData { action_id: 1, fields: vec![] },
-            Completeness::Part
-        )
-        .is_err()
-    );
+    assert!(decode(1, Completeness::Part).is_err());
 }

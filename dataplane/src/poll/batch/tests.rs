@@ -28,11 +28,8 @@ pub(in crate::poll) fn packet(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
     bytes[ethertype..ethertype + 2].copy_from_slice(&family);
     bytes[ethertype + 2] = version;
     // A fragment offset would hide the ports.
-    bytes[ethertype + 8..ethertype + 10].copy_from_slice(if random.random_ratio(7, 8) {
-        &[0, 0]
-    } else {
-        &[0, 1]
-    });
+    let fragment = if random.random_ratio(7, 8) { [0, 0] } else { [0, 1] };
+    bytes[ethertype + 8..ethertype + 10].copy_from_slice(&fragment);
     bytes[ethertype + 11] = [1, 6, 17, 132][random.random_range(0..4)];
     if version == 0x60 {
         bytes[ethertype + 8] = [0, 6, 17, 44][random.random_range(0..4)];
@@ -211,12 +208,9 @@ fn batches_of_any_length_give_the_bits_that_packets_one_by_one_give() {
             let mut writer = batch.fill(batched.active(&shared, 0), &context);
             for (bytes, link) in rest.by_ref().take(length) {
                 let wire_length = 1000 + bytes.len() as u32;
-                one_by_one.active(&shared, 0).record(
-                    &context,
-                    *link,
-                    bytes.as_slice(),
-                    Arrival::new(wire_length, 0),
-                );
+                let arrival = Arrival::new(wire_length, 0);
+                let mut active = one_by_one.active(&shared, 0);
+                active.record(&context, *link, bytes.as_slice(), arrival);
                 let frame = PortFrame { bytes, wire_length, timestamp: 0, link: *link };
                 record(&mut writer, &settings, &frame);
             }
@@ -372,13 +366,8 @@ fn every_level_is_found() {
             }
         }
         writer.finish();
-        for (register, level) in state.banks[0]
-            .cardinality
-            .levels(precision)
-            .iter()
-            .enumerate()
-            .take(usize::from(precision.max_level()))
-        {
+        let levels = state.banks[0].cardinality.levels(precision).iter().enumerate();
+        for (register, level) in levels.take(usize::from(precision.max_level())) {
             assert_eq!(usize::from(*level), register + 1);
         }
     }

@@ -21,12 +21,7 @@ fn check_each(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
         let (model, key) = (setup.model(), setup.settings.cardinality.key.name());
         for frame in frames {
             rig.feed([frame.clone()]);
-            assert_same(
-                &rig.rotate(),
-                &model.expect([frame]),
-                setup.precision(),
-                &format!("{key}, {frame:02x?}"),
-            );
+            assert_same(&rig.rotate(), &model.expect([frame]), &format!("{key}, {frame:02x?}"));
         }
     };
     thread::scope(|scope| {
@@ -57,7 +52,7 @@ fn check(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
         return;
     }
     check_each(backend, setup, frames);
-    assert_same(&window, &expected, setup.precision(), &what);
+    assert_same(&window, &expected, &what);
 }
 
 pub fn every_key_hash_and_precision(backend: &dyn Backend) {
@@ -123,7 +118,7 @@ pub fn cardinality_off(backend: &dyn Backend) {
     rig.feed(&frames[..]);
     let mut expected = setup.model().expect(&frames);
     expected.levels.fill(0);
-    assert_same(&rig.rotate(), &expected, setup.precision(), "counters without registers");
+    assert_same(&rig.rotate(), &expected, "counters without registers");
 }
 
 /// Real traffic, if available: `TEST_CAPTURES=DIR` names a directory of captures.

@@ -1,14 +1,14 @@
 //! Round-trip delays: which requests are stored, which answers match them, and the weight of each.
 
-use crate::conformance::backend::{Backend, Breadth, SEED, Setup, start};
-use flowgauge_core::delay::histogram::least;
+use crate::conformance::backend::{Backend, Breadth, SEED, Setup, start, start_replay};
+use flowgauge_core::delay::histogram::{Bucket, least};
 use flowgauge_core::delay::prefixes::{Prefix, PrefixOwner, fingerprint};
 use flowgauge_core::delay::weights::{Weight, weights};
 use flowgauge_core::delay::{
     Admission, Algorithm, Counts, DelayKind, Directions, Kinds, Label, Settings as Delays,
 };
 use flowgauge_core::hash::crc32;
-use flowgauge_core::{Settings, Tabulation, WindowTotals, cardinality};
+use flowgauge_core::{Settings, Tabulation, WindowTotals};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_testing::frames::Ip;
 use flowgauge_testing::samples::passed_on;
@@ -161,12 +161,8 @@ impl Traffic {
         while begun < conversations || !open.is_empty() {
             if begun < conversations && (open.len() < 8 || traffic.random.random_ratio(1, 4)) {
                 let v6 = traffic.random.random_ratio(1, 3);
-                let client = End {
-                    v6,
-                    number: traffic.random.random_range(1..250),
-                    port: 1024 + begun as u16,
-                };
-                let server = End { v6, number: traffic.random.random_range(1..250), port: 443 };
+                let mut end = |port| End { v6, number: traffic.random.random_range(1..250), port };
+                let (client, server) = (end(1024 + begun as u16), end(443));
                 open.push((client, server, [traffic.random.random(), traffic.random.random()], 0));
                 begun += 1;
             }
@@ -178,38 +174,43 @@ impl Traffic {
         traffic
     }
 
+    /// Returns the frames without their meaning.
+    fn bare(&self) -> Vec<OwnedFrame> {
+        self.frames.iter().map(|(frame, _)| frame.clone()).collect()
+    }
+
+    /// Returns the counts of each kind if all frames are in one window.
+    fn expected(&self, delays: Delays) -> HashMap<DelayKind, Expected> {
+        let (mut model, mut expected) = (Model::new(delays), HashMap::<_, Expected>::new());
+        for exchange in self.frames.iter().flat_map(|(_, exchanges)| exchanges) {
+            model.count(exchange, expected.entry(exchange.kind).or_default());
+        }
+        expected
+    }
+
     /// Sends the next frame of a conversation; returns whether it was the last.
     fn step(
         &mut self,
         (client, server, [here, there], step): &mut (End, End, [u32; 2], usize),
     ) -> bool {
+        use DelayKind::{TcpData, TcpDuration, TcpHandshake};
         let (forth, back) = ((*client, *server), (*server, *client));
         let payload = 1 + (*here & 63);
         let named = |end: End, port| End { port, ..end };
         match *step {
-            0 => self.tcp(
-                forth,
-                SYN,
-                [*here, 0],
-                0,
-                &[
-                    (DelayKind::TcpHandshake, here.wrapping_add(1), false),
-                    (DelayKind::TcpDuration, 0, false),
-                ],
-            ),
-            1 => self.tcp(
-                back,
-                SYN | ACK,
-                [*there, here.wrapping_add(1)],
-                0,
-                &[(DelayKind::TcpHandshake, here.wrapping_add(1), true)],
-            ),
+            0 => {
+                let handshake = (TcpHandshake, here.wrapping_add(1), false);
+                self.tcp(forth, SYN, [*here, 0], 0, &[handshake, (TcpDuration, 0, false)]);
+            }
+            1 => {
+                let handshake = (TcpHandshake, here.wrapping_add(1), true);
+                self.tcp(back, SYN | ACK, [*there, here.wrapping_add(1)], 0, &[handshake]);
+            }
             2 | 4 => {
                 *here = here.wrapping_add(1);
                 let end = here.wrapping_add(payload);
                 let acknowledgement = there.wrapping_add(1);
-                let exchanges =
-                    [(DelayKind::TcpData, acknowledgement, true), (DelayKind::TcpData, end, false)];
+                let exchanges = [(TcpData, acknowledgement, true), (TcpData, end, false)];
                 // Some segments are sent again.
                 for _ in 0..1 + (*there & 1) {
                     self.tcp(forth, ACK, [*here, acknowledgement], payload, &exchanges);
@@ -219,17 +220,12 @@ impl Traffic {
             // Data that acknowledge data.
             3 => {
                 let end = there.wrapping_add(20);
-                self.tcp(
-                    back,
-                    ACK,
-                    [*there, *here],
-                    20,
-                    &[(DelayKind::TcpData, *here, true), (DelayKind::TcpData, end, false)],
-                );
+                let exchanges = [(TcpData, *here, true), (TcpData, end, false)];
+                self.tcp(back, ACK, [*there, *here], 20, &exchanges);
                 *there = end.wrapping_sub(1);
             }
             5 if *here & 1 == 0 => {
-                self.tcp(back, ACK, [*there, *here], 0, &[(DelayKind::TcpData, *here, true)])
+                self.tcp(back, ACK, [*there, *here], 0, &[(TcpData, *here, true)])
             }
             6 => self.udp((named(*client, client.port), named(*server, 53)), *here as u16, false),
             7 if *here & 3 != 0 => {
@@ -241,16 +237,8 @@ impl Traffic {
             }
             10 => {
                 let acknowledgement = there.wrapping_add(1);
-                self.tcp(
-                    forth,
-                    FIN | ACK,
-                    [*here, acknowledgement],
-                    0,
-                    &[
-                        (DelayKind::TcpDuration, 0, true),
-                        (DelayKind::TcpData, acknowledgement, true),
-                    ],
-                );
+                let exchanges = [(TcpDuration, 0, true), (TcpData, acknowledgement, true)];
+                self.tcp(forth, FIN | ACK, [*here, acknowledgement], 0, &exchanges);
             }
             _ => {}
         }
@@ -275,6 +263,14 @@ struct Expected {
     sums: Vec<[u64; 3]>,
     /// Counts per bucket.
     ticks: Vec<u32>,
+}
+
+impl Expected {
+    fn add(&mut self, fridge: usize, weight: Weight, ticks: u32) {
+        let terms: [u64; 3] = [1, weight.weight.into(), weight.square.into()];
+        self.sums[fridge].iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+        self.ticks.push(ticks);
+    }
 }
 
 /// Place of a waiting request: kind, table, fridge and slot.
@@ -336,17 +332,8 @@ impl Model {
                 .into_iter()
                 .find(|place| self.slots.get(place).is_some_and(|(found, ..)| *found == signature));
             if let Some((_, _, since)) = found.and_then(|place| self.slots.remove(&place)) {
-                let sums = &mut expected.sums[0];
-                [1, Weight::ONE.weight.into(), Weight::ONE.square.into()]
-                    .into_iter()
-                    .zip(sums)
-                    .for_each(|(term, sum): (u64, _)| *sum += term);
-                expected.ticks.push(
-                    ((now as u32).wrapping_sub(since as u32) << 1)
-                        .cast_signed()
-                        .wrapping_shr(1)
-                        .cast_unsigned(),
-                );
+                let delay = (now as u32).wrapping_sub(since as u32) << 1;
+                expected.add(0, Weight::ONE, delay.cast_signed().wrapping_shr(1).cast_unsigned());
             }
             return;
         }
@@ -354,17 +341,12 @@ impl Model {
             let waiting =
                 self.slots.get(&place).filter(|(.., since)| *since <= now && now - since <= age);
             match waiting {
-                Some((found, ..)) if *found != signature => {}
-                Some(_) => {
-                    expected.admitted += 1;
-                    return;
-                }
-                None => {
-                    self.slots.insert(place, (signature, 0, now));
-                    expected.admitted += 1;
-                    return;
-                }
+                Some((found, ..)) if *found != signature => continue,
+                Some(_) => {}
+                None => _ = self.slots.insert(place, (signature, 0, now)),
             }
+            expected.admitted += 1;
+            return;
         }
         panic!("there is room for all requests");
     }
@@ -410,13 +392,9 @@ impl Model {
             }
             let class = ((*inserted - stamp) >> (self.settings.fridge_slots_log2() - 6)) as usize;
             let weight = if weighs { self.weights[class.min(511)] } else { Weight::ONE };
-            let sums = &mut expected.sums[fridge];
-            [1, weight.weight.into(), weight.square.into()]
-                .into_iter()
-                .zip(sums)
-                .for_each(|(term, sum): (u64, _)| *sum += term);
             let tick = kind.tick_bits();
-            expected.ticks.push(((at >> tick) as u32).wrapping_sub((since >> tick) as u32));
+            let delay = ((at >> tick) as u32).wrapping_sub((since >> tick) as u32);
+            expected.add(fridge, weight, delay);
         }
     }
 }
@@ -450,8 +428,7 @@ fn held(
 ) -> (Counts, Vec<[u64; 3]>) {
     let sums = (0..settings.fridges()).map(|fridge| {
         let buckets = bank.delay.histogram(settings, kind, label, fridge).unwrap().buckets();
-        let sum =
-            |of: fn(&flowgauge_core::delay::histogram::Bucket) -> u64| buckets.iter().map(of).sum();
+        let sum = |of: fn(&Bucket) -> u64| buckets.iter().map(of).sum();
         [
             sum(|bucket| bucket.samples.into()),
             sum(|bucket| bucket.weight),
@@ -478,11 +455,9 @@ fn each(breadth: Breadth) -> Vec<Delays> {
             settings(&[DelayKind::TcpData], Algorithm::MultiFridge, 0),
             settings(&[DelayKind::TcpData], Algorithm::Overwrite, 0),
         ]);
-        all.push(settings(
-            &[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns, DelayKind::Icmp],
-            Algorithm::Expiry,
-            0,
-        ));
+        let exchanges =
+            [DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns, DelayKind::Icmp];
+        all.push(settings(&exchanges, Algorithm::Expiry, 0));
     }
     if breadth == Breadth::Combinations {
         all.extend(
@@ -510,25 +485,20 @@ fn admission(delays: &Delays, window: usize) -> Admission {
     Admission { kept, counted }
 }
 
+fn with_cardinality(delay: Delays) -> Setup {
+    Setup { settings: Settings { delay, ..Settings::DEFAULT }, ..Setup::default() }
+}
+
 /// At any time the same requests match, with the same weights, in whichever window the
 /// answer arrives.
 pub fn every_kind_and_algorithm(backend: &dyn Backend) {
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     for delays in each(backend.breadth()) {
         let prefixes: &[PrefixOwner] = if delays.prefixes == 0 { &[] } else { &OWNED };
-        let setup = Setup {
-            settings: Settings { delay: delays, ..Settings::only(off) },
-            prefixes,
-            ..Setup::default()
-        };
+        let setup = Setup { prefixes, ..Setup::only(|settings| settings.delay = delays) };
         let Some(mut rig) = start(backend, &setup) else { continue };
         let traffic = Traffic::new(5, 60);
         let (mut models, mut admitted, mut seen) = (Vec::new(), 0, 0);
-        assert_eq!(
-            backend.possible(traffic.frames.iter().map(|(frame, _)| frame.clone()).collect()).len(),
-            traffic.frames.len()
-        );
+        assert_eq!(backend.possible(traffic.bare()).len(), traffic.frames.len());
         let meaning: HashMap<u64, &Vec<Exchange>> =
             traffic.frames.iter().map(|(frame, exchanges)| (frame.timestamp, exchanges)).collect();
         // An even number, so that pipes alternate across them.
@@ -555,14 +525,7 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
                     models[index].count(exchange, of_label);
                 }
             }
-            if backend.in_order() {
-                rig.feed(frames);
-            } else {
-                for frame in frames {
-                    rig.feed([frame]);
-                    rig.sample();
-                }
-            }
+            rig.feed_in_order(backend, &frames);
             let closed = rig.rotate();
             if delays.follows {
                 // The open window already has its shares.
@@ -590,11 +553,8 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
                 );
                 assert_eq!(sums, expected.sums, "{delays:?} {kind:?} {label:?}");
                 if expected.requests > 0 {
-                    assert_eq!(
-                        closed.bank.delay.admit_log2(&delays, kind),
-                        admission_of(window).counted,
-                        "{delays:?} {kind:?}"
-                    );
+                    let counted = closed.bank.delay.admit_log2(&delays, kind);
+                    assert_eq!(counted, admission_of(window).counted, "{delays:?} {kind:?}");
                 }
                 admitted += expected.admitted;
                 seen += expected.ticks.len() as u64;
@@ -609,29 +569,17 @@ pub fn delays_in_trace_time(backend: &dyn Backend) {
     for delays in
         [settings(&KINDS, Algorithm::Fridge, 0), settings(&KINDS, Algorithm::Overwrite, 0)]
     {
-        let setup =
-            Setup { settings: Settings { delay: delays, ..Settings::DEFAULT }, ..Setup::default() };
+        let setup = with_cardinality(delays);
         let traffic = Traffic::new(9, 80);
-        let frames: Vec<OwnedFrame> =
-            traffic.frames.iter().map(|(frame, _)| frame.clone()).collect();
-        let Some(mut replay) = backend.replay(&setup, &frames) else { return };
-        replay.dataplane.install(&setup.tables()).unwrap();
+        let frames = traffic.bare();
+        let Some(mut replay) = start_replay(backend, &setup, &frames) else { return };
         (replay.advance)(u64::MAX);
         let closed = replay.dataplane.rotate().unwrap();
-        let (mut model, mut expected) = (Model::new(delays), HashMap::<DelayKind, Expected>::new());
-        for exchange in traffic.frames.iter().flat_map(|(_, exchanges)| exchanges) {
-            model.count(exchange, expected.entry(exchange.kind).or_default());
-        }
+        let expected = traffic.expected(delays);
         for (kind, mut expected) in expected {
             expected.ticks.sort_unstable();
-            let buckets = closed
-                .bank
-                .delay
-                .histogram(&delays, kind, false, 0)
-                .unwrap()
-                .buckets()
-                .iter()
-                .enumerate();
+            let histogram = closed.bank.delay.histogram(&delays, kind, false, 0).unwrap();
+            let buckets = histogram.buckets().iter().enumerate();
             let leasts = buckets.flat_map(|(index, bucket)| {
                 std::iter::repeat_n(least(index)..least(index + 1), bucket.samples as usize)
             });
@@ -653,12 +601,10 @@ pub fn one_by_one(backend: &dyn Backend) {
     let all = if backend.breadth() == Breadth::Few { 1 } else { algorithms.len() };
     for algorithm in algorithms.into_iter().take(all) {
         let delays = Delays { samples: true, ..settings(&KINDS, algorithm, 0) };
-        let setup =
-            Setup { settings: Settings { delay: delays, ..Settings::DEFAULT }, ..Setup::default() };
+        let setup = with_cardinality(delays);
         let Some(mut rig) = start(backend, &setup) else { return };
         let traffic = Traffic::new(11, 60);
-        let frames: Vec<OwnedFrame> =
-            traffic.frames.iter().map(|(frame, _)| frame.clone()).collect();
+        let frames = traffic.bare();
         let mut all = 0;
         for frames in frames.chunks(frames.len() / 4) {
             let (early, late) = frames.split_at(frames.len() / 2);
@@ -674,8 +620,7 @@ pub fn one_by_one(backend: &dyn Backend) {
             all += passed;
         }
         assert!(all > 0, "{delays:?}");
-        let Some(mut replay) = backend.replay(&setup, &frames) else { continue };
-        replay.dataplane.install(&setup.tables()).unwrap();
+        let Some(mut replay) = start_replay(backend, &setup, &frames) else { continue };
         (replay.advance)(frames[frames.len() / 2].timestamp);
         let mut taken = replay.dataplane.delay_samples().unwrap();
         (replay.advance)(u64::MAX);
@@ -683,10 +628,7 @@ pub fn one_by_one(backend: &dyn Backend) {
         assert!(!taken.is_empty() && !closed.delay_samples.is_empty());
         taken.extend(closed.delay_samples);
         assert_eq!(passed_on(&closed.bank, &delays, &taken).1, 0);
-        let (mut model, mut expected) = (Model::new(delays), HashMap::<DelayKind, Expected>::new());
-        for exchange in traffic.frames.iter().flat_map(|(_, exchanges)| exchanges) {
-            model.count(exchange, expected.entry(exchange.kind).or_default());
-        }
+        let expected = traffic.expected(delays);
         for (rank, kind) in delays.kinds.each().enumerate() {
             let samples = taken.iter().filter(|sample| usize::from(sample.row) == rank);
             let ticks: Vec<u32> = samples.clone().map(|sample| sample.delay).collect();

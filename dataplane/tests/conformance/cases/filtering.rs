@@ -234,11 +234,11 @@ fn compare(rig: &mut Rig, setup: &Setup, filter: &Filter, frames: &[OwnedFrame],
     expected.counters.unmatched = others.len() as u64;
     expected.counters.unmatched_bytes =
         others.iter().map(|frame| u64::from(frame.wire_length)).sum();
-    assert_same(&window, &expected, setup.precision(), what);
+    assert_same(&window, &expected, what);
     assert_eq!(window.bank.counters.seen(), frames.len() as u64, "{what}");
     // Every bank has the filter.
     rig.feed(frames);
-    assert_same(&rig.rotate(), &expected, setup.precision(), what);
+    assert_same(&rig.rotate(), &expected, what);
 }
 
 pub fn matching_frames_are_counted_as_if_there_were_no_others(backend: &dyn Backend) {

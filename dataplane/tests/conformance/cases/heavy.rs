@@ -3,7 +3,7 @@
 
 use crate::conformance::backend::{Backend, Breadth, Setup, start};
 use flowgauge_core::heavy::{Algorithm, CountUnit, Entry, Item, Settings};
-use flowgauge_core::{FlowKey, HashMode, Heavy, KeyKind, cardinality};
+use flowgauge_core::{FlowKey, HashMode, Heavy, KeyKind};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_testing::definitions::{Verdict, crc32, keyed, multilinear, verdict};
 use flowgauge_testing::frames::{from_source, kinds, random};
@@ -34,11 +34,7 @@ fn check(backend: &dyn Backend, settings: Settings) {
 }
 
 fn check_hash(backend: &dyn Backend, settings: Settings, hash: HashMode) {
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    let mut setup =
-        Setup { settings: flowgauge_core::Settings::only(off).with_hash(hash), ..Setup::default() };
-    setup.settings.heavy = settings;
+    let setup = Setup::only(|all| all.heavy = settings).with_hash(hash);
     let Some(mut rig) = start(backend, &setup) else { return };
     for window in 0..2 {
         let frames = backend.possible(skewed(60 + window, 3000));
@@ -102,10 +98,8 @@ fn bounds_hold(held: &Heavy, settings: &Settings, packets: &[(FlowKey, u32)], wh
 
 pub fn every_algorithm(backend: &dyn Backend) {
     for algorithm in Algorithm::ALL {
-        check(
-            backend,
-            Settings { algorithm, unit: CountUnit::Packets, slots_log2: 6, key: KeyKind::Src },
-        );
+        let unit = CountUnit::Packets;
+        check(backend, Settings { algorithm, unit, slots_log2: 6, key: KeyKind::Src });
     }
     if backend.breadth() == Breadth::Few {
         return;
@@ -121,15 +115,9 @@ pub fn every_algorithm(backend: &dyn Backend) {
 
 pub fn every_key(backend: &dyn Backend) {
     if backend.breadth() == Breadth::Few {
-        return check(
-            backend,
-            Settings {
-                algorithm: Algorithm::DWayRap,
-                unit: CountUnit::Bytes,
-                slots_log2: 5,
-                key: KeyKind::FiveTuple,
-            },
-        );
+        let (algorithm, unit) = (Algorithm::DWayRap, CountUnit::Bytes);
+        let key = KeyKind::FiveTuple;
+        return check(backend, Settings { algorithm, unit, slots_log2: 5, key });
     }
     for algorithm in
         [Algorithm::SpaceSaving, Algorithm::DWayRap, Algorithm::HashPipe, Algorithm::Precision]

@@ -10,18 +10,9 @@ use flowgauge_testing::frames::random;
 
 pub fn capabilities_make_sense(backend: &dyn Backend) {
     let Some(rig) = start(backend, &Setup::default()) else { return };
-    let Capabilities {
-        backend,
-        interface,
-        measurements,
-        keys,
-        hashes,
-        places,
-        precision,
-        banks,
-        workers,
-        ..
-    } = rig.dataplane.capabilities();
+    let capabilities = rig.dataplane.capabilities();
+    let Capabilities { backend, interface, precision, banks, workers, .. } = capabilities;
+    let Capabilities { measurements, keys, hashes, places, .. } = capabilities;
     assert!(!backend.is_empty() && !interface.is_empty());
     assert!(
         !measurements.is_empty() && !keys.is_empty() && !hashes.is_empty() && !places.is_empty()
@@ -49,12 +40,7 @@ pub fn nothing_before_install(backend: &dyn Backend) {
     dataplane.install(&setup.tables()).unwrap();
     let frames = backend.possible(random(3, 200));
     rig.feed(&frames[..]);
-    assert_same(
-        &rig.rotate(),
-        &setup.model().expect(&frames),
-        setup.precision(),
-        "after calls before install",
-    );
+    rig.assert_window(&setup, &frames, "after calls before install");
 }
 
 /// Returns every way in which one table can be wrong.
@@ -141,20 +127,10 @@ pub fn wrong_tables_are_refused(backend: &dyn Backend) {
             );
         }
         rig.dataplane.install(&setup.tables()).unwrap();
-        assert_same(
-            &rig.sample(),
-            &Expected::nothing(setup.precision()),
-            setup.precision(),
-            "after refused tables",
-        );
+        assert_same(&rig.sample(), &Expected::nothing(setup.precision()), "after refused tables");
         let frames = backend.possible(random(4, 200));
         rig.feed(&frames[..]);
-        assert_same(
-            &rig.rotate(),
-            &setup.model().expect(&frames),
-            setup.precision(),
-            "after refused tables",
-        );
+        rig.assert_window(&setup, &frames, "after refused tables");
     }
 }
 
@@ -168,12 +144,7 @@ pub fn tables_are_installed_once(backend: &dyn Backend) {
         assert!(matches!(rig.dataplane.install(&tables), Err(Error::AlreadyStarted { .. })));
     }
     rig.feed(after);
-    assert_same(
-        &rig.rotate(),
-        &setup.model().expect(&frames),
-        setup.precision(),
-        "after a second install",
-    );
+    rig.assert_window(&setup, &frames, "after a second install");
 }
 
 pub fn no_losses_at_first(backend: &dyn Backend) {

@@ -49,15 +49,11 @@ pub fn faults_neither_lose_nor_double(backend: &dyn Backend) {
     let sent = traffic.stop();
     let (packets, bytes) = add(persist(|| dataplane.rotate()));
     let expected = setup.model().expect((0..sent).map(unique));
-    assert_eq!(
-        (packets, bytes),
-        (sent, expected.counters.bytes),
-        "{} calls failed",
-        dataplane.injected()
-    );
+    let failed = dataplane.injected();
+    assert_eq!((packets, bytes), (sent, expected.counters.bytes), "{failed} calls failed");
     assert_eq!(levels, expected.levels);
-    assert!(dataplane.injected() > rounds * 2 / 3, "{} calls failed", dataplane.injected());
-    println!("{} rotations, {} failed calls, {sent} packets", rounds + 1, dataplane.injected());
+    assert!(failed > rounds * 2 / 3, "{failed} calls failed");
+    println!("{} rotations, {failed} failed calls, {sent} packets", rounds + 1);
 }
 
 pub fn a_failed_sample_is_no_zero(backend: &dyn Backend) {
@@ -76,9 +72,7 @@ pub fn a_failed_sample_is_no_zero(backend: &dyn Backend) {
             // Either an error or the present state; never empty, and never the result of an
             // earlier, failed call.
             match dataplane.sample() {
-                Ok(sample) => {
-                    assert_same(&sample, &expected, setup.precision(), "a sample among failed ones")
-                }
+                Ok(sample) => assert_same(&sample, &expected, "a sample among failed ones"),
                 Err(error) => {
                     assert!(error.is_transient(), "{error}");
                     failed += 1;
@@ -177,18 +171,9 @@ pub fn wrappers_compose(backend: &dyn Backend) {
         persist(|| dataplane.install(&setup.tables()));
         for part in frames.chunks(90) {
             feed(part.to_vec());
-            assert_same(
-                &persist(|| dataplane.sample()),
-                &setup.model().expect(part),
-                setup.precision(),
-                "a sample",
-            );
-            assert_same(
-                &persist(|| dataplane.rotate()),
-                &setup.model().expect(part),
-                setup.precision(),
-                "a window",
-            );
+            let expected = setup.model().expect(part);
+            assert_same(&persist(|| dataplane.sample()), &expected, "a sample");
+            assert_same(&persist(|| dataplane.rotate()), &expected, "a window");
         }
     };
     let Some(rig) = backend.open(&setup) else { return };
@@ -197,9 +182,8 @@ pub fn wrappers_compose(backend: &dyn Backend) {
     run(&mut recorder, &feed);
     let (injector, log) = recorder.into_parts();
     let outcomes = lines(&log);
-    let failed =
-        outcomes.iter().filter(|line| line["outcome"]["transient"] == Value::Bool(true)).count()
-            as u64;
+    let is_failed = |line: &&Value| line["outcome"]["transient"] == Value::Bool(true);
+    let failed = outcomes.iter().filter(is_failed).count() as u64;
     assert!(failed > 0 && failed == injector.injected(), "outside, the recorder sees the faults");
     assert_eq!(outcomes.len(), 1 + 2 * frames.chunks(90).count() + failed as usize);
 

@@ -1,10 +1,10 @@
 //! Packets out of order: which flows are followed, the classes of their segments, and the prefixes
 //! that they count for.
 
-use crate::conformance::backend::{Backend, Breadth, SEED, Setup, start};
+use crate::conformance::backend::{Backend, Breadth, SEED, Setup, start, start_replay};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::reorder::{Algorithm, PrefixCounts, Settings as Reordering};
-use flowgauge_core::{Settings, Tabulation, WindowTotals, cardinality};
+use flowgauge_core::{Tabulation, WindowTotals};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_testing::frames::Ip;
 use flowgauge_traffic::frame::{TCP, Tcp};
@@ -52,7 +52,7 @@ impl Traffic {
         let ports = [flow.port.to_be_bytes(), 443_u16.to_be_bytes()].concat();
         let tcp = Tcp { ports: [flow.port, 443], flags, sequence, ..Tcp::default() };
         let transport = tcp.segment(&vec![0; payload as usize]);
-        let (frame, key, prefix) = if flow.v6 {
+        let (mut frame, key, prefix) = if flow.v6 {
             let (mut from, to) = (
                 [0x20, 1, 0xd, 0xb8, 0, flow.subnet, 0, 0, 0, 0, 0, 0, 0, 0, 0, flow.host],
                 [9; 16],
@@ -70,7 +70,6 @@ impl Traffic {
             let prefix = u64::from(u32::from_be_bytes([10, 1, flow.subnet, 0])) << 32 | 4;
             (Ip::new(from, to, TCP).frame(&transport), key, prefix)
         };
-        let mut frame = frame;
         frame.resize(frame.len().max(60), 0);
         self.meaning
             .insert(at, Segment { signature: crc32(&key), prefix, flags, sequence, payload, at });
@@ -293,10 +292,8 @@ fn held(bank: &WindowTotals) -> Expected {
 }
 
 fn setup(algorithm: Algorithm, slots_log2: u8) -> Setup {
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let reorder = Reordering { algorithm, slots_log2, ..Reordering::DEFAULT };
-    Setup { settings: Settings { reorder, ..Settings::only(off) }, ..Setup::default() }
+    Setup::only(|settings| settings.reorder = reorder)
 }
 
 /// If every flow has its own slot, time is irrelevant, except for how often a silent flow counts.
@@ -322,14 +319,7 @@ pub fn every_algorithm(backend: &dyn Backend) {
                     models[index].count(&traffic.meaning[&frame.timestamp], window, &mut expected)
                 });
             }
-            if backend.in_order() {
-                rig.feed(frames.to_vec());
-            } else {
-                for frame in frames {
-                    rig.feed([frame.clone()]);
-                    rig.sample();
-                }
-            }
+            rig.feed_in_order(backend, frames);
             let mut found = held(&rig.rotate().bank);
             for (prefix, found) in &mut found.prefixes {
                 let expected = expected.prefixes.get(prefix).copied().unwrap_or_default();
@@ -364,8 +354,7 @@ pub fn slots_in_trace_time(backend: &dyn Backend) {
             }
         };
         let traffic = Traffic::new(7, 2, 60, 20_000, apart);
-        let Some(mut replay) = backend.replay(&setup, &traffic.frames) else { return };
-        replay.dataplane.install(&setup.tables()).unwrap();
+        let Some(mut replay) = start_replay(backend, &setup, &traffic.frames) else { return };
         let (mut model, half) = (Model::new(setup.settings.reorder), traffic.frames.len() / 2);
         for (window, frames) in traffic.frames.chunks(half).enumerate() {
             let end =
@@ -375,11 +364,8 @@ pub fn slots_in_trace_time(backend: &dyn Backend) {
             frames.iter().for_each(|frame| {
                 model.count(&traffic.meaning[&frame.timestamp], window, &mut expected)
             });
-            assert_eq!(
-                held(&replay.dataplane.rotate().unwrap().bank),
-                expected,
-                "{algorithm:?} in window {window}"
-            );
+            let found = held(&replay.dataplane.rotate().unwrap().bank);
+            assert_eq!(found, expected, "{algorithm:?} in window {window}");
         }
         assert!(model.collisions > 1000, "{}", model.collisions);
     }

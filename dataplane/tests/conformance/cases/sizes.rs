@@ -1,7 +1,7 @@
 //! Packet lengths, bucket by bucket.
 
 use crate::conformance::backend::{Backend, Setup, start};
-use flowgauge_core::{Settings, cardinality, sizes};
+use flowgauge_core::sizes;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_testing::frames::{IPV4, IPV6, Ip, ethernet};
 use rand::{RngExt, SeedableRng};
@@ -44,26 +44,17 @@ fn frames(seed: u64) -> Vec<(OwnedFrame, u32)> {
             if (payload, next_header) == (0, 0) { 0 } else { payload + 40 },
         )
     };
-    let of_ipv4 =
-        lengths.iter().copied().chain([0]).enumerate().map(|(number, length)| ipv4(number, length));
-    let of_ipv6 = lengths
-        .iter()
-        .copied()
-        .chain([0])
-        .enumerate()
-        .map(|(number, payload)| ipv6(number, payload, 17));
+    let numbered = || lengths.iter().copied().chain([0]).enumerate();
+    let of_ipv4 = numbered().map(|(number, length)| ipv4(number, length));
+    let of_ipv6 = numbered().map(|(number, payload)| ipv6(number, payload, 17));
     let unsaid = [ipv6(0, 0, 0), ipv6(1, 0, 59), ipv6(2, 8, 0)];
     let other = (framed(0, 0x0806, &[0; 28]), u32::MAX);
     of_ipv4.chain(of_ipv6).chain(unsaid).chain([other]).collect()
 }
 
 pub fn every_length(backend: &dyn Backend) {
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    let settings = Settings { sizes: sizes::Settings::ON, ..Settings::only(off) };
-    let Some(mut rig) = start(backend, &Setup { settings, truth: true, ..Setup::default() }) else {
-        return;
-    };
+    let setup = Setup::only(|settings| settings.sizes = sizes::Settings::ON);
+    let Some(mut rig) = start(backend, &Setup { truth: true, ..setup }) else { return };
     let leasts = leasts();
     assert_eq!(leasts.len(), sizes::BUCKETS);
     for window in 0..2 {
@@ -89,10 +80,9 @@ pub fn every_length(backend: &dyn Backend) {
         if closed.truth.is_some() {
             let exact = closed.exact.unwrap();
             for (length, packets) in exact.sizes.packets.iter().enumerate() {
-                let sent = lengths
-                    .iter()
-                    .filter(|sent| **sent != u32::MAX && **sent.min(&&65_535) as usize == length)
-                    .count() as u64;
+                let has_length =
+                    |sent: &&u32| **sent != u32::MAX && **sent.min(&&65_535) as usize == length;
+                let sent = lengths.iter().filter(has_length).count() as u64;
                 assert_eq!(*packets, sent, "of {length} bytes");
             }
         }

@@ -19,14 +19,6 @@ fn skewed(seed: u64, count: u32) -> Vec<OwnedFrame> {
     flows.chain(kinds()).chain(random(seed, 300)).chain(kinds()).collect()
 }
 
-fn with(change: impl FnOnce(&mut Settings)) -> Setup {
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    let mut settings = Settings::only(off);
-    change(&mut settings);
-    Setup { settings, ..Setup::default() }
-}
-
 fn sketch(kind: SketchKind, key: KeyKind, rows: usize, columns: usize) -> sketch::Settings {
     sketch::Settings { mode: kind.into(), key, shape: Grid::of_counters(rows, columns).unwrap() }
 }
@@ -99,6 +91,11 @@ fn check(backend: &dyn Backend, setup: &Setup) {
     }
 }
 
+/// Checks what `change` turns on.
+fn check_only(backend: &dyn Backend, change: impl FnOnce(&mut Settings)) {
+    check(backend, &Setup::only(change));
+}
+
 const SHAPES: [(usize, usize); 7] =
     [(1, 16), (2, 64), (3, 1024), (4, 1024), (5, 256), (8, 2048), (12, 1024)];
 
@@ -113,39 +110,32 @@ fn shapes(backend: &dyn Backend) -> &'static [(usize, usize)] {
 pub fn entropy_of_every_key_and_shape(backend: &dyn Backend) {
     for kind in SketchKind::ALL {
         for &key in keys(backend) {
-            check(backend, &with(|settings| settings.entropy[0] = sketch(kind, key, 3, 1024)));
+            check_only(backend, |settings| settings.entropy[0] = sketch(kind, key, 3, 1024));
         }
         for &(rows, columns) in shapes(backend) {
-            check(
-                backend,
-                &with(|settings| {
-                    settings.entropy[0] = sketch(kind, KeyKind::SrcDst, rows, columns)
-                }),
-            );
+            check_only(backend, |settings| {
+                settings.entropy[0] = sketch(kind, KeyKind::SrcDst, rows, columns)
+            });
         }
     }
 }
 
 pub fn entropies_of_sources_and_destinations(backend: &dyn Backend) {
-    check(
-        backend,
-        &with(|settings| {
-            settings.entropy = [KeyKind::Src, KeyKind::Dst]
-                .map(|key| sketch(SketchKind::CountSketch, key, 3, 1024));
-        }),
-    );
+    check_only(backend, |settings| {
+        settings.entropy =
+            [KeyKind::Src, KeyKind::Dst].map(|key| sketch(SketchKind::CountSketch, key, 3, 1024));
+    });
 }
 
 pub fn frequency_of_every_key_and_shape(backend: &dyn Backend) {
     for kind in SketchKind::ALL {
         for &key in keys(backend) {
-            check(backend, &with(|settings| settings.frequency = sketch(kind, key, 3, 1024)));
+            check_only(backend, |settings| settings.frequency = sketch(kind, key, 3, 1024));
         }
         for &(rows, columns) in shapes(backend) {
-            check(
-                backend,
-                &with(|settings| settings.frequency = sketch(kind, KeyKind::Src, rows, columns)),
-            );
+            check_only(backend, |settings| {
+                settings.frequency = sketch(kind, KeyKind::Src, rows, columns)
+            });
         }
     }
 }
@@ -157,13 +147,13 @@ pub fn membership_of_every_key_and_shape(backend: &dyn Backend) {
         shape: Grid::of_bits(rows, bits).unwrap(),
     };
     for &key in keys(backend) {
-        check(backend, &with(|settings| settings.membership = filter(key, 3, 1 << 16)));
+        check_only(backend, |settings| settings.membership = filter(key, 3, 1 << 16));
     }
     let shapes = [(4, 1 << 16), (1, 64), (3, 1 << 10), (8, 1 << 16), (12, 1 << 13)];
     for (rows, bits) in
         shapes.into_iter().take(if backend.breadth() > Breadth::Few { 5 } else { 1 })
     {
-        check(backend, &with(|settings| settings.membership = filter(KeyKind::Src, rows, bits)));
+        check_only(backend, |settings| settings.membership = filter(KeyKind::Src, rows, bits));
     }
 }
 
@@ -199,13 +189,7 @@ pub fn everything_together(backend: &dyn Backend) {
     let Some(mut rig) = start(backend, &setup) else { return };
     let frames = backend.possible(skewed(50, 700));
     rig.feed(&frames[..]);
-    let window = rig.rotate();
-    crate::conformance::backend::assert_same(
-        &window,
-        &setup.model().expect(&frames),
-        setup.precision(),
-        "registers beside sketches",
-    );
+    rig.assert_window(&setup, &frames, "registers beside sketches");
 }
 
 /// Measures everything with a keyed hash, which all measurements share, with and without distinct
@@ -216,22 +200,16 @@ pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
         (cardinality::Mode::Windowed, KeyKind::FiveTuple),
         (cardinality::Mode::Off, KeyKind::SrcDst),
     ] {
-        check(
-            backend,
-            &with(|settings| {
-                *settings = settings.with_hash(HashMode::Keyed);
-                settings.cardinality = keyed(mode);
-                settings.entropy = [KeyKind::SrcDst, KeyKind::Dst]
-                    .map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
-                settings.frequency = sketch(SketchKind::CountMin, key, 4, 1024);
-                settings.membership = membership::Settings {
-                    on: true,
-                    key,
-                    shape: Grid::of_bits(4, 1 << 16).unwrap(),
-                };
-                settings.heavy = HEAVY;
-            }),
-        );
+        check_only(backend, |settings| {
+            *settings = settings.with_hash(HashMode::Keyed);
+            settings.cardinality = keyed(mode);
+            settings.entropy = [KeyKind::SrcDst, KeyKind::Dst]
+                .map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
+            settings.frequency = sketch(SketchKind::CountMin, key, 4, 1024);
+            settings.membership =
+                membership::Settings { on: true, key, shape: Grid::of_bits(4, 1 << 16).unwrap() };
+            settings.heavy = HEAVY;
+        });
     }
 }
 
@@ -248,7 +226,7 @@ pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
         changed.check(&setup.settings).unwrap_err().to_string()
     };
     let backend = capabilities.backend;
-    let entropy = with(|settings| {
+    let entropy = Setup::only(|settings| {
         settings.entropy[0] = sketch(SketchKind::CountSketch, KeyKind::Src, 4, 1024)
     });
     assert_eq!(
@@ -264,14 +242,14 @@ pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
         format!("{backend} cannot measure entropy by src; it has the keys dst")
     );
     assert_eq!(capabilities.inner, backend == "poll", "tunnels are opened by workers alone");
-    let inner = with(|settings| settings.headers = parse::Settings::INNER);
+    let inner = Setup::only(|settings| settings.headers = parse::Settings::INNER);
     assert_eq!(
         refused(|changed| changed.inner = false, &inner),
         format!(
             "{backend} cannot look into tunnels (--inner); leave out --inner, or count with --backend poll"
         )
     );
-    let two = with(|settings| {
+    let two = Setup::only(|settings| {
         settings.entropy = [sketch(SketchKind::CountSketch, KeyKind::Src, 3, 1024); 2]
     });
     assert_eq!(

@@ -3,7 +3,7 @@
 use crate::conformance::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::conformance::sketches::row_hashes;
 use flowgauge_core::spread::{OtherKind, Settings};
-use flowgauge_core::{FlowKey, HashMode, KeyKind, SPREADS, cardinality};
+use flowgauge_core::{FlowKey, HashMode, KeyKind, SPREADS};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{MeasurementKind, Snapshot};
 use flowgauge_testing::definitions::{Verdict, crc32, keyed, multilinear, register, verdict};
@@ -123,34 +123,29 @@ impl Model {
             for column in 0..shape.columns() {
                 let registers = sketch.registers(row, column);
                 assert_eq!(registers.len(), all[index].registers.registers());
+                let what = format!("cell {row}, {column}: {what}");
                 for (register, rank) in registers.iter().enumerate() {
                     let expected = self.registers.get(&(row, column, register)).copied();
                     assert_eq!(
                         *rank,
                         expected.unwrap_or_default(),
-                        "register {register} of cell {row}, {column}: {what}"
+                        "register {register} of {what}"
                     );
                 }
                 let candidate = sketch.candidate(row, column);
                 let found = candidate.map(|candidate| {
                     (candidate.level(), candidate.signature(), candidate.key().as_bytes().to_vec())
                 });
-                assert_eq!(
-                    found.as_ref(),
-                    self.candidates.get(&(row, column)),
-                    "candidate of cell {row}, {column}: {what}"
-                );
+                let expected = self.candidates.get(&(row, column));
+                assert_eq!(found.as_ref(), expected, "candidate of {what}");
             }
         }
     }
 }
 
 fn setup(hash: HashMode, spread: [Settings; SPREADS]) -> Setup {
-    let off =
-        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    let mut settings = flowgauge_core::Settings::only(off).with_hash(hash);
-    settings.spread = spread;
-    Setup { settings, truth: true, ..Setup::default() }
+    let setup = Setup::only(|settings| settings.spread = spread).with_hash(hash);
+    Setup { truth: true, ..setup }
 }
 
 fn sketch(by: KeyKind, of: OtherKind) -> Settings {

@@ -37,13 +37,7 @@ pub fn address_10_0_0_1(backend: &dyn Backend) {
     for (hash, p, answer) in answers {
         let precision = Precision::new(p).unwrap();
         if let Some(raised) = raised(backend, hash, precision, vec![from_source([10, 0, 0, 1])]) {
-            assert_eq!(
-                raised,
-                [answer],
-                "{} with {} registers",
-                hash.name(),
-                precision.registers()
-            );
+            assert_eq!(raised, [answer], "{} with 2^{p} registers", hash.name());
         }
     }
 }
