@@ -7,14 +7,13 @@ use flowgauge_testing::on_veth;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use std::time::Duration;
 
+fn options(sizes: Vec<usize>, trial: Duration) -> Options {
+    let settings = Settings::default();
+    Options { sizes, trial, resolution: 0.5, cpus: Vec::new(), settings }
+}
+
 fn search() {
-    let options = Options {
-        sizes: vec![64, 1518],
-        trial: Duration::from_millis(30),
-        resolution: 0.5,
-        cpus: Vec::new(),
-        settings: Settings::default(),
-    };
+    let options = options(vec![64, 1518], Duration::from_millis(30));
     let receiver = || af_xdp(&AfXdp::new(RECEIVER.0), Some(1));
     let sender = || Ok(Box::new(FrameSender::new(SENDER.0)?) as Box<dyn Outlet>);
     let findings = measure(receiver, sender, &options).unwrap();
@@ -40,13 +39,7 @@ fn a_search_over_veth_ends_with_rates_and_times() {
 
 #[test]
 fn a_port_that_refuses_ends_it() {
-    let options = Options {
-        sizes: vec![64],
-        trial: Duration::from_millis(1),
-        resolution: 0.5,
-        cpus: Vec::new(),
-        settings: Settings::default(),
-    };
+    let options = options(vec![64], Duration::from_millis(1));
     let receiver = || af_xdp(&AfXdp::new("no-such-device"), Some(1));
     let sender = || Ok(Box::new(FrameSender::new("no-such-device")?) as Box<dyn Outlet>);
     let error = measure(receiver, sender, &options).unwrap_err().to_string();

@@ -69,21 +69,12 @@ fn flows_that_are_all_that_is_measured_give_the_same_bits() {
             let (mut whole, mut flows) = (State::boxed(), State::boxed());
             for number in 0..=u8::MAX {
                 let (frame, arrival) = (frame(number), Arrival::new(74, u64::from(number)));
-                whole.active(&shared, 0).record(
-                    &context,
-                    Link::Ethernet,
-                    frame.as_slice(),
-                    arrival,
-                );
-                let (mut active, mut packet) =
-                    (flows.active(&shared, 0), Observation::of(&arrival));
-                if active.observe_flow::<false, _, _>(
-                    &context,
-                    EveryPacket,
-                    Link::Ethernet,
-                    frame.as_slice(),
-                    &mut packet,
-                ) {
+                let (frame, link) = (frame.as_slice(), Link::Ethernet);
+                whole.active(&shared, 0).record(&context, link, frame, arrival);
+                let mut packet = Observation::of(&arrival);
+                let mut active = flows.active(&shared, 0);
+                let every = EveryPacket;
+                if active.observe_flow::<false, _, _>(&context, every, link, frame, &mut packet) {
                     active.measure(&context, &packet);
                 }
             }
@@ -186,15 +177,11 @@ fn staggered_registers_go_on_when_the_number_of_slots_wraps() {
             let index = slot % m;
             registers.update(index << (32 - p.bits()) | 1, p, slot);
             if step > 0 && step % m == 0 {
-                assert!(
-                    registers.levels(p, slot).all(|level| level == p.max_level() - 1),
-                    "{p:?} in slot {slot:#x}"
-                );
+                let mut levels = registers.levels(p, slot);
+                assert!(levels.all(|level| level == p.max_level() - 1), "{p:?}, slot {slot:#x}");
                 merged.merge(&registers, p);
-                assert!(
-                    merged.levels(p, slot).eq(registers.levels(p, slot)),
-                    "{p:?} in slot {slot:#x}"
-                );
+                let is_same = merged.levels(p, slot).eq(registers.levels(p, slot));
+                assert!(is_same, "{p:?}, slot {slot:#x}");
             }
         }
     }

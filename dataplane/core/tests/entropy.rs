@@ -1,16 +1,11 @@
 //! Sums of entropies, and the entropies computed from them in integers.
 
+use crate::common::tabulation;
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers, in_integers_with};
 use flowgauge_core::logarithm::{Logarithm, PER_PACKET, PER_WINDOW};
-use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
+use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
-
-fn tabulation() -> &'static Tabulation {
-    static TABULATION: OnceLock<Box<Tabulation>> = OnceLock::new();
-    TABULATION.get_or_init(|| Box::new(Tabulation::from_seed(1)))
-}
 
 /// A shape so wide that each of about twenty keys is alone in most rows.
 fn wide() -> Grid {

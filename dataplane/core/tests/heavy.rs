@@ -27,11 +27,15 @@ fn key(flow: u32) -> FlowKey {
 
 fn count<const N: usize>(table: &mut HeavyTable<N>, settings: &Settings, packets: &[(u32, u32)]) {
     for &(flow, bytes) in packets {
-        table.update(
-            settings,
-            Item { signature: signature(flow), packets: 1, bytes, key: &key(flow) },
-        );
+        let item = Item { signature: signature(flow), packets: 1, bytes, key: &key(flow) };
+        table.update(settings, item);
     }
+}
+
+fn counted(settings: &Settings, packets: &[(u32, u32)]) -> Small {
+    let mut table = Small::new();
+    count(&mut table, settings, packets);
+    table
 }
 
 /// Any CRC with input and output reflected, initial value and final XOR all ones, bit by bit.
@@ -62,12 +66,8 @@ struct Model {
 
 impl Model {
     fn new(settings: Settings) -> Self {
-        Model {
-            settings,
-            slots: vec![Entry::default(); 1 << settings.slots_log2],
-            packets: 0,
-            total: 0,
-        }
+        let slots = vec![Entry::default(); 1 << settings.slots_log2];
+        Model { settings, slots, packets: 0, total: 0 }
     }
 
     fn count(&mut self, flow: u32, bytes: u32) {
@@ -179,16 +179,9 @@ fn assert_bounds<const N: usize>(
         let flow = u32::from_be_bytes(entry.key.as_bytes().try_into().unwrap());
         assert_eq!(entry.signature, signature(flow));
         let truth = truth[&flow];
-        assert!(
-            own(entry) > 0 && own(entry) <= truth,
-            "{}: {entry:?}, truth {truth}",
-            algorithm.name()
-        );
-        assert!(
-            truth <= own(entry) + unattributed,
-            "{}: {entry:?}, truth {truth}",
-            algorithm.name()
-        );
+        let (own, name) = (own(entry), algorithm.name());
+        assert!(own > 0 && own <= truth, "{name}: {entry:?}, truth {truth}");
+        assert!(truth <= own + unattributed, "{name}: {entry:?}, truth {truth}");
         match algorithm {
             Algorithm::SpaceSaving => assert!(truth <= entry.count, "{entry:?}, truth {truth}"),
             Algorithm::HashPipe => assert_eq!(entry.inherited, 0),
@@ -222,8 +215,7 @@ proptest! {
     #[test]
     fn bounds_hold_for_every_flow(algorithm in algorithm(), unit in unit(), slots_log2 in 4_u8..=6, packets in packets(300)) {
         let settings = settings(algorithm, unit, slots_log2);
-        let mut table = Small::new();
-        count(&mut table, &settings, &packets);
+        let table = counted(&settings, &packets);
         assert_bounds(&table, &settings, &truth(unit, &packets));
     }
 
@@ -234,9 +226,7 @@ proptest! {
         let settings = settings(algorithm, unit, slots_log2);
         let mut merged = Small::new();
         for packets in &cores {
-            let mut table = Small::new();
-            count(&mut table, &settings, packets);
-            merged.merge(&table, &settings);
+            merged.merge(&counted(&settings, packets), &settings);
         }
         let mut packets = cores.concat();
         assert_bounds(&merged, &settings, &truth(unit, &packets));
@@ -254,9 +244,7 @@ proptest! {
             let settings = settings(algorithm, unit, 4);
             let mut merged = Small::new();
             for packets in &cores {
-                let mut table = Small::new();
-                count(&mut table, &settings, packets);
-                merged.merge(&table, &settings);
+                merged.merge(&counted(&settings, packets), &settings);
             }
             let counts: HashMap<FlowKey, u64> = merged.entries(&settings).map(|entry| (entry.key, entry.count)).collect();
             let exact: HashMap<FlowKey, u64> =
@@ -270,8 +258,7 @@ proptest! {
         algorithm in algorithm(), unit in unit(), slots_log2 in 4_u8..=6, packets in packets(100),
     ) {
         let settings = settings(algorithm, unit, slots_log2);
-        let mut table = Small::new();
-        count(&mut table, &settings, &packets);
+        let table = counted(&settings, &packets);
         let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
         for entry in table.slot_entries(&settings).filter(|entry| entry.count > 0) {
             let (count, inherited) = sums.entry(entry.signature).or_default();
@@ -288,8 +275,7 @@ proptest! {
         algorithm in algorithm(), unit in unit(), slots_log2 in 4_u8..=6, packets in packets(300),
     ) {
         let settings = settings(algorithm, unit, slots_log2);
-        let (mut table, mut merged) = (Small::new(), Small::new());
-        count(&mut table, &settings, &packets);
+        let (table, mut merged) = (counted(&settings, &packets), Small::new());
         merged.merge(&table, &settings);
         let [ours, theirs] = [&merged, &table].map(|table| {
             let mut entries: Vec<Entry> = table.entries(&settings).collect();
@@ -308,11 +294,7 @@ proptest! {
     #[test]
     fn merging_keeps_the_largest_of_every_set(a in packets(300), b in packets(300)) {
         let settings = settings(Algorithm::DWayRap, CountUnit::Packets, 4);
-        let [mut merged, theirs] = [a, b].map(|packets| {
-            let mut table = Small::new();
-            count(&mut table, &settings, &packets);
-            table
-        });
+        let [mut merged, theirs] = [a, b].map(|packets| counted(&settings, &packets));
         let mut sums: HashMap<u32, u64> = HashMap::new();
         for entry in merged.entries(&settings).chain(theirs.entries(&settings)) {
             *sums.entry(entry.signature).or_default() += entry.count;
@@ -336,11 +318,7 @@ proptest! {
     fn merging_keeps_the_largest_of_all(algorithm in prop::sample::select(vec![Algorithm::Rap, Algorithm::SpaceSaving]),
         a in packets(300), b in packets(300)) {
         let settings = settings(algorithm, CountUnit::Packets, 4);
-        let [mine, theirs] = [a, b].map(|packets| {
-            let mut table = Small::new();
-            count(&mut table, &settings, &packets);
-            table
-        });
+        let [mine, theirs] = [a, b].map(|packets| counted(&settings, &packets));
         let smallest = |table: &Small| {
             let counts: Vec<u64> = table.entries(&settings).map(|entry| entry.count).collect();
             if algorithm == Algorithm::SpaceSaving && counts.len() == 16 { counts.into_iter().min().unwrap() } else { 0 }
@@ -371,8 +349,7 @@ proptest! {
         let settings = settings(algorithm, unit, 4);
         let (mut merged, mut sum, mut lone) = (Small::new(), 0, u64::MAX);
         for packets in cores.iter().filter(|packets| !packets.is_empty()) {
-            let mut table = Small::new();
-            count(&mut table, &settings, packets);
+            let table = counted(&settings, packets);
             let counts: Vec<u64> = table.slot_entries(&settings).map(|entry| entry.count).collect();
             let ways = if algorithm == Algorithm::DWayRap { 8 } else { 16 };
             let smallest = counts.chunks(ways).map(|set| set.iter().min().unwrap());
@@ -391,13 +368,11 @@ proptest! {
         algorithm in algorithm(), unit in unit(), slots_log2 in 4_u8..=6, packets in packets(300),
     ) {
         let settings = settings(algorithm, unit, slots_log2);
-        let (mut first, mut second) = (Small::new(), Small::new());
-        count(&mut first, &settings, &packets);
+        let mut first = counted(&settings, &packets);
         first.clear(&settings);
         prop_assert!(first == Small::new());
         count(&mut first, &settings, &packets);
-        count(&mut second, &settings, &packets);
-        prop_assert!(first == second);
+        prop_assert!(first == counted(&settings, &packets));
     }
 
     #[test]
@@ -414,8 +389,7 @@ proptest! {
     #[test]
     fn a_switch_has_the_same_table(packets in packets(300)) {
         let settings = settings(Algorithm::Precision, CountUnit::Packets, 6);
-        let mut table = Small::new();
-        count(&mut table, &settings, &packets);
+        let table = counted(&settings, &packets);
         let mut stages = [[(0_u32, 1_u32); 32]; PRECISION_STAGES];
         'packets: for (number, (flow, _)) in (1..).zip(packets) {
             let signature = signature(flow);
@@ -460,16 +434,12 @@ fn settings_are_four_bytes_and_slots_stay_in_the_table() {
 
 #[test]
 fn nothing_is_counted_unless_asked_for() {
-    let mut table = Small::new();
-    count(&mut table, &Settings::DEFAULT, &[(1, 64), (2, 64)]);
-    assert!(table == Small::new());
+    assert!(counted(&Settings::DEFAULT, &[(1, 64), (2, 64)]) == Small::new());
     for algorithm in Algorithm::ALL {
         let settings = settings(algorithm, CountUnit::Packets, 4);
         let mut table = Small::new();
-        table.update_few_slots(
-            &settings,
-            Item { signature: 7, packets: 1, bytes: 64, key: &key(7) },
-        );
+        let item = Item { signature: 7, packets: 1, bytes: 64, key: &key(7) };
+        table.update_few_slots(&settings, item);
         assert_eq!(table.total(), u64::from(!algorithm.takes_any_slot()), "{}", algorithm.name());
     }
 }
@@ -488,12 +458,8 @@ fn the_number_of_packets_and_the_total_wrap() {
         }
         assert_eq!(table.packets(), 899);
         assert_eq!(table.total(), model.total - 1001);
-        assert_eq!(
-            table.slot_entries(&settings).collect::<Vec<_>>(),
-            model.slots,
-            "{}",
-            algorithm.name()
-        );
+        let slots = table.slot_entries(&settings).collect::<Vec<_>>();
+        assert_eq!(slots, model.slots, "{}", algorithm.name());
     }
 }
 
@@ -507,13 +473,9 @@ fn large_counts_are_replaced_as_seldom_as_they_should_be() {
             (u64::from(u32::MAX) * 20, u32::MAX),
         ] {
             let settings = settings(algorithm, CountUnit::Bytes, 4);
-            let mut full = Small::new();
-            for flow in 0..400 {
-                self::count(&mut full, &settings, &[(flow, 64)]);
-            }
-            for (slot, entry) in
-                full.slot_entries(&settings).collect::<Vec<_>>().into_iter().enumerate()
-            {
+            let mut full = counted(&settings, &(0..400).map(|flow| (flow, 64)).collect::<Vec<_>>());
+            let entries = full.slot_entries(&settings).collect::<Vec<_>>();
+            for (slot, entry) in entries.into_iter().enumerate() {
                 full.set_slot(slot, &Entry { count, ..entry });
             }
             let tries = 4_000_u32;

@@ -3,6 +3,7 @@
 
 mod arrival;
 mod cardinality;
+mod common;
 mod delay;
 mod entropy;
 mod filter;

@@ -1,17 +1,11 @@
 //! The Bloom filter compared with a set, and with its theory.
 
+use crate::common::tabulation;
 use flowgauge_core::Grid;
-use flowgauge_core::Tabulation;
 use flowgauge_core::hash::{MAX_ROWS, crc32};
 use flowgauge_core::membership::{MAX_FILTER_BITS, Membership};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
-
-fn tabulation() -> &'static Tabulation {
-    static TABULATION: OnceLock<Box<Tabulation>> = OnceLock::new();
-    TABULATION.get_or_init(|| Box::new(Tabulation::from_seed(1)))
-}
 
 fn shapes() -> impl Iterator<Item = Grid> {
     (1..=MAX_ROWS).flat_map(|rows| (6..=16).filter_map(move |bits| Grid::of_bits(rows, 1 << bits)))

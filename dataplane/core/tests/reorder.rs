@@ -61,21 +61,15 @@ impl Counting {
 
     fn packet(&mut self, at: u64, frame: &[u8]) {
         let context = Context::new(self.settings, &self.tabulation, Sharing::Alone);
-        self.state.active(&self.shared, self.bank).record(
-            &context,
-            Link::Ethernet,
-            frame,
-            Arrival::new(frame.len() as u32, at),
-        );
+        let arrival = Arrival::new(frame.len() as u32, at);
+        let mut active = self.state.active(&self.shared, self.bank);
+        active.record(&context, Link::Ethernet, frame, arrival);
     }
 
     fn sum(&self) -> Box<ReorderTotals> {
         let mut sum = ReorderTotals::boxed();
-        Reorder::merge_shared(
-            &mut sum,
-            &self.shared.banks[self.bank].reorder,
-            &self.settings.reorder,
-        );
+        let bank = &self.shared.banks[self.bank];
+        Reorder::merge_shared(&mut sum, &bank.reorder, &self.settings.reorder);
         sum
     }
 
@@ -283,12 +277,8 @@ fn cores_that_share_a_slot_lose_no_segment_untold() {
                 for number in 0..SEGMENTS {
                     let frame = tcp(1, 1, ACK, (number * CORES + core) * 100, 100);
                     let arrival = Arrival::new(frame.len() as u32, 0);
-                    state.active(&counting.shared, 0).record(
-                        &context,
-                        Link::Ethernet,
-                        frame.as_slice(),
-                        arrival,
-                    );
+                    let mut active = state.active(&counting.shared, 0);
+                    active.record(&context, Link::Ethernet, frame.as_slice(), arrival);
                 }
             });
         }
@@ -376,16 +366,9 @@ fn experiment(algorithm: Algorithm, slots_log2: u8, seed: u64) -> (f64, f64) {
         if is_over {
             flows.remove(&(prefix, lane));
         }
-        counting.packet(
-            packet * 10_000 * MS / PACKETS,
-            &tcp(
-                (prefix << 8 | lane) as u32,
-                port,
-                if is_over { ACK | FIN } else { ACK },
-                sequence,
-                100,
-            ),
-        );
+        let flags = if is_over { ACK | FIN } else { ACK };
+        let frame = tcp((prefix << 8 | lane) as u32, port, flags, sequence, 100);
+        counting.packet(packet * 10_000 * MS / PACKETS, &frame);
     }
     let sum = counting.sum();
     let is_found =

@@ -1,5 +1,6 @@
 //! Count Sketch and Count-Min compared with slow models.
 
+use crate::common::tabulation;
 use flowgauge_core::Grid;
 use flowgauge_core::Sharing;
 use flowgauge_core::hash::MAX_ROWS;
@@ -12,12 +13,6 @@ use flowgauge_core::{
 use flowgauge_traffic::frame::{Ip, TCP};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
-
-fn tabulation() -> &'static Tabulation {
-    static TABULATION: OnceLock<Box<Tabulation>> = OnceLock::new();
-    TABULATION.get_or_init(|| Box::new(Tabulation::from_seed(1)))
-}
 
 /// Returns every possible shape.
 fn shapes() -> impl Iterator<Item = Grid> {

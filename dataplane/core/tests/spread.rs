@@ -1,5 +1,6 @@
 //! Sketches of distinct others compared with a slow model; laws of merging; limits.
 
+use crate::common::tabulation;
 use flowgauge_core::hash::crc32;
 use flowgauge_core::packet::transport;
 use flowgauge_core::spread::{
@@ -8,17 +9,11 @@ use flowgauge_core::spread::{
 };
 use flowgauge_core::{
     Arrival, Context, FlowKey, HashMode, HostMeasurement, KeyKind, Link, MAX_EXACT, Measurement,
-    Observation, SPREADS, Shared, Sharing, State, Tabulation, Zeroed, cardinality, parse,
+    Observation, SPREADS, Shared, Sharing, State, Zeroed, cardinality, parse,
 };
 use flowgauge_traffic::frame::{Ip, TCP, Tcp};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
-
-fn tabulation() -> &'static Tabulation {
-    static TABULATION: OnceLock<Box<Tabulation>> = OnceLock::new();
-    TABULATION.get_or_init(|| Box::new(Tabulation::from_seed(1)))
-}
 
 /// Returns settings of this size, for the sources of each destination.
 fn sized(rows: usize, columns: usize, registers: usize) -> Settings {

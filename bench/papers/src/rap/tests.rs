@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::assert_figures;
+use crate::report::WrittenReport;
 use flowgauge_testing::chance::DEVIATIONS;
 use flowgauge_testing::extent;
 
@@ -93,23 +93,12 @@ fn runs_repeat() {
 #[test]
 fn a_report_has_its_tables_plots_and_lines() {
     let findings = small();
-    let directory = std::env::temp_dir().join(format!("flowgauge-rap-{}", std::process::id()));
-    let page = std::fs::read_to_string(findings.report().write(&directory).unwrap()).unwrap();
-    for part in [
-        "<svg",
-        "0.75",
-        "0.625",
-        "16,384",
-        "prefers-color-scheme",
-        "flowgauge reproduce rap --seeds 1",
-    ] {
-        assert!(page.contains(part), "{part} is not on the page");
-    }
-    assert!(!page.contains("NaN") && !page.contains("inf") && !page.contains("known"));
-    assert_eq!(page.matches("<svg class").count(), 6);
-    assert_figures(&directory, &page, "flowgauge reproduce rap --seeds 1");
-    let lines = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap().lines().count();
-    assert_eq!(lines("shares.csv"), 1 + ALPHAS.len() * Algorithm::ALL.len());
-    assert_eq!(lines("theorem.csv"), 1 + HEAVY_SHARES.len() * COMPARED.len() * SIZES_LOG2.len());
-    std::fs::remove_dir_all(directory).unwrap();
+    let parts = ["0.75", "0.625", "16,384", "prefers-color-scheme"];
+    let written =
+        WrittenReport::new(&findings.report(), "flowgauge reproduce rap --seeds 1", &parts);
+    assert!(!written.page.contains("inf") && !written.page.contains("known"));
+    assert_eq!(written.page.matches("<svg class").count(), 6);
+    assert_eq!(written.lines("shares.csv"), 1 + ALPHAS.len() * Algorithm::ALL.len());
+    let runs = HEAVY_SHARES.len() * COMPARED.len() * SIZES_LOG2.len();
+    assert_eq!(written.lines("theorem.csv"), 1 + runs);
 }

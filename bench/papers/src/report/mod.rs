@@ -127,19 +127,52 @@ pub(crate) fn runs(seeds: u64) -> String {
     format!("{seeds} run{}", if seeds == 1 { "" } else { "s" })
 }
 
-/// Asserts that each chart of a page has files of its own, which requires that titles differ, and
-/// that these have the command.
+/// Files of a report, in a directory that is removed with this value.
 #[cfg(test)]
-pub(crate) fn assert_figures(directory: &Path, page: &str, command: &str) {
-    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let drawn: Vec<_> =
-        entries.filter(|path| path.extension().is_some_and(|ending| ending == "svg")).collect();
-    assert_eq!(drawn.len(), page.matches("<svg class=\"chart\"").count(), "{drawn:?}");
-    for svg in drawn {
-        let [svg, csv] = [svg.clone(), svg.with_extension("csv")]
-            .map(|path| std::fs::read_to_string(path).unwrap());
-        assert!(svg.contains(&escape(command)), "{svg}");
-        assert!(csv.starts_with(&format!("# {command}\n")) && csv.lines().count() > 2, "{csv}");
+pub(crate) struct WrittenReport {
+    directory: PathBuf,
+    pub page: String,
+}
+
+#[cfg(test)]
+impl WrittenReport {
+    /// Writes a report, and asserts that its page has the command, charts and these parts, and that
+    /// each chart has files of its own, which requires that titles differ, with the command.
+    pub(crate) fn new(report: &Report, command: &str, parts: &[&str]) -> Self {
+        let name = format!("{}-{}", command.replace(' ', "-"), std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let page = fs::read_to_string(report.write(&directory).unwrap()).unwrap();
+        for part in ["<svg", command].iter().chain(parts) {
+            assert!(page.contains(*part), "{part} is not on the page");
+        }
+        assert!(!page.contains("NaN"));
+        let entries = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+        let drawn: Vec<_> =
+            entries.filter(|path| path.extension().is_some_and(|ending| ending == "svg")).collect();
+        assert_eq!(drawn.len(), page.matches("<svg class=\"chart\"").count(), "{drawn:?}");
+        for svg in drawn {
+            let [svg, csv] = [svg.clone(), svg.with_extension("csv")]
+                .map(|path| fs::read_to_string(path).unwrap());
+            assert!(svg.contains(&escape(command)), "{svg}");
+            assert!(csv.starts_with(&format!("# {command}\n")) && csv.lines().count() > 2, "{csv}");
+        }
+        WrittenReport { directory, page }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        fs::read_to_string(self.directory.join(name)).unwrap()
+    }
+
+    /// Returns the number of lines of a file.
+    pub(crate) fn lines(&self, name: &str) -> usize {
+        self.file(name).lines().count()
+    }
+}
+
+#[cfg(test)]
+impl Drop for WrittenReport {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::documents::paper;
-use crate::report::assert_figures;
+use crate::report::WrittenReport;
 use flowgauge_testing::chance::{of_mean, poisson};
 use std::sync::OnceLock;
 
@@ -189,11 +189,8 @@ fn a_report_has_its_tables_plots_and_reads() {
         runs: execute(runs.collect(), &|_, _| {}).unwrap(),
         sweep: Vec::new(),
     };
-    let directory = std::env::temp_dir().join(format!("flowgauge-whll-{}", std::process::id()));
-    let page = std::fs::read_to_string(findings.report().write(&directory).unwrap()).unwrap();
-    for part in [
+    let parts = [
         "Figure 4.9: unique",
-        "<svg",
         "3.42",
         "1.84",
         "does not reproduce",
@@ -204,18 +201,13 @@ fn a_report_has_its_tables_plots_and_reads() {
         "-10.8",
         "+13.8",
         "prefers-color-scheme",
-        "flowgauge reproduce whll --seeds 1 --read-skew 20ms",
-    ] {
-        assert!(page.contains(part), "{part} is not on the page");
-    }
-    assert!(!page.contains("NaN") && !page.contains("inf"));
-    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
-    assert_figures(&directory, &page, "flowgauge reproduce whll --seeds 1 --read-skew 20ms");
-    let reads = std::fs::read_to_string(directory.join("reads.csv")).unwrap();
-    assert!(reads.starts_with("time,window_id,ground_truth,estimate,"));
+    ];
+    let command = "flowgauge reproduce whll --seeds 1 --read-skew 20ms";
+    let written = WrittenReport::new(&findings.report(), command, &parts);
+    assert!(!written.page.contains("inf"));
+    assert_eq!(written.page.matches("<svg").count(), written.page.matches("</svg>").count());
+    assert!(written.file("reads.csv").starts_with("time,window_id,ground_truth,estimate,"));
     let counted: usize = findings.runs.iter().map(|(_, run)| 2 * run.reads.len()).sum();
-    assert_eq!(reads.lines().count(), 1 + counted);
-    let summary = std::fs::read_to_string(directory.join("summary.csv")).unwrap();
-    assert_eq!(summary.lines().count(), 1 + 4 * 2 * Estimator::ALL.len());
-    std::fs::remove_dir_all(directory).unwrap();
+    assert_eq!(written.lines("reads.csv"), 1 + counted);
+    assert_eq!(written.lines("summary.csv"), 1 + 4 * 2 * Estimator::ALL.len());
 }
