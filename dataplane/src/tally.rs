@@ -52,7 +52,7 @@ enum StartBounds {
     /// Set by the last rotation: the counter before it, and the counter after it as last read.
     Rotated {
         before: u64,
-        after: u64,
+        after: Option<u64>,
     },
     Between(u64, u64),
 }
@@ -116,13 +116,13 @@ impl Odometer {
             StartBounds::Between(_, after) => {
                 self.least = self.least.max(settled.saturating_sub(after).saturating_sub(waiting));
             }
-            StartBounds::Rotated { before, after } if after > 0 => {
+            StartBounds::Rotated { before, after: Some(after) } => {
                 self.began = StartBounds::Between(before, after);
                 self.least = settled.saturating_sub(after).saturating_sub(waiting);
             }
             StartBounds::Not | StartBounds::Rotated { .. } => {
-                self.began =
-                    StartBounds::Rotated { before: settled.saturating_sub(waiting), after: 0 };
+                let before = settled.saturating_sub(waiting);
+                self.began = StartBounds::Rotated { before, after: None };
             }
         }
     }
@@ -137,7 +137,7 @@ impl Odometer {
                 Some(CountRange { least: included(self.least), most: included(most) })
             }
             StartBounds::Rotated { before, .. } => {
-                self.began = StartBounds::Rotated { before, after: counter };
+                self.began = StartBounds::Rotated { before, after: Some(counter) };
                 None
             }
             StartBounds::Not => None,
@@ -201,6 +201,16 @@ mod tests {
         odometer.read(at(200), 95);
         odometer.rotate(at(300), 0);
         assert_eq!(odometer.tally(95), Some(CountRange { least: 20, most: 25 }));
+    }
+
+    #[test]
+    fn a_tally_begins_at_a_counter_of_zero() {
+        let (at, mut odometer) = (times(), Odometer::later());
+        odometer.read(at(0), 0);
+        odometer.rotate(at(100), 0);
+        assert_eq!(odometer.tally(0), None);
+        odometer.rotate(at(200), 0);
+        assert_eq!(odometer.tally(0), Some(CountRange { least: 0, most: 0 }));
     }
 
     #[test]
