@@ -1,6 +1,7 @@
 //! Columns of CSV: `docs/outputs.md` has each of them, and no others.
 
-use crate::common::{Outcome, Scratch, flowgauge, run};
+use crate::common::served::ALL;
+use crate::common::{Outcome, Scratch, command, finish, generated, run};
 use std::collections::BTreeSet;
 
 /// Page with the columns, and the titles of the section and of the one after it.
@@ -8,10 +9,9 @@ const PAGE: &str = include_str!("../../../docs/outputs.md");
 const SECTION: &str = "\n## CSV\n";
 const NEXT_SECTION: &str = "\n## Causes of loss\n";
 
-/// Everything that adds columns. `KIND` in a column of the page stands for each of [`KINDS`], alone
-/// and with each of [`DIRECTIONS`].
-const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder \
-    --delay tcp-handshake,tcp-data,tcp-duration,tcp-timestamps,dns,icmp,quic-spin \
+/// Beside all measurements, everything that adds columns. `KIND` in a column of the page stands for
+/// each of [`KINDS`], alone and with each of [`DIRECTIONS`].
+const EVERYTHING: &str = "--delay tcp-handshake,tcp-data,tcp-duration,tcp-timestamps,dns,icmp,quic-spin \
     --key entropy=src+dst --alarm --truth --match ip --window 1s --format csv";
 const KINDS: [&str; 7] =
     ["tcp_handshake", "tcp_data", "tcp_duration", "tcp_timestamps", "dns", "icmp", "quic_spin"];
@@ -39,32 +39,26 @@ fn as_documented(printed: &str) -> String {
 }
 
 /// Returns the names in the first line.
-fn header(outcome: &Outcome) -> Vec<String> {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    outcome.stdout.lines().next().unwrap().split(',').map(str::to_owned).collect()
+fn header(outcome: Outcome) -> Vec<String> {
+    outcome.ended(0).stdout.lines().next().unwrap().split(',').map(str::to_owned).collect()
 }
 
 #[test]
 fn the_page_has_every_column_and_no_other() {
     let scratch = Scratch::new("csv-columns");
-    let (capture, lake) = (scratch.path("talks.pcap"), scratch.path("lake"));
     let profile = "delay,shape=conversations,requests=300,timestamps";
-    let generated = Outcome::from(
-        flowgauge().args(["generate", profile, "--to"]).arg(&capture).output().unwrap(),
-    );
-    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
-    let replayed = |more: &[&str]| -> Vec<String> {
-        let mut command = flowgauge();
-        command.arg("replay").arg(&capture).args(EVERYTHING.split_whitespace()).args(more);
-        header(&command.output().unwrap().into())
+    let capture = generated(&scratch, "talks.pcap", profile);
+    let replayed = |more: &str| {
+        let arguments = format!("replay {capture} --measure {ALL} {EVERYTHING} {more}");
+        header(finish(&mut command(&arguments)))
     };
-    let lake = lake.to_str().unwrap();
-    let plain = replayed(&["--lake", lake]);
-    let by_direction = replayed(&["--delay-local", "10.0.0.0/8"]);
-    let merged = header(&run(["merge", lake, "--leave-one-out", "--format", "csv"]));
-    let diff = header(&run(["diff", lake, lake, "--format", "csv"]));
+    let lake = scratch.argument("lake");
+    let plain = replayed(&format!("--lake {lake}"));
+    let by_direction = replayed("--delay-local 10.0.0.0/8");
+    let merged = header(run(["merge", &lake, "--leave-one-out", "--format", "csv"]));
+    let diff = header(run(["diff", &lake, &lake, "--format", "csv"]));
     assert_eq!(diff, ["part", "estimate", "low", "high"]);
-    let tables = header(&run(["tables", "--format", "csv"]));
+    let tables = header(run(["tables", "--format", "csv"]));
     assert_eq!(tables, ["table", "key", "prefix_length", "value"]);
 
     for columns in [&plain, &by_direction, &merged] {

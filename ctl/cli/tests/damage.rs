@@ -2,7 +2,8 @@
 //! one line reports the damage.
 
 use crate::common::{
-    Outcome, SECOND, Scratch, flowgauge, number, packets, parse, pcap, replay, run, total,
+    Outcome, SECOND, Scratch, fed, finish, flowgauge, number, packets, parse, pcap, replay, run,
+    total,
 };
 use flowgauge_dataplane::capture::build::{self, ExtraBlock, PcapNgOptions, PcapOptions};
 use flowgauge_testing::skip;
@@ -151,33 +152,27 @@ fn what_is_no_capture_is_an_error_and_nothing_else() {
     for (name, content, complaint) in no_captures() {
         let file = scratch.write(name, content);
         let port = format!("pcap:{file}");
-        let piped =
-            flowgauge().args(["replay", "-"]).stdin(File::open(&file).unwrap()).output().unwrap();
-        let outcomes = [
-            replay(&file, ""),
-            replay(&file, "--format json --workers 3"),
-            run(["run", "--port", &port]),
-            piped.into(),
-        ];
-        for (outcome, name) in outcomes.iter().zip([name, name, name, "standard input"]) {
-            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{name}");
-            let line = outcome.complaint();
-            assert!(line.starts_with("error: "), "{line}");
-            for part in complaint.iter().chain(&[name]) {
-                assert!(line.contains(part), "{part} is missing: {line}");
-            }
+        for (outcome, name) in [
+            (replay(&file, ""), name),
+            (replay(&file, "--format json --workers 3"), name),
+            (run(["run", "--port", &port]), name),
+            (fed("replay -", &file), "standard input"),
+        ] {
+            outcome.refused(1, "", &[complaint, &[name]].concat());
         }
     }
 }
 
 #[track_caller]
-fn hold(outcome: &Outcome, name: &str, packets: u64, complaint: &[&str]) {
-    assert_eq!(outcome.code, Some(1), "{name}: {}", outcome.stderr);
-    let line = outcome.complaint();
-    for part in complaint.iter().chain(&[name]) {
-        assert!(line.contains(part), "{part} is missing: {line}");
-    }
-    assert_eq!(number(total(&parse(&outcome.stdout)), "packets"), packets, "{name}");
+fn hold(outcome: Outcome, name: &str, packets: u64, complaint: &[&str]) {
+    let printed = outcome.told(1, &[complaint, &[name]].concat());
+    assert_eq!(counted(&printed), packets, "{name}");
+}
+
+/// Returns the number of packets in records.
+#[track_caller]
+fn counted(records: &str) -> u64 {
+    number(total(&parse(records)), "packets")
 }
 
 #[test]
@@ -188,14 +183,10 @@ fn what_is_readable_is_counted_and_one_line_says_where_it_broke() {
         for options in
             ["", "--workers 3", "--truth --window 2s", "--staggered 10s", "--measure none"]
         {
-            hold(&replay(&file, &format!("--format json {options}")), name, packets, complaint);
+            hold(replay(&file, &format!("--format json {options}")), name, packets, complaint);
         }
-        let piped = flowgauge()
-            .args(["replay", "-", "--format", "json"])
-            .stdin(File::open(&file).unwrap())
-            .output()
-            .unwrap();
-        hold(&piped.into(), "standard input", packets, complaint);
+        let piped = fed("replay - --format json", &file);
+        hold(piped, "standard input", packets, complaint);
     }
 }
 
@@ -205,23 +196,13 @@ fn damage_is_told_whatever_the_format_of_the_results() {
     let file = scratch.write("cut.pcap", cut(sound(), 200));
     for format in ["table", "csv", "json"] {
         let outcome = replay(&file, &format!("--format {format}"));
-        assert_eq!(outcome.code, Some(1));
-        assert!(outcome.complaint().contains("after 2 packets"), "{}", outcome.stderr);
-        assert!(
-            !outcome.stdout.is_empty() && !outcome.stdout.contains("packets of"),
-            "{}",
-            outcome.stdout
-        );
+        let printed = outcome.told(1, &["after 2 packets"]);
+        assert!(!printed.is_empty() && !printed.contains("packets of"), "{printed}");
     }
     // A disabled log must not hide why the exit code is 1.
-    let output = flowgauge().args(["replay", &file]).env("RUST_LOG", "off").output().unwrap();
-    let outcome = Outcome::from(output);
-    assert_eq!(outcome.code, Some(1));
-    assert!(
-        outcome.complaint().starts_with("error: the results above are incomplete: "),
-        "{}",
-        outcome.stderr
-    );
+    let outcome = finish(flowgauge().args(["replay", &file]).env("RUST_LOG", "off")).ended(1);
+    let complaint = outcome.complaint();
+    assert!(complaint.starts_with("error: the results above are incomplete: "), "{complaint}");
 }
 
 #[test]
@@ -234,7 +215,7 @@ fn a_live_run_on_a_damaged_capture_says_so_too() {
     let (log, last) = outcome.stderr.trim_end().rsplit_once('\n').unwrap();
     assert!(last.starts_with(" WARN exit code 1, because results are incomplete: "), "{last}");
     outcome.stderr = log.to_owned();
-    hold(&outcome, "cut.pcap", 3, &["at byte 252, after 3 packets"]);
+    hold(outcome, "cut.pcap", 3, &["at byte 252, after 3 packets"]);
 }
 
 #[test]
@@ -252,15 +233,11 @@ fn a_capture_cut_anywhere_loses_only_what_was_cut() {
             } else {
                 outcome.stderr.is_empty()
             };
-            assert!(outcome.code == Some(0) && said, "{:?} {}", outcome.code, outcome.stderr);
-            assert_eq!(number(total(&parse(&outcome.stdout)), "packets"), readable as u64);
+            assert!(outcome.code == Some(0) && said, "{outcome:?}");
+            assert_eq!(counted(&outcome.stdout), readable as u64);
         } else {
-            hold(
-                &outcome,
-                "cut.pcap",
-                readable as u64,
-                &[&format!("at byte {at}, after {readable} packet")],
-            );
+            let complaint = format!("at byte {at}, after {readable} packet");
+            hold(outcome, "cut.pcap", readable as u64, &[&complaint]);
         }
     }
 }
@@ -276,23 +253,15 @@ fn no_byte_set_to_nonsense_makes_the_program_panic() {
             // `Outcome` checks for panics. A timestamp may have changed arbitrarily, so windows may
             // be omitted with a warning.
             let outcome = replay(&damaged, "--format json --window 1h --sample-every never");
-            assert!(
-                matches!(outcome.code, Some(0 | 1)),
-                "byte {at} of {name}: {:?} {}",
-                outcome.code,
-                outcome.stderr
-            );
+            let case = format!("byte {at} of {name}: {outcome:?}");
+            assert!(matches!(outcome.code, Some(0 | 1)), "{case}");
             if outcome.stdout.is_empty() {
                 // It is no longer a capture.
-                assert!(
-                    at < 28 && outcome.complaint().starts_with("error: "),
-                    "byte {at} of {name}: {}",
-                    outcome.stderr
-                );
+                assert!(at < 28 && outcome.complaint().starts_with("error: "), "{case}");
                 continue;
             }
-            assert!(number(total(&parse(&outcome.stdout)), "packets") <= 2);
-            assert!(outcome.stderr.lines().count() <= 2, "{}", outcome.stderr);
+            assert!(counted(&outcome.stdout) <= 2, "{case}");
+            assert!(outcome.stderr.lines().count() <= 2, "{case}");
         }
     }
 }
@@ -307,13 +276,7 @@ fn what_cannot_be_opened_or_read_is_named() {
     {
         let port = format!("pcap:{file}");
         for arguments in [["replay", file].as_slice(), &["run", "--port", &port]] {
-            let outcome = run(arguments);
-            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-            let line = outcome.complaint();
-            assert!(
-                line.starts_with("error: ") && line.contains(file) && line.contains(reason),
-                "{line}"
-            );
+            run(arguments).refused(1, "", &[file, reason]);
         }
     }
 }
@@ -327,9 +290,7 @@ fn a_file_without_permission_is_named() {
         skip("an unprivileged user");
         return;
     }
-    let outcome = replay(&file, "");
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert!(outcome.complaint().contains("Permission denied"), "{}", outcome.stderr);
+    replay(&file, "").refused(1, "", &["Permission denied"]);
 }
 
 /// The memory of a process can be opened, but not read at offset zero.
@@ -337,6 +298,5 @@ fn a_file_without_permission_is_named() {
 #[cfg(target_os = "linux")]
 fn a_file_that_fails_while_it_is_read_is_no_empty_success() {
     let outcome = replay("/proc/self/mem", "--format json");
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert!(outcome.complaint().contains("cannot read /proc/self/mem: "), "{}", outcome.stderr);
+    outcome.refused(1, "", &["cannot read /proc/self/mem: "]);
 }

@@ -1,14 +1,16 @@
 //! Consistency of `deploy/` with the program.
 
-use crate::common;
-use crate::common::flowgauge;
-use crate::common::served::{Served, certificate, secret};
+use crate::common::served::{ALL, Served, certificate, secret};
+use crate::common::{
+    Outcome, Running, Scratch, assert_has, command, finish, generated, list, number, run,
+};
 use flowgauge_bfruntime::server::Target;
 use flowgauge_p4_model::Switch;
 use flowgauge_p4_model::wire::{Wire, wait};
 use flowgauge_testing::model;
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::frame;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -17,10 +19,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// All measurements, on traffic with data for every metric.
-const EVERYTHING: &str = "--port memory:zipf,rate=50k --measure cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder --alarm \
-                          --query 10.0.0.1 --truth --alert packets>1G";
 
 fn deploy(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)
@@ -34,10 +32,8 @@ fn read(path: &str) -> String {
 /// Returns the metrics of flowgauge that a text names.
 fn named(text: &str) -> BTreeSet<String> {
     let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == ':';
-    let words = text
-        .split(|it| !is_part(it))
-        .filter(|word| word.starts_with("flowgauge_") || word.starts_with("process_"));
-    words.map(str::to_owned).collect()
+    let is_metric = |word: &&str| word.starts_with("flowgauge_") || word.starts_with("process_");
+    text.split(|it| !is_part(it)).filter(is_metric).map(str::to_owned).collect()
 }
 
 /// Returns the families and series that a run serves once it serves one of these.
@@ -56,28 +52,22 @@ fn served(options: &str, marker: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_metric_that_is_named_exists() {
-    let scratch = common::Scratch::new("named");
-    let generated = |profile: &str| {
-        let path = scratch.path(profile.split(',').next().unwrap()).with_extension("pcap");
-        let output = flowgauge().args(["generate", profile, "--to"]).arg(&path).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        format!("--port pcap:{} --measure delay,reorder", path.display())
+    let scratch = Scratch::new("named");
+    let replayed = |name: &str, profile: &str| {
+        format!("--port pcap:{} --measure delay,reorder", generated(&scratch, name, profile))
     };
+    // All measurements, on traffic with data for every metric.
+    let everything = format!(
+        "--port memory:zipf,rate=50k --measure {ALL} --alarm --query 10.0.0.1 --truth --alert packets>1G"
+    );
+    let lake = format!("--port memory:unique,rate=5k --lake {}", scratch.argument("lake"));
     // The alarm reports nothing while it learns. At these rates the captures are long enough.
-    let mut known = served(EVERYTHING, "flowgauge_alarm{");
-    known.extend(served(
-        &generated("delay,shape=conversations,rate=500,requests=50k"),
-        "flowgauge_delay_low_seconds{",
-    ));
-    known.extend(served(
-        &generated("reorder,rate=2k,packets=200k,prefixes=50,heavy=5"),
-        "flowgauge_reordering_prefixes_ratio{",
-    ));
-    let lake = scratch.path("lake");
-    known.extend(served(
-        &format!("--port memory:unique,rate=5k --lake {}", lake.display()),
-        "flowgauge_lake_waiting_rows",
-    ));
+    let delays = replayed("delay.pcap", "delay,shape=conversations,rate=500,requests=50k");
+    let reordering = replayed("reorder.pcap", "reorder,rate=2k,packets=200k,prefixes=50,heavy=5");
+    let mut known = served(&everything, "flowgauge_alarm{");
+    known.extend(served(&delays, "flowgauge_delay_low_seconds{"));
+    known.extend(served(&reordering, "flowgauge_reordering_prefixes_ratio{"));
+    known.extend(served(&lake, "flowgauge_lake_waiting_rows"));
     // Only a lake in an object store has files that wait.
     known.insert("flowgauge_lake_waiting_files".to_owned());
     // A native histogram has the name of its family.
@@ -101,40 +91,23 @@ fn prometheus_takes_the_rules() {
         skip("promtool");
         return;
     }
-    for arguments in [
+    for [command, what, file] in [
         ["check", "rules", "prometheus/flowgauge.rules.yml"],
         ["test", "rules", "prometheus/flowgauge.rules.test.yml"],
         ["check", "config", "prometheus/prometheus.yml"],
     ] {
-        let output = Command::new("promtool")
-            .args(&arguments[..2])
-            .arg(deploy(arguments[2]))
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        finish(Command::new("promtool").args([command, what]).arg(deploy(file))).ended(0);
     }
     // The jobs for other machines and for pods, which are comments.
-    let scratch = common::Scratch::new("prometheus");
+    let scratch = Scratch::new("prometheus");
     let config = read("prometheus/prometheus.yml").replace("\n  # ", "\n  ");
     // Debian's promtool is built without the discovery of Kubernetes.
     let discovery = "kubernetes_sd_configs:\n      - role: pod\n        namespaces:\n          names: [flowgauge]\n";
-    assert!(
-        config.contains("\n  - job_name: flowgauge-pods\n") && config.contains(discovery),
-        "{config}"
-    );
+    assert_has(&config, &["\n  - job_name: flowgauge-pods\n", discovery]);
     let config = config.replace(discovery, "static_configs: []\n");
     let path = scratch.write("prometheus.yml", config);
     scratch.write("flowgauge.rules.yml", read("prometheus/flowgauge.rules.yml"));
-    let output = Command::new("promtool")
-        .args(["check", "config", "--syntax-only", &path])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    finish(Command::new("promtool").args(["check", "config", "--syntax-only", &path])).ended(0);
 }
 
 /// Each rule is tested with series on which it fires, and with series on which it does not, and the
@@ -162,7 +135,7 @@ fn every_rule_is_tested_both_ways_and_has_a_first_step() {
 /// A release removes its folder first: only one that it made itself.
 #[test]
 fn a_release_removes_no_folder_of_others() {
-    let scratch = common::Scratch::new("release");
+    let scratch = Scratch::new("release");
     let tools = scratch.path("tools");
     fs::create_dir(&tools).unwrap();
     // Without git and the others the script ends after it has checked the folder.
@@ -178,14 +151,9 @@ fn a_release_removes_no_folder_of_others() {
     }
     let script = deploy("../release/build");
     let release = |folder: &str| {
-        let output = Command::new(tools.join("bash"))
-            .arg(&script)
-            .arg(scratch.path(folder))
-            .env("PATH", &tools)
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let mut command = Command::new(tools.join("bash"));
+        command.arg(&script).arg(scratch.path(folder)).env("PATH", &tools);
+        finish(&mut command).ended(1).stderr
     };
     for folder in ["theirs", "empty", "made"] {
         fs::create_dir(scratch.path(folder)).unwrap();
@@ -210,7 +178,7 @@ fn units_are_hardened() {
         skip("systemd-analyze (systemd 250 or later)");
         return;
     }
-    let scratch = common::Scratch::new("units");
+    let scratch = Scratch::new("units");
     let unit = read("systemd/flowgauge.service");
     let (_, adopt) = unit_and_drop_in();
     // Thresholds in tenths. The vendor's driver needs root and the devices of the switch.
@@ -222,13 +190,11 @@ fn units_are_hardened() {
     ];
     for (name, text, threshold) in units {
         let path = scratch.write(name, text);
-        let output = Command::new("systemd-analyze")
-            .args(["security", "--offline=true", &format!("--threshold={threshold}"), &path])
-            .output()
-            .unwrap();
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: {}", printed.lines().last().unwrap_or_default());
+        let mut command = Command::new("systemd-analyze");
+        command.args(["security", "--offline=true", &format!("--threshold={threshold}"), &path]);
+        let Outcome { code, stdout, stderr } = finish(&mut command);
+        let printed = stdout + &stderr;
+        assert_eq!(code, Some(0), "{name}: {}", printed.lines().last().unwrap_or_default());
         assert!(!printed.contains("ignoring"), "{printed}");
     }
 }
@@ -249,20 +215,13 @@ fn the_unit_has_descriptors_for_many_interfaces() {
 #[test]
 fn pods_are_scraped_where_they_listen() {
     let (pod, monitor) = (read("kubernetes/daemonset.yaml"), read("kubernetes/podmonitor.yaml"));
-    for line in
-        ["app.kubernetes.io/name: flowgauge", "name: flowgauge-token", "name: flowgauge-tls"]
-    {
-        assert!(monitor.contains(line), "{line}");
+    for text in [&pod, &monitor] {
+        assert_has(text, &["app.kubernetes.io/name: flowgauge"]);
     }
-    for line in [
-        "app.kubernetes.io/name: flowgauge",
-        "secretName: flowgauge-token",
-        "secretName: flowgauge-tls",
-        "- name: https\n              containerPort: 9420",
-    ] {
-        assert!(pod.contains(line), "{line}");
-    }
-    assert!(monitor.contains("- port: https\n") && monitor.contains("scheme: https\n"));
+    assert_has(&monitor, &["name: flowgauge-token", "name: flowgauge-tls"]);
+    assert_has(&pod, &["secretName: flowgauge-token", "secretName: flowgauge-tls"]);
+    assert_has(&pod, &["- name: https\n              containerPort: 9420"]);
+    assert_has(&monitor, &["- port: https\n", "scheme: https\n"]);
     // The resource of the Prometheus operator is unknown to a cluster without it.
     assert!(!read("kubernetes/kustomization.yaml").contains("- podmonitor.yaml"));
 }
@@ -272,71 +231,59 @@ fn pods_are_scraped_where_they_listen() {
 fn three_capabilities_are_enough_everywhere() {
     let unit = read("systemd/flowgauge.service");
     for line in ["AmbientCapabilities", "CapabilityBoundingSet"] {
-        assert!(unit.contains(&format!("\n{line}=CAP_BPF CAP_NET_ADMIN CAP_PERFMON\n")), "{line}");
+        assert_has(&unit, &[&format!("\n{line}=CAP_BPF CAP_NET_ADMIN CAP_PERFMON\n")]);
     }
     let pod = read("kubernetes/daemonset.yaml");
-    for line in [
-        "drop: [\"ALL\"]",
-        "add: [\"BPF\", \"NET_ADMIN\", \"PERFMON\"]",
-        "privileged: false",
-        "allowPrivilegeEscalation: false",
-    ] {
-        assert!(pod.contains(line), "{line}");
-    }
+    let capabilities = "add: [\"BPF\", \"NET_ADMIN\", \"PERFMON\"]";
+    assert_has(&pod, &["drop: [\"ALL\"]", capabilities]);
+    assert_has(&pod, &["privileged: false", "allowPrivilegeEscalation: false"]);
     assert!(!pod.contains("privileged: true"));
 }
 
 /// The pod's probes are commands that succeed for a run that counts.
 #[test]
 fn probes_of_the_pod_find_a_run_that_counts() {
-    let scratch = common::Scratch::new("probes");
-    let asked = |arguments: &[&str]| {
-        let mut command = flowgauge();
-        command.env("FLOWGAUGE_STATUS_DIR", scratch.path("runs")).args(arguments);
+    let scratch = Scratch::new("probes");
+    let asked = |arguments: &str| {
+        let mut command = command(arguments);
+        command.env("FLOWGAUGE_STATUS_DIR", scratch.path("runs"));
         command
     };
     let pod = read("kubernetes/daemonset.yaml");
-    let probe = |kind: &str| -> Vec<String> {
+    let probe = |kind: &str| {
         let (_, probe) = pod.split_once(&format!("{kind}Probe:\n")).unwrap();
         let (_, words) = probe.split_once("command: ").unwrap();
         let words: Vec<String> = serde_json::from_str(words.lines().next().unwrap()).unwrap();
         assert_eq!(words[0], "flowgauge");
-        words[1..].to_vec()
+        words[1..].join(" ")
     };
-    let [live, ready] = ["liveness", "readiness"].map(probe);
-    let code = |words: &[String]| {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        asked(&words).output().unwrap().status.code()
-    };
-    assert_eq!((code(&live), code(&ready)), (Some(1), Some(1)), "there is no run");
-    let running = common::Running::of(&mut asked(&["run", "--port", "memory:unique,rate=10k"]));
-    assert_eq!(asked(&["status", "--wait"]).output().unwrap().status.code(), Some(0));
-    assert_eq!((code(&live), code(&ready)), (Some(0), Some(0)));
-    running.interrupt();
-    assert_eq!(running.outcome().code, Some(0));
+    let probes = ["liveness", "readiness"].map(probe);
+    let codes = || probes.each_ref().map(|words| finish(&mut asked(words)).code);
+    assert_eq!(codes(), [Some(1); 2], "there is no run");
+    let running = Running::of(&mut asked("run --port memory:unique,rate=10k"));
+    finish(&mut asked("status --wait")).ended(0);
+    assert_eq!(codes(), [Some(0); 2]);
+    running.end().ended(0);
 }
 
 /// Configuration files have valid options.
 #[test]
 fn configurations_are_understood() {
     for file in ["systemd/flowgauge.toml", "kubernetes/flowgauge.toml"] {
-        let text = read(file);
-        // With an interface that does not exist, everything else is checked first.
-        let text = text.replace("eth0", "no-such-if0").replace("eth1", "no-such-if0");
-        let scratch = common::Scratch::new("configuration");
+        let scratch = Scratch::new("configuration");
         let token = secret(&scratch, "token", "0123456789abcdef0123456789abcdef");
         let (certificate, key) = certificate(&scratch);
-        let text = text
+        let text = read(file)
+            // With an interface that does not exist, everything else is checked first.
+            .replace("eth0", "no-such-if0")
+            .replace("eth1", "no-such-if0")
             .replace("/etc/flowgauge-tls/tls.crt", &certificate)
-            .replace("/etc/flowgauge-tls/tls.key", &key);
-        let text = text.replace("/etc/flowgauge-token/token", &token).replace(":9420", ":0");
+            .replace("/etc/flowgauge-tls/tls.key", &key)
+            .replace("/etc/flowgauge-token/token", &token)
+            .replace(":9420", ":0");
         let path = scratch.write("flowgauge.toml", text);
-        let output = flowgauge().args(["run", "--config", &path]).output().unwrap();
-        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            output.status.code() == Some(1) && !printed.contains("configuration"),
-            "{file}: {printed}"
-        );
+        let printed = run(["run", "--config", &path]).ended(1).stderr;
+        assert!(!printed.contains("configuration"), "{file}: {printed}");
     }
 }
 
@@ -366,26 +313,17 @@ fn a_switch_is_checked_with_the_vendors_client() {
     }
     on_veth(move || {
         flowgauge_traffic::veth::ip("link set dev lo up").unwrap();
-        let scratch = common::Scratch::new("vendors-client");
+        let scratch = Scratch::new("vendors-client");
         let switch = switch();
         let running = model::serve(Arc::clone(&switch) as Arc<dyn Target>);
+        let samples = format!("--delay-samples {}", scratch.argument("samples.json"));
         let mut checking = Command::new(&python)
             .arg(deploy("tofino/check.py"))
-            .args([
-                "--address",
-                &running.address().to_string(),
-                "--interface",
-                "tx",
-                "--on-input",
-                "--digests",
-                "1",
-            ])
+            .args(["--address", &running.address().to_string(), "--interface", "tx"])
+            .args(["--on-input", "--digests", "1"])
             .args(["--flowgauge", env!("CARGO_BIN_EXE_flowgauge")])
             .args(["--options", "--registers 512 --measure cardinality,delay --delay icmp"])
-            .args([
-                "--run-options",
-                &format!("--delay-samples {}", scratch.path("samples.json").display()),
-            ])
+            .args(["--run-options", &samples])
             .env("PYTHONPATH", &path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -417,33 +355,22 @@ fn a_switch_is_checked_with_the_vendors_client() {
         });
         assert!(checking.wait().unwrap().success(), "{printed:#?}");
         let [capture, times, _ready, client] = &printed[..] else { panic!("{printed:#?}") };
-        assert!(
-            capture.starts_with("ok capture: 3000 packets, equal to software in packets, bytes, "),
-            "{capture}"
-        );
-        assert!(capture.contains("cardinality") && capture.contains("delay"), "{capture}");
+        let equal = "ok capture: 3000 packets, equal to software in packets, bytes, ";
+        assert!(capture.starts_with(equal), "{capture}");
+        assert_has(capture, &["cardinality", "delay"]);
         assert!(times.starts_with("ok read times: a rotation takes up to "), "{times}");
-        let client: serde_json::Value =
+        let client: Value =
             serde_json::from_str(client.strip_prefix("ok client: ").unwrap()).unwrap();
         assert_eq!(client["hash"], 0xa757_b578_u32);
-        assert!(client["tables"].as_u64().unwrap() > 20, "{client}");
+        assert!(number(&client, "tables") > 20, "{client}");
         // The echo request and its reply arrived at the first pipe, and are in the open window.
-        let registers = &client["registers"];
-        assert_eq!(
-            registers["pipe.Ingress.flowgauge.delay.requests:low"],
-            serde_json::json!([1, 0]),
-            "{client}"
-        );
-        let levels =
-            registers["pipe.Ingress.flowgauge.cardinality_by_src.registers:f1"].as_array().unwrap();
+        let register = |name: &str| &client["registers"][format!("pipe.Ingress.flowgauge.{name}")];
+        assert_eq!(register("delay.requests:low"), &json!([1, 0]), "{client}");
+        let levels = register("cardinality_by_src.registers:f1");
         assert!(levels[0].as_u64().unwrap() >= 2 && levels[1] == 0, "{client}");
-        let [digest] = &client["digests"].as_array().unwrap()[..] else { panic!("{client}") };
-        assert!(
-            digest["kind"] == 0
-                && digest["weight"].as_u64().unwrap() > 0
-                && digest["src"] != digest["dst"],
-            "{client}"
-        );
+        let [digest] = list(&client, "digests") else { panic!("{client}") };
+        assert!(digest["kind"] == 0 && number(digest, "weight") > 0, "{client}");
+        assert_ne!(digest["src"], digest["dst"], "{client}");
     });
 }
 

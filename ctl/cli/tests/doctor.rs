@@ -1,6 +1,6 @@
 //! Output of `flowgauge doctor` for machines made of files, and for this one.
 
-use crate::common::{Outcome, Scratch, flowgauge, run, text};
+use crate::common::{Outcome, Scratch, assert_has, finish, flowgauge, list, numbers, run, text};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Tables};
@@ -21,28 +21,36 @@ struct Machine(Scratch);
 const GIBIBYTE: &str =
     "MemTotal: 2097152 kB\nMemAvailable:    1048576 kB\nHugePages_Total:       0\n";
 
+const RELEASE: &str = "proc/sys/kernel/osrelease";
+const STATUS: &str = "proc/self/status";
+const LIMITS: &str = "proc/self/limits";
+const MOUNTS: &str = "proc/self/mounts";
+const JIT: &str = "proc/sys/net/core/bpf_jit_enable";
+const POSSIBLE_CPUS: &str = "sys/devices/system/cpu/possible";
+const HUGEPAGES: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
 impl Machine {
     fn new(test: &str) -> Self {
         let machine = Machine(Scratch::new(test));
         for (path, content) in [
-            ("proc/sys/kernel/osrelease", "6.12.3-1-amd64\n"),
+            (RELEASE, "6.12.3-1-amd64\n"),
             ("proc/sys/kernel/unprivileged_bpf_disabled", "2\n"),
-            ("proc/sys/net/core/bpf_jit_enable", "1\n"),
+            (JIT, "1\n"),
             ("proc/sys/net/core/bpf_jit_harden", "0\n"),
-            ("proc/self/status", "Name:\tflowgauge\nCapEff:\t000001ffffffffff\n"),
+            (STATUS, "Name:\tflowgauge\nCapEff:\t000001ffffffffff\n"),
             (
-                "proc/self/limits",
+                LIMITS,
                 "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         65536   65536   bytes\n",
             ),
-            ("proc/self/mounts", "proc /proc proc rw 0 0\nbpf /sys/fs/bpf bpf rw,mode=700 0 0\n"),
+            (MOUNTS, "proc /proc proc rw 0 0\nbpf /sys/fs/bpf bpf rw,mode=700 0 0\n"),
             ("proc/meminfo", GIBIBYTE),
             ("proc/net/protocols", "protocol  size\nXDP       1088\nTCP 2304\n"),
             ("sys/kernel/btf/vmlinux", ""),
-            ("sys/devices/system/cpu/possible", "0-7\n"),
+            (POSSIBLE_CPUS, "0-7\n"),
             ("sys/devices/system/cpu/online", "0-3\n"),
             ("sys/devices/system/cpu/nohz_full", " (null)\n"),
             ("sys/devices/system/node/online", "0\n"),
-            ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512\n"),
+            (HUGEPAGES, "512\n"),
             ("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "500\n"),
             ("sys/class/net/bonding_masters", ""),
             ("sys/class/net/lo/operstate", "unknown\n"),
@@ -88,21 +96,21 @@ impl Machine {
     }
 
     fn doctor(&self, options: &str) -> Outcome {
-        let root = self.0.path("");
-        flowgauge()
-            .arg("doctor")
-            .arg("--sysroot")
-            .arg(root)
-            .args(options.split_whitespace())
-            .output()
-            .unwrap()
-            .into()
+        let mut command = flowgauge();
+        command.args(["doctor", "--sysroot"]).arg(self.0.path(""));
+        finish(command.args(options.split_whitespace()))
+    }
+
+    /// Returns the JSON object, as [`report`].
+    #[track_caller]
+    fn report(&self, options: &str) -> Value {
+        report(&self.doctor(&format!("--format json {options}")))
     }
 
     /// Returns the check with this name, after verifying that the exit code matches the verdicts.
     #[track_caller]
     fn says(&self, check: &str) -> CheckResult {
-        CheckResult(find(&report(&self.doctor("--format json")), check))
+        find(&self.report(""), check)
     }
 }
 
@@ -112,9 +120,20 @@ impl CheckResult {
     #[track_caller]
     fn is(self, status: &str, found: &str, advice: &str) {
         assert_eq!(text(&self.0, "status"), status, "{}", self.0);
-        assert!(text(&self.0, "found").contains(found), "{}", self.0);
+        assert!(self.found().contains(found), "{}", self.0);
         assert!(self.0["advice"].as_str().unwrap_or_default().contains(advice), "{}", self.0);
     }
+
+    #[track_caller]
+    fn found(&self) -> &str {
+        text(&self.0, "found")
+    }
+}
+
+/// Returns the JSON object of this machine.
+#[track_caller]
+fn report_here(options: &[&str]) -> Value {
+    report(&run(["doctor", "--format", "json"].iter().chain(options)))
 }
 
 /// Returns the JSON object, after verifying its structure and the exit code.
@@ -123,23 +142,17 @@ fn report(outcome: &Outcome) -> Value {
     let report: Value = serde_json::from_str(&outcome.stdout)
         .unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
     let mut all = true;
-    for group in report["backends"].as_array().unwrap() {
-        let checks = group["checks"].as_array().unwrap();
+    for group in list(&report, "backends") {
+        let checks = list(group, "checks");
         assert!(!checks.is_empty(), "{group}");
         let mut can_run = true;
         for check in checks {
-            assert!(
-                !text(check, "check").contains(' ') && !text(check, "found").is_empty(),
-                "{check}"
-            );
-            assert!(["ok", "warning", "no"].contains(&text(check, "status")), "{check}");
-            assert!(
-                text(check, "status") == "ok" || check["advice"].is_string(),
-                "nothing to do: {check}"
-            );
-            assert!(!text(check, "found").contains('\n'), "{check}");
+            let [name, status, found] = ["check", "status", "found"].map(|key| text(check, key));
+            assert!(!name.contains(' ') && !found.is_empty() && !found.contains('\n'), "{check}");
+            assert!(["ok", "warning", "no"].contains(&status), "{check}");
+            assert!(status == "ok" || check["advice"].is_string(), "nothing to do: {check}");
             assert!(check.as_object().unwrap().contains_key("subject"), "{check}");
-            can_run &= text(check, "status") != "no" || !check["required"].as_bool().unwrap();
+            can_run &= status != "no" || !check["required"].as_bool().unwrap();
         }
         let expected =
             if group["asked"].as_bool().unwrap() { Value::from(can_run) } else { Value::Null };
@@ -151,85 +164,70 @@ fn report(outcome: &Outcome) -> Value {
     if all {
         assert_eq!(outcome.stderr, "");
     } else {
-        assert!(
-            outcome.complaint().starts_with("error: cannot run on this machine: "),
-            "{}",
-            outcome.stderr
-        );
+        let complaint = outcome.complaint();
+        assert!(complaint.starts_with("error: cannot run on this machine: "), "{complaint}");
     }
     report
 }
 
 #[track_caller]
-fn group(report: &Value, backend: &str) -> Value {
-    let group =
-        report["backends"].as_array().unwrap().iter().find(|group| group["backend"] == backend);
-    group.unwrap_or_else(|| panic!("{backend} in {report}")).clone()
+fn group<'a>(report: &'a Value, backend: &str) -> &'a Value {
+    let mut groups = list(report, "backends").iter();
+    groups
+        .find(|group| group["backend"] == backend)
+        .unwrap_or_else(|| panic!("{backend} in {report}"))
+}
+
+/// Whether XDP and poll can run.
+#[track_caller]
+fn can_run(report: &Value) -> [&Value; 2] {
+    ["xdp", "poll"].map(|backend| &group(report, backend)["can_run"])
+}
+
+fn all_checks(report: &Value) -> impl Iterator<Item = &Value> {
+    list(report, "backends").iter().flat_map(|group| list(group, "checks"))
 }
 
 /// Returns a check by its name, or by name and subject separated by a space.
 #[track_caller]
-fn find(report: &Value, name: &str) -> Value {
-    let mut checks = report["backends"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|group| group["checks"].as_array().unwrap());
+fn find(report: &Value, name: &str) -> CheckResult {
     let title = |check: &Value| match check["subject"].as_str() {
         Some(subject) => format!("{} {subject}", text(check, "check")),
         None => text(check, "check").to_owned(),
     };
-    checks
-        .find(|check| title(check) == name)
-        .unwrap_or_else(|| panic!("{name} in {report}"))
-        .clone()
+    let check = all_checks(report).find(|check| title(check) == name);
+    CheckResult(check.unwrap_or_else(|| panic!("{name} in {report}")).clone())
 }
 
 #[test]
 fn a_machine_that_has_everything_can_run_xdp_and_poll() {
     let machine = Machine::new("everything");
-    let report = report(&machine.doctor("--format json"));
-    assert_eq!(
-        [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
-        [true, true]
-    );
-    for check in group(&report, "xdp")["checks"].as_array().unwrap() {
+    let report = machine.report("");
+    assert_eq!(can_run(&report), [true, true]);
+    for check in list(group(&report, "xdp"), "checks") {
         assert_eq!(text(check, "status"), "ok", "{check}");
     }
-    let interfaces = report["interfaces"].as_array().unwrap();
-    let [eth1] = &interfaces[..] else { panic!("{interfaces:?}") };
-    assert_eq!(
-        (text(eth1, "name"), text(eth1, "driver"), text(eth1, "state")),
-        ("eth1", "mlx5_core", "up")
-    );
-    assert_eq!(
-        [&eth1["mtu"], &eth1["rx_queues"], &eth1["tx_queues"], &eth1["numa_node"]],
-        [1500, 2, 1, 1]
-    );
-    assert_eq!([&eth1["xdp_features"], &eth1["program"]], [&Value::Null, &Value::Null]);
+    let [eth1] = list(&report, "interfaces") else { panic!("{report}") };
+    let words = ["name", "driver", "state"].map(|key| text(eth1, key));
+    assert_eq!(words, ["eth1", "mlx5_core", "up"]);
+    assert_eq!(numbers(eth1, ["mtu", "rx_queues", "tx_queues", "numa_node"]), [1500, 2, 1, 1]);
+    assert_eq!(["xdp_features", "program"].map(|key| &eth1[key]), [&Value::Null; 2]);
 }
 
 #[test]
 fn the_table_has_the_worst_first_and_one_line_for_what_was_not_asked_for() {
     let machine = Machine::new("table").without("sys/kernel/btf/vmlinux");
     let table = machine.doctor("").quiet();
-    assert!(
-        table
-            .starts_with("xdp: can run\n  warning  btf               no /sys/kernel/btf/vmlinux; "),
-        "{table}"
-    );
-    assert!(table.contains("\n  ok       kernel            6.12.3-1-amd64: "), "{table}");
-    assert!(table.contains("\n\npoll: can run\n  ok       ports "), "{table}");
+    let beginning = "xdp: can run\n  warning  btf               no /sys/kernel/btf/vmlinux; ";
+    assert!(table.starts_with(beginning), "{table}");
+    let parts =
+        ["\n  ok       kernel            6.12.3-1-amd64: ", "\n\npoll: can run\n  ok       ports "];
+    assert_has(&table, &parts);
     assert!(!table.contains("tofino"), "{table}");
-    let report = report(&machine.doctor("--format json"));
-    let checks: Vec<Value> = report["backends"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|g| g["checks"].as_array().unwrap().clone())
-        .collect();
+    let report = machine.report("");
+    let checks: Vec<&Value> = all_checks(&report).collect();
     // DPDK is ok in a build with it.
-    let aside = |check: &&Value| {
+    let aside = |check: &&&Value| {
         ["switch", "dpdk"].contains(&text(check, "check")) && text(check, "status") != "ok"
     };
     let asides = checks.iter().filter(aside).count();
@@ -238,16 +236,13 @@ fn the_table_has_the_worst_first_and_one_line_for_what_was_not_asked_for() {
     };
     assert_eq!(lines(&["  ok  ", "  warning  ", "  no  "]), checks.len() - asides, "{table}");
     let advised = checks.iter().filter(|check| check["advice"].is_string()).count();
-    assert_eq!(
-        table.lines().filter(|line| line.trim_start().starts_with("-> ")).count(),
-        advised - asides,
-        "{table}"
-    );
+    let advice = table.lines().filter(|line| line.trim_start().starts_with("-> ")).count();
+    assert_eq!(advice, advised - asides, "{table}");
 
     let machine = machine
-        .with("proc/sys/kernel/osrelease", "5.4.0-150-generic")
-        .with("proc/self/mounts", "proc /proc proc rw 0 0\n")
-        .with("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0")
+        .with(RELEASE, "5.4.0-150-generic")
+        .with(MOUNTS, "proc /proc proc rw 0 0\n")
+        .with(HUGEPAGES, "0")
         .with("sys/class/net/eth1/operstate", "down");
     let table = machine.doctor("").stdout;
     let order = ["xdp: cannot run\n  no ", "  warning  btf ", "  ok       capabilities "];
@@ -263,10 +258,8 @@ fn the_table_has_the_worst_first_and_one_line_for_what_was_not_asked_for() {
         assert!(last.contains(part) && table.matches(part).count() == 1, "{part}: {table}");
     }
     let asked = machine.doctor("-i eth1").stdout;
-    assert!(
-        asked.contains("  warning  interface eth1 ") && !asked.contains("eth1 is down"),
-        "{asked}"
-    );
+    let is_asked = asked.contains("  warning  interface eth1 ");
+    assert!(is_asked && !asked.contains("eth1 is down"), "{asked}");
 }
 
 /// As root: the kernel loads the programs of all measurements.
@@ -289,24 +282,19 @@ fn kernels_are_told_by_what_they_lack() {
         ("7.0-rc1", "ok", "TCX (6.6)"),
         ("nonsense", "warning", "release unknown"),
     ] {
-        machine.write("proc/sys/kernel/osrelease", release);
+        machine.write(RELEASE, release);
         machine.says("kernel").is(status, found, "");
     }
 }
 
 #[test]
 fn an_old_kernel_fails_xdp_but_not_poll() {
-    let machine = Machine::new("old").with("proc/sys/kernel/osrelease", "5.4.0-150-generic");
+    let machine = Machine::new("old").with(RELEASE, "5.4.0-150-generic");
     let outcome = machine.doctor("--format json");
     let report = report(&outcome);
-    assert_eq!(
-        [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
-        [false, true]
-    );
-    assert_eq!(
-        outcome.complaint(),
-        "error: cannot run on this machine: xdp; see the lines marked 'no'"
-    );
+    assert_eq!(can_run(&report), [false, true]);
+    let expected = "error: cannot run on this machine: xdp; see the lines marked 'no'";
+    assert_eq!(outcome.complaint(), expected);
     machine.doctor("--backend poll").quiet();
 }
 
@@ -321,8 +309,7 @@ fn capabilities_are_named_one_by_one() {
         (bit(39) | bit(38) | bit(12), "ok", "CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON (effective)"),
         (bit(21) | bit(12), "ok", "(effective)"),
     ] {
-        machine
-            .write("proc/self/status", &format!("Name:\tflowgauge\nCapEff:\t{effective:016x}\n"));
+        machine.write(STATUS, &format!("Name:\tflowgauge\nCapEff:\t{effective:016x}\n"));
         machine.says("capabilities").is(status, found, if status == "no" { "setcap" } else { "" });
     }
     let machine = machine.with("proc/self/uid_map", "         0       1000          1\n");
@@ -331,46 +318,36 @@ fn capabilities_are_named_one_by_one() {
     machine.says("capabilities").is("ok", "(effective)", "");
     // CAP_BPF does not exist before 5.8.
     let old = machine
-        .with("proc/sys/kernel/osrelease", "5.7.0")
-        .with("proc/self/status", &format!("CapEff:\t{:016x}\n", bit(39) | bit(12)));
+        .with(RELEASE, "5.7.0")
+        .with(STATUS, &format!("CapEff:\t{:016x}\n", bit(39) | bit(12)));
     old.says("capabilities").is("no", "CAP_SYS_ADMIN missing", "as root");
 }
 
 #[test]
 fn what_counting_does_without_is_a_warning() {
     let machine = Machine::new("warnings").without("sys/kernel/btf/vmlinux");
-    let machine = machine
-        .with("proc/self/mounts", "proc /proc proc rw 0 0\n")
-        .with("proc/sys/net/core/bpf_jit_enable", "0\n");
+    let machine = machine.with(MOUNTS, "proc /proc proc rw 0 0\n").with(JIT, "0\n");
     machine.says("btf").is("warning", "no /sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF");
     machine.says("bpffs").is("warning", "not mounted", "mount -t bpf -o mode=0700 bpf /sys/fs/bpf");
     machine.says("jit").is("warning", "off", "sysctl net.core.bpf_jit_enable=1");
     machine.doctor("").quiet();
-    let hardened = machine
-        .with("proc/sys/net/core/bpf_jit_enable", "1")
-        .with("proc/sys/net/core/bpf_jit_harden", "2");
+    let hardened = machine.with(JIT, "1").with("proc/sys/net/core/bpf_jit_harden", "2");
     hardened.says("jit").is("warning", "hardened", "bpf_jit_harden=1");
 }
 
 #[test]
 fn locked_memory_matters_before_5_11_only() {
-    let machine = Machine::new("memlock").with("proc/sys/kernel/osrelease", "5.10.0");
-    machine.says("memlock").is(
-        "no",
-        "64 KiB may be locked, but the maps take",
-        "LimitMEMLOCK=infinity",
-    );
-    let machine = machine.with(
-        "proc/self/limits",
-        "Max locked memory         unlimited            unlimited            bytes\n",
-    );
-    machine.says("memlock").is("ok", "unlimited may be locked", "");
-    let machine = machine.with(
-        "proc/self/limits",
-        "Max locked memory         268435456            268435456            bytes\n",
-    );
-    machine.says("memlock").is("ok", "256.0 MiB may be locked", "");
-    let newer = machine.with("proc/sys/kernel/osrelease", "5.11.0");
+    let machine = Machine::new("memlock").with(RELEASE, "5.10.0");
+    let found = "64 KiB may be locked, but the maps take";
+    machine.says("memlock").is("no", found, "LimitMEMLOCK=infinity");
+    for (limit, found) in
+        [("unlimited", "unlimited may be locked"), ("268435456", "256.0 MiB may be locked")]
+    {
+        let line = format!("Max locked memory         {limit:<20} {limit:<20} bytes\n");
+        machine.write(LIMITS, &line);
+        machine.says("memlock").is("ok", found, "");
+    }
+    let newer = machine.with(RELEASE, "5.11.0");
     assert!(!newer.doctor("").quiet().contains("memlock"));
 }
 
@@ -380,9 +357,8 @@ fn maps_must_fit_into_memory() {
     machine.says("memory").is("ok", "for 8 possible CPUs (at most ", "");
     // One element per number, whether a CPU with that number exists or not.
     let of = |ranges: &str| {
-        let CheckResult(memory) =
-            Machine::new("elements").with("sys/devices/system/cpu/possible", ranges).says("memory");
-        text(&memory, "found").split(" for ").next().map(str::to_owned)
+        let memory = Machine::new("elements").with(POSSIBLE_CPUS, ranges).says("memory");
+        memory.found().split(" for ").next().map(str::to_owned)
     };
     assert_eq!([of("0-3,8-11\n"), of("4-7\n")], [of("0-11\n"), of("0-7\n")]);
     assert_ne!(of("0-11\n"), of("0-7\n"));
@@ -393,8 +369,7 @@ fn maps_must_fit_into_memory() {
 #[test]
 fn a_bpf_file_system_that_is_open_to_all_is_a_warning() {
     let mounted = |options: &str| {
-        Machine::new("bpffs")
-            .with("proc/self/mounts", &format!("bpf /sys/fs/bpf bpf {options} 0 0\n"))
+        Machine::new("bpffs").with(MOUNTS, &format!("bpf /sys/fs/bpf bpf {options} 0 0\n"))
     };
     mounted("rw,relatime,mode=700").says("bpffs").is("ok", "mounted at /sys/fs/bpf", "");
     for options in ["rw,relatime", "rw,mode=777", "rw,mode=720"] {
@@ -405,11 +380,8 @@ fn a_bpf_file_system_that_is_open_to_all_is_a_warning() {
 #[test]
 fn processors_without_ticks_are_waited_for_by_a_map_of_maps() {
     let machine = Machine::new("nohz").with("sys/devices/system/cpu/nohz_full", "2-3\n");
-    machine.says("membarrier").is(
-        "ok",
-        "CPUs 2-3 run without ticks (nohz_full): rotations wait for packets in flight with a map of maps",
-        "",
-    );
+    let found = "CPUs 2-3 run without ticks (nohz_full): rotations wait for packets in flight with a map of maps";
+    machine.says("membarrier").is("ok", found, "");
     machine.doctor("").quiet();
 }
 
@@ -418,20 +390,16 @@ fn interfaces_are_looked_at_by_name() {
     let machine = Machine::new("names")
         .with("sys/class/net/eth1/mtu", "9000")
         .with("sys/class/net/eth1/operstate", "down");
-    machine.says("interface eth1").is(
-        "warning",
-        "mlx5_core, down, 2 rx and 1 tx queue; ",
-        "ip link set dev eth1 up",
-    );
-    machine.says("interface eth1").is(
-        "warning",
-        "MTU 9000",
-        "tcx, clsact and skb work with any MTU",
-    );
+    for (found, advice) in [
+        ("mlx5_core, down, 2 rx and 1 tx queue; ", "ip link set dev eth1 up"),
+        ("MTU 9000", "tcx, clsact and skb work with any MTU"),
+    ] {
+        machine.says("interface eth1").is("warning", found, advice);
+    }
     let outcome = machine.doctor("-i eth1 -i eth9 --format json");
     let report = report(&outcome);
-    CheckResult(find(&report, "interface eth9")).is("no", "no such interface", "ip link");
-    assert_eq!(report["interfaces"].as_array().unwrap().len(), 1);
+    find(&report, "interface eth9").is("no", "no such interface", "ip link");
+    assert_eq!(list(&report, "interfaces").len(), 1);
     assert!(outcome.complaint().contains("xdp"));
     assert!(machine.doctor("-i lo").quiet().contains("interface lo      loopback, unknown; "));
 }
@@ -440,20 +408,13 @@ fn interfaces_are_looked_at_by_name() {
 fn devices_without_hardware_are_counted_in_the_stack() {
     let machine = Machine::new("virtual").with("sys/class/net/br0/operstate", "up");
     machine.says("interface br0").is("ok", "a virtual device, counted by TCX", "");
-    let CheckResult(card) = machine.says("interface eth1");
-    assert!(!text(&card, "found").contains("virtual"), "{card}");
-    let report = report(&machine.doctor("-i br0 -i eth1 --format json"));
-    let is_virtual: Vec<_> = report["interfaces"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|interface| (text(interface, "name"), &interface["is_virtual"]))
-        .collect();
-    assert!(
-        is_virtual.contains(&("br0", &true.into()))
-            && is_virtual.contains(&("eth1", &false.into())),
-        "{report}"
-    );
+    let card = machine.says("interface eth1");
+    assert!(!card.found().contains("virtual"), "{}", card.0);
+    let report = machine.report("-i br0 -i eth1");
+    for (name, expected) in [("br0", true), ("eth1", false)] {
+        let is_virtual = |it: &Value| text(it, "name") == name && it["is_virtual"] == expected;
+        assert!(list(&report, "interfaces").iter().any(is_virtual), "{name}: {report}");
+    }
 }
 
 #[test]
@@ -472,7 +433,7 @@ fn cores_and_nodes_are_counted() {
 fn hugepages_are_shown_by_size() {
     let machine = Machine::new("hugepages");
     machine.says("hugepages").is("ok", "512 of 2.0 MiB (500 free)", "");
-    let machine = machine.with("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0");
+    let machine = machine.with(HUGEPAGES, "0");
     machine.says("hugepages").is("warning", "none reserved", "nr_hugepages");
     machine.doctor("").quiet();
 }
@@ -480,20 +441,19 @@ fn hugepages_are_shown_by_size() {
 #[test]
 fn dpdk_is_found_where_pkg_config_finds_it() {
     let machine = Machine::new("dpdk");
-    assert!(text(&machine.says("dpdk").0, "found").contains("libdpdk 22.11.7 is installed"));
+    let found = |machine: &Machine, part: &str| assert_has(machine.says("dpdk").found(), &[part]);
+    found(&machine, "libdpdk 22.11.7 is installed");
     let machine = machine.without("usr/lib/x86_64-linux-gnu/pkgconfig/libdpdk.pc");
-    assert!(text(&machine.says("dpdk").0, "found").contains("libdpdk is not installed"));
+    found(&machine, "libdpdk is not installed");
     let machine = machine.with("usr/local/lib64/pkgconfig/libdpdk.pc", "Version: 24.11.0");
-    assert!(text(&machine.says("dpdk").0, "found").contains("libdpdk 24.11.0 is installed"));
+    found(&machine, "libdpdk 24.11.0 is installed");
     assert_eq!(machine.says("dpdk").0["required"], false);
 }
 
 #[test]
 fn af_xdp_takes_a_kernel_that_has_it() {
     let machine = Machine::new("af-xdp");
-    assert!(
-        text(&machine.says("af_xdp").0, "found").contains("the kernel supports AF_XDP sockets")
-    );
+    assert_has(machine.says("af_xdp").found(), &["the kernel supports AF_XDP sockets"]);
     let machine = machine.with("proc/net/protocols", "protocol  size\nTCP 2304\n");
     machine.says("af_xdp").is("no", "does not support AF_XDP sockets", "CONFIG_XDP_SOCKETS");
     machine.doctor("").quiet();
@@ -501,8 +461,7 @@ fn af_xdp_takes_a_kernel_that_has_it() {
 
 #[test]
 fn where_nothing_can_be_read_lines_say_so() {
-    let machine = Machine::bare("bare");
-    let report = report(&machine.doctor("--format json"));
+    let report = Machine::bare("bare").report("");
     assert_eq!(report["interfaces"], serde_json::json!([]));
     for (check, found) in [
         ("kernel", "release unknown"),
@@ -512,24 +471,24 @@ fn where_nothing_can_be_read_lines_say_so() {
         ("interface", "no interface but loopback"),
         ("cores", "number unknown"),
     ] {
-        CheckResult(find(&report, check)).is("warning", found, "");
+        find(&report, check).is("warning", found, "");
     }
 }
 
 #[test]
 fn a_directory_that_is_not_there_is_an_error() {
-    let outcome = run(["doctor", "--sysroot", "/does/not/exist"]);
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert_eq!(outcome.complaint(), "error: no such directory: /does/not/exist");
+    let outcome = run(["doctor", "--sysroot", "/does/not/exist"]).ended(1);
+    let (printed, complaint) = (outcome.stdout.as_str(), outcome.complaint());
+    assert_eq!((printed, complaint), ("", "error: no such directory: /does/not/exist"));
 }
 
 #[test]
 fn a_switch_is_looked_for_when_its_address_is_given() {
     let machine = Machine::new("switch");
     let said = |address: &str| {
-        let report = report(&machine.doctor(&format!("--format json --address {address}")));
+        let report = machine.report(&format!("--address {address}"));
         assert_eq!(group(&report, "tofino")["asked"], true);
-        CheckResult(find(&report, &format!("switch {address}")))
+        find(&report, &format!("switch {address}"))
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -543,51 +502,29 @@ fn a_switch_is_looked_for_when_its_address_is_given() {
     said(&address.to_string()).is("no", "refused", "bf_switchd");
 
     machine.says("switch").is("warning", "not checked", "--address");
-    let poll_only: Value =
-        serde_json::from_str(&machine.doctor("--backend poll --format json").quiet()).unwrap();
-    assert_eq!(poll_only["backends"].as_array().unwrap().len(), 1);
+    let poll_only = machine.report("--backend poll");
+    assert_eq!((list(&poll_only, "backends").len(), &poll_only["can_run"]), (1, &true.into()));
 }
 
 #[test]
 fn a_name_that_does_not_exist_is_not_resolved() {
     // RFC 6761 reserves this domain.
-    let report = report(
-        &Machine::new("resolver")
-            .doctor("--format json --backend tofino --address switch.invalid:50052"),
-    );
-    CheckResult(find(&report, "switch switch.invalid:50052")).is(
-        "no",
-        "cannot resolve the name",
-        "getent",
-    );
+    let address = "switch.invalid:50052";
+    let report = Machine::new("resolver").report(&format!("--backend tofino --address {address}"));
+    let check = find(&report, &format!("switch {address}"));
+    check.is("no", "cannot resolve the name", "getent");
 }
 
 #[test]
 fn this_machine_gets_an_answer_of_the_same_shape() {
-    let report = report(&run(["doctor", "--format", "json"]));
-    let kinds = |backend: &str| -> Vec<String> {
-        group(&report, backend)["checks"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|check| text(check, "check").to_owned())
-            .collect()
-    };
-    for check in [
-        "kernel",
-        "program",
-        "capabilities",
-        "unprivileged_bpf",
-        "jit",
-        "btf",
-        "bpffs",
-        "membarrier",
-        "memory",
-    ] {
-        assert!(kinds("xdp").iter().any(|kind| kind == check), "{check}: {report}");
-    }
-    for check in ["ports", "cores", "af_xdp", "dpdk", "hugepages"] {
-        assert!(kinds("poll").iter().any(|kind| kind == check), "{check}: {report}");
+    let report = report_here(&[]);
+    let xdp =
+        "kernel program capabilities unprivileged_bpf jit btf bpffs membarrier memory".split(' ');
+    let poll = "ports cores af_xdp dpdk hugepages".split(' ');
+    for (backend, check) in xdp.map(|check| ("xdp", check)).chain(poll.map(|check| ("poll", check)))
+    {
+        let mut checks = list(group(&report, backend), "checks").iter();
+        assert!(checks.any(|it| it["check"] == check), "{backend} {check}: {report}");
     }
     assert_eq!(group(&report, "poll")["can_run"], true);
 }
@@ -603,13 +540,10 @@ fn users_without_rights_are_told_which_ones_they_lack() {
             }
         };
     let report = report(&outcome);
-    assert_eq!(
-        [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
-        [false, true]
-    );
-    CheckResult(find(&report, "capabilities")).is("no", "CAP_BPF", "setcap");
-    CheckResult(find(&report, "program")).is("no", "", "");
-    CheckResult(find(&report, "af_xdp")).is("no", "", "");
+    assert_eq!(can_run(&report), [false, true]);
+    find(&report, "capabilities").is("no", "CAP_BPF", "setcap");
+    find(&report, "program").is("no", "", "");
+    find(&report, "af_xdp").is("no", "", "");
 }
 
 /// Returns the output of `ip` for interfaces, including programs.
@@ -621,10 +555,9 @@ fn interfaces() -> String {
 /// The documentation shows the output for two CPUs.
 #[test]
 fn the_documentation_tells_what_maps_take() {
-    let machine =
-        Machine::new("doctor-documentation").with("sys/devices/system/cpu/possible", "0-1\n");
-    let check = find(&report(&machine.doctor("--format json")), "memory");
-    let (taken, _) = text(&check, "found").split_once(',').unwrap();
+    let machine = Machine::new("doctor-documentation").with(POSSIBLE_CPUS, "0-1\n");
+    let check = machine.says("memory");
+    let (taken, _) = check.found().split_once(',').unwrap();
     let page =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/doctor.md")).unwrap();
     assert!(page.contains(taken), "docs/doctor.md does not say '{taken}'");
@@ -636,12 +569,9 @@ fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
         if let Err(problem) = ip("tuntap add dev tun0 mode tun") {
             return skip(format_args!("tun devices ({problem})"));
         }
-        let report = report(&run(["doctor", "--format", "json", "-i", "tun0"].iter()));
-        CheckResult(find(&report, "interface tun0")).is(
-            "warning",
-            "IP packets without a link header, no native XDP; counted by TCX",
-            "ip link set dev tun0 up",
-        );
+        let report = report_here(&["-i", "tun0"]);
+        let found = "IP packets without a link header, no native XDP; counted by TCX";
+        find(&report, "interface tun0").is("warning", found, "ip link set dev tun0 up");
         assert_eq!(report["interfaces"][0]["hardware"], 65534);
     };
     on_veth(body);
@@ -661,54 +591,39 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
         let number =
             before.split("prog/xdp id ").nth(1).unwrap().split_whitespace().next().unwrap();
 
-        let report_of =
-            |options: &[&str]| report(&run(["doctor", "--format", "json"].iter().chain(options)));
-        let asked = report_of(&["-i", "rx"]);
-        CheckResult(find(&asked, "interface rx")).is(
-            "warning",
-            &format!("XDP program {number} is attached (native)"),
-            "only one can be attached",
-        );
+        let asked = report_here(&["-i", "rx"]);
+        let is_found = |found: &str, advice: &str| {
+            find(&asked, "interface rx").is("warning", found, advice);
+        };
+        let attached = format!("XDP program {number} is attached (native)");
+        is_found(&attached, "only one can be attached");
         let interface = &asked["interfaces"][0];
-        assert_eq!(
-            (text(interface, "name"), text(interface, "driver"), text(interface, "state")),
-            ("rx", "veth", "up")
-        );
+        let words = ["name", "driver", "state"].map(|key| text(interface, key));
+        assert_eq!(words, ["rx", "veth", "up"]);
         assert_eq!(interface["program"]["id"].to_string(), number);
         // Kernels before 6.3 do not report features.
         if let Some(features) = interface["xdp_features"].as_array() {
-            assert!(
-                features.contains(&"basic".into()) && !features.contains(&"xsk-zerocopy".into()),
-                "{features:?}"
-            );
-            CheckResult(find(&asked, "interface rx")).is("warning", "XDP native, skb", "");
+            let has = |feature: &str| features.contains(&feature.into());
+            assert!(has("basic") && !has("xsk-zerocopy"), "{features:?}");
+            is_found("XDP native, skb", "");
         }
-        CheckResult(find(&asked, "interface rx")).is(
-            "warning",
+        is_found(
             "a virtual device, counted by TCX (before Linux 6.6 clsact); native mode disables segmentation offload on its peer",
             "counts behind it, with TCX",
         );
         // An interface with a program is only a failure if it was requested.
-        let all = report_of(&[]);
-        let names: Vec<&str> = all["interfaces"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|interface| text(interface, "name"))
-            .collect();
-        assert!(
-            names.contains(&"rx") && names.contains(&"tx") && !names.contains(&"lo"),
-            "{names:?}"
-        );
-        CheckResult(find(&all, "interface rx")).is("warning", "is attached", "");
+        let all = report_here(&[]);
+        let names: Vec<&str> =
+            list(&all, "interfaces").iter().map(|interface| text(interface, "name")).collect();
+        let listed = ["rx", "tx", "lo"].map(|name| names.contains(&name));
+        assert_eq!(listed, [true, true, false], "{names:?}");
+        find(&all, "interface rx").is("warning", "is attached", "");
         assert_eq!(interfaces(), before);
 
         drop(xdp);
-        let free = report_of(&["-i", "rx"]);
-        assert_eq!(
-            [&free["interfaces"][0]["program"], &group(&free, "xdp")["can_run"]],
-            [&Value::Null, &Value::from(true)]
-        );
+        let free = report_here(&["-i", "rx"]);
+        assert_eq!(free["interfaces"][0]["program"], Value::Null);
+        assert_eq!(group(&free, "xdp")["can_run"], true);
     };
     on_veth(body);
 }

@@ -38,15 +38,16 @@ enum Hook {
 impl Hook {
     const ALL: [Hook; 5] = [Hook::Native, Hook::Skb, Hook::Tcx, Hook::Clsact, Hook::AfXdp];
 
-    fn source(self) -> &'static str {
+    fn source(self) -> String {
+        let mode = match self {
+            Hook::Native => "native",
+            Hook::Skb => "skb",
+            Hook::Tcx => "tcx",
+            Hook::Clsact => "clsact",
+            Hook::AfXdp => return "--port af_xdp:rx,frames=1024".to_owned(),
+        };
         // A second interface keeps the run alive if the first one is gone.
-        match self {
-            Hook::Native => "-i rx,rx2 --xdp-mode native --adopt",
-            Hook::Skb => "-i rx,rx2 --xdp-mode skb --adopt",
-            Hook::Tcx => "-i rx,rx2 --xdp-mode tcx --adopt",
-            Hook::Clsact => "-i rx,rx2 --xdp-mode clsact --adopt",
-            Hook::AfXdp => "--port af_xdp:rx,frames=1024",
-        }
+        format!("-i rx,rx2 --xdp-mode {mode} --adopt")
     }
 }
 
@@ -79,20 +80,13 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Fault; 12] = [
-        Fault::Stopped,
-        Fault::Busy,
-        Fault::Down,
-        Fault::Moved,
-        Fault::Foreign,
-        Fault::Mtu,
-        Fault::Overflow,
-        Fault::Killed,
-        Fault::Reloaded,
-        Fault::Offloads,
-        Fault::Recreated,
-        Fault::Renamed,
-    ];
+    const ALL: [Fault; 12] = {
+        use Fault::*;
+        [
+            Stopped, Busy, Down, Moved, Foreign, Mtu, Overflow, Killed, Reloaded, Offloads,
+            Recreated, Renamed,
+        ]
+    };
 }
 
 /// Packets of a phase of the test: sent across the interface, and published.
@@ -162,16 +156,13 @@ fn launch(hook: Hook, scratch: &Scratch) -> (Child, Receiver<Value>) {
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let (sender, lines) = channel();
     thread::spawn(move || {
-        loop {
-            let mut line = String::new();
-            // A killed run may leave a line without an end.
-            if stdout.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
+        let mut line = String::new();
+        // A killed run may leave a line without an end.
+        while stdout.read_line(&mut line).unwrap() > 0 && line.ends_with('\n') {
+            if sender.send(serde_json::from_str(&line).unwrap()).is_err() {
                 return;
             }
-            let record: Value = serde_json::from_str(&line).unwrap();
-            if sender.send(record).is_err() {
-                return;
-            }
+            line.clear();
         }
     });
     (child, lines)

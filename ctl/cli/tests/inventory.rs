@@ -3,45 +3,42 @@
 //! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory, for hosts and conversations.
 
 use crate::common::tshark::{has_tshark, tshark};
-use crate::common::{SECOND, START, Scratch, flowgauge, frames};
+use crate::common::{
+    SECOND, START, Scratch, finish, flowgauge, frames, generated, list, number, numbers, page_data,
+    text,
+};
 use flowgauge_dataplane::capture::Writer;
 use flowgauge_dataplane::capture::link_type;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Returns the contents in a report of a capture.
 fn contents(scratch: &Scratch, capture: &Path) -> Value {
     let page = scratch.path("page.html");
-    let output = flowgauge()
-        .args(["report", "--force", "--measure", "cardinality", "--window", "100d", "--to"])
-        .args([&page, capture])
-        .output()
-        .unwrap();
+    let mut command = flowgauge();
+    command.args(["report", "--force", "--measure", "cardinality", "--window", "100d", "--to"]);
+    let outcome = finish(command.args([&page, capture]));
     // Damage is reported; both programs read up to it.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-    let page = fs::read_to_string(page).unwrap();
-    let (_, data) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
-    let data: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
-    data["about"]["contents"].clone()
+    assert!(matches!(outcome.code, Some(0 | 1)), "{outcome:?}");
+    page_data(page)["about"]["contents"].clone()
 }
 
 fn volume(value: &Value) -> [u64; 2] {
-    ["packets", "bytes"].map(|key| value[key].as_u64().unwrap())
+    numbers(value, ["packets", "bytes"])
 }
 
-fn rows<'a>(contents: &'a Value, table: &str) -> &'a Vec<Value> {
+fn rows<'a>(contents: &'a Value, table: &str) -> &'a [Value] {
     assert_eq!(contents[table]["others"], 0, "{table}");
-    contents[table]["rows"].as_array().unwrap()
+    list(&contents[table], "rows")
 }
 
 /// Returns the lines of one of tshark's statistics, in words.
 fn statistics(capture: &Path, which: &str) -> Vec<Vec<String>> {
-    let output = tshark().args(["-q", "-z", which, "-r"]).arg(capture).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    let printed = finish(tshark().args(["-q", "-z", which, "-r"]).arg(capture)).stdout;
+    printed.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
 fn integers(words: &[String]) -> Option<Vec<u64>> {
@@ -67,7 +64,7 @@ fn hosts_by_flowgauge(contents: &Value) -> BTreeMap<String, Vec<u64>> {
         let address = &row["address"];
         let [all, sent, received] = ["all", "sent", "received"].map(|key| volume(&row[key]));
         let both = [0, 1].map(|unit| all[unit] + to_itself(address)[unit]);
-        (address.as_str().unwrap().to_owned(), [both, sent, received].concat())
+        (text(row, "address").to_owned(), [both, sent, received].concat())
     };
     rows(contents, "hosts").iter().map(host).collect()
 }
@@ -121,16 +118,12 @@ const LAYERS: [&str; 9] = ["ip", "ipv6", "arp", "tcp", "udp", "icmp", "icmpv6", 
 /// Returns packets and bytes of protocols, by path. Link layers are left out, and so is everything
 /// above the transport.
 fn protocols_by_tshark(capture: &Path) -> BTreeMap<String, [u64; 2]> {
-    let output = tshark()
-        // Fragments are not reassembled.
-        .args(["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"])
-        .args(["-q", "-z", "io,phs", "-r"])
-        .arg(capture)
-        .output()
-        .unwrap();
+    let mut command = tshark();
+    // Fragments are not reassembled.
+    command.args(["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]);
+    let printed = finish(command.args(["-q", "-z", "io,phs", "-r"]).arg(capture)).stdout;
     let (mut path, mut all): (Vec<&str>, _) = (Vec::new(), BTreeMap::<String, [u64; 2]>::new());
-    let text = String::from_utf8(output.stdout).unwrap();
-    for line in text.lines() {
+    for line in printed.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, frames, bytes] = words[..] else { continue };
         let (Some(frames), Some(bytes)) =
@@ -154,14 +147,10 @@ fn protocols_by_tshark(capture: &Path) -> BTreeMap<String, [u64; 2]> {
 }
 
 fn protocols_by_flowgauge(contents: &Value) -> BTreeMap<String, [u64; 2]> {
-    let rows = contents["protocols"].as_array().unwrap().iter();
+    let rows = list(contents, "protocols").iter();
     let protocol = |row: &Value| {
-        let path: Vec<String> = row["path"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|it| it.as_str().unwrap().to_lowercase())
-            .collect();
+        let names = list(row, "path").iter();
+        let path: Vec<String> = names.map(|it| it.as_str().unwrap().to_lowercase()).collect();
         let is_known = path.iter().all(|it| LAYERS.contains(&it.as_str()));
         is_known.then(|| (path.join(":"), volume(&row["all"])))
     };
@@ -169,7 +158,7 @@ fn protocols_by_flowgauge(contents: &Value) -> BTreeMap<String, [u64; 2]> {
 }
 
 /// Writes frames of every kind that has another place in the tables.
-fn all_kinds(scratch: &Scratch) -> PathBuf {
+fn all_kinds(scratch: &Scratch) -> String {
     let mut capture = Writer::new(Vec::new(), link_type::ETHERNET).unwrap();
     let udp = frames::udp(b"telemetry");
     let inner = frames::ipv4([172, 16, 0, 1], 17, &udp);
@@ -193,14 +182,7 @@ fn all_kinds(scratch: &Scratch) -> PathBuf {
             capture.write(time, frame, frame.len() as u32).unwrap();
         }
     }
-    PathBuf::from(scratch.write("all-kinds.pcap", capture.finish().unwrap()))
-}
-
-fn generated(scratch: &Scratch, profile: &str) -> PathBuf {
-    let path = scratch.path(profile.split(',').next().unwrap()).with_extension("pcap");
-    let output = flowgauge().args(["generate", profile, "--to"]).arg(&path).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    path
+    scratch.write("all-kinds.pcap", capture.finish().unwrap())
 }
 
 #[test]
@@ -209,19 +191,22 @@ fn contents_are_those_that_tshark_counts() {
         return;
     }
     let scratch = Scratch::new("inventory-tshark");
+    let tcp = &["ip:tcp"][..];
+    let of_profile = |name: &str, profile: &str| (generated(&scratch, name, profile), tcp);
     let captures = [
         (all_kinds(&scratch), &["arp", "ip:udp", "ip:icmp", "ip:ip:udp", "ipv6:ipv6:udp"][..]),
-        (generated(&scratch, "zipf,flows=500,packets=8k,rate=2k"), &["ip:tcp"]),
-        (generated(&scratch, "delay,shape=conversations,rate=500,requests=500"), &["ip:tcp"]),
-        (generated(&scratch, "reorder,rate=2k,packets=4k,prefixes=20,heavy=2"), &["ip:tcp"]),
+        of_profile("zipf.pcap", "zipf,flows=500,packets=8k,rate=2k"),
+        of_profile("delay.pcap", "delay,shape=conversations,rate=500,requests=500"),
+        of_profile("reorder.pcap", "reorder,rate=2k,packets=4k,prefixes=20,heavy=2"),
     ];
     for (capture, paths) in captures {
-        let contents = contents(&scratch, &capture);
-        let hosts = hosts_by_tshark(&capture);
+        let capture = Path::new(&capture);
+        let contents = contents(&scratch, capture);
+        let hosts = hosts_by_tshark(capture);
         assert!(hosts.len() > 8, "{hosts:?}");
         assert_eq!(hosts_by_flowgauge(&contents), hosts);
-        assert_eq!(conversations_by_flowgauge(&contents), conversations_by_tshark(&capture));
-        let protocols = protocols_by_tshark(&capture);
+        assert_eq!(conversations_by_flowgauge(&contents), conversations_by_tshark(capture));
+        let protocols = protocols_by_tshark(capture);
         for path in paths {
             assert!(protocols.contains_key(*path), "{path}: {protocols:?}");
         }
@@ -307,26 +292,14 @@ fn servers_have_the_times_and_segments_that_were_sent() {
     send(false, 1006, ACK, 900, 100, 10, SECOND);
     let path = scratch.write("servers.pcap", capture.finish().unwrap());
     let contents = contents(&scratch, Path::new(&path));
-    let [row] = rows(&contents, "servers").as_slice() else { panic!("{contents}") };
+    let [row] = rows(&contents, "servers") else { panic!("{contents}") };
     assert_eq!(row["endpoint"], "10.0.0.2:443");
-    let expected = [
-        ("connections", 6),
-        ("begun_before", 1),
-        ("unanswered", 1),
-        ("segments", 13),
-        ("retransmitted", 3),
-        ("out_of_order", 3),
-    ];
-    for (key, expected) in expected {
-        assert_eq!(row[key], expected, "{key}: {row}");
-    }
+    assert_eq!(numbers(row, ["connections", "begun_before", "unanswered"]), [6, 1, 1], "{row}");
+    assert_eq!(numbers(row, ["segments", "retransmitted", "out_of_order"]), [13, 3, 3], "{row}");
     for (key, expected) in [("to_server", [0.005, 0.007, 0.009]), ("to_client", [0.02, 0.03, 0.04])]
     {
         assert_eq!(row[key], serde_json::json!(expected), "{key}");
     }
-    let ports: Vec<(u64, u64)> = rows(&contents, "ports")
-        .iter()
-        .map(|row| (row["port"].as_u64().unwrap(), volume(&row["all"])[0]))
-        .collect();
-    assert_eq!(ports.iter().find(|(port, _)| *port == 443).unwrap().1, 26);
+    let https = rows(&contents, "ports").iter().find(|row| row["port"] == 443).unwrap();
+    assert_eq!(number(&https["all"], "packets"), 26);
 }

@@ -1,88 +1,41 @@
 //! Windows in a lake, merged as if one machine had counted them in one window.
 
-use crate::common::{Outcome, Scratch, files, flowgauge, packets, pcap};
+use crate::common::lake::{self, generate, unions};
+use crate::common::served::ALL;
+use crate::common::{
+    Running, Scratch, assert_has, command, files, finish, number, of_kind, packets, pcap, text,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// All measurements.
-const ALL: &str = "cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder";
-
-fn run(command: &mut Command) -> Outcome {
-    let output = command.output().unwrap();
-    Outcome {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
-fn ok(command: &mut Command) -> String {
-    let outcome = run(command);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    outcome.stdout
-}
-
-fn generate(scratch: &Scratch, profile: &str, name: &str) -> PathBuf {
-    let path = scratch.path(name);
-    ok(flowgauge().args(["generate", profile, "--to"]).arg(&path));
-    path
-}
-
-/// Replays into a lake as this host, and returns the records.
-fn replay(scratch: &Scratch, host: &str, captures: &[&Path], options: &str) -> Vec<Value> {
-    let mut command = flowgauge();
-    command
-        .env("FLOWGAUGE_RUN", format!("run-of-{host}"))
-        .arg("replay")
-        .args(captures)
-        .args(["--host", host, "--format", "json", "--lake"]);
-    let records = ok(command.arg(scratch.path("lake")).args(options.split_whitespace()));
-    records.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+/// Replays space-separated captures into a lake as this host, and returns the records.
+fn replay(scratch: &Scratch, host: &str, captures: &str, options: &str) -> Vec<Value> {
+    let options = format!("--format json {options}");
+    lake::replay(&scratch.path("lake"), host, captures, &options).json()
 }
 
 fn merge(scratch: &Scratch, options: &str) -> Vec<Value> {
-    let records = ok(flowgauge()
-        .arg("merge")
-        .arg(scratch.path("lake"))
-        .args(["--format", "json"])
-        .args(options.split_whitespace()));
-    records.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn of_kind<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
-    records.iter().filter(|record| record["record"] == kind).collect()
+    unions(&scratch.path("lake"), options)
 }
 
 /// Keys that a total and a union share. A total has no entropies.
-const SHARED_KEYS: [&str; 11] = [
-    "packets",
-    "bytes",
-    "ipv4_packets",
-    "ipv6_packets",
-    "rejected",
-    "drops",
-    "cardinality",
-    "frequency",
-    "membership",
-    "sizes",
-    "reorder",
-];
+const SHARED_KEYS: &str = "packets bytes ipv4_packets ipv6_packets rejected drops cardinality \
+                           frequency membership sizes reorder";
 
 /// Checks heavy hitters of a union, which has room for the flows of all rows: the guaranteed counts
 /// of the total's flows are within their intervals.
 fn assert_no_wider(total: &Value, union: &Value) {
     assert_eq!((&total["total"], &total["key"]), (&union["total"], &union["key"]));
     let flows = |top: &Value| -> BTreeMap<String, (u64, u64)> {
-        let number = |flow: &Value, name: &str| flow[name].as_u64().unwrap();
         let flow = |flow: &Value| {
-            (flow["flow"].as_str().unwrap().to_owned(), (number(flow, "low"), number(flow, "high")))
+            (text(flow, "flow").to_owned(), (number(flow, "low"), number(flow, "high")))
         };
         top["flows"].as_array().unwrap().iter().map(flow).collect()
     };
@@ -108,8 +61,10 @@ fn assert_among(total: &Value, union: &Value) {
     }
 }
 
-fn assert_alike(total: &Value, union: &Value, names: &[&str]) {
-    for name in names {
+/// Checks values of space-separated names.
+#[track_caller]
+fn assert_alike(total: &Value, union: &Value, names: &str) {
+    for name in names.split(' ') {
         assert_eq!(total[name], union[name], "{name}");
     }
 }
@@ -135,13 +90,13 @@ fn a_union_of_windows_says_what_their_total_says() {
         .enumerate()
         {
             let lake = Scratch::new(&format!("lake-total-{name}-{number}"));
-            let records = replay(&lake, "a", &[&capture], &format!("--window 1s --measure {ALL} --query 10.0.0.1 {options}"));
-            let total = *of_kind(&records, "total").first().unwrap();
+            let records = replay(&lake, "a", &capture, &format!("--window 1s --measure {ALL} --query 10.0.0.1 {options}"));
+            let total = of_kind(&records, "total")[0];
             let united = merge(&lake, "--query 10.0.0.1");
             let [union] = united.as_slice() else { panic!("{united:?}") };
             assert_eq!(union["record"], "union");
-            assert_eq!(union["united"]["rows"].as_u64().unwrap() as usize, of_kind(&records, "window").len());
-            assert_alike(total, union, &SHARED_KEYS);
+            assert_eq!(union["united"]["rows"], of_kind(&records, "window").len());
+            assert_alike(total, union, SHARED_KEYS);
             assert_no_wider(&total["heavy"], &union["heavy"]);
             assert_among(&total["spread"][0]["flows"], &union["spread"][0]["flows"]);
             // Hosts that never answer are known across all interfaces.
@@ -153,49 +108,37 @@ fn a_union_of_windows_says_what_their_total_says() {
 #[test]
 fn a_union_of_hosts_has_the_registers_of_one_that_saw_all() {
     let scratch = Scratch::new("lake-hosts");
-    let captures = ["seed=1", "seed=2", "seed=3"].map(|seed| {
-        generate(
-            &scratch,
-            &format!("zipf,flows=4000,packets=20000,rate=1k,{seed}"),
-            &format!("{}.pcap", seed.replace('=', "")),
-        )
+    let captures = [1, 2, 3].map(|seed| {
+        let profile = format!("zipf,flows=4000,packets=20000,rate=1k,seed={seed}");
+        generate(&scratch, &profile, &format!("seed{seed}.pcap"))
     });
+    let options = "--window 5s --align --measure cardinality,sizes";
     for (capture, host) in captures.iter().zip(["a", "b", "c"]) {
-        replay(&scratch, host, &[capture], "--window 5s --align --measure cardinality,sizes");
+        replay(&scratch, host, capture, options);
     }
     let lone = Scratch::new("lake-hosts-lone");
-    let all: Vec<&Path> = captures.iter().map(PathBuf::as_path).collect();
-    let records = replay(&lone, "all", &all, "--window 5s --align --measure cardinality,sizes");
-    let total = *of_kind(&records, "total").first().unwrap();
-    assert_alike(total, &merge(&scratch, "")[0], &["packets", "bytes", "cardinality", "sizes"]);
+    let records = replay(&lone, "all", &captures.join(" "), options);
+    let total = of_kind(&records, "total")[0];
+    assert_alike(total, &merge(&scratch, "")[0], "packets bytes cardinality sizes");
     // By window as well, since the windows coincide.
-    let (windows, unions) = (of_kind(&records, "window"), merge(&scratch, "--by window"));
-    assert_eq!(windows.len(), unions.len());
-    for (window, union) in windows.iter().zip(&unions) {
-        assert_alike(
-            window,
-            union,
-            &["packets", "bytes", "cardinality", "scheduled_start_ns", "scheduled_end_ns"],
-        );
+    let (windows, merged) = (of_kind(&records, "window"), merge(&scratch, "--by window"));
+    assert_eq!(windows.len(), merged.len());
+    for (window, union) in windows.iter().zip(&merged) {
+        let names = "packets bytes cardinality scheduled_start_ns scheduled_end_ns";
+        assert_alike(window, union, names);
         assert_eq!(union["united"]["hosts"], 3);
     }
     let hosts = merge(&scratch, "--by host");
-    assert_eq!(
-        hosts.iter().map(|record| record["interface"].as_str().unwrap()).collect::<Vec<_>>(),
-        ["a", "b", "c"]
-    );
-    assert_eq!(hosts.iter().map(|record| record["packets"].as_u64().unwrap()).sum::<u64>(), 60_000);
+    let names: Vec<&str> = hosts.iter().map(|record| text(record, "interface")).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(hosts.iter().map(|record| number(record, "packets")).sum::<u64>(), 60_000);
     // A range whose ends are between windows.
-    let some = merge(&scratch, "--to 1970-01-01T00:00:10Z --from 1970-01-01T00:00:05Z --host b");
-    assert_eq!(
-        (some[0]["packets"].as_u64(), some[0]["united"]["rows"].as_u64()),
-        (Some(5000), Some(1))
-    );
-    let cut = merge(&scratch, "--from 1970-01-01T00:00:04Z --to 1970-01-01T00:00:10Z");
-    assert_eq!(
-        (cut[0]["united"]["rows"].as_u64(), cut[0]["united"]["crossing"].as_u64()),
-        (Some(3), Some(3))
-    );
+    let some =
+        &merge(&scratch, "--to 1970-01-01T00:00:10Z --from 1970-01-01T00:00:05Z --host b")[0];
+    assert_eq!((number(some, "packets"), number(&some["united"], "rows")), (5000, 1));
+    let cut =
+        &merge(&scratch, "--from 1970-01-01T00:00:04Z --to 1970-01-01T00:00:10Z")[0]["united"];
+    assert_eq!((number(cut, "rows"), number(cut, "crossing")), (3, 3));
 }
 
 /// The filter of one host says nothing about the flows of another one without a filter.
@@ -207,7 +150,7 @@ fn a_flow_of_a_host_without_a_filter_has_its_packets() {
     {
         let sent = packets(std::iter::repeat_n(source, 50), 1_000_000);
         let capture = scratch.write(&format!("{host}.pcap"), pcap(&sent));
-        replay(&scratch, host, &[Path::new(&capture)], &format!("--measure {measure} --key src"));
+        replay(&scratch, host, &capture, &format!("--measure {measure} --key src"));
     }
     let asked = |options: &str| {
         let united = merge(&scratch, &format!("--query 10.0.0.1 {options}"));
@@ -216,9 +159,9 @@ fn a_flow_of_a_host_without_a_filter_has_its_packets() {
     let alone = asked("--host a");
     assert_eq!((&alone["seen"], &alone["packets"]), (&Value::from(false), &Value::from(0.0)));
     let both = asked("");
-    let end = |name: &str| both[name].as_f64().unwrap();
-    assert!(both.get("seen").is_none() && end("low") <= 50.0 && 50.0 <= end("high"), "{both}");
-    assert!(end("packets") > 0.0, "{both}");
+    let [low, estimate, high] = ["low", "packets", "high"].map(|name| both[name].as_f64().unwrap());
+    assert!(both.get("seen").is_none() && low <= 50.0 && 50.0 <= high, "{both}");
+    assert!(estimate > 0.0, "{both}");
 }
 
 /// Returns the nanoseconds of the interface whose name ends like this.
@@ -232,41 +175,35 @@ fn what_is_missing_or_there_twice_is_told() {
     let scratch = Scratch::new("lake-missing");
     let capture = generate(&scratch, "zipf,flows=400,packets=20000,rate=1k", "a.pcap");
     let short = generate(&scratch, "zipf,flows=400,packets=10000,rate=1k", "b.pcap");
-    replay(&scratch, "a", &[&capture], "--window 5s --align --measure cardinality");
-    replay(&scratch, "b", &[&short], "--window 5s --align --measure cardinality,sizes");
+    let options = "--window 5s --align --measure cardinality";
+    replay(&scratch, "a", &capture, options);
+    replay(&scratch, "b", &short, &format!("{options},sizes"));
     let before = merge(&scratch, "");
     assert_eq!(of_place(&before[0]["united"]["missing_ns"], "b.pcap in") / 1_000_000_000, 10);
     assert_eq!(before[0]["united"]["partial"]["sizes"], 2);
     assert_eq!(before[0]["complete"], false);
     // The same file under another name.
-    let file = files(&[scratch.path("lake")]).unwrap().remove(0);
-    fs::copy(&file, file.with_file_name("copy.parquet")).unwrap();
+    let lake = scratch.path("lake");
+    let stored = || files(std::slice::from_ref(&lake)).unwrap();
+    let file = stored().remove(0);
+    let copy = file.with_file_name("copy.parquet");
+    fs::copy(&file, &copy).unwrap();
     let after = merge(&scratch, "");
     assert_eq!(after[0]["united"]["twice"], 4);
     assert_eq!(after[0]["packets"], before[0]["packets"]);
-    fs::remove_file(file.with_file_name("copy.parquet")).unwrap();
+    fs::remove_file(copy).unwrap();
     // A run with the name of an earlier one does not change its files.
-    replay(&scratch, "a", &[&capture], "--window 5s --align --measure cardinality");
-    assert_eq!(
-        (
-            files(&[scratch.path("lake")]).unwrap().len(),
-            merge(&scratch, "")[0]["united"]["twice"].as_u64()
-        ),
-        (3, Some(4))
-    );
+    replay(&scratch, "a", &capture, options);
+    let twice = merge(&scratch, "")[0]["united"]["twice"].as_u64();
+    assert_eq!((stored().len(), twice), (3, Some(4)));
     // Two agents with the same name and interface: their packets count twice, their flows once.
-    let mut command = flowgauge();
-    command
-        .env("FLOWGAUGE_RUN", "another")
-        .args(["replay", "--host", "a", "--window", "5s", "--align", "--lake"]);
-    ok(command.arg(scratch.path("lake")).arg(&capture));
+    let another =
+        format!("replay {capture} --host a --window 5s --align --lake {}", lake.display());
+    finish(command(&another).env("FLOWGAUGE_RUN", "another")).ended(0);
     let doubled = merge(&scratch, "");
     assert_eq!(doubled[0]["cardinality"], before[0]["cardinality"]);
-    assert!(
-        of_place(&doubled[0]["united"]["doubled_ns"], "a.pcap in") > 10_000_000_000,
-        "{}",
-        doubled[0]["united"]
-    );
+    let united = &doubled[0]["united"];
+    assert!(of_place(&united["doubled_ns"], "a.pcap in") > 10_000_000_000, "{united}");
 }
 
 #[test]
@@ -275,7 +212,8 @@ fn what_cannot_be_united_gives_no_number() {
     let capture = generate(&scratch, "zipf,flows=400,packets=5000,rate=1k", "a.pcap");
     let key = scratch.write("key", [7; 16]);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-    replay(&scratch, "a", &[&capture], &format!("--window 5s --measure {ALL}"));
+    replay(&scratch, "a", &capture, &format!("--window 5s --measure {ALL}"));
+    let lake = scratch.path("lake");
     let keyed = format!("--hash-key {key}");
     for (host, options, text) in [
         ("seed", "--seed 2", "tabulated_790900f3_2"),
@@ -287,98 +225,58 @@ fn what_cannot_be_united_gives_no_number() {
         ("sketch", "--measure frequency --sketch frequency=count-sketch", "frequency"),
         ("inner", "--inner", "inner headers"),
     ] {
-        replay(&scratch, host, &[&capture], &format!("--window 5s {options}"));
-        let outcome = run(flowgauge().arg("merge").arg(scratch.path("lake")));
-        assert_eq!(
-            (outcome.code, outcome.stdout.as_str()),
-            (Some(1), ""),
-            "{host}: {}",
-            outcome.stderr
-        );
-        let (mine, others) =
-            (format!("{host}-run_of_{host}-000000.parquet"), "a-run_of_a-000000.parquet");
-        for part in [text, mine.as_str(), others] {
-            assert!(outcome.stderr.contains(part), "{host}: {part} is not in {}", outcome.stderr);
-        }
+        replay(&scratch, host, &capture, &format!("--window 5s {options}"));
+        let mine = format!("{host}-run_of_{host}-000000.parquet");
+        lake::merge(&lake, "").without_output(1, &[text, &mine, "a-run_of_a-000000.parquet"]);
         // On its own it is valid.
         let theirs = merge(&scratch, &format!("--host {host}"));
         assert_eq!(theirs[0]["packets"], 5000, "{host}");
-        let sides = [
-            format!("{},host=a", scratch.path("lake").display()),
-            format!("{},host={host}", scratch.path("lake").display()),
-        ];
         if !["heavy", "sketch"].contains(&host) {
-            let outcome = run(flowgauge().arg("diff").args(sides));
-            assert_eq!(
-                (outcome.code, outcome.stdout.as_str()),
-                (Some(1), ""),
-                "{host}: {}",
-                outcome.stderr
-            );
+            let diff = lake::diff(&lake, ["a", host], "");
+            assert_eq!((diff.code, &*diff.stdout), (Some(1), ""), "{host}: {}", diff.stderr);
         }
-        fs::remove_file(
-            files(&[scratch.path("lake")])
-                .unwrap()
-                .into_iter()
-                .find(|file| file.ends_with(&mine))
-                .unwrap(),
-        )
-        .unwrap();
+        let stored = files(std::slice::from_ref(&lake)).unwrap();
+        let file = stored.into_iter().find(|file| file.ends_with(&mine)).unwrap();
+        fs::remove_file(file).unwrap();
     }
     // A query that no row can answer.
-    let outcome = run(flowgauge()
-        .arg("merge")
-        .arg(scratch.path("lake"))
-        .args(["--query", "10.0.0.1", "--host", "nobody"]));
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    lake::merge(&lake, "--query 10.0.0.1 --host nobody").without_output(1, &[]);
     let lone = Scratch::new("lake-unasked");
-    replay(&lone, "a", &[&capture], "--window 5s");
-    let outcome =
-        run(flowgauge().arg("merge").arg(lone.path("lake")).args(["--query", "10.0.0.1"]));
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert!(
-        outcome.stderr.contains("--query is for frequency or membership, which no row has"),
-        "{}",
-        outcome.stderr
-    );
+    replay(&lone, "a", &capture, "--window 5s");
+    let advice = "--query is for frequency or membership, which no row has";
+    lake::merge(&lone.path("lake"), "--query 10.0.0.1").without_output(1, &[advice]);
     // Windows that do not coincide.
-    replay(&scratch, "long", &[&capture], &format!("--window 7s --measure {ALL}"));
-    let outcome = run(flowgauge().arg("merge").arg(scratch.path("lake")).args(["--by", "window"]));
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert!(outcome.stderr.contains("do not coincide"), "{}", outcome.stderr);
+    replay(&scratch, "long", &capture, &format!("--window 7s --measure {ALL}"));
+    lake::merge(&lake, "--by window").without_output(1, &["do not coincide"]);
     // A corrupt file.
-    let file = files(&[scratch.path("lake")]).unwrap().remove(0);
+    let file = files(std::slice::from_ref(&lake)).unwrap().remove(0);
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() - 100]).unwrap();
-    let outcome = run(flowgauge().arg("merge").arg(scratch.path("lake")));
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert!(outcome.stderr.contains(file.to_str().unwrap()), "{}", outcome.stderr);
+    lake::merge(&lake, "").without_output(1, &[file.to_str().unwrap()]);
 }
 
 #[test]
 fn a_diff_tells_what_is_only_here_and_only_there() {
     let scratch = Scratch::new("lake-diff");
     // Addresses from 10.0.0.0 on: the second set has those of the first, and as many others.
-    let one = generate(&scratch, "sequential,packets=4000,rate=1k", "one.pcap");
-    let other = generate(&scratch, "sequential,packets=8000,rate=1k", "other.pcap");
-    replay(&scratch, "one", &[&one], "--window 2s");
-    replay(&scratch, "other", &[&other], "--window 2s");
-    let sides =
-        ["one", "other"].map(|host| format!("{},host={host}", scratch.path("lake").display()));
-    let text: Value =
-        serde_json::from_str(&ok(flowgauge().arg("diff").args(&sides).args(["--format", "json"])))
-            .unwrap();
+    for (host, packets) in [("one", 4000), ("other", 8000)] {
+        let profile = format!("sequential,packets={packets},rate=1k");
+        let capture = generate(&scratch, &profile, &format!("{host}.pcap"));
+        replay(&scratch, host, &capture, "--window 2s");
+    }
+    let diff = |options: &str| lake::diff(&scratch.path("lake"), ["one", "other"], options);
+    let found = diff("--format json").json().remove(0);
     for (part, truth) in [("only_a", 0.0), ("only_b", 4000.0), ("both", 4000.0), ("union", 8000.0)]
     {
-        let (low, high) =
-            (text[part]["low"].as_f64().unwrap(), text[part]["high"].as_f64().unwrap());
+        let [low, high] = ["low", "high"].map(|end| found[part][end].as_f64().unwrap());
         assert!(low <= truth && truth <= high, "{part}: {low} … {high}");
     }
-    let table = ok(flowgauge().arg("diff").args(&sides));
-    assert!(
-        table.contains("only in A") && table.contains("only in B") && table.contains("both"),
-        "{table}"
-    );
+    assert_has(&diff("").ended(0).stdout, &["only in A", "only in B", "both"]);
+}
+
+/// Returns the starts of windows.
+fn starts(windows: &[&Value]) -> Vec<u64> {
+    windows.iter().map(|window| number(window, "scheduled_start_ns")).collect()
 }
 
 /// Returns the window numbers of the rows by run.
@@ -386,15 +284,10 @@ fn windows(lake: &Path) -> BTreeMap<String, Vec<u64>> {
     let mut found: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for file in files(&[lake.to_owned()]).unwrap() {
         // A visible file is complete.
-        let records =
-            ok(flowgauge().arg("merge").arg(&file).args(["--by", "window", "--format", "json"]));
+        let rows = unions(&file, "--by window");
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
         let run = name.split('-').nth(1).unwrap().to_owned();
-        let starts = records
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap())
-            .map(|record| record["scheduled_start_ns"].as_u64().unwrap());
-        found.entry(run).or_default().extend(starts);
+        found.entry(run).or_default().extend(starts(&rows.iter().collect::<Vec<_>>()));
     }
     found
 }
@@ -409,45 +302,27 @@ fn a_run_that_is_killed_loses_the_window_that_is_being_written_and_no_other() {
     let kills = std::env::var("TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let mut text: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for kill in 0..kills {
-        let mut command = flowgauge();
-        command.env("FLOWGAUGE_RUN", format!("killed{kill}")).args([
-            "run",
-            "--port",
-            "memory:zipf,rate=20k",
-            "--window",
-            "100ms",
-            "--format",
-            "json",
-        ]);
         // Files of one second, so that some kills hit the change of files.
-        command
-            .arg("--lake")
-            .arg(&lake)
-            .args(["--lake-every", "1s", "--seed", "1"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        let reader = BufReader::new(child.stdout.take().unwrap());
+        let run = "run --port memory:zipf,rate=20k --window 100ms --format json --seed 1";
+        let arguments = format!("{run} --lake-every 1s --lake {}", lake.display());
+        let name = format!("killed{kill}");
+        let mut running = Running::of(command(&arguments).env("FLOWGAUGE_RUN", &name));
+        let reader = running.stdout.take().unwrap();
         let lines = thread::spawn(move || {
-            let records = reader
-                .lines()
-                .map_while(Result::ok)
-                .filter_map(|line| serde_json::from_str::<Value>(&line).ok());
-            records
-                .filter(|record| record["record"] == "window")
-                .map(|record| record["scheduled_start_ns"].as_u64().unwrap())
-                .collect::<Vec<_>>()
+            let lines = reader.lines().map_while(Result::ok);
+            // The last line may have no end.
+            lines.filter_map(|line| serde_json::from_str(&line).ok()).collect::<Vec<Value>>()
         });
         let chance =
             u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos());
         thread::sleep(Duration::from_millis(300 + chance % 1500));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        text.insert(format!("killed{kill}"), lines.join().unwrap());
+        // Killed.
+        drop(running);
+        text.insert(name, starts(&of_kind(&lines.join().unwrap(), "window")));
     }
     // The next run completes what earlier ones left.
     let capture = generate(&scratch, "zipf,packets=100,rate=1k", "capture.pcap");
-    replay(&scratch, "a", &[&capture], "");
+    replay(&scratch, "a", &capture, "");
     let found = windows(&lake);
     assert!(fs::read_dir(lake.join(".journal")).unwrap().next().is_none());
     for (run, text) in &text {
@@ -489,18 +364,12 @@ fn a_full_disk_loses_nothing_while_there_is_room_in_memory_and_tells_the_rest() 
     assert!(run.status.success(), "{run:?}");
     let read = |name: &str| fs::read_to_string(scratch.path(name)).unwrap();
     let messages = read("messages");
-    assert!(
-        messages.contains("No space left") && messages.contains("wait in memory"),
-        "{messages}"
-    );
+    assert_has(&messages, &["No space left", "wait in memory"]);
     let records: Vec<Value> =
         read("records").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let text: BTreeSet<u64> = of_kind(&records, "window")
-        .iter()
-        .map(|record| record["scheduled_start_ns"].as_u64().unwrap())
-        .collect();
+    let text = starts(&of_kind(&records, "window"));
     let found: BTreeSet<u64> = windows(&scratch.path("copy")).into_values().flatten().collect();
-    assert_eq!(text.iter().filter(|start| !found.contains(start)).count(), 0, "{messages}");
+    assert!(text.iter().all(|start| found.contains(start)), "{messages}");
     // The temporary failure is reported by the exit code.
     assert_eq!(read("code").trim(), "1", "{messages}");
 }
@@ -510,21 +379,17 @@ fn a_full_disk_loses_nothing_while_there_is_room_in_memory_and_tells_the_rest() 
 fn windows_of_different_expressions_are_not_merged() {
     let scratch = Scratch::new("lake-match");
     let capture = generate(&scratch, "zipf,flows=300,packets=3000,rate=1k", "zipf.pcap");
+    let lake = scratch.path("lake");
     let lower = ["--match", "src net 10.0.0.0/9"];
     for (host, filter) in [("one", &lower[..]), ("two", &lower), ("three", &[])] {
-        let mut command = flowgauge();
-        command.arg("replay").arg(&capture).args(["--host", host, "--window", "1s", "--lake"]);
-        ok(command.arg(scratch.path("lake")).args(filter));
+        let arguments = format!("replay {capture} --host {host} --window 1s --lake");
+        finish(command(&arguments).arg(&lake).args(filter)).ended(0);
     }
     let [union] = &merge(&scratch, "--exclude three")[..] else { panic!("one record") };
     assert_eq!(union["match"], lower[1], "{union}");
-    assert_eq!(
-        union["packets"].as_u64().unwrap() + union["unmatched"]["packets"].as_u64().unwrap(),
-        6000
-    );
+    assert_eq!(number(union, "packets") + number(&union["unmatched"], "packets"), 6000);
     let [whole] = &merge(&scratch, "--host three")[..] else { panic!("one record") };
     assert!(whole.get("match").is_none() && whole.get("unmatched").is_none(), "{whole}");
-    let refused = run(flowgauge().arg("merge").arg(scratch.path("lake")));
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("expressions (--match) differ"), "{refused:?}");
+    let refused = lake::merge(&lake, "").ended(1);
+    assert_has(&refused.stderr, &["expressions (--match) differ"]);
 }

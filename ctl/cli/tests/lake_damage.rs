@@ -1,7 +1,10 @@
 //! Lake files that were damaged, crafted, or edited by engines and people.
 
-use crate::common::{Outcome, Scratch, files, flowgauge};
+use crate::common::lake::{self, compact, generate, unions};
+use crate::common::served::ALL;
+use crate::common::{Running, Scratch, assert_has, command, files, finish, number};
 use flowgauge_ctl::lake::union::{Options, Selection, unite};
+use flowgauge_testing::wait;
 use nix::sys::stat::Mode;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -9,42 +12,15 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-const ALL: &str = "cardinality,entropy,frequency,membership,heavy,spread,sizes,delay,reorder";
-
-fn run(command: &mut Command) -> Outcome {
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
-fn ok(command: &mut Command) -> String {
-    let outcome = run(command);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    outcome.stdout
-}
-
-/// Writes a capture into a lake as this host.
+/// Counts traffic into a lake as this host.
 fn replay(scratch: &Scratch, host: &str, profile: &str, options: &str) {
-    let capture = scratch.path(&format!("{host}.pcap"));
-    ok(flowgauge().args(["generate", profile, "--to"]).arg(&capture));
-    let mut command = flowgauge();
-    command
-        .env("FLOWGAUGE_RUN", format!("run-of-{host}"))
-        .args(["replay", "--host", host, "--align", "--lake"]);
-    ok(command.arg(scratch.path("lake")).arg(&capture).args(options.split_whitespace()));
-}
-
-fn merge(lake: &Path, options: &str) -> Vec<Value> {
-    let records = ok(flowgauge()
-        .arg("merge")
-        .arg(lake)
-        .args(["--format", "json"])
-        .args(options.split_whitespace()));
-    records.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let capture = generate(scratch, profile, &format!("{host}.pcap"));
+    let options = format!("--align {options}");
+    lake::replay(&scratch.path("lake"), host, &capture, &options).ended(0);
 }
 
 /// Merges a file in this process. Returns the records as text, or the error.
@@ -124,41 +100,27 @@ fn a_damaged_file_gives_the_same_number_or_none_and_takes_little_memory() {
 fn short_windows_are_missed_and_counted_twice_and_silent_ones_are_not_missed() {
     for window in ["100ms", "500ms", "900ms"] {
         let scratch = Scratch::new(&format!("lake-short-{window}"));
-        replay(
-            &scratch,
-            "a",
-            "zipf,flows=100,packets=16000,rate=1k",
-            &format!("--window {window}"),
-        );
-        let whole = merge(&scratch.path("lake"), "");
+        let lake = scratch.path("lake");
+        let options = format!("--window {window}");
+        replay(&scratch, "a", "zipf,flows=100,packets=16000,rate=1k", &options);
+        let whole = unions(&lake, "");
         assert_eq!(whole[0]["united"]["missing_ns"].as_object().unwrap().len(), 0);
-        let mut command = flowgauge();
-        command
-            .env("FLOWGAUGE_RUN", "again")
-            .args(["replay", "--host", "a", "--align", "--window", window, "--lake"]);
-        ok(command.arg(scratch.path("lake")).arg(scratch.path("a.pcap")));
-        let twice = merge(&scratch.path("lake"), "");
+        let capture = scratch.path("a.pcap").display().to_string();
+        let again =
+            format!("replay {capture} --host a --align {options} --lake {}", lake.display());
+        finish(command(&again).env("FLOWGAUGE_RUN", "again")).ended(0);
+        let twice = unions(&lake, "");
         assert_eq!(twice[0]["packets"], 32_000);
-        let doubled = twice[0]["united"]["doubled_ns"]
-            .as_object()
-            .unwrap()
-            .values()
-            .next()
-            .unwrap()
-            .as_u64()
-            .unwrap();
+        let doubled = twice[0]["united"]["doubled_ns"].as_object().unwrap();
+        let doubled = doubled.values().next().unwrap().as_u64().unwrap();
         assert!(doubled > 15_000_000_000, "{window}: {doubled}");
     }
     // Bursts separated by silence: no window is missing.
     let scratch = Scratch::new("lake-silent");
-    replay(
-        &scratch,
-        "a",
-        "zipf,flows=100,packets=500,rate=1,burst=0.01,period=200s",
-        "--window 1s",
-    );
-    let all = merge(&scratch.path("lake"), "").remove(0);
-    assert!(all["united"]["rows"].as_u64().unwrap() < 100, "{all}");
+    let profile = "zipf,flows=100,packets=500,rate=1,burst=0.01,period=200s";
+    replay(&scratch, "a", profile, "--window 1s");
+    let all = unions(&scratch.path("lake"), "").remove(0);
+    assert!(number(&all["united"], "rows") < 100, "{all}");
     assert_eq!(all["packets"], 500);
     assert_eq!(all["united"]["missing_ns"].as_object().unwrap().len(), 0, "{all}");
 }
@@ -171,100 +133,56 @@ fn what_is_no_file_is_named_and_hosts_that_are_gone_are_told() {
     // A link that the user gives is followed, and a directory that is given twice is read once.
     let linked = scratch.path("linked");
     symlink(&lake, &linked).unwrap();
-    let both = ok(flowgauge().arg("merge").args([&lake, &linked]).args(["--format", "json"]));
-    let both: Value = serde_json::from_str(both.trim()).unwrap();
+    let both = &unions(&lake, &linked.display().to_string())[0];
     assert_eq!((&both["packets"], &both["united"]["twice"]), (&5000.into(), &0.into()));
     let expected = scratch.write("hosts", "# sites\na\nb\n\nc\n");
-    let all = merge(&lake, &format!("--expect {expected}"));
-    assert_eq!(
-        (&all[0]["united"]["absent"], &all[0]["complete"]),
-        (&serde_json::json!(["b", "c"]), &Value::Bool(false))
-    );
-    let csv =
-        ok(flowgauge().arg("merge").arg(&lake).args(["--format", "csv", "--expect", &expected]));
+    let all = &unions(&lake, &format!("--expect {expected}"))[0];
+    let incomplete = (&serde_json::json!(["b", "c"]), &Value::Bool(false));
+    assert_eq!((&all["united"]["absent"], &all["complete"]), incomplete);
+    let csv = lake::merge(&lake, &format!("--format csv --expect {expected}")).ended(0).stdout;
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     let at = |name: &str| lines[1][lines[0].iter().position(|it| *it == name).unwrap()];
-    assert_eq!(
-        (at("rows"), at("absent"), at("missing_ns"), at("complete")),
-        ("5", "b c", "0", "false")
-    );
+    let columns = ["rows", "absent", "missing_ns", "complete"];
+    assert_eq!(columns.map(at), ["5", "b c", "0", "false"]);
     let pipe = lake.join("date=1970-01-01").join("z.parquet");
     nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
-    let outcome = run(flowgauge().arg("merge").arg(&lake));
-    assert_eq!(outcome.code, Some(1));
-    assert!(
-        outcome.stderr.contains("z.parquet is no regular file, but a pipe"),
-        "{}",
-        outcome.stderr
-    );
+    let outcome = lake::merge(&lake, "").ended(1);
+    assert_has(&outcome.stderr, &["z.parquet is no regular file, but a pipe"]);
 }
 
 #[test]
 fn one_host_that_counts_in_another_way_can_be_left_out() {
     let scratch = Scratch::new("lake-other");
-    replay(
-        &scratch,
-        "a",
-        "zipf,flows=100,packets=5000,rate=1k",
-        "--window 1s --measure cardinality,heavy --slots 1024",
-    );
-    replay(
-        &scratch,
-        "b",
-        "zipf,flows=100,packets=5000,rate=1k,seed=2",
-        "--window 1s --measure cardinality,heavy --slots 64",
-    );
-    let lake = scratch.path("lake");
-    let outcome = run(flowgauge().arg("merge").arg(&lake));
-    assert_eq!(outcome.code, Some(1));
-    for part in ["heavy_slots is 64, not 1024", "host b", "host a", "--measure", "--exclude"] {
-        assert!(outcome.stderr.contains(part), "{part} is not in {}", outcome.stderr);
+    for (host, slots, seed) in [("a", 1024, 1), ("b", 64, 2)] {
+        let profile = format!("zipf,flows=100,packets=5000,rate=1k,seed={seed}");
+        let options = format!("--window 1s --measure cardinality,heavy --slots {slots}");
+        replay(&scratch, host, &profile, &options);
     }
-    let distinct = merge(&lake, "--measure cardinality");
-    assert_eq!(
-        (distinct[0]["packets"].as_u64(), distinct[0]["heavy"].is_null()),
-        (Some(10_000), true)
-    );
-    let alone = merge(&lake, "--exclude b");
-    assert_eq!((alone[0]["packets"].as_u64(), alone[0]["heavy"].is_object()), (Some(5_000), true));
+    let lake = scratch.path("lake");
+    let outcome = lake::merge(&lake, "").ended(1);
+    let parts = ["heavy_slots is 64, not 1024", "host b", "host a", "--measure", "--exclude"];
+    assert_has(&outcome.stderr, &parts);
+    let distinct = &unions(&lake, "--measure cardinality")[0];
+    assert_eq!((number(distinct, "packets"), distinct["heavy"].is_null()), (10_000, true));
+    let alone = &unions(&lake, "--exclude b")[0];
+    assert_eq!((number(alone, "packets"), alone["heavy"].is_object()), (5_000, true));
 }
 
 #[test]
 fn a_damaged_journal_loses_one_row_and_is_kept() {
     let scratch = Scratch::new("lake-journal");
     let lake = scratch.path("lake");
-    let mut command = flowgauge();
-    command.env("FLOWGAUGE_RUN", "killed").args([
-        "run",
-        "--port",
-        "memory:zipf,rate=20k",
-        "--window",
-        "50ms",
-        "--seed",
-        "1",
-        "--lake",
-    ]);
-    let mut child = command
-        .arg(&lake)
-        .args(["--host", "a"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let journal = loop {
-        let journals = || {
-            fs::read_dir(lake.join(".journal"))
-                .ok()?
-                .flatten()
-                .map(|entry| entry.path())
-                .find(|it| it.extension().is_some_and(|it| it == "journal"))
-        };
-        match journals().filter(|path| fs::metadata(path).is_ok_and(|about| about.len() > 200_000))
-        {
-            Some(path) => break path,
-            None => thread::sleep(Duration::from_millis(20)),
-        }
-    };
+    let arguments = format!(
+        "run --port memory:zipf,rate=20k --window 50ms --seed 1 --host a --lake {}",
+        lake.display()
+    );
+    let mut killed = command(&arguments);
+    killed.env("FLOWGAUGE_RUN", "killed").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = killed.spawn().unwrap();
+    let journal = wait::until_some(|| {
+        let journal = lake::journal(&lake)?;
+        fs::metadata(&journal).is_ok_and(|about| about.len() > 200_000).then_some(journal)
+    });
     child.kill().unwrap();
     child.wait().unwrap();
     let mut bytes = fs::read(&journal).unwrap();
@@ -274,25 +192,17 @@ fn a_damaged_journal_loses_one_row_and_is_kept() {
     fs::write(&journal, &bytes).unwrap();
     fs::write(journal.with_file_name("other.journal"), b"something else").unwrap();
     nix::unistd::mkfifo(&journal.with_file_name("pipe.journal"), Mode::S_IRWXU).unwrap();
-    ok(flowgauge()
-        .args(["generate", "zipf,packets=100,rate=1k", "--to"])
-        .arg(scratch.path("b.pcap")));
-    let outcome = run(flowgauge()
-        .arg("replay")
-        .arg(scratch.path("b.pcap"))
-        .args(["--host", "b", "--lake"])
-        .arg(&lake));
-    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    for part in [
+    let capture = generate(&scratch, "zipf,packets=100,rate=1k", "b.pcap");
+    let outcome = lake::replay(&lake, "b", &capture, "").ended(1);
+    let parts = [
         "was damaged at 1 place",
         "at least 1 lost",
         "killed-000000.damaged",
         "other.damaged",
         "pipe.journal",
-    ] {
-        assert!(outcome.stderr.contains(part), "{part} is not in {}", outcome.stderr);
-    }
-    let kept = merge(&lake, "--host a")[0]["united"]["rows"].as_u64().unwrap();
+    ];
+    assert_has(&outcome.stderr, &parts);
+    let kept = number(&unions(&lake, "--host a")[0]["united"], "rows");
     // The last one may have been truncated by the kill.
     assert!((rows - 2..rows).contains(&kept), "{kept} of {rows}");
     assert!(journal.with_extension("damaged").exists());
@@ -303,7 +213,7 @@ const KILLS: u64 = 8;
 
 /// Returns the number of rows and their content, except for the number of duplicates.
 fn answers(lake: &Path) -> (u64, Value) {
-    let mut all = merge(lake, "").remove(0);
+    let mut all = unions(lake, "").remove(0);
     let united = all["united"].as_object_mut().unwrap();
     united.remove("twice");
     (united["rows"].as_u64().unwrap(), all)
@@ -317,12 +227,8 @@ fn small_lake(scratch: &Scratch) -> PathBuf {
             "cardinality,heavy".to_owned()
         };
         let options = format!("--window 1s --lake-every 2s --slots 64 --measure {measures}");
-        replay(
-            scratch,
-            &format!("h{host}"),
-            &format!("zipf,flows=2000,packets=8000,rate=1k,seed={host}"),
-            &options,
-        );
+        let profile = format!("zipf,flows=2000,packets=8000,rate=1k,seed={host}");
+        replay(scratch, &format!("h{host}"), &profile, &options);
     }
     scratch.path("lake")
 }
@@ -337,16 +243,10 @@ fn a_lake_says_the_same_before_and_after_its_files_were_joined_however_often_tha
     let kills = std::env::var("TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let mut random = ChaCha8Rng::seed_from_u64(7);
     for kill in 0..kills {
-        let mut child = flowgauge()
-            .args(["lake", "compact"])
-            .arg(&lake)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let running = Running::with(&format!("lake compact {}", lake.display()));
         thread::sleep(Duration::from_millis(random.random_range(0..400)));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        // Killed.
+        drop(running);
         assert_eq!(answers(&lake), before, "kill {kill}");
         // Agents write in the meantime, and files arrive late.
         if kill % 4 == 1 {
@@ -354,13 +254,13 @@ fn a_lake_says_the_same_before_and_after_its_files_were_joined_however_often_tha
             fs::copy(&late, late.with_file_name(format!("copy-{kill}.parquet"))).unwrap();
         }
     }
-    ok(flowgauge().args(["lake", "compact"]).arg(&lake));
+    compact(&lake, "").ended(0);
     assert_eq!(answers(&lake), before);
-    assert_eq!(merge(&lake, "")[0]["united"]["twice"], 0);
+    assert_eq!(unions(&lake, "")[0]["united"]["twice"], 0);
     let joined = files(std::slice::from_ref(&lake)).unwrap();
     assert!(joined.len() <= 2, "{joined:?}");
     // A second run has nothing to do.
-    assert_eq!(ok(flowgauge().args(["lake", "compact"]).arg(&lake)), "");
+    assert_eq!(compact(&lake, "").ended(0).stdout, "");
     assert_eq!(fs::read_dir(lake.join(".compact")).unwrap().count(), 1);
 }
 
@@ -372,8 +272,7 @@ fn a_lake_with_a_damaged_file_is_not_joined() {
     let all = files(std::slice::from_ref(&lake)).unwrap();
     let bytes = fs::read(&all[1]).unwrap();
     fs::write(&all[1], &bytes[..bytes.len() / 2]).unwrap();
-    let outcome = run(flowgauge().args(["lake", "compact"]).arg(&lake));
-    assert_eq!(outcome.code, Some(1));
-    assert!(outcome.stderr.contains(all[1].to_str().unwrap()), "{}", outcome.stderr);
+    let outcome = compact(&lake, "").ended(1);
+    assert_has(&outcome.stderr, &[all[1].to_str().unwrap()]);
     assert_eq!(files(std::slice::from_ref(&lake)).unwrap(), all);
 }

@@ -1,12 +1,13 @@
 //! A lake that an attacker can write to: forged files, links, pipes and devices. The commands run
 //! under a memory limit and, if the tests do, as root. What is around the lake stays as it is.
 
-use crate::common::{Outcome, Scratch, files, flowgauge};
+use crate::common::lake::{self, generate, journal};
+use crate::common::{Outcome, Running, Scratch, assert_has, files, finish, flowgauge, number};
 use flowgauge_testing::{skip, wait};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -46,15 +47,39 @@ fn limited(before: &str) -> Command {
     shell(&format!("{before} ulimit -d {MEMORY_KIB} && exec timeout -s KILL {HANG_SECONDS}"))
 }
 
-fn run(arguments: &[&str]) -> Outcome {
-    limited("").args(arguments).output().unwrap().into()
+/// Runs flowgauge with these space-separated arguments.
+fn run(arguments: &str) -> Outcome {
+    finish(limited("").args(arguments.split_whitespace()))
 }
 
+/// Runs a command, which has to succeed, and returns what it prints.
 #[track_caller]
 fn ok(command: &mut Command) -> String {
-    let outcome: Outcome = command.output().unwrap().into();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    outcome.stdout
+    finish(command).ended(0).stdout
+}
+
+/// Compacts a lake with limited memory.
+#[track_caller]
+fn compact(lake: &Path) -> String {
+    run(&format!("lake compact {}", lake.display())).ended(0).stdout
+}
+
+/// Replays a capture into a lake as host c, with limited memory.
+#[track_caller]
+fn replay(capture: &str, lake: &Path) {
+    run(&format!("replay {capture} --host c --lake {}", lake.display())).ended(0);
+}
+
+/// Returns a directory and all that is in it.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let (mut found, mut left) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(path) = left.pop() {
+        if fs::symlink_metadata(&path).unwrap().is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        found.push(path);
+    }
+    found
 }
 
 /// A lake of two hosts with several files in an hour, and canaries around it.
@@ -75,16 +100,9 @@ impl Forge {
     fn new(test: &str) -> Self {
         let scratch = Scratch::new(&format!("hostile-{test}"));
         let (lake, outside) = (scratch.path("lake"), scratch.path("outside"));
-        let capture = scratch.path("capture.pcap");
-        ok(flowgauge()
-            .args(["generate", "zipf,flows=100,packets=4000,rate=1k", "--to"])
-            .arg(&capture));
+        let capture = generate(&scratch, "zipf,flows=100,packets=4000,rate=1k", "capture.pcap");
         for host in ["a", "b"] {
-            ok(flowgauge()
-                .args(["replay", "--host", host, "--window", "1s", "--lake-every", "2s", "--align"])
-                .arg(&capture)
-                .arg("--lake")
-                .arg(&lake));
+            lake::replay(&lake, host, &capture, "--window 1s --lake-every 2s --align").ended(0);
         }
         fs::create_dir_all(outside.join("inner/hour=00")).unwrap();
         fs::write(outside.join("victim"), "secret").unwrap();
@@ -99,19 +117,13 @@ impl Forge {
     }
 
     fn canaries(&self) -> Vec<Canary> {
-        let mut left = vec![self.outside.clone()];
-        let mut canaries = Vec::new();
-        while let Some(path) = left.pop() {
+        let canary = |path: PathBuf| {
             let about = fs::symlink_metadata(&path).unwrap();
-            let mut content = Vec::new();
-            if about.is_dir() {
-                left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-            } else {
-                content = fs::read(&path).unwrap();
-            }
+            let content = if about.is_dir() { Vec::new() } else { fs::read(&path).unwrap() };
             let changed = (about.mtime(), about.mtime_nsec());
-            canaries.push((path, about.ino(), about.mode(), changed, content));
-        }
+            (path, about.ino(), about.mode(), changed, content)
+        };
+        let mut canaries: Vec<Canary> = entries(&self.outside).into_iter().map(canary).collect();
         canaries.sort();
         canaries
     }
@@ -136,19 +148,25 @@ impl Forge {
         &self,
         attack: &str,
         forge: impl FnOnce(&Path),
-        command: &[&str],
+        command: &str,
         named: &str,
     ) -> PathBuf {
         let lake = self.copy(attack);
         forge(&lake);
-        let lake_name = lake.to_str().unwrap();
-        let arguments: Vec<&str> =
-            command.iter().map(|it| if *it == "LAKE" { lake_name } else { it }).collect();
-        let outcome = run(&arguments);
+        let outcome = run(&command.replace("LAKE", lake.to_str().unwrap()));
         assert_eq!(outcome.code, Some(1), "{attack}: {}", outcome.stderr);
         assert!(outcome.stderr.contains(named), "{attack}: {named} is not in {}", outcome.stderr);
         self.assert_untouched(attack);
         lake
+    }
+
+    fn capture(&self) -> String {
+        self.scratch.path("capture.pcap").display().to_string()
+    }
+
+    /// Returns the files of the lake before any attack.
+    fn files(&self) -> Vec<PathBuf> {
+        files(std::slice::from_ref(&self.lake)).unwrap()
     }
 
     fn victim(&self) -> PathBuf {
@@ -156,18 +174,23 @@ impl Forge {
     }
 }
 
-const COMPACT: [&str; 3] = ["lake", "compact", "LAKE"];
-const MERGE: [&str; 4] = ["merge", "LAKE", "--format", "json"];
+const COMPACT: &str = "lake compact LAKE";
+const MERGE: &str = "merge LAKE --format json";
 
 fn merged(lake: &Path) -> (u64, u64) {
-    let printed = ok(flowgauge().args(["merge", "--format", "json"]).arg(lake));
-    let record: Value = serde_json::from_str(printed.lines().next().unwrap()).unwrap();
-    (record["packets"].as_u64().unwrap(), record["united"]["rows"].as_u64().unwrap())
+    let union = &lake::unions(lake, "")[0];
+    (number(union, "packets"), number(&union["united"], "rows"))
 }
 
 fn in_hour(lake: &Path) -> usize {
     let hour = fs::read_dir(lake.join(HOUR)).unwrap().map(|entry| entry.unwrap().path());
     hour.filter(|path| path.extension().is_some_and(|it| it == "parquet")).count()
+}
+
+/// Checks that a lake has its windows, in one file.
+#[track_caller]
+fn assert_joined(lake: &Path, whole: (u64, u64)) {
+    assert_eq!((merged(lake), in_hour(lake)), (whole, 1), "{}", lake.display());
 }
 
 fn sparse(path: &Path) {
@@ -189,8 +212,8 @@ fn zero(path: &Path) {
 fn nothing_on_disk_tells_a_compaction_what_to_remove() {
     let forge = Forge::new("manifests");
     let whole = merged(&forge.lake);
-    let ours: Vec<String> = files(std::slice::from_ref(&forge.lake))
-        .unwrap()
+    let ours: Vec<String> = forge
+        .files()
         .iter()
         .map(|path| path.strip_prefix(&forge.lake).unwrap().to_str().unwrap().to_owned())
         .collect();
@@ -213,13 +236,16 @@ fn nothing_on_disk_tells_a_compaction_what_to_remove() {
         ("deep", vec![b'['; 1 << 20]),
     ];
     let name = format!("{}.json", HOUR.replace('/', "_"));
-    let mut lakes = Vec::new();
-    for (attack, content) in forged {
+    let refused = |attack: &str, make: Make<'_>| {
         let forged = |lake: &Path| {
             fs::create_dir(lake.join(".compact")).unwrap();
-            fs::write(lake.join(".compact").join(&name), &content).unwrap();
+            make(&lake.join(".compact").join(&name));
         };
-        lakes.push(forge.refused(attack, forged, &COMPACT, &name));
+        forge.refused(attack, forged, COMPACT, &name)
+    };
+    let mut lakes = Vec::new();
+    for (attack, content) in forged {
+        lakes.push(refused(attack, &|path: &Path| fs::write(path, &content).unwrap()));
     }
     let other: [(&str, Make<'_>); 6] = [
         ("sparse", &sparse),
@@ -229,19 +255,13 @@ fn nothing_on_disk_tells_a_compaction_what_to_remove() {
         ("endless", &|path| symlink("/dev/zero", path).unwrap()),
         ("directory", &|path| fs::create_dir(path).unwrap()),
     ];
-    for (attack, make) in other {
-        let forged = |lake: &Path| {
-            fs::create_dir(lake.join(".compact")).unwrap();
-            make(&lake.join(".compact").join(&name));
-        };
-        lakes.push(forge.refused(attack, forged, &COMPACT, &name));
-    }
+    lakes.extend(other.map(|(attack, make)| refused(attack, make)));
     for lake in lakes {
         // The hour was joined all the same, and what was refused is still there.
-        assert_eq!((merged(&lake), in_hour(&lake)), (whole, 1), "{}", lake.display());
+        assert_joined(&lake, whole);
         let forged = lake.join(".compact").join(&name);
         fs::rename(forged, lake.with_extension("moved")).unwrap();
-        ok(limited("").args(["lake", "compact"]).arg(&lake));
+        compact(&lake);
     }
 }
 
@@ -250,32 +270,33 @@ fn a_killed_compaction_is_joined_again_from_whatever_it_left() {
     let forge = Forge::new("killed");
     let whole = merged(&forge.lake);
     let compacted = forge.copy("compacted");
-    ok(limited("").args(["lake", "compact"]).arg(&compacted));
-    let joined = files(std::slice::from_ref(&compacted)).unwrap().remove(0);
-    let sources = files(std::slice::from_ref(&forge.lake)).unwrap();
+    compact(&compacted);
+    let joined = files(&[compacted]).unwrap().remove(0);
+    let sources = forge.files();
+    let remove = |lake: &Path, sources: &[PathBuf]| {
+        for source in sources {
+            fs::remove_file(lake.join(source.strip_prefix(&forge.lake).unwrap())).unwrap();
+        }
+    };
     // The new file is complete, and some of the old ones are gone.
     for left in 0..=sources.len() {
         let lake = forge.copy(&format!("left-{left}"));
         fs::copy(&joined, lake.join(HOUR).join(joined.file_name().unwrap())).unwrap();
-        for source in &sources[left..] {
-            fs::remove_file(lake.join(source.strip_prefix(&forge.lake).unwrap())).unwrap();
-        }
+        remove(&lake, &sources[left..]);
         fs::create_dir_all(lake.join(".compact")).unwrap();
         fs::write(lake.join(".compact/new"), "half a file").unwrap();
-        ok(limited("").args(["lake", "compact"]).arg(&lake));
-        assert_eq!((merged(&lake), in_hour(&lake)), (whole, 1), "{left}");
-        assert_eq!(ok(limited("").args(["lake", "compact"]).arg(&lake)), "");
+        compact(&lake);
+        assert_joined(&lake, whole);
+        assert_eq!(compact(&lake), "");
     }
     // Joined files of two compactions: the second one joined those of the first.
     let lake = forge.copy("twice");
-    for source in &sources {
-        fs::remove_file(lake.join(source.strip_prefix(&forge.lake).unwrap())).unwrap();
-    }
+    remove(&lake, &sources);
     for hash in ["0123456789abcdef", "fedcba9876543210"] {
         fs::copy(&joined, lake.join(HOUR).join(format!("joined-{hash}-000000.parquet"))).unwrap();
     }
-    ok(limited("").args(["lake", "compact"]).arg(&lake));
-    assert_eq!((merged(&lake), in_hour(&lake)), (whole, 1));
+    compact(&lake);
+    assert_joined(&lake, whole);
 }
 
 #[test]
@@ -291,45 +312,31 @@ fn links_pipes_and_devices_in_a_lake_are_named_and_lead_nowhere() {
     let to_victim = |path: &Path| symlink(&victim, path).unwrap();
     let to_nothing = |path: &Path| symlink(&new, path).unwrap();
     let directory = |path: &Path| fs::create_dir(path).unwrap();
-    for (name, make) in [
-        ("lock", &to_victim as Make<'_>),
-        ("lock", &to_nothing),
-        ("lock", &pipe),
-        ("lock", &zero),
-        ("lock", &directory),
-        ("new", &to_victim),
-        ("new", &to_nothing),
-        ("new", &pipe),
-        ("new", &zero),
-        ("new", &directory),
-    ] {
-        let attack = unused(&forge, name);
-        let named = format!(".compact/{name}");
-        forge.refused(&attack, |lake| make(&work(lake, name)), &COMPACT, &named);
+    let makes: [Make<'_>; 5] = [&to_victim, &to_nothing, &pipe, &zero, &directory];
+    for name in ["lock", "new"] {
+        for (index, make) in makes.iter().enumerate() {
+            let attack = format!("{name}-{index}");
+            let named = format!(".compact/{name}");
+            forge.refused(&attack, |lake| make(&work(lake, name)), COMPACT, &named);
+        }
     }
-    forge.refused(
-        "work",
-        |lake| symlink(&inner, lake.join(".compact")).unwrap(),
-        &COMPACT,
-        ".compact",
-    );
+    let linked = |lake: &Path| symlink(&inner, lake.join(".compact")).unwrap();
+    forge.refused("work", linked, COMPACT, ".compact");
+    let commands = [("compact", COMPACT), ("merge", MERGE)];
     // Entries between the files: both commands name them.
-    let entries: [(&str, &str, Make<'_>); 8] = [
-        ("file", "date=1970-01-01/hour=00/x.parquet", &|path| {
-            symlink(inner.join("inner.parquet"), path).unwrap();
-        }),
-        ("dead", "date=1970-01-01/hour=00/x.parquet", &to_nothing),
-        ("pipe", "date=1970-01-01/hour=00/x.parquet", &pipe),
-        ("device", "date=1970-01-01/hour=00/x.parquet", &zero),
+    let file = "date=1970-01-01/hour=00/x.parquet";
+    let attacks: [(&str, &str, Make<'_>); 8] = [
+        ("file", file, &|path| symlink(inner.join("inner.parquet"), path).unwrap()),
+        ("dead", file, &to_nothing),
+        ("pipe", file, &pipe),
+        ("device", file, &zero),
         ("hour", "date=1970-01-01/hour=01", &|path| symlink(&hour_of_inner, path).unwrap()),
         ("date", "date=1970-01-02", &|path| symlink(&inner, path).unwrap()),
         ("cycle", "date=1970-01-01/hour=02", &|path| symlink("../..", path).unwrap()),
-        ("rubbish", "date=1970-01-01/hour=00/x.parquet", &|path| {
-            fs::write(path, [0xa5; 1000]).unwrap();
-        }),
+        ("rubbish", file, &|path| fs::write(path, [0xa5; 1000]).unwrap()),
     ];
-    for (attack, entry, make) in entries {
-        for (kind, command) in [("compact", &COMPACT[..]), ("merge", &MERGE[..])] {
+    for (attack, entry, make) in attacks {
+        for (kind, command) in commands {
             let attack = format!("{attack}-{kind}");
             forge.refused(&attack, |lake| make(&lake.join(entry)), command, entry);
         }
@@ -339,14 +346,14 @@ fn links_pipes_and_devices_in_a_lake_are_named_and_lead_nowhere() {
         fs::rename(lake.join(HOUR), lake.join("elsewhere")).unwrap();
         symlink(&hour_of_inner, lake.join(HOUR)).unwrap();
     };
-    for (kind, command) in [("compact", &COMPACT[..]), ("merge", &MERGE[..])] {
+    for (kind, command) in commands {
         forge.refused(&format!("replaced-{kind}"), replaced, command, HOUR);
     }
     // The path that the user gives may be a link.
     let given = forge.scratch.path("given");
     symlink(&forge.lake, &given).unwrap();
     assert_eq!(merged(&given), merged(&forge.lake));
-    ok(limited("").args(["lake", "compact"]).arg(&given));
+    compact(&given);
     assert_eq!(in_hour(&forge.lake), 1);
 }
 
@@ -354,7 +361,7 @@ fn links_pipes_and_devices_in_a_lake_are_named_and_lead_nowhere() {
 fn links_that_are_swapped_in_while_a_command_works_lead_nowhere() {
     let forge = Forge::new("swapped");
     let whole = merged(&forge.lake);
-    let capture = forge.scratch.path("capture.pcap");
+    let capture = forge.capture();
     let (hour, link) = (forge.lake.join(HOUR), forge.scratch.path("link"));
     symlink(forge.outside.join("inner/hour=00"), &link).unwrap();
     let swap = || renameat_with(CWD, &hour, CWD, &link, RenameFlags::EXCHANGE).unwrap();
@@ -371,45 +378,39 @@ fn links_that_are_swapped_in_while_a_command_works_lead_nowhere() {
         });
         for host in ["c", "d", "e"] {
             // Each may fail or work.
-            for arguments in [&["lake", "compact"][..], &["merge"]] {
-                limited("").args(arguments).arg(&forge.lake).output().unwrap();
+            for arguments in
+                ["lake compact", "merge", &format!("replay {capture} --host {host} --lake")]
+            {
+                let mut command = limited("");
+                command.args(arguments.split(' ')).arg(&forge.lake).output().unwrap();
             }
-            let mut agent = limited("");
-            agent.arg("replay").arg(&capture).args(["--host", host, "--lake"]).arg(&forge.lake);
-            agent.output().unwrap();
         }
         is_over.store(true, Ordering::Relaxed);
         assert!(swapping.join().unwrap() > 100);
     });
     forge.assert_untouched("swapping");
     // No row of the other hosts is lost either.
-    let hosts = ["--exclude", "c", "--exclude", "d", "--exclude", "e", "--format", "json"];
-    let left = ok(limited("").arg("merge").arg(&forge.lake).args(hosts));
-    let left: Value = serde_json::from_str(left.trim()).unwrap();
+    let hosts = "--exclude c --exclude d --exclude e --format json";
+    let left = run(&format!("merge {} {hosts}", forge.lake.display())).json().remove(0);
     assert_eq!((&left["packets"], &left["united"]["rows"]), (&whole.0.into(), &whole.1.into()));
-}
-
-/// Returns a name that no attack had.
-fn unused(forge: &Forge, name: &str) -> String {
-    let is_free = |name: &String| !forge.scratch.path("attacked").join(name).exists();
-    (0..).map(|number| format!("{name}-{number}")).find(is_free).unwrap()
 }
 
 #[test]
 fn an_agent_writes_through_no_link_and_reads_no_endless_journal() {
     let forge = Forge::new("agent");
-    let capture = forge.scratch.path("capture.pcap");
-    let agent = ["replay", capture.to_str().unwrap(), "--host", "c", "--lake", "LAKE"];
+    let capture = forge.capture();
+    let agent = format!("replay {capture} --host c --lake LAKE");
     let (victim, inner) = (forge.victim(), forge.outside.join("inner"));
     let new = forge.outside.join("new");
-    let journal = |lake: &Path, name: &str| lake.join(".journal").join(name);
+    let to_victim = |path: &Path| symlink(&victim, path).unwrap();
+    let to_nothing = |path: &Path| symlink(&new, path).unwrap();
     let attacks: [(&str, &str, Make<'_>); 11] = [
-        ("tmp", "c-run-000000.tmp", &|path| symlink(&victim, path).unwrap()),
-        ("dead-tmp", "c-run-000000.tmp", &|path| symlink(&new, path).unwrap()),
+        ("tmp", "c-run-000000.tmp", &to_victim),
+        ("dead-tmp", "c-run-000000.tmp", &to_nothing),
         ("pipe-tmp", "c-run-000000.tmp", &pipe),
-        ("probe", "c-run-000000.probe", &|path| symlink(&victim, path).unwrap()),
-        ("journal", "c-run-000000.journal", &|path| symlink(&victim, path).unwrap()),
-        ("dead-journal", "other.journal", &|path| symlink(&new, path).unwrap()),
+        ("probe", "c-run-000000.probe", &to_victim),
+        ("journal", "c-run-000000.journal", &to_victim),
+        ("dead-journal", "other.journal", &to_nothing),
         ("pipe-journal", "other.journal", &pipe),
         ("device-journal", "other.journal", &zero),
         ("directory-journal", "other.journal", &|path| fs::create_dir(path).unwrap()),
@@ -420,13 +421,12 @@ fn an_agent_writes_through_no_link_and_reads_no_endless_journal() {
     ];
     for (attack, name, make) in attacks {
         let stem = name.split('.').next().unwrap();
-        let lake = forge.refused(attack, |lake| make(&journal(lake, name)), &agent, stem);
+        let forged = |lake: &Path| make(&lake.join(".journal").join(name));
+        let lake = forge.refused(attack, forged, &agent, stem);
         // Others can go on.
-        let more = ok(limited("").args(["lake", "compact"]).arg(&lake));
-        assert!(more.contains("files are 1 now"), "{more}");
+        assert_has(&compact(&lake), &["files are 1 now"]);
     }
-    let directories: [(&str, &str); 2] = [("journals", ".journal"), ("date", "date=1970-01-01")];
-    for (attack, name) in directories {
+    for (attack, name) in [("journals", ".journal"), ("date", "date=1970-01-01")] {
         let replaced = |lake: &Path| {
             fs::rename(lake.join(name), lake.join("elsewhere")).unwrap();
             symlink(&inner, lake.join(name)).unwrap();
@@ -435,10 +435,10 @@ fn an_agent_writes_through_no_link_and_reads_no_endless_journal() {
     }
     // A link with the name of the new file is not replaced, and no row is lost.
     let lake = forge.copy("taken");
-    symlink(&victim, lake.join(HOUR).join("c-run-000000.parquet")).unwrap();
-    let mut command = limited("");
-    ok(command.args(&agent[..5]).arg(&lake));
-    fs::remove_file(lake.join(HOUR).join("c-run-000000.parquet")).unwrap();
+    let link = lake.join(HOUR).join("c-run-000000.parquet");
+    to_victim(&link);
+    replay(&capture, &lake);
+    fs::remove_file(link).unwrap();
     assert_eq!(merged(&lake).0, 3 * 4000);
     forge.assert_untouched("taken");
 }
@@ -448,23 +448,20 @@ fn records_do_not_go_through_links_and_others_cannot_read_them() {
     let forge = Forge::new("records");
     let path = |name: &str| forge.scratch.path(name).to_str().unwrap().to_owned();
     let capture = path("capture.pcap");
+    let targets = [("victim", forge.victim()), ("new", forge.outside.join("new"))];
     for (option, name) in [("--record", "exchanges"), ("--delay-samples", "samples")] {
-        for (target, to) in [("victim", forge.victim()), ("new", forge.outside.join("new"))] {
+        for (target, to) in &targets {
             let link = path(&format!("{name}-{target}"));
             symlink(to, &link).unwrap();
-            let outcome = run(&["replay", &capture, "--measure", "delay", option, &link]);
-            assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-            assert!(
-                outcome.stderr.contains(&format!("cannot create {link}")),
-                "{}",
-                outcome.stderr
-            );
+            let arguments = format!("replay {capture} --measure delay {option} {link}");
+            let outcome = run(&arguments).ended(1);
+            assert_has(&outcome.stderr, &[&format!("cannot create {link}")]);
             forge.assert_untouched(option);
         }
     }
     // A name of --out has the time and the process in it, and others can guess both.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    for (target, to) in [("victim", forge.victim()), ("new", forge.outside.join("new"))] {
+    for (target, to) in &targets {
         let out = path(&format!("out-{target}"));
         fs::create_dir(&out).unwrap();
         let before = format!(
@@ -472,38 +469,29 @@ fn records_do_not_go_through_links_and_others_cannot_read_them() {
             now + 1000,
             to.display()
         );
-        let outcome: Outcome =
-            shell(&before).args(["replay", &capture, "--out", &out]).output().unwrap().into();
-        assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-        let words = format!("cannot create {out}/windows-");
-        assert!(outcome.stderr.contains(&words), "{}", outcome.stderr);
+        let outcome = finish(shell(&before).args(["replay", &capture, "--out", &out])).ended(1);
+        assert_has(&outcome.stderr, &[&format!("cannot create {out}/windows-")]);
         forge.assert_untouched("--out");
     }
     for umask in ["000", "002", "022", "077"] {
         let of = |name: &str| path(&format!("{name}-{umask}"));
-        let mut command = limited(&format!("umask {umask};"));
-        ok(command.args(["replay", &capture, "--measure", "cardinality,delay"]).args([
-            "--lake",
-            &of("lake"),
-            "--out",
-            &of("out"),
-            "--record",
-            &of("record"),
-            "--delay-samples",
-            &of("delays"),
-        ]));
-        ok(limited(&format!("umask {umask};")).args(["lake", "compact", &of("lake")]));
-        let mut left: Vec<PathBuf> =
-            ["lake", "out", "record", "delays"].iter().map(|name| of(name).into()).collect();
+        let options = format!(
+            "--measure cardinality,delay --lake {} --out {} --record {} --delay-samples {}",
+            of("lake"),
+            of("out"),
+            of("record"),
+            of("delays")
+        );
+        let before = format!("umask {umask};");
+        ok(limited(&before).args(["replay", &capture]).args(options.split_whitespace()));
+        ok(limited(&before).args(["lake", "compact", &of("lake")]));
         let (mut files, denied) = (0, u32::from_str_radix(umask, 8).unwrap());
-        while let Some(path) = left.pop() {
-            let about = fs::metadata(&path).unwrap();
-            let most = if about.is_dir() { 0o770 } else { 0o640 };
-            assert_eq!(about.mode() & 0o777, most & !denied, "{} {umask}", path.display());
-            if about.is_dir() {
-                left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-            } else {
-                files += 1;
+        for name in ["lake", "out", "record", "delays"] {
+            for path in entries(Path::new(&of(name))) {
+                let about = fs::metadata(&path).unwrap();
+                let most = if about.is_dir() { 0o770 } else { 0o640 };
+                assert_eq!(about.mode() & 0o777, most & !denied, "{} {umask}", path.display());
+                files += u32::from(!about.is_dir());
             }
         }
         // The file of the lake, the lock, two of records, one each of exchanges and delays.
@@ -511,22 +499,11 @@ fn records_do_not_go_through_links_and_others_cannot_read_them() {
     }
     // A journal exists only during a run.
     let lake = forge.scratch.path("live");
-    let mut command = shell("umask 000; exec");
-    let mut child = command
-        .args(["run", "--port", "memory:zipf,rate=1k", "--window", "50ms", "--seed", "1", "--lake"])
-        .arg(&lake)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let journal = wait::until_some(|| {
-        let entries = fs::read_dir(lake.join(".journal")).ok()?;
-        let mut paths = entries.flatten().map(|entry| entry.path());
-        paths.find(|path| path.extension().is_some_and(|it| it == "journal"))
-    });
-    let mode = fs::metadata(journal).unwrap().mode() & 0o777;
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let live =
+        ["run", "--port", "memory:zipf,rate=1k", "--window", "50ms", "--seed", "1", "--lake"];
+    let running = Running::of(shell("umask 000; exec").args(live).arg(&lake));
+    let mode = fs::metadata(wait::until_some(|| journal(&lake))).unwrap().mode() & 0o777;
+    drop(running);
     assert_eq!(mode, 0o600);
 }
 
@@ -538,10 +515,9 @@ fn root_leaves_the_files_of_a_lake_to_its_owner() {
     let forge = Forge::new("owner");
     let (user, group) = (54_321, 54_322);
     ok(Command::new("chown").arg("-R").arg(format!("{user}:{group}")).arg(&forge.lake));
-    ok(limited("").args(["lake", "compact"]).arg(&forge.lake));
-    let capture = forge.scratch.path("capture.pcap");
-    ok(limited("").arg("replay").arg(capture).args(["--host", "c", "--lake"]).arg(&forge.lake));
-    for path in files(std::slice::from_ref(&forge.lake)).unwrap() {
+    compact(&forge.lake);
+    replay(&forge.capture(), &forge.lake);
+    for path in forge.files() {
         let about = fs::metadata(&path).unwrap();
         assert_eq!((about.uid(), about.gid()), (user, group), "{}", path.display());
     }
@@ -550,10 +526,9 @@ fn root_leaves_the_files_of_a_lake_to_its_owner() {
 #[test]
 fn what_is_no_regular_file_is_no_input() {
     let scratch = Scratch::new("hostile-inputs");
-    let capture = scratch.path("capture.pcap");
-    ok(flowgauge().args(["generate", "zipf,flows=10,packets=100,rate=1k", "--to"]).arg(&capture));
+    let capture = generate(&scratch, "zipf,flows=10,packets=100,rate=1k", "capture.pcap");
     let lake = scratch.path("lake");
-    ok(flowgauge().arg("replay").arg(&capture).arg("--lake").arg(&lake));
+    lake::replay(&lake, "a", &capture, "").ended(0);
     fs::create_dir(scratch.path("directory")).unwrap();
     let pipe_path = scratch.path("pipe");
     pipe(&pipe_path);
@@ -561,38 +536,33 @@ fn what_is_no_regular_file_is_no_input() {
     sparse(&large);
     fs::set_permissions(&large, PermissionsExt::from_mode(0o600)).unwrap();
     let certificate = scratch.write("cert.pem", "-----BEGIN CERTIFICATE-----\n");
-    let (capture, lake) = (capture.to_str().unwrap(), lake.to_str().unwrap());
-    let listen = ["run", "--port", "memory:zipf", "--listen", "127.0.0.1:0"];
-    let otlp = ["run", "--port", "memory:zipf", "--otlp", "https://127.0.0.1:1"];
-    let switch = ["run", "--address", "127.0.0.1:1", "--tls-ca"];
-    let options: [(&str, Vec<&str>); 13] = [
-        ("configuration", vec!["run", "--config", "FILE"]),
-        ("check", vec!["config", "check", "FILE"]),
-        ("hash key", vec!["replay", capture, "--hash-key", "FILE"]),
-        ("key of a merge", vec!["merge", lake, "--hash-key", "FILE"]),
-        ("hosts", vec!["merge", lake, "--expect", "FILE"]),
-        ("names", vec!["replay", capture, "--names", "FILE"]),
-        ("groups", vec!["replay", capture, "--measure", "delay", "--delay-groups", "FILE"]),
-        ("token", [&listen[..], &["--listen-token-file", "FILE"]].concat()),
-        ("certificate", [&listen[..], &["--listen-cert", "FILE", "--listen-key", "FILE"]].concat()),
-        ("authority", [&otlp[..], &["--otlp-ca", "FILE"]].concat()),
-        ("switch", [&switch[..], &["FILE"]].concat()),
-        (
-            "client",
-            [&switch[..], &[&certificate, "--tls-cert", "FILE", "--tls-key", "FILE"]].concat(),
-        ),
-        ("lake", vec!["merge", "FILE"]),
+    let lake = lake.display();
+    let listen = "run --port memory:zipf --listen 127.0.0.1:0";
+    let otlp = "run --port memory:zipf --otlp https://127.0.0.1:1";
+    let switch = "run --address 127.0.0.1:1 --tls-ca";
+    let commands = [
+        ("configuration", "run --config FILE".to_owned()),
+        ("check", "config check FILE".to_owned()),
+        ("hash key", format!("replay {capture} --hash-key FILE")),
+        ("key of a merge", format!("merge {lake} --hash-key FILE")),
+        ("hosts", format!("merge {lake} --expect FILE")),
+        ("names", format!("replay {capture} --names FILE")),
+        ("groups", format!("replay {capture} --measure delay --delay-groups FILE")),
+        ("token", format!("{listen} --listen-token-file FILE")),
+        ("certificate", format!("{listen} --listen-cert FILE --listen-key FILE")),
+        ("authority", format!("{otlp} --otlp-ca FILE")),
+        ("switch", format!("{switch} FILE")),
+        ("client", format!("{switch} {certificate} --tls-cert FILE --tls-key FILE")),
+        ("lake", "merge FILE".to_owned()),
     ];
-    for (what, option) in &options {
+    for (what, command) in &commands {
         for file in [&pipe_path, Path::new("/dev/zero"), &scratch.path("directory"), &large] {
             let file = file.to_str().unwrap();
             // A lake is a directory, and its files may be long.
             if *what == "lake" && (file.ends_with("directory") || file.ends_with("large")) {
                 continue;
             }
-            let arguments: Vec<&str> =
-                option.iter().map(|it| if *it == "FILE" { file } else { it }).collect();
-            let outcome = run(&arguments);
+            let outcome = run(&command.replace("FILE", file));
             assert!(
                 matches!(outcome.code, Some(1 | 2)) && outcome.stderr.contains(file),
                 "{what} {file}: {outcome:?}"

@@ -1,8 +1,8 @@
 //! Entropy, frequencies, membership, heavy hitters and the alarm in `flowgauge replay`.
 
 use crate::common::{
-    Outcome, SECOND, START, Scratch, frames, number, of_kind, packets, parse, pcap, records,
-    replay, run, sources, text, total,
+    Outcome, SECOND, START, Scratch, assert_has, csv_rows, float, frames, generated, list, number,
+    numbers, of_kind, packets, parse, pcap, records, replay, sources, text, total,
 };
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
@@ -42,8 +42,8 @@ fn exact() -> f64 {
 }
 
 fn within(value: &Value, estimate: &str) {
-    let of = |key: &str| value[key].as_f64().unwrap();
-    assert!(of("low") <= of(estimate) && of(estimate) <= of("high"), "{value}");
+    let [low, estimate, high] = ["low", estimate, "high"].map(|key| float(value, key));
+    assert!(low <= estimate && estimate <= high, "{value}");
 }
 
 #[test]
@@ -55,59 +55,44 @@ fn every_measurement_is_in_the_json_with_bounds() {
     let records = records(skewed(&scratch), &options);
     let windows = of_kind(&records, "window");
     assert_eq!(windows.len(), 3);
-    let sent = (1..=100)
-        .flat_map(|k| (0..200 / k).map(move |_| k))
-        .cycle()
-        .take(1000)
-        .filter(|k| *k == 1)
-        .count() as u64;
+    let sent = sources().into_iter().filter(|source| *source == 0x0a00_0001).count() as u64;
     for window in windows {
         let entropy = &window["entropy"]["src"];
         within(entropy, "bits");
-        let (bits, truth) = (entropy["bits"].as_f64().unwrap(), entropy["truth"].as_f64().unwrap());
+        let [bits, truth, normalised] =
+            ["bits", "truth", "normalised"].map(|key| float(entropy, key));
         // Deterministic. In windows this small, derivatives instead of differences would be off by
         // two percent.
         assert!((bits - counted()).abs() < 1e-9, "{entropy}, not {}", counted());
         assert!((truth - exact()).abs() < 1e-9, "{entropy}, not {}", exact());
-        assert!((0.0..=1.0).contains(&entropy["normalised"].as_f64().unwrap()));
-        assert_eq!(
-            (number(entropy, "rows"), number(entropy, "columns"), text(entropy, "sketch")),
-            (4, 1024, "count-sketch")
-        );
+        assert!((0.0..=1.0).contains(&normalised));
+        assert_eq!(numbers(entropy, ["rows", "columns"]), [4, 1024]);
+        assert_eq!(text(entropy, "sketch"), "count-sketch");
 
         let frequency = &window["frequency"];
         assert_eq!((text(frequency, "key"), text(frequency, "sketch")), ("src", "count-min"));
-        let [asked, unknown] = &frequency["flows"].as_array().unwrap()[..] else {
-            panic!("{frequency}")
-        };
+        let [asked, unknown] = list(frequency, "flows") else { panic!("{frequency}") };
         within(asked, "packets");
-        assert_eq!(
-            (text(asked, "flow"), asked["packets"].as_f64().unwrap()),
-            ("10.0.0.1", sent as f64)
-        );
-        assert_eq!(unknown["packets"].as_f64().unwrap(), 0.0);
+        assert_eq!((text(asked, "flow"), float(asked, "packets")), ("10.0.0.1", sent as f64));
+        assert_eq!(float(unknown, "packets"), 0.0);
 
         let seen = |index: usize| &window["membership"]["flows"][index]["seen"];
         assert_eq!((seen(0), seen(1)), (&Value::Bool(true), &Value::Bool(false)));
         // Each of the hundred has set at most one bit of each row.
-        assert!(
-            window["membership"]["false_positive"].as_f64().unwrap()
-                <= (100.0_f64 / 65_536.0).powi(4)
-        );
+        let false_positive = float(&window["membership"], "false_positive");
+        assert!(false_positive <= (100.0_f64 / 65_536.0).powi(4));
 
         let heavy = &window["heavy"];
-        assert_eq!(
-            (text(heavy, "algorithm"), text(heavy, "unit"), number(heavy, "total")),
-            ("space-saving", "packets", 1000)
-        );
-        let flows = heavy["flows"].as_array().unwrap();
+        let words = ["algorithm", "unit"].map(|key| text(heavy, key));
+        assert_eq!((words, number(heavy, "total")), (["space-saving", "packets"], 1000));
+        let flows = list(heavy, "flows");
         assert_eq!(flows.len(), 3);
         assert_eq!((text(&flows[0], "flow"), number(&flows[0], "count")), ("10.0.0.1", sent));
         flows.iter().for_each(|flow| within(flow, "count"));
     }
     let total = total(&records);
     assert_eq!(number(&total["heavy"]["flows"][0], "count"), 3 * sent);
-    assert_eq!(total["frequency"]["flows"][0]["packets"].as_f64().unwrap(), (3 * sent) as f64);
+    assert_eq!(float(&total["frequency"]["flows"][0], "packets"), (3 * sent) as f64);
     assert!(total.get("entropy").is_none(), "entropies do not add up");
 }
 
@@ -119,10 +104,10 @@ fn a_flow_that_the_filter_has_not_seen_has_no_packets() {
     let options = "--sketch frequency=count-min:1x16 --query 10.0.0.1 --query 10.0.0.250 --key src";
     let asked = |measure: &str| {
         let records = records(&file, &format!("--measure {measure} {options}"));
-        total(&records)["frequency"]["flows"].as_array().unwrap().clone()
+        list(&total(&records)["frequency"], "flows").to_vec()
     };
     let alone = asked("frequency");
-    assert!(alone[1]["packets"].as_f64().unwrap() > 0.0, "{alone:?}");
+    assert!(float(&alone[1], "packets") > 0.0, "{alone:?}");
     let both = asked("frequency,membership");
     assert_eq!(both[0], alone[0]);
     let nothing = json!({
@@ -153,17 +138,15 @@ fn what_is_off_has_no_key() {
 fn each_measurement_has_its_key_and_entropy_two() {
     let scratch = Scratch::new("keys");
     let file = skewed(&scratch);
-    let keyed = records(
-        &file,
-        &format!("{EVERYTHING} --key dst,entropy=src+dst,heavy=five-tuple,frequency=src-dst"),
-    );
+    let keys = "dst,entropy=src+dst,heavy=five-tuple,frequency=src-dst";
+    let keyed = records(&file, &format!("{EVERYTHING} --key {keys}"));
     let total = total(&keyed);
     let of = |measurement: &str| text(&total[measurement], "key").to_owned();
     let keys = ["cardinality", "frequency", "membership", "heavy"].map(of);
     assert_eq!(keys, ["dst", "src-dst", "dst", "five-tuple"]);
     let entropies = keyed[0]["entropy"].as_object().unwrap();
     assert_eq!(entropies.keys().collect::<Vec<_>>(), ["dst", "src"]);
-    assert_eq!(entropies["dst"]["bits"].as_f64().unwrap().round(), 0.0);
+    assert_eq!(float(&entropies["dst"], "bits").round(), 0.0);
     let by_default = records(&file, EVERYTHING);
     assert!(by_default[0]["entropy"]["src-dst"].is_object());
 }
@@ -176,23 +159,12 @@ fn tables_and_csv_show_them() {
         "{EVERYTHING} --window 1s --sample-every never --query 10.0.0.7 --top 2 --truth --key src"
     );
     let table = replay(&file, &options).quiet();
-    for part in [
-        "entropy of sources ",
-        "truth ",
-        "10.0.0.1 ",
-        "query 10.0.0.7 ",
-        "false-positive probability",
-    ] {
-        assert!(table.contains(part), "{part}: {table}");
-    }
+    assert_has(&table, &["entropy of sources ", "truth ", "10.0.0.1 "]);
+    assert_has(&table, &["query 10.0.0.7 ", "false-positive probability"]);
     let csv = replay(&file, &format!("{options} --format csv")).quiet();
-    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
-    let header = lines.next().unwrap();
-    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
-    for line in lines {
-        assert_eq!(line.len(), header.len());
-        assert_eq!((line[column("entropy_key")], line[column("heaviest")]), ("src", "10.0.0.1"));
-        assert!((line[column("entropy_bits")].parse::<f64>().unwrap() - counted()).abs() < 1e-9);
+    for row in csv_rows(&csv) {
+        assert_eq!((row["entropy_key"], row["heaviest"]), ("src", "10.0.0.1"));
+        assert!((row["entropy_bits"].parse::<f64>().unwrap() - counted()).abs() < 1e-9);
     }
 }
 
@@ -220,65 +192,50 @@ fn second(number: u64, flood: u64) -> impl Iterator<Item = CapturePacket> {
     usual.chain(flooding)
 }
 
+/// Writes a minute, with a flood in second 50.
+fn flooded(scratch: &Scratch) -> String {
+    let trace: Vec<CapturePacket> =
+        (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
+    scratch.write("flood.pcap", pcap(&trace))
+}
+
+const BY_SECOND: &str = "--alarm --window 1s --sample-every never --format json";
+
 #[test]
 fn a_flood_raises_the_alarm_in_its_window_and_names_its_victim() {
     let scratch = Scratch::new("flood");
-    let trace: Vec<CapturePacket> =
-        (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
-    let file = scratch.write("flood.pcap", pcap(&trace));
-    let outcome = replay(&file, "--alarm --window 1s --sample-every never --format json");
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let records = parse(&outcome.stdout);
-    let raised: Vec<u64> = of_kind(&records, "window")
-        .into_iter()
-        .filter(|window| window["alarm"]["raised"] == Value::Bool(true))
-        .map(|window| number(window, "window"))
-        .collect();
+    let outcome = replay(flooded(&scratch), BY_SECOND);
+    let (raised, windows) = watched(&outcome);
     assert_eq!(raised, [50]);
     let [begin, end] = warnings(&outcome);
-    assert!(
-        begin.contains("window 50: this looks like a distributed denial-of-service attack"),
-        "{begin}"
-    );
     let victim = "destinations that receive more than usual: 192.0.2.1 (400 packets, usually 0); the entropy of src";
-    assert!(begin.contains(victim), "{begin}");
-    let windows = of_kind(&records, "window");
+    let attack = "window 50: this looks like a distributed denial-of-service attack";
+    assert_has(&begin, &[attack, victim]);
+    let expected = json!({
+        "key": "dst", "unit": "packets",
+        "flows": [{ "flow": "192.0.2.1", "usual": 0, "count": 400 }],
+    });
     let talkers = &windows[50]["alarm"]["talkers"];
-    assert_eq!((&talkers["key"], &talkers["unit"]), (&Value::from("dst"), &Value::from("packets")));
-    assert_eq!(
-        talkers["flows"],
-        json!([{ "flow": "192.0.2.1", "usual": 0, "count": 400 }]),
-        "only the victim has far more than usual"
-    );
+    assert_eq!(talkers, &expected, "only the victim has far more than usual");
     assert!(windows[51]["alarm"].get("talkers").is_none(), "{}", windows[51]);
     assert_eq!(windows[50]["heavy"]["key"], Value::from("dst"), "the victim is named by default");
-    assert!(
-        end.ends_with(
-            "window 51: entropies are as usual again, after 1 window with an alarm since window 50"
-        ),
-        "{end}"
-    );
-    let usual =
-        [50, 51].map(|window: usize| of_kind(&records, "window")[window]["alarm"]["usual"].clone());
-    assert!(
-        usual[0].is_object() && usual[0] == usual[1],
-        "an attack does not become usual: {usual:?}"
-    );
+    let over =
+        "window 51: entropies are as usual again, after 1 window with an alarm since window 50";
+    assert!(end.ends_with(over), "{end}");
+    let [usual, after] = [50, 51].map(|window: usize| &windows[window]["alarm"]["usual"]);
+    assert!(usual.is_object(), "{usual}");
+    assert_eq!(usual, after, "an attack does not become usual");
 }
 
 #[test]
 fn an_explicit_key_names_the_flows_of_an_attack_by_it() {
     let scratch = Scratch::new("flood-keys");
-    let trace: Vec<CapturePacket> =
-        (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
-    let file = scratch.write("flood.pcap", pcap(&trace));
+    let file = flooded(&scratch);
     for (key, expected) in [
         ("--key src", "sources that send more than usual: "),
         ("--key heavy=src-dst", "flows that are larger than usual: "),
     ] {
-        let outcome =
-            replay(&file, &format!("--alarm {key} --window 1s --sample-every never --format json"));
-        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let outcome = replay(&file, &format!("{BY_SECOND} {key}")).ended(0);
         let [begin, _] = warnings(&outcome);
         assert!(begin.contains(expected), "{key}: {begin}");
     }
@@ -293,53 +250,44 @@ fn warnings(outcome: &Outcome) -> [String; 2] {
 
 /// Returns the windows that raised the alarm, and all windows.
 fn watched(outcome: &Outcome) -> (Vec<u64>, Vec<Value>) {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let windows: Vec<Value> =
         of_kind(&parse(&outcome.stdout), "window").into_iter().cloned().collect();
     let raised = windows.iter().filter(|window| window["alarm"]["raised"] == Value::Bool(true));
     (raised.map(|window| number(window, "window")).collect(), windows)
 }
 
+/// Writes 55 s with an attack that begins at second 45.
+fn attacked(scratch: &Scratch) -> String {
+    let profile = "attack,rate=2k,packets=110k,share=0.2,every=50s,lasting=5s";
+    generated(scratch, "attack.pcap", profile)
+}
+
 #[test]
 fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
     let scratch = Scratch::new("attack");
-    let file = scratch.path("attack.pcap");
-    let profile = "attack,rate=2k,packets=110k,share=0.2,every=50s,lasting=5s";
-    let generated = run(["generate", profile, "--to", file.to_str().unwrap()]);
-    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
-    let outcome =
-        replay(&file, "--alarm --key heavy=dst --window 1s --sample-every never --format json");
+    let outcome = replay(attacked(&scratch), &format!("{BY_SECOND} --key heavy=dst"));
     let (raised, windows) = watched(&outcome);
     assert_eq!(raised, [45, 46, 47, 48, 49]);
-    assert!(
-        windows[..30].iter().all(|window| window["alarm"]["judged"] == Value::Bool(false)),
-        "it learns from 30 windows"
-    );
-    assert_eq!(
-        (&windows[29]["alarm"]["reason"], &windows[30]["alarm"]["reason"]),
-        (&Value::from("learning"), &Value::Null)
-    );
-    assert!(windows[30..].iter().all(|window| window["alarm"]["judged"] == Value::Bool(true)));
+    for window in &windows {
+        let is_judged = number(window, "window") >= 30;
+        assert_eq!(window["alarm"]["judged"], is_judged, "it learns from 30 windows: {window}");
+    }
+    let reasons = [29, 30].map(|window: usize| &windows[window]["alarm"]["reason"]);
+    assert_eq!(reasons, [&Value::from("learning"), &Value::Null]);
     // There is a warning for one of the five windows, and for the first one after them.
     let [begin, end] = warnings(&outcome);
     let victim = "destinations that receive more than usual: 10.0.0.2 (";
-    assert!(begin.contains("window 45: ") && begin.contains(victim), "{begin}");
-    assert!(begin.contains(" packets, usually 0); the entropy of src"), "{begin}");
-    assert!(
-        end.ends_with(
-            "window 50: entropies are as usual again, after 5 windows with an alarm since window 45"
-        ),
-        "{end}"
-    );
+    assert_has(&begin, &["window 45: ", victim, " packets, usually 0); the entropy of src"]);
+    let over =
+        "window 50: entropies are as usual again, after 5 windows with an alarm since window 45";
+    assert!(end.ends_with(over), "{end}");
 }
 
 #[test]
 fn an_alarm_without_a_length_of_windows_has_enough_of_them() {
     let scratch = Scratch::new("attack-length");
-    let file = scratch.path("attack.pcap");
-    let profile = "attack,rate=2k,packets=110k,share=0.2,every=50s,lasting=5s";
-    let generated = run(["generate", profile, "--to", file.to_str().unwrap()]);
-    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
+    let file = attacked(&scratch);
     let (raised, windows) = watched(&replay(&file, "--alarm --format json"));
     // 55 s in windows of 500 ms.
     assert_eq!(windows.len(), 110);
@@ -353,8 +301,7 @@ fn an_alarm_that_judges_no_window_says_so() {
     let scratch = Scratch::new("unjudged");
     let trace: Vec<CapturePacket> = (0..60).flat_map(|number| second(number, 0)).collect();
     let file = scratch.write("long.pcap", pcap(&trace));
-    let outcome = replay(&file, "--alarm --window 4s --format json");
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let outcome = replay(&file, "--alarm --window 4s --format json").ended(0);
     let expected = "the alarm judged none of 15 windows: 30 are needed to learn what is usual; choose a shorter --window";
     assert!(outcome.complaint().ends_with(expected), "{}", outcome.stderr);
 }
@@ -368,23 +315,17 @@ fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
         .chain((0..90).map(|i| packet(50 * SECOND + i, 0x0b00_0000 + i as u32, 0x0a00_0002)))
         .collect();
     let file = scratch.write("few.pcap", pcap(&few));
-    let outcome = replay(&file, "--alarm --window 1s --sample-every never --format json");
+    let outcome = replay(&file, BY_SECOND);
     let (raised, windows) = watched(&outcome);
     assert_eq!(raised, [0_u64; 0]);
     for window in windows {
-        assert_eq!(window["alarm"]["reason"], Value::from("too few packets"), "{window}");
-        assert_eq!(
-            (&window["alarm"]["judged"], &window["alarm"]["least_packets"]),
-            (&Value::Bool(false), &Value::from(100))
-        );
+        let alarm = ["reason", "judged", "least_packets"].map(|key| &window["alarm"][key]);
+        assert_eq!(alarm, [&json!("too few packets"), &json!(false), &json!(100)], "{window}");
     }
     let printed: Vec<&str> =
         outcome.stderr.lines().filter(|line| line.contains("fewer than 100 packets")).collect();
-    assert!(
-        matches!(printed[..], [only] if only.contains("(the last one 1 packet)")),
-        "{}",
-        outcome.stderr
-    );
+    let [only] = printed[..] else { panic!("{}", outcome.stderr) };
+    assert_has(only, &["(the last one 1 packet)"]);
 }
 
 #[test]
@@ -394,16 +335,10 @@ fn several_workers_give_the_answer_of_one() {
     // More than a worker reads at a time.
     let file = scratch.write("long.pcap", pcap(&packets(sources().repeat(60), 1_000_000)));
     let bits = |workers: u32| {
-        let records = records(
-            &file,
-            &format!(
-                "--measure entropy --key src --window 20s --sample-every never --workers {workers}"
-            ),
-        );
-        of_kind(&records, "window")
-            .into_iter()
-            .map(|window| window["entropy"]["src"]["bits"].as_f64().unwrap())
-            .collect::<Vec<_>>()
+        let options = "--measure entropy --key src --window 20s --sample-every never";
+        let records = records(&file, &format!("{options} --workers {workers}"));
+        let windows = of_kind(&records, "window").into_iter();
+        windows.map(|window| float(&window["entropy"]["src"], "bits")).collect::<Vec<_>>()
     };
     // A worker that is interrupted between two counters of a packet, while others count the flow,
     // adds the increment of another packet of the flow: the sum is off by less than the increment

@@ -1,7 +1,7 @@
 //! Names of addresses: in what people read, and in nothing else.
 
 use crate::common::served::Served;
-use crate::common::{Scratch, flowgauge, replay};
+use crate::common::{Scratch, generated, list, replay, run};
 use std::fs;
 
 /// Addresses of generated traffic are in 10/8. The name has a character that reverses text.
@@ -9,14 +9,7 @@ const SITES: &str = "prefix,site,as\n10.0.0.0/8,fra\u{202e}nk,64500\n";
 const NAMED: &str = " (fra\\u{202e}nk AS64500)";
 
 fn capture(scratch: &Scratch) -> String {
-    let path = scratch.path("some.pcap");
-    let output = flowgauge()
-        .args(["generate", "zipf,flows=50,packets=2000,rate=1k", "--to"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    path.to_str().unwrap().to_owned()
+    generated(scratch, "some.pcap", "zipf,flows=50,packets=2000,rate=1k")
 }
 
 #[test]
@@ -29,10 +22,8 @@ fn tables_have_names_and_programs_get_addresses() {
     };
     let table = printed("table", true);
     assert!(table.contains(NAMED), "{table}");
-    assert_eq!(
-        table.replace(NAMED, "").matches("10.").count(),
-        printed("table", false).matches("10.").count()
-    );
+    let addresses = |table: &str| table.matches("10.").count();
+    assert_eq!(addresses(&table.replace(NAMED, "")), addresses(&printed("table", false)));
     for format in ["csv", "json"] {
         let text = printed(format, true);
         assert!(text.contains("10.") && !text.contains("AS64500"), "{text}");
@@ -43,12 +34,9 @@ fn tables_have_names_and_programs_get_addresses() {
 fn a_report_has_names() {
     let scratch = Scratch::new("names-report");
     let (capture, sites) = (capture(&scratch), scratch.write("sites.csv", SITES));
-    let page = scratch.path("page.html");
+    let page = scratch.argument("page.html");
     let report = |names: &[&str]| {
-        let mut command = flowgauge();
-        command.args(["report", "--force", &capture, "--to"]).arg(&page).args(names);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        run(["report", "--force", &capture, "--to", &page].iter().chain(names)).ended(0);
         fs::read_to_string(&page).unwrap()
     };
     let named = report(&["--names", &sites]);
@@ -67,12 +55,9 @@ fn the_page_has_names_and_metrics_have_none() {
     assert!(metrics.iter().any(|series| series.contains("heavy_flows")), "{metrics:?}");
     assert!(!metrics.iter().any(|series| series.contains("AS64500") || series.contains("\"10.")));
     let (_, event) = served.events(None, 0).remove(0);
-    let flow = event["figures"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find_map(|it| it["ranking"][0]["name"].as_str());
-    assert_eq!(event["names"][flow.unwrap()], format!("{}{NAMED}", flow.unwrap()));
+    let mut figures = list(&event, "figures").iter();
+    let flow = figures.find_map(|it| it["ranking"][0]["name"].as_str()).unwrap();
+    assert_eq!(event["names"][flow], format!("{flow}{NAMED}"));
     served.end();
 }
 

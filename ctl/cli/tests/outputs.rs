@@ -19,10 +19,8 @@
 //! Live runs are only here with their errors, since their results contain times of day. Help, and
 //! output that depends on the build (DPDK), are not here.
 
-use crate::common::{SECOND, START, Scratch, flowgauge, frames, packets, pcap};
-use flowgauge_dataplane::capture::build::{
-    self, CapturePacket, InterfaceOptions, PcapNgOptions, PcapOptions,
-};
+use crate::common::{SECOND, Scratch, every_second, flowgauge, frames, generated, packets, pcap};
+use flowgauge_dataplane::capture::build::{self, InterfaceOptions, PcapNgOptions, PcapOptions};
 use glob::Pattern;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -126,20 +124,8 @@ fn captures(scratch: &Scratch) {
         ("reordered.pcap", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k"),
         ("attack.pcap", "attack,flows=50,packets=6800,rate=200,every=34s,lasting=1s,share=0.5"),
     ] {
-        let output = flowgauge()
-            .args(["generate", profile, "--to", name])
-            .current_dir(scratch.path(""))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{profile}: {}", String::from_utf8_lossy(&output.stderr));
+        generated(scratch, name, profile);
     }
-    let every_second = |frames: Vec<Vec<u8>>| -> Vec<CapturePacket> {
-        frames
-            .into_iter()
-            .zip(0..)
-            .map(|(frame, second)| CapturePacket::new(START + second * SECOND, frame))
-            .collect()
-    };
     scratch.write("mixed.pcap", pcap(&every_second(mixed())));
     scratch.write("tunnels.pcap", pcap(&every_second(tunnels())));
 
@@ -155,15 +141,11 @@ fn captures(scratch: &Scratch) {
     scratch.write("late.pcap", pcap(&late));
 
     let ng = |interface: InterfaceOptions| {
-        build::pcapng(
-            &PcapNgOptions { interfaces: vec![interface], ..PcapNgOptions::default() },
-            &seconds,
-        )
+        let interfaces = vec![interface];
+        build::pcapng(&PcapNgOptions { interfaces, ..PcapNgOptions::default() }, &seconds)
     };
-    scratch.write(
-        "drops.pcapng",
-        ng(InterfaceOptions { drops: Some(17), ..InterfaceOptions::default() }),
-    );
+    let dropping = InterfaceOptions { drops: Some(17), ..InterfaceOptions::default() };
+    scratch.write("drops.pcapng", ng(dropping));
     let whole = pcap(&seconds);
     scratch.write("cut.pcap", &whole[..500]);
     scratch.write("cut-header.pcap", &whole[..23]);
@@ -189,6 +171,7 @@ fn mixed() -> Vec<Vec<u8>> {
     let v4 = |host: u8, protocol: u8| frames::ipv4([10, 0, 0, host], protocol, &udp);
     let mut bad = v4(1, 17);
     bad[0] = 0x44;
+    let padded = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp].concat();
     vec![
         frames::ethernet(&[], 0x0800, &v4(1, 17)),
         frames::ethernet(&[], 0x0800, &v4(2, 6)),
@@ -198,11 +181,7 @@ fn mixed() -> Vec<Vec<u8>> {
         frames::ethernet(&[], 0x0800, &frames::ipv4_with([10, 0, 0, 4], &[1; 4], 0, 17, &udp)),
         frames::ethernet(&[], 0x0800, &frames::ipv4_with([10, 0, 0, 4], &[], 100, 17, &udp)),
         frames::ethernet(&[], 0x86dd, &frames::ipv6(1, 17, &udp)),
-        frames::ethernet(
-            &[],
-            0x86dd,
-            &frames::ipv6(2, 0, &[&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp].concat()),
-        ),
+        frames::ethernet(&[], 0x86dd, &frames::ipv6(2, 0, &padded)),
         frames::ethernet(&[], 0x0806, &frames::arp()),
         frames::ethernet(&[], 0x0800, &v4(1, 17)[..19]),
         frames::ethernet(&[], 0x0800, &bad),
@@ -216,9 +195,8 @@ fn tunnels() -> Vec<Vec<u8>> {
     let outer = |protocol: u8, payload: &[u8]| {
         frames::ethernet(&[], 0x0800, &frames::ipv4([10, 0, 0, 1], protocol, payload))
     };
-    let mut vxlan = frames::udp(
-        &[&[8, 0, 0, 0, 0, 0, 42, 0][..], &frames::ethernet(&[], 0x0800, &inner(4))].concat(),
-    );
+    let tunnelled = frames::ethernet(&[], 0x0800, &inner(4));
+    let mut vxlan = frames::udp(&[&[8, 0, 0, 0, 0, 0, 42, 0][..], &tunnelled].concat());
     vxlan[2..4].copy_from_slice(&4789_u16.to_be_bytes());
     vec![
         outer(4, &inner(1)),
@@ -435,11 +413,12 @@ fn outputs_are_what_they_were() {
     let cases = cases();
     let next = AtomicUsize::new(0);
     let found: Vec<OnceLock<String>> = cases.iter().map(|_| OnceLock::new()).collect();
+    let take = || {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        cases.get(index).zip(found.get(index))
+    };
     let work = || {
-        while let Some((case, found)) = {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            cases.get(index).zip(found.get(index))
-        } {
+        while let Some((case, found)) = take() {
             found.set(case.run(&scratch)).unwrap();
         }
     };
@@ -467,13 +446,8 @@ fn outputs_are_what_they_were() {
             format!("{}: {}\n{}", case.name(), case.command(), difference(&case.text, found))
         })
         .collect();
-    let number = differences.len();
-    assert!(
-        differences.is_empty(),
-        "{number} of {} outputs differ\n\n{}",
-        cases.len(),
-        differences.join("\n")
-    );
+    let (number, all, text) = (differences.len(), cases.len(), differences.join("\n"));
+    assert!(number == 0, "{number} of {all} outputs differ\n\n{text}");
 }
 
 #[test]

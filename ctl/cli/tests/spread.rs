@@ -1,9 +1,9 @@
 //! Keys with the most distinct others: floods, scans, merges, and what the alarm makes of them.
 
+use crate::common::lake::{self, generate, unions};
 use crate::common::tshark::{has_tshark, tshark};
 use crate::common::{
-    SECOND, START, Scratch, assert_has, command, finish, frames, of_kind, pcap, records, run, text,
-    total,
+    SECOND, START, Scratch, assert_has, execute, frames, of_kind, pcap, records, text, total,
 };
 use flowgauge_dataplane::capture::build::CapturePacket;
 use serde_json::Value;
@@ -165,9 +165,8 @@ fn the_table_and_the_csv_have_the_first_keys() {
     let trace: Vec<CapturePacket> = background(0).chain(flood(30_000)).collect();
     let file = scratch.write("flood.pcap", pcap(&trace));
     let replay = |options: &str| {
-        let options = format!("--measure spread --spread-top 1 --window 1h {options}");
-        let arguments = ["replay", &file].into_iter().chain(options.split_whitespace());
-        run(arguments).quiet()
+        let fixed = "--measure spread --spread-top 1 --window 1h";
+        execute(&format!("replay {file} {fixed} {options}")).quiet()
     };
     let table = replay("");
     let line = table.lines().find(|line| line.contains("192.0.2.1 ")).unwrap();
@@ -200,23 +199,10 @@ fn machines_that_saw_parts_say_together_what_one_says_that_saw_all() {
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     for (name, hash) in [("tabulated", String::new()), ("keyed", format!("--hash-key {key}"))] {
         let lake = scratch.path(name);
-        let replay = |host: &str, packets: &[CapturePacket]| {
-            let file = scratch.write(&format!("{name}-{host}.pcap"), pcap(packets));
-            let arguments = format!("replay {file} --host {host} --format json {measure} {hash}");
-            let mut run = command(&arguments);
-            run.env("FLOWGAUGE_RUN", format!("run-of-{host}")).arg("--lake").arg(&lake);
-            finish(&mut run).ended(0);
-        };
-        let merge = |options: &str| {
-            let arguments = ["merge", lake.to_str().unwrap(), "--format", "json"];
-            run(arguments.into_iter().chain(options.split_whitespace()))
-        };
-        let of_hosts = |hosts: &str| -> Value {
-            let merged = merge(&format!("{hosts} {hash}")).ended(0);
-            serde_json::from_str(merged.stdout.lines().next().unwrap()).unwrap()
-        };
+        let of_hosts = |hosts: &str| unions(&lake, &format!("{hosts} {hash}")).remove(0);
         for (host, packets) in [("a", half(0)), ("b", half(1)), ("all", all.clone())] {
-            replay(host, &packets);
+            let file = scratch.write(&format!("{name}-{host}.pcap"), pcap(&packets));
+            lake::replay(&lake, host, &file, &format!("{measure} {hash}")).ended(0);
         }
         let (parts, whole) = (of_hosts("--exclude all"), of_hosts("--host all"));
         for (sketch, flow) in [(0_usize, "192.0.2.1"), (1, "192.0.2.7")] {
@@ -226,7 +212,7 @@ fn machines_that_saw_parts_say_together_what_one_says_that_saw_all() {
         }
         if name == "keyed" {
             let advice = "--hash-key, or leave spread out with --measure";
-            let problem = merge("");
+            let problem = lake::merge(&lake, "--format json");
             assert_has(problem.complaint(), &["spread needs the secret of the hash, ", advice]);
         }
     }
@@ -235,13 +221,11 @@ fn machines_that_saw_parts_say_together_what_one_says_that_saw_all() {
 /// Replays a capture with the alarm, which names `victim`, unknown before, first in each window in
 /// which it is raised. Returns these windows.
 fn windows_with_a_victim(file: &str, window: &str, victim: &str) -> Vec<Value> {
-    let options = "--alarm --measure spread --sample-every never --format json --window";
-    let options = options.split_whitespace().chain([window]);
-    let outcome = run(["replay", file].into_iter().chain(options)).ended(0);
+    let options = "--alarm --measure spread --sample-every never --format json";
+    let outcome = execute(&format!("replay {file} {options} --window {window}"));
     let sources = format!("; destinations with more sources than usual: {victim} (");
     assert_has(&outcome.stderr, &[&sources]);
-    let records: Vec<Value> =
-        outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records = outcome.json();
     let windows = of_kind(&records, "window").into_iter();
     let raised: Vec<Value> =
         windows.filter(|window| window["alarm"]["raised"] == Value::Bool(true)).cloned().collect();
@@ -284,11 +268,9 @@ fn the_alarm_names_victims_by_their_sources() {
 #[test]
 fn an_alarm_of_the_demonstration_names_the_victim_by_its_sources() {
     let scratch = Scratch::new("spread-demo");
-    let path = scratch.path("demo.pcap");
-    let file = path.to_str().unwrap();
     let profile = "attack,rate=8k,flows=3k,share=0.5,every=30s,lasting=8s,packets=240k";
-    run(["generate", profile, "--to", file]).ended(0);
-    let raised = windows_with_a_victim(file, "500ms", "10.0.0.2");
+    let file = generate(&scratch, profile, "demo.pcap");
+    let raised = windows_with_a_victim(&file, "500ms", "10.0.0.2");
     let numbers: Vec<u64> = raised.iter().filter_map(|window| window["window"].as_u64()).collect();
     assert_eq!(numbers, (44..60).collect::<Vec<u64>>());
 }

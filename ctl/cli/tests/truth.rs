@@ -4,7 +4,6 @@ use crate::common::{Scratch, number, of_kind, packets, pcap, records, replay, ru
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::path::Path;
 
 /// Writes a capture, with what its generator knows about each request or prefix.
 fn generated(scratch: &Scratch, profile: &str) -> (String, Vec<HashMap<String, String>>) {
@@ -15,6 +14,13 @@ fn generated(scratch: &Scratch, profile: &str) -> (String, Vec<HashMap<String, S
     let mut lines = lines.lines().map(|line| line.split(',').map(str::to_owned));
     let names: Vec<String> = lines.next().unwrap().collect();
     (capture, lines.map(|cells| names.iter().cloned().zip(cells).collect()).collect())
+}
+
+/// Replays into one window with exact values, and returns it.
+fn only_window(file: &str, options: &str) -> Value {
+    let all = records(file, &format!("--window 1h --sample-every never --truth {options}"));
+    let [window] = of_kind(&all, "window")[..] else { panic!("{all:?}") };
+    window.clone()
 }
 
 /// Returns the requests of these lines and their delays in ascending order.
@@ -39,11 +45,8 @@ fn delays_are_those_of_the_generator_however_small_the_table() {
         "delay,shape=conversations,requests=20k,ipv6,vlan=4,loss=0.02,timestamps,seed=3",
     ] {
         let (capture, printed) = generated(&scratch, profile);
-        let options = format!(
-            "--window 1h --sample-every never --measure delay --delay {KINDS} --delay-slots 64 --truth"
-        );
-        let all = records(Path::new(&capture), &options);
-        let [window] = of_kind(&all, "window")[..] else { panic!("{all:?}") };
+        let options = format!("--measure delay --delay {KINDS} --delay-slots 64");
+        let window = only_window(&capture, &options);
         let measured = window["delay"].as_array().unwrap();
         assert_eq!(measured.len(), KINDS.split(',').count());
         for delay in measured {
@@ -66,8 +69,8 @@ fn delays_are_those_of_the_generator_however_small_the_table() {
         let data = measured.iter().find(|delay| delay["kind"] == "tcp-data").unwrap();
         assert!(number(data, "answers") < number(&data["truth"], "answers"), "{data}");
         // A request and its answer may be in different windows.
-        let options = options.replace("--window 1h", "--window 100ms");
-        let all = records(Path::new(&capture), &options);
+        let options = format!("--window 100ms --sample-every never --truth {options}");
+        let all = records(&capture, &options);
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for delay in of_kind(&all, "window").iter().flat_map(|it| it["delay"].as_array().unwrap()) {
             *sums.entry(text(delay, "kind")).or_default() += number(&delay["truth"], "answers");
@@ -83,10 +86,7 @@ fn delays_are_those_of_the_generator_however_small_the_table() {
 fn delays_of_each_direction_are_those_of_the_generator() {
     let scratch = Scratch::new("truth-directions");
     let (capture, printed) = generated(&scratch, "delay,shape=conversations,requests=5k");
-    let options =
-        "--window 1h --sample-every never --measure delay --truth --delay-local 10.0.0.0/8";
-    let all = records(Path::new(&capture), options);
-    let [window] = of_kind(&all, "window")[..] else { panic!("{all:?}") };
+    let window = only_window(&capture, "--measure delay --delay-local 10.0.0.0/8");
     let mut requests = [0, 0];
     for delay in window["delay"].as_array().unwrap() {
         let leaves = text(delay, "direction") == "egress";
@@ -94,11 +94,8 @@ fn delays_of_each_direction_are_those_of_the_generator() {
             line["kind"] == text(delay, "kind") && line["src"].starts_with("10.") == leaves
         }));
         let truth = &delay["truth"];
-        assert_eq!(
-            (number(truth, "requests"), number(truth, "answers")),
-            (asked, delays.len() as u64),
-            "{delay}"
-        );
+        let counts = ["requests", "answers"].map(|key| number(truth, key));
+        assert_eq!(counts, [asked, delays.len() as u64], "{delay}");
         assert_eq!(truth.get("delays").is_some(), !delays.is_empty(), "{delay}");
         requests[usize::from(leaves)] += asked;
     }
@@ -110,9 +107,7 @@ fn prefixes_are_those_of_the_generator() {
     let scratch = Scratch::new("truth-prefixes");
     let profile = "reorder,packets=50k,prefixes=60,heavy=5,share=0.3,loss=0,flows=500";
     let (capture, printed) = generated(&scratch, profile);
-    let options = "--window 1h --sample-every never --measure reorder --reorder-top 1000 --truth";
-    let all = records(Path::new(&capture), options);
-    let [window] = of_kind(&all, "window")[..] else { panic!("{all:?}") };
+    let window = only_window(&capture, "--measure reorder --reorder-top 1000");
     let found = window["reorder"]["prefixes"].as_array().unwrap();
     assert!(found.len() > 20, "{}", found.len());
     let (mut late, mut out_of_order) = (0, 0);
@@ -171,11 +166,8 @@ fn heavy_flows_have_their_packets_and_bytes_and_missing_ones_are_counted() {
                 listed += u64::from(exact >= ranked[9]);
             }
             let truth = &heavy["truth"];
-            assert_eq!(
-                (number(truth, "heaviest"), number(truth, "listed")),
-                (10, listed.min(10)),
-                "{algorithm}: {heavy}"
-            );
+            let counts = ["heaviest", "listed"].map(|key| number(truth, key));
+            assert_eq!(counts, [10, listed.min(10)], "{algorithm}: {heavy}");
             let mean = error / flows.len() as f64;
             assert!((truth["error"].as_f64().unwrap() - mean).abs() < 1e-9, "{algorithm}: {heavy}");
             missed += 10 - listed.min(10);

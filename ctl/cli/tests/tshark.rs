@@ -3,49 +3,19 @@
 //!
 //! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory.
 
-use crate::common::tshark::{has_tshark, tshark};
-use crate::common::{SECOND, START, Scratch, frames, number, parse, replay, total};
+use crate::common::frames::timed;
+use crate::common::tshark::{Counted, Distinct, by_flowgauge, dissect, has_tshark};
+use crate::common::{SECOND, Scratch, frames, replay};
 use flowgauge_dataplane::capture::build::{
     self, CapturePacket, ExtraBlock, InterfaceOptions, PacketBlock, PcapNgOptions, PcapOptions,
     PcapVariant,
 };
 use flowgauge_dataplane::capture::{Resolution, link_type};
 use flowgauge_testing::skip;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Counts of both programs in a capture.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Counted {
-    packets: u64,
-    ipv4: u64,
-    ipv6: u64,
-    sources: u64,
-    destinations: u64,
-    pairs: u64,
-    /// Pairs with protocol and ports.
-    tuples: u64,
-}
-
-/// Counts of tshark, with the distinct values so far.
-#[derive(Default)]
-struct Distinct {
-    counted: Counted,
-    sources: HashSet<String>,
-    destinations: HashSet<String>,
-    pairs: HashSet<String>,
-    tuples: HashSet<String>,
-}
-
-impl Distinct {
-    fn counted(self) -> Counted {
-        let [sources, destinations, pairs, tuples] =
-            [self.sources, self.destinations, self.pairs, self.tuples].map(|all| all.len() as u64);
-        Counted { sources, destinations, pairs, tuples, ..self.counted }
-    }
-}
 
 /// Layers that may precede the network header: those that flowgauge decodes. Behind any other
 /// layer, an IP header is not that of the frame.
@@ -125,33 +95,14 @@ fn by_tshark(file: &Path) -> Option<Counted> {
 /// Counts with tshark by a number that each interface of a capture has.
 fn by_tshark_each(file: &Path, group: impl Fn(usize) -> usize) -> Option<HashMap<usize, Counted>> {
     let mut groups: HashMap<usize, Distinct> = HashMap::new();
-    let mut fields = vec![
-        "frame.interface_id",
-        "frame.protocols",
-        "ip.src",
-        "ip.dst",
-        "ip.proto",
-        "ipv6.src",
-        "ipv6.dst",
-        "ipv6.nxt",
-        "nflog.family",
-    ];
+    let mut fields = vec!["frame.interface_id", "frame.protocols", "nflog.family"];
+    fields.extend(["ip.src", "ip.dst", "ip.proto", "ipv6.src", "ipv6.dst", "ipv6.nxt"]);
     fields.extend(EXTENSIONS.map(|(_, next)| next));
-    fields.extend([
-        "tcp.srcport",
-        "tcp.dstport",
-        "udp.srcport",
-        "udp.dstport",
-        "sctp.srcport",
-        "sctp.dstport",
-    ]);
-    let output = tshark()
-        .arg("-r")
-        .arg(file)
+    fields.extend(["tcp.srcport", "tcp.dstport", "udp.srcport", "udp.dstport"]);
+    fields.extend(["sctp.srcport", "sctp.dstport"]);
+    let output = dissect(file, &fields)
         // Do not reassemble fragments.
         .args(["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"])
-        .args(["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,", "-E", "separator=/t"])
-        .args(fields.iter().flat_map(|field| ["-e", field]))
         .output()
         .unwrap();
     // A truncated capture is a failure too, but has packets before the damage.
@@ -161,9 +112,8 @@ fn by_tshark_each(file: &Path, group: impl Fn(usize) -> usize) -> Option<HashMap
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         let line = Line(fields.iter().copied().zip(line.split('\t')).collect());
         let interface = line.first("frame.interface_id").parse().unwrap_or_default();
-        let Distinct { counted, sources, destinations, pairs, tuples } =
-            groups.entry(group(interface)).or_default();
-        counted.packets += 1;
+        let distinct = groups.entry(group(interface)).or_default();
+        distinct.add_packet();
         // In a tunnel or an ICMP error, the outer header comes first.
         let mut layers = line.first("frame.protocols").split(':').enumerate();
         let network = layers.find(|(_, layer)| !LINK_LAYERS.contains(layer));
@@ -173,43 +123,14 @@ fn by_tshark_each(file: &Path, group: impl Fn(usize) -> usize) -> Option<HashMap
             Some((_, "ip")) if line.first("nflog.family") == "10" => layers.next(),
             network => network,
         };
-        let (family, source, destination, at) = match network {
-            Some((at, "ip")) => (&mut counted.ipv4, line.first("ip.src"), line.first("ip.dst"), at),
-            Some((at, "ipv6")) => {
-                (&mut counted.ipv6, line.first("ipv6.src"), line.first("ipv6.dst"), at)
-            }
-            _ => continue,
-        };
+        let Some((at, layer @ ("ip" | "ipv6"))) = network else { continue };
+        let addresses = ["src", "dst"].map(|end| line.first(&format!("{layer}.{end}")));
         // tshark names the layer even if it cannot read the header.
-        if source.is_empty() || destination.is_empty() {
-            continue;
+        if !addresses.contains(&"") {
+            distinct.add_header(layer, addresses, &line.transport(at));
         }
-        *family += 1;
-        sources.insert(source.to_owned());
-        destinations.insert(destination.to_owned());
-        pairs.insert(format!("{source} {destination}"));
-        tuples.insert(format!("{source} {destination} {}", line.transport(at)));
     }
     Some(groups.into_iter().map(|(group, distinct)| (group, distinct.counted())).collect())
-}
-
-fn by_flowgauge(file: &Path) -> Counted {
-    let keys = [("src", 1), ("dst", 1), ("src-dst", 3), ("five-tuple", 1)];
-    let [counted, by_destination, by_pair, by_tuple] = keys.map(|(key, workers)| {
-        let options = format!("--truth --window 100days --sample-every never --format json --key {key} --workers {workers}");
-        // Damage is not tested here: both programs read up to it.
-        let outcome = replay(file, &options);
-        let records = parse(&outcome.stdout);
-        let total = total(&records);
-        let [packets, ipv4, ipv6] = ["packets", "ipv4_packets", "ipv6_packets"].map(|key| number(total, key));
-        Counted { packets, ipv4, ipv6, sources: number(&total["cardinality"], "truth"), ..Counted::default() }
-    });
-    Counted {
-        destinations: by_destination.sources,
-        pairs: by_pair.sources,
-        tuples: by_tuple.sources,
-        ..counted
-    }
 }
 
 #[track_caller]
@@ -233,13 +154,7 @@ fn agree_on_links(scratch: &Scratch, links: &[Frames], part: impl Fn(Counted) ->
     let all: Vec<CapturePacket> = (0..).zip(links).flat_map(on).collect();
     let all = scratch.write("all.pcapng", build::pcapng(&options, &all));
     let mut expected = by_tshark_each(Path::new(&all), |interface| interface).unwrap();
-    let files: Vec<PathBuf> = links
-        .iter()
-        .map(|Frames { name, link_type, packets, .. }| {
-            let options = PcapOptions { network: (*link_type).into(), ..PcapOptions::default() };
-            scratch.write(&format!("{name}.pcap"), build::pcap(&options, packets)).into()
-        })
-        .collect();
+    let files: Vec<PathBuf> = links.iter().map(|links| links.write(scratch)).collect();
     let expected = (0..files.len()).map(|interface| expected.remove(&interface));
     compare(files.iter().zip(expected), part);
 }
@@ -257,7 +172,7 @@ fn compare<'a>(
             let Some(expected) = expected.map(&part) else {
                 return Some(format!("{}: tshark cannot read it", file.display()));
             };
-            let counted = part(by_flowgauge(file));
+            let counted = part(by_flowgauge(file, ""));
             (counted != expected).then(|| {
                 format!("{}\n  tshark    {expected:?}\n  flowgauge {counted:?}", file.display())
             })
@@ -388,14 +303,6 @@ fn ethernet_frames() -> Vec<Vec<u8>> {
     all
 }
 
-fn timed(frames: Vec<Vec<u8>>) -> Vec<CapturePacket> {
-    frames
-        .into_iter()
-        .zip(0..)
-        .map(|(frame, i)| CapturePacket::new(START + i * SECOND, frame))
-        .collect()
-}
-
 /// Returns every packet truncated to a snapshot length, except within IPv4 options: tshark takes
 /// the destination from behind them (a source route may change it) and then has none, while a flow
 /// key only needs the fixed header.
@@ -430,6 +337,34 @@ struct Frames {
     packets: Vec<CapturePacket>,
 }
 
+impl Frames {
+    fn new(
+        name: &'static str,
+        link_type: u16,
+        network: Option<usize>,
+        frames: impl IntoIterator<Item = Vec<u8>>,
+    ) -> Self {
+        Frames { name, link_type, network, packets: timed(frames, SECOND) }
+    }
+
+    /// Returns every packet behind a header of some length, which is made from an EtherType.
+    fn behind(name: &'static str, link_type: u16, header: impl Fn(u16) -> Vec<u8>) -> Self {
+        Frames::new(name, link_type, Some(header(0x0800).len()), behind(header))
+    }
+
+    /// Appends more frames.
+    fn and(self, more: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let frames = self.packets.into_iter().map(|packet| packet.frame).chain(more);
+        Frames::new(self.name, self.link_type, self.network, frames)
+    }
+
+    /// Writes them to a capture.
+    fn write(&self, scratch: &Scratch) -> PathBuf {
+        let options = PcapOptions { network: self.link_type.into(), ..PcapOptions::default() };
+        scratch.write(&format!("{}.pcap", self.name), build::pcap(&options, &self.packets)).into()
+    }
+}
+
 /// Returns every packet behind a header, which is made from an EtherType.
 fn behind(header: impl Fn(u16) -> Vec<u8>) -> Vec<Vec<u8>> {
     every_packet().map(|(ethertype, packet)| [header(ethertype), packet].concat()).collect()
@@ -441,20 +376,8 @@ fn every_packet() -> impl Iterator<Item = (u16, Vec<u8>)> {
     v4.chain(ipv6_packets().into_iter().map(|packet| (0x86dd, packet)))
 }
 
-/// Appends more frames.
-fn and(mut frames: Vec<Vec<u8>>, more: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
-    frames.extend(more);
-    frames
-}
-
 /// Returns frames of every supported link type.
 fn links() -> Vec<Frames> {
-    let links = |name, link_type, network, frames| Frames {
-        name,
-        link_type,
-        network,
-        packets: timed(frames),
-    };
     let (v4, v6) = (ipv4_packets()[0].clone(), ipv6_packets()[0].clone());
     let family = |ethertype: u16| if ethertype == 0x0800 { 2_u32 } else { 30 };
     let sll = |protocol: u16| {
@@ -464,89 +387,54 @@ fn links() -> Vec<Frames> {
         [&protocol.to_be_bytes()[..], &[0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0]]
             .concat()
     };
-    let cooked = and(
-        behind(sll),
-        [
-            [sll(0x8100), vec![0, 5, 8, 0], v4.clone()].concat(),
-            [sll(0x0806), frames::arp()].concat(),
-            [sll(0x0004), vec![0x42, 0x42, 3, 0, 0, 0, 0, 0]].concat(),
-        ],
-    );
+    let cooked = [
+        [sll(0x8100), vec![0, 5, 8, 0], v4.clone()].concat(),
+        [sll(0x0806), frames::arp()].concat(),
+        [sll(0x0004), vec![0x42, 0x42, 3, 0, 0, 0, 0, 0]].concat(),
+    ];
     // Values for IPv6 on the systems with this link type, and one without IP.
-    let loopback = and(
-        behind(|ethertype| family(ethertype).to_le_bytes().to_vec()),
-        [24, 28, 30, 7].map(|family: u32| {
-            [&family.to_le_bytes()[..], &frames::ipv6(family, 59, &[])].concat()
-        }),
-    );
+    let loopback = [24, 28, 30, 7]
+        .map(|family: u32| [&family.to_le_bytes()[..], &frames::ipv6(family, 59, &[])].concat());
     let (snap, token_ring) =
         (|ethertype| llc(&[0, 0, 0], ethertype), [0x10, 0x40, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    // With a frame check sequence.
+    let checked = ethernet_frames();
+    let checked = checked.iter().map(|frame| [&[0, 4, 0, 0][..], frame, &[0; 4]].concat());
     let mut all = vec![
-        links("ethernet", link_type::ETHERNET, Some(14), ethernet_frames()),
-        links("raw", link_type::RAW, Some(0), behind(|_| Vec::new())),
-        links("ipv4", link_type::IPV4, Some(0), ipv4_packets()),
-        links("ipv6", link_type::IPV6, Some(0), ipv6_packets()),
-        links("sll", link_type::LINUX_SLL, Some(16), cooked),
-        links(
-            "sll2",
-            link_type::LINUX_SLL2,
-            Some(20),
-            and(behind(sll2), [[sll2(0x0806), frames::arp()].concat()]),
-        ),
-        links("null", link_type::NULL, Some(4), loopback),
-        links(
-            "loop",
-            link_type::LOOP,
-            Some(4),
-            behind(|ethertype| family(ethertype).to_be_bytes().to_vec()),
-        ),
-        links(
-            "cisco-hdlc",
-            link_type::C_HDLC,
-            Some(4),
-            behind(|ethertype| numbered(&[0x0f, 0], ethertype)),
-        ),
-        links(
-            "ipoib",
-            link_type::IPOIB,
-            Some(44),
-            behind(|ethertype| [numbered(&[0; 40], ethertype), vec![0, 0]].concat()),
-        ),
-        links(
-            "token-ring",
-            link_type::IEEE802_5,
-            Some(22),
-            behind(|ethertype| [token_ring.to_vec(), snap(ethertype)].concat()),
-        ),
-        links(
-            "fddi",
-            link_type::FDDI,
-            Some(21),
-            behind(|ethertype| [vec![0x54; 13], snap(ethertype)].concat()),
-        ),
-        links("atm", link_type::ATM_RFC1483, Some(8), behind(snap)),
-        links(
-            "fibre-channel",
-            link_type::IP_OVER_FC,
-            Some(24),
-            behind(|ethertype| [vec![2; 16], snap(ethertype)].concat()),
-        ),
-        links(
-            "firewire",
-            link_type::APPLE_IP_OVER_IEEE1394,
-            Some(18),
-            behind(|ethertype| numbered(&[2; 16], ethertype)),
-        ),
-        links(
-            "netanalyzer",
-            link_type::NETANALYZER,
-            None,
-            // With a frame check sequence.
-            ethernet_frames()
-                .iter()
-                .map(|frame| [&[0, 4, 0, 0][..], frame, &[0; 4]].concat())
-                .collect(),
-        ),
+        Frames::new("ethernet", link_type::ETHERNET, Some(14), ethernet_frames()),
+        Frames::behind("raw", link_type::RAW, |_| Vec::new()),
+        Frames::new("ipv4", link_type::IPV4, Some(0), ipv4_packets()),
+        Frames::new("ipv6", link_type::IPV6, Some(0), ipv6_packets()),
+        Frames::behind("sll", link_type::LINUX_SLL, sll).and(cooked),
+        Frames::behind("sll2", link_type::LINUX_SLL2, sll2)
+            .and([[sll2(0x0806), frames::arp()].concat()]),
+        Frames::behind("null", link_type::NULL, |ethertype| {
+            family(ethertype).to_le_bytes().to_vec()
+        })
+        .and(loopback),
+        Frames::behind("loop", link_type::LOOP, |ethertype| {
+            family(ethertype).to_be_bytes().to_vec()
+        }),
+        Frames::behind("cisco-hdlc", link_type::C_HDLC, |ethertype| {
+            numbered(&[0x0f, 0], ethertype)
+        }),
+        Frames::behind("ipoib", link_type::IPOIB, |ethertype| {
+            [numbered(&[0; 40], ethertype), vec![0, 0]].concat()
+        }),
+        Frames::behind("token-ring", link_type::IEEE802_5, |ethertype| {
+            [token_ring.to_vec(), snap(ethertype)].concat()
+        }),
+        Frames::behind("fddi", link_type::FDDI, |ethertype| {
+            [vec![0x54; 13], snap(ethertype)].concat()
+        }),
+        Frames::behind("atm", link_type::ATM_RFC1483, snap),
+        Frames::behind("fibre-channel", link_type::IP_OVER_FC, |ethertype| {
+            [vec![2; 16], snap(ethertype)].concat()
+        }),
+        Frames::behind("firewire", link_type::APPLE_IP_OVER_IEEE1394, |ethertype| {
+            numbered(&[2; 16], ethertype)
+        }),
+        Frames::new("netanalyzer", link_type::NETANALYZER, None, checked),
     ];
     all.extend(point_to_point(&v4, &v6));
     all.extend(frame_relay(&v4));
@@ -566,12 +454,6 @@ fn llc(organisation: &[u8], ethertype: u16) -> Vec<u8> {
 
 fn point_to_point(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
     let ppp = |ethertype| if ethertype == 0x0800 { 0x0021 } else { 0x0057 };
-    let links = |name, link_type, network, frames| Frames {
-        name,
-        link_type,
-        network,
-        packets: timed(frames),
-    };
     let lcp = [0xc0, 0x21, 9, 1, 0, 8, 0, 0, 0, 1];
     let others = [
         [&[0x21][..], v4].concat(),
@@ -589,25 +471,18 @@ fn point_to_point(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
         let header = numbered(&numbered(&[0x11, 0, 0, 1], packet.len() as u16 + 2), ppp(ethertype));
         [header, packet].concat()
     };
-    let with_direction =
-        |frames: Vec<Vec<u8>>| frames.iter().map(|frame| [&[1][..], frame].concat()).collect();
+    let directed = behind(framed).into_iter().map(|frame| [&[1][..], &frame].concat());
     vec![
-        links("ppp", link_type::PPP, Some(4), behind(framed)),
-        links("ppp-others", link_type::PPP, None, others.to_vec()),
-        links("ppp-hdlc", link_type::PPP_HDLC, Some(4), behind(framed)),
-        links("ppp-hdlc-others", link_type::PPP_HDLC, None, others.to_vec()),
-        links("ppp-ether", link_type::PPP_ETHER, Some(8), every_packet().map(session).collect()),
-        links("ppp-with-dir", link_type::PPP_WITH_DIR, None, with_direction(behind(framed))),
+        Frames::behind("ppp", link_type::PPP, framed),
+        Frames::new("ppp-others", link_type::PPP, None, others.to_vec()),
+        Frames::behind("ppp-hdlc", link_type::PPP_HDLC, framed),
+        Frames::new("ppp-hdlc-others", link_type::PPP_HDLC, None, others.to_vec()),
+        Frames::new("ppp-ether", link_type::PPP_ETHER, Some(8), every_packet().map(session)),
+        Frames::new("ppp-with-dir", link_type::PPP_WITH_DIR, None, directed),
     ]
 }
 
 fn frame_relay(v4: &[u8]) -> Vec<Frames> {
-    let links = |name, link_type, network, frames| Frames {
-        name,
-        link_type,
-        network,
-        packets: timed(frames),
-    };
     let nlpid = |ethertype| if ethertype == 0x0800 { 0xcc } else { 0x8e };
     let circuit = [0x18, 0x41];
     let others = vec![
@@ -621,25 +496,16 @@ fn frame_relay(v4: &[u8]) -> Vec<Frames> {
         [&circuit[..], &[3, 0, 0xcc], v4].concat(),
     ];
     vec![
-        links(
-            "frame-relay",
-            link_type::FRELAY,
-            Some(4),
-            behind(move |ethertype| vec![0x18, 0x41, 3, nlpid(ethertype)]),
-        ),
-        links(
-            "frame-relay-snap",
-            link_type::FRELAY,
-            Some(10),
-            behind(|ethertype| numbered(&[0x18, 0x41, 3, 0, 0x80, 0, 0, 0], ethertype)),
-        ),
-        links(
-            "frame-relay-cisco",
-            link_type::FRELAY,
-            Some(4),
-            behind(move |ethertype| numbered(&circuit, ethertype)),
-        ),
-        links("frame-relay-others", link_type::FRELAY, None, others),
+        Frames::behind("frame-relay", link_type::FRELAY, |ethertype| {
+            vec![0x18, 0x41, 3, nlpid(ethertype)]
+        }),
+        Frames::behind("frame-relay-snap", link_type::FRELAY, |ethertype| {
+            numbered(&[0x18, 0x41, 3, 0, 0x80, 0, 0, 0], ethertype)
+        }),
+        Frames::behind("frame-relay-cisco", link_type::FRELAY, |ethertype| {
+            numbered(&circuit, ethertype)
+        }),
+        Frames::new("frame-relay-others", link_type::FRELAY, None, others),
     ]
 }
 
@@ -663,27 +529,16 @@ fn logged() -> Vec<Frames> {
         let header =
             [&[0, 0, 20, 0][..], &u32::from(inner).to_le_bytes(), &[0x30, 0x75, 8, 0], &[0; 8]]
                 .concat();
-        let packets = timed(frames.iter().map(|frame| [&header[..], frame].concat()).collect());
-        Frames { name, link_type: link_type::PPI, network: None, packets }
+        let frames = frames.into_iter().map(|frame| [&header[..], &frame].concat());
+        Frames::new(name, link_type::PPI, None, frames)
     };
+    let radio = wireless_frames(&ipv4_packets()[0], &ipv6_packets()[0]);
+    let ppp = behind(|ethertype| vec![if ethertype == 0x0800 { 0x21 } else { 0x57 }]);
     vec![
-        Frames {
-            name: "nflog",
-            link_type: link_type::NFLOG,
-            network: None,
-            packets: timed(every_packet().map(nflog).collect()),
-        },
+        Frames::new("nflog", link_type::NFLOG, None, every_packet().map(nflog)),
         ppi("ppi-ethernet", link_type::ETHERNET, ethernet_frames()),
-        ppi(
-            "ppi-wireless",
-            link_type::IEEE802_11,
-            wireless_frames(&ipv4_packets()[0], &ipv6_packets()[0]),
-        ),
-        ppi(
-            "ppi-ppp",
-            link_type::PPP,
-            behind(|ethertype| vec![if ethertype == 0x0800 { 0x21 } else { 0x57 }]),
-        ),
+        ppi("ppi-wireless", link_type::IEEE802_11, radio),
+        ppi("ppi-ppp", link_type::PPP, ppp),
     ]
 }
 
@@ -747,16 +602,10 @@ fn wireless_frames(v4: &[u8], v6: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn wireless(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
-    let links = |name, link_type, network, frames| Frames {
-        name,
-        link_type,
-        network,
-        packets: timed(frames),
-    };
     let station = |ethertype| [wireless_header(0x0188, 0), llc(&[0, 0, 0], ethertype)].concat();
     let within = |header: Vec<u8>| {
-        let frames = and(behind(station), wireless_frames(v4, v6));
-        frames.iter().map(|frame| [&header[..], frame].concat()).collect::<Vec<_>>()
+        let frames = behind(station).into_iter().chain(wireless_frames(v4, v6));
+        frames.map(move |frame| [&header[..], &frame].concat())
     };
     // A timer, flags, a rate and a channel. The timer is at a multiple of eight bytes, and two
     // words say which fields are present.
@@ -769,22 +618,18 @@ fn wireless(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
         let header = [wireless_header(0x0188, 0), vec![0, 0], llc(&[0, 0, 0], ethertype)].concat();
         [radiotap(0x20), header].concat()
     };
+    let empty_radiotap = vec![0, 0, 8, 0, 0, 0, 0, 0];
     let prism = [&0x44_u32.to_le_bytes()[..], &144_u32.to_le_bytes(), &[0; 136]].concat();
     let avs = [&0x8021_1001_u32.to_be_bytes()[..], &64_u32.to_be_bytes(), &[0; 56]].concat();
     vec![
-        links("wireless", link_type::IEEE802_11, Some(34), behind(station)),
-        links("wireless-others", link_type::IEEE802_11, None, wireless_frames(v4, v6)),
-        links(
-            "radiotap",
-            link_type::IEEE802_11_RADIOTAP,
-            None,
-            within(vec![0, 0, 8, 0, 0, 0, 0, 0]),
-        ),
-        links("radiotap-fields", link_type::IEEE802_11_RADIOTAP, None, within(radiotap(0))),
-        links("radiotap-padded", link_type::IEEE802_11_RADIOTAP, None, behind(padded)),
-        links("prism", link_type::IEEE802_11_PRISM, None, within(prism)),
-        links("avs", link_type::IEEE802_11_AVS, None, within(avs.clone())),
-        links("avs-as-prism", link_type::IEEE802_11_PRISM, None, within(avs)),
+        Frames::behind("wireless", link_type::IEEE802_11, station),
+        Frames::new("wireless-others", link_type::IEEE802_11, None, wireless_frames(v4, v6)),
+        Frames::new("radiotap", link_type::IEEE802_11_RADIOTAP, None, within(empty_radiotap)),
+        Frames::new("radiotap-fields", link_type::IEEE802_11_RADIOTAP, None, within(radiotap(0))),
+        Frames::new("radiotap-padded", link_type::IEEE802_11_RADIOTAP, None, behind(padded)),
+        Frames::new("prism", link_type::IEEE802_11_PRISM, None, within(prism)),
+        Frames::new("avs", link_type::IEEE802_11_AVS, None, within(avs.clone())),
+        Frames::new("avs-as-prism", link_type::IEEE802_11_PRISM, None, within(avs)),
     ]
 }
 
@@ -802,20 +647,14 @@ fn every_format_counts_as_in_tshark() {
         return;
     }
     let scratch = Scratch::new("tshark-formats");
-    let packets = timed(ethernet_frames());
+    let packets = timed(ethernet_frames(), SECOND);
     let mut files: Vec<PathBuf> = Vec::new();
+    let mut write = |name: &str, capture: Vec<u8>| files.push(scratch.write(name, capture).into());
     for big_endian in [false, true] {
         for variant in [PcapVariant::Microseconds, PcapVariant::Nanoseconds, PcapVariant::Modified]
         {
             let options = PcapOptions { variant, big_endian, ..PcapOptions::default() };
-            files.push(
-                scratch
-                    .write(
-                        &format!("{variant:?}-{big_endian}.pcap"),
-                        build::pcap(&options, &packets),
-                    )
-                    .into(),
-            );
+            write(&format!("{variant:?}-{big_endian}.pcap"), build::pcap(&options, &packets));
         }
         for block in [PacketBlock::Enhanced, PacketBlock::Simple, PacketBlock::Obsolete] {
             let packets: Vec<CapturePacket> =
@@ -825,14 +664,7 @@ fn every_format_counts_as_in_tshark() {
                 comment: "as it came".to_owned(),
                 ..PcapNgOptions::default()
             };
-            files.push(
-                scratch
-                    .write(
-                        &format!("{block:?}-{big_endian}.pcapng"),
-                        build::pcapng(&options, &packets),
-                    )
-                    .into(),
-            );
+            write(&format!("{block:?}-{big_endian}.pcapng"), build::pcapng(&options, &packets));
         }
     }
     // Versions whose records have the two lengths swapped, with truncated packets.
@@ -844,11 +676,7 @@ fn every_format_counts_as_in_tshark() {
         [((2, 0), true), ((2, 2), true), ((2, 3), false), ((2, 3), true)]
     {
         let options = PcapOptions { version, original_first, ..PcapOptions::default() };
-        files.push(
-            scratch
-                .write(&format!("{version:?}-{original_first}.pcap"), build::pcap(&options, &cut))
-                .into(),
-        );
+        write(&format!("{version:?}-{original_first}.pcap"), build::pcap(&options, &cut));
     }
     // Features that few programs write: clocks of any resolution, many interfaces, long comments,
     // and other blocks of any length.
@@ -875,7 +703,7 @@ fn every_format_counts_as_in_tshark() {
         comment: "long ".repeat(12_000),
         ..PcapNgOptions::default()
     };
-    files.push(scratch.write("odd.pcapng", build::pcapng(&options, &spread)).into());
+    write("odd.pcapng", build::pcapng(&options, &spread));
     // All link types in one file, each with another resolution, in two sections of different byte
     // orders.
     let resolutions = [
@@ -916,7 +744,7 @@ fn every_format_counts_as_in_tshark() {
             packets.iter().filter(|packet| !big_endian || !nflog(packet)).cloned().collect();
         mixed.extend(build::pcapng(&options, &packets));
     }
-    files.push(scratch.write("mixed.pcapng", mixed).into());
+    write("mixed.pcapng", mixed);
     agree(&files);
 }
 
@@ -943,13 +771,7 @@ fn every_snapshot_length_counts_as_in_tshark() {
 #[test]
 fn no_capture_prints_hundreds_of_lines_by_default() {
     let scratch = Scratch::new("tshark-lines");
-    let mut files: Vec<PathBuf> = links()
-        .into_iter()
-        .map(|Frames { name, link_type, packets, .. }| {
-            let options = PcapOptions { network: link_type.into(), ..PcapOptions::default() };
-            scratch.write(&format!("{name}.pcap"), build::pcap(&options, &packets)).into()
-        })
-        .collect();
+    let mut files: Vec<PathBuf> = links().iter().map(|links| links.write(&scratch)).collect();
     files.extend(at_hand());
     for file in files {
         let outcome = replay(&file, "");

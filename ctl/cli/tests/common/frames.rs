@@ -1,5 +1,7 @@
 //! Builders of frames between the addresses of these tests.
 
+use super::START;
+use flowgauge_dataplane::capture::build::CapturePacket;
 pub(crate) use flowgauge_traffic::frame::ethernet;
 use flowgauge_traffic::frame::{self, Ip};
 
@@ -44,4 +46,13 @@ pub(crate) fn arp() -> Vec<u8> {
     let mut bytes = vec![0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 2];
     bytes.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
     bytes
+}
+
+/// Returns packets with these frames, one every `interval` nanoseconds.
+pub(crate) fn timed(
+    frames: impl IntoIterator<Item = Vec<u8>>,
+    interval: u64,
+) -> Vec<CapturePacket> {
+    let packets = frames.into_iter().zip(0..);
+    packets.map(|(frame, index)| CapturePacket::new(START + index * interval, frame)).collect()
 }

@@ -5,6 +5,7 @@
 //! [`records`] and [`check`] parse and verify JSON output.
 
 pub(crate) mod frames;
+pub(crate) mod lake;
 pub(crate) mod served;
 pub(crate) mod tshark;
 
@@ -12,8 +13,9 @@ use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, Pcap
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -36,6 +38,11 @@ impl Scratch {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+
+    /// Returns the path of a file as an argument.
+    pub(crate) fn argument(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
     }
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
@@ -74,6 +81,16 @@ pub(crate) fn command(arguments: &str) -> Command {
 /// Runs a command until it ends.
 pub(crate) fn finish(command: &mut Command) -> Outcome {
     command.output().unwrap().into()
+}
+
+/// Runs a command with space-separated arguments and a file at its standard input.
+pub(crate) fn fed(arguments: &str, file: impl AsRef<Path>) -> Outcome {
+    finish(command(arguments).stdin(File::open(file).unwrap()))
+}
+
+/// Runs the command with these space-separated arguments until it ends.
+pub(crate) fn execute(arguments: &str) -> Outcome {
+    finish(&mut command(arguments))
 }
 
 /// Sends datagrams to port 9 of an address, each of which must leave.
@@ -153,11 +170,44 @@ impl Outcome {
         self
     }
 
+    /// Returns the JSON of each line of standard output, after checking for success.
+    #[track_caller]
+    pub(crate) fn json(self) -> Vec<Value> {
+        let printed = self.ended(0).stdout;
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Checks the exit code, that nothing is printed, and that the messages have all of these
+    /// parts.
+    #[track_caller]
+    pub(crate) fn without_output(&self, code: i32, parts: &[&str]) {
+        assert_eq!((self.code, &*self.stdout), (Some(code), ""), "{parts:?} expected: {self:?}");
+        assert_has(&self.stderr, parts);
+    }
+
     /// Checks the exit code, and that the only line on standard error has all of these parts.
     #[track_caller]
     pub(crate) fn failed(self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "{parts:?} expected: {self:?}");
         assert_has(self.complaint(), parts);
+    }
+
+    /// Returns standard output, after the checks of [`Outcome::failed`].
+    #[track_caller]
+    pub(crate) fn told(self, code: i32, parts: &[&str]) -> String {
+        let stdout = self.stdout.clone();
+        self.failed(code, parts);
+        stdout
+    }
+
+    /// Checks the exit code, that nothing was printed, and that the only line on standard error is
+    /// an error that begins with one text and has all of these parts.
+    #[track_caller]
+    pub(crate) fn refused(self, code: i32, beginning: &str, parts: &[&str]) {
+        assert_eq!(self.stdout, "", "{beginning} {parts:?} expected");
+        let beginning = format!("error: {beginning}");
+        assert!(self.complaint().starts_with(&beginning), "'{beginning}' expected: {self:?}");
+        self.failed(code, parts);
     }
 
     /// Returns the only line on standard error.
@@ -332,10 +382,36 @@ pub(crate) fn records(file: impl AsRef<Path>, options: &str) -> Vec<Value> {
 /// Parses and checks every line as a record.
 #[track_caller]
 pub(crate) fn parse(lines: &str) -> Vec<Value> {
-    let records: Vec<Value> =
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records = json_lines(lines);
     records.iter().for_each(check);
     records
+}
+
+/// Parses every line.
+#[track_caller]
+pub(crate) fn json_lines(lines: &str) -> Vec<Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Returns the data in the page of a report.
+#[track_caller]
+pub(crate) fn page_data(page: impl AsRef<Path>) -> Value {
+    let page = fs::read_to_string(page).unwrap();
+    let (_, data) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
+    serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
+}
+
+/// Returns the cells of CSV without quotes by their columns, after checking that each row has all.
+#[track_caller]
+pub(crate) fn csv_rows(text: &str) -> Vec<BTreeMap<&str, &str>> {
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    lines
+        .map(|cells| {
+            assert_eq!(cells.len(), names.len(), "{cells:?}");
+            names.iter().copied().zip(cells).collect()
+        })
+        .collect()
 }
 
 /// Checks that a record has the keys that design.md specifies.
@@ -394,6 +470,20 @@ pub(crate) fn number(record: &Value, key: &str) -> u64 {
     record[key].as_u64().unwrap_or_else(|| panic!("{key} in {record}"))
 }
 
+pub(crate) fn numbers<const N: usize>(record: &Value, keys: [&str; N]) -> [u64; N] {
+    keys.map(|key| number(record, key))
+}
+
+#[track_caller]
+pub(crate) fn float(record: &Value, key: &str) -> f64 {
+    record[key].as_f64().unwrap_or_else(|| panic!("{key} in {record}"))
+}
+
+#[track_caller]
+pub(crate) fn list<'a>(record: &'a Value, key: &str) -> &'a [Value] {
+    record[key].as_array().unwrap_or_else(|| panic!("{key} in {record}"))
+}
+
 #[track_caller]
 pub(crate) fn text<'a>(record: &'a Value, key: &str) -> &'a str {
     record[key].as_str().unwrap_or_else(|| panic!("{key} in {record}"))
@@ -402,6 +492,11 @@ pub(crate) fn text<'a>(record: &'a Value, key: &str) -> &'a str {
 /// Returns the records of one kind.
 pub(crate) fn of_kind<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
     records.iter().filter(|record| record["record"] == kind).collect()
+}
+
+/// Returns a number of each window.
+pub(crate) fn of_windows(records: &[Value], key: &str) -> Vec<u64> {
+    of_kind(records, "window").into_iter().map(|window| number(window, key)).collect()
 }
 
 /// Returns the samples that do not repeat an earlier one.
@@ -478,10 +573,25 @@ pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> 
         .collect()
 }
 
+/// Returns packets with these frames, one every second.
+pub(crate) fn every_second(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<CapturePacket> {
+    let packet =
+        |(frame, second): (Vec<u8>, u64)| CapturePacket::new(START + second * SECOND, frame);
+    frames.into_iter().zip(0..).map(packet).collect()
+}
+
 /// Returns a pcap file with nanoseconds.
 pub(crate) fn pcap(packets: &[CapturePacket]) -> Vec<u8> {
     build::pcap(
         &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
         packets,
     )
+}
+
+/// Writes a capture of generated traffic and returns its path.
+#[track_caller]
+pub(crate) fn generated(scratch: &Scratch, name: &str, profile: &str) -> String {
+    let path = scratch.argument(name);
+    assert_eq!(run(["generate", profile, "--to", &path]).quiet(), "", "{profile}");
+    path
 }
