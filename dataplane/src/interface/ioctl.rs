@@ -195,7 +195,7 @@ impl Interface {
         }
     }
 
-    /// Returns the driver's counters, of which there must be far fewer than `N`.
+    /// Returns the driver's counters; there must be far fewer than `N`.
     fn named_counters<const N: usize>(&self) -> io::Result<Vec<(String, u64)>> {
         let names = self.names::<N>(ETH_SS_STATS)?;
         // SAFETY: zeroed memory of a struct of integers; each may be zero. It is allocated on the

@@ -6,7 +6,7 @@ use super::syscall::{Instruction, ProgramKind, load_program};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// What the program of a member refers to.
+/// Parts of a member's program.
 pub(super) struct Entry<'a> {
     /// Name in the kernel.
     pub(super) name: &'a str,

@@ -8,6 +8,7 @@ use super::Mode;
 use super::attach::{AttachRefusal, attach, put};
 use super::hook::{AttachedHook, Hook, LastCheck, LoadedPrograms, ProgramSource, ProgramState};
 use super::link::{Attachment, Departure, ProgramLink};
+use super::object;
 use super::refusal::refused;
 use crate::Event;
 use crate::error::Error;
@@ -351,6 +352,7 @@ impl Hook {
         outcome.map_err(|refusal| refusal.into_error(&self.place, mode))?;
         let attachment = self.link.as_ref().and_then(|link| link.attachment().ok());
         self.program = attachment.map(|attachment| attachment.program);
+        self.form = self.program.and_then(object::form);
         if let Some(own) = own {
             self.keep_arrays_of(own, &options.settings);
         }
