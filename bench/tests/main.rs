@@ -5,17 +5,19 @@
 mod line_rate;
 
 use flowgauge_dataplane::capture::build::{CapturePacket, PcapOptions, pcap};
+use flowgauge_traffic::frame::Ip;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn run(arguments: &[&str], build: Option<&str>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowgauge-bench"));
-    command
-        .args(arguments)
-        .env_remove("FLOWGAUGE_SAME_BUILD")
-        .envs(build.map(|build| ("FLOWGAUGE_SAME_BUILD", build)));
-    command.output().unwrap()
+    command.args(arguments).env_remove("FLOWGAUGE_SAME_BUILD");
+    command.envs(build.map(|build| ("FLOWGAUGE_SAME_BUILD", build))).output().unwrap()
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
 }
 
 #[test]
@@ -23,19 +25,14 @@ fn another_build_is_refused_in_one_line() {
     let output = run(&["reproduce", "p4log", "--quick"], Some("0.0.1, commit old"));
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(
-        said.starts_with("error: ")
-            && said.contains("0.0.1, commit old")
-            && said.contains("cargo build"),
-        "{said}"
-    );
+    assert!(said.starts_with("error: "), "{said}");
+    assert!(said.contains("0.0.1, commit old") && said.contains("cargo build"), "{said}");
     assert!(run(&["--version"], None).status.success());
 }
 
 #[test]
 fn a_reproduction_is_written_where_it_is_asked_for() {
-    let folder =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("p4log-{}", std::process::id()));
+    let folder = folder("p4log");
     let output = run(&["reproduce", "p4log", "--quick", "--out", folder.to_str().unwrap()], None);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(fs::read_to_string(folder.join("index.html")).unwrap().contains("<svg"));
@@ -44,15 +41,11 @@ fn a_reproduction_is_written_where_it_is_asked_for() {
 
 #[test]
 fn a_capture_takes_the_place_of_generated_traffic() {
-    let folder =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{}", std::process::id()));
+    let folder = folder("trace");
     fs::create_dir_all(&folder).unwrap();
     let packets: Vec<CapturePacket> = (0..100_u8)
         .map(|number| {
-            let mut frame = vec![0; 60];
-            frame[12] = 8;
-            frame[14..18].copy_from_slice(&[0x45, 0, 0, 46]);
-            frame[26..30].copy_from_slice(&[10, 0, 0, number % 7]);
+            let frame = Ip::new([10, 0, 0, number % 7], [0; 4], 0).frame(&[0; 26]);
             CapturePacket::new(u64::from(number) * 1_000_000, frame)
         })
         .collect();
@@ -86,11 +79,10 @@ fn the_page_of_the_documentation_has_every_printed_number() {
     let page = fs::read_to_string(page).unwrap();
     for number in flowgauge_papers::printed() {
         let what = number.what.replace('|', "\\|");
-        let row = page.lines().find(|line| {
-            line.starts_with(&format!("| {} | {what} | ", number.place))
-                && line.contains(&number.paper)
-        });
-        assert!(row.is_some(), "make the page with `flowgauge reproduce --page`: {number:?}");
+        let start = format!("| {} | {what} | ", number.place);
+        let has_it = |line: &str| line.starts_with(&start) && line.contains(&number.paper);
+        let is_there = page.lines().any(has_it);
+        assert!(is_there, "make the page with `flowgauge reproduce --page`: {number:?}");
     }
     let output = run(&["reproduce", "whll", "--page", "x"], None);
     assert_eq!(output.status.code(), Some(2));

@@ -34,6 +34,8 @@ mod random;
 mod reader;
 pub mod reorder;
 pub mod send;
+#[cfg(test)]
+mod tests;
 #[cfg(target_os = "linux")]
 pub mod veth;
 

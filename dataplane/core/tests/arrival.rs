@@ -1,10 +1,11 @@
 //! A frame of several wire packets counts like these packets one by one.
 
+use crate::common::combinations;
 use flowgauge_core::Grid;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{self, Algorithm, CountUnit};
 use flowgauge_core::logarithm::{PER_PACKET, SUMS_PER_PACKET};
-use flowgauge_core::sketch::{self, SketchKind};
+use flowgauge_core::sketch::{self, SketchKind, SketchTotals};
 use flowgauge_core::{
     Arrival, Context, Counters, KeyKind, Link, SPREADS, Segments, Settings, Shared, Sharing, State,
     Tabulation, Zeroed, membership, spread,
@@ -34,6 +35,10 @@ fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, CountUnit)) ->
     settings
 }
 
+fn together(wire_length: u32, packets: Segments) -> Arrival<Segments> {
+    Arrival { wire_length, packets, timestamp: 0, interface: 0, leaves: false }
+}
+
 fn empty() -> (Box<State>, Box<Shared>) {
     (State::boxed(), Shared::boxed())
 }
@@ -51,26 +56,22 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
             .into_iter()
             .cycle();
     let sharing = [Sharing::Alone, Sharing::Shared].into_iter().cycle();
-    let heavy = Algorithm::ALL
-        .into_iter()
-        .flat_map(|algorithm| CountUnit::ALL.map(|unit| (algorithm, unit)));
+    let heavy = combinations(Algorithm::ALL, CountUnit::ALL);
     for (((heavy, kind), shape), sharing) in heavy.zip(kinds).zip(shapes).zip(sharing) {
         let settings = settings(kind, shape, heavy);
         let context = Context::new(settings, &tabulation, sharing);
         let ((mut whole, whole_shared), (mut single, single_shared)) = (empty(), empty());
         for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(300) {
             let frame = frame((number * 7 % 61) as u8, number);
-            let (frame, timestamp) = (frame.as_slice(), 0);
+            let frame = frame.as_slice();
             // All but the last have full length.
             let lengths = (1..segments).map(|_| 1514).chain([60 + number as u32]);
             let mut active = single.active(&single_shared, 0);
             lengths.clone().for_each(|length| {
-                active.record(&context, Link::Ethernet, frame, Arrival::new(length, timestamp))
+                active.record(&context, Link::Ethernet, frame, Arrival::new(length, 0))
             });
             let packets = Segments { number: segments, full: 1500, last: 46 + number as u32 };
-            let wire_length = lengths.sum();
-            let super_packet =
-                Arrival { wire_length, packets, timestamp, interface: 0, leaves: false };
+            let super_packet = together(lengths.sum(), packets);
             whole.active(&whole_shared, 0).record(&context, Link::Ethernet, frame, super_packet);
             let ([whole, _], [single, _]) = (&whole.banks, &single.banks);
             // Only the former says that packets came together.
@@ -79,22 +80,18 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
             assert_eq!(whole.entropy, single.entropy, "frame {number}, {settings:?}");
         }
         let ([whole, _], [single, _]) = (&whole.banks, &single.banks);
-        assert!(
-            whole.cardinality == single.cardinality && whole.membership == single.membership,
-            "{settings:?}"
-        );
+        assert!(whole.cardinality == single.cardinality, "{settings:?}");
+        assert!(whole.membership == single.membership, "{settings:?}");
         assert!(whole.frequency == single.frequency, "{settings:?}");
         assert!(whole.heavy == single.heavy, "{settings:?}");
         assert!(whole.spread == single.spread, "{settings:?}");
         let sketches = |shared: &Shared| {
-            let mut sketches: Vec<sketch::SketchTotals> =
-                (0..2).map(|_| sketch::SketchTotals::new()).collect();
-            for ((shared, sketch), settings) in
-                shared.banks[0].entropy.iter().zip(&mut sketches).zip(&settings.entropy)
-            {
-                shared.merge_into(sketch, settings.mode.sketch().unwrap(), settings.shape);
-            }
-            sketches
+            [0, 1].map(|index| {
+                let (mut sketch, settings) = (SketchTotals::boxed(), &settings.entropy[index]);
+                let kind = settings.mode.sketch().unwrap();
+                shared.banks[0].entropy[index].merge_into(&mut sketch, kind, settings.shape);
+                sketch
+            })
         };
         assert!(sketches(&whole_shared) == sketches(&single_shared), "{settings:?}");
         assert!(whole.counters.non_ip > 0 && whole.entropy[0].sum > 0, "nothing was compared");
@@ -107,10 +104,7 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
 #[test]
 fn totals_of_a_full_table_are_those_of_the_segments() {
     let tabulation = Box::new(Tabulation::from_seed(3));
-    for (algorithm, unit) in Algorithm::ALL
-        .into_iter()
-        .flat_map(|algorithm| CountUnit::ALL.map(|unit| (algorithm, unit)))
-    {
+    for (algorithm, unit) in combinations(Algorithm::ALL, CountUnit::ALL) {
         let mut settings = settings(SketchKind::CountMin, Grid::COUNTERS, (algorithm, unit));
         settings.heavy.slots_log2 = 4;
         let context = Context::new(settings, &tabulation, Sharing::Alone);
@@ -118,13 +112,7 @@ fn totals_of_a_full_table_are_those_of_the_segments() {
         for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(2000) {
             let bytes = frame((number * 7 % 251) as u8, 0);
             let packets = Segments { number: segments, full: 1500, last: 1500 };
-            let arrival = Arrival {
-                wire_length: segments * 1514,
-                packets,
-                timestamp: 0,
-                interface: 0,
-                leaves: false,
-            };
+            let arrival = together(segments * 1514, packets);
             state.active(&shared, 0).record(&context, Link::Ethernet, bytes.as_slice(), arrival);
         }
         let packets = SEGMENTS.iter().sum::<u32>() * 250;
@@ -132,10 +120,8 @@ fn totals_of_a_full_table_are_those_of_the_segments() {
         let total = u64::from(packets) * if unit == CountUnit::Bytes { 1514 } else { 1 };
         assert_eq!((heavy.packets(), heavy.total()), (packets, total), "{algorithm:?}");
         for entry in heavy.entries(&settings.heavy) {
-            assert!(
-                entry.inherited <= entry.count && entry.count <= total,
-                "{algorithm:?}: {entry:?}"
-            );
+            let is_valid = entry.inherited <= entry.count && entry.count <= total;
+            assert!(is_valid, "{algorithm:?}: {entry:?}");
         }
     }
 }
@@ -148,17 +134,12 @@ fn sums_of_logarithms_are_those_of_their_terms() {
         assert_eq!(SUMS_PER_PACKET.up_to(x), sum, "{x}");
     }
     // Larger numbers: at the edges of all intervals, one term at a time.
-    for leading in 17..32 {
-        for stretch in 0..16 {
-            let edge = (1_u32 << leading) + (stretch << (leading - 4));
-            for x in (edge - 2..edge + 2).chain([edge | 0x1234]) {
-                let difference = SUMS_PER_PACKET.up_to(x) - SUMS_PER_PACKET.up_to(x - 1);
-                assert_eq!(difference, u64::from(PER_PACKET.log2(u64::from(x))), "{x}");
-            }
-        }
+    let edges = (17..32).flat_map(|leading| {
+        (0..16).map(move |stretch| (1_u32 << leading) + (stretch << (leading - 4)))
+    });
+    let numbers = edges.flat_map(|edge| (edge - 2..edge + 2).chain([edge | 0x1234]));
+    for x in numbers.chain([u32::MAX]) {
+        let difference = SUMS_PER_PACKET.up_to(x) - SUMS_PER_PACKET.up_to(x - 1);
+        assert_eq!(difference, u64::from(PER_PACKET.log2(u64::from(x))), "{x}");
     }
-    assert_eq!(
-        SUMS_PER_PACKET.up_to(u32::MAX) - SUMS_PER_PACKET.up_to(u32::MAX - 1),
-        u64::from(PER_PACKET.log2(u64::from(u32::MAX)))
-    );
 }

@@ -1,12 +1,16 @@
 //! Registers: split, rank table, merge laws, staggering.
 
+use crate::common::{combinations, frame};
 use flowgauge_core::cardinality::{self, Cardinality, Mode, Staggered, rank_table};
+use flowgauge_core::delay::DelaySamples;
 use flowgauge_core::filter::EveryPacket;
+use flowgauge_core::sizes::Sizes;
+use flowgauge_core::unopened::CommonEtherType;
 use flowgauge_core::{
-    Arrival, Context, CountFrames, HashMode, KeyKind, Link, Observation, Precision, Settings,
-    Shared, Sharing, State, Tabulation, Zeroed,
+    Arrival, Context, CountFrames, Counters, Delay, ENTROPIES, Entropy, HashMode, Heavy, KeyKind,
+    Link, Membership, Observation, Precision, Settings, Shared, Sharing, Sketch, Spread, State,
+    Tabulation, Zeroed,
 };
-use flowgauge_traffic::frame::{Ip, TCP, Tcp};
 use proptest::prelude::*;
 
 fn precision() -> impl Strategy<Value = Precision> {
@@ -42,32 +46,17 @@ fn thesis_rank_table_has_21_disjoint_entries() {
     assert_eq!((table[20].value, table[20].prefix_length, table[20].level), (1, 21, 21));
 }
 
-/// Returns a TCP frame over IPv4 or IPv6.
-fn frame(number: u8) -> Vec<u8> {
-    let ports = [u16::from_be_bytes([1, number]), 80];
-    let segment = Tcp { ports, ..Tcp::default() }.segment(&[]);
-    if number.is_multiple_of(2) {
-        Ip::new([10, 0, 0, number], [192, 0, 2, number / 4], TCP).frame(&segment)
-    } else {
-        let address = |last: u8| [0, 0, 0, 0, 0, 0, 0, u16::from(last)];
-        Ip::new(address(number), address(number / 4), TCP).frame(&segment)
-    }
-}
-
 #[test]
 fn flows_that_are_all_that_is_measured_give_the_same_bits() {
     let tabulation = Box::new(Tabulation::from_seed(3));
     for mode in [Mode::Off, Mode::Windowed, Mode::Staggered] {
-        for (key, hash) in
-            KeyKind::ALL.into_iter().flat_map(|key| HashMode::PUBLIC.map(|hash| (key, hash)))
-        {
-            let settings =
-                Settings::only(cardinality::Settings { mode, key, ..Default::default() })
-                    .with_hash(hash);
+        for (key, hash) in combinations(KeyKind::ALL, HashMode::PUBLIC) {
+            let cardinality = cardinality::Settings { mode, key, ..Default::default() };
+            let settings = Settings::only(cardinality).with_hash(hash);
             let context = Context::new(settings, &tabulation, Sharing::Alone);
             let shared = Shared::boxed();
             let (mut whole, mut flows) = (State::boxed(), State::boxed());
-            for number in 0..=u8::MAX {
+            for number in 0..256 {
                 let (frame, arrival) = (frame(number), Arrival::new(74, u64::from(number)));
                 let (frame, link) = (frame.as_slice(), Link::Ethernet);
                 whole.active(&shared, 0).record(&context, link, frame, arrival);
@@ -150,7 +139,7 @@ proptest! {
     ) {
         let p = Precision::MIN;
         arrivals.sort();
-        let mut parts = [Box::new(Staggered::new()), Box::new(Staggered::new()), Box::new(Staggered::new())];
+        let mut parts = [0; 3].map(|_| Box::new(Staggered::new()));
         for (offset, hash, core) in &arrivals {
             let slot = start.wrapping_add(1 << 12).wrapping_add(*offset);
             parts[usize::from(*core)].update(*hash, p, slot);
@@ -189,28 +178,21 @@ fn staggered_registers_go_on_when_the_number_of_slots_wraps() {
 
 #[test]
 fn a_cores_state_is_under_sixteen_mebibytes_and_has_no_padding() {
-    let sums = flowgauge_core::ENTROPIES * size_of::<flowgauge_core::Entropy>();
-    let registers = size_of::<Cardinality>()
-        + size_of::<flowgauge_core::Sketch>()
-        + size_of::<flowgauge_core::Membership>()
-        + size_of::<flowgauge_core::Spread>();
-    let tables = size_of::<flowgauge_core::Heavy>()
-        + size_of::<flowgauge_core::sizes::Sizes>()
-        + size_of::<flowgauge_core::Delay>();
-    let told = tables + size_of::<flowgauge_core::unopened::CommonEtherType>();
-    let bank = size_of::<flowgauge_core::Counters>() + sums + registers + told;
-    let persistent = size_of::<Staggered>() + size_of::<flowgauge_core::delay::DelaySamples>();
-    assert_eq!(size_of::<flowgauge_core::State>(), 2 * bank + persistent);
-    assert!(size_of::<flowgauge_core::State>() <= 16 << 20);
+    let counters = size_of::<Counters>() + ENTROPIES * size_of::<Entropy>() + size_of::<Sketch>();
+    let registers = size_of::<Cardinality>() + size_of::<Membership>() + size_of::<Spread>();
+    let tables = size_of::<Heavy>() + size_of::<Sizes>() + size_of::<Delay>();
+    let bank = counters + registers + tables + size_of::<CommonEtherType>();
+    let persistent = size_of::<Staggered>() + size_of::<DelaySamples>();
+    assert_eq!(size_of::<State>(), 2 * bank + persistent);
+    assert!(size_of::<State>() <= 16 << 20);
 }
 
 #[test]
 fn the_specification_tells_what_cores_take() {
-    let core = size_of::<flowgauge_core::State>() as f64 / f64::from(1 << 20);
-    let shared = size_of::<flowgauge_core::Shared>() as f64 / 1024.0;
+    let core = size_of::<State>() as f64 / f64::from(1 << 20);
+    let shared = size_of::<Shared>() as f64 / 1024.0;
     let told = format!("{core:.1} MiB for each core and {shared:.0} KiB shared by all cores");
-    let specification =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../SPECIFICATION.md"))
-            .unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../SPECIFICATION.md");
+    let specification = std::fs::read_to_string(path).unwrap();
     assert!(specification.contains(&told), "SPECIFICATION.md does not contain '{told}'");
 }

@@ -1,5 +1,6 @@
 //! Round-trip delays: requests, their answers, and the resulting delays.
 
+use crate::common::combinations;
 use flowgauge_core::delay::histogram::{BUCKETS, bucket, least};
 use flowgauge_core::delay::weights::{CLASSES, SQUARE_BITS, WEIGHT_BITS, weights};
 use flowgauge_core::delay::{
@@ -60,6 +61,11 @@ impl Tcp<'_> {
         let tcp = frame::Tcp { ports, flags, sequence, acknowledgement, options };
         frame(v6, frame::TCP, from, to, &tcp.segment(&vec![0; payload]))
     }
+}
+
+/// Returns options with timestamps, of TCP.
+fn timestamps(sent: u32, echoed: u32) -> Vec<u8> {
+    [&[1, 1, 8, 10][..], &sent.to_be_bytes(), &echoed.to_be_bytes()].concat()
 }
 
 fn dns(from: End, to: End, id: u16, is_answer: bool) -> Vec<u8> {
@@ -168,8 +174,8 @@ impl Counting {
 
     #[track_caller]
     fn is(&self, kind: DelayKind, delays: &[u64]) {
-        let ticks =
-            delays.iter().map(|ns| bucket((ns >> kind.tick_bits()) as u32)).collect::<Vec<_>>();
+        let of = |ns: &u64| bucket((ns >> kind.tick_bits()) as u32);
+        let ticks = delays.iter().map(of).collect::<Vec<_>>();
         assert_eq!(self.buckets(kind, false, 0), ticks, "{kind:?}");
         // No request was overwritten.
         let exact = self.exact(kind);
@@ -185,10 +191,8 @@ fn each_kind_matches_its_answers_over_both_families() {
         tcp.tcp(0, Tcp { flags: SYN, sequence: u32::MAX, ..TCP });
         tcp.tcp(5 * MS, Tcp { flags: SYN | ACK, sequence: 77, acknowledgement: 0, ..ANSWER });
         tcp.is(DelayKind::TcpHandshake, &[5 * MS]);
-        assert_eq!(
-            tcp.counts(DelayKind::TcpHandshake),
-            Counts { requests: 1, admitted: 1, inserted: 1, ..Counts::default() }
-        );
+        let once = Counts { requests: 1, admitted: 1, inserted: 1, ..Counts::default() };
+        assert_eq!(tcp.counts(DelayKind::TcpHandshake), once);
 
         let mut data = Counting { v6, ..Counting::of(DelayKind::TcpData) };
         data.tcp(0, Tcp { sequence: 1000, payload: 100, ..TCP });
@@ -290,10 +294,8 @@ fn a_segment_that_is_sent_again_counts_from_its_first_packet() {
     tcp.tcp(1000 * MS, Tcp { flags: SYN, sequence: 9, ..TCP });
     tcp.tcp(1020 * MS, Tcp { flags: SYN | ACK, acknowledgement: 10, ..ANSWER });
     tcp.is(DelayKind::TcpHandshake, &[1020 * MS]);
-    assert_eq!(
-        tcp.counts(DelayKind::TcpHandshake),
-        Counts { requests: 2, admitted: 2, inserted: 1, ..Counts::default() }
-    );
+    let twice = Counts { requests: 2, admitted: 2, inserted: 1, ..Counts::default() };
+    assert_eq!(tcp.counts(DelayKind::TcpHandshake), twice);
     // The port is reused by another connection.
     tcp.tcp(5000 * MS, Tcp { flags: SYN, sequence: 4000, ..TCP });
     tcp.tcp(5001 * MS, Tcp { flags: SYN | ACK, acknowledgement: 10, ..ANSWER });
@@ -312,14 +314,8 @@ fn an_id_that_is_used_again_counts_from_then_on() {
 
 #[test]
 fn timestamps_count_from_their_first_packet() {
-    let options = |sent: u32, echoed: u32| {
-        let mut options = vec![1, 1, 8, 10];
-        options.extend(sent.to_be_bytes());
-        options.extend(echoed.to_be_bytes());
-        options
-    };
     let mut tcp = Counting::of(DelayKind::TcpTimestamps);
-    let (ask, reply) = (options(500, 3), options(9, 500));
+    let (ask, reply) = (timestamps(500, 3), timestamps(9, 500));
     for (at, sequence) in [(0, 0), (1, 100), (2, 200)] {
         tcp.tcp(at * MS, Tcp { sequence, payload: 100, options: &ask, ..TCP });
     }
@@ -337,7 +333,7 @@ fn timestamps_count_from_their_first_packet() {
     ] {
         let mut tcp = Counting::of(DelayKind::TcpTimestamps);
         tcp.tcp(0, Tcp { flags: SYN, options: syn, ..TCP });
-        tcp.tcp(MS, Tcp { flags: SYN | ACK, options: &options(1, 0x909), ..ANSWER });
+        tcp.tcp(MS, Tcp { flags: SYN | ACK, options: &timestamps(1, 0x909), ..ANSWER });
         tcp.is(DelayKind::TcpTimestamps, &[MS]);
     }
 }
@@ -376,10 +372,8 @@ fn directions_are_those_of_requests() {
         data.packet_there(at, &segment.frame(false), leaves);
     }
     let of = |ns: u64| vec![bucket((ns >> 6) as u32)];
-    assert_eq!(
-        [true, false].map(|leaves| data.buckets(DelayKind::TcpData, leaves, 0)),
-        [of(3 * MS), of(MS)]
-    );
+    let found = [true, false].map(|leaves| data.buckets(DelayKind::TcpData, leaves, 0));
+    assert_eq!(found, [of(3 * MS), of(MS)]);
     let counts = |leaves| data.delay().counts(&data.settings, DelayKind::TcpData, leaves).requests;
     assert_eq!((counts(true), counts(false)), (1, 1));
 }
@@ -415,8 +409,7 @@ fn a_flood_of_half_open_connections_leaves_what_is_answered_right() {
             .collect();
         assert_eq!(found, [bucket(((10 * MS) >> 6) as u32)], "{algorithm:?}");
         let counts = tcp.counts(DelayKind::TcpHandshake);
-        assert_eq!(counts.requests, 100_001);
-        assert_eq!(counts.admitted + counts.refused, 100_001);
+        assert_eq!([counts.requests, counts.admitted + counts.refused], [100_001; 2]);
         assert_eq!(counts.refused > 0, algorithm == Algorithm::Expiry);
     }
 }
@@ -441,11 +434,8 @@ fn what_is_not_admitted_is_not_looked_for() {
         for fridge in 0..settings.fridges() {
             let (share, bits) = settings.admitted(fridge);
             let mean = 8000.0 * f64::from(share) / f64::from(1_u32 << bits);
-            assert!(
-                (samples(fridge) as f64 - mean).abs() < 4.0 * mean.sqrt(),
-                "{algorithm:?} {fridge}: {}",
-                samples(fridge)
-            );
+            let found = samples(fridge) as f64;
+            assert!((found - mean).abs() < 4.0 * mean.sqrt(), "{algorithm:?} {fridge}: {found}");
         }
     }
 }
@@ -459,23 +449,16 @@ fn weights_are_those_of_the_definition() {
         assert_eq!(all.len(), CLASSES);
         for (class, weight) in all.iter().enumerate() {
             let range = (class as u32 * width)..((class as u32 + 1) * width);
-            let exact = |power: f64| {
-                range.clone().map(|x| (1.0 - 1.0 / slots).powf(-power * f64::from(x))).sum::<f64>()
-                    / f64::from(width)
-            };
-            let (mean, square) = (
-                f64::from(weight.weight) / f64::from(1 << WEIGHT_BITS),
-                f64::from(weight.square) / f64::from(1 << SQUARE_BITS),
-            );
-            assert!(
-                (mean - exact(1.0)).abs() <= exact(1.0) * 1e-6 + 0.5 / f64::from(1 << WEIGHT_BITS),
-                "{slots_log2} {class}: {mean}"
-            );
-            assert!(
-                (square - exact(2.0)).abs()
-                    <= exact(2.0) * 1e-6 + 0.5 / f64::from(1 << SQUARE_BITS),
-                "{slots_log2} {class}: {square}"
-            );
+            for (power, held, bits) in [
+                (1.0, f64::from(weight.weight), WEIGHT_BITS),
+                (2.0, f64::from(weight.square), SQUARE_BITS),
+            ] {
+                let terms = range.clone().map(|x| (1.0 - 1.0 / slots).powf(-power * f64::from(x)));
+                let exact = terms.sum::<f64>() / f64::from(width);
+                let (found, unit) = (held / f64::from(1 << bits), 1.0 / f64::from(1 << bits));
+                let is_near = (found - exact).abs() <= exact * 1e-6 + 0.5 * unit;
+                assert!(is_near, "{slots_log2} {class}, power {power}: {found}");
+            }
         }
     }
 }
@@ -504,12 +487,10 @@ fn shares_that_change_leave_no_bias() {
     let mut total = WindowTotals::boxed();
     let of = |delay: &Delay| {
         let buckets = delay.histogram(&settings, kind, false, 0).unwrap().buckets();
-        let scale =
-            f64::from(1_u32 << delay.admit_log2(&settings, kind)) / f64::from(1 << WEIGHT_BITS);
-        (
-            buckets.iter().map(|bucket| bucket.weight).sum::<u64>() as f64 * scale,
-            buckets.iter().map(|bucket| bucket.samples).sum::<u32>(),
-        )
+        let admitted = f64::from(1_u32 << delay.admit_log2(&settings, kind));
+        let weight = buckets.iter().map(|bucket| bucket.weight).sum::<u64>() as f64;
+        let samples = buckets.iter().map(|bucket| bucket.samples).sum::<u32>();
+        (weight * (admitted / f64::from(1 << WEIGHT_BITS)), samples)
     };
     let host = |number: u32| Ipv4Addr::from_bits(0x0b00_0000 + number);
     let (mut sum, mut samples) = (0.0, 0);
@@ -518,20 +499,16 @@ fn shares_that_change_leave_no_bias() {
         icmp.state.banks[icmp.bank].clear(&all);
         icmp.shared.persistent.delay.shares.set(icmp.bank, kind, Admission { kept, counted });
         for step in 0..REQUESTS {
-            let (number, at) = (
-                index as u32 * REQUESTS + step,
-                index as u64 * window + u64::from(step) * (window / u64::from(REQUESTS)),
-            );
+            let number = index as u32 * REQUESTS + step;
+            let at = index as u64 * window + u64::from(step) * (window / u64::from(REQUESTS));
             icmp.packet(at, &echo(false, host(number), SERVER.0, false, 1));
             if let Some(answered) = number.checked_sub(REQUESTS * 3 / 2) {
                 icmp.packet(at, &echo(false, SERVER.0, host(answered), true, 1));
             }
         }
         let delay = icmp.delay();
-        assert_eq!(
-            (delay.admit_log2(&settings, kind), icmp.counts(kind).requests),
-            (counted, u64::from(REQUESTS))
-        );
+        assert_eq!(delay.admit_log2(&settings, kind), counted);
+        assert_eq!(icmp.counts(kind).requests, u64::from(REQUESTS));
         let answers = f64::from(match index {
             0 => 0,
             1 => REQUESTS / 2,
@@ -541,10 +518,8 @@ fn shares_that_change_leave_no_bias() {
         // Few of the counted requests are overwritten, at most one in three: a delay weighs less
         // than twice the reciprocal of the share.
         let weight = f64::from(2_u32 << counted);
-        assert!(
-            (estimate - answers).abs() <= 4.0 * (answers * (weight - 1.0)).sqrt(),
-            "{index}: {estimate} of {answers}"
-        );
+        let allowed = 4.0 * (answers * (weight - 1.0)).sqrt();
+        assert!((estimate - answers).abs() <= allowed, "{index}: {estimate} of {answers}");
         total.merge(&icmp.state.banks[icmp.bank], &all);
         (sum, samples) = (sum + estimate, samples + seen);
     }
@@ -555,28 +530,14 @@ fn shares_that_change_leave_no_bias() {
 
 /// Frames of one request of a kind, from a port, and of its answer.
 fn repeated(kind: DelayKind, port: u16, is_answer: bool) -> Vec<u8> {
-    let (from, resolver) = ((CLIENT.0, port), (SERVER.0, 53));
-    let answer = Tcp { from: SERVER, to: from, acknowledgement: 10, ..TCP };
-    match (kind, is_answer) {
-        (DelayKind::TcpHandshake, false) => {
-            Tcp { from, flags: SYN, sequence: 9, ..TCP }.frame(false)
-        }
-        (DelayKind::TcpHandshake, true) => Tcp { flags: SYN | ACK, ..answer }.frame(false),
-        (DelayKind::TcpData, false) => Tcp { from, sequence: 9, payload: 1, ..TCP }.frame(false),
-        (DelayKind::Dns, false) => dns(from, resolver, 9, false),
-        (DelayKind::Dns, true) => dns(resolver, from, 9, true),
-        _ => answer.frame(false),
-    }
+    Event { at: 0, port, token: 9, is_answer }.frame(kind)
 }
 
 /// A repeated request takes its slot from no other one, so that the weights of others stay.
 #[test]
 fn a_repeated_request_weighs_nothing() {
     let kinds = [DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns];
-    let algorithms = [Algorithm::Fridge, Algorithm::MultiFridge];
-    for (algorithm, kind) in
-        algorithms.into_iter().flat_map(|algorithm| kinds.map(|kind| (algorithm, kind)))
-    {
+    for (algorithm, kind) in combinations([Algorithm::Fridge, Algorithm::MultiFridge], kinds) {
         let settings = Delays { algorithm, ..only(kind) };
         let counted = |times: u32| {
             let mut all = Counting::new(settings);
@@ -584,8 +545,8 @@ fn a_repeated_request_weighs_nothing() {
             all.packet(0, &repeated(kind, 2, false));
             (0..times).for_each(|_| all.packet(MS, &repeated(kind, 1, false)));
             all.packet(2 * MS, &repeated(kind, 2, true));
-            let histograms = (0..settings.fridges())
-                .filter_map(|fridge| all.delay().histogram(&settings, kind, false, fridge));
+            let of_fridge = |fridge| all.delay().histogram(&settings, kind, false, fridge);
+            let histograms = (0..settings.fridges()).filter_map(of_fridge);
             let buckets = histograms.flat_map(|histogram| histogram.buckets());
             let counts = all.counts(kind);
             (buckets.map(|bucket| bucket.weight).sum::<u64>(), counts.inserted, counts.miscounted)
@@ -643,10 +604,7 @@ impl Event {
     fn frame(self, kind: DelayKind) -> Vec<u8> {
         let Event { port, token, is_answer, .. } = self;
         let (from, resolver) = ((CLIENT.0, port), (SERVER.0, 53));
-        let number = u32::from(token) * 10;
-        let timestamps = |sent: u32, echoed: u32| {
-            [&[1, 1, 8, 10][..], &sent.to_be_bytes(), &echoed.to_be_bytes()].concat()
-        };
+        let number = u32::from(token);
         let back = Tcp { from: SERVER, to: from, acknowledgement: number + 1, ..TCP };
         match (kind, is_answer) {
             (DelayKind::TcpHandshake | DelayKind::TcpDuration, false) => {
@@ -687,13 +645,10 @@ fn by_hand(kind: DelayKind, events: &[Event], first: usize) -> LabelDelays {
         let same = |other: &&Event| other.port == event.port && other.token == event.token;
         if kind == DelayKind::QuicSpin {
             // Times at which the bit of this connection changed.
-            let bits: Vec<&Event> =
-                before.iter().chain([event]).filter(|other| other.port == event.port).collect();
-            let edges: Vec<u64> = bits
-                .windows(2)
-                .filter(|pair| pair[0].token % 2 != pair[1].token % 2)
-                .map(|pair| pair[1].at)
-                .collect();
+            let bits = before.iter().chain([event]).filter(|other| other.port == event.port);
+            let bits: Vec<&Event> = bits.collect();
+            let changes = bits.windows(2).filter(|pair| pair[0].token % 2 != pair[1].token % 2);
+            let edges: Vec<u64> = changes.map(|pair| pair[1].at).collect();
             if edges.last() == Some(&event.at) {
                 requests += 1;
                 delays.extend(edges.len().checked_sub(2).map(|last| event.at - edges[last]));

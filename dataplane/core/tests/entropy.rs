@@ -51,18 +51,14 @@ fn known_windows() {
     // derivative.
     assert_eq!(sum(&[7; 4]), (1024 + 1474) + (1024 + 599 + 1474) + (2048 + 1474));
     // As many flows as packets: the sum is zero, and the entropy is the logarithm of the packets.
-    assert_eq!(in_integers(1 << 20, 0), 20 << 10);
-    assert_eq!(
-        in_integers(1 << 20, (1 << 30) - 1),
-        20 << 10,
-        "less than one bit a packet is neglected (paper, equation 2)"
-    );
-    assert_eq!(in_integers(1 << 20, 1 << 30), 19 << 10);
-    assert_eq!(
-        in_integers(1 << 20, 10 << 30),
-        (20 << 10) - 10_176,
-        "P4Log of 10 is 3.32 and P4Exp of that 9.94"
-    );
+    for (sum, known, why) in [
+        (0, 20 << 10, "as many flows as packets"),
+        ((1 << 30) - 1, 20 << 10, "less than one bit a packet is neglected (paper, equation 2)"),
+        (1 << 30, 19 << 10, "one bit a packet"),
+        (10 << 30, (20 << 10) - 10_176, "P4Log of 10 is 3.32 and P4Exp of that 9.94"),
+    ] {
+        assert_eq!(in_integers(1 << 20, sum), known, "{why}");
+    }
     assert_eq!((in_integers(0, 0), in_integers(1, 0)), (0, 0));
     assert_eq!(in_integers(1, u64::MAX), 0, "never below zero");
 }
@@ -86,11 +82,10 @@ fn integers_with_seven_bits_are_near_the_floats() {
             let sum = packets * 1024 * hundredths / 100;
             let quotient = sum as f64 / 1024.0 / packets as f64;
             let error = in_integers(packets, sum) as f64 / 1024.0 - in_floats(packets, sum);
-            assert!(
-                error.abs() <= allowed(packets, quotient),
-                "{packets} packets, {quotient} a packet: {error:+.4} bits"
-            );
-            worst = worst.max(error.abs() / allowed(packets, quotient));
+            let what = format!("{packets} packets, {quotient} a packet");
+            let allowed = allowed(packets, quotient);
+            assert!(error.abs() <= allowed, "{what}: {error:+.4} bits");
+            worst = worst.max(error.abs() / allowed);
         }
     }
     assert!(worst > 0.5, "the bound above is no better than another: {worst}");
@@ -104,9 +99,8 @@ fn seven_bits_are_better_than_four_and_the_literal_algorithm_is_no_use() {
     for (packets, tenths) in cases() {
         let sum = packets * 1024 * tenths / 10;
         let exact = in_floats(packets, sum);
-        four += (in_integers_with(packets, sum, &Logarithm::new(4, 3), &POWER) as f64 / 1024.0
-            - exact)
-            .abs();
+        let by_four = in_integers_with(packets, sum, &Logarithm::new(4, 3), &POWER);
+        four += (by_four as f64 / 1024.0 - exact).abs();
         seven += (in_integers(packets, sum) as f64 / 1024.0 - exact).abs();
     }
     assert!(seven < four, "4 bits {four}, 7 bits {seven}");
@@ -116,10 +110,8 @@ fn seven_bits_are_better_than_four_and_the_literal_algorithm_is_no_use() {
         let exact = in_floats(packets, sum);
         let error = (literally(packets, sum) - exact).abs() / exact * 100.0;
         assert_eq!(format!("{error:.1}"), wrong, "{tenths}");
-        assert!(
-            (in_integers(packets, sum) as f64 / 1024.0 - exact).abs()
-                <= allowed(packets, tenths as f64 / 10.0)
-        );
+        let error = (in_integers(packets, sum) as f64 / 1024.0 - exact).abs();
+        assert!(error <= allowed(packets, tenths as f64 / 10.0), "{tenths}: {error}");
     }
 }
 

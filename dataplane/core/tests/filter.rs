@@ -1,21 +1,18 @@
 //! Filter: layout of fields, order of rules, and frames without an IP header.
 
+use crate::common::Random;
 use flowgauge_core::filter::fields::{
     ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, LENGTH_MASK, PORTS, PROTOCOL,
     PROTOCOL_SHIFT, TAGGED, VLAN_MASK, VLAN_SHIFT,
 };
 use flowgauge_core::filter::{MAX_RULES, MatchRule, MatchRules, PacketFilter as _};
 use flowgauge_core::{Filter, Link, Zeroed, parse};
+use flowgauge_traffic::frame::Ip;
 use zerocopy::FromZeros;
 
 /// Ethernet frame of IPv4 with this protocol, fragment word and transport header.
 fn ipv4(protocol: u8, fragment: u16, transport: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0; 12];
-    frame.extend([0x08, 0, 0x45, 0, 0, 20 + transport.len() as u8, 0, 0]);
-    frame.extend(fragment.to_be_bytes());
-    frame.extend([64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    frame.extend(transport);
-    frame
+    Ip { fragment, ..Ip::new([10, 0, 0, 1], [10, 0, 0, 2], protocol) }.frame(transport)
 }
 
 fn rule<const WORDS: usize>(word: usize, mask: u32, value: u32, verdict: u32) -> MatchRule<WORDS> {
@@ -38,13 +35,10 @@ fn matches(filter: &Filter, frame: &[u8]) -> bool {
 #[test]
 fn the_first_rule_decides_and_others_are_for_packets_that_meet_none() {
     let mut rules = MatchRules::<1>::new_zeroed();
-    rules
-        .write(&[rule(0, 0xf, 1, 0), rule(0, 0xff, 0x21, 1), rule(0, 0xf0, 0x20, 1)], false)
-        .unwrap();
-    assert_eq!(
-        [0x21, 0x22, 0x31, 0x30].map(|field| rules.decide(&[field])),
-        [false, true, false, false]
-    );
+    let three = [rule(0, 0xf, 1, 0), rule(0, 0xff, 0x21, 1), rule(0, 0xf0, 0x20, 1)];
+    rules.write(&three, false).unwrap();
+    let verdicts = [0x21, 0x22, 0x31, 0x30].map(|field| rules.decide(&[field]));
+    assert_eq!(verdicts, [false, true, false, false]);
     rules.write(&[], true).unwrap();
     assert!(rules.decide(&[0x21]));
     assert_eq!(rules.write(&[rule(0, 0, 0, 1); MAX_RULES + 1], true), None);
@@ -62,14 +56,8 @@ fn one_by_one<const WORDS: usize>(rules: &MatchRules<WORDS>, fields: &[u32; WORD
 
 #[test]
 fn sets_of_rules_give_the_verdicts_of_rules_one_by_one() {
-    let mut state = 44_u64;
-    // SplitMix64.
-    let mut random = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) as u32
-    };
+    let mut numbers = Random(44);
+    let mut random = || numbers.next() as u32;
     let mut rules = MatchRules::<5>::new_zeroed();
     for length in [0, 1, 2, 63, 64, 65, 127, MAX_RULES].into_iter().cycle().take(64) {
         let mut written = Vec::new();
@@ -134,18 +122,20 @@ fn fields_are_where_the_layout_says() {
 #[test]
 fn what_was_not_captured_is_not_there() {
     let segment = [1; 20];
-    let has = |frame: &[u8]| {
-        [HAS_PORTS, HAS_FLAGS].map(|bit| matches(&filter(PROTOCOL, bit, bit), frame))
-    };
-    let whole = ipv4(6, 0, &segment);
-    assert_eq!(has(&whole), [true, true]);
-    assert_eq!(has(&whole[..34 + 13]), [true, false]);
-    assert_eq!(has(&whole[..34 + 3]), [false, false]);
-    assert_eq!(has(&ipv4(6, 0x2000, &segment)), [true, true], "first fragment");
-    assert_eq!(has(&ipv4(6, 1, &segment)), [false, false], "later fragment");
-    assert_eq!(has(&ipv4(17, 0, &segment)), [true, false]);
-    assert_eq!(has(&ipv4(132, 0, &segment)), [true, false]);
-    assert_eq!(has(&ipv4(136, 0, &segment)), [false, false], "UDP-Lite, as in pcap-filter");
+    for (name, protocol, fragment, captured, expected) in [
+        ("TCP", 6, 0, 20, [true, true]),
+        ("TCP without flags", 6, 0, 13, [true, false]),
+        ("TCP without ports", 6, 0, 3, [false, false]),
+        ("first fragment", 6, 0x2000, 20, [true, true]),
+        ("later fragment", 6, 1, 20, [false, false]),
+        ("UDP", 17, 0, 20, [true, false]),
+        ("SCTP", 132, 0, 20, [true, false]),
+        ("UDP-Lite, as in pcap-filter", 136, 0, 20, [false, false]),
+    ] {
+        let frame = &ipv4(protocol, fragment, &segment)[..34 + captured];
+        let has = [HAS_PORTS, HAS_FLAGS].map(|bit| matches(&filter(PROTOCOL, bit, bit), frame));
+        assert_eq!(has, expected, "{name}");
+    }
 }
 
 #[test]
@@ -155,13 +145,9 @@ fn a_vlan_id_is_that_of_the_outermost_tag_on_any_link_with_an_ethertype() {
     let is_tagged = filter(FRAME, TAGGED | VLAN_MASK << VLAN_SHIFT, TAGGED | 10 << VLAN_SHIFT);
     let plain = ipv4(17, 0, &[0; 8]);
     let packet = &plain[12..];
-    for (link, before, between) in
-        [(Link::Ethernet, 12, &[][..]), (Link::LinuxSll, 14, &[]), (Link::EtherType, 0, &[])]
-    {
-        let frame =
-            |tags: &[&[u8]]| [&vec![0; before][..], between, &tags.concat(), packet].concat();
+    for (link, before) in [(Link::Ethernet, 12), (Link::LinuxSll, 14), (Link::EtherType, 0)] {
         let decide = |tags: &[&[u8]]| {
-            let frame = frame(tags);
+            let frame = [&vec![0_u8; before][..], &tags.concat(), packet].concat();
             is_tagged.matches(parse::Settings::DEFAULT, link, frame.as_slice(), 100)
         };
         assert!(decide(&[&tag]), "{link:?}");
@@ -176,22 +162,19 @@ fn rejected_frames_have_lists_of_their_own() {
     let mut arp = vec![0; 60];
     arp[12..14].copy_from_slice(&[8, 6]);
     let truncated = ipv4(6, 0, &[])[..20].to_vec();
+    let verdicts = |filter: &Filter| [&arp, &truncated].map(|frame| matches(filter, frame));
     let mut filter = Filter::boxed();
-    assert_eq!([&arp, &truncated].map(|frame| matches(&filter, frame)), [false, false]);
+    assert_eq!(verdicts(&filter), [false, false]);
     filter.non_ip.write(&[], true).unwrap();
-    assert_eq!([&arp, &truncated].map(|frame| matches(&filter, frame)), [true, false]);
+    assert_eq!(verdicts(&filter), [true, false]);
     filter.unreadable.write(&[rule(FRAME, LENGTH_MASK, 20, 1)], false).unwrap();
-    assert_eq!([&arp, &truncated].map(|frame| matches(&filter, frame)), [true, true]);
+    assert_eq!(verdicts(&filter), [true, true]);
 }
 
 #[test]
 fn rules_as_bytes_of_a_frame_give_the_verdicts_of_rules_over_fields() {
-    let mut state = 45_u64;
-    let mut random = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32
-    };
+    let mut numbers = Random(45);
+    let mut random = || (numbers.next() >> 32) as u32;
     let parts: [(usize, u32); 9] = [
         (FRAME, TAGGED | VLAN_MASK << VLAN_SHIFT),
         (FRAME, LENGTH_MASK),
@@ -228,9 +211,9 @@ fn rules_as_bytes_of_a_frame_give_the_verdicts_of_rules_over_fields() {
             let protocol = [1, 6, 17, 132][random() as usize % 4];
             let fragment = [0, 0, 0, 0x4000, 0x2000, 0x2001, 7][random() as usize % 7];
             let mut transport = [0; 20];
-            transport[1] = (random() & 1) as u8;
-            transport[3] = (random() & 1) as u8;
-            transport[13] = (random() & 3) as u8;
+            for (at, mask) in [(1, 1), (3, 1), (13, 3)] {
+                transport[at] = (random() & mask) as u8;
+            }
             let mut frame = ipv4(protocol, fragment, &transport);
             frame[26..34].copy_from_slice(&[0, 1, 0, (random() & 1) as u8, 0, 1, 0, 1]);
             frame.truncate([54, 54, 54, 48, 47, 38, 37, 34][random() as usize % 8]);
@@ -238,11 +221,8 @@ fn rules_as_bytes_of_a_frame_give_the_verdicts_of_rules_over_fields() {
             let packet = parse::network(bytes, Link::Ethernet);
             let ip = parse::plain_ipv4(bytes).unwrap();
             let expected = (&*filter).admits(Link::Ethernet, bytes, &packet, length);
-            assert_eq!(
-                (&*filter).admits_plain(bytes, ip, length),
-                expected,
-                "{rules:x?} {frame:x?}"
-            );
+            let found = (&*filter).admits_plain(bytes, ip, length);
+            assert_eq!(found, expected, "{rules:x?} {frame:x?}");
             verdicts[usize::from(expected)] += 1;
         }
     }

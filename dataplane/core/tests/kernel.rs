@@ -9,18 +9,14 @@ use flowgauge_core::{
 };
 
 fn nothing() -> Settings {
-    let mut settings = Settings::DEFAULT;
-    settings.cardinality.mode = cardinality::Mode::Off;
-    settings
+    let mode = cardinality::Mode::Off;
+    Settings::only(cardinality::Settings { mode, ..cardinality::Settings::DEFAULT })
 }
 
 /// Returns settings with each measurement alone, and with all of them.
 fn each() -> Vec<Settings> {
-    let sketch = sketch::Settings {
-        mode: SketchKind::CountSketch.into(),
-        key: KeyKind::Src,
-        shape: Grid::COUNTERS,
-    };
+    let (mode, key) = (SketchKind::CountSketch.into(), KeyKind::Src);
+    let sketch = sketch::Settings { mode, key, shape: Grid::COUNTERS };
     let [mut entropy, mut frequency, mut filter, mut heavy, mut spread, mut delay, mut all] =
         [nothing(); 7];
     entropy.entropy[1] = sketch;
@@ -29,10 +25,7 @@ fn each() -> Vec<Settings> {
     heavy.heavy = heavy::Settings { algorithm: Algorithm::DWayRap, ..heavy::Settings::DEFAULT };
     spread.spread[1] = spread::Settings { on: true, ..spread::Settings::DEFAULT };
     delay.delay = delay::Settings { kinds: Kinds::USUAL, ..delay::Settings::DEFAULT };
-    all.cardinality = cardinality::Settings {
-        mode: cardinality::Mode::Staggered,
-        ..cardinality::Settings::DEFAULT
-    };
+    all.cardinality.mode = cardinality::Mode::Staggered;
     (all.entropy, all.frequency, all.membership, all.heavy) =
         (entropy.entropy, sketch, filter.membership, heavy.heavy);
     all.spread = [spread.spread[1]; SPREADS];
@@ -73,22 +66,14 @@ fn parts_are_aligned_and_do_not_overlap() {
         let (mut own, mut persistent) =
             (MemoryLayout::FIRST, MemoryLayout::bank(0, 0) + BANKS * layout.bank as usize);
         for (index, used) in settings.used().into_iter().enumerate() {
-            assert!(
-                used.own.is_multiple_of(8) && used.persistent.is_multiple_of(8),
-                "{settings:?}"
-            );
-            assert_eq!(
-                (layout.own[index] as usize, layout.persistent[index] as usize),
-                (own, persistent),
-                "{settings:?}"
-            );
+            let sizes = [used.own, used.persistent];
+            assert!(sizes.iter().all(|size| size.is_multiple_of(8)), "{settings:?}");
+            let places = [layout.own[index], layout.persistent[index]].map(|at| at as usize);
+            assert_eq!(places, [own, persistent], "{settings:?}");
             (own, persistent) = (own + used.own, persistent + used.persistent);
         }
         assert_eq!((layout.bank as usize, layout.core as usize), (own, persistent), "{settings:?}");
-        assert_eq!(
-            layout.own[0] as usize,
-            MemoryLayout::FIRST,
-            "programs in the kernel rely on it"
-        );
+        let first = layout.own[0] as usize;
+        assert_eq!(first, MemoryLayout::FIRST, "programs in the kernel rely on it");
     }
 }

@@ -49,14 +49,6 @@ fn algorithm_1(x: u64, bits: u32, digits: u32) -> u32 {
 }
 
 #[test]
-fn ones_of_every_length_have_the_known_errors() {
-    for (length, known) in [(4, 0.02), (8, 0.52), (16, 0.29), (32, 0.15), (64, 0.07)] {
-        let error = log_error(&PER_PACKET, u64::MAX >> (64 - length));
-        assert!((error - known).abs() <= 0.005, "2^{length} - 1: {error:.4} %, known {known}");
-    }
-}
-
-#[test]
 fn the_worst_number_of_16_bits_is_67() {
     let errors = (2..=65_535).map(|x| (log_error(&PER_PACKET, x), x));
     let (error, x) = errors.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
@@ -70,17 +62,6 @@ fn random_numbers_have_the_known_error() {
     let error =
         random().take(numbers).map(|x| log_error(&PER_PACKET, x)).sum::<f64>() / numbers as f64;
     assert!((error - 0.051).abs() <= 0.0005, "{error:.5} %");
-}
-
-#[test]
-fn powers_have_the_known_errors() {
-    let power = Power::new(Logarithm::new(7, 3), 7);
-    for (x, d, known) in
-        [(3, 39, 0.21), (5, 26, 1.62), (7, 22, 1.34), (9, 19, 0.57), (11, 17, 0.76)]
-    {
-        let error = power_error(&power, x, d);
-        assert!((error - known).abs() <= 0.005, "{x}^{d}: {error:.4} %, known {known}");
-    }
 }
 
 /// The paper gives 0.322, 0.585 and 0.807 for the quarters with 3 digits. The authors' program has
@@ -157,10 +138,7 @@ fn logarithms_to_other_bases() {
 fn nothing_and_one_have_no_logarithm_to_speak_of() {
     for bits in 0..=MAX_BITS {
         let logarithm = Logarithm::new(bits, 3);
-        assert_eq!(
-            (logarithm.log2(0), logarithm.log2(1), logarithm.log2(2), logarithm.log2(1 << 63)),
-            (0, 0, 1024, 63 << 10)
-        );
+        assert_eq!([0, 1, 2, 1 << 63].map(|x| logarithm.log2(x)), [0, 0, 1024, 63 << 10]);
     }
     assert_eq!(Logarithm::new(99, 99), Logarithm::new(MAX_BITS, MAX_DIGITS));
 }

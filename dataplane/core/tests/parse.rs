@@ -54,59 +54,63 @@ fn sources(packet: &Packet) -> Vec<u8> {
 
 #[test]
 fn every_link_layer_leads_to_the_same_packet() {
-    let v4 = ipv4(0, 0, 17);
-    let v6 = ipv6(17, &PORTS);
-    let mut sll = vec![0; 14];
-    sll.extend([0x08, 0x00]);
-    let mut sll2 = vec![0x86, 0xdd];
-    sll2.extend([0; 18]);
-    let cases: Vec<(Link, Vec<u8>, Vec<u8>)> = vec![
-        (Link::Ethernet, ethernet(&[], 0x0800, &v4), SRC4.to_vec()),
-        (Link::Ethernet, ethernet(&[0x8100], 0x0800, &v4), SRC4.to_vec()),
-        (Link::Ethernet, ethernet(&[0x88a8, 0x8100], 0x0800, &v4), SRC4.to_vec()),
-        (
-            Link::Ethernet,
-            ethernet(&[0x9100, 0x8100, 0x8100, 0x8100], 0x86dd, &v6),
-            address6(1).to_vec(),
-        ),
-        (Link::Ethernet, ethernet(&[0x8100; 16], 0x0800, &v4), SRC4.to_vec()),
-        (Link::EtherType, [vec![0x08, 0x00], v4.clone()].concat(), SRC4.to_vec()),
-        (
-            Link::PaddedEtherType,
-            [vec![0x86, 0xdd, 0, 0], v6.clone()].concat(),
-            address6(1).to_vec(),
-        ),
-        (Link::Llc, [vec![0xaa, 0xaa, 3, 0, 0, 0, 0x08, 0x00], v4.clone()].concat(), SRC4.to_vec()),
-        (Link::Snap, [vec![0, 0, 0, 0x86, 0xdd], v6.clone()].concat(), address6(1).to_vec()),
-        (Link::Ppp, [vec![0xff, 0x03, 0x00, 0x21], v4.clone()].concat(), SRC4.to_vec()),
-        (Link::Ppp, [vec![0x57], v6.clone()].concat(), address6(1).to_vec()),
-        (Link::Ppp, [vec![0x0f, 0x00, 0x08, 0x00], v4.clone()].concat(), SRC4.to_vec()),
-        (Link::Ip, v4.clone(), SRC4.to_vec()),
-        (Link::Ip, v6.clone(), address6(1).to_vec()),
-        (Link::LinuxSll, [sll, v4.clone()].concat(), SRC4.to_vec()),
-        (Link::LinuxSll2, [sll2, v6.clone()].concat(), address6(1).to_vec()),
-        (Link::Null, [vec![2, 0, 0, 0], v4.clone()].concat(), SRC4.to_vec()),
-        (Link::Null, [vec![0, 0, 0, 2], v4].concat(), SRC4.to_vec()),
-        (Link::Null, [vec![30, 0, 0, 0], v6].concat(), address6(1).to_vec()),
+    let header = |tags: &[u16], ethertype| ethernet(tags, ethertype, &[]);
+    let cases: Vec<(Link, Vec<u8>, bool)> = vec![
+        (Link::Ethernet, header(&[], 0x0800), false),
+        (Link::Ethernet, header(&[0x8100], 0x0800), false),
+        (Link::Ethernet, header(&[0x88a8, 0x8100], 0x0800), false),
+        (Link::Ethernet, header(&[0x9100, 0x8100, 0x8100, 0x8100], 0x86dd), true),
+        (Link::Ethernet, header(&[0x8100; 16], 0x0800), false),
+        (Link::EtherType, vec![0x08, 0x00], false),
+        (Link::PaddedEtherType, vec![0x86, 0xdd, 0, 0], true),
+        (Link::Llc, vec![0xaa, 0xaa, 3, 0, 0, 0, 0x08, 0x00], false),
+        (Link::Snap, vec![0, 0, 0, 0x86, 0xdd], true),
+        (Link::Ppp, vec![0xff, 0x03, 0x00, 0x21], false),
+        (Link::Ppp, vec![0x57], true),
+        (Link::Ppp, vec![0x0f, 0x00, 0x08, 0x00], false),
+        (Link::Ip, vec![], false),
+        (Link::Ip, vec![], true),
+        (Link::LinuxSll, sll(0x0800), false),
+        (Link::LinuxSll2, sll2(0x86dd), true),
+        (Link::Null, vec![2, 0, 0, 0], false),
+        (Link::Null, vec![0, 0, 0, 2], false),
+        (Link::Null, vec![30, 0, 0, 0], true),
     ];
-    for (link, frame, source) in cases {
-        let (packet, transport) = parse(link, &frame).unwrap();
-        assert_eq!(sources(&packet), source, "{link:?}");
-        assert_eq!(transport, Transport { protocol: 17, ports: PORTS }, "{link:?}");
+    for (link, header, is_ipv6) in cases {
+        let packet = if is_ipv6 { ipv6(17, &PORTS) } else { ipv4(0, 0, 17) };
+        assert_is_found(link, &[header, packet].concat(), is_ipv6, "a link layer");
     }
+}
+
+/// Returns the link layer of a capture of any device, before a packet of this EtherType.
+fn sll(ethertype: u16) -> Vec<u8> {
+    [&[0; 14], &ethertype.to_be_bytes()[..]].concat()
+}
+
+/// As above, in its second version.
+fn sll2(ethertype: u16) -> Vec<u8> {
+    [&ethertype.to_be_bytes()[..], &[0; 18]].concat()
+}
+
+/// Asserts that a frame holds the UDP packet of [`ipv6`] or [`ipv4`].
+#[track_caller]
+fn assert_is_found(link: Link, frame: &[u8], is_ipv6: bool, name: &str) {
+    let found = parse(link, frame).map(|(packet, transport)| (sources(&packet), transport));
+    let source = if is_ipv6 { address6(1).to_vec() } else { SRC4.to_vec() };
+    let expected = (source, Transport { protocol: 17, ports: PORTS });
+    assert_eq!(found, Ok(expected), "{name}, {link:?}: {frame:02x?}");
 }
 
 #[test]
 fn rejects_are_told_apart() {
     let v4 = ipv4(0, 0, 6);
-    let mut wrong_version = v4.clone();
-    wrong_version[0] = 0x65;
-    let mut short_header = v4.clone();
-    short_header[0] = 0x44;
-    let mut short_total = v4.clone();
-    short_total[2..4].copy_from_slice(&[0, 19]);
-    let mut v6_as_v4 = ipv6(6, &[]);
-    v6_as_v4[0] = 0x40;
+    let damaged = |mut packet: Vec<u8>, at: usize, value: u8| {
+        packet[at] = value;
+        packet
+    };
+    let (wrong_version, short_header) =
+        (damaged(v4.clone(), 0, 0x65), damaged(v4.clone(), 0, 0x44));
+    let (short_total, v6_as_v4) = (damaged(v4.clone(), 3, 19), damaged(ipv6(6, &[]), 0, 0x40));
     let cases = [
         (Link::Ethernet, vec![], Reject::Truncated),
         (Link::Ethernet, vec![2; 13], Reject::Truncated),
@@ -144,6 +148,10 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
         let metadata_bytes = vec![0; usize::from(words) * 4 - 8];
         then(&[0x0f, 0xc0 | words, metadata, next, 0, 0, 7, 255], metadata_bytes)
     };
+    let options = then(&[0; 4], inner(0x86dd));
+    let control_word = then(&[0; 4], inner(0x0800));
+    let channel = vec![1, 2, 3, 4, 5, 6, 7, 8, 0x86, 0xdd];
+    let tagged = then(&inner(0x8100), vec![0, 7, 8, 0]);
     vec![
         ("PPPoE", 0x8864, pppoe(&[0, 0x21]), false),
         ("PPPoE, IPv6", 0x8864, pppoe(&[0, 0x57]), true),
@@ -153,12 +161,7 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
         ("MPLS", 0x8847, label(1), false),
         ("MPLS, three labels", 0x8847, [label(0), label(0), label(1)].concat(), true),
         ("MPLS, multicast", 0x8848, label(1), false),
-        (
-            "MPLS, Ethernet behind a control word",
-            0x8847,
-            then(&label(1), [vec![0; 4], inner(0x0800)].concat()),
-            false,
-        ),
+        ("MPLS, Ethernet behind a control word", 0x8847, then(&label(1), control_word), false),
         ("MPLS, Ethernet without a control word", 0x8847, then(&label(1), inner(0x86dd)), true),
         ("MPLS, an associated channel", 0x8847, then(&label(1), vec![0x10, 0, 0, 0x21]), false),
         ("SNAP", 46, vec![0xaa, 0xaa, 3, 0, 0, 0, 8, 0], false),
@@ -168,19 +171,9 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
         ("LLC, SAP of IP", 46, vec![6, 6, 3], false),
         ("LLC in a jumbo frame", 0x8870, vec![0xaa, 0xaa, 3, 0, 0, 0, 8, 0], false),
         ("MACsec", 0x88e5, vec![0, 0, 0, 0, 0, 1, 8, 0], false),
-        (
-            "MACsec with a channel",
-            0x88e5,
-            vec![0x20, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0x86, 0xdd],
-            true,
-        ),
+        ("MACsec with a channel", 0x88e5, then(&[0x20, 0, 0, 0, 0, 1], channel), true),
         ("FabricPath", 0x8903, then(&[0, 0x64], inner(0x0800)), false),
-        (
-            "FabricPath and a tag",
-            0x8903,
-            [vec![0, 0x64], inner(0x8100), vec![0, 7, 8, 0]].concat(),
-            false,
-        ),
+        ("FabricPath and a tag", 0x8903, then(&[0, 0x64], tagged), false),
         ("802.1ah", 0x88e7, then(&[0, 0, 0x12, 0x34], inner(0x0800)), false),
         ("Cisco MetaData", 0x8909, vec![1, 1, 0, 1, 0, 5, 8, 0], false),
         ("HSR", 0x892f, vec![0, 50, 0, 1, 8, 0], false),
@@ -195,12 +188,7 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
         ("NSH, Ethernet", 0x894f, then(&nsh(6, 1, 3), inner(0x86dd)), true),
         ("NSH in NSH, MPLS", 0x894f, [nsh(2, 2, 4), nsh(6, 1, 5), label(1)].concat(), false),
         ("NSH behind a tag", 0x8100, then(&[0, 7, 0x89, 0x4f], nsh(6, 1, 1)), false),
-        (
-            "TRILL with options",
-            0x22f3,
-            [vec![0, 0x7f, 0, 1, 0, 2, 0, 0, 0, 0], inner(0x86dd)].concat(),
-            true,
-        ),
+        ("TRILL with options", 0x22f3, then(&[0, 0x7f, 0, 1, 0, 2], options), true),
     ]
 }
 
@@ -252,44 +240,26 @@ fn short_ways_lead_where_the_long_one_does() {
 #[test]
 fn encapsulations_of_live_links_are_opened_and_cut_ones_are_truncated() {
     for (name, ethertype, headers, is_ipv6) in encapsulations() {
-        let (packet, source) = match is_ipv6 {
-            true => (ipv6(17, &PORTS), address6(1).to_vec()),
-            false => (ipv4(0, 0, 17), SRC4.to_vec()),
-        };
-        let behind = [&headers[..], &packet].concat();
-        let mut sll = vec![0; 14];
-        sll.extend(ethertype.to_be_bytes());
-        let mut sll2 = ethertype.to_be_bytes().to_vec();
-        sll2.extend([0; 18]);
-        let links = [
-            (Link::Ethernet, ethernet(&[], ethertype, &behind)),
-            (Link::Ethernet, ethernet(&[0x88a8, 0x8100], ethertype, &behind)),
-            (Link::LinuxSll, [sll, behind.clone()].concat()),
-            (Link::LinuxSll2, [sll2, behind.clone()].concat()),
-            (Link::EtherType, [&ethertype.to_be_bytes()[..], &behind].concat()),
-        ];
-        for (link, frame) in links {
-            let (packet, transport) =
-                parse(link, &frame).unwrap_or_else(|reject| panic!("{name}, {link:?}: {reject:?}"));
-            assert_eq!(
-                (sources(&packet), transport),
-                (source.clone(), Transport { protocol: 17, ports: PORTS }),
-                "{name}, {link:?}"
-            );
+        let packet = if is_ipv6 { ipv6(17, &PORTS) } else { ipv4(0, 0, 17) };
+        let behind = [headers, packet].concat();
+        for (link, header) in [
+            (Link::Ethernet, ethernet(&[], ethertype, &[])),
+            (Link::Ethernet, ethernet(&[0x88a8, 0x8100], ethertype, &[])),
+            (Link::LinuxSll, sll(ethertype)),
+            (Link::LinuxSll2, sll2(ethertype)),
+            (Link::EtherType, ethertype.to_be_bytes().to_vec()),
+        ] {
+            assert_is_found(link, &[&header[..], &behind].concat(), is_ipv6, name);
         }
         let frame = ethernet(&[], ethertype, &behind);
-        let network = frame.len() - if is_ipv6 { 44 } else { 28 };
-        let header = if is_ipv6 { 40 } else { 20 };
-        for length in 0..network + header {
+        let end = frame.len() - if is_ipv6 { 44 - 40 } else { 28 - 20 };
+        for length in 0..end {
             // A truncated Ethernet header in MPLS may look like a control word; the frame is
             // truncated in either case.
-            assert_eq!(
-                parse(Link::Ethernet, &frame[..length]).unwrap_err(),
-                Reject::Truncated,
-                "{name}, {length} bytes"
-            );
+            let reject = parse(Link::Ethernet, &frame[..length]).unwrap_err();
+            assert_eq!(reject, Reject::Truncated, "{name}, {length} bytes");
         }
-        assert!(parse(Link::Ethernet, &frame[..network + header]).is_ok(), "{name}");
+        assert!(parse(Link::Ethernet, &frame[..end]).is_ok(), "{name}");
     }
 }
 
@@ -362,8 +332,7 @@ fn later_fragments_and_portless_protocols_have_no_ports() {
 fn ipv6_extension_headers_are_followed() {
     let hop_by_hop = |next: u8| vec![next, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let destination = |next: u8| vec![next, 0, 0, 0, 0, 0, 0, 0];
-    let authentication =
-        |next: u8| vec![next, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let authentication = |next: u8| [&[next, 4][..], &[0; 22]].concat();
     let fragment = |next: u8, offset: u16| {
         let [high, low] = (offset << 3).to_be_bytes();
         vec![next, 0, high, low, 0, 0, 0, 1]

@@ -1,5 +1,6 @@
 //! Reordering: classification of segments, flows that are followed, and prefixes that are found.
 
+use crate::common::{Random, combinations};
 use flowgauge_core::HostMeasurement;
 use flowgauge_core::reorder::{
     Algorithm, ExactReorder, IDLE_TICKS, MOST_LATE, PrefixCounts, ReorderTotals,
@@ -78,12 +79,10 @@ impl Counting {
     fn is(&self, packets: u64, out_of_order: u64, retransmitted: u64, gaps: u64, flows: u64) {
         let sum = self.sum();
         let found = sum.prefixes().copied().collect::<Vec<_>>();
-        let prefix = found.first().map_or(0, |found| found.prefix);
-        let squares = found.first().map_or(0, |found| found.squares);
-        assert_eq!(
-            found,
-            [PrefixCounts { prefix, packets, out_of_order, retransmitted, gaps, flows, squares }]
-        );
+        let [PrefixCounts { prefix, squares, .. }] = found[..] else { panic!("{found:?}") };
+        let counts =
+            PrefixCounts { prefix, packets, out_of_order, retransmitted, gaps, flows, squares };
+        assert_eq!(found, [counts]);
         assert_eq!((sum.contended, sum.crowded), (0, 0));
     }
 }
@@ -178,11 +177,9 @@ fn flows_last_beyond_rotations_and_until_they_are_idle() {
 #[test]
 fn late_segments_are_squared_by_flow_and_window() {
     let mut counting = flow(HYBRID, 0, &[0, 4, 1, 2]);
-    (2..5).for_each(|port| {
-        [0, 200, 100]
-            .into_iter()
-            .for_each(|sequence| counting.packet(0, &tcp(1, port, ACK, sequence, 100)))
-    });
+    for (port, sequence) in combinations([2, 3, 4], [0, 200, 100]) {
+        counting.packet(0, &tcp(1, port, ACK, sequence, 100));
+    }
     let squares =
         |counting: &Counting| counting.sum().prefixes().map(|prefix| prefix.squares).sum::<u64>();
     assert_eq!(squares(&counting), 4 + 1 + 1 + 1);
@@ -215,14 +212,10 @@ fn another_flow_gets_a_slot_by_its_hash_or_when_it_is_idle() {
             counting.packet(0, &first);
         }
     }
-    let (mean, share) = (
-        f64::from(OTHERS) / f64::from(1 << SAMPLING_ADMITS_LOG2),
-        1.0 / f64::from(1 << SAMPLING_ADMITS_LOG2),
-    );
-    assert!(
-        (f64::from(admitted) - mean).abs() < 4.0 * (mean * (1.0 - share)).sqrt(),
-        "{admitted} of {mean}"
-    );
+    let share = 1.0 / f64::from(1 << SAMPLING_ADMITS_LOG2);
+    let mean = f64::from(OTHERS) * share;
+    let allowed = 4.0 * (mean * (1.0 - share)).sqrt();
+    assert!((f64::from(admitted) - mean).abs() < allowed, "{admitted} of {mean}");
 
     let mut counting = Counting::new(SAMPLING, 1);
     counting.packet(0, &first);
@@ -239,19 +232,15 @@ fn prefixes_are_as_long_as_settings_say_and_sums_add_up() {
     for source in [0x0001_0203, 0x0001_ff03, 0x0002_0203] {
         counting.packet(0, &tcp(source, 1, ACK, 0, 100));
     }
-    [0x0102, 0x01ff, 0x0202]
-        .into_iter()
-        .for_each(|source| counting.packet(0, &tcp_over_ipv6(source, 0, 100)));
+    for source in [0x0102, 0x01ff, 0x0202] {
+        counting.packet(0, &tcp_over_ipv6(source, 0, 100));
+    }
     let sum = counting.sum();
     let mut found = sum.prefixes().map(|prefix| prefix.prefix).collect::<Vec<_>>();
     found.sort_unstable();
-    let expected = [
-        0x0a01_0000_0000_0004,
-        0x0a02_0000_0000_0004,
-        0x2001_0db8_0100_0006,
-        0x2001_0db8_0200_0006,
-    ];
-    assert_eq!(found, expected);
+    let of_ipv4 = [0x0a01_0000_0000_0004_u64, 0x0a02_0000_0000_0004];
+    let of_ipv6 = [0x2001_0db8_0100_0006_u64, 0x2001_0db8_0200_0006];
+    assert_eq!(found, [of_ipv4, of_ipv6].concat());
     let mut both = counting.sum();
     Reorder::merge_totals(&mut both, &sum, &counting.settings.reorder);
     let packets = |sum: &ReorderTotals| {
@@ -285,33 +274,11 @@ fn cores_that_share_a_slot_lose_no_segment_untold() {
     });
     let sum = counting.sum();
     let followed = sum.prefixes().map(|prefix| prefix.packets).sum::<u64>();
-    assert_eq!(
-        followed + sum.contended + sum.unfollowed + sum.crowded,
-        u64::from(CORES * SEGMENTS)
-    );
+    let counted = followed + sum.contended + sum.unfollowed + sum.crowded;
+    assert_eq!(counted, u64::from(CORES * SEGMENTS));
     for prefix in sum.prefixes() {
-        assert!(
-            prefix.out_of_order + prefix.retransmitted + prefix.gaps + prefix.flows
-                <= prefix.packets,
-            "{prefix:?}"
-        );
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        let late = prefix.out_of_order + prefix.retransmitted;
+        assert!(late + prefix.gaps + prefix.flows <= prefix.packets, "{prefix:?}");
     }
 }
 
@@ -373,11 +340,8 @@ fn experiment(algorithm: Algorithm, slots_log2: u8, seed: u64) -> (f64, f64) {
     let sum = counting.sum();
     let is_found =
         |found: &&PrefixCounts| found.out_of_order >= 3 && found.out_of_order * 100 > found.packets;
-    let found = sum
-        .prefixes()
-        .filter(is_found)
-        .map(|found| (found.prefix >> 40) & 0xffff)
-        .collect::<HashSet<_>>();
+    let found = sum.prefixes().filter(is_found).map(|found| (found.prefix >> 40) & 0xffff);
+    let found = found.collect::<HashSet<_>>();
     let right = found.iter().filter(|prefix| reorders(**prefix)).count() as f64;
     (right / HEAVY as f64, if found.is_empty() { 0.0 } else { right / found.len() as f64 })
 }
@@ -392,16 +356,11 @@ fn heavy_prefixes_that_reorder_are_found() {
         runs.iter().map(|(recall, _)| recall).sum::<f64>() / runs.len() as f64
     };
     let (hybrid, sampling) = (runs(Algorithm::Hybrid), runs(Algorithm::Sampling));
-    println!(
-        "hybrid {hybrid:.3?} {:.3}\nsampling {sampling:.3?} {:.3}",
-        mean(&hybrid),
-        mean(&sampling)
-    );
-    assert!(mean(&hybrid) > mean(&sampling) && mean(&hybrid) >= 0.8, "{hybrid:?}\n{sampling:?}");
-    assert!(
-        hybrid.iter().chain(&sampling).all(|(_, precision)| *precision >= 0.8),
-        "{hybrid:?}\n{sampling:?}"
-    );
+    let [of_hybrid, of_sampling] = [&hybrid, &sampling].map(|runs| mean(runs));
+    println!("hybrid {hybrid:.3?} {of_hybrid:.3}\nsampling {sampling:.3?} {of_sampling:.3}");
+    assert!(of_hybrid > of_sampling && of_hybrid >= 0.8, "{hybrid:?}\n{sampling:?}");
+    let mut precisions = hybrid.iter().chain(&sampling).map(|(_, precision)| *precision);
+    assert!(precisions.all(|precision| precision >= 0.8), "{hybrid:?}\n{sampling:?}");
 }
 
 #[test]

@@ -33,10 +33,8 @@ fn packets_and_bytes_follow_from_buckets() {
     lengths.into_iter().for_each(|length| sizes.update(length, 1));
     let sum = sum(&sizes);
     let bytes = |index: usize| sum.packets[index] * u64::from(least(index)) + sum.excess[index];
-    assert_eq!(
-        (0..BUCKETS).map(bytes).sum::<u64>(),
-        lengths.into_iter().map(u64::from).sum::<u64>()
-    );
+    let total: u64 = lengths.into_iter().map(u64::from).sum();
+    assert_eq!((0..BUCKETS).map(bytes).sum::<u64>(), total);
     assert_eq!((sum.packets.iter().sum::<u64>(), sum.full), (lengths.len() as u64, 0));
     for length in lengths {
         assert!(sum.packets[bucket(length)] > 0, "{length}");

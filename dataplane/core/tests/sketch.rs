@@ -1,14 +1,13 @@
 //! Count Sketch and Count-Min compared with slow models.
 
-use crate::common::tabulation;
-use flowgauge_core::Grid;
-use flowgauge_core::Sharing;
+use crate::common::{combinations, tabulation, words};
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::sketch::{
     FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, SharedSketch, Sketch, SketchKind, SketchTotals,
 };
 use flowgauge_core::{
-    Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, Zeroed, hash,
+    Arrival, Context, Grid, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed,
+    hash,
 };
 use flowgauge_traffic::frame::{Ip, TCP};
 use proptest::prelude::*;
@@ -36,12 +35,16 @@ fn shared() -> Box<SharedSketch> {
     Box::new(SharedSketch::new())
 }
 
+/// Returns what a shared sketch has counted.
+fn read(shared: &SharedSketch, kind: SketchKind, shape: Grid) -> Box<SketchTotals> {
+    let mut totals = Box::new(SketchTotals::new());
+    shared.merge_into(&mut totals, kind, shape);
+    totals
+}
+
 /// Returns column and sign of a key in a row, from the words of the tables.
 fn place(crc: u32, row: usize, column_bits: u32, tabulation: &Tabulation) -> (u32, i64) {
-    let tables = &tabulation.rows()[row / 4];
-    let words =
-        (0..4).fold(0, |all, table| all ^ tables[table][(crc >> (24 - 8 * table) & 0xff) as usize]);
-    let hash = (words >> (16 * (row % 4)) & 0xffff) as u32;
+    let hash = (words(tabulation, row / 4, crc) >> (16 * (row % 4)) & 0xffff) as u32;
     (hash >> (16 - column_bits), if hash & 1 == 1 { -1 } else { 1 })
 }
 
@@ -115,22 +118,12 @@ fn filled(kind: SketchKind, shape: Grid, keys: &[u32]) -> Box<Sketch> {
 #[test]
 fn shapes_have_their_limits() {
     assert_eq!(shapes().filter(|shape| shape.rows() == 1).count(), 11);
-    assert!(
-        shapes()
-            .all(|shape| shape.cells() <= MAX_CELLS
-                && shape.cells() == shape.rows() * shape.columns())
-    );
+    assert!(shapes().all(|shape| shape.cells() <= MAX_CELLS));
+    assert!(shapes().all(|shape| shape.cells() == shape.rows() * shape.columns()));
     assert_eq!(shapes().filter(|shape| shape.columns() == 1024).count(), MAX_ROWS);
-    for (rows, columns) in [
-        (0, 1024),
-        (13, 16),
-        (1, 8),
-        (1, 1000),
-        (2, 1 << 14),
-        (12, 2048),
-        (usize::MAX, 16),
-        (1, usize::MAX),
-    ] {
+    let few = [(0, 1024), (1, 8), (1, 1000)];
+    let many = [(13, 16), (2, 1 << 14), (12, 2048), (usize::MAX, 16), (1, usize::MAX)];
+    for (rows, columns) in few.into_iter().chain(many) {
         assert_eq!(Grid::of_counters(rows, columns), None, "{rows} x {columns}");
     }
     assert_eq!(Grid::of_counters(4, 1024), Some(Grid::COUNTERS));
@@ -149,22 +142,15 @@ fn every_shape_counts_as_its_model() {
                 let sharing = if step % 2 == 0 { Sharing::Alone } else { Sharing::Shared };
                 let answer = shared.update_and_query(sharing, kind, shape, crc, tabulation());
                 assert_eq!(i64::from(answer), model.query(crc), "{kind:?}, {shape:?}");
-                assert_eq!(
-                    i64::from(sketch.query(kind, shape, crc ^ 1, tabulation())),
-                    model.query(crc ^ 1),
-                    "{kind:?}, {shape:?}"
-                );
+                let answer = sketch.query(kind, shape, crc ^ 1, tabulation());
+                assert_eq!(i64::from(answer), model.query(crc ^ 1), "{kind:?}, {shape:?}");
             }
             assert_eq!(sketch.cells(shape), model.cells());
-            let mut copy = Box::new(SketchTotals::new());
-            shared.merge_into(&mut copy, kind, shape);
+            let mut copy = read(&shared, kind, shape);
             assert!(copy == wide(&sketch, kind, shape), "{kind:?}, {shape:?}");
             for step in 0..300 {
-                assert_eq!(
-                    copy.query(kind, shape, step, tabulation()),
-                    model.query(step),
-                    "{kind:?}, {shape:?}"
-                );
+                let answer = copy.query(kind, shape, step, tabulation());
+                assert_eq!(answer, model.query(step), "{kind:?}, {shape:?}");
             }
             shared.clear(shape);
             sketch.clear(shape);
@@ -204,8 +190,7 @@ fn counters_near_their_ends_stay_where_they_are() {
                 let shared = shared();
                 shared.set(column as usize, before);
                 shared.update_and_query(sharing, kind, shape, crc, tabulation());
-                let mut read = Box::new(SketchTotals::new());
-                shared.merge_into(&mut read, kind, shape);
+                let read = read(&shared, kind, shape);
                 assert!(read == wide(&own, kind, shape), "{kind:?} {sharing:?} {before} {term}");
                 assert_eq!(read.is_full(column as usize), kind.is_full(after));
                 assert_eq!(read.full(shape), usize::from(kind.is_full(after)));
@@ -227,10 +212,8 @@ fn a_full_counter_does_not_become_another_number() {
     (0..1000).for_each(|_| sketch.update(SketchKind::CountSketch, shape, minus, tabulation()));
     assert_eq!(sketch.cells(shape)[3], FULL);
     let wide = wide(&sketch, SketchKind::CountSketch, shape);
-    assert!(
-        wide.is_full(3)
-            && wide.query(SketchKind::CountSketch, shape, plus, tabulation()) == i64::from(FULL)
-    );
+    let answer = wide.query(SketchKind::CountSketch, shape, plus, tabulation());
+    assert_eq!((wide.is_full(3), answer), (true, i64::from(FULL)));
 }
 
 /// Several cores add at the same time, before any has seen that the others filled the counter.
@@ -243,23 +226,17 @@ fn cores_that_fill_a_counter_together_do_not_wrap_it() {
         let (column, _) = place(crc, 0, 4, tabulation());
         let shared = shared();
         shared.set(column as usize, up - 500);
+        let add = |_| _ = shared.update_and_query(Sharing::Shared, kind, shape, crc, tabulation());
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| {
-                    (0..10_000).for_each(|_| {
-                        _ = shared.update_and_query(Sharing::Shared, kind, shape, crc, tabulation())
-                    })
-                });
+                scope.spawn(|| (0..10_000).for_each(add));
             }
         });
-        let mut read = Box::new(SketchTotals::new());
-        shared.merge_into(&mut read, kind, shape);
+        let read = read(&shared, kind, shape);
         let cell = read.cells(shape)[column as usize];
         let least = if kind == SketchKind::CountMin { i64::from(up as u32) } else { i64::from(up) };
-        assert!(
-            read.is_full(column as usize) && (least + 1..=least + 4).contains(&cell),
-            "{kind:?}: {cell}"
-        );
+        assert!(read.is_full(column as usize), "{kind:?}: {cell}");
+        assert!((least + 1..=least + 4).contains(&cell), "{kind:?}: {cell}");
     }
 }
 
@@ -278,16 +255,17 @@ fn many_packets_look_at_counters() {
         shape: Grid::COUNTERS,
     };
     let frame = Ip::new([0; 4], [0; 4], TCP).frame(&[0; 26]);
-    for (kind, sharing) in SketchKind::ALL
-        .into_iter()
-        .flat_map(|kind| [Sharing::Alone, Sharing::Shared].map(|sharing| (kind, sharing)))
-    {
+    for (kind, sharing) in combinations(SketchKind::ALL, [Sharing::Alone, Sharing::Shared]) {
         let [[up, full], [down, full_down]] = ends(kind);
         let mut settings = Settings::DEFAULT;
         (settings.entropy[0], settings.frequency) = (on(kind), on(kind));
         let context = Context::new(settings, tabulation(), sharing);
         let (mut state, shared) = (State::boxed(), Shared::boxed());
-        state.active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
+        let record = |state: &mut State| {
+            let arrival = Arrival::new(60, 0);
+            state.active(&shared, 0).record(&context, Link::Ethernet, &frame[..], arrival);
+        };
+        record(&mut state);
         // As after packets of this flow only.
         let bank = &mut state.banks[0];
         bank.counters.ipv4 = u64::from(up as u32);
@@ -299,22 +277,13 @@ fn many_packets_look_at_counters() {
             };
             shared.banks[0].entropy[0].set(index, *cell);
         }
-        for _ in 0..10 {
-            state.active(&shared, 0).record(
-                &context,
-                Link::Ethernet,
-                &frame[..],
-                Arrival::new(60, 0),
-            );
-        }
-        let mut cells = Box::new(SketchTotals::new());
-        shared.banks[0].entropy[0].merge_into(&mut cells, kind, Grid::COUNTERS);
+        (0..10).for_each(|_| record(&mut state));
+        let cells = read(&shared.banks[0].entropy[0], kind, Grid::COUNTERS);
         let frequency = &state.banks[0].frequency;
         assert!(cells == wide(frequency, kind, Grid::COUNTERS), "{kind:?} {sharing:?}");
-        assert!(
-            frequency.cells(Grid::COUNTERS).iter().all(|cell| [0, full, full_down].contains(cell)),
-            "{kind:?} {sharing:?}"
-        );
+        let mut counters = frequency.cells(Grid::COUNTERS).iter();
+        let are_at_ends = counters.all(|cell| [0, full, full_down].contains(cell));
+        assert!(are_at_ends, "{kind:?} {sharing:?}");
         assert_eq!(cells.full(Grid::COUNTERS), 4, "{kind:?} {sharing:?}");
     }
 }
@@ -356,8 +325,8 @@ fn medians_of_extreme_values() {
         for step in 0..500_usize {
             let (mut sketch, mut values) = (sketch(), Vec::new());
             for row in 0..rows {
-                let value =
-                    EXTREMES[(step * 31 + row * row * 17 + step / 7 * row) % EXTREMES.len()];
+                let index = (step * 31 + row * row * 17 + step / 7 * row) % EXTREMES.len();
+                let value = EXTREMES[index];
                 let (column, sign) = place(99, row, 4, tabulation());
                 sketch.cells_mut(shape)[row * 16 + column as usize] = value * sign as i32;
                 values.push(i64::from(value));
@@ -396,13 +365,11 @@ fn sign_and_column_are_independent() {
 #[test]
 fn signs_of_keys_that_collide_cancel_out() {
     let tabulation = tabulation();
-    let places: Vec<Vec<(u32, i64)>> = (0..MAX_ROWS)
-        .map(|row| {
-            (0..2000_u32)
-                .map(|key| place(hash::crc32(&key.to_be_bytes()), row, 10, tabulation))
-                .collect()
-        })
-        .collect();
+    let places_of = |row| {
+        let keys = (0..2000_u32).map(|key| hash::crc32(&key.to_be_bytes()));
+        keys.map(|crc| place(crc, row, 10, tabulation)).collect()
+    };
+    let places: Vec<Vec<(u32, i64)>> = (0..MAX_ROWS).map(places_of).collect();
     for (row, keys) in places.iter().enumerate() {
         let (mut pairs, mut sum) = (0_i64, 0_i64);
         for (index, (column, sign)) in keys.iter().enumerate() {
@@ -417,13 +384,9 @@ fn signs_of_keys_that_collide_cancel_out() {
             let same: i64 = keys.iter().zip(theirs).map(|(mine, theirs)| mine.1 * theirs.1).sum();
             // The standard deviation of two thousand signs is 45.
             assert!(same.abs() < 4 * 45, "rows {row} and {other}: {same}");
-            let columns =
-                keys.iter().zip(theirs).filter(|(mine, theirs)| mine.0 == theirs.0).count();
+            let both = keys.iter().zip(theirs).filter(|(mine, theirs)| mine.0 == theirs.0).count();
             // Two on average; eleven or more have a probability of 1 in 100,000.
-            assert!(
-                columns < 11,
-                "rows {row} and {other}: {columns} keys in the same column of both"
-            );
+            assert!(both < 11, "rows {row} and {other}: {both} keys in the same column of both");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sketches of distinct others compared with a slow model; laws of merging; limits.
 
-use crate::common::tabulation;
+use crate::common::{combinations, frame, tabulation, words};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::packet::transport;
 use flowgauge_core::spread::{
@@ -11,13 +11,19 @@ use flowgauge_core::{
     Arrival, Context, FlowKey, HashMode, HostMeasurement, KeyKind, Link, MAX_EXACT, Measurement,
     Observation, SPREADS, Shared, Sharing, State, Zeroed, cardinality, parse,
 };
-use flowgauge_traffic::frame::{Ip, TCP, Tcp};
+use flowgauge_traffic::frame::TCP;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns settings of this size, for the sources of each destination.
 fn sized(rows: usize, columns: usize, registers: usize) -> Settings {
     Settings { on: true, ..Settings::DEFAULT }.sized(rows, columns, registers).unwrap()
+}
+
+/// Returns settings with these sketches and no other measurement.
+fn measuring(spread: [Settings; SPREADS]) -> flowgauge_core::Settings {
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..Default::default() };
+    flowgauge_core::Settings { spread, ..flowgauge_core::Settings::only(off) }
 }
 
 /// Returns sizes of all limits.
@@ -66,11 +72,9 @@ fn bits(spread: &Spread, settings: &[Settings; SPREADS]) -> Vec<(Vec<u8>, Vec<Ca
     (0..SPREADS).map(of_sketch).collect()
 }
 
-/// Returns the 64 bits of a signature, from the words of the tables.
+/// Returns the 64 bits of a signature.
 fn row_bits(signature: u32) -> u64 {
-    let [tables, ..] = tabulation().rows();
-    let word = |table: usize| tables[table][(signature >> (24 - 8 * table) & 0xff) as usize];
-    (0..4).fold(0, |bits, table| bits ^ word(table))
+    words(tabulation(), 0, signature)
 }
 
 /// Registers by row, column and index, and the level, signature and key of each cell's candidate.
@@ -154,7 +158,7 @@ fn sizes_have_their_limits() {
 
 #[test]
 fn a_pair_has_a_key_that_contains_both() {
-    for (by, of) in KeyKind::ALL.into_iter().flat_map(|by| OtherKind::ALL.map(|of| (by, of))) {
+    for (by, of) in combinations(KeyKind::ALL, OtherKind::ALL) {
         let settings = Settings { on: true, by, of, ..Settings::DEFAULT };
         let expected = match (by.name(), of.name()) {
             ("src", "dst") | ("dst", "src") => Some(Pair::Key(KeyKind::SrcDst)),
@@ -229,17 +233,6 @@ fn a_candidate_is_what_its_parts_make() {
     }
 }
 
-fn frame(number: u16) -> Vec<u8> {
-    let [high, low] = number.to_be_bytes();
-    let segment = Tcp { ports: [number, 443 + number % 5], ..Tcp::default() }.segment(&[]);
-    if number.is_multiple_of(3) {
-        let address = |last: u16| [0x2001, 0xdb8, 0, 0, 0, 0, 0, last];
-        Ip::new(address(number), address(number % 4), TCP).frame(&segment)
-    } else {
-        Ip::new([10, 0, high, low], [192, 0, 2, low % 4], TCP).frame(&segment)
-    }
-}
-
 #[test]
 fn parts_of_a_five_tuple_are_the_keys_of_its_packet() {
     for number in 0..100 {
@@ -261,9 +254,7 @@ fn parts_of_a_five_tuple_are_the_keys_of_its_packet() {
 /// Frames give the candidates and exact counts of their keys, by every pair and hash.
 #[test]
 fn frames_are_counted_by_every_pair() {
-    let mut cardinality = cardinality::Settings::DEFAULT;
-    cardinality.mode = cardinality::Mode::Off;
-    for (by, of) in KeyKind::ALL.into_iter().flat_map(|by| OtherKind::ALL.map(|of| (by, of))) {
+    for (by, of) in combinations(KeyKind::ALL, OtherKind::ALL) {
         let of_pair = Settings { by, of, ..sized(3, 64, 16) };
         if of_pair.pair().is_none() {
             continue;
@@ -271,8 +262,7 @@ fn frames_are_counted_by_every_pair() {
         for hash in HashMode::ALL {
             // The second sketch alone, and behind the first one.
             for first in [Settings::DEFAULT, sized(2, 16, 32)] {
-                let mut settings = flowgauge_core::Settings::only(cardinality).with_hash(hash);
-                settings.spread = [first, of_pair];
+                let settings = measuring([first, of_pair]).with_hash(hash);
                 let context = Context::new(settings, tabulation(), Sharing::Alone);
                 let (mut state, shared) = (State::boxed(), Shared::boxed());
                 let mut exact = ExactSpread::new(MAX_EXACT);
@@ -317,11 +307,7 @@ fn frames_are_counted_by_every_pair() {
 #[test]
 fn exact_pairs_end_with_more_than_are_counted() {
     let settings = [sized(3, 64, 16), Settings::DEFAULT];
-    let mut cardinality = cardinality::Settings::DEFAULT;
-    cardinality.mode = cardinality::Mode::Off;
-    let mut all = flowgauge_core::Settings::only(cardinality);
-    all.spread = settings;
-    let context = Context::new(all, tabulation(), Sharing::Alone);
+    let context = Context::new(measuring(settings), tabulation(), Sharing::Alone);
     let observation = |number| {
         let (frame, arrival) = (frame(number), Arrival::new(74, 0));
         let packet = parse::network(frame.as_slice(), Link::Ethernet).unwrap();

@@ -53,8 +53,14 @@ fn tunnels() -> Vec<(&'static str, u8, Vec<u8>, u8)> {
         [vec![options, 0, high, low, 0, 0, 0x64, 0], vec![0; usize::from(options & 0x3f) * 4]]
             .concat()
     });
+    let subheader = [&[0_u8; 15][..], &[1], &[0; 8]].concat();
+    let pptp = |rest: &[u8]| [&[0, 9, 0, 1, 0, 0, 0, 1], rest].concat();
+    let tagged = [bridged(&vxlan, 0x8100), vec![0, 7, 0x86, 0xdd]].concat();
+    let gpe = |next: u8| [0x0c, 0, 0, next, 0, 0, 0x64, 0];
     let nsh = [0x0f, 0xc2, 2, 2, 0, 0, 7, 255];
     let gtp = |flags: u8, rest: &[u8]| [&[flags, 0xff, 0, 0, 0, 0, 0, 1], rest].concat();
+    let extended = |rest: &[u8]| udp(2152, &gtp(0x34, &[&[0, 0, 0, 0x85], rest].concat()));
+    let two = [1, 0x10, 9, 0x40, 2, 0, 0, 0, 0, 0, 0, 0];
     vec![
         ("IPv4 in IP", 4, vec![], 4),
         ("IPv6 in IP", 41, vec![], 6),
@@ -66,48 +72,23 @@ fn tunnels() -> Vec<(&'static str, u8, Vec<u8>, u8)> {
         ("ERSPAN I", 47, gre(0, 0x88be, &bridged(&[], 0x0800)), 4),
         ("ERSPAN II", 47, gre(0x1000, 0x88be, &bridged(&[0; 12], 0x0800)), 4),
         ("ERSPAN III", 47, gre(0x1000, 0x22eb, &bridged(&[0; 16], 0x86dd)), 6),
-        (
-            "ERSPAN III with a subheader",
-            47,
-            gre(0x1000, 0x22eb, &bridged(&[&[0; 15][..], &[1], &[0; 8]].concat(), 0x86dd)),
-            6,
-        ),
+        ("ERSPAN III with a subheader", 47, gre(0x1000, 0x22eb, &bridged(&subheader, 0x86dd)), 6),
         ("GRE, PPP", 47, gre(0, 0x880b, &[0, 0x21]), 4),
-        ("PPTP", 47, gre(0x3001, 0x880b, &[0, 9, 0, 1, 0, 0, 0, 1, 0xff, 3, 0, 0x57]), 6),
-        (
-            "PPTP, acknowledging",
-            47,
-            gre(0x3081, 0x880b, &[0, 9, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x21]),
-            4,
-        ),
+        ("PPTP", 47, gre(0x3001, 0x880b, &pptp(&[0xff, 3, 0, 0x57])), 6),
+        ("PPTP, acknowledging", 47, gre(0x3081, 0x880b, &pptp(&[0, 0, 0, 1, 0x21])), 4),
         ("VXLAN", 17, udp(4789, &bridged(&vxlan, 0x0800)), 4),
-        (
-            "VXLAN, a tag",
-            17,
-            udp(4789, &[bridged(&vxlan, 0x8100), vec![0, 7, 0x86, 0xdd]].concat()),
-            6,
-        ),
-        ("VXLAN-GPE", 17, udp(4790, &[0x0c, 0, 0, 1, 0, 0, 0x64, 0]), 4),
-        (
-            "VXLAN-GPE, Ethernet",
-            17,
-            udp(4790, &bridged(&[0x0c, 0, 0, 3, 0, 0, 0x64, 0], 0x86dd)),
-            6,
-        ),
-        ("VXLAN-GPE, NSH", 17, udp(4790, &[&[0x0c, 0, 0, 4, 0, 0, 0x64, 0][..], &nsh].concat()), 6),
+        ("VXLAN, a tag", 17, udp(4789, &tagged), 6),
+        ("VXLAN-GPE", 17, udp(4790, &gpe(1)), 4),
+        ("VXLAN-GPE, Ethernet", 17, udp(4790, &bridged(&gpe(3), 0x86dd)), 6),
+        ("VXLAN-GPE, NSH", 17, udp(4790, &[gpe(4), nsh].concat()), 6),
         ("GRE, NSH", 47, gre(0, 0x894f, &nsh), 6),
         ("Geneve", 17, udp(6081, &bridged(&geneve(0, 0x6558), 0x0800)), 4),
         ("Geneve, options", 17, udp(6081, &bridged(&geneve(3, 0x6558), 0x86dd)), 6),
         ("Geneve, IP", 17, udp(6081, &geneve(0, 0x0800)), 4),
         ("GTP", 17, udp(2152, &gtp(0x30, &[])), 4),
         ("GTP, a sequence number", 17, udp(2152, &gtp(0x32, &[0, 1, 0, 0x85])), 6),
-        ("GTP, an extension header", 17, udp(2152, &gtp(0x34, &[0, 0, 0, 0x85, 1, 0x10, 9, 0])), 4),
-        (
-            "GTP, two extension headers",
-            17,
-            udp(2152, &gtp(0x34, &[0, 0, 0, 0x85, 1, 0x10, 9, 0x40, 2, 0, 0, 0, 0, 0, 0, 0])),
-            6,
-        ),
+        ("GTP, an extension header", 17, extended(&[1, 0x10, 9, 0]), 4),
+        ("GTP, two extension headers", 17, extended(&two), 6),
     ]
 }
 
@@ -144,11 +125,8 @@ fn a_tunnel_that_is_cut_off_counts_by_the_header_around_it() {
 
 #[test]
 fn what_holds_no_ip_counts_by_the_header_around_it() {
-    let later_fragment = {
-        let mut packet = ipv4(1, 4, &inner(4));
-        packet[7] = 1;
-        packet
-    };
+    let mut later_fragment = ipv4(1, 4, &inner(4));
+    later_fragment[7] = 1;
     let behind = |header: &[u8], packet: &[u8]| [header, packet].concat();
     let before = |header: &[u8]| behind(header, &inner(4));
     let vxlan = |ethertype, packet: &[u8]| {
@@ -156,16 +134,14 @@ fn what_holds_no_ip_counts_by_the_header_around_it() {
     };
     let ipv4_in_vxlan = vxlan(0x0800, &inner(4));
     let from_port = behind(&[0x12, 0xb5, 0xc0, 9, 0, 0, 0, 0], &ipv4_in_vxlan);
+    let unknown = [0x0c, 0, 0, 9, 0, 0, 0x64, 0];
     let source_route = [0x40, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let without_length = [0x34, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x85, 0];
     let in_udp = |port, payload: &[u8]| ipv4(1, 17, &udp(port, payload));
     let packets = [
         ("a later fragment", later_fragment),
         ("ARP in VXLAN", in_udp(4789, &vxlan(0x0806, &[0; 28]))),
-        (
-            "an unknown protocol in VXLAN-GPE",
-            in_udp(4790, &before(&[0x0c, 0, 0, 9, 0, 0, 0x64, 0])),
-        ),
+        ("an unknown protocol in VXLAN-GPE", in_udp(4790, &before(&unknown))),
         ("from the port of VXLAN", ipv4(1, 17, &from_port)),
         ("the port of VXLAN in TCP", ipv4(1, 6, &udp(4789, &ipv4_in_vxlan))),
         ("another version in IP in IP", ipv4(1, 4, &inner(6))),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::frame::flag;
 use crate::reader::{ParsedPacket, ParsedTcp, ParsedTransport, read, word};
+use crate::tests::segments;
 use flowgauge_testing::chance::binomial;
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +24,7 @@ fn traffic(text: &str) -> (Vec<(u64, ParsedPacket)>, Vec<RoundTrip>) {
 fn observed(packets: &[(u64, ParsedPacket)], is_conversation: bool) -> Vec<RoundTrip> {
     let mut found: Vec<RoundTrip> = Vec::new();
     let mut queries = HashMap::new();
-    let mut segments = HashMap::new();
+    let mut requests = HashMap::new();
     let mut connections = HashMap::new();
     // Request with a timestamp, until it is answered.
     let mut stamps: HashMap<_, Option<usize>> = HashMap::new();
@@ -59,11 +60,8 @@ fn observed(packets: &[(u64, ParsedPacket)], is_conversation: bool) -> Vec<Round
                     _ => None,
                 };
                 if let Some(kind) = kind {
-                    assert_eq!(
-                        segments.insert((there, tcp.end()), ask(kind)),
-                        None,
-                        "the same segment twice"
-                    );
+                    let earlier = requests.insert((there, tcp.end()), ask(kind));
+                    assert_eq!(earlier, None, "the same segment twice");
                 }
                 if kind == Some(RoundTripKind::Handshake) {
                     connections.insert(there, ask(RoundTripKind::Duration));
@@ -81,7 +79,7 @@ fn observed(packets: &[(u64, ParsedPacket)], is_conversation: bool) -> Vec<Round
                     }
                 }
                 if tcp.flags & flag::ACK != 0 {
-                    answered.push(segments.remove(&(back, tcp.acknowledgement)));
+                    answered.push(requests.remove(&(back, tcp.acknowledgement)));
                 }
                 if tcp.flags & (flag::FIN | flag::RST) != 0 {
                     answered.push(connections.remove(&there));
@@ -94,12 +92,14 @@ fn observed(packets: &[(u64, ParsedPacket)], is_conversation: bool) -> Vec<Round
 }
 
 fn set(round_trips: &[RoundTrip]) -> HashSet<RoundTrip> {
-    let set: HashSet<_> = round_trips
-        .iter()
-        .map(|reported| RoundTrip { retransmission: false, ..*reported })
-        .collect();
+    let sent_once = |reported: &RoundTrip| RoundTrip { retransmission: false, ..*reported };
+    let set: HashSet<_> = round_trips.iter().map(sent_once).collect();
     assert_eq!(set.len(), round_trips.len());
     set
+}
+
+fn count(round_trips: &[RoundTrip], is_counted: impl Fn(&RoundTrip) -> bool) -> u64 {
+    round_trips.iter().filter(|reported| is_counted(reported)).count() as u64
 }
 
 const PROFILES: [&str; 10] = [
@@ -129,48 +129,29 @@ fn the_truth_is_what_somebody_who_watches_finds() {
 #[test]
 fn requests_come_at_their_rate_and_as_many_are_answered_as_was_asked_for() {
     let (packets, reported) = traffic("delay,requests=40k,rate=200k,answered=0.3");
-    let requests: Vec<u64> = packets
-        .iter()
-        .filter(|(_, packet)| packet.destination.port() == HTTPS)
-        .map(|(at, _)| *at)
-        .collect();
-    assert!(requests.iter().enumerate().all(|(index, at)| *at == index as u64 * 5_000));
-    assert_eq!(requests.len(), 40_000);
-    let answered = reported.iter().filter(|reported| reported.response_ns.is_some()).count() as u64;
+    let requests = packets.iter().filter(|(_, packet)| packet.destination.port() == HTTPS);
+    assert!(requests.map(|(at, _)| *at).eq((0..40_000_u64).map(|index| index * 5_000)));
+    let answered = count(&reported, |reported| reported.response_ns.is_some());
     assert!(binomial(40_000, 0.3).contains(&answered), "{answered}");
     assert_eq!(packets.len() as u64, 40_000 + answered);
     // Each request has its own flow.
-    assert_eq!(
-        reported.iter().map(|reported| reported.source).collect::<HashSet<_>>().len(),
-        40_000
-    );
+    let sources: HashSet<_> = reported.iter().map(|reported| reported.source).collect();
+    assert_eq!(sources.len(), 40_000);
     let (_, shared) = traffic("delay,requests=1000,flows=7");
-    assert_eq!(
-        shared
-            .iter()
-            .map(|reported| (reported.source, reported.destination))
-            .collect::<HashSet<_>>()
-            .len(),
-        7
-    );
+    let flows: HashSet<_> =
+        shared.iter().map(|reported| (reported.source, reported.destination)).collect();
+    assert_eq!(flows.len(), 7);
 }
 
 /// Counts the answers that take less than each of these times.
 fn below(text: &str, times: &[u64]) -> (u64, Vec<u64>) {
-    let delays: Vec<u64> = traffic(text)
-        .1
-        .iter()
-        .filter_map(|reported| reported.response_ns.map(|response| response - reported.request_ns))
-        .collect();
+    let (_, reported) = traffic(text);
+    let delay = |it: &RoundTrip| it.response_ns.map(|response| response - it.request_ns);
+    let delays: Vec<u64> = reported.iter().filter_map(delay).collect();
     let profile = profile(text);
     assert!(delays.iter().all(|delay| (profile.min_ns..=profile.max_ns).contains(delay)), "{text}");
-    (
-        delays.len() as u64,
-        times
-            .iter()
-            .map(|time| delays.iter().filter(|delay| *delay < time).count() as u64)
-            .collect(),
-    )
+    let less_than = |time: &u64| delays.iter().filter(|delay| *delay < time).count() as u64;
+    (delays.len() as u64, times.iter().map(less_than).collect())
 }
 
 #[test]
@@ -198,10 +179,8 @@ fn delays_are_distributed_as_their_shape_says() {
     ] {
         let (answers, counts) = below(text, &times);
         for (count, share) in counts.into_iter().zip(shares) {
-            assert!(
-                binomial(answers, share).contains(&count),
-                "{text}: {count} of {answers}, not {share}"
-            );
+            let is_likely = binomial(answers, share).contains(&count);
+            assert!(is_likely, "{text}: {count} of {answers}, not {share}");
         }
     }
 }
@@ -209,30 +188,19 @@ fn delays_are_distributed_as_their_shape_says() {
 #[test]
 fn lost_requests_repeat_after_their_timeout_and_are_marked() {
     let (_, reported) = traffic("delay,requests=20k,loss=0.1");
-    let late: Vec<_> = reported.iter().filter(|reported| reported.retransmission).collect();
-    assert!(binomial(20_000, 0.1).contains(&(late.len() as u64)), "{}", late.len());
+    let late = count(&reported, |reported| reported.retransmission);
+    assert!(binomial(20_000, 0.1).contains(&late), "{late}");
     // The requests are over after 20 ms.
-    assert!(
-        reported.iter().all(|reported| reported.retransmission == (reported.request_ns >= SHORTEST_TIMEOUT_NS))
-    );
-    let again =
-        late.iter().filter(|reported| reported.request_ns >= 3 * SHORTEST_TIMEOUT_NS).count()
-            as u64;
+    let is_late = |reported: &RoundTrip| reported.request_ns >= SHORTEST_TIMEOUT_NS;
+    assert!(reported.iter().all(|reported| reported.retransmission == is_late(reported)));
+    let again = count(&reported, |reported| reported.request_ns >= 3 * SHORTEST_TIMEOUT_NS);
     assert!(binomial(20_000, 0.01).contains(&again), "{again}");
 
     let (_, reported) = traffic("delay,requests=5k,shape=conversations,loss=0.1");
-    let lost = |kind| {
-        reported.iter().filter(|reported| reported.kind == kind && reported.retransmission).count()
-            as u64
-    };
-    let all = |kind| reported.iter().filter(|reported| reported.kind == kind).count() as u64;
+    let lost = |kind| count(&reported, |it| it.kind == kind && it.retransmission);
     for kind in [RoundTripKind::Handshake, RoundTripKind::Data, RoundTripKind::Duration] {
-        assert!(
-            binomial(all(kind), 0.1).contains(&lost(kind)),
-            "{kind:?}: {} of {}",
-            lost(kind),
-            all(kind)
-        );
+        let (lost, all) = (lost(kind), count(&reported, |reported| reported.kind == kind));
+        assert!(binomial(all, 0.1).contains(&lost), "{kind:?}: {lost} of {all}");
     }
     assert_eq!(lost(RoundTripKind::Dns), 0);
 }
@@ -240,31 +208,19 @@ fn lost_requests_repeat_after_their_timeout_and_are_marked() {
 #[test]
 fn conversations_have_as_many_requests_as_was_asked_for() {
     let (packets, reported) = traffic("delay,requests=5k,shape=conversations,rate=1k,answered=0.8");
-    let of_clients = |kind| {
-        reported
-            .iter()
-            .filter(move |reported| reported.kind == kind && reported.destination.port() == HTTPS)
-    };
-    let half_open = of_clients(RoundTripKind::Handshake)
-        .filter(|reported| reported.response_ns.is_none())
-        .count();
-    assert_eq!(of_clients(RoundTripKind::Data).count() + half_open, 5_000);
-    let handshakes = of_clients(RoundTripKind::Handshake).count();
-    assert!(
-        binomial(handshakes as u64, 0.2).contains(&(half_open as u64)),
-        "{half_open} of {handshakes}"
-    );
-    let last = packets
-        .iter()
-        .filter(|(_, packet)| packet.destination.port() == DNS)
-        .map(|(at, _)| *at)
-        .max()
-        .unwrap();
+    let of_client = |it: &RoundTrip, kind| it.kind == kind && it.destination.port() == HTTPS;
+    let handshakes = count(&reported, |it| of_client(it, RoundTripKind::Handshake));
+    let half_open =
+        count(&reported, |it| of_client(it, RoundTripKind::Handshake) && it.response_ns.is_none());
+    let data = count(&reported, |it| of_client(it, RoundTripKind::Data));
+    assert_eq!(data + half_open, 5_000);
+    assert!(binomial(handshakes, 0.2).contains(&half_open), "{half_open} of {handshakes}");
+    let queries = packets.iter().filter(|(_, packet)| packet.destination.port() == DNS);
+    let last = queries.map(|(at, _)| *at).max().unwrap();
     // The last connection starts before the end of 5 s, by as many requests as it has itself.
     assert!((4_800 * MILLISECOND..5_000 * MILLISECOND).contains(&last), "{last}");
-    let resets =
-        packets.iter().filter(|(_, packet)| matches!(&packet.transport, ParsedTransport::Tcp(tcp) if tcp.flags & flag::RST != 0)).count();
-    assert!(binomial((handshakes - half_open) as u64, 0.1).contains(&(resets as u64)), "{resets}");
+    let resets = segments(&packets).filter(|(_, tcp)| tcp.flags & flag::RST != 0).count() as u64;
+    assert!(binomial(handshakes - half_open, 0.1).contains(&resets), "{resets}");
 }
 
 const DNS: u16 = 53;
@@ -280,42 +236,32 @@ struct Peer {
 fn every_segment_fits_those_before_it() {
     for text in PROFILES.into_iter().filter(|text| text.contains("conversations")) {
         let stamped = text.contains("timestamps");
-        let mut peers: HashMap<(SocketAddr, SocketAddr), Peer> = HashMap::new();
+        let mut peers: HashMap<[SocketAddr; 2], Peer> = HashMap::new();
         let mut wrapped = 0;
         let (packets, _) = traffic(text);
-        for (_, packet) in packets {
-            let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), .. } =
-                packet
-            else {
-                continue;
-            };
-            let ParsedTcp { flags, sequence, acknowledgement, stamps, .. } = tcp;
-            let ends = [(source, destination), (destination, source)];
-            if flags & flag::SYN == 0 {
-                assert_eq!(sequence, peers[&ends[0]].next, "{text}");
+        for ([source, destination], tcp) in segments(&packets) {
+            let ParsedTcp { flags, sequence, acknowledgement, stamps, .. } = *tcp;
+            let [is_syn, is_ack] = [flag::SYN, flag::ACK].map(|bit| flags & bit != 0);
+            let (there, back) = ([source, destination], [destination, source]);
+            if !is_syn {
+                assert_eq!(sequence, peers[&there].next, "{text}");
             }
-            if flags & flag::ACK != 0 {
-                assert_eq!(
-                    acknowledgement, peers[&ends[1]].next,
-                    "{text}: everything that passed is acknowledged"
-                );
+            if is_ack {
+                let passed = peers[&back].next;
+                assert_eq!(acknowledgement, passed, "{text}: all that passed is acknowledged");
             }
             assert_eq!(stamps.is_some(), stamped, "{text}");
             if let Some([value, echo]) = stamps {
-                let other = peers.get(&ends[1]).map_or(0, |peer| peer.last_stamp);
-                assert!(
-                    flags & flag::ACK == 0 || other.wrapping_sub(echo) < 1 << 20,
-                    "{text}: {echo} echoes {other}"
-                );
-                let own = peers.entry(ends[0]).or_default();
-                assert!(
-                    flags & flag::SYN != 0 || value.wrapping_sub(own.last_stamp) < 1 << 20,
-                    "{text}: a clock goes back"
-                );
+                let other = peers.get(&back).map_or(0, |peer| peer.last_stamp);
+                let is_recent = !is_ack || other.wrapping_sub(echo) < 1 << 20;
+                assert!(is_recent, "{text}: {echo} echoes {other}");
+                let own = peers.entry(there).or_default();
+                let goes_on = is_syn || value.wrapping_sub(own.last_stamp) < 1 << 20;
+                assert!(goes_on, "{text}: a clock goes back");
                 own.last_stamp = value;
             }
             wrapped += usize::from(tcp.end() < sequence);
-            peers.entry(ends[0]).or_default().next = tcp.end();
+            peers.entry(there).or_default().next = tcp.end();
         }
         // Hardly any of the 300 attempts of one profile is answered.
         assert!(wrapped > 0 || text.contains("requests=300"), "{text}");
@@ -325,17 +271,13 @@ fn every_segment_fits_those_before_it() {
 #[test]
 fn the_first_of_several_segments_is_echoed() {
     let (packets, _) = traffic("delay,requests=5k,shape=conversations,timestamps,answered=0.5");
-    let mut open: HashMap<(SocketAddr, SocketAddr), Vec<u32>> = HashMap::new();
+    let mut open: HashMap<[SocketAddr; 2], Vec<u32>> = HashMap::new();
     let mut flights = 0;
-    for (_, packet) in packets {
-        let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), .. } = packet
-        else {
-            continue;
-        };
+    for ([source, destination], tcp) in segments(&packets) {
         let [value, echo] = tcp.stamps.unwrap();
         if tcp.data > 0 {
-            open.entry((source, destination)).or_default().push(value);
-        } else if let Some(flight) = open.remove(&(destination, source)) {
+            open.entry([source, destination]).or_default().push(value);
+        } else if let Some(flight) = open.remove(&[destination, source]) {
             assert_eq!(echo, flight[0], "{flight:?}");
             flights += usize::from(flight.len() > 1 && flight[0] != flight[flight.len() - 1]);
         }
@@ -355,10 +297,8 @@ fn the_same_profile_gives_the_same_packets() {
 
 #[test]
 fn descriptions_round_trip_and_bad_ones_say_why() {
-    for text in PROFILES
-        .into_iter()
-        .chain(["delay,shape=heavy-tail,alpha=2.5,min=20us", "delay,rate=2.5k,loss=0.25,max=1s"])
-    {
+    let more = ["delay,shape=heavy-tail,alpha=2.5,min=20us", "delay,rate=2.5k,loss=0.25,max=1s"];
+    for text in PROFILES.into_iter().chain(more) {
         assert_eq!(profile(&profile(text).to_string()), profile(text), "{text}");
     }
     for (text, part) in [

@@ -1,5 +1,6 @@
 use super::*;
-use crate::reader::{ParsedPacket, ParsedTcp, ParsedTransport, read};
+use crate::reader::{ParsedPacket, read};
+use crate::tests::segments;
 use flowgauge_testing::chance::binomial;
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,7 +14,20 @@ fn traffic(text: &str) -> (Vec<(u64, ParsedPacket)>, Vec<PrefixTruth>) {
     while let Some((at, frame)) = traffic.advance() {
         packets.push((at, read(frame)));
     }
+    assert_eq!(segments(&packets).count(), packets.len(), "{text}");
     (packets, traffic.truth().to_vec())
+}
+
+/// Returns whether a sequence number comes before another one.
+fn is_behind(number: u32, other: u32) -> bool {
+    (number.wrapping_sub(other) as i32) < 0
+}
+
+/// Sets the end of what was sent to that of another segment, unless it is further.
+fn advance(end: &mut u32, other: u32) {
+    if is_behind(*end, other) {
+        *end = other;
+    }
 }
 
 /// State of a flow at an observer.
@@ -27,27 +41,18 @@ struct Seen {
 /// Counts packets, segments, out of order, repeated, gaps and flows of each prefix. Keep-alives are
 /// not segments.
 fn observed(packets: &[(u64, ParsedPacket)], bits: u8) -> BTreeMap<IpAddr, [u64; 6]> {
-    let mut flows: HashMap<(SocketAddr, SocketAddr), Seen> = HashMap::new();
+    let mut flows: HashMap<[SocketAddr; 2], Seen> = HashMap::new();
     let mut counts: BTreeMap<IpAddr, [u64; 6]> = BTreeMap::new();
-    for (_, packet) in packets {
-        let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), .. } = packet
-        else {
-            panic!("{packet:?}")
-        };
-        if source.port() != HTTPS {
-            continue;
-        }
-        let prefix = match source.ip() {
-            IpAddr::V4(address) => {
-                IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << (32 - bits))))
-            }
-            IpAddr::V6(address) => {
-                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - bits))))
+    for (ends, tcp) in segments(packets).filter(|([source, _], _)| source.port() == HTTPS) {
+        let prefix: IpAddr = match ends[0].ip() {
+            IpAddr::V4(it) => Ipv4Addr::from_bits(it.to_bits() & (u32::MAX << (32 - bits))).into(),
+            IpAddr::V6(it) => {
+                Ipv6Addr::from_bits(it.to_bits() & (u128::MAX << (128 - bits))).into()
             }
         };
         let [all, segments, out_of_order, repeated, gaps, of] = counts.entry(prefix).or_default();
         *all += 1;
-        let flow = flows.entry((*source, *destination)).or_default();
+        let flow = flows.entry(ends).or_default();
         let kept_alive = tcp.data == 1
             && flow.highest.is_some_and(|(_, end)| tcp.sequence == end.wrapping_sub(1));
         if tcp.data == 0 || kept_alive {
@@ -86,22 +91,14 @@ fn the_truth_is_what_somebody_who_watches_finds() {
     for text in PROFILES {
         let (packets, truth) = traffic(text);
         let found = observed(&packets, if text.contains("ipv6") { 48 } else { 24 });
+        let counts = |it: &PrefixTruth| {
+            let late = it.out_of_order + it.filling;
+            [it.packets, it.segments, late, it.repeated, it.gaps, it.flows]
+        };
         let reported: BTreeMap<IpAddr, [u64; 6]> = truth
             .iter()
             .filter(|truth| truth.packets > 0)
-            .map(|t| {
-                (
-                    t.prefix,
-                    [
-                        t.packets,
-                        t.segments,
-                        t.out_of_order + t.filling,
-                        t.repeated,
-                        t.gaps,
-                        t.flows,
-                    ],
-                )
-            })
+            .map(|truth| (truth.prefix, counts(truth)))
             .collect();
         assert_eq!(reported.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{text}");
         for (prefix, reported) in &reported {
@@ -110,10 +107,8 @@ fn the_truth_is_what_somebody_who_watches_finds() {
         for truth in truth {
             assert!(truth.retransmitted >= truth.repeated + truth.filling, "{text}: {truth}");
         }
-        assert!(
-            packets.iter().enumerate().all(|(index, (at, _))| *at == index as u64 * 10_000),
-            "{text}"
-        );
+        let times = packets.iter().map(|(at, _)| *at);
+        assert!(times.eq((0..packets.len() as u64).map(|index| index * 10_000)), "{text}");
     }
 }
 
@@ -139,12 +134,8 @@ fn those_prefixes_reorder_that_should() {
         .map(|what| lightly.iter().map(what).sum::<u64>() as f64);
     assert!(late / segments < 0.01, "{late} of {segments}");
     assert!(truth.iter().all(|truth| truth.retransmitted == 0));
-    assert!(
-        traffic("reorder,packets=20k,heavy=0,share=0,loss=0")
-            .1
-            .iter()
-            .all(|truth| truth.out_of_order == 0 && truth.gaps == 0)
-    );
+    let (_, in_order) = traffic("reorder,packets=20k,heavy=0,share=0,loss=0");
+    assert!(in_order.iter().all(|truth| truth.out_of_order == 0 && truth.gaps == 0));
 }
 
 #[test]
@@ -156,15 +147,9 @@ fn late_segments_lag_by_the_depth() {
         let (packets, _) = traffic(&text);
         let mut lags: BTreeMap<u64, u64> = BTreeMap::new();
         let mut ends: Vec<u32> = Vec::new();
-        for (_, packet) in &packets {
-            let ParsedTransport::Tcp(tcp @ ParsedTcp { data: 2.., .. }) = &packet.transport else {
-                continue;
-            };
-            let ahead = ends
-                .iter()
-                .rev()
-                .take_while(|end| (end.wrapping_sub(tcp.end()) as i32) > 0)
-                .count() as u64;
+        for (_, tcp) in segments(&packets).filter(|(_, tcp)| tcp.data >= 2) {
+            let is_ahead = |end: &&u32| is_behind(tcp.end(), **end);
+            let ahead = ends.iter().rev().take_while(is_ahead).count() as u64;
             *lags.entry(ahead).or_default() += 1;
             ends.push(tcp.end());
         }
@@ -181,42 +166,31 @@ fn late_segments_lag_by_the_depth() {
 fn flows_are_valid_and_some_wrap() {
     for text in PROFILES {
         let (packets, _) = traffic(text);
-        let (mut servers, mut wrapped): (HashMap<SocketAddr, (u32, u32)>, u64) =
-            (HashMap::new(), 0);
-        for (_, packet) in &packets {
-            let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), vlan } =
-                packet
-            else {
-                panic!("{packet:?}")
-            };
-            assert_eq!(*vlan, text.contains("vlan=4").then_some(4));
+        let vlan = text.contains("vlan=4").then_some(4);
+        assert!(packets.iter().all(|(_, packet)| packet.vlan == vlan), "{text}");
+        let mut servers: HashMap<SocketAddr, (u32, u32)> = HashMap::new();
+        let mut wrapped = 0;
+        for ([source, destination], tcp) in segments(&packets) {
             assert_eq!(tcp.stamps.is_some(), text.contains("timestamps"));
             let server = source.port() == HTTPS;
             let client = if server { destination } else { source };
             match (tcp.flags & (flag::SYN | flag::ACK), server) {
                 (flag::SYN, false) => {
-                    assert!(!servers.contains_key(client), "{text}: a connection begins twice")
+                    assert!(!servers.contains_key(&client), "{text}: a connection begins twice")
                 }
                 (flag::ACK, false) => {
-                    let (acknowledged, end) = servers.get_mut(client).unwrap();
-                    assert!(
-                        tcp.acknowledgement.wrapping_sub(*acknowledged) as i32 >= 0,
-                        "{text}: an acknowledgement goes back"
-                    );
-                    assert!(
-                        end.wrapping_sub(tcp.acknowledgement) as i32 >= 0,
-                        "{text}: what never passed is acknowledged"
-                    );
-                    *acknowledged = tcp.acknowledgement;
+                    let (acknowledged, end) = servers.get_mut(&client).unwrap();
+                    let now = tcp.acknowledgement;
+                    assert!(!is_behind(now, *acknowledged), "{text}: an acknowledgement goes back");
+                    assert!(!is_behind(*end, now), "{text}: what never passed is acknowledged");
+                    *acknowledged = now;
                 }
                 (flag::ACK, true) => {
-                    let (_, end) = servers.get_mut(client).unwrap();
+                    let (_, end) = servers.get_mut(&client).unwrap();
                     wrapped += u64::from(tcp.end() < tcp.sequence);
-                    if tcp.end().wrapping_sub(*end) as i32 > 0 {
-                        *end = tcp.end();
-                    }
+                    advance(end, tcp.end());
                 }
-                (_, true) => assert!(servers.insert(*client, (tcp.end(), tcp.end())).is_none()),
+                (_, true) => assert!(servers.insert(client, (tcp.end(), tcp.end())).is_none()),
                 other => panic!("{other:?}"),
             }
         }
@@ -228,16 +202,9 @@ fn flows_are_valid_and_some_wrap() {
 fn what_a_host_gets_in_order_is_acknowledged_without_loss() {
     let (packets, _) = traffic("reorder,packets=50k,loss=0,prefixes=10,heavy=3,share=1,timestamps");
     let mut ends: HashMap<SocketAddr, u32> = HashMap::new();
-    for (_, packet) in packets {
-        let ParsedPacket { source, destination, transport: ParsedTransport::Tcp(tcp), .. } = packet
-        else {
-            panic!()
-        };
+    for ([source, destination], tcp) in segments(&packets) {
         if source.port() == HTTPS {
-            let end = ends.entry(destination).or_insert(tcp.end());
-            if tcp.end().wrapping_sub(*end) as i32 > 0 {
-                *end = tcp.end();
-            }
+            advance(ends.entry(destination).or_insert(tcp.end()), tcp.end());
         } else if tcp.flags & flag::ACK != 0 {
             assert_eq!(tcp.acknowledgement, ends[&source], "{source}");
         }

@@ -49,27 +49,20 @@ fn errors_are_the_known_ones() {
         let allowed = |deviation: f64, digit: f64| {
             3.0 * deviation * (1.0 + 1.0 / seeds as f64).sqrt() + digit / 2.0
         };
-        let known = known(setup.method).unwrap();
+        let (name, known) = (setup.method.name(), known(setup.method).unwrap());
         for (index, deviation) in deviations.into_iter().enumerate() {
             let ours =
                 findings.mean(recipe, setup, |errors| errors.percentiles[index]).unwrap().mean;
             let (known, allowed) = (known.percentiles[index], allowed(deviation, digit));
             // The sign of the reference value is unknown.
             let difference = (ours - known).abs().min((ours + known).abs());
-            assert!(
-                difference <= allowed,
-                "{} {index}: {ours:.2}, known {known} ±{allowed:.2}",
-                setup.method.name()
-            );
+            let is_near = difference <= allowed;
+            assert!(is_near, "{name} {index}: {ours:.2}, known {known} ±{allowed:.2}");
         }
         let ours = findings.mean(recipe, setup, |errors| errors.gap).unwrap().mean;
-        let allowed = allowed(gap_deviation, digit / 10.0);
-        assert!(
-            (ours - known.gap).abs() <= allowed,
-            "{}: {ours:.3}, known {} ±{allowed:.3}",
-            setup.method.name(),
-            known.gap
-        );
+        let (known, allowed) = (known.gap, allowed(gap_deviation, digit / 10.0));
+        let difference = (ours - known).abs();
+        assert!(difference <= allowed, "{name}: {ours:.3}, known {known} ±{allowed:.3}");
     }
 }
 

@@ -46,13 +46,9 @@ fn shares_are_the_known_ones() {
             let spread = findings.share(alpha, algorithm).unwrap();
             // Compare the reference value, taken as one run and printed to 0.01, with our mean.
             let allowed = 3.0 * deviation * (1.0 + 1.0 / seeds as f64).sqrt() + 0.005;
-            let difference = (spread.mean - known).abs();
-            assert!(
-                difference <= allowed,
-                "{} {alpha}: {:.3}, known {known} ±{allowed:.3}",
-                algorithm.name(),
-                spread.mean
-            );
+            let (name, mean) = (algorithm.name(), spread.mean);
+            let is_known = (mean - known).abs() <= allowed;
+            assert!(is_known, "{name} {alpha}: {mean:.3}, known {known} ±{allowed:.3}");
         }
     }
 }
@@ -66,17 +62,13 @@ fn rap_stores_nearly_all_heavy_flows_and_space_saving_their_share_of_the_packets
             let rap = findings.heavy_held(heavy_share, Algorithm::Rap, size_log2);
             // A round limit below the lowest of ten runs, which was 0.86, in the smallest table,
             // with a deviation of 0.02.
-            assert!(
-                rap.len() == 3 && rap.iter().all(|share| *share > 0.8),
-                "{heavy_share} {size_log2}: {rap:?}"
-            );
+            let holds_most = rap.len() == 3 && rap.iter().all(|share| *share > 0.8);
+            assert!(holds_most, "{heavy_share} {size_log2}: {rap:?}");
             // The share that a table of k slots has by chance deviates by sqrt(p (1 - p) / k).
             let chance = (heavy_share * (1.0 - heavy_share) / f64::from(1_u32 << size_log2)).sqrt();
             for share in findings.heavy_held(heavy_share, Algorithm::SpaceSaving, size_log2) {
-                assert!(
-                    (share - heavy_share).abs() <= DEVIATIONS * chance,
-                    "{heavy_share} {size_log2}: {share}"
-                );
+                let is_likely = (share - heavy_share).abs() <= DEVIATIONS * chance;
+                assert!(is_likely, "{heavy_share} {size_log2}: {share}");
             }
         }
     }

@@ -23,11 +23,9 @@ fn the_target_is_reached_on_usual_traffic() {
         let (recall, precision) = (outcome.recall(result).unwrap(), result.precision().unwrap());
         assert!(recall * 100.0 >= page::TARGET && precision * 100.0 >= page::TARGET, "{outcome:?}");
         assert_eq!((outcome.heavy_by_design, result.found_by_design), (38, 38), "{outcome:?}");
-        assert!(
-            outcome.heavy >= outcome.heavy_by_design
-                && result.found >= result.found_heavy + result.found_light
-                && result.found_heavy >= result.found_by_design
-        );
+        assert!(outcome.heavy >= outcome.heavy_by_design);
+        assert!(result.found >= result.found_heavy + result.found_light);
+        assert!(result.found_heavy >= result.found_by_design);
     }
 }
 
@@ -38,15 +36,11 @@ fn what_the_report_says_holds() {
         both(12).map(|setup| small.spread(Traffic::SmallFlows, setup, Outcome::recall).unwrap());
     // In ten runs, 45 and 75 % with deviations of 7 and 6 (`flowgauge reproduce reorder`).
     assert!(hybrid.low > sampling.high, "{sampling:?} {hybrid:?}");
-    let other = findings(
-        2,
-        PACKETS,
-        &[Traffic::Usual, Traffic::Loss, Traffic::SmallFlows],
-        &both(MEMORY_LOG2),
-    );
+    let traffic = [Traffic::Usual, Traffic::Loss, Traffic::SmallFlows];
+    let other = findings(2, PACKETS, &traffic, &both(MEMORY_LOG2));
     for setup in both(MEMORY_LOG2) {
-        let [usual, loss, small] = [Traffic::Usual, Traffic::Loss, Traffic::SmallFlows]
-            .map(|traffic| other.spread(traffic, setup, Outcome::recall).unwrap());
+        let [usual, loss, small] =
+            traffic.map(|traffic| other.spread(traffic, setup, Outcome::recall).unwrap());
         assert!(usual.low > loss.high && loss.low > small.high, "{usual:?} {loss:?} {small:?}");
         assert_eq!(other.spread(Traffic::Loss, setup, Outcome::recall_by_design).unwrap().low, 1.0);
         // Most missed prefixes have too few late segments in followed flows.
@@ -85,20 +79,14 @@ fn prefixes_are_heavy_and_found_beyond_the_bounds() {
     let is_found = |packets, out_of_order| {
         reorders(&PrefixCounts { packets, out_of_order, ..PrefixCounts::default() })
     };
-    assert_eq!(
-        [(100, 2), (299, 3), (300, 3)].map(|(packets, late)| is_found(packets, late)),
-        [false, true, false]
-    );
+    assert_eq!([is_found(100, 2), is_found(299, 3), is_found(300, 3)], [false, true, false]);
 }
 
 #[test]
 fn options_make_the_traffic() {
     for traffic in Traffic::ALL {
-        assert_eq!(
-            traffic.options().parse::<ReorderProfile>().unwrap(),
-            traffic.profile(PACKETS, 1),
-            "{traffic:?}"
-        );
+        let profile: ReorderProfile = traffic.options().parse().unwrap();
+        assert_eq!(profile, traffic.profile(PACKETS, 1), "{traffic:?}");
     }
 }
 
@@ -119,22 +107,14 @@ fn all_segments_are_counted() {
     let outcome = Run { traffic: Traffic::Usual, packets: 50_000, seed: 5 }.execute(&setups);
     assert_eq!(outcome.results.iter().map(|result| result.setup).collect::<Vec<_>>(), setups);
     for result in &outcome.results {
-        assert!(
-            result.followed > 0
-                && result.followed < result.segments
-                && result.segments < outcome.run.packets,
-            "{result:?}"
-        );
+        assert!((1..result.segments).contains(&result.followed), "{result:?}");
+        assert!(result.segments < outcome.run.packets, "{result:?}");
     }
     // More buckets track more segments.
-    let followed = |algorithm| {
-        outcome
-            .results
-            .iter()
-            .filter(move |result| result.setup.algorithm == algorithm)
-            .map(|result| result.followed)
-    };
-    assert!(ALGORITHMS.into_iter().all(|algorithm| followed(algorithm).is_sorted()));
+    for algorithm in ALGORITHMS {
+        let results = outcome.results.iter().filter(|result| result.setup.algorithm == algorithm);
+        assert!(results.map(|result| result.followed).is_sorted(), "{algorithm:?}");
+    }
 }
 
 #[test]

@@ -9,9 +9,8 @@ fn table_4_3() -> &'static Findings {
     static FINDINGS: OnceLock<Findings> = OnceLock::new();
     FINDINGS.get_or_init(|| {
         let options = Options::default();
-        let runs =
-            execute(experiments(&options, Traffic::Unique, &[HashMode::Tabulated]), &|_, _| {})
-                .unwrap();
+        let experiments = experiments(&options, Traffic::Unique, &[HashMode::Tabulated]);
+        let runs = execute(experiments, &|_, _| {}).unwrap();
         Findings { options, runs, sweep: Vec::new() }
     })
 }
@@ -23,47 +22,33 @@ fn table_4_3() -> &'static Findings {
 /// our mean. They are printed to 0.01.
 fn assert_agreement(reading: Reading, estimator: Estimator, known: [(f64, f64); 4]) {
     for (configuration, (average, median)) in CONFIGURATIONS.into_iter().zip(known) {
-        let case = Case {
-            traffic: Traffic::Unique,
-            hash: HashMode::Tabulated,
-            configuration,
-            reading,
-            estimator,
-        };
+        let (traffic, hash) = (Traffic::Unique, HashMode::Tabulated);
+        let case = Case { traffic, hash, configuration, reading, estimator };
         let ours = table_4_3().accuracy(&case).unwrap();
         for (what, spread, known) in
             [("average", ours.average, average), ("median", ours.median, median)]
         {
             let allowed = 3.0 * 2.0_f64.sqrt() * spread.standard_error() + 0.005;
-            let difference = (spread.mean - known).abs();
-            assert!(
-                difference <= allowed,
-                "{what} of {estimator}, {reading:?}, {:?}: {:.3}, known {known}, allowed ±{allowed:.3}",
-                configuration.reset,
-                spread.mean
-            );
+            let (mean, reset) = (spread.mean, configuration.reset);
+            let case = format!("{what} of {estimator}, {reading:?}, {reset:?}");
+            let is_known = (mean - known).abs() <= allowed;
+            assert!(is_known, "{case}: {mean:.3}, known {known}, allowed ±{allowed:.3}");
             // The test would be meaningless with so large a tolerance.
-            assert!(allowed < 0.25 * known, "{what}: ±{allowed}");
+            assert!(allowed < 0.25 * known, "{case}: ±{allowed}");
         }
     }
 }
 
 #[test]
 fn flajolet_has_the_known_errors() {
-    assert_agreement(
-        Reading::Instant,
-        Estimator::Flajolet,
-        [(1.23, 1.02), (1.28, 1.06), (1.59, 1.35), (1.64, 1.42)],
-    );
+    let known = [(1.23, 1.02), (1.28, 1.06), (1.59, 1.35), (1.64, 1.42)];
+    assert_agreement(Reading::Instant, Estimator::Flajolet, known);
 }
 
 #[test]
 fn ertl_has_the_known_errors() {
-    assert_agreement(
-        Reading::Instant,
-        Estimator::Ertl,
-        [(1.25, 1.04), (1.29, 1.07), (1.41, 1.22), (1.43, 1.21)],
-    );
+    let known = [(1.25, 1.04), (1.29, 1.07), (1.41, 1.22), (1.43, 1.21)];
+    assert_agreement(Reading::Instant, Estimator::Ertl, known);
 }
 
 /// Reference values of a simulation of this protocol alone (160,000 reads of 5 s windows, 80,000 of
@@ -71,11 +56,8 @@ fn ertl_has_the_known_errors() {
 /// one with fewer reads had medians of 1.48 and 1.29 in the short windows.
 #[test]
 fn read_skew_makes_the_errors_of_short_windows() {
-    assert_agreement(
-        Reading::Skewed,
-        Estimator::Flajolet,
-        [(3.29, 1.60), (2.31, 1.32), (1.85, 1.40), (1.83, 1.45)],
-    );
+    let known = [(3.29, 1.60), (2.31, 1.32), (1.85, 1.40), (1.83, 1.45)];
+    assert_agreement(Reading::Skewed, Estimator::Flajolet, known);
 }
 
 #[test]
@@ -136,16 +118,9 @@ fn windows_hold_every_packet_of_their_time() {
 }
 
 fn experiment(traffic: Traffic, hash: HashMode, read_skew: Duration) -> Experiment {
-    let configuration =
-        Configuration { read: Duration::from_secs(5), reset: Duration::from_secs(50) };
-    Experiment {
-        traffic,
-        hash,
-        configuration,
-        duration: Duration::from_secs(100),
-        read_skew,
-        seed: 1,
-    }
+    let [read, reset, duration] = [5, 50, 100].map(Duration::from_secs);
+    let configuration = Configuration { read, reset };
+    Experiment { traffic, hash, configuration, duration, read_skew, seed: 1 }
 }
 
 #[test]
@@ -156,11 +131,10 @@ fn sequential_addresses_defeat_the_linear_hash_only() {
         assert_eq!(window.truth, 5000);
         window
     };
-    let linear = first_window(HashMode::Crc32);
-    let tabulated = first_window(HashMode::Tabulated);
+    let windows = [HashMode::Crc32, HashMode::Tabulated].map(first_window);
     let errors = Estimator::ALL.map(|estimator| {
         let [linear, tabulated] =
-            [linear, tabulated].map(|window| window.error(Reading::Instant, estimator).unwrap());
+            windows.map(|window| window.error(Reading::Instant, estimator).unwrap());
         assert!(tabulated.abs() <= of_mean(STANDARD_ERROR, 1), "{estimator}: {tabulated:+.1} %");
         format!("{estimator} {linear:+.0} {tabulated:+.1}")
     });
