@@ -1,7 +1,7 @@
 //! Controller on a virtual clock, with a scripted dataplane, and with the poll backend in trace
 //! time.
 
-use crate::{Virtual, capture_of, replaying, start_in_trace_time};
+use crate::{Each, Hooked, Virtual, capture_of, replaying, start_in_trace_time};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::delay::{self, DelayKind, Kinds};
 use flowgauge_core::hash::crc32;
@@ -10,7 +10,7 @@ use flowgauge_core::{
     Filter, FlowKey, HashIdentity, HashMode, Link, Settings, Sketch, SketchKind, WindowTotals,
     Zeroed,
 };
-use flowgauge_ctl::clock::{Clock, Trace, WakeReason};
+use flowgauge_ctl::clock::{Clock, Trace};
 use flowgauge_ctl::controller::{Changes, ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::cardinality::Options as Cardinality;
@@ -318,7 +318,7 @@ fn permanent() -> Option<Error> {
 
 /// Sink that stores every record.
 #[derive(Default)]
-struct RecordSink(Vec<Record>);
+pub(super) struct RecordSink(pub(super) Vec<Record>);
 
 impl Sink for RecordSink {
     fn record(&mut self, record: &Record) -> io::Result<()> {
@@ -329,7 +329,7 @@ impl Sink for RecordSink {
 }
 
 impl RecordSink {
-    fn of(&self, kind: RecordKind) -> impl Iterator<Item = &Record> {
+    pub(super) fn of(&self, kind: RecordKind) -> impl Iterator<Item = &Record> {
         self.0.iter().filter(move |record| record.kind == kind)
     }
 
@@ -408,9 +408,9 @@ pub(super) fn settings(mode: Mode) -> Settings {
     Settings::only(cardinality::Settings { mode, ..cardinality::Settings::DEFAULT })
 }
 
-/// Returns the times of the samples due in a run with these intervals.
-fn reads_due(intervals: Intervals) -> Vec<u64> {
-    let mut schedule = Schedule::new(START, intervals, 3);
+/// Returns the times of the samples due in a run with these intervals from a time on.
+fn reads_from(start: u64, intervals: Intervals) -> Vec<u64> {
+    let mut schedule = Schedule::new(start, intervals, 3);
     let mut reads = Vec::new();
     while let Some(due) = schedule.peek() {
         match due.action {
@@ -436,6 +436,12 @@ fn whole(kept: &RecordSink, end: u64) {
 /// Returns the packets that arrive while a record is counted.
 fn arrived(record: &Record) -> u64 {
     (record.end_ns - START) / PACKET_EVERY - (record.start_ns - START) / PACKET_EVERY
+}
+
+/// Returns the times of the calls of a kind.
+fn times_of(calls: Call, log: &Mutex<Vec<(Call, u64)>>) -> Vec<u64> {
+    let log = log.lock().unwrap();
+    log.iter().filter(|(call, _)| *call == calls).map(|(_, at)| *at).collect()
 }
 
 /// Kolmogorov-Smirnov statistic of the gaps between times against the exponential distribution,
@@ -521,38 +527,16 @@ fn what_is_not_accounted_for_is_told_in_the_window_in_which_it_came() {
     let unaccounted: Vec<_> = ledgers.iter().map(|ledger| ledger.unaccounted).collect();
     assert_eq!(unaccounted, [0, 0, 0, 7, 0, 0]);
     for (ledger, window) in ledgers.iter().zip(kept.windows()) {
-        assert_eq!(
-            (ledger.counted, ledger.lost),
-            (window.counters.packets(), window.drops.total())
-        );
+        let counted = (window.counters.packets(), window.drops.total());
+        assert_eq!((ledger.counted, ledger.lost), counted);
         assert_eq!(ledger.received, ledger.counted + ledger.lost + ledger.unaccounted as u64);
     }
     let total = summary.total.unwrap().ledger.unwrap();
-    assert_eq!(
-        (total.received, total.unaccounted),
-        (ledgers.iter().map(|ledger| ledger.received).sum(), 7)
-    );
+    let received: u64 = ledgers.iter().map(|ledger| ledger.received).sum();
+    assert_eq!((total.received, total.unaccounted), (received, 7));
     // Without counters of a device there is no ledger.
     let (summary, _) = done(Scripted::new(), intervals(SECOND, 0, 2 * SECOND));
     assert_eq!(summary.total.unwrap().ledger, None);
-}
-
-/// Sink that requests changes when windows end.
-struct Changing {
-    kept: RecordSink,
-    changes: Changes,
-    plans: BTreeMap<u64, Plan>,
-}
-
-impl Sink for Changing {
-    fn record(&mut self, record: &Record) -> std::io::Result<()> {
-        if record.kind == RecordKind::Window
-            && let Some(plan) = self.plans.remove(&record.window)
-        {
-            self.changes.ask(plan);
-        }
-        self.kept.record(record)
-    }
 }
 
 /// Runs with a plan, and with another one after the end of each of these windows.
@@ -561,9 +545,17 @@ fn changed<const N: usize>(
     plans: [(u64, Plan); N],
 ) -> (Summary, RecordSink) {
     let changes = Changes::default();
-    let (kept, plans) = (RecordSink::default(), plans.into());
-    let mut sink = Changing { kept, changes: changes.clone(), plans };
-    (controller.with(changes).run(&mut sink).unwrap(), sink.kept)
+    let (mut kept, mut plans) = (RecordSink::default(), BTreeMap::from(plans));
+    let requests = changes.clone();
+    let mut sink = Each(|record: &Record| {
+        if record.kind == RecordKind::Window
+            && let Some(plan) = plans.remove(&record.window)
+        {
+            requests.ask(plan);
+        }
+        kept.record(record)
+    });
+    (controller.with(changes).run(&mut sink).unwrap(), kept)
 }
 
 #[test]
@@ -611,12 +603,10 @@ fn a_rule_that_certainly_holds_is_told_in_the_record() {
     plan.options.alerts = alerts;
     let (_, kept) = recorded(start(Scripted::new(), plan));
     for window in kept.windows() {
-        let reported: Vec<(&str, bool)> =
-            window.alerts.iter().map(|alert| (alert.rule.as_str(), alert.firing)).collect();
-        assert_eq!(
-            reported,
-            [("packets > 0", true), ("packets < 0", false), ("lost_packets > 1M", false)]
-        );
+        let alerts = window.alerts.iter().map(|alert| (alert.rule.as_str(), alert.firing));
+        let expected =
+            [("packets > 0", true), ("packets < 0", false), ("lost_packets > 1M", false)];
+        assert_eq!(alerts.collect::<Vec<_>>(), expected);
     }
     let mut metrics = Metrics::default();
     kept.0.iter().for_each(|record| metrics.record(record).unwrap());
@@ -726,7 +716,8 @@ fn reads_are_a_poisson_process_whatever_time_a_read_takes() {
     let (summary, kept) = done(dataplane, intervals);
     let samples = kept.samples();
     let scheduled: Vec<u64> = samples.iter().map(|sample| sample.at_ns.unwrap()).collect();
-    assert_eq!(scheduled, reads_due(intervals), "every read of the schedule, and at its time");
+    let due = reads_from(START, intervals);
+    assert_eq!(scheduled, due, "every read of the schedule, and at its time");
     assert_eq!((summary.samples, summary.missed_samples), (scheduled.len() as u64, 0));
     assert!(poisson(20_000.0).contains(&summary.samples), "{}", summary.samples);
     let statistic = ks(&scheduled, mean as f64);
@@ -756,7 +747,7 @@ fn late_samples_are_counted_with_their_lateness() {
     let intervals = intervals(5 * SECOND, mean, 1000 * SECOND);
     let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new() };
     let (summary, kept) = done(dataplane, intervals);
-    let expected = lateness(&reads_due(intervals), mean / 2, u64::MAX);
+    let expected = lateness(&reads_from(START, intervals), mean / 2, u64::MAX);
     assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
     let late = expected.iter().filter(|late| **late > MILLISECOND).count() as u64;
     assert_eq!(summary.late_samples, late);
@@ -774,7 +765,7 @@ fn overdue_reads_do_not_pile_up() {
     let intervals = intervals(5 * SECOND, mean, 600 * SECOND);
     let dataplane = Scripted { sample_takes: 3 * mean, ..Scripted::new() };
     let (summary, kept) = done(dataplane, intervals);
-    let due = reads_due(intervals);
+    let due = reads_from(START, intervals);
     let counted = summary.samples + summary.missed_samples;
     assert_eq!(counted, due.len() as u64, "answered or counted as missed");
     let expected = lateness(&due, 3 * mean, 10 * mean);
@@ -785,16 +776,13 @@ fn overdue_reads_do_not_pile_up() {
     assert_eq!(kept.windows().len(), 120);
     // A window waits for a sample due before its end, which starts at most ten intervals late and
     // takes three.
-    assert!(
-        (1..)
-            .zip(kept.windows())
-            .all(|(k, window)| window.end_ns - (START + k * 5 * SECOND) <= 13 * mean)
-    );
+    let late = kept.by_window(|it| it.end_ns - (START + (it.window + 1) * 5 * SECOND));
+    assert!(late.iter().all(|late| *late <= 13 * mean), "{late:?}");
 }
 
 #[test]
 fn a_read_comes_before_a_rotation_and_a_rotation_before_the_end() {
-    let first_read = reads_due(intervals(0, SECOND, 60 * SECOND))[0];
+    let first_read = reads_from(START, intervals(0, SECOND, 60 * SECOND))[0];
     let length = first_read - START;
     let dataplane = Scripted::new();
     let log = Arc::clone(&dataplane.log);
@@ -805,10 +793,8 @@ fn a_read_comes_before_a_rotation_and_a_rotation_before_the_end() {
     let [sample, window, total] = &kept.0[..] else { panic!("{:?}", kept.0) };
     assert_eq!((sample.kind, sample.window, sample.start_ns), (RecordKind::Sample, 0, START));
     assert_eq!(sample.counters, window.counters);
-    assert_eq!(
-        (window.kind, window.complete, total.kind),
-        (RecordKind::Window, true, RecordKind::Total)
-    );
+    assert_eq!([window.kind, total.kind], [RecordKind::Window, RecordKind::Total]);
+    assert!(window.complete);
 }
 
 #[test]
@@ -818,11 +804,8 @@ fn an_end_that_coincides_with_a_rotation_leaves_no_stub() {
     assert!(kept.windows().iter().all(|window| window.complete));
     whole(&kept, START + 30 * SECOND);
     let total = summary.total.unwrap();
-    assert_eq!(
-        (total.start_ns, total.end_ns, total.counters.packets()),
-        (START, START + 30 * SECOND, 300_000)
-    );
-    assert_eq!(kept.0.last(), Some(&total));
+    assert_eq!((total.start_ns, total.end_ns), (START, START + 30 * SECOND));
+    assert_eq!((total.counters.packets(), kept.0.last()), (300_000, Some(&total)));
 
     let (_, kept) = done(Scripted::new(), intervals(10 * SECOND, 0, 25 * SECOND));
     let lengths = kept.by_window(|it| ((it.end_ns - it.start_ns) / SECOND, it.complete));
@@ -836,23 +819,15 @@ fn a_read_that_fails_transiently_is_repeated_with_growing_pauses() {
     let dataplane = Scripted::new().failing_in(Call::Sample, ..3);
     let log = Arc::clone(&dataplane.log);
     let (summary, kept) = done(dataplane, intervals);
-    let due = reads_due(intervals);
+    let due = reads_from(START, intervals);
     assert_eq!((summary.retries, summary.missed_samples, summary.late_samples), (3, 0, 1));
-    let calls: Vec<u64> = log
-        .lock()
-        .unwrap()
-        .iter()
-        .filter(|(call, _)| *call == Call::Sample)
-        .map(|(_, at)| *at)
-        .collect();
+    let calls = times_of(Call::Sample, &log);
     assert_eq!(calls[..4], [0, 10, 30, 70].map(|pause| due[0] + pause * MILLISECOND));
     let samples = kept.samples();
     assert_eq!(samples.len(), due.len());
-    assert_eq!(
-        (samples[0].at_ns, samples[0].end_ns, samples[0].late_ns),
-        (Some(due[0]), due[0] + 70 * MILLISECOND, 70 * MILLISECOND)
-    );
-    assert_eq!(samples[0].counters.packets(), arrived(samples[0]));
+    let (first, late) = (samples[0], 70 * MILLISECOND);
+    assert_eq!((first.at_ns, first.end_ns, first.late_ns), (Some(due[0]), due[0] + late, late));
+    assert_eq!(first.counters.packets(), arrived(first));
 }
 
 #[test]
@@ -860,11 +835,9 @@ fn a_read_that_is_not_answered_is_missing_and_not_zero() {
     let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
     let dataplane = Scripted::new().failing_in(Call::Sample, ..ATTEMPTS);
     let (summary, kept) = done(dataplane, intervals);
-    let due = reads_due(intervals);
-    assert_eq!(
-        (summary.retries, summary.missed_samples, summary.samples),
-        (8, 1, due.len() as u64 - 1)
-    );
+    let due = reads_from(START, intervals);
+    assert_eq!((summary.retries, summary.missed_samples), (8, 1));
+    assert_eq!(summary.samples, due.len() as u64 - 1);
     assert!(kept.samples().iter().all(|sample| sample.counters.packets() > 0));
     assert_eq!(kept.samples()[0].at_ns, Some(due[1]));
     whole(&kept, START + 100 * SECOND);
@@ -925,10 +898,8 @@ fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
         let plan = plan(intervals(10 * SECOND, SECOND, 60 * SECOND));
         let mut kept = RecordSink::default();
         let result = start(Scripted::on(&clock).failing(failing), plan).run(&mut kept);
-        assert!(
-            matches!(result, Err(ControlError::Dataplane(Error::WorkerDied { .. }))),
-            "{broken:?}: {result:?}"
-        );
+        let is_dead = matches!(result, Err(ControlError::Dataplane(Error::WorkerDied { .. })));
+        assert!(is_dead, "{broken:?}: {result:?}");
         assert_eq!(kept.windows().len(), 3, "{broken:?}");
         whole(&kept, START + 30 * SECOND);
         assert!(kept.of(RecordKind::Total).next().is_none());
@@ -945,11 +916,9 @@ fn drops_are_those_of_the_window() {
     assert_eq!(kept.by_window(drops), [10_000, 10_000, 10_000, 10_000, 5000]);
     assert_eq!(drops(&summary.total.unwrap()), 45_000);
     let lost = |at: u64| (at - START) / PACKET_EVERY / 10;
-    assert!(
-        kept.samples()
-            .iter()
-            .all(|sample| drops(sample) == lost(sample.end_ns) - lost(sample.start_ns))
-    );
+    for sample in kept.samples() {
+        assert_eq!(drops(sample), lost(sample.end_ns) - lost(sample.start_ns));
+    }
 }
 
 #[test]
@@ -995,35 +964,18 @@ fn a_run_ends_with_its_traffic_however_much_is_due() {
     }
 }
 
-/// Clock of a process that is stopped for some time.
-struct Stopped {
-    clock: Virtual,
-    at: u64,
-    by: u64,
-}
-
-impl Clock for Stopped {
-    fn now(&self) -> u64 {
-        self.clock.now()
-    }
-
-    fn wait_until(&mut self, deadline: u64) -> WakeReason {
-        if self.by > 0 && deadline >= self.at {
-            self.clock.wait_until(self.at);
-            self.clock.advance(std::mem::take(&mut self.by));
-        }
-        self.clock.wait_until(deadline)
-    }
-
-    fn back_off(&mut self, delay: Duration) {
-        self.clock.back_off(delay);
-    }
-}
-
+/// Runs a process that is stopped for some time. Returns the numbers of published windows as well.
 fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, RecordSink, Vec<u64>) {
     let dataplane = Scripted::new();
     let published = Arc::clone(&dataplane.published);
-    let clock = Stopped { clock: dataplane.clock.clone(), at: START + at, by };
+    let (at, mut by) = (START + at, by);
+    let clock = Hooked(dataplane.clock.clone(), move |clock: &mut Virtual, deadline: u64| {
+        if by > 0 && deadline >= at {
+            clock.wait_until(at);
+            clock.advance(std::mem::take(&mut by));
+        }
+        clock.wait_until(deadline)
+    });
     let controller = Controller::start(dataplane, plan(intervals), || clock).unwrap();
     let (summary, kept) = recorded(controller);
     let published = published.lock().unwrap().clone();
@@ -1044,10 +996,8 @@ fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
     whole(&kept, START + 20 * SECOND);
     let next = "the next process continues with the next number";
     assert_eq!(published, [0, 1, 2, 15, 16, 17, 18, 19], "{next}");
-    assert_eq!(
-        (summary.windows, summary.late_windows, summary.stalled_windows, summary.latest_ns),
-        (8, 1, 12, late)
-    );
+    assert_eq!((summary.windows, summary.late_windows, summary.stalled_windows), (8, 1, 12));
+    assert_eq!(summary.latest_ns, late);
 }
 
 #[test]
@@ -1055,10 +1005,8 @@ fn a_short_stall_is_told_too() {
     let (summary, kept, _) =
         stopped(3500 * MILLISECOND, 1300 * MILLISECOND, intervals(SECOND, 0, 6 * SECOND));
     let reported = kept.by_window(|it| (it.window, it.last_window, it.late_ns));
-    assert_eq!(
-        reported[2..],
-        [(2, None, 0), (3, None, 800 * MILLISECOND), (4, None, 0), (5, None, 0)]
-    );
+    let expected = [(2, None, 0), (3, None, 800 * MILLISECOND), (4, None, 0), (5, None, 0)];
+    assert_eq!(reported[2..], expected);
     assert_eq!((summary.late_windows, summary.stalled_windows), (1, 0));
     whole(&kept, START + 6 * SECOND);
 }
@@ -1067,13 +1015,10 @@ fn a_short_stall_is_told_too() {
 fn a_stall_beyond_the_end_of_a_run_leaves_no_stub() {
     let (summary, kept, published) =
         stopped(5200 * MILLISECOND, 30 * SECOND, intervals(SECOND, 500 * MILLISECOND, 10 * SECOND));
-    let last = kept.windows().pop().unwrap();
-    assert_eq!(
-        (last.window, last.last_window, last.end_ns),
-        (5, Some(9), START + 35_200 * MILLISECOND)
-    );
+    let (last, end) = (kept.windows().pop().unwrap(), START + 35_200 * MILLISECOND);
+    assert_eq!((last.window, last.last_window, last.end_ns), (5, Some(9), end));
     assert_eq!((summary.windows, published.last()), (6, Some(&9)));
-    whole(&kept, START + 35_200 * MILLISECOND);
+    whole(&kept, end);
 }
 
 #[test]
@@ -1081,7 +1026,7 @@ fn live_samples_that_find_nothing_new_are_one_record() {
     let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new() };
     let intervals = intervals(10 * SECOND, 500 * MILLISECOND, 60 * SECOND);
     let (summary, kept) = done(dataplane, intervals);
-    let due = reads_due(intervals);
+    let due = reads_from(START, intervals);
     let samples = |window: u64| -> Vec<(Option<u64>, u64, u64, Option<u64>)> {
         let samples = kept.samples().into_iter().filter(|sample| sample.window == window);
         samples.map(|it| (it.at_ns, it.end_ns, it.repeats, it.last_ns)).collect()
@@ -1096,11 +1041,8 @@ fn live_samples_that_find_nothing_new_are_one_record() {
         let [first, second, .., last] = due_in(window)[..] else { panic!("{window}") };
         let further = due_in(window).len() as u64 - 1;
         // The first of a window shows that samples are read.
-        assert_eq!(
-            samples(window),
-            [of_new(first), (Some(second), second, further, Some(last))],
-            "{window}"
-        );
+        let repeated = (Some(second), second, further, Some(last));
+        assert_eq!(samples(window), [of_new(first), repeated], "{window}");
     }
     assert_eq!(kept.windows().len(), 6);
     assert_eq!((summary.samples, kept.weights(|_| true).0), (due.len() as u64, due.len() as u64));
@@ -1125,12 +1067,9 @@ fn a_repeated_sample_has_the_records_of_all_places() {
     assert!([a, b].iter().all(|part| part.part
         && (part.repeats, part.end_ns, part.last_ns)
             == (whole.repeats, whole.end_ns, whole.last_ns)));
-    assert_eq!(
-        a.counters.packets() + b.counters.packets(),
-        whole.counters.packets(),
-        "the state of the sample before"
-    );
-    assert_eq!(whole.counters.packets(), 5 * SECOND / PACKET_EVERY);
+    let [a, b, whole] = [a, b, whole].map(|record| record.counters.packets());
+    assert_eq!(a + b, whole, "the state of the sample before");
+    assert_eq!(whole, 5 * SECOND / PACKET_EVERY);
     assert_eq!(summary.samples, kept.weights(|_| true).0);
 }
 
@@ -1178,16 +1117,14 @@ impl SampledBursts {
             bursts.is_busy(time) && bursts.is_busy(time + bursts.period - packet_every)
         };
         let (all, busy) = kept.weights(is_busy);
-        let due = reads_due(self.intervals()).len() as u64;
+        let due = reads_from(START, self.intervals()).len() as u64;
         assert_eq!((all, summary.samples), (due, due), "{what}");
         let share = (bursts.length - packet_every) as f64 / bursts.period as f64;
         let error = 4.0 * (share * (1.0 - share) / all as f64).sqrt();
         let sampled = busy as f64 / all as f64;
         println!("{what}: busy for {share:.4} of the time, {sampled:.4} of {all} samples");
-        assert!(
-            (sampled - share).abs() < error,
-            "{what}: {sampled} of samples, {share} of the time"
-        );
+        let difference = (sampled - share).abs();
+        assert!(difference < error, "{what}: {sampled} of samples, {share} of the time");
         // Validity of the test: without the repeated ones there are too few in silences.
         let new = kept.new_samples();
         let new_busy = new.iter().filter(|sample| is_busy(sample)).count();
@@ -1231,36 +1168,8 @@ fn samples_see_time_averages_of_bursts() {
 /// Function that lets a backend count this many packets.
 type Feed = Box<dyn FnMut(u64)>;
 
-/// Clock of a backend: packets that have arrived by a time are counted when it is that time.
-struct Feeding {
-    clock: Virtual,
-    feed: Feed,
-    run: SampledBursts,
-    /// Number of packets so far.
-    fed: u64,
-}
-
-impl Clock for Feeding {
-    fn now(&self) -> u64 {
-        self.clock.now()
-    }
-
-    fn wait_until(&mut self, deadline: u64) -> WakeReason {
-        let reason = self.clock.wait_until(deadline);
-        let arrived = self.run.arrived(self.now() - START);
-        if arrived > self.fed {
-            (self.feed)(arrived - self.fed);
-            self.fed = arrived;
-        }
-        reason
-    }
-
-    fn back_off(&mut self, delay: Duration) {
-        self.clock.back_off(delay);
-    }
-}
-
-/// Runs a backend with bursts of three lengths, and checks its samples.
+/// Runs a backend with bursts of three lengths, and checks its samples. Packets that have arrived
+/// by a time are counted when it is that time.
 fn sees_time_averages(what: &str, open: impl Fn(Settings) -> (Box<dyn Dataplane>, Feed)) {
     for bursts in bursts().filter(|bursts| bursts.shift == 2300 * MILLISECOND) {
         let run = SampledBursts {
@@ -1269,8 +1178,17 @@ fn sees_time_averages(what: &str, open: impl Fn(Settings) -> (Box<dyn Dataplane>
             window: 20 * SECOND,
             duration: 60 * SECOND,
         };
-        let (dataplane, feed) = open(settings(Mode::Off));
-        let clock = Feeding { clock: Virtual::at(START), feed, run, fed: 0 };
+        let (dataplane, mut feed) = open(settings(Mode::Off));
+        let mut fed = 0;
+        let clock = Hooked(Virtual::at(START), move |clock: &mut Virtual, deadline: u64| {
+            let reason = clock.wait_until(deadline);
+            let arrived = run.arrived(clock.now() - START);
+            if arrived > fed {
+                feed(arrived - fed);
+                fed = arrived;
+            }
+            reason
+        });
         let plan = plan(run.intervals());
         let started = Controller::start_boxed(dataplane, plan, Box::new(|| Box::new(clock)));
         let controller = match started {
@@ -1375,36 +1293,22 @@ fn samples_of_a_replay_see_time_averages_of_bursts() {
     }
 }
 
-/// Sink that stores every record where the test finds it.
-#[derive(Clone, Default)]
-struct SharedRecords(Arc<Mutex<Vec<Record>>>);
-
-impl Sink for SharedRecords {
-    fn record(&mut self, record: &Record) -> io::Result<()> {
-        self.0.lock().unwrap().push(record.clone());
-        Ok(())
-    }
-}
-
 #[test]
 fn for_people_a_live_silence_is_one_line() {
     let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new() };
     let plan = plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND));
-    let kept = SharedRecords::default();
-    start(dataplane, plan).run(&mut IdleWindows::new(Box::new(kept.clone()))).unwrap();
-    let records = kept.0.lock().unwrap();
+    let mut kept = RecordSink::default();
+    let sink = Box::new(Each(|record: &Record| kept.record(record)));
+    start(dataplane, plan).run(&mut IdleWindows::new(sink)).unwrap();
+    let records = kept.0;
     let reported: Vec<_> = records
         .iter()
         .filter(|record| record.kind != RecordKind::Sample)
         .map(|record| (record.kind, record.window))
         .collect();
-    let windows = (0..5).map(|window| (RecordKind::Window, window));
-    assert!(
-        windows
-            .chain([(RecordKind::Silence, 5), (RecordKind::Total, 360)])
-            .eq(reported.iter().copied()),
-        "{reported:?}"
-    );
+    let windows = [0_u64, 1, 2, 3, 4].map(|window| (RecordKind::Window, window));
+    let others = [(RecordKind::Silence, 5), (RecordKind::Total, 360)];
+    assert_eq!(reported, [&windows[..], &others].concat());
     let silence = &records[records.len() - 2];
     let expected = (Some(359), START + 50 * SECOND, START + 3600 * SECOND);
     assert_eq!((silence.last_window, silence.start_ns, silence.end_ns), expected);
@@ -1444,22 +1348,9 @@ fn a_silence_of_a_trace_is_read_once() {
         assert_eq!(summary.samples, all);
         // One between two packets, unless the process has none there: ten are due on average.
         let missing = 199_u64.checked_sub(samples.len() as u64).unwrap();
-        assert!(
-            binomial(199, (-10.0_f64).exp()).contains(&missing),
-            "{} reads of 200 packets",
-            samples.len()
-        );
+        let chance = binomial(199, (-10.0_f64).exp());
+        assert!(chance.contains(&missing), "{} reads of 200 packets", samples.len());
         assert!(samples.windows(2).all(|pair| pair[0].window < pair[1].window || pair[0].counters != pair[1].counters));
-    }
-}
-
-/// Sink that fails after some records, like a full disk.
-struct Full(usize);
-
-impl Sink for Full {
-    fn record(&mut self, _: &Record) -> io::Result<()> {
-        self.0 = self.0.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
-        Ok(())
     }
 }
 
@@ -1468,8 +1359,14 @@ fn results_that_cannot_be_written_end_the_run() {
     let dataplane = Scripted::new();
     let log = Arc::clone(&dataplane.log);
     let controller = start(dataplane, plan(intervals(SECOND, 0, 0)));
-    assert!(matches!(controller.run(&mut Full(3)), Err(ControlError::Output(_))));
-    assert_eq!(log.lock().unwrap().iter().filter(|(call, _)| *call == Call::Rotate).count(), 4);
+    // Like a full disk.
+    let mut room = 3_usize;
+    let mut sink = Each(|_: &Record| {
+        room = room.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
+        Ok(())
+    });
+    assert!(matches!(controller.run(&mut sink), Err(ControlError::Output(_))));
+    assert_eq!(times_of(Call::Rotate, &log).len(), 4);
 }
 
 proptest! {
@@ -1529,27 +1426,18 @@ fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summa
 #[test]
 fn in_trace_time_every_record_is_exact() {
     let (summary, kept) = without_faults(SECOND);
-    assert_eq!(
-        (summary.windows, summary.late_samples, summary.missed_samples, summary.retries),
-        (20, 0, 0, 0)
-    );
+    assert_eq!((summary.windows, summary.retries), (20, 0));
+    assert_eq!((summary.late_samples, summary.missed_samples), (0, 0));
     for (k, window) in kept.windows().into_iter().enumerate() {
         assert_eq!((window.start_ns, window.counters.packets()), (k as u64 * SECOND, 1000));
     }
     for sample in kept.samples() {
-        assert_eq!(
-            (sample.late_ns, sample.counters.packets()),
-            (0, (sample.end_ns - sample.start_ns).div_ceil(MILLISECOND))
-        );
+        let arrived = (sample.end_ns - sample.start_ns).div_ceil(MILLISECOND);
+        assert_eq!((sample.late_ns, sample.counters.packets()), (0, arrived));
     }
     let due = intervals(SECOND, 250 * MILLISECOND, PACKETS * MILLISECOND);
-    let mut schedule = Schedule::new(0, due, 3);
-    let reads = std::iter::from_fn(|| {
-        let due = schedule.peek().filter(|due| due.at < (PACKETS - 1) * MILLISECOND)?;
-        schedule.pop();
-        Some(due)
-    });
-    assert_eq!(summary.samples, reads.filter(|due| due.action == Action::Read).count() as u64);
+    let reads = reads_from(0, due).into_iter().filter(|at| *at < (PACKETS - 1) * MILLISECOND);
+    assert_eq!(summary.samples, reads.count() as u64);
 }
 
 #[test]
@@ -1586,38 +1474,26 @@ fn faults_that_outlast_retries_move_packets_to_later_windows_and_lose_none() {
     assert!(late > 5, "{late} late rotations: the faults were too few to try anything");
 }
 
-/// Sink that interrupts the run at a record, like an operator.
-struct Interrupting {
-    gate: Arc<Gate>,
-    at: usize,
-    kept: RecordSink,
-}
-
-impl Sink for Interrupting {
-    fn record(&mut self, record: &Record) -> io::Result<()> {
-        self.kept.record(record)?;
-        if self.kept.0.len() == self.at {
-            self.gate.interrupt();
-        }
-        Ok(())
-    }
-}
-
 #[test]
 fn an_interrupt_closes_the_open_window_in_trace_time() {
     for sample_every in [0, 300 * MILLISECOND] {
         for at in 1..12 {
             let poll = traced(2);
             let plan = plan(intervals(SECOND, sample_every, 0));
-            let mut sink = Interrupting { gate: poll.gate(), at, kept: RecordSink::default() };
+            let (gate, mut kept) = (poll.gate(), RecordSink::default());
+            // Like an operator.
+            let mut sink = Each(|record: &Record| {
+                kept.record(record)?;
+                if kept.0.len() == at {
+                    gate.interrupt();
+                }
+                Ok(())
+            });
             let summary = start_in_trace_time(poll, plan).run(&mut sink).unwrap();
-            let kept = sink.kept;
             let [.., window, total] = &kept.0[..] else { panic!("{} records", kept.0.len()) };
             assert_eq!(kept.0.len(), at + 2);
-            assert_eq!(
-                (window.kind, window.complete, total.kind),
-                (RecordKind::Window, false, RecordKind::Total)
-            );
+            assert_eq!([window.kind, total.kind], [RecordKind::Window, RecordKind::Total]);
+            assert!(!window.complete);
             let packets = kept.packets();
             assert_eq!(total.counters.packets(), packets);
             // At most what the controller had let through, and at least what it had shown.
@@ -1655,10 +1531,8 @@ fn windows_that_an_earlier_process_left_are_published_first() {
     assert_eq!(*published.lock().unwrap(), [57, 58, 59, 60, 61]);
     assert!(kept.samples().iter().all(|sample| (59..62).contains(&sample.window)));
     let total = summary.total.unwrap();
-    assert_eq!(
-        (total.start_ns, total.counters.packets()),
-        (began[0], 30 + 3 * SECOND / PACKET_EVERY)
-    );
+    let packets = 30 + 3 * SECOND / PACKET_EVERY;
+    assert_eq!((total.start_ns, total.counters.packets()), (began[0], packets));
 }
 
 #[test]
@@ -1676,10 +1550,8 @@ fn several_places_are_told_apart_and_together() {
             parts.iter().map(|part| (part.interface.as_str(), part.direction, part.part)).collect();
         assert_eq!(places, [("a", "ingress", true), ("a", "egress", true), ("b", "ingress", true)]);
         assert_eq!((whole.direction, whole.part), ("both", false));
-        assert_eq!(
-            parts.iter().map(|part| part.counters.packets()).sum::<u64>(),
-            whole.counters.packets()
-        );
+        let packets = parts.iter().map(|part| part.counters.packets()).sum::<u64>();
+        assert_eq!(packets, whole.counters.packets());
         assert!(parts.iter().all(|part| (part.kind, part.window, part.end_ns)
             == (whole.kind, whole.window, whole.end_ns)));
         if whole.kind == RecordKind::Window {
@@ -1695,10 +1567,8 @@ fn several_places_are_told_apart_and_together() {
         let lost = |record: &Record| record.drops.get(LossCause::Device);
         let windows: u64 =
             kept.windows().iter().skip(index).step_by(4).map(|window| lost(window)).sum();
-        assert_eq!(
-            (windows, lost(total)),
-            (lost(total), index as u64 * 10 * SECOND / PACKET_EVERY / 100)
-        );
+        let expected = index as u64 * 10 * SECOND / PACKET_EVERY / 100;
+        assert_eq!((windows, lost(total)), (expected, expected));
     }
 }
 
@@ -1725,11 +1595,8 @@ fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
 fn totals_of_many_windows_do_not_wrap() {
     for kind in SketchKind::ALL {
         let (total, warnings) = total_of_a_flow(kind, 2_000_000_000);
-        assert_eq!(
-            (total.value, total.saturated, warnings.len()),
-            (20e9, false, 0),
-            "{kind:?}: {total:?}"
-        );
+        let found = (total.value, total.saturated, warnings.len());
+        assert_eq!(found, (20e9, false, 0), "{kind:?}: {total:?}");
         assert!(total.low <= 20e9 && total.high >= 20e9, "{kind:?}: {total:?}");
     }
 }
@@ -1740,14 +1607,10 @@ fn counters_that_were_full_in_a_window_are_told_of_and_leave_the_total_open_upwa
         [(SketchKind::CountMin, u32::MAX - SLACK + 1), (SketchKind::CountSketch, FULL as u32)]
     {
         let (total, warnings) = total_of_a_flow(kind, full);
-        assert!(
-            total.saturated && total.value == 10.0 * f64::from(full) && total.high >= total.value,
-            "{kind:?}: {total:?}"
-        );
-        assert!(
-            matches!(&warnings[..], [only] if only.contains("counters of frequency are full")),
-            "{warnings:?}"
-        );
+        assert_eq!((total.saturated, total.value), (true, 10.0 * f64::from(full)), "{kind:?}");
+        assert!(total.high >= total.value, "{kind:?}: {total:?}");
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.contains("counters of frequency are full"), "{warning}");
     }
 }
 
@@ -1762,12 +1625,9 @@ struct ReportedDelays {
 impl Sink for ReportedDelays {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         if record.kind == RecordKind::Window {
-            assert!(
-                self.since.len() > 1 && self.since.iter().all(|window| *window == record.window),
-                "{:?}",
-                self.since
-            );
-            self.since.clear();
+            let since = std::mem::take(&mut self.since);
+            let is_of_it = |window: &u64| *window == record.window;
+            assert!(since.len() > 1 && since.iter().all(is_of_it), "{since:?}");
             self.windows += 1;
         }
         Ok(())
@@ -1795,18 +1655,10 @@ fn delays_one_by_one_come_before_the_record_of_their_window() {
         // A failed installation is not retried.
         let Ok(controller) = controller else { panic!("another seed") };
         controller.run(&mut reported).unwrap();
+        let ReportedDelays { since, all, windows } = reported;
         // Each delay once and in order, whatever was retried.
-        assert!(
-            reported.all.iter().copied().eq(1..=reported.all.len() as u64),
-            "{:?}",
-            reported.all
-        );
-        assert!(
-            reported.windows >= 8 && reported.all.len() > 60 && reported.since.is_empty(),
-            "{}, {:?}",
-            reported.windows,
-            reported.since
-        );
+        assert!(all.iter().copied().eq(1..=all.len() as u64), "{all:?}");
+        assert!(windows >= 8 && all.len() > 60 && since.is_empty(), "{windows}, {since:?}");
     }
 }
 
@@ -1903,9 +1755,7 @@ fn workers_count_nothing_before_the_first_window_begins() {
         let counted = if is_device { 3 } else { 8 };
         assert_eq!((window.start_ns, window.counters.packets()), (START, counted));
         let ledger = window.ledger.unwrap();
-        assert_eq!(
-            (ledger.received, ledger.counted, ledger.lost, ledger.unaccounted),
-            (counted + 1, counted, 1, 0)
-        );
+        assert_eq!((ledger.received, ledger.counted), (counted + 1, counted));
+        assert_eq!((ledger.lost, ledger.unaccounted), (1, 0));
     }
 }

@@ -1,7 +1,7 @@
 //! Delays of generated traffic: adaptive admission shares, and metrics.
 
-use crate::controller::{SECOND, intervals, plan, settings};
-use crate::{replaying, start_in_trace_time};
+use crate::controller::{RecordSink, SECOND, intervals, plan, settings};
+use crate::{Each, replaying, start_in_trace_time};
 use flowgauge_core::Settings;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::delay::{self, DelayKind as Delayed, Kinds};
@@ -19,7 +19,6 @@ use flowgauge_traffic::frame;
 use prost::Message;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::io;
 
 const START: u64 = 1_700_000_000 * SECOND;
 /// Ratio of the widths of two adjacent buckets of a native histogram.
@@ -57,25 +56,9 @@ fn traffic(seed: u64, rates: &[u64]) -> (Vec<CapturePacket>, Vec<Vec<u64>>) {
     (packets.into_iter().map(|(at, bytes)| CapturePacket::new(START + at, bytes)).collect(), delays)
 }
 
-/// Records with their banks, from which metrics take the delays that were seen.
-#[derive(Default)]
-struct WholeRecords(Vec<Record>);
-
-impl Sink for WholeRecords {
-    fn record(&mut self, record: &Record) -> io::Result<()> {
-        self.0.push(record.clone());
-        Ok(())
-    }
-}
-
-impl WholeRecords {
-    fn of(&self, kind: RecordKind) -> impl Iterator<Item = &Record> {
-        self.0.iter().filter(move |record| record.kind == kind)
-    }
-}
-
-/// Returns the records of windows of one second, and of the total.
-fn replay(capture: &[u8], follows: bool) -> WholeRecords {
+/// Returns the records of windows of one second, and of the total, with their banks, from which
+/// metrics take the delays that were seen.
+fn replay(capture: &[u8], follows: bool) -> RecordSink {
     let delay = delay::Settings {
         kinds: Kinds::NONE.with(Delayed::Icmp),
         slots_log2: 6,
@@ -87,9 +70,13 @@ fn replay(capture: &[u8], follows: bool) -> WholeRecords {
     let mut options = Estimation::default();
     options.delay.tune = true;
     let plan = Plan { seed: 1, options, ..plan(intervals(SECOND, 0, 0)) };
-    let mut records = WholeRecords::default();
-    start_in_trace_time(poll, plan).run(&mut records).unwrap();
-    records
+    let mut records = Vec::new();
+    let mut sink = Each(|record: &Record| {
+        records.push(record.clone());
+        Ok(())
+    });
+    start_in_trace_time(poll, plan).run(&mut sink).unwrap();
+    RecordSink(records)
 }
 
 /// Returns the delay reports of windows of one second, and of the total.
@@ -138,25 +125,18 @@ fn the_share_follows_a_rising_load() {
     // With any share, the reported intervals contain the truth as often as they claim.
     let bounded: Vec<usize> = (0..seconds).filter(|second| p95(&auto[*second]).is_some()).collect();
     let missed = bounded.iter().filter(|second| !holds(&auto, **second)).count() as u64;
-    assert!(
-        missed <= *binomial(bounded.len() as u64, 0.05).end(),
-        "{missed} of {}: {reported:?}",
-        bounded.len()
-    );
+    let most = *binomial(bounded.len() as u64, 0.05).end();
+    assert!(missed <= most, "{missed} of {}: {reported:?}", bounded.len());
     // The share recovers step by step, starting two windows after the load has ended.
     let back: Vec<u8> = auto[12..18].iter().map(|delay| delay.settings.admit_log2).collect();
-    assert!(
-        back.windows(2).all(|pair| pair[1] <= pair[0] && pair[0] - pair[1] <= 1) && back[5] < 4,
-        "{reported:?}"
-    );
+    let is_step = |pair: &[u8]| pair[1] <= pair[0] && pair[0] - pair[1] <= 1;
+    assert!(back.windows(2).all(is_step) && back[5] < 4, "{reported:?}");
     // Windows of different shares add up to all requests, almost all of which were answered.
     let requests: u64 = rates.iter().sum();
     assert_eq!(total.counts.requests, requests);
     let answered = total.distribution.unwrap().answered;
-    assert!(
-        (answered.low..=answered.high).contains(&(requests as f64)),
-        "{answered:?} of {requests}"
-    );
+    let interval = answered.low..=answered.high;
+    assert!(interval.contains(&(requests as f64)), "{answered:?} of {requests}");
 }
 
 /// Returns the delays in the protobuf metrics.
@@ -166,10 +146,8 @@ fn reported(metrics: &Metrics) -> proto::Histogram {
     while !bytes.is_empty() {
         families.push(proto::MetricFamily::decode_length_delimited(&mut bytes).unwrap());
     }
-    let family = families
-        .into_iter()
-        .find(|family| family.name() == "flowgauge_delay_seen_seconds")
-        .unwrap();
+    let mut families = families.into_iter();
+    let family = families.find(|family| family.name() == "flowgauge_delay_seen_seconds").unwrap();
     assert!(family.r#type() == proto::MetricType::Histogram && family.metric.len() == 1);
     let labels: Vec<_> =
         family.metric[0].label.iter().map(|label| (label.name(), label.value())).collect();
@@ -200,7 +178,7 @@ fn native_histograms_have_the_delays_that_were_seen() {
     let (packets, _) = traffic(11, &[3000, 5000, 4000]);
     let kept = replay(&pcap(&packets), false);
     let mut sum = Metrics::default();
-    let (mut answers, mut before) = (0, Vec::new());
+    let (mut answers, mut before) = (0, Vec::<(f64, u64)>::new());
     for record in kept.of(RecordKind::Window) {
         let mut alone = Metrics::default();
         alone.record(record).unwrap();
@@ -211,55 +189,38 @@ fn native_histograms_have_the_delays_that_were_seen() {
         assert_eq!(alone.last().unwrap().1, delay.answers());
         assert_eq!(all.last().unwrap().1, answers);
         // No count decreases.
-        let at = |buckets: &[(f64, u64)], bound: f64| {
-            buckets
-                .iter()
-                .take_while(|(high, _)| *high < bound * 1.001)
-                .last()
-                .map_or(0, |(_, count)| *count)
-        };
-        assert!(
-            all.iter().all(|(high, count)| *count >= at(&before, *high)),
-            "{all:?} after {before:?}"
-        );
+        for (bound, count) in &all {
+            let mut below = before.iter().take_while(|(high, _)| *high < bound * 1.001);
+            assert!(below.all(|(_, before)| before <= count), "{all:?} after {before:?}");
+        }
         before = all;
         // A percentile, found in its bucket as Prometheus does.
-        for ((share, name), raw) in
-            PERCENTILES.into_iter().zip(delay.distribution.as_ref().unwrap().raw)
-        {
+        let seen = PERCENTILES.into_iter().zip(delay.distribution.as_ref().unwrap().raw);
+        for ((share, name), raw) in seen {
             let rank = share * delay.answers() as f64;
             let high = alone.iter().find(|(_, count)| *count as f64 >= rank).unwrap().0;
             // It is in a range whose middle is in that bucket.
             let (least, most) = (high / GROWTH * (1.0 - HALF), high * (1.0 + HALF));
-            assert!(
-                least < raw / 1e9 && raw / 1e9 <= most,
-                "{name}: {raw} ns, not from {least} to {most} s"
-            );
+            let is_in = least < raw / 1e9 && raw / 1e9 <= most;
+            assert!(is_in, "{name}: {raw} ns, not from {least} to {most} s");
         }
     }
     // The text format has the same values in classic buckets.
     let (histogram, text) = (reported(&sum), sum.text());
     let value = |line: &str| {
-        text.lines()
-            .find_map(|it| it.strip_prefix(line))
-            .unwrap_or_else(|| panic!("no {line} in {text}"))
-            .trim()
-            .to_owned()
+        let found = text.lines().find_map(|it| it.strip_prefix(line));
+        found.unwrap_or_else(|| panic!("no {line} in {text}")).trim().to_owned()
     };
     let series = "source=\"trace\",direction=\"ingress\",kind=\"icmp\"";
-    assert_eq!(
-        value(&format!("flowgauge_delay_seen_seconds_count{{{series}}}")),
-        histogram.sample_count().to_string()
-    );
-    assert_eq!(
-        value(&format!("flowgauge_delay_seen_seconds_sum{{{series}}}")),
-        histogram.sample_sum().to_string()
-    );
-    for bucket in &histogram.bucket {
-        let line = format!(
-            "flowgauge_delay_seen_seconds_bucket{{{series},le=\"{}\"}}",
-            bucket.upper_bound()
-        );
-        assert_eq!(value(&line), bucket.cumulative_count().to_string());
+    let counts = [
+        (format!("count{{{series}}}"), histogram.sample_count().to_string()),
+        (format!("sum{{{series}}}"), histogram.sample_sum().to_string()),
+    ];
+    let buckets = histogram.bucket.iter().map(|bucket| {
+        let line = format!("bucket{{{series},le=\"{}\"}}", bucket.upper_bound());
+        (line, bucket.cumulative_count().to_string())
+    });
+    for (line, expected) in buckets.chain(counts) {
+        assert_eq!(value(&format!("flowgauge_delay_seen_seconds_{line}")), expected, "{line}");
     }
 }

@@ -67,21 +67,21 @@ fn workers_together_give_what_one_does() {
         let several = entropy(workers);
         let difference = several.bits - one.bits;
         println!("{workers} workers: {difference:+.5} bits");
-        assert!(
-            difference.abs() <= of_mean(deviation, 1),
-            "{workers} workers: {difference:+.5} bits of {:.5}",
-            one.bits
-        );
+        let what = format!("{workers} workers: {difference:+.5} bits of {:.5}", one.bits);
+        assert!(difference.abs() <= of_mean(deviation, 1), "{what}");
     }
+}
+
+/// Returns the flow of a packet by a key.
+fn flow(OwnedFrame { bytes, link, .. }: &OwnedFrame, key: KeyKind) -> Option<FlowKey> {
+    let packet = network(&bytes[..], *link).ok()?;
+    Some(key.extract(&packet, key.transport(&bytes[..], &packet)))
 }
 
 fn exact(frames: &[OwnedFrame], key: KeyKind) -> f64 {
     let mut counts: HashMap<FlowKey, u64> = HashMap::new();
-    for OwnedFrame { bytes, link, .. } in frames {
-        if let Ok(packet) = network(&bytes[..], *link) {
-            *counts.entry(key.extract(&packet, key.transport(&bytes[..], &packet))).or_default() +=
-                1;
-        }
+    for counted in frames.iter().filter_map(|frame| flow(frame, key)) {
+        *counts.entry(counted).or_default() += 1;
     }
     let packets: u64 = counts.values().sum();
     let sum: f64 = counts.values().map(|&count| count as f64 * (count as f64).log2()).sum();
@@ -128,10 +128,8 @@ fn captures_at_hand_within_three_percent() {
             println!(
                 "{what}: {bits:.4} bits ({low:.4} to {high:.4}), exactly {truth:.4}, {error:+.2} %"
             );
-            assert!(
-                (low - 1e-9..=high + 1e-9).contains(&truth),
-                "{what}: {truth} is not in {low}..{high}"
-            );
+            let interval = low - 1e-9..=high + 1e-9;
+            assert!(interval.contains(&truth), "{what}: {truth} is not in {low}..{high}");
             assert!(frames.len() <= 10_000 || error.abs() <= 3.0, "{what}: {error:+.2} %");
         }
     }
@@ -147,19 +145,13 @@ fn watched(frames: &[&OwnedFrame], tabulation: &Tabulation) -> (u64, [f64; 2]) {
     let mut packets = 0;
     let bits = [KeyKind::Src, KeyKind::Dst].map(|key| {
         let (kind, shape) = (SketchKind::CountSketch, Grid::COUNTERS);
-        let (shared, mut sum, mut wide) = (
-            Box::new(SharedSketch::new()),
-            flowgauge_core::Entropy::default(),
-            Box::new(SketchTotals::new()),
-        );
+        let (shared, mut wide) = (Box::new(SharedSketch::new()), Box::new(SketchTotals::new()));
+        let mut sum = flowgauge_core::Entropy::default();
         packets = 0;
-        for OwnedFrame { bytes, link, .. } in frames {
-            if let Ok(packet) = network(&bytes[..], *link) {
-                packets += 1;
-                let crc =
-                    crc32(key.extract(&packet, key.transport(&bytes[..], &packet)).as_bytes());
-                sum.update(&shared, Sharing::Alone, kind, shape, crc, tabulation);
-            }
+        for counted in frames.iter().filter_map(|frame| flow(frame, key)) {
+            packets += 1;
+            let crc = crc32(counted.as_bytes());
+            sum.update(&shared, Sharing::Alone, kind, shape, crc, tabulation);
         }
         shared.merge_into(&mut wide, kind, shape);
         estimate(packets, sum.sum, &wide, shape, kind).bits
@@ -201,8 +193,7 @@ impl Former {
 #[test]
 fn real_traffic_raises_no_alarm() {
     let Some(captures) = captures() else { return };
-    let mut captures: Vec<Vec<OwnedFrame>> =
-        captures.into_iter().map(|(_, frames)| frames).collect();
+    let mut captures: Vec<_> = captures.into_iter().map(|(_, frames)| frames).collect();
     let mut all: Vec<OwnedFrame> = Vec::new();
     for frames in &captures {
         let (first, last) = (frames[0].timestamp, all.last().map_or(0, |frame| frame.timestamp));
@@ -225,10 +216,8 @@ fn real_traffic_raises_no_alarm() {
                     .push(frame);
             }
             let options = judge::Options::default();
-            let mut alarms = [
-                ShiftDetector::new(options),
-                ShiftDetector::new(judge::Options { least: 20, ..options }),
-            ];
+            let of_least = |least| ShiftDetector::new(judge::Options { least, ..options });
+            let mut alarms = [options.least, 20].map(of_least);
             let mut before = Former::default();
             for frames in by_window.values() {
                 let (packets, [sources, destinations]) = watched(frames, &tabulation);
@@ -246,8 +235,6 @@ fn real_traffic_raises_no_alarm() {
         "{windows} windows: the former rule raised {former}; of {} windows judged {} raised the alarm, of {} of 20 packets and more {}",
         default[1], default[0], small[1], small[0]
     );
-    assert!(
-        default[0] <= 1 && f64::from(small[0]) <= 0.01 * f64::from(small[1]),
-        "{default:?} {small:?}"
-    );
+    let few = 0.01 * f64::from(small[1]);
+    assert!(default[0] <= 1 && f64::from(small[0]) <= few, "{default:?} {small:?}");
 }

@@ -9,12 +9,13 @@ mod rates;
 mod tcpdump;
 
 use flowgauge_ctl::clock::{Clock, Trace, WakeReason, nanoseconds};
-use flowgauge_ctl::controller::{Controller, Plan};
+use flowgauge_ctl::controller::{Controller, Plan, Sink};
+use flowgauge_ctl::record::Record;
 use flowgauge_dataplane::capture::build::CapturePacket;
 use flowgauge_dataplane::poll::port::pcap_reader;
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
 use flowgauge_testing::frames::pcap;
-use std::io::Cursor;
+use std::io::{self, Cursor};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -68,6 +69,32 @@ impl Clock for Virtual {
         }
         let mut now = self.0.lock().unwrap();
         *now = now.saturating_add_signed(by);
+    }
+}
+
+/// Virtual clock whose waits a function makes.
+struct Hooked<F: FnMut(&mut Virtual, u64) -> WakeReason>(Virtual, F);
+
+impl<F: FnMut(&mut Virtual, u64) -> WakeReason> Clock for Hooked<F> {
+    fn now(&self) -> u64 {
+        self.0.now()
+    }
+
+    fn wait_until(&mut self, deadline: u64) -> WakeReason {
+        (self.1)(&mut self.0, deadline)
+    }
+
+    fn back_off(&mut self, delay: Duration) {
+        self.0.back_off(delay);
+    }
+}
+
+/// Sink that passes each record to a function.
+struct Each<F: FnMut(&Record) -> io::Result<()>>(F);
+
+impl<F: FnMut(&Record) -> io::Result<()>> Sink for Each<F> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        (self.0)(record)
     }
 }
 

@@ -2,12 +2,12 @@
 //! adopts and stops, at any number of interfaces and directions. In virtual time. The command's
 //! `commands/status/rates.rs` has the status.
 
-use crate::Virtual;
 use crate::controller::{
-    MILLISECOND, PACKET_EVERY, SECOND, START, Scripted, intervals, plan as plan_of,
+    MILLISECOND, PACKET_EVERY, RecordSink, SECOND, START, Scripted, intervals, plan as plan_of,
 };
+use crate::{Each, Virtual};
 use flowgauge_ctl::controller::{Controller, Sink};
-use flowgauge_ctl::output::{Format, Metrics, Origin, TableStyle};
+use flowgauge_ctl::output::{Format, Metrics, Origin, TableStyle, Tee};
 use flowgauge_ctl::record::{Record, RecordKind};
 use flowgauge_ctl::schedule::Intervals;
 #[cfg(feature = "report")]
@@ -16,93 +16,51 @@ use flowgauge_dataplane::{Adopted, CountingPoint, Direction, Event};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
 
 /// Packets per second of all places.
 const SENT: f64 = 1e9 / PACKET_EVERY as f64;
 
-/// Text that a sink writes and the test reads.
-#[derive(Clone, Default)]
-struct SharedText(Arc<Mutex<Vec<u8>>>);
-
-impl Write for SharedText {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl SharedText {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-/// All outputs, and the times of the records in them.
+/// All outputs of a run, and the records in them.
 struct Outputs {
-    sinks: Vec<Box<dyn Sink>>,
-    table: SharedText,
-    json: SharedText,
-    csv: SharedText,
+    /// The table, JSON lines and CSV.
+    texts: [String; 3],
     metrics: Metrics,
     #[cfg(feature = "report")]
     page: ReportPage,
-    records: Vec<Times>,
+    records: RecordSink,
 }
 
-/// Time that a record covers.
-#[derive(Clone, Copy)]
-struct Times {
-    kind: RecordKind,
-    is_part: bool,
-    start_ns: u64,
-    end_ns: u64,
-}
-
-impl Times {
-    fn seconds(self) -> f64 {
-        (self.end_ns - self.start_ns) as f64 / 1e9
-    }
+/// Returns the time that a record covers.
+fn seconds_of(record: &Record) -> f64 {
+    (record.end_ns - record.start_ns) as f64 / 1e9
 }
 
 impl Outputs {
-    fn new() -> Self {
-        let [table, json, csv] = [(); 3].map(|()| SharedText::default());
+    /// Runs a controller to the end.
+    fn of(controller: Controller) -> Self {
+        let mut texts = [(); 3].map(|()| Vec::<u8>::new());
+        let mut records = RecordSink::default();
         let metrics = Metrics::default();
-        let sink = |format: Format, text: &SharedText| {
+        #[cfg(feature = "report")]
+        let mut page = ReportPage::default();
+        let kept = Each(|record: &Record| records.record(record));
+        let mut sinks: Vec<Box<dyn Sink + '_>> = vec![Box::new(kept), Box::new(metrics.clone())];
+        #[cfg(feature = "report")]
+        sinks.push(Box::new(Each(|record: &Record| page.record(record))));
+        for (format, text) in [Format::Table, Format::Json, Format::Csv].into_iter().zip(&mut texts)
+        {
             let style = TableStyle { width: || 120, ..TableStyle::default() };
-            format.sink(text.clone(), style, Origin::default())
-        };
-        let sinks: Vec<Box<dyn Sink>> = vec![
-            sink(Format::Table, &table),
-            sink(Format::Json, &json),
-            sink(Format::Csv, &csv),
-            Box::new(metrics.clone()),
-        ];
+            sinks.push(format.sink(text, style, Origin::default()));
+        }
+        controller.run(&mut Tee(sinks)).unwrap();
+        let texts = texts.map(|text| String::from_utf8(text).unwrap());
         Outputs {
-            sinks,
-            table,
-            json,
-            csv,
+            texts,
             metrics,
             #[cfg(feature = "report")]
-            page: ReportPage::default(),
-            records: Vec::new(),
+            page,
+            records,
         }
-    }
-}
-
-impl Sink for Outputs {
-    fn record(&mut self, record: &Record) -> io::Result<()> {
-        let Record { kind, part, start_ns, end_ns, .. } = *record;
-        self.records.push(Times { kind, is_part: part, start_ns, end_ns });
-        #[cfg(feature = "report")]
-        self.page.record(record)?;
-        self.sinks.iter_mut().try_for_each(|sink| sink.record(record))
     }
 }
 
@@ -124,10 +82,8 @@ impl Checker {
         let sent = if is_part { SENT / places as f64 } else { SENT };
         let rests = if is_part { windows * places } else { 0 };
         let tolerance = 0.01 * sent + (1 + rests) as f64 / seconds;
-        assert!(
-            (rate - sent).abs() <= tolerance,
-            "seed {seed}, {what}: {rate}/s for {sent}/s in {seconds} s"
-        );
+        let what = format!("seed {seed}, {what}: {rate}/s for {sent}/s in {seconds} s");
+        assert!((rate - sent).abs() <= tolerance, "{what}");
     }
 }
 
@@ -218,10 +174,8 @@ fn outputs(random: &mut ChaCha8Rng) -> (Outputs, usize, usize) {
         align: random.random_bool(0.5),
         ..intervals(window, 0, if stops_by_itself { 0 } else { length })
     };
-    let mut outputs = Outputs::new();
     let controller = Controller::start(dataplane, plan_of(intervals), || clock).unwrap();
-    controller.run(&mut outputs).unwrap();
-    (outputs, number, adopted)
+    (Outputs::of(controller), number, adopted)
 }
 
 #[test]
@@ -230,30 +184,29 @@ fn every_output_has_the_rate_at_which_packets_were_sent() {
     for seed in 0..100 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let (outputs, places, adopted_windows) = outputs(&mut random);
-        let records = &outputs.records;
+        let records = &outputs.records.0;
         assert!(records.iter().all(|it| it.end_ns > it.start_ns), "seed {seed}: no time");
-        let is_total = |it: &&Times| it.kind == RecordKind::Total;
-        let totals: Vec<&Times> = records.iter().filter(is_total).collect();
-        let rows: Vec<&Times> = records.iter().filter(|it| !is_total(it)).collect();
+        let is_total = |it: &&Record| it.kind == RecordKind::Total;
+        let totals: Vec<&Record> = records.iter().filter(is_total).collect();
+        let rows: Vec<&Record> = records.iter().filter(|it| !is_total(it)).collect();
         let each = if places > 1 { places + 1 } else { 1 };
         assert_eq!((totals.len(), rows.len() % each), (each, 0), "seed {seed}");
         let of_window = Checker { seed, places, windows: 1 };
         let of_total = Checker { windows: rows.len() / each, ..of_window };
         let checker = |is_total: bool| if is_total { of_total } else { of_window };
         adopted += adopted_windows;
-        stumps += usize::from(rows.last().unwrap().seconds() < 0.1);
+        stumps += usize::from(seconds_of(rows.last().unwrap()) < 0.1);
 
-        let table = outputs.table.text();
-        let (rates, rates_in_all) = rates_of_table(&table);
+        let [table, json, csv] = &outputs.texts;
+        let (rates, rates_in_all) = rates_of_table(table);
         assert_eq!((rates.len(), rates_in_all.len()), (rows.len(), totals.len()), "{table}");
-        for (rate, times) in rates.into_iter().zip(&rows) {
-            of_window.check("table", rate, times.is_part, times.seconds());
+        for (rate, record) in rates.into_iter().zip(&rows) {
+            of_window.check("table", rate, record.part, seconds_of(record));
         }
-        for (rate, times) in rates_in_all.into_iter().zip(&totals) {
-            of_total.check("total of the table", rate, times.is_part, times.seconds());
+        for (rate, record) in rates_in_all.into_iter().zip(&totals) {
+            of_total.check("total of the table", rate, record.part, seconds_of(record));
         }
 
-        let json = outputs.json.text();
         assert_eq!(json.lines().count(), records.len(), "seed {seed}");
         for line in json.lines() {
             let line: Value = serde_json::from_str(line).unwrap();
@@ -263,7 +216,6 @@ fn every_output_has_the_rate_at_which_packets_were_sent() {
             checker(line["record"] == "total").check("JSON", rate, line["part"] == true, seconds);
         }
 
-        let csv = outputs.csv.text();
         let mut lines = csv.lines().map(cells);
         let header = lines.next().unwrap();
         let lines: Vec<Vec<String>> = lines.collect();
@@ -286,7 +238,7 @@ fn every_output_has_the_rate_at_which_packets_were_sent() {
                 .filter(|line| line.starts_with("flowgauge_packets_total{"))
                 .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
                 .sum();
-            let seconds = totals[0].seconds();
+            let seconds = seconds_of(totals[0]);
             of_total.check("metrics", counted / seconds, false, seconds);
         }
 

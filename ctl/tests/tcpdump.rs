@@ -12,15 +12,16 @@ use flowgauge_core::{Link, parse};
 use flowgauge_ctl::filter::{FilterError, MatchExpression};
 use flowgauge_dataplane::capture::{Walker, Writer, link_type};
 use flowgauge_testing::frames::captures_at_hand;
+use flowgauge_testing::scratch::Scratch;
 use flowgauge_testing::skip;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::env;
 use std::fs::{self, File};
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::process::Command;
 
 /// Expressions per set of packets.
 const EXPRESSIONS: usize = 200;
@@ -29,30 +30,13 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-fn has_tcpdump() -> bool {
-    let found = Command::new("tcpdump").arg("--version").output().is_ok();
-    if !found {
+/// Returns a directory for a test, which is skipped without tcpdump.
+fn scratch(test: &str) -> Option<Scratch> {
+    if Command::new("tcpdump").arg("--version").output().is_err() {
         skip("tcpdump");
+        return None;
     }
-    found
-}
-
-/// Directory that is removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("flowgauge-tcpdump-{name}-{}", process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    Some(Scratch::new(test))
 }
 
 /// Generated packet.
@@ -80,6 +64,10 @@ const V6: [u128; 5] = [
 const PORTS: [u16; 10] = [20, 22, 53, 80, 443, 1023, 1024, 8080, 33000, 65535];
 const VLANS: [u16; 3] = [1, 10, 4095];
 
+fn any<T: Copy>(of: &[T], random: &mut ChaCha8Rng) -> T {
+    *of.choose(random).unwrap()
+}
+
 /// Returns a transport header with some payload.
 fn transport(random: &mut ChaCha8Rng, protocol: u8) -> Vec<u8> {
     let mut header = vec![0; 8];
@@ -88,11 +76,11 @@ fn transport(random: &mut ChaCha8Rng, protocol: u8) -> Vec<u8> {
     }
     if matches!(protocol, TCP | UDP | SCTP) {
         for port in [0, 2] {
-            header[port..port + 2].copy_from_slice(&PORTS.choose(random).unwrap().to_be_bytes());
+            header[port..port + 2].copy_from_slice(&any(&PORTS, random).to_be_bytes());
         }
     }
     if protocol == TCP {
-        let flags = *[2, 16, 18, 17, 4, 24, 0].choose(random).unwrap();
+        let flags = any(&[2, 16, 18, 17, 4, 24, 0], random);
         let flags = if random.random_bool(0.2) { random.random() } else { flags };
         header.extend([0, 0, 0, 0, 5 << 4, flags, 1, 0, 0, 0, 0, 0]);
     }
@@ -101,9 +89,7 @@ fn transport(random: &mut ChaCha8Rng, protocol: u8) -> Vec<u8> {
 }
 
 fn packet(random: &mut ChaCha8Rng) -> Packet {
-    let tags: Vec<u16> = (0..*[0, 0, 1, 1, 2].choose(random).unwrap())
-        .map(|_| *VLANS.choose(random).unwrap())
-        .collect();
+    let tags: Vec<u16> = (0..any(&[0, 0, 1, 1, 2], random)).map(|_| any(&VLANS, random)).collect();
     let (ethertype, bytes, plain, is_simple) = match random.random_range(0..20) {
         0 => {
             // ARP of an address that expressions ask for.
@@ -135,19 +121,19 @@ fn packet(random: &mut ChaCha8Rng) -> Packet {
 }
 
 fn ipv4(random: &mut ChaCha8Rng) -> Vec<u8> {
-    let protocol = *[TCP, TCP, UDP, UDP, SCTP, 1, 47, 58].choose(random).unwrap();
+    let protocol = any(&[TCP, TCP, UDP, UDP, SCTP, 1, 47, 58], random);
     let payload = transport(random, protocol);
-    let words = *[5, 5, 5, 6, 15].choose(random).unwrap();
+    let words = any(&[5, 5, 5, 6, 15], random);
     // Whole, first fragment, later fragment, do not fragment.
-    let fragment: u16 = *[0, 0, 0, 0x2000, 0x2003, 0x0007, 0x4000].choose(random).unwrap();
+    let fragment: u16 = any(&[0, 0, 0, 0x2000, 0x2003, 0x0007, 0x4000], random);
     let length = (words * 4 + payload.len()) as u16;
     let mut packet = vec![0x40 | words as u8, 0];
     packet.extend(length.to_be_bytes());
     packet.extend([0, 7]);
     packet.extend(fragment.to_be_bytes());
     packet.extend([64, protocol, 0, 0]);
-    packet.extend(V4.choose(random).unwrap());
-    packet.extend(V4.choose(random).unwrap());
+    packet.extend(any(&V4, random));
+    packet.extend(any(&V4, random));
     // No-operation options.
     packet.resize(words * 4, 1);
     packet.extend(payload);
@@ -156,9 +142,9 @@ fn ipv4(random: &mut ChaCha8Rng) -> Vec<u8> {
 
 /// Returns a packet, and what it is for tcpdump.
 fn ipv6(random: &mut ChaCha8Rng) -> (Vec<u8>, Vec<u8>) {
-    let protocol = *[TCP, TCP, UDP, UDP, SCTP, 58, 47].choose(random).unwrap();
+    let protocol = any(&[TCP, TCP, UDP, UDP, SCTP, 58, 47], random);
     let payload = transport(random, protocol);
-    let addresses = [0; 2].map(|_| V6.choose(random).unwrap().to_be_bytes()).concat();
+    let addresses = [0; 2].map(|_| any(&V6, random).to_be_bytes()).concat();
     let assemble = |headers: &[u8], payload: &[u8], first: u8| {
         let mut packet = vec![0x60, 0, 0, 0];
         packet.extend(((headers.len() + payload.len()) as u16).to_be_bytes());
@@ -169,11 +155,9 @@ fn ipv6(random: &mut ChaCha8Rng) -> (Vec<u8>, Vec<u8>) {
         packet
     };
     // Extension headers: hop-by-hop, routing, destination options, authentication.
-    let mut kinds: Vec<u8> = (0..*[0, 0, 1, 2].choose(random).unwrap())
-        .map(|_| *[0, 43, 60, 51].choose(random).unwrap())
-        .collect();
-    let fragment: Option<u16> =
-        *[None, None, Some(0), Some(1), Some(8), Some(0x99)].choose(random).unwrap();
+    let mut kinds: Vec<u8> =
+        (0..any(&[0, 0, 1, 2], random)).map(|_| any(&[0, 43, 60, 51], random)).collect();
+    let fragment: Option<u16> = any(&[None, None, Some(0), Some(1), Some(8), Some(0x99)], random);
     kinds.extend(fragment.map(|_| 44));
     let (mut headers, mut at_end) = (Vec::new(), Vec::new());
     for (index, kind) in kinds.iter().enumerate() {
@@ -222,70 +206,58 @@ fn same(text: String) -> Spelling {
     Spelling { ours: text.clone(), theirs: text }
 }
 
+/// Returns a spelling that is about IP or IPv6 only.
+fn only(version: &str, text: String) -> Spelling {
+    Spelling { theirs: format!("({version} {text})"), ours: text }
+}
+
 fn end(random: &mut ChaCha8Rng) -> &'static str {
-    ["", "", "src ", "dst ", "src or dst ", "src and dst "].choose(random).unwrap()
+    any(&["", "", "src ", "dst ", "src or dst ", "src and dst "], random)
 }
 
 fn primitive(random: &mut ChaCha8Rng, vlans: Vlans) -> Spelling {
-    let number = |numbers: &[u16], random: &mut ChaCha8Rng| *numbers.choose(random).unwrap();
     match random.random_range(0..if vlans == Vlans::None { 12 } else { 13 }) {
-        0 => same(
-            (*["ip", "ip6", "tcp", "udp", "sctp", "icmp", "icmp6"].choose(random).unwrap())
-                .to_owned(),
-        ),
+        0 => same(any(&["ip", "ip6", "tcp", "udp", "sctp", "icmp", "icmp6"], random).to_owned()),
         1 => {
-            let version = *["", "ip ", "ip6 "].choose(random).unwrap();
-            same(format!("{version}proto {}", [6, 17, 132, 1, 58, 47, 50].choose(random).unwrap()))
+            let version = any(&["", "ip ", "ip6 "], random);
+            same(format!("{version}proto {}", any(&[6, 17, 132, 1, 58, 47, 50], random)))
         }
         2 | 3 => {
-            let [a, b, c, d] = V4.choose(random).unwrap();
-            let end = end(random);
-            Spelling {
-                ours: format!("{end}host {a}.{b}.{c}.{d}"),
-                theirs: format!("(ip {end}host {a}.{b}.{c}.{d})"),
-            }
+            let address = Ipv4Addr::from(any(&V4, random));
+            only("ip", format!("{}host {address}", end(random)))
         }
         4 => {
             let (end, bits) = (end(random), random.random_range(0..=32));
-            let address = u32::from_be_bytes(*V4.choose(random).unwrap());
-            let address = address & u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-            let address = std::net::Ipv4Addr::from(address);
-            Spelling {
-                ours: format!("{end}net {address}/{bits}"),
-                theirs: format!("(ip {end}net {address}/{bits})"),
-            }
+            let address = u32::from_be_bytes(any(&V4, random));
+            let network = address & u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            only("ip", format!("{end}net {}/{bits}", Ipv4Addr::from(network)))
         }
         5 => {
-            let (end, bits) =
-                (end(random), *[0, 3, 16, 32, 33, 48, 64, 127, 128].choose(random).unwrap());
-            let address =
-                V6.choose(random).unwrap() & u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-            let address = std::net::Ipv6Addr::from(address);
-            let both = if bits == 128 && random.random_bool(0.5) {
-                format!("{end}host {address}")
-            } else {
-                format!("{end}net {address}/{bits}")
-            };
-            Spelling { theirs: format!("(ip6 {both})"), ours: both }
+            let (end, bits) = (end(random), any(&[0, 3, 16, 32, 33, 48, 64, 127, 128], random));
+            let network = any(&V6, random) & u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            let network = Ipv6Addr::from(network);
+            let is_host = bits == 128 && random.random_bool(0.5);
+            let host = format!("{end}host {network}");
+            only("ip6", if is_host { host } else { format!("{end}net {network}/{bits}") })
         }
         6 | 7 => {
-            let protocol = *["", "tcp ", "udp ", "sctp "].choose(random).unwrap();
-            same(format!("{protocol}{}port {}", end(random), number(&PORTS, random)))
+            let protocol = any(&["", "tcp ", "udp ", "sctp "], random);
+            same(format!("{protocol}{}port {}", end(random), any(&PORTS, random)))
         }
         8 => {
-            let protocol = *["", "tcp ", "udp "].choose(random).unwrap();
-            let (one, other) = (number(&PORTS, random), number(&PORTS, random));
-            let end = *["", "src ", "dst "].choose(random).unwrap();
+            let protocol = any(&["", "tcp ", "udp "], random);
+            let (one, other) = (any(&PORTS, random), any(&PORTS, random));
+            let end = any(&["", "src ", "dst "], random);
             same(format!("{protocol}{end}portrange {}-{}", one.min(other), one.max(other)))
         }
         9 => {
             // The extremes are true of all packets, or of none.
-            let length = *[random.random_range(40..400), 0, 65535].choose(random).unwrap();
-            same(format!("{} {length}", ["greater", "less"].choose(random).unwrap()))
+            let length = any(&[random.random_range(40..400), 0, 65535], random);
+            same(format!("{} {length}", any(&["greater", "less"], random)))
         }
         10 | 11 => flags(random),
         _ => {
-            let wanted = random.random_bool(0.7).then(|| *VLANS.choose(random).unwrap());
+            let wanted = random.random_bool(0.7).then(|| any(&VLANS, random));
             let Vlans::Known(tag) = vlans else { unreachable!() };
             let is_true = tag.is_some_and(|tag| wanted.is_none_or(|wanted| tag == wanted));
             Spelling {
@@ -298,22 +270,18 @@ fn primitive(random: &mut ChaCha8Rng, vlans: Vlans) -> Spelling {
 
 /// Returns a condition on TCP flags, which tcpdump has for IPv4 only.
 fn flags(random: &mut ChaCha8Rng) -> Spelling {
-    let (name, bit) = *[("fin", 1), ("syn", 2), ("rst", 4), ("ack", 16)].choose(random).unwrap();
+    let (name, bit) = any(&[("fin", 1), ("syn", 2), ("rst", 4), ("ack", 16)], random);
     let (ours, condition) = match random.random_range(0..4) {
         0 => (format!("tcp[{name}]"), format!("& {bit} != 0")),
         1 => (format!("tcp[tcpflags] & tcp-{name} == 0"), format!("& {bit} = 0")),
         2 => ("tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn".to_owned(), "& 18 = 2".to_owned()),
         _ => {
-            let value: u8 = *[2, 18, 16, 24].choose(random).unwrap();
+            let value: u8 = any(&[2, 18, 16, 24], random);
             (format!("tcp[13] != {value}"), format!("!= {value}"))
         }
     };
-    Spelling {
-        ours,
-        theirs: format!(
-            "((ip and tcp[13] {condition}) or (ip6 and ip6[6] = 6 and ip6[53] {condition}))"
-        ),
-    }
+    let ipv6 = format!("ip6 and ip6[6] = 6 and ip6[53] {condition}");
+    Spelling { ours, theirs: format!("((ip and tcp[13] {condition}) or ({ipv6}))") }
 }
 
 /// Returns a random expression. Operators are also chained without parentheses.
@@ -337,12 +305,10 @@ fn expression(random: &mut ChaCha8Rng, depth: usize, vlans: Vlans) -> Spelling {
     };
     let mut all = operand(random);
     for _ in 1..operands {
-        let operator = *["and", "or", "&&", "||"].choose(random).unwrap();
-        let next = operand(random);
-        all = Spelling {
-            ours: format!("{} {operator} {}", all.ours, next.ours),
-            theirs: format!("{} {operator} {}", all.theirs, next.theirs),
-        };
+        let operator = any(&["and", "or", "&&", "||"], random);
+        let Spelling { ours, theirs } = operand(random);
+        all.ours += &format!(" {operator} {ours}");
+        all.theirs += &format!(" {operator} {theirs}");
     }
     all
 }
@@ -405,10 +371,7 @@ fn whole(frame: &[u8]) -> (&[u8], u32) {
 
 #[test]
 fn generated_packets_match_as_in_tcpdump() {
-    if !has_tcpdump() {
-        return;
-    }
-    let scratch = Scratch::new("generated");
+    let Some(scratch) = scratch("tcpdump-generated") else { return };
     let mut random = ChaCha8Rng::seed_from_u64(44);
     let packets: Vec<Packet> = (0..2000).map(|_| packet(&mut random)).collect();
     let outermost = [None].into_iter().chain(VLANS.map(Some));
@@ -417,7 +380,7 @@ fn generated_packets_match_as_in_tcpdump() {
             let of_tag = |packet: &&Packet| packet.tags.first().copied() == tag;
             let group: Vec<&Packet> = packets.iter().filter(of_tag).collect();
             assert!(group.len() > 100, "{tag:?}");
-            let file = scratch.0.join(format!("{tag:?}.pcap"));
+            let file = scratch.join(format!("{tag:?}.pcap"));
             // The length is that of the frame.
             let frames =
                 group.iter().map(|packet| (packet.plain.as_slice(), packet.frame.len() as u32));
@@ -439,16 +402,9 @@ fn generated_packets_match_as_in_tcpdump() {
             let frames = group.iter().map(|packet| whole(&packet.frame));
             let expected = by_tcpdump(file, &theirs);
             let found = by_us(expression.as_ref(), Link::Ethernet, frames);
-            let differs = found
-                .iter()
-                .chain(&expected)
-                .find(|number| found.contains(number) != expected.contains(number));
-            if let Some(number) = differs {
-                panic!(
-                    "{ours}\n{theirs}\nhere {}: {:02x?}",
-                    found.contains(number),
-                    group[*number].frame
-                );
+            for number in found.iter().chain(&expected) {
+                let (here, frame) = (found.contains(number), &group[*number].frame);
+                assert_eq!(here, expected.contains(number), "{ours}\n{theirs}\n{frame:02x?}");
             }
             matched += found.len();
             decided += group.len();
@@ -462,28 +418,22 @@ fn generated_packets_match_as_in_tcpdump() {
 /// mean the same.
 #[test]
 fn what_follows_vlan_is_behind_the_tag_as_in_tcpdump() {
-    if !has_tcpdump() {
-        return;
-    }
-    let scratch = Scratch::new("vlan");
+    let Some(scratch) = scratch("tcpdump-vlan") else { return };
     let mut random = ChaCha8Rng::seed_from_u64(45);
     let packets: Vec<Packet> = (0..2000)
         .map(|_| packet(&mut random))
         .filter(|packet| packet.is_simple && packet.tags.len() < 2)
         .collect();
-    let file = scratch.0.join("tagged.pcap");
+    let file = scratch.join("tagged.pcap");
     write(&file, link_type::ETHERNET, packets.iter().map(|packet| whole(&packet.frame)));
     let (mut compared, mut matched) = (0, 0);
     while compared < 50 {
         let Spelling { ours, theirs } = expression(&mut random, 2, Vlans::None);
-        let tag = ["vlan", "vlan 1", "vlan 10"].choose(&mut random).unwrap();
+        let tag = any(&["vlan", "vlan 1", "vlan 10"], &mut random);
         let Some(expression) = parsed(&format!("{tag} and ({ours})")) else { continue };
         compared += 1;
-        let found = by_us(
-            expression.as_ref(),
-            Link::Ethernet,
-            packets.iter().map(|packet| whole(&packet.frame)),
-        );
+        let frames = packets.iter().map(|packet| whole(&packet.frame));
+        let found = by_us(expression.as_ref(), Link::Ethernet, frames);
         assert_eq!(found, by_tcpdump(&file, &format!("{tag} and ({theirs})")), "{tag} and {ours}");
         matched += found.len();
     }
@@ -493,12 +443,18 @@ fn what_follows_vlan_is_behind_the_tag_as_in_tcpdump() {
 /// Returns whether both languages mean the same of a frame: IP directly behind the link header
 /// without IPv6 extension headers, whose transport header was captured, or another EtherType.
 fn is_comparable(link: Link, frame: &[u8]) -> bool {
-    let offset = match link {
-        Link::Ethernet => 14,
-        Link::Ip => 0,
+    let (ethertype, ip) = match link {
+        Link::Ethernet => match frame.split_at_checked(14) {
+            Some(([.., high, low], ip)) => (u16::from_be_bytes([*high, *low]), ip),
+            _ => return false,
+        },
+        Link::Ip => match frame.first().map(|first| first >> 4) {
+            Some(4) => (0x0800, frame),
+            Some(6) => (0x86dd, frame),
+            _ => return false,
+        },
         _ => return false,
     };
-    let ip = frame.get(offset..).unwrap_or_default();
     let has = |header: usize, protocol: u8| {
         let least = match protocol {
             TCP => 20,
@@ -506,17 +462,6 @@ fn is_comparable(link: Link, frame: &[u8]) -> bool {
             _ => 0,
         };
         ip.len() >= header + least
-    };
-    let ethertype = match link {
-        Link::Ethernet => match frame.get(12..14) {
-            Some([high, low]) => u16::from_be_bytes([*high, *low]),
-            _ => return false,
-        },
-        _ => match ip.first().map(|first| first >> 4) {
-            Some(4) => 0x0800,
-            Some(6) => 0x86dd,
-            _ => return false,
-        },
     };
     match (ethertype, ip) {
         (0x0800, [first, _, high, low, _, _, fragment_high, fragment_low, _, protocol, ..]) => {
@@ -555,11 +500,8 @@ fn comparable(file: &Path) -> (Link, u16, Vec<(Vec<u8>, u32)>, usize) {
 
 #[test]
 fn captures_at_hand_match_as_in_tcpdump() {
-    if !has_tcpdump() {
-        return;
-    }
+    let Some(scratch) = scratch("tcpdump-captures") else { return };
     let Some(files) = captures_at_hand() else { return };
-    let scratch = Scratch::new("captures");
     let (mut compared, mut others, mut matched, mut expressions) = (0, 0, 0, 0);
     for path in files {
         let (link, kind, frames, left_out) = comparable(&path);
@@ -567,7 +509,7 @@ fn captures_at_hand_match_as_in_tcpdump() {
         if frames.is_empty() {
             continue;
         }
-        let file = scratch.0.join("capture.pcap");
+        let file = scratch.join("capture.pcap");
         write(&file, kind, frames.iter().map(|(frame, wire)| (frame.as_slice(), *wire)));
         let mut random = ChaCha8Rng::seed_from_u64(46);
         let mut tried = 0;

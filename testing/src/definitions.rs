@@ -2,7 +2,7 @@
 //! code with the implementation.
 
 use flowgauge_core::{
-    Counters, HashMode, KeyKind, Link, Precision, Settings, Tabulation, cardinality,
+    Counters, HashMode, KeyKind, Link, Precision, Settings, Tabulation, WindowTotals, cardinality,
 };
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{HashKey, HashWords};
@@ -174,6 +174,19 @@ pub struct Expected {
 }
 
 impl Expected {
+    /// Returns what a bank holds.
+    pub fn held(bank: &WindowTotals, precision: Precision) -> Self {
+        let levels = bank.cardinality.levels(precision).to_vec();
+        Expected { counters: bank.counters, levels }
+    }
+
+    /// Adds the contents of another window.
+    pub fn unite(&mut self, other: &Expected) {
+        self.counters.merge(&other.counters);
+        let levels = self.levels.iter_mut().zip(&other.levels);
+        levels.for_each(|(level, other)| *level = (*level).max(*other));
+    }
+
     pub fn nothing(precision: Precision) -> Self {
         Expected { counters: Counters::default(), levels: vec![0; 1 << precision.bits()] }
     }

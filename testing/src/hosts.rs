@@ -63,6 +63,12 @@ pub(crate) fn configure(
     }
 }
 
+/// Runs a test with two hosts, whose devices are as the kernel creates them, and a wire between
+/// them; see [`connected`].
+pub fn linked(test: impl FnOnce(&Host) + Send + 'static) {
+    connected(|_| true, |far, _| test(far));
+}
+
 /// Runs a test with two hosts and a wire between them; only the test sends. This thread is the near
 /// host. `set` configures a device, and returns whether it could.
 pub fn connected(set: fn(&str) -> bool, test: impl FnOnce(&Host, bool) + Send + 'static) {

@@ -9,7 +9,7 @@
 //! [`namespace`], programs of others in the [`kernel`]. Switches: one in [`memory`] that matches
 //! nothing, a [`switch`] that counts, one that runs the P4 program in the [`model`], [`faults`]
 //! between it and its client. [`wait`] waits for other processes and the kernel, [`limited`] runs a
-//! test with little memory.
+//! test with little memory, [`scratch`] has directories.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 #![allow(missing_docs, reason = "names of frames and of protocol fields")]
 
@@ -29,6 +29,7 @@ pub mod namespace;
 #[cfg(target_os = "linux")]
 pub mod relay;
 pub mod samples;
+pub mod scratch;
 pub mod switch;
 pub mod wait;
 

@@ -2,6 +2,7 @@
 
 use flowgauge_bfruntime::server::{RunningServer, Target};
 use flowgauge_core::Settings;
+use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::tofino::Options;
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::{Model, Switch};
@@ -33,6 +34,14 @@ pub fn options(address: SocketAddr) -> Options {
     options.transit = Duration::ZERO;
     options.deadline = Duration::from_secs(600);
     options
+}
+
+/// Lets frames arrive at the pipes of a switch in turn.
+pub fn arrive(switch: &Switch, frames: &[OwnedFrame]) {
+    let mut entrance = switch.enter();
+    for (index, frame) in frames.iter().enumerate() {
+        entrance.arrive(switch.port(index), &frame.bytes).unwrap();
+    }
 }
 
 /// A switch with its server.

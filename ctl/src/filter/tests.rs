@@ -131,10 +131,8 @@ fn errors_have_a_column_and_what_is_near() {
     assert!(problem(&many).contains("at most 256 primitives, in '…"), "{}", problem(&many));
     let deep = "(".repeat(100_000);
     let excerpt = format!("in '{}…'", "(".repeat(80)).replacen('(', "…(", 1);
-    assert_eq!(
-        problem(&deep),
-        format!("column 65: at most 64 levels of parentheses and 'not', {excerpt}")
-    );
+    let expected = format!("column 65: at most 64 levels of parentheses and 'not', {excerpt}");
+    assert_eq!(problem(&deep), expected);
 }
 
 #[test]

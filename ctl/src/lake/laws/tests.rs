@@ -9,6 +9,7 @@ use crate::identity::Identity;
 use crate::lake::journal::Journal;
 use crate::lake::union::{LakeFile, all_rows};
 use crate::measurement::Estimation;
+use crate::measurement::cardinality::estimate::{Estimator, estimate};
 use crate::measurement::cardinality::image;
 use crate::record::{Record, RecordKind};
 use crate::row::{CHECKSUM, Cells};
@@ -26,6 +27,7 @@ use flowgauge_dataplane::poll::port::pcap_reader;
 use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_testing::frames::pcap;
 use flowgauge_testing::limited;
+use flowgauge_testing::scratch::Scratch;
 use flowgauge_traffic::delay::DelayTraffic;
 use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
@@ -117,27 +119,29 @@ fn counted(settings: Settings) -> Row {
     row(&record, &identity, 0, 0).unwrap()
 }
 
+/// Returns a column, which is null if the row has none.
 fn value<'a>(row: &'a mut Row, column: &str) -> &'a mut Value {
-    let found = row.0.iter_mut().find(|(name, _)| name == column);
-    &mut found.unwrap_or_else(|| panic!("no column {column}")).1
+    let at = row.0.iter().position(|(name, _)| name == column).unwrap_or_else(|| {
+        row.put(column.to_owned(), Value::Int(None));
+        row.0.len() - 1
+    });
+    &mut row.0[at].1
 }
 
 type Edit = Box<dyn Fn(&mut Row)>;
 
+fn set(column: &'static str, new: impl Into<Value>) -> Edit {
+    let new = new.into();
+    Box::new(move |row| value(row, column).clone_from(&new))
+}
+
 fn int(column: &'static str, number: i64) -> Edit {
-    Box::new(move |row| *value(row, column) = Value::Int(Some(number)))
+    set(column, number)
 }
 
-fn float(column: &'static str, number: f64) -> Edit {
-    Box::new(move |row| *value(row, column) = Value::Float(Some(number)))
-}
-
-fn text(column: &'static str, text: &'static str) -> Edit {
-    Box::new(move |row| *value(row, column) = Value::Text(Some(text.to_owned())))
-}
-
-fn long_text(column: &'static str, bytes: usize) -> Edit {
-    Box::new(move |row| *value(row, column) = Value::Text(Some("x".repeat(bytes))))
+/// Sets a column to this much more than another one.
+fn more(column: &'static str, other: &'static str, by: i64) -> Edit {
+    Box::new(move |row| *value(row, column) = (row.maybe_number(other).unwrap() + by).into())
 }
 
 fn list(column: &'static str, edit: impl Fn(&mut Vec<i64>) + 'static) -> Edit {
@@ -180,11 +184,24 @@ fn floats(table: &'static str, column: &'static str, number: f64) -> Edit {
     })
 }
 
+/// Sets the first cells of columns of a table.
+fn first<const N: usize>(table: &'static str, columns: [(&'static str, i64); N]) -> Edit {
+    Box::new(move |row| {
+        for (column, number) in columns {
+            ints(table, column, move |cells| cells[0] = number)(row);
+        }
+    })
+}
+
+fn keys<'a>(row: &'a mut Row, table: &str) -> &'a mut Vec<Vec<u8>> {
+    let Cells::Bytes(keys) = cells(row, table, "key") else { panic!("{table} has no keys") };
+    keys
+}
+
 /// Shortens the first key of a table to three bytes.
 fn short_key(table: &'static str) -> Edit {
     Box::new(move |row| {
-        let Cells::Bytes(keys) = cells(row, table, "key") else { panic!("{table} has no keys") };
-        keys[0] = vec![1, 2, 3];
+        keys(row, table)[0] = vec![1, 2, 3];
     })
 }
 
@@ -209,23 +226,28 @@ fn repeated(table: &'static str, times: usize) -> Edit {
 
 /// Replaces the losses: causes and packets.
 fn drops(losses: &'static [(&'static str, i64)], dropped: i64) -> Edit {
-    Box::new(move |row| {
-        let causes = losses.iter().map(|(cause, _)| (*cause).to_owned()).collect();
-        let packets = losses.iter().map(|(_, packets)| *packets).collect();
-        *value(row, "drops") = Value::Table(vec![
-            ("cause".into(), Cells::Text(causes)),
-            ("packets".into(), Cells::Int(packets)),
-        ]);
-        *value(row, "dropped") = Value::Int(Some(dropped));
+    let causes = losses.iter().map(|(cause, _)| (*cause).to_owned()).collect();
+    let packets = losses.iter().map(|(_, packets)| *packets).collect();
+    let columns =
+        vec![("cause".into(), Cells::Text(causes)), ("packets".into(), Cells::Int(packets))];
+    both(set("drops", Value::Table(columns)), int("dropped", dropped))
+}
+
+/// Changes the registers of the image, with the sums that belong to them.
+fn levels(edit: impl Fn(&mut [u8]) + 'static) -> Edit {
+    bytes("hll_", move |image| {
+        let mut levels = image[image::PREAMBLE..].to_vec();
+        edit(&mut levels);
+        *image = image::of(&levels);
     })
 }
 
-/// Sets all registers of the image, with the sums that belong to them.
-fn registers(level: u8) -> Edit {
-    bytes("hll_", move |image| {
-        let levels = vec![level; image.len() - image::PREAMBLE];
-        *image = image::of(&levels);
-    })
+/// Fills all registers and levels of a sketch of spreads.
+fn full_sketch(number: u8) -> Edit {
+    both(
+        bytes("spread_cells", move |cells| cells.fill(number)),
+        bytes("spread_levels", move |levels| levels.fill(number)),
+    )
 }
 
 fn both(first: Edit, second: Edit) -> Edit {
@@ -240,14 +262,11 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
     const HUGE: i64 = 1 << 40;
     vec![
         // Names, times and losses.
-        ("column direction", text("direction", "sideways")),
-        ("column host has 5000 bytes", long_text("host", 5000)),
-        ("column run has 5000 bytes", long_text("run", 5000)),
-        (
-            "column counted_by has 5000 bytes",
-            Box::new(|row| row.text("counted_by", "x".repeat(5000))),
-        ),
-        ("column source has 70000 bytes", long_text("source", 70_000)),
+        ("column direction", set("direction", "sideways")),
+        ("column host has 5000 bytes", set("host", "x".repeat(5000))),
+        ("column run has 5000 bytes", set("run", "x".repeat(5000))),
+        ("column counted_by has 5000 bytes", set("counted_by", "x".repeat(5000))),
+        ("column source has 70000 bytes", set("source", "x".repeat(70_000))),
         ("column window has -1", int("window", -1)),
         ("column last_window has -1", int("last_window", -1)),
         ("windows 0 to 9223372036854775807", int("last_window", i64::MAX)),
@@ -263,11 +282,8 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("column drops has capture twice", drops(&[("capture", 3), ("capture", 4)], 7)),
         ("column drops has 'gremlins'", drops(&[("gremlins", 3)], 3)),
         ("column dropped", drops(&[("capture", 3)], 0)),
-        (
-            "column signature has",
-            Box::new(|row| row.put(SIGNATURE, Value::Bytes(Some(vec![0; 63])))),
-        ),
-        ("column signature has", Box::new(|row| row.int(SIGNATURE, 64))),
+        ("column signature has", set(SIGNATURE, Value::Bytes(Some(vec![0; 63])))),
+        ("column signature has", int(SIGNATURE, 64)),
         // Packets and bytes.
         ("those of all kinds", int("packets", 5)),
         ("those of all kinds", int("non_ip", 5)),
@@ -278,72 +294,42 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("column bytes has", int("bytes", i64::MAX)),
         ("column late has -1", int("late", -1)),
         ("column bytes has 288230376151711745", int("bytes", (1 << 58) + 1)),
-        ("column merged has -1", Box::new(|row| row.put("merged", Value::Int(Some(-1))))),
-        (
-            "packets beyond the first of super-packets",
-            Box::new(|row| {
-                let packets = row.maybe_number("packets").unwrap();
-                row.put("merged", Value::Int(Some(packets)));
-            }),
-        ),
-        ("column unmatched has", Box::new(|row| row.int("unmatched", 1 << 54))),
+        ("column merged has -1", int("merged", -1)),
+        ("packets beyond the first of super-packets", more("merged", "packets", 0)),
+        ("column unmatched has", int("unmatched", 1 << 54)),
         (
             "column unmatched_bytes has",
-            Box::new(|row| {
-                row.int("unmatched", 1);
-                row.int("unmatched_bytes", (1 << 58) + 1);
-            }),
+            both(int("unmatched", 1), int("unmatched_bytes", (1 << 58) + 1)),
         ),
-        (
-            "bytes that do not match",
-            Box::new(|row| {
-                row.int("unmatched", 0);
-                row.int("unmatched_bytes", 100);
-            }),
-        ),
-        (
-            "bytes without a packet",
-            Box::new(|row| {
-                for column in ["packets", "ipv4_packets"] {
-                    *value(row, column) = Value::Int(Some(0));
-                }
-            }),
-        ),
+        ("bytes that do not match", both(int("unmatched", 0), int("unmatched_bytes", 100))),
+        ("bytes without a packet", both(int("packets", 0), int("ipv4_packets", 0))),
         // Distinct flows.
-        ("column distinct", float("distinct", f64::NAN)),
-        ("column distinct", float("distinct_high", f64::INFINITY)),
-        ("column distinct", float("distinct_low", -1.0)),
-        ("column distinct", both(float("distinct_low", 1e15), float("distinct", 1e14))),
-        ("column distinct has 5", both(float("distinct_low", 1.0), float("distinct", 5.0))),
-        ("registers are set", registers(1)),
-        ("registers are set", registers(12)),
-        ("registers are set", registers(22)),
+        ("column distinct", set("distinct", f64::NAN)),
+        ("column distinct", set("distinct_high", f64::INFINITY)),
+        ("column distinct", set("distinct_low", -1.0)),
+        ("column distinct", both(set("distinct_low", 1e15), set("distinct", 1e14))),
+        ("column distinct has 5", both(set("distinct_low", 1.0), set("distinct", 5.0))),
+        ("registers are set", levels(|levels| levels.fill(1))),
+        ("registers are set", levels(|levels| levels.fill(12))),
+        ("registers are set", levels(|levels| levels.fill(22))),
         (
             "registers of",
-            bytes("hll_", |image| {
-                let mut levels = vec![0; image.len() - image::PREAMBLE];
+            levels(|levels| {
+                levels.fill(0);
                 levels[..1300].fill(12);
-                *image = image::of(&levels);
             }),
         ),
-        (
-            "level 23",
-            bytes("hll_", |image| {
-                let mut levels = image[image::PREAMBLE..].to_vec();
-                levels[7] = 23;
-                *image = image::of(&levels);
-            }),
-        ),
-        ("no register is set", registers(0)),
+        ("level 23", levels(|levels| levels[7] = 23)),
+        ("no register is set", levels(|levels| levels.fill(0))),
         ("sums are not those", bytes("hll_", |image| image[50] ^= 1)),
         ("column registers has 2047", int("registers", 2047)),
         // Entropies.
-        ("column entropy:", float("entropy", f64::NAN)),
-        ("column entropy:", float("entropy", f64::INFINITY)),
-        ("column entropy:", float("entropy", 1e300)),
-        ("column entropy:", both(float("entropy_low", 1e300), float("entropy_high", -1e300))),
-        ("column entropy:", float("entropy_low", -0.5)),
-        ("column entropy2:", float("entropy2_high", 64.0)),
+        ("column entropy:", set("entropy", f64::NAN)),
+        ("column entropy:", set("entropy", f64::INFINITY)),
+        ("column entropy:", set("entropy", 1e300)),
+        ("column entropy:", both(set("entropy_low", 1e300), set("entropy_high", -1e300))),
+        ("column entropy:", set("entropy_low", -0.5)),
+        ("column entropy2:", set("entropy2_high", 64.0)),
         ("column entropy_sum has", int("entropy_sum", i64::MAX)),
         ("column entropy2_sum has", int("entropy2_sum", -1)),
         ("column entropy_full", list("entropy_full", |full| *full = vec![-1; 130_000])),
@@ -355,9 +341,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("column frequency_cells has -1", list("frequency_cells", |cells| cells[0] = -1)),
         (
             "column frequency_cells has -9223372036854775808",
-            list("frequency_cells", |cells| {
-                cells[9] = i64::MIN;
-            }),
+            list("frequency_cells", |cells| cells[9] = i64::MIN),
         ),
         ("column frequency_cells counts", list("frequency_cells", |cells| cells[0] = i64::MAX)),
         ("lacks packets", list("frequency_cells", |cells| cells.fill(0))),
@@ -375,28 +359,22 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("has a row of 4096 bits", bytes("membership", |bytes| bytes.fill(0xff))),
         ("a row without a bit", bytes("membership", |bytes| bytes.fill(0))),
         ("column membership has 2049", bytes("membership", |bytes| bytes.push(0))),
-        ("no probability", float("membership_false_positive", 1.5)),
-        ("no probability", float("membership_false_positive", f64::NAN)),
+        ("no probability", set("membership_false_positive", 1.5)),
+        ("no probability", set("membership_false_positive", f64::NAN)),
         // Heavy hitters.
-        ("column heavy_algorithm has 'guess'", text("heavy_algorithm", "guess")),
-        ("column heavy_unit has 'pounds'", text("heavy_unit", "pounds")),
+        ("column heavy_algorithm has 'guess'", set("heavy_algorithm", "guess")),
+        ("column heavy_unit has 'pounds'", set("heavy_unit", "pounds")),
         ("column heavy_total", int("heavy_total", HUGE)),
         ("column heavy_packets", int("heavy_packets", HUGE)),
         ("column heavy_slots", int("heavy_slots", 65)),
-        ("column heavy has a flow", ints("heavy", "count", |cells| cells[0] = HUGE)),
-        ("column heavy has a flow", ints("heavy", "count", |cells| cells[0] = -1)),
-        ("column heavy has a flow", ints("heavy", "inherited", |cells| cells[0] = HUGE)),
+        ("column heavy has a flow", first("heavy", [("count", HUGE)])),
+        ("column heavy has a flow", first("heavy", [("count", -1)])),
+        ("column heavy has a flow", first("heavy", [("inherited", HUGE)])),
         ("largest flow first", ints("heavy", "count", |cells| cells[5] = cells[4] + 1)),
         ("column heavy has", repeated("heavy", 3)),
         ("column heavy_least has", int("heavy_least", HUGE)),
         ("column heavy_least has", int("heavy_least", -1)),
-        (
-            "column heavy_least_elsewhere",
-            Box::new(|row| {
-                let least = row.maybe_number("heavy_least").unwrap();
-                *value(row, "heavy_least_elsewhere") = Value::Int(Some(least + 1));
-            }),
-        ),
+        ("column heavy_least_elsewhere", more("heavy_least_elsewhere", "heavy_least", 1)),
         ("column heavy_least_elsewhere", int("heavy_least_elsewhere", -1)),
         (
             "of flows' own",
@@ -410,8 +388,8 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ),
         ("column heavy.key", short_key("heavy")),
         // Keys with the most others.
-        ("column spread_of has", text("spread_of", "ports")),
-        ("no spread counts dst by dst", text("spread_of", "dst")),
+        ("column spread_of has", set("spread_of", "ports")),
+        ("no spread counts dst by dst", set("spread_of", "dst")),
         ("no spread2 counts", int("spread2_rows", 5)),
         ("no spread counts", int("spread_columns", 100)),
         ("no spread counts", int("spread_registers", 512)),
@@ -425,45 +403,28 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
                 *levels.iter_mut().find(|level| **level > 0).unwrap() = 0;
             }),
         ),
-        (
-            "registers that are set",
-            both(
-                bytes("spread_cells", |cells| cells.fill(1)),
-                bytes("spread_levels", |levels| levels.fill(1)),
-            ),
-        ),
-        (
-            "has an empty row",
-            both(
-                bytes("spread_cells", |cells| cells.fill(0)),
-                bytes("spread_levels", |levels| levels.fill(0)),
-            ),
-        ),
+        ("registers that are set", full_sketch(1)),
+        ("has an empty row", full_sketch(0)),
         ("keys, and its cells", repeated("spread", 500)),
         ("column spread has a key of 3 bytes", short_key("spread")),
         (
             "column spread has a key twice",
             Box::new(|row| {
-                let Cells::Bytes(keys) = cells(row, "spread", "key") else { panic!() };
-                let listed = keys[0].clone();
-                let Cells::Bytes(keys) = cells(row, "spread_candidates", "key") else { panic!() };
-                keys[0] = listed;
+                let listed = keys(row, "spread")[0].clone();
+                keys(row, "spread_candidates")[0] = listed;
             }),
         ),
         ("column spread.others", floats("spread", "others", f64::NAN)),
         ("column spread.others", floats("spread", "low", -1.0)),
         ("column spread.others", floats("spread", "high", 1e12)),
-        ("column spread_rest", float("spread_rest", f64::INFINITY)),
-        ("column spread_rest", float("spread_rest", -1.0)),
+        ("column spread_rest", set("spread_rest", f64::INFINITY)),
+        ("column spread_rest", set("spread_rest", -1.0)),
         (
             "the sketches are too large",
             Box::new(|row| {
                 for name in ["spread", "spread2"] {
-                    let candidates = format!("{name}_candidates");
-                    let keys = [name, candidates.as_str()]
-                        .map(|table| row.table(table).unwrap().len())
-                        .iter()
-                        .sum::<usize>();
+                    let keys = row.table(name).unwrap().len()
+                        + row.table(&format!("{name}_candidates")).unwrap().len();
                     // In each row of 1,024 cells of 128 registers a cell for each key.
                     let (mut levels, mut registers) = (vec![0; 4 << 10], vec![0; 4 << 17]);
                     for cell in (0..4).flat_map(|line| line << 10..(line << 10) + keys) {
@@ -479,87 +440,65 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
             }),
         ),
         // Lengths.
-        ("column lengths.packets has", ints("lengths", "packets", |cells| cells[0] = i64::MAX)),
-        ("column lengths.packets has -5", ints("lengths", "packets", |cells| cells[0] = -5)),
-        ("column lengths has", ints("lengths", "packets", |cells| cells[0] = HUGE)),
+        ("column lengths.packets has", first("lengths", [("packets", i64::MAX)])),
+        ("column lengths.packets has -5", first("lengths", [("packets", -5)])),
+        ("column lengths has", first("lengths", [("packets", HUGE)])),
         ("column lengths has", ints("lengths", "packets", |cells| cells[0] += 1)),
-        ("bytes of excess", ints("lengths", "excess", |cells| cells[0] = HUGE)),
-        ("column lengths has a bucket", ints("lengths", "low", |cells| cells[0] = -3)),
-        ("column lengths has a bucket", ints("lengths", "high", |cells| cells[0] = 70_000)),
+        ("bytes of excess", first("lengths", [("excess", HUGE)])),
+        ("column lengths has a bucket", first("lengths", [("low", -3)])),
+        ("column lengths has a bucket", first("lengths", [("high", 70_000)])),
         ("column lengths.low is not in order", repeated("lengths", 2)),
         ("column lengths_full", int("lengths_full", HUGE)),
-        ("column length_mean", float("length_mean", f64::INFINITY)),
-        ("column length_p50", float("length_p50", 1e9)),
+        ("column length_mean", set("length_mean", f64::INFINITY)),
+        ("column length_p50", set("length_p50", 1e9)),
         // Delays.
-        ("column delay_kinds has 'telepathy'", text("delay_kinds", "telepathy")),
+        ("column delay_kinds has 'telepathy'", set("delay_kinds", "telepathy")),
         ("column delay_directions has 9", int("delay_directions", 9)),
         ("a table has 64 to 65536 slots", int("delay_slots_log2", 40)),
-        ("has kinds or groups that", ints("delay", "group_number", |cells| cells[0] = 200)),
-        (
-            "column delay_gap_ns has -1",
-            Box::new(|row| row.put("delay_gap_ns", Value::Int(Some(-1)))),
-        ),
-        ("column delay.requests has", ints("delay", "requests", |cells| cells[0] = HUGE)),
-        ("column delay.requests has -1", ints("delay", "requests", |cells| cells[0] = -1)),
-        ("column delay.admitted has", ints("delay", "admitted", |cells| cells[0] = HUGE)),
-        ("column delay.refused has", ints("delay", "refused", |cells| cells[0] = i64::MIN)),
-        ("column delay.miscounted has", ints("delay", "miscounted", |cells| cells[0] = HUGE)),
-        ("column delay.admit_log2 has 40", ints("delay", "admit_log2", |cells| cells[0] = 40)),
+        ("has kinds or groups that", first("delay", [("group_number", 200)])),
+        ("column delay_gap_ns has -1", int("delay_gap_ns", -1)),
+        ("column delay.requests has", first("delay", [("requests", HUGE)])),
+        ("column delay.requests has -1", first("delay", [("requests", -1)])),
+        ("column delay.admitted has", first("delay", [("admitted", HUGE)])),
+        ("column delay.refused has", first("delay", [("refused", i64::MIN)])),
+        ("column delay.miscounted has", first("delay", [("miscounted", HUGE)])),
+        ("column delay.admit_log2 has 40", first("delay", [("admit_log2", 40)])),
         ("two rows of one direction", repeated("delay", 2)),
         ("percentiles in ns", floats("delay", "p50_ns", f64::INFINITY)),
         ("percentiles in ns", floats("delay", "p99_ns", 0.0)),
         ("column delay_resolution_ns", int("delay_resolution_ns", HUGE)),
-        ("samples", ints("delay_buckets", "samples", |cells| cells[0] = -1)),
+        ("samples", first("delay_buckets", [("samples", -1)])),
         (
             "delays of tcp",
-            both(
-                ints("delay_buckets", "samples", |cells| cells[0] = 1 << 20),
-                both(
-                    ints("delay_buckets", "weight", |cells| cells[0] = 1 << 32),
-                    ints("delay_buckets", "squares", |cells| cells[0] = 1 << 28),
-                ),
+            first(
+                "delay_buckets",
+                [("samples", 1 << 20), ("weight", 1 << 32), ("squares", 1 << 28)],
             ),
         ),
-        ("which no weights give", ints("delay_buckets", "weight", |cells| cells[0] = 1 << 62)),
-        ("which no weights give", ints("delay_buckets", "weight", |cells| cells[0] = 0)),
-        ("which no weights give", ints("delay_buckets", "squares", |cells| cells[0] = -1)),
-        ("beyond weights", ints("delay_buckets", "beyond", |cells| cells[0] = HUGE)),
-        ("column delay_buckets has fridge", ints("delay_buckets", "fridge", |cells| cells[0] = 1)),
-        ("which does not exist", ints("delay_buckets", "low_ticks", |cells| cells[0] = -64)),
-        ("which does not exist", ints("delay_buckets", "high_ns", |cells| cells[0] = HUGE)),
+        ("which no weights give", first("delay_buckets", [("weight", 1 << 62)])),
+        ("which no weights give", first("delay_buckets", [("weight", 0)])),
+        ("which no weights give", first("delay_buckets", [("squares", -1)])),
+        ("beyond weights", first("delay_buckets", [("beyond", HUGE)])),
+        ("column delay_buckets has fridge", first("delay_buckets", [("fridge", 1)])),
+        ("which does not exist", first("delay_buckets", [("low_ticks", -64)])),
+        ("which does not exist", first("delay_buckets", [("high_ns", HUGE)])),
         ("two buckets", repeated("delay_buckets", 2)),
         // Reordering.
-        ("flows of", ints("reorder", "packets", |cells| cells[0] = 0)),
-        ("out of order, sent again", ints("reorder", "out_of_order", |cells| cells[0] = HUGE)),
-        ("out of order, sent again", ints("reorder", "retransmitted", |cells| cells[0] = HUGE)),
-        ("out of order, sent again", ints("reorder", "gaps", |cells| cells[0] = HUGE)),
-        ("column reorder.gaps has -1", ints("reorder", "gaps", |cells| cells[0] = -1)),
-        ("segments in all", ints("reorder", "packets", |cells| cells[0] = HUGE)),
-        ("flows of", ints("reorder", "flows", |cells| cells[0] = HUGE)),
-        ("has squares", ints("reorder", "squares", |cells| cells[0] = HUGE)),
-        ("which is no prefix", ints("reorder", "bits", |cells| cells[0] = 7)),
+        ("flows of", first("reorder", [("packets", 0)])),
+        ("out of order, sent again", first("reorder", [("out_of_order", HUGE)])),
+        ("out of order, sent again", first("reorder", [("retransmitted", HUGE)])),
+        ("out of order, sent again", first("reorder", [("gaps", HUGE)])),
+        ("column reorder.gaps has -1", first("reorder", [("gaps", -1)])),
+        ("segments in all", first("reorder", [("packets", HUGE)])),
+        ("flows of", first("reorder", [("flows", HUGE)])),
+        ("has squares", first("reorder", [("squares", HUGE)])),
+        ("which is no prefix", first("reorder", [("bits", 7)])),
         ("or twice", repeated("reorder", 2)),
         ("prefixes; at most", repeated("reorder", 500)),
         ("segments in all", int("reorder_unfollowed", HUGE)),
         ("column reorder_crowded has -1", int("reorder_crowded", -1)),
         ("column reorder_buckets has 4095", int("reorder_buckets", 4095)),
     ]
-}
-
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("flowgauge-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Writes rows into a file, and selects it.
@@ -578,7 +517,7 @@ fn sealed(mut row: Row) -> Row {
 fn a_row_that_breaks_a_law_is_refused_by_unions_compaction_and_journals() {
     let honest = counted(all_measurements(sketch::Mode::CountMin, delay::Algorithm::Fridge));
     let scratch = Scratch::new("laws");
-    let path = scratch.0.join("row.parquet");
+    let path = scratch.join("row.parquet");
     let read = |row: &Row| {
         let rows = [row.clone()];
         let selection = written(path.clone(), &rows);
@@ -589,7 +528,7 @@ fn a_row_that_breaks_a_law_is_refused_by_unions_compaction_and_journals() {
         });
         let files = [LakeFile::given(path.clone())];
         let joined = all_rows(&files, None).and_then(|mut rows| rows.next().map(|_| ()));
-        let kept = journaled(&rows, &scratch.0);
+        let kept = journaled(&rows, &scratch);
         (united, counted, joined, kept)
     };
     let (united, packets, joined, kept) = read(&honest);
@@ -654,14 +593,14 @@ fn rows_of_long_lists_take_little_memory() {
             .map(|window| {
                 let mut row = row.clone();
                 for column in ["window", "last_window"] {
-                    *value(&mut row, column) = Value::Int(Some(window as i64));
+                    int(column, window as i64)(&mut row);
                 }
                 sealed(row)
             })
             .collect();
-        written(scratch.0.join(format!("{name}.parquet")), &rows);
+        written(scratch.join(format!("{name}.parquet")), &rows);
     }
-    limited::run(module_path!(), "rows_of_long_lists_take_little_memory", MEMORY_KIB, &scratch.0);
+    limited::run(module_path!(), "rows_of_long_lists_take_little_memory", MEMORY_KIB, &scratch);
 }
 
 #[test]
@@ -693,19 +632,17 @@ fn delays_that_saturate_in_a_union_are_marked() {
     const SAMPLES: i64 = 3_000_000_000;
     let mut row = counted(all_measurements(sketch::Mode::CountMin, delay::Algorithm::Fridge));
     let Weight { weight, square } = Weight::ONE;
-    for (column, of_each) in [("samples", 1), ("weight", weight), ("squares", square)] {
-        ints("delay_buckets", column, move |cells| cells[0] = SAMPLES * i64::from(of_each))(
-            &mut row,
-        );
-    }
+    let sums = [("samples", 1), ("weight", weight), ("squares", square)];
+    let sums = sums.map(|(column, of_each)| (column, SAMPLES * i64::from(of_each)));
+    first("delay_buckets", sums)(&mut row);
     for column in ["packets", "ipv4_packets"] {
-        int(column, row.maybe_number(column).unwrap() + 2 * SAMPLES)(&mut row);
+        more(column, column, 2 * SAMPLES)(&mut row);
     }
     let mut other = row.clone();
-    text("run", "other")(&mut other);
+    set("run", "other")(&mut other);
     let scratch = Scratch::new("delays");
     for (rows, is_saturated) in [(vec![row.clone()], false), (vec![row, other], true)] {
-        let selection = written(scratch.0.join("row.parquet"), &rows);
+        let selection = written(scratch.join("row.parquet"), &rows);
         let measure = vec![flowgauge_core::MeasurementKind::Delay];
         let options = Options { measure, ..Options::default() };
         unite(&selection, &options, |record| {
@@ -731,14 +668,10 @@ fn registers_of_a_flow_for_each_packet_break_no_law() {
                 let mut registers = Box::new(flowgauge_core::Cardinality::new());
                 (0..packets).for_each(|_| registers.update(random.random(), precision));
                 let levels = registers.levels(precision);
-                let estimate =
-                    crate::measurement::cardinality::estimate::estimate(levels, Default::default())
-                        .unwrap();
+                let estimate = estimate(levels, Estimator::default()).unwrap();
                 let mut row = Row::default();
-                for column in ["schema", "late", "bytes", "non_ip", "ipv6_packets"] {
-                    row.int(column, 0);
-                }
-                for column in ["truncated", "bad_header"] {
+                let others = ["non_ip", "ipv6_packets", "truncated", "bad_header"];
+                for column in ["schema", "late", "bytes"].into_iter().chain(others) {
                     row.int(column, 0);
                 }
                 for column in ["packets", "ipv4_packets"] {

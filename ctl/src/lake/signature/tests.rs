@@ -16,6 +16,12 @@ impl Trust {
     }
 }
 
+fn drops(packets: [i64; 2]) -> Value {
+    let causes = vec!["ring".to_owned(), "late".to_owned()];
+    let packets = ("packets".into(), Cells::Int(packets.to_vec()));
+    Value::Table(vec![("cause".into(), Cells::Text(causes)), packets])
+}
+
 fn row(host: &str) -> Row {
     let mut row = Row::default();
     row.text("host", host);
@@ -25,13 +31,7 @@ fn row(host: &str) -> Row {
     row.put("time", Value::Time(5));
     row.put("match", Value::Text(None));
     row.put("full", Value::List(vec![1, 2]));
-    row.put(
-        "drops",
-        Value::Table(vec![
-            ("cause".into(), Cells::Text(vec!["ring".into(), "late".into()])),
-            ("packets".into(), Cells::Int(vec![3, 4])),
-        ]),
-    );
+    row.put("drops", drops([3, 4]));
     row.seal();
     row
 }
@@ -91,13 +91,7 @@ fn a_changed_row_does_not_verify_although_its_checksum_is_right() {
         ("packets", Value::Int(None)),
         ("match", Value::Text(Some(String::new()))),
         ("full", Value::List(vec![2, 1])),
-        (
-            "drops",
-            Value::Table(vec![
-                ("cause".into(), Cells::Text(vec!["ring".into(), "late".into()])),
-                ("packets".into(), Cells::Int(vec![4, 3])),
-            ]),
-        ),
+        ("drops", drops([4, 3])),
     ];
     for (column, value) in edits {
         let mut row = signed("paris", 1);
@@ -164,10 +158,8 @@ fn copies_with_other_signatures_are_other_rows() {
 fn lists_of_keys() {
     let public = key(1).public();
     let line = format!("paris {public}");
-    assert_eq!(
-        Trust::parse(&format!("# fleet\n\n  {line}  \r\nberlin\t{}\n", key(2).public())),
-        Ok(trust(&[("paris", 1), ("berlin", 2)]))
-    );
+    let parsed = Trust::parse(&format!("# fleet\n\n  {line}  \r\nberlin\t{}\n", key(2).public()));
+    assert_eq!(parsed, Ok(trust(&[("paris", 1), ("berlin", 2)])));
     let (longer, shorter) = (format!("{line}AAAA"), line[..line.len() - 4].to_owned());
     for (text, words) in [
         (String::new(), "it lists no host"),

@@ -636,7 +636,8 @@ fn ranks<T>(numbers: &BTreeMap<T, u32>) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lake::union::tests::{at, unused_path};
+    use crate::lake::union::tests::{at, written};
+    use flowgauge_testing::scratch::Scratch;
 
     /// Returns a row after silent windows.
     fn after(silent: u64, window: u64, path: &Rc<Path>) -> OrderedRow {
@@ -680,8 +681,7 @@ mod tests {
     fn rows_wait_on_disk_if_open_files_take_too_much_memory() {
         const FILES: u64 = 12;
         const WINDOWS: u64 = 5;
-        let directory = unused_path("");
-        std::fs::create_dir_all(&directory).unwrap();
+        let directory = Scratch::new("union");
         let host = |file: u64| format!("{file:02}");
         let path = |file: u64| directory.join(host(file));
         for file in 0..FILES {
@@ -692,7 +692,7 @@ mod tests {
                     row
                 })
                 .collect();
-            std::fs::write(path(file), parquet::write(&rows, &[]).unwrap()).unwrap();
+            written(path(file), &rows);
         }
         let mut expected = Vec::new();
         for window in 0..WINDOWS {
@@ -723,6 +723,5 @@ mod tests {
             assert_eq!(rows, expected, "{limit} bytes");
             assert_eq!((ordered.bytes, ordered.stored), (0, 0));
         }
-        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

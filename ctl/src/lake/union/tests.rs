@@ -5,7 +5,8 @@ use crate::lake::parquet;
 use crate::lake::signature::{RowPolicy, SigningKey, Trust};
 use crate::measurement::laws::{MAX_BYTES, MAX_COUNT};
 use crate::row::Value;
-use std::sync::atomic::{self, AtomicU64};
+use flowgauge_testing::limited;
+use flowgauge_testing::scratch::Scratch;
 
 /// Returns a row without packets and measurements.
 fn row(host: &str, run: &str) -> Row {
@@ -15,12 +16,11 @@ fn row(host: &str, run: &str) -> Row {
     {
         row.text(column, text);
     }
-    let numbers = ["window", "start_ns", "end_ns", "scheduled_start_ns", "scheduled_end_ns"];
-    numbers.into_iter().for_each(|column| row.int(column, 0));
+    let times = ["window", "start_ns", "end_ns", "scheduled_start_ns", "scheduled_end_ns"];
     let counts = ["packets", "bytes", "ipv4_packets", "ipv6_packets", "non_ip", "truncated"];
-    counts.into_iter().for_each(|column| row.int(column, 0));
     let others = ["bad_header", "late", "late_ns", "lost_rows", "dropped"];
-    others.into_iter().for_each(|column| row.int(column, 0));
+    let numbers = times.into_iter().chain(counts).chain(others);
+    numbers.for_each(|column| row.int(column, 0));
     row.put("complete", Value::Bool(Some(true)));
     row.put("inner", Value::Bool(Some(false)));
     row.put("drops", Value::List(Vec::new()));
@@ -28,11 +28,10 @@ fn row(host: &str, run: &str) -> Row {
     row
 }
 
-/// Returns a path that no other test has.
-pub(super) fn unused_path(end: &str) -> PathBuf {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, atomic::Ordering::Relaxed);
-    std::env::temp_dir().join(format!("flowgauge-union-{}-{number}{end}", std::process::id()))
+/// Writes rows into a file.
+pub(super) fn written(path: PathBuf, rows: &[Row]) -> PathBuf {
+    std::fs::write(&path, parquet::write(rows, &[]).unwrap()).unwrap();
+    path
 }
 
 /// Replaces columns of integers.
@@ -68,11 +67,9 @@ fn records(selection: &Selection, options: &Options) -> Result<Vec<Record>, Stri
 
 /// Merges selected rows of one file.
 fn merged_of(rows: &[Row], selection: Selection, options: &Options) -> Result<Vec<Record>, String> {
-    let path = unused_path(".parquet");
-    std::fs::write(&path, parquet::write(rows, &[]).unwrap()).unwrap();
-    let records = records(&Selection { paths: vec![path.clone()], ..selection }, options);
-    std::fs::remove_file(&path).unwrap();
-    records
+    let scratch = Scratch::new("union");
+    let paths = vec![written(scratch.join("rows.parquet"), rows)];
+    records(&Selection { paths, ..selection }, options)
 }
 
 /// Merges rows of one file.
@@ -92,11 +89,9 @@ fn united_in_one(rows: &[Row]) -> United {
 
 /// Returns the memory that a file of rows takes by its own account.
 fn memory(rows: &[Row]) -> u64 {
-    let path = unused_path(".parquet");
-    std::fs::write(&path, parquet::write(rows, &[]).unwrap()).unwrap();
-    let memory = LakeFile::given(path.clone()).open().unwrap().memory();
-    std::fs::remove_file(&path).unwrap();
-    memory
+    let scratch = Scratch::new("union");
+    let path = written(scratch.join("rows.parquet"), rows);
+    LakeFile::given(path).open().unwrap().memory()
 }
 
 #[test]
@@ -120,22 +115,17 @@ const MEMORY_KIB: u64 = 128 << 10;
 fn many_hosts_and_rows_take_little_memory() {
     const FILES: u64 = 5;
     const ROWS: u64 = 10_000;
-    let Some(directory) = flowgauge_testing::limited::directory() else {
-        let directory = unused_path("");
-        std::fs::create_dir_all(&directory).unwrap();
-        let write = |name: String, rows: &[Row]| {
-            std::fs::write(directory.join(name), parquet::write(rows, &[]).unwrap()).unwrap();
-        };
+    let Some(directory) = limited::directory() else {
+        let directory = Scratch::new("union");
         for file in 0..FILES {
             let hosts = file * ROWS..(file + 1) * ROWS;
             let rows: Vec<Row> = hosts.map(|host| row(&format!("{host:06}"), "1")).collect();
-            write(format!("hosts-{file}"), &rows);
+            written(directory.join(format!("hosts-{file}")), &rows);
         }
         let copies: Vec<Row> = std::iter::repeat_n(row("a", "1"), 60_000).collect();
-        write("copies".to_owned(), &copies);
+        written(directory.join("copies"), &copies);
         let test = "many_hosts_and_rows_take_little_memory";
-        flowgauge_testing::limited::run(module_path!(), test, MEMORY_KIB, &directory);
-        std::fs::remove_dir_all(&directory).unwrap();
+        limited::run(module_path!(), test, MEMORY_KIB, &directory);
         return;
     };
     let united = |paths: Vec<PathBuf>, by: By| {
@@ -246,10 +236,9 @@ fn memory_of_groups_is_limited() {
     assert_eq!(by_host(10, 10), Ok(10));
     assert_eq!(by_host(20, 200), Ok(20));
     let error = by_host(20, 20).unwrap_err();
-    assert!(
-        error.contains("unions by host take more than") && error.contains("--limit"),
-        "{error}"
-    );
+    for words in ["unions by host take more than", "--limit"] {
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 #[test]
@@ -352,24 +341,17 @@ fn verified(
     untrusted: RowPolicy,
     by: By,
 ) -> Result<Vec<Record>, String> {
-    let lake = unused_path("");
-    std::fs::create_dir_all(&lake).unwrap();
+    let lake = Scratch::new("union");
     for (number, row) in rows.iter().enumerate() {
-        let bytes = parquet::write(std::slice::from_ref(row), &[]).unwrap();
-        std::fs::write(lake.join(format!("{number}.parquet")), bytes).unwrap();
+        written(lake.join(format!("{number}.parquet")), std::slice::from_ref(row));
     }
-    let selection = Selection {
-        paths: vec![lake.clone()],
-        exclude: vec!["excluded".to_owned()],
-        ..Selection::default()
-    };
+    let (paths, exclude) = (vec![lake.to_path_buf()], vec!["excluded".to_owned()]);
+    let selection = Selection { paths, exclude, ..Selection::default() };
     let trust = Arc::new(trust.clone());
     let verification = Some(Verification { trust, untrusted });
     let expect = vec!["paris".to_owned(), "berlin".to_owned(), "lab7".to_owned()];
     let options = Options { by, verification, expect, ..Options::default() };
-    let records = records(&selection, &options);
-    std::fs::remove_dir_all(&lake).unwrap();
-    records
+    records(&selection, &options)
 }
 
 #[test]

@@ -10,7 +10,8 @@ use crate::measurement::{ExactValue, QueriedFlow, Reports, Sketched};
 use flowgauge_core::Grid;
 use flowgauge_core::heavy::{Algorithm, CountUnit};
 use flowgauge_core::{Counters, FlowKey, HashIdentity, HashMode, KeyKind, SketchKind};
-use flowgauge_dataplane::{LossCause, Losses};
+use flowgauge_dataplane::LossCause::{Capture, Device, DeviceError, NoBuffer, Socket};
+use flowgauge_dataplane::Losses;
 
 /// 2023-11-14, 22:13:20 UTC.
 const START: u64 = 1_700_000_000_000_000_000;
@@ -35,8 +36,11 @@ fn window(number: u64) -> Record {
     }
 }
 
-/// Makes an entropy by a key with its exact value.
-fn entropy_of(key: KeyKind, estimate: entropy::estimate::Entropy, truth: f64) -> Entropy {
+/// Makes an entropy by a key with its exact value: bits, the ends of the interval, and the bits
+/// normalised.
+fn entropy_of(key: KeyKind, [bits, low, high, normalised]: [f64; 4], truth: f64) -> Entropy {
+    let zero = entropy::estimate::Entropy::ZERO;
+    let estimate = entropy::estimate::Entropy { bits, low, high, normalised, ..zero };
     Entropy { sketch: sketched(key), estimate, truth: Some(truth) }
 }
 
@@ -65,24 +69,9 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
         KeyKind::SrcDst => vec![0x20; 32],
         KeyKind::FiveTuple => [vec![0x20; 36], vec![6]].concat(),
     });
-    let bits = entropy::estimate::Entropy {
-        bits: 23.456_7,
-        low: 23.4,
-        high: 23.5,
-        normalised: 0.98,
-        in_integers: Some(23.4),
-        saturated: false,
-    };
     let packets = 5_357_142_857_142;
     let mut drops = Losses::default();
-    let causes = [
-        LossCause::Capture,
-        LossCause::Device,
-        LossCause::Socket,
-        LossCause::DeviceError,
-        LossCause::NoBuffer,
-    ];
-    for cause in causes {
+    for cause in [Capture, Device, Socket, DeviceError, NoBuffer] {
         drops.add(cause, 123_456_789_012);
     }
     Record {
@@ -109,7 +98,7 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
         drops,
         cpu_ns: Some(3_600 * SECOND),
         reports: Reports {
-            entropy: Some(Entropies(vec![entropy_of(key, bits, 23.4); 2])),
+            entropy: Some(Entropies(vec![entropy_of(key, [23.456_7, 23.4, 23.5, 0.98], 23.4); 2])),
             frequency: Some(Frequency {
                 sketch: sketched(key),
                 flows: vec![QueriedFlow {
@@ -187,21 +176,14 @@ fn every_line_fits_whatever_is_measured() {
     let widths: [fn() -> usize; 5] = [|| 60, || 72, || 80, || 100, || 140];
     for (columns, width) in widths.map(|width| (width(), width)) {
         for key in KeyKind::ALL {
-            for (times, fine) in
-                [(Times::Elapsed, false), (Times::Utc, true), (Times::Local, false)]
-            {
+            let forms = [(Times::Elapsed, false), (Times::Utc, true), (Times::Local, false)];
+            for (times, fine) in forms {
                 for places in [false, true] {
-                    let of = |kind| {
-                        [true, false]
-                            .into_iter()
-                            .filter(move |part| places || !part)
-                            .map(move |part| everything(key, part, kind))
-                    };
-                    let mut records: Vec<Record> =
-                        [RecordKind::Sample, RecordKind::Window, RecordKind::Total]
-                            .into_iter()
-                            .flat_map(of)
-                            .collect();
+                    let mut records = Vec::new();
+                    for kind in [RecordKind::Sample, RecordKind::Window, RecordKind::Total] {
+                        records.extend(places.then(|| everything(key, true, kind)));
+                        records.push(everything(key, false, kind));
+                    }
                     let without = everything(key, places, RecordKind::Window);
                     let reports = Reports { cardinality: None, ..without.reports.clone() };
                     records.push(Record { reports, ..without });
@@ -270,15 +252,8 @@ fn figures_that_mean_nothing_are_left_out() {
     let burst = Record { end_ns: total.start_ns + 1000, ..total };
     assert!(!shown(TableStyle::default(), &[burst]).contains("/s"));
     // The entropy of one flow is 0.
-    let estimate = entropy::estimate::Entropy {
-        bits: 0.004,
-        low: 0.0,
-        high: 0.01,
-        normalised: 0.0,
-        in_integers: Some(0.0),
-        saturated: false,
-    };
-    let entropy = Some(Entropies(vec![entropy_of(KeyKind::Src, estimate, 0.0)]));
+    let entropy = entropy_of(KeyKind::Src, [0.004, 0.0, 0.01, 0.0], 0.0);
+    let entropy = Some(Entropies(vec![entropy]));
     let reports = Reports { entropy, ..one.reports.clone() };
     let text = shown(TableStyle::default(), &[Record { reports, ..one }]);
     assert!(text.contains("truth 0.000 (error +0.004 bits)"), "{text}");
@@ -288,19 +263,12 @@ fn figures_that_mean_nothing_are_left_out() {
 fn the_cost_of_a_packet_is_shown_where_workers_had_work() {
     let total = |packets: u64, times| {
         let counters = Counters { ipv4: packets, ..Counters::default() };
-        let record = Record {
-            kind: RecordKind::Total,
-            counters,
-            end_ns: START + 10 * SECOND,
-            cpu_ns: Some(SECOND),
-            ..window(0)
-        };
+        let (kind, end_ns, cpu_ns) = (RecordKind::Total, START + 10 * SECOND, Some(SECOND));
+        let record = Record { kind, counters, end_ns, cpu_ns, ..window(0) };
         shown(TableStyle { times, ..TableStyle::default() }, &[record])
     };
-    assert!(
-        !total(2_000_000, Times::Local).contains("CPU"),
-        "200,000 a second: the worker mostly woke up"
-    );
+    let shown = total(2_000_000, Times::Local);
+    assert!(!shown.contains("CPU"), "200,000 a second: the worker mostly woke up");
     assert!(total(20_000_000, Times::Local).contains("50.0 ns of CPU a packet, 10.0 % of a CPU"));
     assert!(total(2_000_000, Times::Elapsed).contains("500.0 ns of CPU a packet\n"));
     assert!(!total(1000, Times::Elapsed).contains("CPU"));
@@ -374,8 +342,6 @@ fn a_header_is_always_near() {
 fn times_since_the_start_stay_short() {
     let times =
         [0, 450 * SECOND / 1000, 9_999 * SECOND, 36_000 * SECOND, 400_000 * SECOND, u64::MAX];
-    assert_eq!(
-        times.map(elapsed),
-        ["0.00s", "0.45s", "9999.00s", "10h00m00", "4d15h", "213503d23h"]
-    );
+    let expected = ["0.00s", "0.45s", "9999.00s", "10h00m00", "4d15h", "213503d23h"];
+    assert_eq!(times.map(elapsed), expected);
 }

@@ -142,15 +142,14 @@ fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u6
                     window.close();
                 assert!(!saturated);
                 let most = (packets as f64).log2();
-                assert!(0.0 <= low && low <= bits && bits <= high && high <= most);
+                assert!([0.0, low, bits, high, most].is_sorted());
                 assert!((normalised - bits / most).abs() < 1e-12);
                 // Integers neglect a sum of less than a bit per packet.
                 let expected = if most - bits < 1.0 { most } else { bits };
                 let in_integers = in_integers.unwrap();
-                assert!(
-                    (in_integers - expected).abs() <= allowed_in_integers(packets, most - expected),
-                    "{traffic:?}: {bits}, {in_integers} in integers"
-                );
+                let is_near =
+                    (in_integers - expected).abs() <= allowed_in_integers(packets, most - expected);
+                assert!(is_near, "{traffic:?}: {bits}, {in_integers} in integers");
                 let holds = (low - 1e-9..=high + 1e-9).contains(&truth);
                 if !holds {
                     println!(
@@ -220,13 +219,8 @@ fn intervals_of_mixtures_hold_the_truth() {
             }
             let truth = exact(&counts);
             let Entropy { bits, low, high, in_integers, .. } = united(&mixture, false);
-            assert!(
-                0.0 <= low
-                    && low <= bits
-                    && bits <= high
-                    && high <= mixture.packets.log2() + 1e-9
-                    && in_integers.is_none()
-            );
+            assert!([0.0, low, bits, high, mixture.packets.log2() + 1e-9].is_sorted());
+            assert!(in_integers.is_none());
             all += 1;
             let holds = (low - 1e-9..=high + 1e-9).contains(&truth);
             held += u64::from(holds);
@@ -267,10 +261,8 @@ fn intervals_are_narrow_where_the_sketch_is_not_noisy() {
         Traffic::Uniform(100),
     ];
     let widths = traffic.map(|traffic| {
-        let (mut window, tabulation) = (
-            Window::new(SketchKind::CountSketch, shape(4, 1024)),
-            Box::new(Tabulation::from_seed(1)),
-        );
+        let mut window = Window::new(SketchKind::CountSketch, shape(4, 1024));
+        let tabulation = Box::new(Tabulation::from_seed(1));
         traffic.flows(50_000, 1).for_each(|flow| window.add(flow, &tabulation));
         let entropy = window.close();
         format!("{:.3}", entropy.high - entropy.low)
@@ -304,10 +296,8 @@ fn full_counters_widen_the_interval_downwards() {
         // Upper bound: every packet counted as the last one before the counter was full.
         let sum = packets * u64::from(PER_PACKET.log2(FULL as u64)) / 1024 * 1024;
         let entropy = estimate(packets, sum, &sketch, Grid::COUNTERS, kind);
-        assert!(
-            entropy.saturated && entropy.bits > 4.0 && entropy.low == 0.0,
-            "{kind:?}: {entropy:?}"
-        );
+        assert!(entropy.saturated && entropy.bits > 4.0, "{kind:?}: {entropy:?}");
+        assert_eq!(entropy.low, 0.0, "{kind:?}: {entropy:?}");
         sketch.clear(Grid::COUNTERS);
         assert!(!estimate(packets, sum, &sketch, Grid::COUNTERS, kind).saturated);
     }
@@ -369,10 +359,8 @@ fn a_flood_raises_the_alarm_at_once_and_quiet_windows_hardly_ever_do() {
     let mut without_scatter = 0;
     for seed in 1..=3 {
         let mut link = Link::new(seed);
-        let (mut alarm, mut plain) = (
-            ShiftDetector::new(Options::default()),
-            ShiftDetector::new(Options { scatter: 0.0, ..Options::default() }),
-        );
+        let mut alarm = ShiftDetector::new(Options::default());
+        let mut plain = ShiftDetector::new(Options { scatter: 0.0, ..Options::default() });
         let mut raised = 0;
         for _ in 0..1_000 + Options::default().training {
             let [sources, destinations] = link.window(PACKETS, 0.0);
@@ -385,11 +373,8 @@ fn a_flood_raises_the_alarm_at_once_and_quiet_windows_hardly_ever_do() {
         for _ in 0..5 {
             let [sources, destinations] = link.window(PACKETS, 0.1);
             let verdict = alarm.judge(PACKETS, sources, destinations);
-            assert_eq!(
-                verdict,
-                Verdict::Raised,
-                "seed {seed}: {sources} and {destinations}, usual {usual:?}"
-            );
+            let what = format!("seed {seed}: {sources} and {destinations}, usual {usual:?}");
+            assert_eq!(verdict, Verdict::Raised, "{what}");
             assert_eq!(alarm.usual(), usual, "a flood must not become usual");
         }
         let after = link.judged(&mut alarm, PACKETS, 0.0);
@@ -478,10 +463,8 @@ fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
     assert_eq!(verdict(sources.mean - 100.0, destinations.mean - 100.0), Verdict::Quiet);
     // A minimum of zero does not make windows of one packet judged.
     let mut any = ShiftDetector::new(Options { least: 0, training: 0, ..Options::default() });
-    assert_eq!(
-        (any.judge(1, 0.0, 0.0), any.judge(2, 1.0, 0.0)),
-        (Verdict::TooFewPackets, Verdict::Learning)
-    );
+    assert_eq!(any.judge(1, 0.0, 0.0), Verdict::TooFewPackets);
+    assert_eq!(any.judge(2, 1.0, 0.0), Verdict::Learning);
 }
 
 /// Bounds for a switch, which checks the open window: a window's first packets, however many, are
@@ -499,19 +482,14 @@ fn the_beginning_of_a_usual_window_is_within_the_bounds_and_that_of_a_flood_is_n
         let bounds = alarm.bounds(FIRST).unwrap();
         for packets in (FIRST..=2 * PACKETS).step_by(512) {
             let entropies = link.window(packets, 0.0);
-            let is_within = |((lowest, highest), bits): (&(f64, f64), f64)| {
-                (*lowest..=*highest).contains(&bits)
-            };
-            assert!(
-                bounds.iter().zip(entropies).all(is_within),
-                "seed {seed}, {packets} packets: {entropies:?}, usual {bounds:?}"
-            );
+            for ((lowest, highest), bits) in bounds.into_iter().zip(entropies) {
+                let what = format!("seed {seed}, {packets} packets: {bits}, usual {bounds:?}");
+                assert!((lowest..=highest).contains(&bits), "{what}");
+            }
         }
         let [(_, most), (least, _)] = bounds;
         let [sources, destinations] = link.window(PACKETS, 0.5);
-        assert!(
-            sources > most && destinations < least,
-            "seed {seed}: {sources} and {destinations}, usual {bounds:?}"
-        );
+        let what = format!("seed {seed}: {sources} and {destinations}, usual {bounds:?}");
+        assert!(sources > most && destinations < least, "{what}");
     }
 }

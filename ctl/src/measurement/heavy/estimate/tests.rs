@@ -16,6 +16,12 @@ fn key(flow: u32) -> FlowKey {
     FlowKey::new(&flow.to_be_bytes())
 }
 
+/// Returns a flow that stands out, and whose bounds are certain.
+fn listed(flow: u32, low: u64, high: u64) -> Flow {
+    let (key, likely_high) = (key(flow), Some(high));
+    Flow { key, count: high, low, high, likely_high, stands_out: true }
+}
+
 /// Returns the slot of a flow in a stored table.
 fn entry(flow: u32, count: u64, inherited: u64) -> Entry {
     Entry { signature: 0, key: key(flow), count, inherited }
@@ -38,23 +44,8 @@ fn few_flows_have_no_error() {
             (0..flow).for_each(|_| count(&mut table, &settings, flow, 64));
         }
         let top = top(&table, &settings, 3);
-        let exact = |flow: u32| {
-            let count = u64::from(flow);
-            Flow {
-                key: key(flow),
-                count,
-                low: count,
-                high: count,
-                likely_high: Some(count),
-                stands_out: true,
-            }
-        };
-        assert_eq!(
-            top,
-            Top { flows: [5, 4, 3].map(exact).to_vec(), total: 15, absent: 0, rest: 2 },
-            "{}",
-            algorithm.name()
-        );
+        let flows = [5, 4, 3].map(|flow| listed(flow, u64::from(flow), u64::from(flow))).to_vec();
+        assert_eq!(top, Top { flows, total: 15, absent: 0, rest: 2 }, "{}", algorithm.name());
     }
 }
 
@@ -83,9 +74,7 @@ fn bounds_are_as_narrow_as_the_algorithm_allows() {
     (1..=16).for_each(|flow| count(&mut table, &settings, flow, 64));
     count(&mut table, &settings, 17, 64);
     let top = top(&table, &settings, 1);
-    let last =
-        Flow { key: key(17), count: 2, low: 1, high: 2, likely_high: Some(2), stands_out: true };
-    assert_eq!(top, Top { flows: vec![last], total: 17, absent: 1, rest: 1 });
+    assert_eq!(top, Top { flows: vec![listed(17, 1, 2)], total: 17, absent: 1, rest: 1 });
 }
 
 /// Number of standard deviations that a share may be off: one in 15,000 correct tests fails, and
@@ -241,8 +230,7 @@ fn a_union_widens_the_intervals_of_flows_that_a_table_does_not_have() {
     let both = [entry(1, 900, 0), entry(2, 300, 0)];
     let mut union = Union::default();
     for entries in [&both[..], &both[..1]] {
-        let total = 10_000;
-        let entries = entries.to_vec();
+        let (entries, total) = (entries.to_vec(), 10_000);
         union.add(&StoredTable { settings, entries, total, least: 20, least_elsewhere: 0 });
     }
     let ends: Vec<(u64, Option<u64>)> =

@@ -3,13 +3,11 @@
 use super::*;
 use flowgauge_core::spread::{Contact, Settings, Spread};
 use flowgauge_core::{SPREADS, Tabulation, Zeroed};
+use flowgauge_testing::definitions::split_mix;
 
-/// Returns the n-th number of a pseudorandom sequence (SplitMix64).
+/// Returns the n-th number of a pseudorandom sequence, from the first on.
 fn random(n: u64) -> u64 {
-    let n = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ n >> 31
+    split_mix(0, n - 1)
 }
 
 /// Sketch of keys with known numbers of others.
@@ -137,10 +135,8 @@ fn the_largest_are_listed_and_no_other_exceeds_the_rest() {
     for seed in 1..=20 {
         let counted = Counted::new(seed, SIZE, &others);
         let top = counted.top();
-        let number = |key: &FlowKey| {
-            let bytes = key.as_bytes().try_into().unwrap();
-            u32::from_be_bytes(bytes) as usize
-        };
+        let number =
+            |key: &FlowKey| u32::from_be_bytes(key.as_bytes().try_into().unwrap()) as usize;
         let listed: Vec<usize> = top.keys.iter().map(|it| number(&it.key)).collect();
         missed += (0..5).filter(|key| !listed.contains(key)).count();
         assert!(top.keys.is_sorted_by(|one, next| one.others.value >= next.others.value));
@@ -198,10 +194,8 @@ fn the_search_finds_the_greatest_likelihood() {
 #[test]
 fn a_register_that_no_traffic_gives_is_refused() {
     let cell: &[u8] = &[1, 2, 3, 30];
-    assert_eq!(
-        Likelihood::new(&[cell, cell], 29).err(),
-        Some(EstimateError::Level { register: 3, level: 30, max: 29 })
-    );
+    let error = EstimateError::Level { register: 3, level: 30, max: 29 };
+    assert_eq!(Likelihood::new(&[cell, cell], 29).err(), Some(error));
 }
 
 #[test]

@@ -125,10 +125,8 @@ fn errors_at_the_switch_to_linear_counting() {
     assert!((flajolet.bias - 0.022).abs() <= flajolet.chance() + 0.0005, "{flajolet:?}");
     for summary in [ertl, mle] {
         assert!(summary.bias.abs() <= summary.chance() + BIAS, "{summary:?}");
-        assert!(
-            (summary.rmse - 0.019).abs() <= 0.019 * scatter(summary.trials) + 0.0005,
-            "{summary:?}"
-        );
+        let most = 0.019 * scatter(summary.trials) + 0.0005;
+        assert!((summary.rmse - 0.019).abs() <= most, "{summary:?}");
     }
 }
 
@@ -138,10 +136,8 @@ fn ertl_and_mle_are_unbiased_over_the_range() {
         let [(_, ertl), _, (_, mle)] = simulate(flows, 11, 1000);
         for summary in [ertl, mle] {
             assert!(summary.bias.abs() <= summary.chance() + BIAS, "{flows}: {summary:?}");
-            assert!(
-                summary.rmse < 1.04 / 2048.0_f64.sqrt() * (1.0 + scatter(summary.trials)),
-                "{flows}: {summary:?}"
-            );
+            let most = 1.04 / 2048.0_f64.sqrt() * (1.0 + scatter(summary.trials));
+            assert!(summary.rmse < most, "{flows}: {summary:?}");
         }
     }
 }
@@ -226,11 +222,8 @@ fn likelihood_is_better_than_the_harmonic_mean_at_few_flows() {
     let mature = || exposures().filter(|exposure| *exposure > 0.25);
     let sum: f64 = mature().map(|exposure| exposure * moments(FLOWS / m * exposure, q).mean).sum();
     let expected = alpha(2048) * m * mature().count() as f64 / sum / FLOWS - 1.0;
-    let least = exposures()
-        .map(|exposure| information(FLOWS / m * exposure, q))
-        .sum::<f64>()
-        .sqrt()
-        .recip();
+    let all: f64 = exposures().map(|exposure| information(FLOWS / m * exposure, q)).sum();
+    let least = all.sqrt().recip();
 
     let harmonic = simulate_staggered(FLOWS, p, StaggeredEstimator::Harmonic, 100);
     let likelihood = simulate_staggered(FLOWS, p, StaggeredEstimator::Mle, 100);
@@ -240,10 +233,8 @@ fn likelihood_is_better_than_the_harmonic_mean_at_few_flows() {
     // registers.
     let (allowed, rest) = (of_mean(deviation, harmonic.trials), 1.0 / m);
     assert!((harmonic.bias - expected).abs() <= allowed + rest, "{expected}: {harmonic:?}");
-    assert!(
-        (likelihood.rmse / least - 1.0).abs() <= scatter(likelihood.trials) + rest,
-        "{least}: {likelihood:?}"
-    );
+    let allowed = scatter(likelihood.trials) + rest;
+    assert!((likelihood.rmse / least - 1.0).abs() <= allowed, "{least}: {likelihood:?}");
     assert!(likelihood.rmse < expected, "{likelihood:?} {harmonic:?}");
 }
 
@@ -256,9 +247,8 @@ fn no_flow_leaves_room_for_three() {
         let ages = ages.iter().filter(|age| **age > youngest);
         ages.map(|age| 2.0 * age / 2048.0).sum::<f64>() / 2048.0
     };
-    for (estimator, youngest) in
-        [(StaggeredEstimator::Mle, 0.0), (StaggeredEstimator::Harmonic, 256.0)]
-    {
+    let estimators = [(StaggeredEstimator::Mle, 0.0), (StaggeredEstimator::Harmonic, 256.0)];
+    for (estimator, youngest) in estimators {
         let none = staggered(&[0; 2048], &ages, estimator).unwrap();
         assert_eq!((none.value, none.low), (0.0, 0.0));
         let most = -0.025_f64.ln() / mean(youngest);
@@ -272,10 +262,7 @@ const NO_NEXT_HEADER: u8 = 59;
 fn frame(source: &[u8]) -> Vec<u8> {
     match source.first_chunk::<16>() {
         Some(source) => Ip::new(*source, [0; 16], NO_NEXT_HEADER).frame(&[]),
-        None => {
-            let source = [source[0], source[1], source[2], source[3]];
-            Ip::new(source, [192, 0, 2, 1], TCP).frame(&[])
-        }
+        None => Ip::new(*source.first_chunk::<4>().unwrap(), [192, 0, 2, 1], TCP).frame(&[]),
     }
 }
 
@@ -305,13 +292,9 @@ fn tabulated_and_keyed_hashes_err_as_random_ones_do_on_every_plan() {
                 let squares: f64 =
                     (1..=SEEDS).map(|seed| error_of(hash, plan, flows, seed).powi(2)).sum();
                 let error = (squares / SEEDS as f64).sqrt();
-                println!("{}, {flows} flows, {}: {:.2} %", plan.0, hash.name(), 100.0 * error);
-                assert!(
-                    error < ERROR * QUANTILE,
-                    "{}, {flows} flows, {}: {error}",
-                    plan.0,
-                    hash.name()
-                );
+                let what = format!("{}, {flows} flows, {}", plan.0, hash.name());
+                println!("{what}: {:.2} %", 100.0 * error);
+                assert!(error < ERROR * QUANTILE, "{what}: {error}");
             }
         }
     }

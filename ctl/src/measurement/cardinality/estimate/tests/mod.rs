@@ -7,6 +7,7 @@ mod properties;
 
 use crate::figure::Z95;
 use flowgauge_testing::chance::{DEVIATIONS, binomial, of_mean};
+use flowgauge_testing::definitions::split_mix;
 
 /// Steele, Lea and Flood's SplitMix64: fast enough to add flows one by one.
 struct Source(u64);
@@ -17,11 +18,9 @@ impl Source {
     }
 
     fn word(&mut self) -> u64 {
+        let word = split_mix(self.0, 0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        word
     }
 
     /// Returns a random number in (0, 1].
@@ -29,14 +28,16 @@ impl Source {
         ((self.word() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Adds one new flow to every sketch of `sketches`.
-    fn add(&mut self, sketches: &mut [&mut [u8]], p: u8) {
-        let hash = (self.word() >> 32) as u32;
-        let register = (hash >> (32 - p)) as usize;
-        let rank = hash << p;
-        let level = rank.leading_zeros().min(u32::from(32 - p)) as u8 + 1;
-        for sketch in sketches {
-            sketch[register] = sketch[register].max(level);
+    /// Adds new flows to every sketch of `sketches`.
+    fn add(&mut self, flows: u64, sketches: &mut [&mut [u8]], p: u8) {
+        for _ in 0..flows {
+            let hash = (self.word() >> 32) as u32;
+            let register = (hash >> (32 - p)) as usize;
+            let rank = hash << p;
+            let level = rank.leading_zeros().min(u32::from(32 - p)) as u8 + 1;
+            for sketch in &mut *sketches {
+                sketch[register] = sketch[register].max(level);
+            }
         }
     }
 
@@ -51,9 +52,7 @@ impl Source {
 /// Returns a sketch of exactly `flows` flows.
 fn sketch(flows: u64, p: u8, source: &mut Source) -> Vec<u8> {
     let mut levels = vec![0; 1 << p];
-    for _ in 0..flows {
-        source.add(&mut [&mut levels], p);
-    }
+    source.add(flows, &mut [&mut levels], p);
     levels
 }
 
