@@ -1,11 +1,11 @@
 //! The AF_XDP port beyond the conformance suite: exact packets and losses, and interfaces that
 //! change. On veth pairs in a network of the test's own, which vanishes with its thread.
 
-use crate::common::assert_contains;
 use crate::common::devices::{
-    assert_no_program, device_counters, ethtool, on_queues, polling, set_mtu,
+    assert_no_program, device_counters, ethtool, on_queues, on_veth_with, polling, set_mtu, wrapped,
 };
 use crate::common::kernel::{self, in_mode, ingress, received, received_exactly};
+use crate::common::{assert_contains, with_tables};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{
     AfXdp, AfXdpPort, FrameSender, Outlet, Port, PortFrame, Ports, Received, Waker, Worker, af_xdp,
@@ -27,13 +27,7 @@ fn port(text: &str) -> AfXdp {
 }
 
 fn started<P: Port>(ports: Ports<P>, options: Options) -> Poll {
-    let mut poll = Poll::new(ports, options);
-    install(&mut poll);
-    poll
-}
-
-fn install(poll: &mut Poll) {
-    poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+    with_tables(Poll::new(ports, options))
 }
 
 fn open(text: &str) -> Ports<AfXdpPort> {
@@ -179,31 +173,30 @@ fn workers_count_the_same_however_they_wait() {
 /// Packets wait until the workers start: frames run out, with exact counts.
 #[test]
 fn frames_that_run_out_are_counted() {
-    for (how, refused_by_device) in [("rx,frames=128", true), ("rx,frames=128,xdp=skb", false)] {
-        on_veth(move || {
-            let mut poll = Poll::new(open(how), Options::default());
-            let mut account = Account::new(1);
-            let dropped_before = device_counters(RECEIVER.0).dropped;
-            // Slowly enough for the device to deliver all of it.
-            (0..500).for_each(|_| {
-                account.traffic.send(1);
-                std::thread::yield_now();
-            });
-            until(|| poll.losses().unwrap().total() + 128 >= account.traffic.arrived());
-            let lost = poll.losses().unwrap();
-            assert_eq!(lost.total() + 128, account.traffic.arrived(), "{how}: {lost:?}");
-            assert_eq!(lost.get(LossCause::Socket), lost.total(), "none counts twice: {lost:?}");
-            // A device counts a little later than a socket.
-            let expected = if refused_by_device { lost.total() } else { 0 };
-            until(|| device_counters(RECEIVER.0).dropped - dropped_before == expected);
-            install(&mut poll);
-            account.settle(&mut poll);
-            assert_eq!(account.counted, 128);
-            account.count(&mut poll, 1);
-            assert_eq!(account.counted, 129, "counting continues");
-            account.balance(&mut poll);
+    let ports = [("rx,frames=128", true), ("rx,frames=128,xdp=skb", false)];
+    on_veth_with(ports, |(how, refused_by_device)| {
+        let mut poll = Poll::new(open(how), Options::default());
+        let mut account = Account::new(1);
+        let dropped_before = device_counters(RECEIVER.0).dropped;
+        // Slowly enough for the device to deliver all of it.
+        (0..500).for_each(|_| {
+            account.traffic.send(1);
+            std::thread::yield_now();
         });
-    }
+        until(|| poll.losses().unwrap().total() + 128 >= account.traffic.arrived());
+        let lost = poll.losses().unwrap();
+        assert_eq!(lost.total() + 128, account.traffic.arrived(), "{how}: {lost:?}");
+        assert_eq!(lost.get(LossCause::Socket), lost.total(), "none counts twice: {lost:?}");
+        // A device counts a little later than a socket.
+        let expected = if refused_by_device { lost.total() } else { 0 };
+        until(|| device_counters(RECEIVER.0).dropped - dropped_before == expected);
+        let mut poll = with_tables(poll);
+        account.settle(&mut poll);
+        assert_eq!(account.counted, 128);
+        account.count(&mut poll, 1);
+        assert_eq!(account.counted, 129, "counting continues");
+        account.balance(&mut poll);
+    });
 }
 
 /// Port whose worker stalls while the test holds the lock.
@@ -242,12 +235,8 @@ fn a_worker_that_stalls_is_noticed_and_loses_what_is_reported() {
     for queues in 1..=2 {
         on_queues(queues, &[], move || {
             let stall = Arc::new(Mutex::new(()));
-            let Ports { ports, source, gate, interface } = open("rx,frames=256");
-            let ports = ports
-                .into_iter()
-                .map(|port| Stalling { port, stall: Arc::clone(&stall) })
-                .collect();
-            let mut poll = started(Ports { ports, source, gate, interface }, Options::default());
+            let stalling = |port| Stalling { port, stall: Arc::clone(&stall) };
+            let mut poll = started(wrapped(open("rx,frames=256"), stalling), Options::default());
             let mut account = Account::new(queues);
             account.count(&mut poll, 100);
             assert_eq!(account.losses.total(), 0);
@@ -289,14 +278,14 @@ fn an_interface_that_goes_down_and_up_is_counted_on() {
 #[test]
 fn an_interface_that_goes_away_ends_the_traffic() {
     on_veth(|| {
-        let mut poll = Poll::new(open("rx"), Options::default());
+        let poll = Poll::new(open("rx"), Options::default());
         let mut traffic = Traffic::new(1);
         traffic.send(100);
         while received() < 100 {}
         drop(traffic);
         ip("link del rx").unwrap();
         // Counted although they are read after the interface is gone.
-        install(&mut poll);
+        let mut poll = with_tables(poll);
         let said = until_ended(&mut poll);
         let gone = "rx: the interface is gone, and the program with it".to_owned();
         assert_eq!(said, [Event::Warning(gone), Event::TrafficEnded]);
@@ -320,58 +309,54 @@ const MOVED: &str =
 
 #[test]
 fn an_interface_that_moves_to_another_namespace_is_left_and_can_be_counted_again() {
-    for how in ["rx", "rx,xdp=skb"] {
-        on_veth(move || {
-            let mut poll = polling(how);
-            let mut account = Account::new(1);
-            account.count(&mut poll, 200);
-            let other = OtherNamespace::start();
-            other.take("rx");
-            // Both before the move is noticed and after, these cross the other namespace.
-            account.traffic.send(200);
-            account.said = until_ended(&mut poll);
-            account.traffic.send(200);
-            assert!(account.heard(MOVED), "{how}: {:?}", account.said);
-            assert!(!account.heard("gone"), "{how}: {:?}", account.said);
-            assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 0, "{how}");
-            drop((poll, account));
-            other.give_back("rx");
-            assert_no_program("rx");
-            let mut poll = polling(how);
-            let mut account = Account::new(1);
-            account.count(&mut poll, 200);
-            assert_eq!(account.accounted(), 200, "{how}");
-        });
-    }
+    on_veth_with(["rx", "rx,xdp=skb"], |how| {
+        let mut poll = polling(how);
+        let mut account = Account::new(1);
+        account.count(&mut poll, 200);
+        let other = OtherNamespace::start();
+        other.take("rx");
+        // Both before the move is noticed and after, these cross the other namespace.
+        account.traffic.send(200);
+        account.said = until_ended(&mut poll);
+        account.traffic.send(200);
+        assert!(account.heard(MOVED), "{how}: {:?}", account.said);
+        assert!(!account.heard("gone"), "{how}: {:?}", account.said);
+        assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 0, "{how}");
+        drop((poll, account));
+        other.give_back("rx");
+        assert_no_program("rx");
+        let mut poll = polling(how);
+        let mut account = Account::new(1);
+        account.count(&mut poll, 200);
+        assert_eq!(account.accounted(), 200, "{how}");
+    });
 }
 
 #[test]
 fn an_interface_that_is_back_before_a_look_has_a_marked_window_and_ends_the_traffic() {
-    for how in ["rx", "rx,xdp=skb"] {
-        on_veth(move || {
-            let mut poll = polling(how);
-            let mut account = Account::new(1);
-            account.count(&mut poll, 200);
-            let other = OtherNamespace::start();
-            other.take("rx");
-            account.traffic.send(200);
-            other.give_back("rx");
-            // The sockets receive nothing any more.
-            account.traffic.send(200);
-            let snapshot = poll.rotate().unwrap();
-            assert_eq!((snapshot.bank.counters.packets(), snapshot.complete), (0, false), "{how}");
-            account.said = until_ended(&mut poll);
-            assert!(account.heard(MOVED), "{how}: {:?}", account.said);
-            assert!(!poll.rotate().unwrap().complete, "{how}");
-            drop((poll, account));
-            assert_no_program("rx");
-            let mut poll = polling(how);
-            let mut account = Account::new(1);
-            account.count(&mut poll, 200);
-            assert_eq!(account.accounted(), 200, "{how}");
-            assert!(poll.rotate().unwrap().complete, "{how}");
-        });
-    }
+    on_veth_with(["rx", "rx,xdp=skb"], |how| {
+        let mut poll = polling(how);
+        let mut account = Account::new(1);
+        account.count(&mut poll, 200);
+        let other = OtherNamespace::start();
+        other.take("rx");
+        account.traffic.send(200);
+        other.give_back("rx");
+        // The sockets receive nothing any more.
+        account.traffic.send(200);
+        let snapshot = poll.rotate().unwrap();
+        assert_eq!((snapshot.bank.counters.packets(), snapshot.complete), (0, false), "{how}");
+        account.said = until_ended(&mut poll);
+        assert!(account.heard(MOVED), "{how}: {:?}", account.said);
+        assert!(!poll.rotate().unwrap().complete, "{how}");
+        drop((poll, account));
+        assert_no_program("rx");
+        let mut poll = polling(how);
+        let mut account = Account::new(1);
+        account.count(&mut poll, 200);
+        assert_eq!(account.accounted(), 200, "{how}");
+        assert!(poll.rotate().unwrap().complete, "{how}");
+    });
 }
 
 #[test]
@@ -431,10 +416,8 @@ fn packets_of_queues_that_cannot_be_counted_are_reported() {
         let change = "has 2 receive queues now instead of 1; 1 are counted: ";
         assert!(account.heard(change), "{:?}", account.said);
         account.count(&mut poll, 64);
-        assert_eq!(
-            (account.counted, account.losses.get(LossCause::Queue), account.losses.total()),
-            (32, 32, 32)
-        );
+        let lost = [account.losses.get(LossCause::Queue), account.losses.total()];
+        assert_eq!((account.counted, lost), (32, [32; 2]));
         drop(others);
         account.hear(&mut poll, "all 2 receive queues are counted again");
         account.count(&mut poll, 64);

@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "times of a packet socket, which no library here has")]
 
 use crate::common::delays::buckets;
+use crate::common::devices::on_veth_with;
 use crate::common::kernel::{in_mode, ingress, received};
 use crate::common::only_delays;
 use flowgauge_core::Settings;
@@ -14,9 +15,9 @@ use flowgauge_dataplane::poll::{self, PollMode};
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
 use flowgauge_p4_model::wire::Wire;
+use flowgauge_testing::extent;
 use flowgauge_testing::frames::Ip;
 use flowgauge_testing::wait::until;
-use flowgauge_testing::{extent, on_veth};
 use flowgauge_traffic::frame::flag::{ACK, FIN, SYN};
 use flowgauge_traffic::frame::{TCP, Tcp, UDP, dns, echo, udp};
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
@@ -100,53 +101,50 @@ const SERVER: [u8; 4] = [10, 0, 0, 2];
 /// Makes the frames of an exchange; each of another number has other ends.
 fn exchange(kind: DelayKind, number: u16) -> Exchange {
     let port = 10_000 + number;
+    let ends = |leaves: bool, server: u16| match leaves {
+        true => ([port, server], CLIENT, SERVER),
+        false => ([server, port], SERVER, CLIENT),
+    };
     let tcp = |leaves: bool, flags: u8, numbers: [u32; 2], options: &[u8], data: &[u8]| {
-        let ports = if leaves { [port, 80] } else { [80, port] };
-        let (from, to) = if leaves { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
+        let (ports, from, to) = ends(leaves, 80);
         let [sequence, acknowledgement] = numbers;
         let tcp = Tcp { ports, flags, sequence, acknowledgement, options };
         padded(Ip::new(from, to, TCP).frame(&tcp.segment(data)))
     };
     let datagram = |leaves: bool, server: u16, payload: &[u8]| {
-        let ports = if leaves { [port, server] } else { [server, port] };
-        let (from, to) = if leaves { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
+        let (ports, from, to) = ends(leaves, server);
         padded(Ip::new(from, to, UDP).frame(&udp(ports, payload)))
     };
     let stamped = |sent: u32, echoed: u32| {
         [&[1, 1, 8, 10][..], &sent.to_be_bytes(), &echoed.to_be_bytes()].concat()
     };
-    let alone =
-        |request: Vec<u8>, answer: Vec<u8>| Exchange { before: Vec::new(), request, answer };
-    match kind {
+    let spin = |bit: u8| datagram(true, 443, &[0x40 | bit << 5; 20]);
+    let token = u32::from(number);
+    let [request, answer] = match kind {
         DelayKind::TcpHandshake => {
-            alone(tcp(true, SYN, [999, 0], &[], &[]), tcp(false, SYN | ACK, [1, 1000], &[], &[]))
+            [tcp(true, SYN, [999, 0], &[], &[]), tcp(false, SYN | ACK, [1, 1000], &[], &[])]
         }
         DelayKind::TcpData => {
-            alone(tcp(true, ACK, [1000, 2], &[], &[7; 10]), tcp(false, ACK, [2, 1010], &[], &[]))
+            [tcp(true, ACK, [1000, 2], &[], &[7; 10]), tcp(false, ACK, [2, 1010], &[], &[])]
         }
         DelayKind::TcpDuration => {
-            alone(tcp(true, SYN, [999, 0], &[], &[]), tcp(true, FIN | ACK, [1000, 2], &[], &[]))
+            [tcp(true, SYN, [999, 0], &[], &[]), tcp(true, FIN | ACK, [1000, 2], &[], &[])]
         }
-        DelayKind::TcpTimestamps => alone(
+        DelayKind::TcpTimestamps => [
             tcp(true, ACK, [1000, 2], &stamped(77, 1), &[7; 10]),
             tcp(false, ACK, [2, 1010], &stamped(99, 77), &[]),
-        ),
+        ],
         DelayKind::Dns => {
-            alone(datagram(true, 53, &dns(number, false)), datagram(false, 53, &dns(number, true)))
+            [false, true].map(|is_answer| datagram(!is_answer, 53, &dns(number, is_answer)))
         }
         DelayKind::Icmp => {
-            let token = u32::from(number);
-            alone(
-                padded(echo(CLIENT, SERVER, token, false)),
-                padded(echo(SERVER, CLIENT, token, true)),
-            )
+            [echo(CLIENT, SERVER, token, false), echo(SERVER, CLIENT, token, true)].map(padded)
         }
-        DelayKind::QuicSpin => {
-            // A round lasts from one edge of the spin bit to the next.
-            let spin = |bit: u8| datagram(true, 443, &[0x40 | bit << 5; 20]);
-            Exchange { before: vec![spin(0)], request: spin(1), answer: spin(0) }
-        }
-    }
+        DelayKind::QuicSpin => [spin(1), spin(0)],
+    };
+    // A round lasts from one edge of the spin bit to the next.
+    let before = if kind == DelayKind::QuicSpin { vec![spin(0)] } else { Vec::new() };
+    Exchange { before, request, answer }
 }
 
 fn padded(mut frame: Vec<u8>) -> Vec<u8> {
@@ -288,42 +286,34 @@ fn beside_load(is_loaded: bool, test: impl FnOnce()) {
 }
 
 fn delays_agree(hook: Hook) {
-    for seed in 0..extent(1, 20) {
-        on_veth(move || {
-            let kinds = DelayKind::ALL.into_iter().fold(Kinds::NONE, Kinds::with);
-            let delay = delay::Settings { kinds, ..delay::Settings::DEFAULT };
-            let mut mirror = Mirror {
-                hook,
-                dataplane: hook.counting(only_delays(delay)),
-                wire: Wire::open(SENDER.0).unwrap(),
-                capture: Capture::open(),
-                sent: 0,
-            };
-            let mut random = ChaCha8Rng::seed_from_u64(seed);
-            let (mut number, mut is_missed) = (0, false);
-            println!("{hook:?}, seed {seed}: exchanges, held, marked, missed");
-            for is_loaded in [false, true] {
-                for kind in DelayKind::ALL {
-                    let mut tally = Tally::default();
-                    beside_load(is_loaded, || {
-                        for _ in 0..3 {
-                            let hold = Duration::from_micros(random.random_range(100..20_000));
-                            compare(&mut mirror, kind, number, hold, &mut tally);
-                            number += 1;
-                        }
-                    });
-                    let Tally { exchanges, held, marked, missed } = tally;
-                    let load = if is_loaded { "busy" } else { "idle" };
-                    println!(
-                        "  {load} {:<16}{exchanges:>4}{held:>4}{marked:>4}{missed:>4}",
-                        kind.name()
-                    );
-                    is_missed |= missed > 0;
-                }
+    on_veth_with(0..extent(1, 20), move |seed| {
+        let kinds = DelayKind::ALL.into_iter().fold(Kinds::NONE, Kinds::with);
+        let delay = delay::Settings { kinds, ..delay::Settings::DEFAULT };
+        let dataplane = hook.counting(only_delays(delay));
+        let (wire, capture) = (Wire::open(SENDER.0).unwrap(), Capture::open());
+        let mut mirror = Mirror { hook, dataplane, wire, capture, sent: 0 };
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let (mut number, mut is_missed) = (0, false);
+        println!("{hook:?}, seed {seed}: exchanges, held, marked, missed");
+        for is_loaded in [false, true] {
+            for kind in DelayKind::ALL {
+                let mut tally = Tally::default();
+                beside_load(is_loaded, || {
+                    for _ in 0..3 {
+                        let hold = Duration::from_micros(random.random_range(100..20_000));
+                        compare(&mut mirror, kind, number, hold, &mut tally);
+                        number += 1;
+                    }
+                });
+                let Tally { exchanges, held, marked, missed } = tally;
+                let load = if is_loaded { "busy" } else { "idle" };
+                let name = kind.name();
+                println!("  {load} {name:<16}{exchanges:>4}{held:>4}{marked:>4}{missed:>4}");
+                is_missed |= missed > 0;
             }
-            assert!(!is_missed, "{hook:?}: intervals that hold no possible delay");
-        });
-    }
+        }
+        assert!(!is_missed, "{hook:?}: intervals that hold no possible delay");
+    });
 }
 
 #[test]

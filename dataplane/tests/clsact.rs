@@ -2,7 +2,7 @@
 //! and the choice of the default hook.
 
 use crate::common::assert_contains;
-use crate::common::devices::send;
+use crate::common::devices::{on_veth_with, send};
 use crate::common::kernel::{
     self as common, closed, counted, counted_apart, egress, in_mode, ingress, installed, leaving,
     pinned, pins, refusal, send_and_close, warning, window,
@@ -181,21 +181,16 @@ fn a_removed_filter_is_recreated_and_reported() {
 
 #[test]
 fn a_filter_attached_earlier_is_moved_behind() {
-    for place in [ingress(), egress()] {
-        on_veth(move || {
-            let mut xdp = started(vec![place.clone()], options());
-            add_filter(&place, 1, OK);
-            send(20);
-            assert_contains(
-                &warning(&mut xdp),
-                &["was attached before this one", "the first again"],
-            );
-            assert_eq!(send_and_close(&mut xdp, 5), (5, false));
-            assert_eq!(send_and_close(&mut xdp, 6), (6, true));
-            drop(xdp);
-            assert!(filters(&place).contains("bytecode"), "it is of others");
-        });
-    }
+    on_veth_with([ingress(), egress()], |place| {
+        let mut xdp = started(vec![place.clone()], options());
+        add_filter(&place, 1, OK);
+        send(20);
+        assert_contains(&warning(&mut xdp), &["was attached before this one", "the first again"]);
+        assert_eq!(send_and_close(&mut xdp, 5), (5, false));
+        assert_eq!(send_and_close(&mut xdp, 6), (6, true));
+        drop(xdp);
+        assert!(filters(&place).contains("bytecode"), "it is of others");
+    });
 }
 
 #[test]
@@ -225,27 +220,25 @@ fn a_queueing_discipline_without_egress_is_refused_for_what_leaves() {
 
 #[test]
 fn what_is_left_counting_is_adopted() {
-    for place in [ingress(), egress()] {
-        on_veth(move || {
-            let mut first = started(vec![place.clone()], keep(false, true));
-            send(10);
-            assert_eq!(counted(&window(&mut first, 10)), 10);
-            first.published(0).unwrap();
-            send(20);
-            drop(first);
-            send(30);
-            // By the attached hook, without a request.
-            let (mut second, adopted) =
-                installed(vec![place.clone()], Options { mode: None, ..keep(true, false) });
-            assert_eq!(adopted.unwrap().next_window, 1);
-            assert_eq!(second.events().unwrap(), []);
-            send(40);
-            assert_eq!(closed(&mut second, 90), (90, true));
-            drop(second);
-            assert!(!has_clsact(&place.interface));
-            assert_eq!(pins(), Vec::<PathBuf>::new());
-        });
-    }
+    on_veth_with([ingress(), egress()], |place| {
+        let mut first = started(vec![place.clone()], keep(false, true));
+        send(10);
+        assert_eq!(counted(&window(&mut first, 10)), 10);
+        first.published(0).unwrap();
+        send(20);
+        drop(first);
+        send(30);
+        // By the attached hook, without a request.
+        let (mut second, adopted) =
+            installed(vec![place.clone()], Options { mode: None, ..keep(true, false) });
+        assert_eq!(adopted.unwrap().next_window, 1);
+        assert_eq!(second.events().unwrap(), []);
+        send(40);
+        assert_eq!(closed(&mut second, 90), (90, true));
+        drop(second);
+        assert!(!has_clsact(&place.interface));
+        assert_eq!(pins(), Vec::<PathBuf>::new());
+    });
 }
 
 #[test]
@@ -277,47 +270,43 @@ fn a_filter_removed_between_runs_is_recreated_on_adoption() {
 
 #[test]
 fn detaching_removes_the_filter_and_only_an_unused_queueing_discipline() {
-    for shared in [false, true] {
-        on_veth(move || {
-            drop(started(vec![ingress(), egress()], keep(false, true)));
-            if shared {
-                add_filter(&ingress(), 5, OK);
-            }
-            let found = left(Path::new(DIRECTORY)).unwrap();
-            assert!(found.iter().all(|left| left.adoptable) && found.len() == 2, "{found:?}");
-            assert!(filters(&ingress()).contains("flowgauge"));
-            assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), ["rx ingress", "tx egress"]);
-            assert_eq!((has_clsact(RECEIVER.0), has_clsact(SENDER.0)), (shared, false));
-            assert!(!filters(&ingress()).contains("flowgauge"));
-            assert_eq!(pins(), Vec::<PathBuf>::new());
-        });
-    }
+    on_veth_with([false, true], |shared| {
+        drop(started(vec![ingress(), egress()], keep(false, true)));
+        if shared {
+            add_filter(&ingress(), 5, OK);
+        }
+        let found = left(Path::new(DIRECTORY)).unwrap();
+        assert!(found.iter().all(|left| left.adoptable) && found.len() == 2, "{found:?}");
+        assert!(filters(&ingress()).contains("flowgauge"));
+        assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), ["rx ingress", "tx egress"]);
+        assert_eq!((has_clsact(RECEIVER.0), has_clsact(SENDER.0)), (shared, false));
+        assert!(!filters(&ingress()).contains("flowgauge"));
+        assert_eq!(pins(), Vec::<PathBuf>::new());
+    });
 }
 
 #[test]
 fn a_filter_whose_pins_are_gone_is_detached_or_replaced() {
-    for replaced in [false, true] {
-        on_veth(move || {
-            drop(started(vec![ingress()], keep(false, true)));
-            let [place] = &pins()[..] else { panic!() };
-            std::fs::remove_file(place.join("program")).unwrap();
-            if replaced {
-                let (mut xdp, adopted) = installed(vec![ingress()], keep(false, false));
-                assert_eq!(adopted, None);
-                let [notice] = &notices(&mut xdp)[..] else { panic!() };
-                assert_contains(notice, &["a killed flowgauge left is removed"]);
-                send(10);
-                assert_eq!(counted(&window(&mut xdp, 10)), 10);
-                assert_eq!(filters(&ingress()).matches("direct-action").count(), 1);
-            } else {
-                std::fs::remove_dir_all(place).unwrap();
-                let [one] = &left(Path::new(DIRECTORY)).unwrap()[..] else { panic!() };
-                assert!(!one.adoptable);
-                assert_eq!(detach(Path::new(DIRECTORY), Some("rx")).unwrap(), ["rx ingress"]);
-                assert!(!has_clsact(RECEIVER.0));
-            }
-        });
-    }
+    on_veth_with([false, true], |replaced| {
+        drop(started(vec![ingress()], keep(false, true)));
+        let [place] = &pins()[..] else { panic!() };
+        std::fs::remove_file(place.join("program")).unwrap();
+        if replaced {
+            let (mut xdp, adopted) = installed(vec![ingress()], keep(false, false));
+            assert_eq!(adopted, None);
+            let [notice] = &notices(&mut xdp)[..] else { panic!() };
+            assert_contains(notice, &["a killed flowgauge left is removed"]);
+            send(10);
+            assert_eq!(counted(&window(&mut xdp, 10)), 10);
+            assert_eq!(filters(&ingress()).matches("direct-action").count(), 1);
+        } else {
+            std::fs::remove_dir_all(place).unwrap();
+            let [one] = &left(Path::new(DIRECTORY)).unwrap()[..] else { panic!() };
+            assert!(!one.adoptable);
+            assert_eq!(detach(Path::new(DIRECTORY), Some("rx")).unwrap(), ["rx ingress"]);
+            assert!(!has_clsact(RECEIVER.0));
+        }
+    });
 }
 
 #[test]
@@ -401,14 +390,12 @@ fn a_native_program_is_adopted_without_a_mode_and_stays() {
 
 #[test]
 fn packets_behind_a_generic_xdp_program_are_counted_in_the_stack() {
-    for mode in [None, Some(Mode::Tcx), Some(Mode::Clsact)] {
-        on_veth(move || {
-            let _other = Other::xdp().attach_generic("rx").unwrap();
-            let (mut xdp, _) = installed(vec![ingress()], in_mode(mode));
-            send(10);
-            assert_eq!(window(&mut xdp, 10).bank.counters.ipv4, 10, "{mode:?}");
-        });
-    }
+    on_veth_with([None, Some(Mode::Tcx), Some(Mode::Clsact)], |mode| {
+        let _other = Other::xdp().attach_generic("rx").unwrap();
+        let (mut xdp, _) = installed(vec![ingress()], in_mode(mode));
+        send(10);
+        assert_eq!(window(&mut xdp, 10).bank.counters.ipv4, 10, "{mode:?}");
+    });
 }
 
 #[test]

@@ -1,32 +1,23 @@
 //! Individual delays with a full buffer, with several concurrent workers, and from real sockets.
 //! Properties common to all backends are in the conformance suite.
 
-use crate::common::only_delays;
+use crate::common::{only_delays, with_tables};
 use flowgauge_core::Settings;
 use flowgauge_core::delay::{self, DelayKind, Kinds};
-use flowgauge_dataplane::poll::port::{OwnedFrame, Port, Ports, frames};
-use flowgauge_dataplane::{Dataplane, DelaySample, Poll, Tables, poll};
+use flowgauge_dataplane::poll::port::{OwnedFrame, frames};
+use flowgauge_dataplane::{Dataplane, DelaySample, Poll, poll};
 use flowgauge_testing::samples::passed_on;
 use flowgauge_traffic::frame::{self, Ip, UDP, udp};
 use std::sync::Arc;
 
 fn settings() -> Settings {
-    only_delays(delay::Settings {
-        kinds: Kinds::NONE.with(DelayKind::Dns),
-        slots_log2: 16,
-        samples: true,
-        ..delay::Settings::DEFAULT
-    })
+    let kinds = Kinds::NONE.with(DelayKind::Dns);
+    let usual = delay::Settings::DEFAULT;
+    only_delays(delay::Settings { kinds, slots_log2: 16, samples: true, ..usual })
 }
 
 fn options() -> poll::Options {
     poll::Options { settings: settings(), ..poll::Options::default() }
-}
-
-fn started<P: Port>(ports: Ports<P>, options: poll::Options) -> Poll {
-    let mut poll = Poll::new(ports, options);
-    poll.install(&Tables::new(&settings(), 1)).unwrap();
-    poll
 }
 
 /// Builds a query of a client, or the answer to it.
@@ -53,7 +44,8 @@ fn window(dataplane: &mut dyn Dataplane, mut taken: Vec<DelaySample>) -> (u64, u
 #[test]
 fn what_a_workers_ring_has_no_room_for_is_counted() {
     let (injector, ports) = frames(1);
-    let mut poll = started(ports, poll::Options { delay_sample_capacity: 8, ..options() });
+    let eight = poll::Options { delay_sample_capacity: 8, ..options() };
+    let mut poll = with_tables(Poll::new(ports, eight));
     for _ in 0..2 {
         injector.feed(all(1000..1100, false));
         injector.feed(all(1000..1100, true));
@@ -75,7 +67,7 @@ fn what_a_workers_ring_has_no_room_for_is_counted() {
 fn windows_of_several_workers_have_all_of_their_delays() {
     const CLIENTS: u16 = 20_000;
     let (injector, ports) = frames(4);
-    let mut poll = started(ports, options());
+    let mut poll = with_tables(Poll::new(ports, options()));
     injector.feed(all(1024..1024 + CLIENTS, false));
     assert_eq!(window(&mut poll, Vec::new()), (0, 0));
     let (mut passed, mut windows) = (0, 0);
@@ -115,7 +107,7 @@ mod kernel {
     use flowgauge_core::delay::Directions;
     use flowgauge_dataplane::Direction;
     use flowgauge_dataplane::xdp::{Mode, Options};
-    use flowgauge_testing::hosts::connected;
+    use flowgauge_testing::hosts::linked;
     use flowgauge_traffic::veth::{RECEIVER, SENDER};
     use std::net::UdpSocket;
     use std::sync::mpsc::TryRecvError;
@@ -168,58 +160,52 @@ mod kernel {
     #[test]
     fn windows_of_both_hooks_have_all_of_their_delays() {
         for mode in [Mode::Native, Mode::Tcx, Mode::Clsact] {
-            connected(
-                |_| true,
-                move |far, _| {
-                    let mut settings = settings();
-                    settings.delay.directions = Directions::Apart;
-                    let options = Options { settings, ..in_mode(mode) };
-                    let mut xdp = started(both_ways(RECEIVER.0), options);
-                    // Questions in both directions at the same time.
-                    let here = udp_socket(RECEIVER.1, 53);
-                    let there = far.run(|| udp_socket(SENDER.1, 53));
-                    let far_end = far.start_with(move || {
-                        let serving = thread::spawn(move || serve(&there));
-                        ask(RECEIVER.1);
-                        serving.join().unwrap();
-                    });
-                    let near_end =
-                        [thread::spawn(move || serve(&here)), thread::spawn(|| ask(SENDER.1))];
-                    let (mut passed, mut windows, mut places) = (0, 0, [0; 2]);
-                    let mut is_over = false;
-                    while !is_over {
-                        is_over = far_end.try_recv() != Err(TryRecvError::Empty)
-                            && near_end.iter().all(|end| end.is_finished());
-                        let mut taken = xdp.delay_samples().unwrap();
-                        let closed = xdp.rotate().unwrap();
-                        taken.extend(closed.delay_samples);
-                        taken.iter().for_each(|delay| places[delay.place as usize] += 1);
-                        let (found, missing) = passed_on(&closed.bank, &settings.delay, &taken);
-                        for part in &closed.parts {
-                            let at = |delay: &&DelaySample| {
-                                xdp.capabilities().places[delay.place as usize] == part.place
-                            };
-                            let of_place: Vec<DelaySample> =
-                                taken.iter().filter(at).copied().collect();
-                            passed_on(&part.snapshot.bank, &settings.delay, &of_place);
-                        }
-                        assert_eq!(missing, 0);
-                        passed += found;
-                        windows += u64::from(found > 0);
+            linked(move |far| {
+                let mut settings = settings();
+                settings.delay.directions = Directions::Apart;
+                let options = Options { settings, ..in_mode(mode) };
+                let mut xdp = started(both_ways(RECEIVER.0), options);
+                // Questions in both directions at the same time.
+                let here = udp_socket(RECEIVER.1, 53);
+                let there = far.run(|| udp_socket(SENDER.1, 53));
+                let far_end = far.start_with(move || {
+                    let serving = thread::spawn(move || serve(&there));
+                    ask(RECEIVER.1);
+                    serving.join().unwrap();
+                });
+                let near_end =
+                    [thread::spawn(move || serve(&here)), thread::spawn(|| ask(SENDER.1))];
+                let (mut passed, mut windows, mut places) = (0, 0, [0; 2]);
+                let mut is_over = false;
+                while !is_over {
+                    is_over = far_end.try_recv() != Err(TryRecvError::Empty)
+                        && near_end.iter().all(|end| end.is_finished());
+                    let mut taken = xdp.delay_samples().unwrap();
+                    let closed = xdp.rotate().unwrap();
+                    taken.extend(closed.delay_samples);
+                    taken.iter().for_each(|delay| places[delay.place as usize] += 1);
+                    let (found, missing) = passed_on(&closed.bank, &settings.delay, &taken);
+                    for part in &closed.parts {
+                        let at = |delay: &&DelaySample| {
+                            xdp.capabilities().places[delay.place as usize] == part.place
+                        };
+                        let of_place: Vec<DelaySample> = taken.iter().filter(at).copied().collect();
+                        passed_on(&part.snapshot.bank, &settings.delay, &of_place);
                     }
-                    near_end.into_iter().for_each(|end| end.join().unwrap());
-                    println!("{passed} in {windows} windows, {places:?} at {mode:?}");
-                    // One question at a time from each side: two that wait at the same time may
-                    // collide in one of 65536 slots of two tables. One of 800 does in 0.6 % of
-                    // runs, as ports are random; two do in 2 of 100,000.
-                    let (all, each) = (2 * u64::from(QUESTIONS), u64::from(QUESTIONS));
-                    assert!((all - 1..=all).contains(&passed), "{passed}");
-                    assert!(
-                        places.iter().sum::<u64>() == passed
-                            && places.iter().all(|place| (each - 1..=each).contains(place))
-                    );
-                },
-            );
+                    assert_eq!(missing, 0);
+                    passed += found;
+                    windows += u64::from(found > 0);
+                }
+                near_end.into_iter().for_each(|end| end.join().unwrap());
+                println!("{passed} in {windows} windows, {places:?} at {mode:?}");
+                // One question at a time from each side: two that wait at the same time may
+                // collide in one of 65536 slots of two tables. One of 800 does in 0.6 % of
+                // runs, as ports are random; two do in 2 of 100,000.
+                let (all, each) = (2 * u64::from(QUESTIONS), u64::from(QUESTIONS));
+                assert!((all - 1..=all).contains(&passed), "{passed}");
+                assert_eq!(places.iter().sum::<u64>(), passed);
+                assert!(places.iter().all(|place| (each - 1..=each).contains(place)));
+            });
         }
     }
 }

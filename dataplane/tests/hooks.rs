@@ -2,7 +2,7 @@
 //! reported.
 
 use crate::common::assert_contains;
-use crate::common::devices::{ethtool, on_queues, send, set_mtu};
+use crate::common::devices::{ethtool, on_queues, on_veth_with, send, set_mtu};
 use crate::common::kernel::{
     self as common, MODES, add_apart, attached, both_ways, closed, complete_apart, counted, egress,
     in_mode, ingress, installed, pinned, pins, refusal, send_and_close, warning, warns, window,
@@ -59,25 +59,23 @@ fn pin() -> PathBuf {
 
 #[test]
 fn a_program_detached_from_outside_is_attached_again_and_reported() {
-    for place in [ingress(), egress()] {
-        on_veth(move || {
-            let mut xdp = started(vec![place], kept());
-            send(10);
-            assert!(window(&mut xdp, 10).complete);
-            kernel::detach(&pin());
-            send(500);
-            assert_contains(&warning(&mut xdp), &["its program was not attached", "missing"]);
-            assert_eq!(attached(&xdp), [true]);
-            assert_eq!(send_and_close(&mut xdp, 7), (7, false));
-            assert_eq!(send_and_close(&mut xdp, 8), (8, true));
-            // Also without a check between the detachment and the end of the window.
-            kernel::detach(&pin());
-            send(3);
-            assert!(!xdp.rotate().unwrap().complete);
-            assert_contains(&warning(&mut xdp), &["its program was not attached"]);
-            assert!(pin().exists());
-        });
-    }
+    on_veth_with([ingress(), egress()], |place| {
+        let mut xdp = started(vec![place], kept());
+        send(10);
+        assert!(window(&mut xdp, 10).complete);
+        kernel::detach(&pin());
+        send(500);
+        assert_contains(&warning(&mut xdp), &["its program was not attached", "missing"]);
+        assert_eq!(attached(&xdp), [true]);
+        assert_eq!(send_and_close(&mut xdp, 7), (7, false));
+        assert_eq!(send_and_close(&mut xdp, 8), (8, true));
+        // Also without a check between the detachment and the end of the window.
+        kernel::detach(&pin());
+        send(3);
+        assert!(!xdp.rotate().unwrap().complete);
+        assert_contains(&warning(&mut xdp), &["its program was not attached"]);
+        assert!(pin().exists());
+    });
 }
 
 #[test]
@@ -96,29 +94,27 @@ fn a_program_whose_pin_is_removed_counts_on() {
 
 #[test]
 fn an_interface_that_moves_to_another_namespace_is_not_counted_there() {
-    for mode in MODES {
-        on_veth(move || {
-            // The other place keeps the run alive.
-            let mut xdp = started(vec![ingress(), egress()], kept_in(mode));
-            send(10);
-            assert!(window(&mut xdp, 20).complete);
-            let other = OtherNamespace::start();
-            other.take("rx");
-            let events = xdp.events().unwrap();
-            let is_gone = mode == Mode::Clsact && warns(&events, "gone");
-            assert!(is_gone || warns(&events, "moved to another"), "{mode:?}: {events:?}");
-            assert!(!xdp.rotate().unwrap().complete);
-            send(3000);
-            let snapshot = window(&mut xdp, 3000);
-            assert_eq!((counted(&snapshot), snapshot.complete), (3000, true), "{mode:?}");
-            assert_eq!(counted(&snapshot.parts[0].snapshot), 0, "{mode:?}");
-            other.give_back("rx");
-            until(|| warns(&xdp.events().unwrap(), "counted again"));
-            xdp.rotate().unwrap();
-            send(7);
-            assert_eq!(closed(&mut xdp, 14), (14, true), "{mode:?}");
-        });
-    }
+    on_veth_with(MODES, |mode| {
+        // The other place keeps the run alive.
+        let mut xdp = started(vec![ingress(), egress()], kept_in(mode));
+        send(10);
+        assert!(window(&mut xdp, 20).complete);
+        let other = OtherNamespace::start();
+        other.take("rx");
+        let events = xdp.events().unwrap();
+        let is_gone = mode == Mode::Clsact && warns(&events, "gone");
+        assert!(is_gone || warns(&events, "moved to another"), "{mode:?}: {events:?}");
+        assert!(!xdp.rotate().unwrap().complete);
+        send(3000);
+        let snapshot = window(&mut xdp, 3000);
+        assert_eq!((counted(&snapshot), snapshot.complete), (3000, true), "{mode:?}");
+        assert_eq!(counted(&snapshot.parts[0].snapshot), 0, "{mode:?}");
+        other.give_back("rx");
+        until(|| warns(&xdp.events().unwrap(), "counted again"));
+        xdp.rotate().unwrap();
+        send(7);
+        assert_eq!(closed(&mut xdp, 14), (14, true), "{mode:?}");
+    });
 }
 
 #[test]
@@ -172,35 +168,33 @@ fn an_interface_that_was_back_between_two_looks_has_a_marked_window() {
 /// Windows end while the interface comes and goes, at any time of both.
 #[test]
 fn packets_of_another_namespace_are_in_no_complete_window() {
-    for mode in MODES {
-        on_veth(move || {
-            // The other place keeps the run alive.
-            let mut xdp = started(vec![ingress(), egress()], kept_in(mode));
-            let mover = thread::spawn(|| {
-                for _ in 0..extent(3, 50) {
-                    let other = OtherNamespace::start();
-                    other.take("rx");
-                    send(200);
-                    other.give_back("rx");
-                }
-            });
-            let check = |xdp: &mut Xdp| {
-                let snapshot = xdp.rotate().unwrap();
-                let arrived = &snapshot.parts[0].snapshot;
-                // The test sends no packets while the interface is here.
-                assert!(!arrived.complete || counted(arrived) == 0, "{mode:?}");
-                xdp.events().unwrap();
-                arrived.complete && attached(xdp).into_iter().all(|is_attached| is_attached)
-            };
-            while !mover.is_finished() {
-                check(&mut xdp);
+    on_veth_with(MODES, |mode| {
+        // The other place keeps the run alive.
+        let mut xdp = started(vec![ingress(), egress()], kept_in(mode));
+        let mover = thread::spawn(|| {
+            for _ in 0..extent(3, 50) {
+                let other = OtherNamespace::start();
+                other.take("rx");
+                send(200);
+                other.give_back("rx");
             }
-            mover.join().unwrap();
-            until(|| check(&mut xdp));
-            send(7);
-            assert_eq!(closed(&mut xdp, 14), (14, true), "{mode:?}");
         });
-    }
+        let check = |xdp: &mut Xdp| {
+            let snapshot = xdp.rotate().unwrap();
+            let arrived = &snapshot.parts[0].snapshot;
+            // The test sends no packets while the interface is here.
+            assert!(!arrived.complete || counted(arrived) == 0, "{mode:?}");
+            xdp.events().unwrap();
+            arrived.complete && attached(xdp).into_iter().all(|is_attached| is_attached)
+        };
+        while !mover.is_finished() {
+            check(&mut xdp);
+        }
+        mover.join().unwrap();
+        until(|| check(&mut xdp));
+        send(7);
+        assert_eq!(closed(&mut xdp, 14), (14, true), "{mode:?}");
+    });
 }
 
 #[test]
@@ -249,10 +243,8 @@ fn programs_attached_before_ours_are_reported_and_ours_moves_to_the_front() {
         for _ in 0..3 {
             others.push(Other::tcx().attach("tx").unwrap());
             send(5);
-            assert_contains(
-                &warning(&mut xdp),
-                &["was attached before this one", "the first again"],
-            );
+            let said = warning(&mut xdp);
+            assert_contains(&said, &["was attached before this one", "the first again"]);
             assert_eq!(send_and_close(&mut xdp, 10), (10, false));
             assert_eq!(send_and_close(&mut xdp, 20), (20, true));
         }
@@ -262,11 +254,8 @@ fn programs_attached_before_ours_are_reported_and_ours_moves_to_the_front() {
         assert_eq!(xdp.events().unwrap(), [], "once");
         send(5);
         let snapshot = xdp.rotate().unwrap();
-        assert_eq!(
-            (counted(&snapshot), snapshot.complete),
-            (0, false),
-            "it is marked as long as another is before"
-        );
+        let what = "it is marked as long as another is before";
+        assert_eq!((counted(&snapshot), snapshot.complete), (0, false), "{what}");
         others.pop();
         xdp.rotate().unwrap();
         assert_eq!(send_and_close(&mut xdp, 5), (5, true));
@@ -390,10 +379,8 @@ fn a_renamed_interface_is_counted_on() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], doomed());
         rename("rx", "wan.0");
-        assert_contains(
-            &notice(&mut xdp),
-            &["rx: the interface is called wan.0 now", "calling it rx"],
-        );
+        let said = notice(&mut xdp);
+        assert_contains(&said, &["rx: the interface is called wan.0 now", "calling it rx"]);
         // Another interface gets its name.
         veth::pair(("tx2", "10.78.0.1"), ("rx", "10.78.0.2")).unwrap();
         assert_eq!(send_and_close(&mut xdp, 5), (5, true));
@@ -403,11 +390,8 @@ fn a_renamed_interface_is_counted_on() {
         drop(xdp);
         assert_eq!(left(Path::new(DIRECTORY)).unwrap()[0].place, CountingPoint::ingress("wan.0"));
         let (mut other, found) = adopted(ingress());
-        assert_eq!(
-            (found, other.events().unwrap()),
-            (None, vec![]),
-            "the interface of its old name is another one"
-        );
+        let what = "the interface of its old name is another one";
+        assert_eq!((found, other.events().unwrap()), (None, vec![]), "{what}");
         let (mut xdp, found) = adopted(CountingPoint::ingress("wan.0"));
         assert!(found.is_some());
         send(6);
@@ -417,30 +401,26 @@ fn a_renamed_interface_is_counted_on() {
 
 #[test]
 fn one_of_several_interfaces_that_comes_back_is_counted_again() {
-    for pins in [None, kept().pins] {
-        on_veth(|| {
-            veth::pair(("tx2", "10.78.0.1"), ("rx2", "10.78.0.2")).unwrap();
-            let places = vec![CountingPoint::ingress("rx2"), ingress()];
-            let mut xdp = started(places, Options { pins, ..options() });
-            ip("link del dev rx").unwrap();
-            assert_contains(&warning(&mut xdp), &["rx ingress: the interface is gone"]);
-            let snapshot = xdp.rotate().unwrap();
-            assert_eq!(complete_apart(&snapshot), [true, false]);
-            assert!(!snapshot.complete);
-            assert_eq!(attached(&xdp), [true, false]);
-            assert!(xdp.rotate().unwrap().complete, "nothing crosses what is not there");
-            veth::pair(SENDER, RECEIVER).unwrap();
-            assert_contains(
-                &warning(&mut xdp),
-                &["rx ingress: the interface is there again, and counted again"],
-            );
-            assert_eq!(send_and_close(&mut xdp, 5), (5, false));
-            assert_eq!(send_and_close(&mut xdp, 6), (6, true));
-            assert_eq!(attached(&xdp), [true; 2]);
-            drop(xdp);
-            assert!(!Path::new(DIRECTORY).exists());
-        });
-    }
+    on_veth_with([None, kept().pins], |pins| {
+        veth::pair(("tx2", "10.78.0.1"), ("rx2", "10.78.0.2")).unwrap();
+        let places = vec![CountingPoint::ingress("rx2"), ingress()];
+        let mut xdp = started(places, Options { pins, ..options() });
+        ip("link del dev rx").unwrap();
+        assert_contains(&warning(&mut xdp), &["rx ingress: the interface is gone"]);
+        let snapshot = xdp.rotate().unwrap();
+        assert_eq!(complete_apart(&snapshot), [true, false]);
+        assert!(!snapshot.complete);
+        assert_eq!(attached(&xdp), [true, false]);
+        assert!(xdp.rotate().unwrap().complete, "nothing crosses what is not there");
+        veth::pair(SENDER, RECEIVER).unwrap();
+        let back = "rx ingress: the interface is there again, and counted again";
+        assert_contains(&warning(&mut xdp), &[back]);
+        assert_eq!(send_and_close(&mut xdp, 5), (5, false));
+        assert_eq!(send_and_close(&mut xdp, 6), (6, true));
+        assert_eq!(attached(&xdp), [true; 2]);
+        drop(xdp);
+        assert!(!Path::new(DIRECTORY).exists());
+    });
 }
 
 #[test]
@@ -518,25 +498,22 @@ fn directories_that_others_own_or_write_to_are_refused() {
 /// first.
 #[test]
 fn rotations_are_exact_however_they_wait() {
-    for wait in WaitMethod::ALL {
-        on_veth(move || {
-            let mut xdp =
-                started(vec![ingress(), egress()], Options { wait: Some(wait), ..options() });
-            let sender = thread::spawn(|| send(20_000));
-            let mut all = [0, 0];
-            while !sender.is_finished() {
-                add_apart(&mut all, &xdp.rotate().unwrap());
+    on_veth_with(WaitMethod::ALL, |wait| {
+        let mut xdp = started(vec![ingress(), egress()], Options { wait: Some(wait), ..options() });
+        let sender = thread::spawn(|| send(20_000));
+        let mut all = [0, 0];
+        while !sender.is_finished() {
+            add_apart(&mut all, &xdp.rotate().unwrap());
+        }
+        sender.join().unwrap();
+        for _ in 0..100 {
+            if all == [20_000, 20_000] {
+                break;
             }
-            sender.join().unwrap();
-            for _ in 0..100 {
-                if all == [20_000, 20_000] {
-                    break;
-                }
-                add_apart(&mut all, &xdp.rotate().unwrap());
-            }
-            assert_eq!(all, [20_000, 20_000], "{wait:?}");
-        });
-    }
+            add_apart(&mut all, &xdp.rotate().unwrap());
+        }
+        assert_eq!(all, [20_000, 20_000], "{wait:?}");
+    });
 }
 
 /// Length of an Ethernet, an IPv4 and a UDP header, in bytes.
@@ -559,11 +536,8 @@ fn jumbo_frames_are_counted_with_all_their_bytes() {
                 }
                 let snapshot = window(&mut xdp, packets);
                 let counters = snapshot.bank.counters;
-                assert_eq!(
-                    (counters.ipv4, counters.packets(), counters.bytes),
-                    (packets, packets, bytes),
-                    "{mode:?}"
-                );
+                let found = (counters.ipv4, counters.packets(), counters.bytes);
+                assert_eq!(found, (packets, packets, bytes), "{mode:?}");
                 assert!(snapshot.complete);
             });
         }

@@ -1,10 +1,10 @@
 //! The ledger of an interface: every packet that the device received is either counted or lost. On
 //! veth pairs in a network of the test's own, which vanishes with its thread.
 
-use crate::common::devices::{device_counters, polling, send, send_of};
+use crate::common::devices::{device_counters, on_veth_with, polling, send, send_of};
 use crate::common::kernel::{
-    MODES, dropped, egress, in_mode, ingress, installed, pinned, pins, received, received_exactly,
-    started,
+    MODES, counted_until, dropped, egress, in_mode, ingress, installed, pinned, pins, received,
+    received_exactly, started,
 };
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options};
@@ -21,17 +21,8 @@ use std::thread;
 
 /// Returns all packets and the non-IP ones, once all expected packets were counted.
 fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64) {
-    let (mut packets, mut non_ip) = (0, 0);
-    // Every rotation waits for a grace period, in which a CPU delivers its pending packets.
-    for _ in 0..100 {
-        let counters = dataplane.rotate().unwrap().bank.counters;
-        packets += counters.packets();
-        non_ip += counters.non_ip;
-        if packets >= expected {
-            break;
-        }
-    }
-    (packets, non_ip)
+    let counters = counted_until(dataplane, expected);
+    (counters.packets(), counters.non_ip)
 }
 
 /// Sends a thousand LLDP frames, which no protocol here accepts: the network stack drops them after
@@ -50,31 +41,24 @@ fn send_unwanted() {
 
 #[test]
 fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
-    for mode in MODES {
-        on_veth(move || {
-            let mut xdp = started(vec![ingress()], in_mode(mode));
-            let before = device_counters(RECEIVER.0);
-            send_unwanted();
-            send(1000);
-            let counted = collect(&mut xdp, 2000);
-            let after = device_counters(RECEIVER.0);
-            let losses = xdp.losses().unwrap();
-            println!(
-                "{mode:?}: {} received, {counted:?} counted, {} thrown away, {losses:?}",
-                after.received - before.received,
-                after.dropped - before.dropped
-            );
-            assert_eq!(counted, (2000, 1000), "{mode:?}");
-            assert_eq!(after.received - before.received, counted.0 + losses.total(), "{mode:?}");
-            assert_eq!(losses.iter().collect::<Vec<_>>(), [], "{mode:?}");
-            assert!(
-                after.dropped - before.dropped >= 1000,
-                "the stack has dropped none: nothing was tried"
-            );
-            let (received, more) = received_exactly(&mut xdp);
-            assert_eq!(received, counted.0 + more, "{mode:?}");
-        });
-    }
+    on_veth_with(MODES, |mode| {
+        let mut xdp = started(vec![ingress()], in_mode(mode));
+        let before = device_counters(RECEIVER.0);
+        send_unwanted();
+        send(1000);
+        let counted = collect(&mut xdp, 2000);
+        let after = device_counters(RECEIVER.0);
+        let losses = xdp.losses().unwrap();
+        let came = after.received - before.received;
+        let dropped = after.dropped - before.dropped;
+        println!("{mode:?}: {came} received, {counted:?}, {dropped} thrown away, {losses:?}");
+        assert_eq!(counted, (2000, 1000), "{mode:?}");
+        assert_eq!(came, counted.0 + losses.total(), "{mode:?}");
+        assert_eq!(losses.iter().collect::<Vec<_>>(), [], "{mode:?}");
+        assert!(dropped >= 1000, "the stack has dropped none: nothing was tried");
+        let (received, more) = received_exactly(&mut xdp);
+        assert_eq!(received, counted.0 + more, "{mode:?}");
+    });
 }
 
 const SENT: u64 = 1 << 18;
@@ -102,11 +86,8 @@ fn lost_and_missing() -> (u64, u64) {
     println!("{SENT} sent, {dropped} found no room, {counted} counted, {losses:?}");
     assert_eq!(losses.get(LossCause::Device), dropped);
     let (received, more) = received_exactly(&mut xdp);
-    assert_eq!(
-        received,
-        counted + more + losses.total(),
-        "what the kernel forgets it forgets on both sides"
-    );
+    let accounted = counted + more + losses.total();
+    assert_eq!(received, accounted, "what the kernel forgets it forgets on both sides");
     (dropped, SENT.checked_sub(counted + losses.total()).unwrap())
 }
 
@@ -130,20 +111,18 @@ fn what_a_device_has_no_room_for_is_lost_to_the_packet() {
 
 #[test]
 fn a_port_counts_frames_that_the_stack_would_drop() {
-    for text in ["rx,from-host", "rx,xdp=skb,from-host"] {
-        on_veth(move || {
-            let before = received();
-            let mut poll = polling(text);
-            send_unwanted();
-            send(1000);
-            let counted = collect(&mut poll, 2000);
-            let losses = poll.losses().unwrap();
-            assert_eq!(counted, (2000, 1000), "{text}");
-            assert_eq!(received() - before, counted.0 + losses.total(), "{text}: {losses:?}");
-            let (received, more) = received_exactly(&mut poll);
-            assert_eq!(received, counted.0 + more + losses.total(), "{text}: {losses:?}");
-        });
-    }
+    on_veth_with(["rx,from-host", "rx,xdp=skb,from-host"], |text| {
+        let before = received();
+        let mut poll = polling(text);
+        send_unwanted();
+        send(1000);
+        let counted = collect(&mut poll, 2000);
+        let losses = poll.losses().unwrap();
+        assert_eq!(counted, (2000, 1000), "{text}");
+        assert_eq!(received() - before, counted.0 + losses.total(), "{text}: {losses:?}");
+        let (received, more) = received_exactly(&mut poll);
+        assert_eq!(received, counted.0 + more + losses.total(), "{text}: {losses:?}");
+    });
 }
 
 /// No gap is hidden: packets that pass while the program is detached were received and not counted,
@@ -173,28 +152,26 @@ fn what_passes_uncounted_is_not_accounted_for() {
 /// device's counter at its start is known.
 #[test]
 fn the_ledger_of_an_adopted_run_begins_with_a_window() {
-    for mode in [None, Some(Mode::Native)] {
-        on_veth(move || {
-            let start = |leave| {
-                let options = Options { pins: pinned(true, leave), ..in_mode(mode) };
-                installed(vec![ingress()], options).0
-            };
-            drop(start(true));
-            send(1000);
-            let mut xdp = start(false);
-            assert_eq!(collect(&mut xdp, 1000).0, 1000, "{mode:?}");
-            // A rotation or two, until the device has been idle.
-            let before = until_some(|| {
-                xdp.events().unwrap();
-                xdp.rotate().unwrap();
-                xdp.received().unwrap()
-            });
-            assert_eq!(before.most, 0, "{mode:?}");
-            send(1000);
-            let (counted, _) = collect(&mut xdp, 1000);
-            assert_eq!((received_exactly(&mut xdp), counted), ((1000, 0), 1000), "{mode:?}");
+    on_veth_with([None, Some(Mode::Native)], |mode| {
+        let start = |leave| {
+            let options = Options { pins: pinned(true, leave), ..in_mode(mode) };
+            installed(vec![ingress()], options).0
+        };
+        drop(start(true));
+        send(1000);
+        let mut xdp = start(false);
+        assert_eq!(collect(&mut xdp, 1000).0, 1000, "{mode:?}");
+        // A rotation or two, until the device has been idle.
+        let before = until_some(|| {
+            xdp.events().unwrap();
+            xdp.rotate().unwrap();
+            xdp.received().unwrap()
         });
-    }
+        assert_eq!(before.most, 0, "{mode:?}");
+        send(1000);
+        let (counted, _) = collect(&mut xdp, 1000);
+        assert_eq!((received_exactly(&mut xdp), counted), ((1000, 0), 1000), "{mode:?}");
+    });
 }
 
 /// Sends a thousand datagrams, and returns what the sender's counters say about them after they
@@ -207,11 +184,8 @@ fn leave(bytes: usize) -> DeviceCounters {
     assert_eq!((received_exactly(&mut xdp), counted), ((1000, 0), 1000));
     assert_eq!(xdp.losses().unwrap().total(), 0, "they were counted before");
     let after = device_counters(SENDER.0);
-    DeviceCounters {
-        sent: after.sent - before.sent,
-        send_dropped: after.send_dropped - before.send_dropped,
-        ..after
-    }
+    let sent = after.sent - before.sent;
+    DeviceCounters { sent, send_dropped: after.send_dropped - before.send_dropped, ..after }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::common::assert_contains;
 use crate::common::devices::polling;
-use crate::common::kernel::{MODES, in_mode, refusal, started};
+use crate::common::kernel::{MODES, counted_until, in_mode, refusal, started};
 use flowgauge_core::Link;
 use flowgauge_dataplane::xdp::{Mode, Xdp, link_of};
 use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Event};
@@ -50,20 +50,8 @@ fn ipv6() -> Vec<u8> {
 
 /// Returns packets of IPv4, of IPv6 and others, and their bytes.
 fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64, u64, u64) {
-    let mut all = (0, 0, 0, 0);
-    for _ in 0..100 {
-        let counters = dataplane.rotate().unwrap().bank.counters;
-        all = (
-            all.0 + counters.ipv4,
-            all.1 + counters.ipv6,
-            all.2 + counters.rejected(),
-            all.3 + counters.bytes,
-        );
-        if all.0 + all.1 + all.2 >= expected {
-            break;
-        }
-    }
-    all
+    let all = counted_until(dataplane, expected);
+    (all.ipv4, all.ipv6, all.rejected(), all.bytes)
 }
 
 fn xdp(direction: Direction, mode: Mode) -> Xdp {

@@ -1,13 +1,13 @@
 //! Packets sent as live frames, on veth pairs in a network of the test's own, which vanishes with
 //! its thread.
 
-use crate::common::assert_contains;
 use crate::common::kernel::{in_mode, ingress, received, started};
+use crate::common::{assert_contains, with_tables};
 use flowgauge_core::{Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp};
 use flowgauge_dataplane::poll::{self, Pace};
 use flowgauge_dataplane::xdp::{Mode, Xdp};
-use flowgauge_dataplane::{Dataplane, Poll, Tables};
+use flowgauge_dataplane::{Dataplane, Poll};
 use flowgauge_testing::on_veth;
 use flowgauge_testing::wait::until;
 use flowgauge_traffic::kernel::LiveSender;
@@ -62,8 +62,7 @@ fn add(total: &mut WindowTotals, bank: &WindowTotals) {
 /// Counts all packets of a profile in memory.
 fn counted_in_memory(profile: &str, packets: u64) -> Box<WindowTotals> {
     let profile = Profile { packets: Some(packets), rate: None, ..profile.parse().unwrap() };
-    let mut poll = Poll::new(memory(profile, 1, Pace::Open), poll::Options::default());
-    poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+    let mut poll = with_tables(Poll::new(memory(profile, 1, Pace::Open), poll::Options::default()));
     let mut total = WindowTotals::boxed();
     while total.counters.packets() < packets {
         add(&mut total, &poll.rotate().unwrap().bank);
@@ -86,11 +85,8 @@ fn registers_and_counters_are_those_of_the_profile() {
             let bank = &xdp.rotate().unwrap().bank;
             let expected = counted_in_memory(profile, rounds * FEW);
             assert_eq!(bank.counters, expected.counters, "{profile}");
-            assert_eq!(
-                bank.cardinality.levels(precision),
-                expected.cardinality.levels(precision),
-                "{profile}"
-            );
+            let levels = bank.cardinality.levels(precision);
+            assert_eq!(levels, expected.cardinality.levels(precision), "{profile}");
         }
         sender.finish().unwrap();
         assert_eq!(sender.dropped(), 0);

@@ -1,5 +1,6 @@
 //! Middleware around a scripted dataplane.
 
+use crate::common::lines;
 use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, WindowTotals, Zeroed};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults, Recorder};
 use flowgauge_dataplane::{
@@ -125,10 +126,9 @@ fn faults_depend_on_the_seed_alone() {
 #[test]
 fn no_and_certain_faults() {
     let mut sound = FaultInjector::new(Numbered::new(0), Faults::default(), 7);
-    assert!(
-        (0..100)
-            .all(|_| sound.rotate().is_ok() && sound.sample().is_ok() && sound.events().is_ok())
-    );
+    for _ in 0..100 {
+        assert!(sound.rotate().is_ok() && sound.sample().is_ok() && sound.events().is_ok());
+    }
     assert_eq!(sound.injected(), 0);
     let faults = Faults { request_lost: 1.0, answer_lost: 0.0 };
     let mut broken = FaultInjector::new(Numbered::new(0), faults, 8);
@@ -179,11 +179,7 @@ fn a_record_has_errors_losses_and_events() {
     dataplane.losses().unwrap();
     dataplane.events().unwrap();
     let (_, log) = dataplane.into_parts();
-    let lines: Vec<serde_json::Value> = std::str::from_utf8(&log)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines = lines(&log);
     let calls: Vec<_> = lines.iter().map(|line| line["call"].as_str().unwrap()).collect();
     assert_eq!(calls, ["rotate", "rotate", "losses", "events"]);
     assert_eq!(lines[0]["outcome"]["transient"], true);

@@ -29,27 +29,27 @@ enum Offloads {
 impl Offloads {
     const ALL: [Offloads; 3] = [Offloads::AsFound, Offloads::On, Offloads::Off];
 
-    /// Configures a device; returns whether `ethtool` succeeded.
-    fn set(self, device: &str) -> bool {
-        let word = match self {
-            Offloads::AsFound => return true,
-            Offloads::On => "on",
-            Offloads::Off => "off",
-        };
-        let all = ["tso", "gso", "gro", "tx-udp-segmentation"];
-        let all = all.map(|feature| format!("{feature} {word}")).join(" ");
-        ethtool(&format!("-K {device} {all}")).is_ok()
+    /// Returns what configures a device, and returns whether it succeeded.
+    fn setter(self) -> fn(&str) -> bool {
+        match self {
+            Offloads::AsFound => |_| true,
+            Offloads::On => |device| set(device, "on"),
+            Offloads::Off => |device| set(device, "off"),
+        }
     }
+}
+
+/// Configures a device; returns whether `ethtool` succeeded.
+fn set(device: &str, word: &str) -> bool {
+    let all = ["tso", "gso", "gro", "tx-udp-segmentation"];
+    let all = all.map(|feature| format!("{feature} {word}")).join(" ");
+    ethtool(&format!("-K {device} {all}")).is_ok()
 }
 
 /// Runs a test with two hosts whose devices have these offloads.
 fn connected(offloads: Offloads, test: impl FnOnce(&Host) + Send + 'static) {
-    let set = match offloads {
-        Offloads::AsFound => |_: &str| true,
-        Offloads::On => |device: &str| Offloads::On.set(device),
-        Offloads::Off => |device: &str| Offloads::Off.set(device),
-    };
-    hosts::connected(set, move |far, is_set| if is_set { test(far) } else { skip("ethtool") });
+    let test = move |far: &Host, is_set| if is_set { test(far) } else { skip("ethtool") };
+    hosts::connected(offloads.setter(), test);
 }
 
 /// Segments that a connection sent and received, by the kernel's counters, and those not
@@ -214,11 +214,8 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_reported() {
                 assert_eq!(counted.packets[1], arrived, "egress, {mode:?}, {offloads:?}");
                 if mode == Mode::Skb {
                     assert!(told && counted.packets[0] <= sent, "ingress, {offloads:?}");
-                    assert_eq!(
-                        counted.packets[0] == sent,
-                        matches!(offloads, Offloads::Off),
-                        "{offloads:?}"
-                    );
+                    let is_exact = counted.packets[0] == sent;
+                    assert_eq!(is_exact, matches!(offloads, Offloads::Off), "{offloads:?}");
                 } else {
                     assert_eq!(counted.packets[0], sent, "ingress, {mode:?}, {offloads:?}");
                     assert!(!told);
@@ -269,17 +266,12 @@ fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_reported() {
                     "udp, {mode:?}, offloads {offloads:?}: {DATAGRAMS} came and left, counted {:?}",
                     counted.packets
                 );
-                assert_eq!(
-                    (counted.packets[1], counted.bytes[1]),
-                    (DATAGRAMS, DATAGRAM_BYTES),
-                    "egress, {mode:?}, {offloads:?}"
-                );
+                let left = (counted.packets[1], counted.bytes[1]);
+                assert_eq!(left, (DATAGRAMS, DATAGRAM_BYTES), "egress, {mode:?}, {offloads:?}");
                 let exact = (counted.packets[0], counted.bytes[0]) == (DATAGRAMS, DATAGRAM_BYTES);
                 if mode == Mode::Skb {
-                    assert!(
-                        told && (exact || counted.packets[0] < DATAGRAMS),
-                        "ingress, {offloads:?}: {counted:?}"
-                    );
+                    let is_possible = exact || counted.packets[0] < DATAGRAMS;
+                    assert!(told && is_possible, "ingress, {offloads:?}: {counted:?}");
                     assert_eq!(exact, matches!(offloads, Offloads::Off), "{offloads:?}");
                 } else {
                     assert!(exact, "ingress, {mode:?}, {offloads:?}: {counted:?}");
@@ -326,14 +318,10 @@ fn a_port_counts_datagrams_or_reports_their_loss() {
                     return;
                 }
                 // Every super-packet counts as one that did not fit.
-                assert!(
-                    is_generic && !matches!(offloads, Offloads::Off),
-                    "{text}, {offloads:?}: {packets}, {losses:?}"
-                );
-                assert_eq!(
-                    (losses.get(LossCause::TooLarge), losses.get(LossCause::Socket)),
-                    (SENDS as u64, 0)
-                );
+                let may_lose = is_generic && !matches!(offloads, Offloads::Off);
+                assert!(may_lose, "{text}, {offloads:?}: {packets}, {losses:?}");
+                let lost = [LossCause::TooLarge, LossCause::Socket].map(|cause| losses.get(cause));
+                assert_eq!(lost, [SENDS as u64, 0]);
                 assert!(notes(&poll.events().unwrap(), &["larger than its frames"]));
             });
         }

@@ -35,12 +35,9 @@ fn counting(mode: Mode, device: &str, change: impl FnOnce(&mut Settings)) -> Xdp
 
 fn delays(settings: &mut Settings) {
     let kinds = Kinds::NONE.with(DelayKind::TcpHandshake).with(DelayKind::TcpData);
-    settings.delay = delay::Settings {
-        kinds,
-        directions: Directions::Apart,
-        slots_log2: 16,
-        ..delay::Settings::DEFAULT
-    };
+    let directions = Directions::Apart;
+    settings.delay =
+        delay::Settings { kinds, directions, slots_log2: 16, ..delay::Settings::DEFAULT };
 }
 
 /// Answers every byte with one byte, until the client closes.

@@ -9,7 +9,7 @@ use crate::common::only_delays;
 use flowgauge_core::delay::{self, DelayKind, Directions, Kinds};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
-use flowgauge_testing::hosts::connected;
+use flowgauge_testing::hosts::linked;
 use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -61,12 +61,8 @@ fn ask(server: &'static str) -> Vec<Duration> {
 fn counting(mode: Mode) -> Xdp {
     let kinds =
         Kinds::NONE.with(DelayKind::Dns).with(DelayKind::TcpHandshake).with(DelayKind::TcpData);
-    let delay = delay::Settings {
-        kinds,
-        directions: Directions::Apart,
-        slots_log2: 15,
-        ..delay::Settings::DEFAULT
-    };
+    let directions = Directions::Apart;
+    let delay = delay::Settings { kinds, directions, slots_log2: 15, ..delay::Settings::DEFAULT };
     started(both_ways(RECEIVER.0), Options { settings: only_delays(delay), ..in_mode(mode) })
 }
 
@@ -85,44 +81,38 @@ fn between(xdp: &mut Xdp, leaves: bool, served: Vec<Duration>, waited: Vec<Durat
 #[test]
 fn delays_are_those_of_the_sockets_in_both_directions() {
     for mode in [Mode::Native, Mode::Tcx, Mode::Clsact] {
-        connected(
-            |_| true,
-            move |far, _| {
-                let mut xdp = counting(mode);
-                let listening = far.run(|| udp_socket(SENDER.1, 53));
-                let server = far.start_with(move || serve(&listening));
-                let waited = ask(SENDER.1);
-                between(&mut xdp, true, server.recv().unwrap(), waited);
-                let listening = udp_socket(RECEIVER.1, 53);
-                let asking = far.start_with(|| ask(RECEIVER.1));
-                let served = serve(&listening);
-                between(&mut xdp, false, served, asking.recv().unwrap());
-            },
-        );
+        linked(move |far| {
+            let mut xdp = counting(mode);
+            let listening = far.run(|| udp_socket(SENDER.1, 53));
+            let server = far.start_with(move || serve(&listening));
+            let waited = ask(SENDER.1);
+            between(&mut xdp, true, server.recv().unwrap(), waited);
+            let listening = udp_socket(RECEIVER.1, 53);
+            let asking = far.start_with(|| ask(RECEIVER.1));
+            let served = serve(&listening);
+            between(&mut xdp, false, served, asking.recv().unwrap());
+        });
     }
 }
 
 #[test]
 fn connections_are_found_on_both_hooks() {
-    connected(
-        |_| true,
-        |far, _| {
-            let mut xdp = counting(Mode::Native);
-            let listener = TcpListener::bind((RECEIVER.1, 0)).unwrap();
-            let port = listener.local_addr().unwrap().port();
-            for _ in 0..20 {
-                let connecting = far.run(move || TcpStream::connect((RECEIVER.1, port)).unwrap());
-                let (accepted, _) = listener.accept().unwrap();
-                drop((connecting, accepted));
-            }
-            let settings = xdp.settings().delay;
-            let bank = xdp.rotate().unwrap().bank;
-            // They arrive, and this host answers at once.
-            let found = found(&bank, &settings, DelayKind::TcpHandshake, false).len();
-            let counts = [false, true]
-                .map(|leaves| bank.delay.counts(&settings, DelayKind::TcpHandshake, leaves));
-            assert_eq!(found, 20, "{counts:?} of {:?}, {:?}", bank.counters, xdp.losses());
-            assert_eq!(counts.map(|counts| counts.requests), [20, 0]);
-        },
-    );
+    linked(|far| {
+        let mut xdp = counting(Mode::Native);
+        let listener = TcpListener::bind((RECEIVER.1, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for _ in 0..20 {
+            let connecting = far.run(move || TcpStream::connect((RECEIVER.1, port)).unwrap());
+            let (accepted, _) = listener.accept().unwrap();
+            drop((connecting, accepted));
+        }
+        let settings = xdp.settings().delay;
+        let bank = xdp.rotate().unwrap().bank;
+        // They arrive, and this host answers at once.
+        let found = found(&bank, &settings, DelayKind::TcpHandshake, false).len();
+        let counts = [false, true]
+            .map(|leaves| bank.delay.counts(&settings, DelayKind::TcpHandshake, leaves));
+        assert_eq!(found, 20, "{counts:?} of {:?}, {:?}", bank.counters, xdp.losses());
+        assert_eq!(counts.map(|counts| counts.requests), [20, 0]);
+    });
 }

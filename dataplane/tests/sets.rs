@@ -1,11 +1,13 @@
 //! Programs that several counting points share: each counts in memory of its own, as with programs
 //! of its own.
 
+use crate::common::devices::on_veth_with;
+use crate::common::kernel::{MODES, counted, installed, leaving, pinned, started, warns};
 use aya::programs::loaded_programs;
-use flowgauge_core::delay::{self, DelayKind, Kinds};
+use flowgauge_core::delay::{DelayKind, Kinds};
 use flowgauge_core::{Settings, WindowTotals, sketch};
-use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, ProgramSets, Retention, Xdp};
-use flowgauge_dataplane::{CountingPoint, Dataplane, Direction, Event, Snapshot, Tables};
+use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, ProgramSets, Xdp};
+use flowgauge_dataplane::{CountingPoint, Dataplane};
 use flowgauge_testing::on_veth;
 use flowgauge_testing::wait::until;
 use flowgauge_traffic::veth::{self, ip};
@@ -49,7 +51,7 @@ impl Pair {
     }
 
     fn egress(&self) -> CountingPoint {
-        CountingPoint { interface: self.sender.0.clone(), direction: Direction::Egress }
+        leaving(&self.sender.0)
     }
 }
 
@@ -57,10 +59,7 @@ impl Pair {
 fn everything() -> Settings {
     let mut settings = Settings::default();
     settings.heavy.algorithm = flowgauge_core::heavy::Algorithm::HashPipe;
-    settings.delay = delay::Settings {
-        kinds: Kinds::NONE.with(DelayKind::Dns).with(DelayKind::TcpHandshake),
-        ..delay::Settings::DEFAULT
-    };
+    settings.delay.kinds = Kinds::NONE.with(DelayKind::Dns).with(DelayKind::TcpHandshake);
     let [entropy, _] = &mut settings.entropy;
     entropy.mode = sketch::Mode::CountSketch;
     settings
@@ -68,17 +67,6 @@ fn everything() -> Settings {
 
 fn options(mode: Mode, sets: Option<&ProgramSets>) -> Options {
     Options { mode: Some(mode), sets: sets.cloned(), ..Options::new(everything()) }
-}
-
-fn started(places: Vec<CountingPoint>, options: Options) -> Xdp {
-    let tables = Tables::new(&options.settings, 1);
-    let mut xdp = Xdp::at(places, options);
-    assert_eq!(xdp.install(&tables).unwrap(), None);
-    xdp
-}
-
-fn counted(snapshot: &Snapshot) -> u64 {
-    snapshot.bank.counters.packets()
 }
 
 /// Returns a window of this many packets, with every packet counted.
@@ -101,44 +89,41 @@ fn verified(xdp: &Xdp) -> Option<u32> {
 
 #[test]
 fn members_of_a_set_count_apart_and_as_a_lone_interface_does() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
-        on_veth(move || {
-            let pairs: Vec<Pair> = (0..3).map(Pair::new).collect();
-            let sets = ProgramSets::default();
-            let mut members: Vec<Xdp> = pairs
-                .iter()
-                .map(|pair| started(vec![pair.ingress()], options(mode, Some(&sets))))
-                .collect();
-            for (number, pair) in (0..).zip(&pairs) {
-                pair.send(100 + number);
+    on_veth_with(MODES, |mode| {
+        let pairs: Vec<Pair> = (0..3).map(Pair::new).collect();
+        let sets = ProgramSets::default();
+        let mut members: Vec<Xdp> = pairs
+            .iter()
+            .map(|pair| started(vec![pair.ingress()], options(mode, Some(&sets))))
+            .collect();
+        for (number, pair) in (0..).zip(&pairs) {
+            pair.send(100 + number);
+        }
+        for round in 0..3 {
+            for (number, xdp) in (0..).zip(&mut members) {
+                let packets = if round == 0 { 100 + number } else { 10 * round + number };
+                window(xdp, packets);
+                pairs[usize::from(number)].send(10 * (round + 1) + number);
             }
-            for round in 0..3 {
-                for (number, xdp) in (0..).zip(&mut members) {
-                    let packets = if round == 0 { 100 + number } else { 10 * round + number };
-                    window(xdp, packets);
-                    pairs[usize::from(number)].send(10 * (round + 1) + number);
-                }
-            }
-            for xdp in &mut members {
-                let events = xdp.events().unwrap();
-                assert!(!events.iter().any(|event| matches!(event, Event::Warning(_))));
-            }
-            drop(members);
-            // The same packets on the same CPU give the same bits.
-            let mut cpus = CpuSet::new();
-            cpus.set(0).unwrap();
-            sched_setaffinity(Pid::from_raw(0), &cpus).unwrap();
-            let pair = &pairs[0];
-            let [alone, shared] = [None, Some(&sets)].map(|sets| {
-                let mut xdp = started(vec![pair.ingress()], options(mode, sets));
-                pair.send(200);
-                (xdp.status().programs[0].form.clone(), window(&mut xdp, 200))
-            });
-            // One program, or one for each measurement.
-            assert_eq!(alone.0, shared.0, "{mode:?}");
-            assert!(alone.0.is_some() && alone.1 == shared.1, "{mode:?}");
+        }
+        for xdp in &mut members {
+            assert!(!warns(&xdp.events().unwrap(), ""));
+        }
+        drop(members);
+        // The same packets on the same CPU give the same bits.
+        let mut cpus = CpuSet::new();
+        cpus.set(0).unwrap();
+        sched_setaffinity(Pid::from_raw(0), &cpus).unwrap();
+        let pair = &pairs[0];
+        let [alone, shared] = [None, Some(&sets)].map(|sets| {
+            let mut xdp = started(vec![pair.ingress()], options(mode, sets));
+            pair.send(200);
+            (xdp.status().programs[0].form.clone(), window(&mut xdp, 200))
         });
-    }
+        // One program, or one for each measurement.
+        assert_eq!(alone.0, shared.0, "{mode:?}");
+        assert!(alone.0.is_some() && alone.1 == shared.1, "{mode:?}");
+    });
 }
 
 #[test]
@@ -167,12 +152,7 @@ fn replace(pair: &Pair, xdp: &mut Xdp) {
     ip(&format!("link del {}", pair.receiver.0)).unwrap();
     assert!(!xdp.events().unwrap().is_empty());
     pair.create();
-    until(|| {
-        let events = xdp.events().unwrap();
-        events
-            .iter()
-            .any(|event| matches!(event, Event::Warning(said) if said.contains("counted again")))
-    });
+    until(|| warns(&xdp.events().unwrap(), "counted again"));
     // The window of the gap.
     xdp.rotate().unwrap();
     xdp.published(0).unwrap();
@@ -180,70 +160,65 @@ fn replace(pair: &Pair, xdp: &mut Xdp) {
 
 #[test]
 fn a_member_that_leaves_makes_room_for_another_with_empty_memory() {
-    for mode in [Mode::Native, Mode::Tcx] {
-        on_veth(move || {
-            let sets = ProgramSets::default();
-            let [stays, leaves, idle] = [0, 1, 2].map(Pair::new);
-            let member = |places| started(places, options(mode, Some(&sets)));
-            let mut first = member(vec![stays.ingress()]);
-            for packets in [30, 20] {
-                let mut second = member(vec![leaves.ingress()]);
-                leaves.send(packets);
-                stays.send(5);
-                window(&mut second, packets);
-                window(&mut first, 5);
-                // Counts of the open window end with the member.
-                leaves.send(3);
-            }
-            // An interface that returns is counted on. Another one keeps the source alive.
-            let mut second = member(vec![leaves.ingress(), idle.ingress()]);
-            leaves.send(4);
-            window(&mut second, 4);
-            replace(&leaves, &mut second);
-            leaves.send(6);
-            window(&mut second, 6);
-            stays.send(7);
-            window(&mut first, 7);
-        });
-    }
+    on_veth_with([Mode::Native, Mode::Tcx], |mode| {
+        let sets = ProgramSets::default();
+        let [stays, leaves, idle] = [0, 1, 2].map(Pair::new);
+        let member = |places| started(places, options(mode, Some(&sets)));
+        let mut first = member(vec![stays.ingress()]);
+        for packets in [30, 20] {
+            let mut second = member(vec![leaves.ingress()]);
+            leaves.send(packets);
+            stays.send(5);
+            window(&mut second, packets);
+            window(&mut first, 5);
+            // Counts of the open window end with the member.
+            leaves.send(3);
+        }
+        // An interface that returns is counted on. Another one keeps the source alive.
+        let mut second = member(vec![leaves.ingress(), idle.ingress()]);
+        leaves.send(4);
+        window(&mut second, 4);
+        replace(&leaves, &mut second);
+        leaves.send(6);
+        window(&mut second, 6);
+        stays.send(7);
+        window(&mut first, 7);
+    });
 }
 
 #[test]
 fn members_that_a_killed_process_left_are_adopted() {
-    for mode in [Mode::Native, Mode::Tcx, Mode::Clsact] {
-        on_veth(move || {
-            let [first, second, idle] = [0, 1, 2].map(Pair::new);
-            let places = [vec![first.ingress(), idle.ingress()], vec![second.ingress()]];
-            let kept = |adopt, leave, sets: &ProgramSets| Options {
-                pins: Some(Retention { directory: DIRECTORY.into(), adopt, leave }),
-                ..options(mode, Some(sets))
-            };
-            let sets = ProgramSets::default();
-            let left = places.clone().map(|places| started(places, kept(false, true, &sets)));
-            first.send(10);
-            second.send(20);
-            drop(left);
-            second.send(5);
-            // Another set: its programs are not those that count.
-            let options = kept(true, false, &ProgramSets::default());
-            let tables = Tables::new(&options.settings, 1);
-            let [mut one, mut other] = places.map(|places| {
-                let mut xdp = Xdp::at(places, options.clone());
-                assert!(xdp.install(&tables).unwrap().is_some());
-                xdp
-            });
-            window(&mut one, 10);
-            window(&mut other, 25);
-            // Programs of its own replace those of the set, which count on for the other.
-            replace(&first, &mut one);
-            first.send(3);
-            second.send(4);
-            window(&mut one, 3);
-            window(&mut other, 4);
-            drop((one, other));
-            assert!(!Path::new(DIRECTORY).exists());
+    on_veth_with([Mode::Native, Mode::Tcx, Mode::Clsact], |mode| {
+        let [first, second, idle] = [0, 1, 2].map(Pair::new);
+        let places = [vec![first.ingress(), idle.ingress()], vec![second.ingress()]];
+        let kept = |adopt, leave, sets: &ProgramSets| Options {
+            pins: pinned(adopt, leave),
+            ..options(mode, Some(sets))
+        };
+        let sets = ProgramSets::default();
+        let left = places.clone().map(|places| started(places, kept(false, true, &sets)));
+        first.send(10);
+        second.send(20);
+        drop(left);
+        second.send(5);
+        // Another set: its programs are not those that count.
+        let options = kept(true, false, &ProgramSets::default());
+        let [mut one, mut other] = places.map(|places| {
+            let (xdp, adopted) = installed(places, options.clone());
+            assert!(adopted.is_some());
+            xdp
         });
-    }
+        window(&mut one, 10);
+        window(&mut other, 25);
+        // Programs of its own replace those of the set, which count on for the other.
+        replace(&first, &mut one);
+        first.send(3);
+        second.send(4);
+        window(&mut one, 3);
+        window(&mut other, 4);
+        drop((one, other));
+        assert!(!Path::new(DIRECTORY).exists());
+    });
 }
 
 #[test]

@@ -16,11 +16,8 @@ use flowgauge_traffic::frame::{IPV6, Ip, TAG, TCP, Tcp, UDP, ethernet, udp};
 
 /// Enables every measurement that counts packets or bytes.
 fn settings(unit: CountUnit) -> Settings {
-    let sketch = |kind: SketchKind| sketch::Settings {
-        mode: kind.into(),
-        key: KeyKind::Src,
-        shape: Grid::COUNTERS,
-    };
+    let (key, shape) = (KeyKind::Src, Grid::COUNTERS);
+    let sketch = |kind: SketchKind| sketch::Settings { mode: kind.into(), key, shape };
     Settings {
         entropy: [sketch(SketchKind::CountSketch), sketch(SketchKind::CountMin)],
         frequency: sketch(SketchKind::CountSketch),

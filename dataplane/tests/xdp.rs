@@ -2,15 +2,15 @@
 //! with its thread.
 
 use crate::common::delays::buckets;
-use crate::common::devices::{assert_no_program, send};
+use crate::common::devices::{assert_no_program, on_veth_with, send};
 use crate::common::kernel::{
-    add_apart, counted as packets, counted_apart, detached, dropped, egress, in_mode, ingress,
-    installed, pinned, received, refusal, started,
+    add_apart, counted as packets, counted_apart, counted_until, detached, dropped, egress,
+    in_mode, ingress, installed, pinned, received, refusal, started,
 };
-use crate::common::{assert_contains, only_delays};
+use crate::common::{assert_contains, five_tuples, only_delays};
 use flowgauge_core::cardinality::Mode as Registers;
 use flowgauge_core::delay::{self, DelayKind, Kinds};
-use flowgauge_core::{KeyKind, Precision, Settings};
+use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
 use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, WaitMethod, Xdp, detach};
 use flowgauge_dataplane::{
@@ -43,18 +43,9 @@ fn doomed(adopt: bool) -> Options {
     Options { pins: pinned(adopt, true), ..options() }
 }
 
-/// Counts packets that must arrive but have not yet: the kernel delivers them soon after they were
-/// sent.
+/// Counts packets that must arrive but have not yet.
 fn collect(xdp: &mut Xdp, missing: u64) -> u64 {
-    let mut counted = 0;
-    // Every rotation waits for a grace period, in which a CPU delivers its pending packets.
-    for _ in 0..100 {
-        if counted >= missing {
-            break;
-        }
-        counted += xdp.rotate().unwrap().bank.counters.ipv4;
-    }
-    counted
+    counted_until(xdp, missing).ipv4
 }
 
 /// Background traffic that continues until all rounds of sending are over.
@@ -106,22 +97,42 @@ fn rotations() -> u64 {
     extent(200, 1000)
 }
 
-/// Rotates under traffic; every packet must be in one window. Returns their number.
-fn rotate_under(xdp: &mut Xdp, traffic: Traffic) -> (u64, u64) {
-    let mut counted = 0;
+/// Packets of some traffic.
+struct Total {
+    sent: u64,
+    /// Packets that the receiver had no room for and never saw: veth drops them when its ring is
+    /// full.
+    dropped: u64,
+    received: u64,
+    counted: u64,
+}
+
+/// Rotates under traffic, until everything has arrived.
+fn rotate_under(xdp: &mut Xdp, start: impl FnOnce() -> Traffic) -> Total {
+    let (before, mut counted) = (received(), 0);
+    let traffic = start();
     for window in 0..rotations() {
-        let snapshot = xdp.rotate().unwrap();
-        counted += snapshot.bank.counters.packets();
+        counted += packets(&xdp.rotate().unwrap());
         xdp.published(window).unwrap();
     }
     let sent = traffic.stop();
-    (counted, sent)
+    counted += collect(xdp, sent - counted.min(sent));
+    let (received, dropped) = (received() - before, dropped());
+    println!("{sent} sent, {dropped} dropped, {received} received, {counted} counted");
+    Total { sent, dropped, received, counted }
+}
+
+/// Checks that every packet sent at the highest rate is counted, if the receiver has room for it.
+fn loses_nothing(xdp: &mut Xdp) {
+    let Total { sent, dropped, received, counted } =
+        rotate_under(xdp, || Traffic::start(live_frames()));
+    assert_eq!((counted, counted + dropped), (received, sent));
 }
 
 #[test]
 fn native_ingress_loses_nothing_at_the_highest_rate() {
     on_veth(|| {
-        native_ingress_loses_nothing(options());
+        loses_nothing(&mut started(vec![ingress()], options()));
     });
 }
 
@@ -129,22 +140,9 @@ fn native_ingress_loses_nothing_at_the_highest_rate() {
 #[test]
 fn native_ingress_loses_nothing_when_rotations_wait_by_a_map_of_maps() {
     on_veth(|| {
-        native_ingress_loses_nothing(Options { wait: Some(WaitMethod::MapOfMaps), ..options() })
+        let options = Options { wait: Some(WaitMethod::MapOfMaps), ..options() };
+        loses_nothing(&mut started(vec![ingress()], options));
     });
-}
-
-fn native_ingress_loses_nothing(options: Options) {
-    let mut xdp = started(vec![ingress()], options);
-    let before = received();
-    let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
-    counted += collect(&mut xdp, sent - counted.min(sent));
-    // Packets that the receiver had no room for never reached it: veth drops them when its ring is
-    // full.
-    let (received, dropped) = (received() - before, dropped());
-    println!(
-        "{sent} sent, {dropped} dropped by the sender, {received} received, {counted} counted"
-    );
-    assert_eq!((counted, counted + dropped), (received, sent));
 }
 
 #[test]
@@ -155,15 +153,11 @@ fn generic_ingress_loses_nothing() {
         let merges = Command::new("ethtool").args(["-K", RECEIVER.0, "gro", "on"]).output();
         if !merges.is_ok_and(|output| output.status.success()) {
             skip("ethtool to send at the highest rate");
-            let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(datagrams()));
-            counted += collect(&mut xdp, sent - counted.min(sent));
-            return assert_eq!(counted, sent);
+            let total = rotate_under(&mut xdp, || Traffic::start(datagrams()));
+            return assert_eq!(total.counted, total.sent);
         }
-        let before = received();
-        let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
-        counted += collect(&mut xdp, sent - counted.min(sent));
-        let received = received() - before;
-        println!("{sent} sent, {received} received, {counted} counted");
+        let Total { sent, received, counted, .. } =
+            rotate_under(&mut xdp, || Traffic::start(live_frames()));
         assert!(counted > sent / 2);
         assert_eq!(counted, received);
     });
@@ -174,47 +168,29 @@ fn tcx_ingress_loses_nothing_beside_another_xdp_program() {
     on_veth(|| {
         // The other program passes everything.
         let _other = started(vec![ingress()], options());
-        let mut xdp = started(vec![ingress()], in_mode(Mode::Tcx));
-        let before = received();
-        let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
-        counted += collect(&mut xdp, (sent - dropped()).saturating_sub(counted));
-        let received = received() - before;
-        println!(
-            "{sent} sent, {} dropped by the sender, {received} received, {counted} counted",
-            dropped()
-        );
-        assert_eq!((counted, counted + dropped()), (received, sent));
+        loses_nothing(&mut started(vec![ingress()], in_mode(Mode::Tcx)));
     });
 }
 
 #[test]
 fn a_vlan_tag_that_the_kernel_took_out_is_a_part_of_the_packet() {
-    for mode in [Mode::Native, Mode::Tcx, Mode::Clsact] {
-        on_veth(move || {
-            let options = Options { settings: five_tuples(), ..in_mode(mode) };
-            let mut xdp = started(vec![ingress()], options);
-            let mut sender = FrameSender::new(SENDER.0).unwrap();
-            let mut lengths = 0;
-            for tags in 0..3 {
-                let packet = Ip::new([10, 77, 0, 1], [10, 77, 0, 2], UDP)
-                    .packet(&[0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
-                let mut frame = ethernet(&vec![TAG; tags], IPV4, &packet);
-                frame.resize(100 + 4 * tags, 0);
-                lengths += frame.len() as u64;
-                sender.send(&frame).unwrap();
-            }
-            sender.finish().unwrap();
-            let mut counted = (0, 0);
-            for _ in 0..100 {
-                let counters = xdp.rotate().unwrap().bank.counters;
-                counted = (counted.0 + counters.ipv4, counted.1 + counters.bytes);
-                if counted.0 == 3 {
-                    break;
-                }
-            }
-            assert_eq!(counted, (3, lengths), "{mode:?}");
-        });
-    }
+    on_veth_with([Mode::Native, Mode::Tcx, Mode::Clsact], |mode| {
+        let options = Options { settings: five_tuples(), ..in_mode(mode) };
+        let mut xdp = started(vec![ingress()], options);
+        let mut sender = FrameSender::new(SENDER.0).unwrap();
+        let mut lengths = 0;
+        for tags in 0..3 {
+            let packet = Ip::new([10, 77, 0, 1], [10, 77, 0, 2], UDP)
+                .packet(&[0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
+            let mut frame = ethernet(&vec![TAG; tags], IPV4, &packet);
+            frame.resize(100 + 4 * tags, 0);
+            lengths += frame.len() as u64;
+            sender.send(&frame).unwrap();
+        }
+        sender.finish().unwrap();
+        let counters = counted_until(&mut xdp, 3);
+        assert_eq!((counters.ipv4, counters.bytes), (3, lengths), "{mode:?}");
+    });
 }
 
 #[test]
@@ -270,12 +246,6 @@ fn places_count_separately_and_in_sum() {
         assert_eq!(counted, [3, 5]);
         assert!((2..=4).contains(&registers), "{registers} registers of two flows");
     });
-}
-
-fn five_tuples() -> Settings {
-    let mut settings = Settings::default();
-    settings.cardinality.key = KeyKind::FiveTuple;
-    settings
 }
 
 fn set(snapshot: &Snapshot) -> usize {
@@ -408,11 +378,8 @@ fn adoption_continues_where_the_other_was_killed() {
         let (mut third, found) = adopted(places.clone(), kept(true));
         assert_eq!((found.open_windows.len(), found.next_window), (2, 43));
         assert!(found.open_windows[0] < found.open_windows[1]);
-        assert_eq!(
-            counted_apart(&third.rotate().unwrap()),
-            [3, 3],
-            "the unpublished window once more"
-        );
+        let again = counted_apart(&third.rotate().unwrap());
+        assert_eq!(again, [3, 3], "the unpublished window once more");
         assert_eq!(collect(&mut third, 4), 4);
         drop(third);
         nothing_is_left();
@@ -485,12 +452,9 @@ fn an_interface_that_vanishes_is_reported_once() {
 fn every_request_of_a_conversation_is_new_and_is_answered() {
     const PACKETS: u32 = 20_000;
     for (admit_log2, kept) in [(0, 1.0), (4, 1.0 / 16.0)] {
-        let delays = delay::Settings {
-            kinds: Kinds::NONE.with(DelayKind::TcpData),
-            admit_log2,
-            slots_log2: 12,
-            ..delay::Settings::DEFAULT
-        };
+        let kinds = Kinds::NONE.with(DelayKind::TcpData);
+        let delays =
+            delay::Settings { kinds, admit_log2, slots_log2: 12, ..delay::Settings::DEFAULT };
         let options = Options::new(only_delays(delays));
         let Some(mut xdp) = detached(Direction::Ingress, options) else { return };
         let mut conversation = Conversation::new(&xdp.injector()).unwrap();

@@ -88,15 +88,8 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 fn record(start: u32, captured: u32, wire: u32, timestamp: u64) -> PacketRecord {
-    PacketRecord {
-        start,
-        captured,
-        wire,
-        timestamp,
-        link: Link::Ethernet,
-        link_type: link_type::ETHERNET,
-        interface: 0,
-    }
+    let (link, link_type) = (Link::Ethernet, link_type::ETHERNET);
+    PacketRecord { start, captured, wire, timestamp, link, link_type, interface: 0 }
 }
 
 /// Returns the record with another link layer.
@@ -110,14 +103,12 @@ fn known_pcap_little_endian_microseconds() {
          01000000 02000000 03000000 3c000000 aabbcc
          ffffffff 40420f00 00000000 00000000");
     let walk = walk_whole(&file);
-    assert_eq!(
-        walk.packets,
-        [
-            (record(16, 3, 60, 1_000_002_000), vec![0xaa, 0xbb, 0xcc]),
-            // An excess fraction of a million microseconds is added.
-            (record(16, 0, 0, 4_294_967_296_000_000_000), vec![]),
-        ]
-    );
+    let expected = [
+        (record(16, 3, 60, 1_000_002_000), vec![0xaa, 0xbb, 0xcc]),
+        // An excess fraction of a million microseconds is added.
+        (record(16, 0, 0, 4_294_967_296_000_000_000), vec![]),
+    ];
+    assert_eq!(walk.packets, expected);
     let [interface] = &walk.interfaces[..] else { panic!() };
     assert_eq!((interface.link_type, interface.snaplen), (1, 65535));
     assert_eq!(interface.resolution, Resolution::MICROSECONDS);
@@ -154,13 +145,11 @@ fn known_pcap_modified() {
          01000000 02000000 01000000 3c000000 07000000 0008 04 00 aa
          02000000 00000000 00000000 3c000000 07000000 0008 04 00");
     let walk = walk_whole(&file);
-    assert_eq!(
-        walk.packets,
-        [
-            (record(24, 1, 60, 1_000_002_000), vec![0xaa]),
-            (record(24, 0, 60, 2_000_000_000), vec![]),
-        ]
-    );
+    let expected = [
+        (record(24, 1, 60, 1_000_002_000), vec![0xaa]),
+        (record(24, 0, 60, 2_000_000_000), vec![]),
+    ];
+    assert_eq!(walk.packets, expected);
 }
 
 /// Section header, then two interfaces: eth0 in nanoseconds, and raw IPv4 in 2^-20 seconds from 10
@@ -190,21 +179,14 @@ fn known_pcapng_little_endian() {
     ]
     .concat());
     let walk = walk_whole(&file);
-    let raw = |record: PacketRecord| PacketRecord {
-        link: Link::Ip,
-        link_type: link_type::IPV4,
-        interface: 1,
-        ..record
-    };
-    assert_eq!(
-        walk.packets,
-        [
-            (record(28, 5, 64, 5), vec![0xa1, 0xa2, 0xa3, 0xa4, 0xa5]),
-            (raw(record(28, 1, 1, 11_500_000_000)), vec![0x45]),
-            (raw(record(28, 2, 2, 10_500_000_000)), vec![0x45, 0x46]),
-            (record(12, 2, 2, 10_500_000_000), vec![0xb1, 0xb2]),
-        ]
-    );
+    let raw = |record| PacketRecord { interface: 1, ..on_link(Link::Ip, link_type::IPV4, record) };
+    let expected = [
+        (record(28, 5, 64, 5), vec![0xa1, 0xa2, 0xa3, 0xa4, 0xa5]),
+        (raw(record(28, 1, 1, 11_500_000_000)), vec![0x45]),
+        (raw(record(28, 2, 2, 10_500_000_000)), vec![0x45, 0x46]),
+        (record(12, 2, 2, 10_500_000_000), vec![0xb1, 0xb2]),
+    ];
+    assert_eq!(walk.packets, expected);
     let [first, second] = &walk.interfaces[..] else { panic!() };
     assert_eq!(first.name.as_deref(), Some("eth0"));
     assert_eq!((first.snaplen, first.drops), (65536, 0));
@@ -226,15 +208,13 @@ fn known_pcapng_sections_of_both_orders() {
     let file = hex(&[big, PCAPNG_LITTLE, little].concat());
     let walk = walk_whole(&file);
     let cooked = |record| on_link(Link::LinuxSll2, link_type::LINUX_SLL2, record);
-    assert_eq!(
-        walk.packets,
-        [
-            // The snapshot length is 3.
-            (cooked(record(12, 3, 9, 0)), vec![0xc1, 0xc2, 0xc3]),
-            (cooked(record(28, 1, 1, 7000)), vec![0xd1]),
-            (record(28, 0, 0, 1 << 32), vec![]),
-        ]
-    );
+    let expected = [
+        // The snapshot length is 3.
+        (cooked(record(12, 3, 9, 0)), vec![0xc1, 0xc2, 0xc3]),
+        (cooked(record(28, 1, 1, 7000)), vec![0xd1]),
+        (record(28, 0, 0, 1 << 32), vec![]),
+    ];
+    assert_eq!(walk.packets, expected);
     assert_eq!((walk.interfaces.len(), walk.drops), (2, 4));
 }
 
@@ -739,24 +719,20 @@ fn the_writer_writes_what_the_walker_reads() {
     let too_late = writer.write(u64::MAX, &[], 0).unwrap_err();
     assert_eq!(too_late.kind(), std::io::ErrorKind::InvalidInput);
     let too_long = writer.write(0, &vec![0; MAX_CAPTURED as usize + 1], 0).unwrap_err();
-    assert_eq!(
-        too_long.to_string(),
-        "a frame of 262145 bytes does not fit into a pcap file: 262144 at most"
-    );
+    let limit = "a frame of 262145 bytes does not fit into a pcap file: 262144 at most";
+    assert_eq!(too_long.to_string(), limit);
     let file = writer.finish().unwrap();
     let expected = hex("4d3cb2a1 0200 0400 00000000 00000000 00000400 65000000
          d2029649 15cd5b07 02000000 3c000000 4501");
     assert_eq!(file[..expected.len()], expected);
     let walk = walk_whole(&file);
     let raw = |record| on_link(Link::Ip, link_type::RAW, record);
-    assert_eq!(
-        walk.packets,
-        [
-            (raw(record(16, 2, 60, 1_234_567_890_123_456_789)), vec![0x45, 1]),
-            (raw(record(16, 0, 0, 0)), vec![]),
-            (raw(record(16, 2, 2, 4_294_967_295_999_999_999)), vec![1, 2]),
-        ]
-    );
+    let expected = [
+        (raw(record(16, 2, 60, 1_234_567_890_123_456_789)), vec![0x45, 1]),
+        (raw(record(16, 0, 0, 0)), vec![]),
+        (raw(record(16, 2, 2, 4_294_967_295_999_999_999)), vec![1, 2]),
+    ];
+    assert_eq!(walk.packets, expected);
 }
 
 fn frame() -> impl Strategy<Value = Vec<u8>> {

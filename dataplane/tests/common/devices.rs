@@ -1,9 +1,9 @@
 //! Devices, sockets and ports in a network of the test's own.
 
-use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::af_xdp;
+use crate::common::with_tables;
+use flowgauge_dataplane::poll::port::{Ports, af_xdp};
 use flowgauge_dataplane::xdp::DeviceCounters;
-use flowgauge_dataplane::{Dataplane, Poll, Tables, poll};
+use flowgauge_dataplane::{Poll, poll};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{RECEIVER, SENDER, carrier, ip};
 use std::net::UdpSocket;
@@ -17,9 +17,13 @@ pub fn device_counters(device: &str) -> DeviceCounters {
 /// Starts to poll an AF_XDP port.
 pub fn polling(port: &str) -> Poll {
     let ports = af_xdp(&port.parse().unwrap(), None).unwrap();
-    let mut poll = Poll::new(ports, poll::Options::default());
-    poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
-    poll
+    with_tables(Poll::new(ports, poll::Options::default()))
+}
+
+/// Wraps each port.
+pub fn wrapped<P, W>(ports: Ports<P>, wrap: impl Fn(P) -> W) -> Ports<W> {
+    let Ports { ports, source, gate, interface } = ports;
+    Ports { ports: ports.into_iter().map(wrap).collect(), source, gate, interface }
 }
 
 /// Sends datagrams to the receiver.
@@ -51,6 +55,17 @@ pub fn ethtool(arguments: &str) -> Result<(), String> {
         Ok(())
     } else {
         Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+/// Runs a test with each value, in a network of its own each time.
+#[track_caller]
+pub fn on_veth_with<T: Send + 'static>(
+    values: impl IntoIterator<Item = T>,
+    test: impl Fn(T) + Copy + Send + 'static,
+) {
+    for value in values {
+        on_veth(move || test(value));
     }
 }
 
@@ -89,8 +104,6 @@ pub fn set_mtu(mtu: u32) {
 #[track_caller]
 pub fn assert_no_program(device: &str) {
     let output = Command::new("ip").args(["-details", "link", "show", device]).output().unwrap();
-    assert!(
-        !String::from_utf8_lossy(&output.stdout).contains("xdp/id"),
-        "a program is left behind on {device}"
-    );
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!said.contains("xdp/id"), "a program is left behind on {device}");
 }

@@ -1,7 +1,7 @@
 //! Runs of the XDP backend in a network of the test's own.
 
 use super::devices::{device_counters, send};
-use flowgauge_core::Settings;
+use flowgauge_core::{Counters, Settings};
 use flowgauge_dataplane::xdp::{DIRECTORY, Mode, Options, Retention, Xdp};
 use flowgauge_dataplane::{
     Adopted, CountingPoint, Dataplane, Direction, Error, Event, Snapshot, Tables,
@@ -122,6 +122,20 @@ pub fn closed(xdp: &mut Xdp, packets: u64) -> (u64, bool) {
 pub fn send_and_close(xdp: &mut Xdp, packets: u64) -> (u64, bool) {
     send(packets);
     closed(xdp, packets)
+}
+
+/// Adds up windows until at least `packets` packets were counted: the kernel delivers them soon
+/// after they were sent.
+pub fn counted_until(dataplane: &mut dyn Dataplane, packets: u64) -> Counters {
+    let mut all = Counters::default();
+    // Every rotation waits for a grace period, in which a CPU delivers its pending packets.
+    for _ in 0..100 {
+        if all.packets() >= packets {
+            break;
+        }
+        all.merge(&dataplane.rotate().unwrap().bank.counters);
+    }
+    all
 }
 
 /// Returns whether each program is attached.

@@ -2,8 +2,7 @@
 //! of the test's own.
 
 use crate::conformance::backend::{Backend, Breadth, Feeder, Rig, Setup, arriving};
-use crate::conformance::poll::options;
-use flowgauge_dataplane::Poll;
+use crate::conformance::poll::rig;
 use flowgauge_dataplane::poll::port::{AfXdp, Copies, FrameSender, Outlet, OwnedFrame, af_xdp};
 use flowgauge_testing::extent;
 use flowgauge_testing::on_veth;
@@ -37,16 +36,9 @@ impl Backend for OnVeth {
         let senders = (0..self.queues)
             .map(|queue| FrameSender::on_queue(&pair.sender, queue).unwrap())
             .collect();
-        let feeder = OverTheWire {
-            senders: Mutex::new(senders),
-            counted,
-            sent: AtomicU64::new(0),
-            _pair: pair,
-        };
-        Some(Rig {
-            dataplane: Box::new(Poll::new(ports, options(setup))),
-            feeder: Arc::new(feeder),
-        })
+        let (senders, sent) = (Mutex::new(senders), AtomicU64::new(0));
+        let feeder = OverTheWire { senders, counted, sent, _pair: pair };
+        Some(rig(setup, ports, feeder))
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {

@@ -1,5 +1,7 @@
 //! Interface between backends and the suite.
 
+pub use crate::common::SEED;
+use crate::common::nothing;
 use flowgauge_core::delay::prefixes::PrefixOwner;
 use flowgauge_core::{Filter, HashMode, Precision, Settings, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
@@ -120,9 +122,7 @@ impl Setup {
 
     /// Measures only what `change` turns on, and no distinct flows.
     pub fn only(change: impl FnOnce(&mut Settings)) -> Self {
-        let mode = cardinality::Mode::Off;
-        let off = cardinality::Settings { mode, ..cardinality::Settings::DEFAULT };
-        let mut settings = Settings::only(off);
+        let mut settings = nothing();
         change(&mut settings);
         Setup { settings, ..Setup::default() }
     }
@@ -144,9 +144,6 @@ impl Setup {
         Model::new(&self.settings, SEED)
     }
 }
-
-/// Seed of the tables.
-pub const SEED: u64 = 1;
 
 /// A dataplane with its feeder.
 pub struct Rig {

@@ -2,9 +2,8 @@
 //! memory or a pair of veth devices in a network of the test's own.
 
 use crate::conformance::backend::{Backend, Breadth, Feeder, Rig, Setup, arriving};
-use crate::conformance::poll::options;
+use crate::conformance::poll;
 use crate::dpdk::support::{counted, flush, number, open};
-use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::poll::port::{OwnedFrame, dpdk_device};
 use flowgauge_dpdk::{BURST, Device, Queues, SendQueue};
 use flowgauge_testing::extent;
@@ -59,12 +58,9 @@ impl Backend for OnRing {
     fn open(&self, setup: &Setup) -> Option<Rig> {
         let mut device =
             open("net_ring", "", Queues { receive: self.queues, send: self.queues }).unwrap();
-        let queues = std::mem::take(&mut device.send);
-        Some(rig(
-            setup,
-            device,
-            Wire { queues: Mutex::new(queues), segments: self.segments, ..Wire::default() },
-        ))
+        let queues = Mutex::new(std::mem::take(&mut device.send));
+        let wire = Wire { queues, segments: self.segments, ..Wire::default() };
+        Some(rig(setup, device, wire))
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
@@ -101,12 +97,8 @@ impl Backend for OnVeth {
             open(driver, &format!(",{receive}={rx}"), Queues { receive: 1, send: 0 }).unwrap();
         let sender =
             open(driver, &format!(",{send}={tx}"), Queues { receive: 0, send: 1 }).unwrap();
-        let wire = Wire {
-            queues: Mutex::new(sender.send),
-            segments: 1,
-            underway: Some(UNDERWAY),
-            ..Wire::default()
-        };
+        let (queues, underway) = (Mutex::new(sender.send), Some(UNDERWAY));
+        let wire = Wire { queues, segments: 1, underway, ..Wire::default() };
         Some(rig(setup, receiver, wire))
     }
 
@@ -127,10 +119,7 @@ impl Backend for OnVeth {
 
 fn rig(setup: &Setup, device: Device, wire: Wire) -> Rig {
     let (ports, counted) = counted(dpdk_device(device));
-    Rig {
-        dataplane: Box::new(Poll::new(ports, options(setup))),
-        feeder: Arc::new(Wire { counted, ..wire }),
-    }
+    poll::rig(setup, ports, Wire { counted, ..wire })
 }
 
 /// Sender on all queues in turn, no faster than the workers count.

@@ -3,9 +3,10 @@
 use crate::conformance::backend::{Backend, Feeder, Replay, Rig, Setup};
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
-use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
-use flowgauge_dataplane::poll::port::{Injector, OwnedFrame, frames, pcap_reader};
+use flowgauge_dataplane::capture::build::CapturePacket;
+use flowgauge_dataplane::poll::port::{Injector, OwnedFrame, Port, Ports, frames, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
+use flowgauge_testing::frames::pcap;
 use std::io::Cursor;
 use std::sync::Arc;
 
@@ -14,10 +15,7 @@ pub struct Workers(pub usize);
 impl Backend for Workers {
     fn open(&self, setup: &Setup) -> Option<Rig> {
         let (injector, ports) = frames(self.0);
-        Some(Rig {
-            dataplane: Box::new(Poll::new(ports, options(setup))),
-            feeder: Arc::new(injector),
-        })
+        Some(rig(setup, ports, injector))
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
@@ -30,36 +28,33 @@ impl Backend for Workers {
     }
 
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay> {
-        assert!(
-            frames.iter().all(|frame| frame.link == Link::Ethernet),
-            "the capture made here is of Ethernet"
-        );
+        let mut links = frames.iter().map(|frame| frame.link);
+        assert!(links.all(|link| link == Link::Ethernet), "the capture made here is of Ethernet");
         let packet = |frame: &OwnedFrame| CapturePacket {
             wire: frame.wire_length,
             ..CapturePacket::new(frame.timestamp, frame.bytes.clone())
         };
         let packets: Vec<CapturePacket> = frames.iter().map(packet).collect();
-        let file = build::pcap(
-            &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
-            &packets,
-        );
-        let poll = Poll::new(
-            pcap_reader(Cursor::new(file), "replay", self.0, Pace::Trace).unwrap(),
-            options(setup),
-        );
+        let file = Cursor::new(pcap(&packets));
+        let ports = pcap_reader(file, "replay", self.0, Pace::Trace).unwrap();
+        let poll = Poll::new(ports, options(setup));
         let gate = poll.gate();
         let advance = move |limit| {
             let stands = gate.advance(limit);
-            assert!(
-                matches!(stands, Advance::Reached { .. } | Advance::Ended { .. }),
-                "{stands:?}"
-            );
+            let is_reached = matches!(stands, Advance::Reached { .. } | Advance::Ended { .. });
+            assert!(is_reached, "{stands:?}");
         };
         Some(Replay { dataplane: Box::new(poll), advance: Box::new(advance) })
     }
 }
 
-pub fn options(setup: &Setup) -> Options {
+/// Returns workers of these ports, and what feeds them.
+pub fn rig<P: Port>(setup: &Setup, ports: Ports<P>, feeder: impl Feeder + 'static) -> Rig {
+    let dataplane = Box::new(Poll::new(ports, options(setup)));
+    Rig { dataplane, feeder: Arc::new(feeder) }
+}
+
+fn options(setup: &Setup) -> Options {
     let usual = Options::default();
     let slot_ns = if setup.slot_ns == 0 { usual.slot_ns } else { setup.slot_ns };
     Options { settings: setup.settings, truth: setup.truth, slot_ns, ..usual }

@@ -2,14 +2,17 @@
 
 pub mod support;
 
+use crate::common::devices::wrapped;
 use crate::common::kernel::{dropped, received, received_exactly};
-use flowgauge_core::{Counters, KeyKind, Settings, WindowTotals, Zeroed};
-use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
+use crate::common::{five_tuples, with_tables};
+use crate::poll::capture::walk;
+use flowgauge_core::{Counters, WindowTotals, Zeroed};
+use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::port::{
     DpdkSender, Outlet, Port, PortFrame, Ports, Received, Worker, dpdk, dpdk_device, pcap,
 };
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
-use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Snapshot, Tables};
+use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Snapshot};
 use flowgauge_dpdk::{Device, Queues};
 use flowgauge_testing::on_veth;
 use flowgauge_testing::wait::until;
@@ -45,16 +48,12 @@ impl Drop for Scratch {
     }
 }
 
-fn settings() -> Settings {
-    let mut settings = Settings::default();
-    settings.cardinality.key = KeyKind::FiveTuple;
-    settings
+fn opened<P: Port>(ports: Ports<P>) -> Poll {
+    Poll::new(ports, Options { settings: five_tuples(), ..Options::default() })
 }
 
 fn started<P: Port>(ports: Ports<P>) -> Poll {
-    let mut poll = Poll::new(ports, Options { settings: settings(), ..Options::default() });
-    poll.install(&Tables::new(&settings(), 1)).unwrap();
-    poll
+    with_tables(opened(ports))
 }
 
 fn wait_for(counted: &AtomicU64, packets: u64) {
@@ -99,16 +98,15 @@ fn net_pcap_counts_every_frame_as_our_own_reader_does() {
     let expected = replayed(&path, PACKETS);
     assert_eq!(expected.packets_after, PACKETS);
 
-    let (ports, counter) = counted(
-        dpdk(&format!("net_pcap{},rx_pcap={}", number(), path.display()), Some(EAL), 1).unwrap(),
-    );
+    let device = format!("net_pcap{},rx_pcap={}", number(), path.display());
+    let (ports, counter) = counted(dpdk(&device, Some(EAL), 1).unwrap());
     let mut poll = started(ports);
     let mut packets = 0;
     let mut union = WindowTotals::boxed();
     while packets < PACKETS {
         let window = poll.rotate().unwrap();
         packets += window.packets_after;
-        union.unite(&window.bank, &settings());
+        union.unite(&window.bank, &five_tuples());
     }
     assert_eq!(counter.load(Ordering::Acquire), PACKETS);
     assert!(*union == *expected.bank, "counters and registers");
@@ -144,13 +142,9 @@ fn net_null_hands_out_no_more_than_is_counted() {
     const BATCHES: u64 = 25_000;
     let device = open("net_null", ",size=100", Queues { receive: 1, send: 0 }).unwrap();
     let control = Arc::clone(&device.control);
-    let Ports { ports, source, gate, interface } = dpdk_device(device);
     let done = Arc::<AtomicU64>::default();
-    let ports = ports
-        .into_iter()
-        .map(|port| FirstBatches { port, batches: BATCHES, done: Arc::clone(&done) })
-        .collect();
-    let mut poll = started(Ports { ports, source, gate, interface });
+    let first = |port| FirstBatches { port, batches: BATCHES, done: Arc::clone(&done) };
+    let mut poll = started(wrapped(dpdk_device(device), first));
     let (mut packets, mut bytes, mut windows) = (0, 0, 0);
     let mut add = |window: Snapshot| {
         packets += window.packets_after;
@@ -163,11 +157,8 @@ fn net_null_hands_out_no_more_than_is_counted() {
     add(poll.rotate().unwrap());
     println!("{windows} windows");
     assert_eq!(control.stats().unwrap().received, packets);
-    assert_eq!(
-        (packets, bytes),
-        (4 * 64 * BATCHES, 100 * packets),
-        "every batch of this device is full"
-    );
+    let what = "every batch of this device is full";
+    assert_eq!((packets, bytes), (4 * 64 * BATCHES, 100 * packets), "{what}");
 }
 
 /// Its frames are zeros, neither IPv4 nor IPv6, and never end.
@@ -184,7 +175,7 @@ fn net_null_is_read_and_stopped_while_it_goes_on() {
         let check = |seen: Snapshot| {
             let Counters { bytes, non_ip, .. } = seen.bank.counters;
             assert_eq!((non_ip, bytes), (seen.packets_after, 64 * seen.packets_after));
-            let levels = seen.bank.cardinality.levels(settings().cardinality.precision);
+            let levels = seen.bank.cardinality.levels(five_tuples().cardinality.precision);
             assert!(levels.iter().all(|level| *level == 0));
             assert_eq!(seen.packets_before, seen.packets_after);
             seen.packets_after
@@ -226,32 +217,21 @@ fn a_sender_writes_every_frame_of_a_profile() {
     let scratch = Scratch::new();
     let path = scratch.file("out.pcap");
     let generator = Generator::new(profile("subnets,size=200"));
-    let mut sender =
-        DpdkSender::new(&format!("net_pcap{},tx_pcap={}", number(), path.display()), Some(EAL))
-            .unwrap();
+    let device = format!("net_pcap{},tx_pcap={}", number(), path.display());
+    let mut sender = DpdkSender::new(&device, Some(EAL)).unwrap();
     assert!(sender.largest() >= 1514);
     assert!(sender.send(&vec![0; sender.largest() + 1]).is_err());
     send(&mut sender, &generator, 0..PACKETS);
     assert_eq!(sender.dropped(), 0);
     drop(sender);
 
-    let bytes = fs::read(&path).unwrap();
-    let (mut walker, mut rest, mut index) = (Walker::new(), &bytes[..], 0);
+    let (written, damage) = walk(&fs::read(&path).unwrap());
+    assert_eq!((written.len() as u64, damage), (PACKETS, None));
     let mut expected = generator.template().to_vec();
-    while !rest.is_empty() {
-        let consumed = match walker.next(rest) {
-            Step::Packet { record, consumed } => {
-                generator.fill(index, &mut expected);
-                assert_eq!(record.frame(rest), expected, "frame {index}");
-                index += 1;
-                consumed
-            }
-            Step::Skip { consumed } => consumed,
-            stopped => panic!("{stopped:?} after {index} frames"),
-        };
-        rest = &rest[consumed..];
+    for (index, (frame, _)) in (0..).zip(&written) {
+        generator.fill(index, &mut expected);
+        assert_eq!(frame.bytes, expected, "frame {index}");
     }
-    assert_eq!(index, PACKETS);
 }
 
 /// The queue overflows while its worker stalls; later packets find room again.
@@ -259,13 +239,11 @@ fn a_sender_writes_every_frame_of_a_profile() {
 fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
     on_veth(|| {
         const PACKETS: u64 = 10_000;
-        let (ports, counter) = counted(
-            dpdk(&format!("net_af_xdp{},iface={}", number(), RECEIVER.0), Some(EAL), 1).unwrap(),
-        );
-        let mut poll = Poll::new(ports, Options { settings: settings(), ..Options::default() });
-        let mut sender =
-            DpdkSender::new(&format!("net_af_xdp{},iface={}", number(), SENDER.0), Some(EAL))
-                .unwrap();
+        let [receiver, sender] = [RECEIVER, SENDER]
+            .map(|(interface, _)| format!("net_af_xdp{},iface={interface}", number()));
+        let (ports, counter) = counted(dpdk(&receiver, Some(EAL), 1).unwrap());
+        let mut poll = opened(ports);
+        let mut sender = DpdkSender::new(&sender, Some(EAL)).unwrap();
         let generator = Generator::new(profile("unique"));
         let lost = |poll: &mut Poll| poll.losses().unwrap().get(LossCause::Device);
         send(&mut sender, &generator, 0..PACKETS);
@@ -275,7 +253,7 @@ fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
         let missed = lost(&mut poll);
         assert!(missed > 0, "{PACKETS} packets fit into the queue");
 
-        poll.install(&Tables::new(&settings(), 1)).unwrap();
+        let mut poll = with_tables(poll);
         let there = PACKETS - missed - dropped();
         wait_for(&counter, there);
         let window = poll.rotate().unwrap();

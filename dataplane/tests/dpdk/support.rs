@@ -1,5 +1,6 @@
 //! DPDK's software devices, in this process.
 
+use crate::common::devices::wrapped;
 use flowgauge_dataplane::poll::port::{Port, PortFrame, Ports, Received, Worker};
 use flowgauge_dpdk::{Device, Eal, Error, Queues, SendQueue};
 use std::sync::Arc;
@@ -51,10 +52,8 @@ impl<P: Port> Port for Counted<P> {
 /// Wraps ports, and returns the number of their counted frames.
 pub(crate) fn counted<P: Port>(ports: Ports<P>) -> (Ports<Counted<P>>, Arc<AtomicU64>) {
     let frames = Arc::<AtomicU64>::default();
-    let Ports { ports, source, gate, interface } = ports;
-    let ports =
-        ports.into_iter().map(|port| Counted { port, frames: Arc::clone(&frames) }).collect();
-    (Ports { ports, source, gate, interface }, frames)
+    let ports = wrapped(ports, |port| Counted { port, frames: Arc::clone(&frames) });
+    (ports, frames)
 }
 
 /// Sends the whole batch, however long the device takes.

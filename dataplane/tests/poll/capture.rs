@@ -1,14 +1,15 @@
 //! Captures in trace time: identical windows, however the capture is read.
 
+use crate::common::{SEED, staggered_levels, with_tables};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::capture::build::{
     self, CapturePacket, InterfaceOptions, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant,
 };
-use flowgauge_dataplane::capture::{Resolution, Step, Walker, open};
+use flowgauge_dataplane::capture::{PacketRecord, Resolution, Step, Walker, open};
 use flowgauge_dataplane::poll::port::{OwnedFrame, PcapPort, Port, Ports, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
-use flowgauge_dataplane::{Dataplane, Event, Poll, Tables, Truth};
+use flowgauge_dataplane::{Dataplane, Event, Poll, Snapshot, Truth};
 use flowgauge_testing::definitions::{Expected, Model};
 use flowgauge_traffic::frame::{Ip, UDP};
 use rand::{RngExt, SeedableRng};
@@ -18,16 +19,10 @@ use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 pub use flowgauge_dataplane::poll::port::CHUNK;
-pub const SEED: u64 = 1;
-
-pub fn started(mut poll: Poll, settings: &Settings) -> Poll {
-    poll.install(&Tables::new(settings, SEED)).unwrap();
-    poll
-}
 
 /// Starts to count with the default settings.
 pub fn polled<P: Port>(ports: Ports<P>, truth: bool) -> Poll {
-    started(Poll::new(ports, counting(truth)), &Settings::default())
+    with_tables(Poll::new(ports, counting(truth)))
 }
 
 /// Opens a capture that arrives through a pipe.
@@ -42,7 +37,7 @@ pub fn filed(file: &TemporaryFile, workers: usize) -> Ports<PcapPort> {
 
 /// Reads bytes in pieces of awkward lengths.
 pub fn in_pieces(bytes: &[u8]) -> ShortReads<Cursor<Vec<u8>>> {
-    ShortReads::new(Cursor::new(bytes.to_vec()))
+    ShortReads { inner: Cursor::new(bytes.to_vec()), reads: 0 }
 }
 
 pub fn counting(truth: bool) -> Options {
@@ -75,10 +70,8 @@ pub fn packets(seed: u64, count: usize) -> Vec<CapturePacket> {
         };
         // About a third of the sources repeat.
         let source = rng.random_range(0..count as u32).wrapping_mul(0x9e37_79b1);
-        CapturePacket {
-            wire: (length + number % 5) as u32,
-            ..CapturePacket::new(timestamp, frame(source, length))
-        }
+        let wire = (length + number % 5) as u32;
+        CapturePacket { wire, ..CapturePacket::new(timestamp, frame(source, length)) }
     };
     (0..count).map(packet).collect()
 }
@@ -132,12 +125,6 @@ pub struct ShortReads<R> {
     reads: usize,
 }
 
-impl<R> ShortReads<R> {
-    pub fn new(inner: R) -> Self {
-        ShortReads { inner, reads: 0 }
-    }
-}
-
 impl<R: Read> Read for ShortReads<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.reads += 1;
@@ -170,30 +157,30 @@ impl Drop for TemporaryFile {
     }
 }
 
-#[derive(Debug, PartialEq)]
 pub struct Window {
     expected: Expected,
     truth: Option<Truth>,
 }
 
-/// Replays with a rotation at each limit and one at the end.
-pub fn replay(mut poll: Poll, limits: &[u64]) -> (Vec<Window>, Vec<Event>) {
+/// Replays with a rotation at each limit and one at the end. Checks every window, and that the end
+/// is the only event.
+#[track_caller]
+pub fn assert_replays(mut poll: Poll, limits: &[u64], windows: &[Window], what: &str) {
     let gate = poll.gate();
     let precision = Settings::default().cardinality.precision;
-    let mut windows = Vec::new();
-    for limit in limits.iter().copied().chain([u64::MAX]) {
-        let stands = gate.advance(limit);
+    assert_eq!(windows.len(), limits.len() + 1);
+    for (index, (limit, window)) in limits.iter().chain([&u64::MAX]).zip(windows).enumerate() {
+        let stands = gate.advance(*limit);
         assert!(matches!(stands, Advance::Reached { .. } | Advance::Ended { .. }), "{stands:?}");
-        let snapshot = poll.rotate().unwrap();
-        let levels = snapshot.bank.cardinality.levels(precision).to_vec();
-        windows.push(Window {
-            expected: Expected { counters: snapshot.bank.counters, levels },
-            truth: snapshot.truth,
-        });
+        let Snapshot { bank, truth, .. } = poll.rotate().unwrap();
+        let Window { expected, truth: exact } = window;
+        let counted = (&bank.counters, &truth);
+        assert_eq!(counted, (&expected.counters, exact), "window {index} of {what}");
+        let levels = bank.cardinality.levels(precision);
+        assert!(levels == expected.levels, "registers of window {index} of {what}");
     }
-    let events = poll.events().unwrap();
+    assert_eq!(poll.events().unwrap(), [Event::TrafficEnded], "{what}");
     assert_eq!(poll.events().unwrap(), [], "each event comes once");
-    (windows, events)
 }
 
 /// Returns the expected windows.
@@ -208,24 +195,11 @@ pub fn windows(packets: &[CapturePacket], limits: &[u64], truth: bool) -> Vec<Wi
         let frames: Vec<OwnedFrame> = frames.iter().map(owned).collect();
         let flows = model.flows(&frames);
         total.extend(flows.iter().cloned());
-        let truth = truth.then_some(Truth {
-            window: Some(flows.len() as u64),
-            total: Some(total.len() as u64),
-            ..Truth::default()
-        });
+        let [window, total] = [flows.len(), total.len()].map(|flows| Some(flows as u64));
+        let truth = truth.then_some(Truth { window, total, ..Truth::default() });
         Window { expected: model.expect(&frames), truth }
     };
     limits.iter().copied().chain([u64::MAX]).map(&mut window).collect()
-}
-
-#[track_caller]
-pub fn assert_same(windows: &[Window], expected: &[Window], what: &str) {
-    assert_eq!(windows.len(), expected.len());
-    for (index, (window, other)) in windows.iter().zip(expected).enumerate() {
-        let counted = |window: &Window| (window.expected.counters, window.truth);
-        assert_eq!(counted(window), counted(other), "window {index} of {what}");
-        assert!(window == other, "registers of window {index} of {what}");
-    }
 }
 
 /// Returns limits at timestamps, just after them, in gaps, several in one chunk and none in others.
@@ -263,10 +237,8 @@ fn windows_are_the_same_for_every_format_source_and_number_of_workers() {
                 let poll = polled(ports, truth);
                 let drops = if format.starts_with("pcapng") { 5 } else { 0 };
                 let source_state = poll.source();
-                let (windows, events) = replay(poll, &limits);
                 let what = format!("{format} from {source} with {workers} workers");
-                assert_same(&windows, &expected, &what);
-                assert_eq!(events, [Event::TrafficEnded], "{what}");
+                assert_replays(poll, &limits, &expected, &what);
                 assert_eq!(source_state.losses().total(), drops, "{what}");
             }
         }
@@ -294,9 +266,8 @@ fn files_that_end_where_a_chunk_does() {
         for workers in 1..=3 {
             let file = TemporaryFile::new(&format!("end-{workers}-{length}"), &bytes);
             for ports in [filed(&file, workers), piped(in_pieces(&bytes), workers)] {
-                let (windows, events) = replay(polled(ports, false), &limits);
-                assert_same(&windows, &expected, &format!("{length} bytes, {workers} workers"));
-                assert_eq!(events, [Event::TrafficEnded]);
+                let what = format!("{length} bytes, {workers} workers");
+                assert_replays(polled(ports, false), &limits, &expected, &what);
             }
         }
     }
@@ -337,10 +308,8 @@ fn the_gate_returns_the_next_and_the_last_timestamp() {
             }
             assert_eq!(poll.sample().unwrap().packets_after, before as u64);
         }
-        assert_eq!(
-            gate.advance(u64::MAX),
-            Advance::Ended { last: Some(packets[packets.len() - 1].timestamp) }
-        );
+        let last = Some(packets[packets.len() - 1].timestamp);
+        assert_eq!(gate.advance(u64::MAX), Advance::Ended { last });
         assert_eq!(poll.sample().unwrap().packets_after, packets.len() as u64);
     }
 }
@@ -359,27 +328,20 @@ fn staggered_registers_and_truth_do_not_depend_on_workers() {
     let run = |workers| {
         let ports = piped(Cursor::new(bytes.clone()), workers);
         let options = Options { settings, slot_ns, ..counting(true) };
-        let mut poll = started(Poll::new(ports, options), &settings);
+        let mut poll = with_tables(Poll::new(ports, options));
         let gate = poll.gate();
         let mut step = |number| {
             let limit = first + (last - first) * number / 20;
             gate.advance(limit);
             let sample = poll.sample().unwrap();
-            let levels: Vec<u8> = sample
-                .persistent
-                .unwrap()
-                .cardinality
-                .levels(settings.cardinality.precision, (limit / slot_ns) as u32)
-                .collect();
+            let slot = (limit / slot_ns) as u32;
+            let levels = staggered_levels(&sample, settings.cardinality.precision, slot);
             let covered = |packet: &&CapturePacket| {
                 packet.timestamp < limit && packet.timestamp >= limit - slot_ns * m / 2
             };
             let flows = model().flows(packets.iter().filter(covered).map(owned)).len() as u64;
-            assert_eq!(
-                sample.truth.unwrap().window,
-                Some(flows),
-                "{workers} workers, step {number}"
-            );
+            let counted = sample.truth.unwrap().window;
+            assert_eq!(counted, Some(flows), "{workers} workers, step {number}");
             levels
         };
         (1..20).map(&mut step).collect::<Vec<_>>()
@@ -402,12 +364,8 @@ pub fn walk(bytes: &[u8]) -> (Vec<(OwnedFrame, u16)>, Option<String>) {
                 let link_type = walker.interfaces()[record.interface as usize].link_type;
                 let frame = record.frame(unread);
                 let (link, rest) = open(link_type, frame).unwrap_or((Link::Unsupported, frame));
-                let frame = OwnedFrame {
-                    bytes: rest.to_vec(),
-                    wire_length: record.wire,
-                    timestamp: record.timestamp,
-                    link,
-                };
+                let PacketRecord { wire: wire_length, timestamp, .. } = record;
+                let frame = OwnedFrame { bytes: rest.to_vec(), wire_length, timestamp, link };
                 frames.push((frame, link_type));
                 unread = &unread[consumed..];
             }

@@ -30,8 +30,8 @@ fn count(bytes: &[u8], workers: usize) -> (Expected, Vec<Event>) {
     let stands = poll.gate().advance(u64::MAX);
     assert!(matches!(stands, Advance::Ended { .. }), "{stands:?}");
     let window = poll.rotate().unwrap();
-    let levels = window.bank.cardinality.levels(Settings::default().cardinality.precision).to_vec();
-    (Expected { counters: window.bank.counters, levels }, poll.events().unwrap())
+    let counted = Expected::held(&window.bank, Settings::default().cardinality.precision);
+    (counted, poll.events().unwrap())
 }
 
 /// Compares with the walker; returns whether there was damage.
@@ -58,17 +58,10 @@ fn check(bytes: &[u8], what: &str) -> bool {
         assert_eq!(*end, Event::TrafficEnded, "{what}");
         let warnings: Vec<&Event> =
             warnings.iter().filter(|event| !matches!(event, Event::Notice(_))).collect();
-        let expected_warnings = usize::from(damage.is_some()) + unsupported.len();
-        assert_eq!(
-            warnings.len(),
-            expected_warnings,
-            "{what}, {workers} workers: {warnings:?}, damage {damage:?}"
-        );
+        let number = usize::from(damage.is_some()) + unsupported.len();
+        assert_eq!(warnings.len(), number, "{what}, {workers} workers: {warnings:?}, {damage:?}");
         if let Some(damage) = &damage {
-            assert!(
-                matches!(warnings[0], Event::Warning(line) if *line == format!("damaged: {damage}")),
-                "{warnings:?}"
-            );
+            assert_eq!(*warnings[0], Event::Warning(format!("damaged: {damage}")), "{what}");
         }
     }
     damage.is_some()

@@ -1,8 +1,9 @@
 //! Generated traffic: exactly as many packets as configured, and in trace time exactly those before
 //! the limit.
 
-use crate::poll::capture::{SEED, polled, started};
-use flowgauge_core::{Link, Precision, Settings};
+use crate::common::{SEED, with_tables};
+use crate::poll::capture::polled;
+use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll};
@@ -18,7 +19,7 @@ fn frames(profile: &Profile, packets: std::ops::Range<u64>) -> impl Iterator<Ite
     packets.map(move |index| {
         let mut bytes = generator.template().to_vec();
         generator.fill(index, &mut bytes);
-        OwnedFrame { wire_length: bytes.len() as u32, bytes, timestamp: 0, link: Link::Ethernet }
+        OwnedFrame::ethernet(bytes)
     })
 }
 
@@ -30,15 +31,12 @@ fn as_fast_as_it_goes_nothing_is_lost_between_windows() {
     for workers in 1..=2 {
         let profile = profile(&format!("unique,rate=max,packets={PACKETS},size=100"));
         let ports = memory(profile.clone(), workers, Pace::Trace);
-        let mut poll =
-            started(Poll::new(ports, Options { settings, ..Options::default() }), &settings);
+        let mut poll = with_tables(Poll::new(ports, Options { settings, ..Options::default() }));
         let mut total = Expected::nothing(settings.cardinality.precision);
         let (mut rotations, mut ended) = (0, false);
         loop {
             let window = poll.rotate().unwrap();
-            total.counters.merge(&window.bank.counters);
-            let levels = window.bank.cardinality.levels(settings.cardinality.precision);
-            total.levels.iter_mut().zip(levels).for_each(|(all, level)| *all = (*all).max(*level));
+            total.unite(&Expected::held(&window.bank, settings.cardinality.precision));
             rotations += 1;
             if ended {
                 break;
@@ -80,20 +78,16 @@ fn in_trace_time_exactly_the_packets_before_the_limit_count() {
                     }
                     let window = poll.rotate().unwrap();
                     let expected = model.expect(frames(&profile, counted..before));
-                    assert_eq!(
-                        window.bank.counters, expected.counters,
-                        "{text}, {workers} workers, limit {limit}"
-                    );
+                    let what = format!("{text}, {workers} workers, limit {limit}");
+                    assert_eq!(window.bank.counters, expected.counters, "{what}");
                     assert_eq!(window.bank.cardinality.levels(model.precision), expected.levels);
                     let flows = model.flows(frames(&profile, counted..before)).len() as u64;
                     assert_eq!(window.truth.unwrap().window, Some(flows));
                     counted = before;
                 }
             }
-            assert_eq!(
-                gate.advance(u64::MAX),
-                Advance::Ended { last: Some(profile.timestamp(packets - 1)) }
-            );
+            let last = Some(profile.timestamp(packets - 1));
+            assert_eq!(gate.advance(u64::MAX), Advance::Ended { last });
             assert_eq!(counted + poll.rotate().unwrap().packets_after, packets);
             assert_eq!(poll.events().unwrap(), [Event::TrafficEnded]);
             assert_eq!(poll.source().progress(), Some((packets, packets)));

@@ -1,7 +1,7 @@
 //! Tests of the poll-mode backend beyond the conformance suite: captures, generated traffic, and
 //! workers that stall or die.
 
-mod capture;
+pub mod capture;
 mod damage;
 mod generated;
 mod order;

@@ -1,15 +1,14 @@
 //! Captures with packets out of order: each packet is in the window of its time, or is counted as
 //! late.
 
-use crate::poll::capture::{
-    CHUNK, TemporaryFile, counting, filed, frame, in_pieces, piped, started,
-};
-use flowgauge_core::Settings;
+use crate::common::with_tables;
+use crate::poll::capture::{CHUNK, TemporaryFile, counting, filed, frame, in_pieces, piped};
 use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions};
 use flowgauge_dataplane::poll::port::{Capture, captures};
 use flowgauge_dataplane::poll::{Advance, Pace};
 use flowgauge_dataplane::{Dataplane, LossCause, Poll};
 use flowgauge_testing::extent;
+use flowgauge_testing::frames::pcap;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -23,10 +22,8 @@ const LATENESS: Duration = Duration::from_millis(100);
 
 /// Builds a packet whose wire length is its number, so that sums identify the counted packets.
 fn packet(number: usize, timestamp: u64, length: usize) -> CapturePacket {
-    CapturePacket {
-        wire: 2000 + number as u32,
-        ..CapturePacket::new(timestamp, frame(number as u32, length))
-    }
+    let number = number as u32;
+    CapturePacket { wire: 2000 + number, ..CapturePacket::new(timestamp, frame(number, length)) }
 }
 
 /// Builds packets a millisecond apart, several chunks of them.
@@ -51,7 +48,7 @@ struct Replayed {
 fn replay(poll: Poll, window: u64, lateness: Duration) -> Replayed {
     let gate = poll.gate();
     gate.set_lateness(lateness);
-    let mut poll = started(poll, &Settings::default());
+    let mut poll = with_tables(poll);
     let Advance::Reached { next: first } = gate.advance(0) else { panic!("no packet") };
     gate.close(first);
     let (mut start, mut windows) = (first, Vec::new());
@@ -93,9 +90,7 @@ fn expected(packets: &[CapturePacket], window: u64) -> Replayed {
 /// Checks the same capture from a file, merged with one without packets, and from pipes that
 /// deliver pieces of several lengths, read by several workers.
 fn everywhere(name: &str, packets: &[CapturePacket], mut check: impl FnMut(bool, usize, Poll)) {
-    let nanoseconds = build::PcapVariant::Nanoseconds;
-    let bytes =
-        build::pcap(&PcapOptions { variant: nanoseconds, ..PcapOptions::default() }, packets);
+    let bytes = pcap(packets);
     let file = TemporaryFile::new(&format!("order-{name}"), &bytes);
     let empty = build::pcap(&PcapOptions::default(), &[]);
     let empty = TemporaryFile::new(&format!("order-{name}-empty"), &empty);
@@ -118,11 +113,8 @@ fn packets_that_come_no_later_than_the_lateness_are_in_the_windows_of_their_time
     for window in [SECOND, 30 * MILLISECOND] {
         let expected = expected(&packets, window);
         everywhere("bounded", &packets, |_, workers, poll| {
-            assert_eq!(
-                replay(poll, window, LATENESS),
-                expected,
-                "{workers} workers, windows of {window} ns"
-            );
+            let what = format!("{workers} workers, windows of {window} ns");
+            assert_eq!(replay(poll, window, LATENESS), expected, "{what}");
         });
     }
 }
@@ -165,11 +157,8 @@ fn windows_are_closed_at_the_same_packet_everywhere() {
                 if file == is_file {
                     let Replayed { windows, late: told, .. } =
                         replay(poll, 100 * MILLISECOND, LATENESS);
-                    assert_eq!(
-                        (windows[0].1, told),
-                        (10_001 - late, late),
-                        "packet {place}, {workers} workers, file: {file}"
-                    );
+                    let what = format!("packet {place}, {workers} workers, file: {file}");
+                    assert_eq!((windows[0].1, told), (10_001 - late, late), "{what}");
                 }
             });
         }
@@ -189,12 +178,8 @@ fn the_first_window_begins_with_the_earliest_packet_that_is_awaited() {
     let mut packets = steady(5000);
     packets[3000].timestamp -= 7 * SECOND;
     everywhere("before", &packets, |_, workers, poll| {
-        let replayed = replay(poll, SECOND, LATENESS);
-        assert_eq!(
-            (replayed.first, replayed.late, replayed.windows.len()),
-            (START, 1, 5),
-            "{workers} workers"
-        );
+        let Replayed { first, late, windows, .. } = replay(poll, SECOND, LATENESS);
+        assert_eq!((first, late, windows.len()), (START, 1, 5), "{workers} workers");
     });
 }
 
@@ -222,11 +207,8 @@ fn single_wrong_timestamps_do_not_make_the_others_late() {
                         Replayed { late: u64::from(from_the_past), ..expected(&on_time, SECOND) }
                     }
                 };
-                assert_eq!(
-                    replay(poll, SECOND, LATENESS),
-                    expected,
-                    "packet {at} is {name}, {workers} workers"
-                );
+                let what = format!("packet {at} is {name}, {workers} workers");
+                assert_eq!(replay(poll, SECOND, LATENESS), expected, "{what}");
             });
         }
     }
@@ -237,13 +219,9 @@ fn a_clock_that_is_set_back_leaves_what_comes_after_it_late() {
     let mut packets = steady(6000);
     packets[3000..].iter_mut().for_each(|packet| packet.timestamp -= 100 * SECOND);
     everywhere("set-back", &packets, |_, workers, poll| {
-        let replayed = replay(poll, SECOND, LATENESS);
-        let counted: u64 = replayed.windows.iter().map(|(_, packets, _)| packets).sum();
-        assert_eq!(
-            (counted, replayed.late, replayed.windows.len()),
-            (3000, 3000, 3),
-            "{workers} workers"
-        );
+        let Replayed { windows, late, .. } = replay(poll, SECOND, LATENESS);
+        let counted: u64 = windows.iter().map(|(_, packets, _)| packets).sum();
+        assert_eq!((counted, late, windows.len()), (3000, 3000, 3), "{workers} workers");
     });
 }
 
@@ -279,13 +257,11 @@ fn whatever_the_order_no_packet_is_lost_or_counted_twice() {
         everywhere("any", &packets, |is_file, workers, poll| {
             let replayed = replay(poll, window, lateness);
             let counted: u64 = replayed.windows.iter().map(|(_, packets, _)| packets).sum();
-            assert_eq!(counted + replayed.late, 4000, "round {round}, {workers} workers");
-            let before = seen[usize::from(is_file)].get_or_insert_with(|| format!("{replayed:?}"));
-            assert_eq!(
-                *before,
-                format!("{replayed:?}"),
-                "round {round}, {workers} workers, file {is_file}"
-            );
+            let what = format!("round {round}, {workers} workers, file {is_file}");
+            assert_eq!(counted + replayed.late, 4000, "{what}");
+            let replayed = format!("{replayed:?}");
+            let before = seen[usize::from(is_file)].get_or_insert_with(|| replayed.clone());
+            assert_eq!(*before, replayed, "{what}");
         });
     }
 }

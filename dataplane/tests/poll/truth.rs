@@ -1,7 +1,6 @@
 //! Exact counts of flows beside tables and sketches, and their limit.
 
-use crate::common::assert_contains;
-use crate::poll::capture::started;
+use crate::common::{assert_contains, with_tables};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch;
 use flowgauge_core::{FlowKey, KeyKind, Settings, SketchKind};
@@ -23,7 +22,7 @@ fn settings() -> Settings {
 
 fn counting(profile: &Profile, workers: usize, max_exact: usize) -> Poll {
     let options = Options { settings: settings(), truth: true, max_exact, ..Options::default() };
-    started(Poll::new(memory(profile.clone(), workers, Pace::Trace), options), &settings())
+    with_tables(Poll::new(memory(profile.clone(), workers, Pace::Trace), options))
 }
 
 /// Returns the packets and bytes of the sources of these packets, read from the frames.
@@ -86,10 +85,8 @@ fn more_flows_than_are_counted_have_no_exact_values_and_a_notice() {
         windows.push((truth.window, by_source, truth.total));
     }
     // The total has more than 50 from the second window on.
-    assert_eq!(
-        windows,
-        [(Some(50), Some(50), Some(50)), (None, None, None), (Some(39), Some(39), None)]
-    );
+    let exact = [(Some(50), Some(50), Some(50)), (None, None, None), (Some(39), Some(39), None)];
+    assert_eq!(windows, exact);
     let notice = |event| if let Event::Notice(notice) = event { Some(notice) } else { None };
     let notices: Vec<String> = poll.events().unwrap().into_iter().filter_map(notice).collect();
     let [flows, total] = &notices[..] else { panic!("{notices:?}") };

@@ -1,6 +1,7 @@
 //! Workers that stall or die, through ports that do so on command, and events that the backend
 //! reports.
 
+use crate::common::{self, with_tables};
 use crate::poll::capture::frame;
 use flowgauge_core::delay::{DelayKind, Kinds};
 use flowgauge_core::{Link, Settings};
@@ -8,7 +9,7 @@ use flowgauge_dataplane::poll::port::{
     OwnedFrame, Port, PortFrame, PortSource, Ports, Received, Worker, frames,
 };
 use flowgauge_dataplane::poll::{Advance, Gate, Options, Pace};
-use flowgauge_dataplane::{Dataplane, Error, Event, Poll, Snapshot, Tables};
+use flowgauge_dataplane::{Dataplane, Error, Event, Poll, Snapshot};
 use flowgauge_testing::wait::until;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,13 +55,8 @@ impl Port for Obedient {
         };
         let mut hand_over = |frames| {
             for source in 0..frames {
-                let bytes = frame(source, 60);
-                sink(PortFrame {
-                    bytes: &bytes,
-                    wire_length: 60,
-                    timestamp: 0,
-                    link: Link::Ethernet,
-                });
+                let (bytes, link) = (frame(source, 60), Link::Ethernet);
+                sink(PortFrame { bytes: &bytes, wire_length: 60, timestamp: 0, link });
             }
         };
         match order {
@@ -97,6 +93,10 @@ struct Nothing;
 
 impl PortSource for Nothing {}
 
+fn sharing<P>(ports: Vec<P>, source: Arc<dyn PortSource>, gate: &Arc<Gate>) -> Ports<P> {
+    Ports { ports, source, gate: Arc::clone(gate), interface: "obedient".to_owned() }
+}
+
 struct Rig {
     poll: Poll,
     orders: Vec<Sender<(Order, Sender<()>)>>,
@@ -116,15 +116,9 @@ impl Rig {
                 (sender, Obedient { orders, gate: Arc::clone(&gate) })
             })
             .unzip();
-        let ports = Ports {
-            ports,
-            source: Arc::new(Nothing),
-            gate: Arc::clone(&gate),
-            interface: "obedient".to_owned(),
-        };
-        let mut poll = Poll::new(ports, Options { settings, deadline, ..Options::default() });
-        poll.install(&Tables::new(&settings, 1)).unwrap();
-        Rig { poll, orders, gate }
+        let ports = sharing(ports, Arc::new(Nothing), &gate);
+        let options = Options { settings, deadline, ..Options::default() };
+        Rig { poll: with_tables(Poll::new(ports, options)), orders, gate }
     }
 
     /// Gives an order and returns the receiver that is notified when it was carried out.
@@ -153,24 +147,17 @@ fn packets(snapshot: Snapshot) -> u64 {
 }
 
 fn assert_timeout(result: Result<Snapshot, Error>, stalled: usize) {
-    match result {
+    match result.map(packets) {
         Err(error @ Error::Timeout { worker, waited, .. }) => {
-            assert_eq!((worker, waited), (stalled, DEADLINE));
-            assert!(error.is_transient());
+            assert_eq!((worker, waited, error.is_transient()), (stalled, DEADLINE, true));
         }
-        Err(error) => panic!("{error}"),
-        Ok(snapshot) => panic!("{} packets from a worker that stalls", packets(snapshot)),
+        other => panic!("{other:?} from a worker that stalls"),
     }
 }
 
-/// Repeats a call until the released worker has answered.
-fn persist(mut call: impl FnMut() -> Result<Snapshot, Error>) -> Snapshot {
-    loop {
-        match call() {
-            Ok(snapshot) => return snapshot,
-            Err(error) => assert!(error.is_transient(), "{error}"),
-        }
-    }
+/// Repeats a call until the released worker has answered; returns the packets.
+fn persist(call: impl FnMut() -> Result<Snapshot, Error>) -> u64 {
+    packets(common::persist(call))
 }
 
 #[test]
@@ -187,11 +174,11 @@ fn a_rotation_that_timed_out_is_finished_not_begun_again() {
         rig.feed(1, 0);
         rig.feed(1, 1000);
         drop(release);
-        assert_eq!(packets(persist(|| rig.poll.rotate())), 117, "{attempts} attempts failed");
+        assert_eq!(persist(|| rig.poll.rotate()), 117, "{attempts} attempts failed");
         rig.feed(1, 10_000);
-        assert_eq!(packets(persist(|| rig.poll.sample())), 11_000);
-        assert_eq!(packets(persist(|| rig.poll.rotate())), 11_000);
-        assert_eq!(packets(persist(|| rig.poll.rotate())), 0);
+        assert_eq!(persist(|| rig.poll.sample()), 11_000);
+        assert_eq!(persist(|| rig.poll.rotate()), 11_000);
+        assert_eq!(persist(|| rig.poll.rotate()), 0);
     }
 }
 
@@ -204,12 +191,9 @@ fn a_sample_that_timed_out_leaves_nothing_behind() {
     assert_timeout(rig.poll.sample(), 0);
     rig.feed(1, 100);
     drop(release);
-    assert_eq!(
-        packets(persist(|| rig.poll.sample())),
-        117,
-        "not what the other worker copied for the failed call"
-    );
-    assert_eq!(packets(persist(|| rig.poll.rotate())), 117);
+    let what = "not what the other worker copied for the failed call";
+    assert_eq!(persist(|| rig.poll.sample()), 117, "{what}");
+    assert_eq!(persist(|| rig.poll.rotate()), 117);
 }
 
 #[test]
@@ -223,15 +207,12 @@ fn samples_and_rotations_that_time_out_in_turn() {
     assert_timeout(rig.poll.rotate(), 0);
     assert_timeout(rig.poll.sample(), 0);
     drop(release);
-    assert_eq!(
-        packets(persist(|| rig.poll.sample())),
-        0,
-        "the rotation was carried out, so this is of the next window"
-    );
+    let what = "the rotation was carried out, so this is of the next window";
+    assert_eq!(persist(|| rig.poll.sample()), 0, "{what}");
     rig.feed(0, 100);
-    assert_eq!(packets(persist(|| rig.poll.sample())), 100);
-    assert_eq!(packets(persist(|| rig.poll.rotate())), 17, "the rotation that had timed out");
-    assert_eq!(packets(persist(|| rig.poll.rotate())), 100);
+    assert_eq!(persist(|| rig.poll.sample()), 100);
+    assert_eq!(persist(|| rig.poll.rotate()), 17, "the rotation that had timed out");
+    assert_eq!(persist(|| rig.poll.rotate()), 100);
 }
 
 /// A packet that came while a worker did not poll is late by as much, and so is the delay from or to
@@ -267,13 +248,11 @@ fn windows_with_delays_have_the_longest_gap_between_two_polls() {
 }
 
 fn assert_died(result: Result<Snapshot, Error>, dead: usize) {
-    match result {
+    match result.map(packets) {
         Err(error @ Error::WorkerDied { worker, .. }) => {
-            assert_eq!(worker, dead);
-            assert!(!error.is_transient());
+            assert_eq!((worker, error.is_transient()), (dead, false));
         }
-        Err(error) => panic!("{error}"),
-        Ok(snapshot) => panic!("{} packets without those of the dead", packets(snapshot)),
+        other => panic!("{other:?} without the packets of the dead"),
     }
 }
 
@@ -342,14 +321,11 @@ fn an_interrupt_ends_the_wait_for_traffic() {
 
 #[test]
 fn dropping_the_backend_ends_its_workers() {
-    let rig = Rig::new(3, Pace::Trace, DEADLINE);
-    let Rig { poll, orders, gate } = rig;
+    let Rig { poll, orders, gate: _gate } = Rig::new(3, Pace::Trace, DEADLINE);
     drop(poll);
-    assert!(
-        orders.iter().all(|orders| orders.send((Order::Frames(1), channel().0)).is_err()),
-        "the ports are gone"
-    );
-    drop(gate);
+    for orders in orders {
+        assert!(orders.send((Order::Frames(1), channel().0)).is_err(), "the port is gone");
+    }
 }
 
 struct Silent;
@@ -387,10 +363,7 @@ impl PortSource for EndsBadly {
 fn no_warning_comes_after_the_end() {
     let gate = Arc::new(Gate::new(Pace::Trace));
     let source = Arc::new(EndsBadly { gate: Arc::clone(&gate), asked: AtomicUsize::new(0) });
-    let mut poll = Poll::new(
-        Ports { ports: vec![Silent], source, gate, interface: "silent".to_owned() },
-        Options::default(),
-    );
+    let mut poll = Poll::new(sharing(vec![Silent], source, &gate), Options::default());
     assert_eq!(poll.events().unwrap(), []);
     let warning = Event::Warning("the end is damaged".to_owned());
     assert_eq!(poll.events().unwrap(), [warning, Event::TrafficEnded]);
@@ -410,10 +383,8 @@ impl PortSource for Gapped {
 #[test]
 fn a_window_in_which_the_source_has_a_gap_is_marked() {
     let (gate, gapped) = (Arc::new(Gate::new(Pace::Open)), Arc::new(Gapped::default()));
-    let source: Arc<dyn PortSource> = gapped.clone();
-    let ports = Ports { ports: vec![Silent], source, gate, interface: "gapped".to_owned() };
-    let mut poll = Poll::new(ports, Options::default());
-    poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+    let ports = sharing(vec![Silent], gapped.clone(), &gate);
+    let mut poll = with_tables(Poll::new(ports, Options::default()));
     for has_gap in [false, true, true, false] {
         gapped.0.store(has_gap, Ordering::Relaxed);
         assert_eq!(poll.rotate().unwrap().complete, !has_gap);
@@ -424,10 +395,10 @@ fn a_window_in_which_the_source_has_a_gap_is_marked() {
 fn injected_traffic_ends_with_its_injector() {
     for workers in 1..=2 {
         let (injector, ports) = frames(workers);
-        let mut poll = Poll::new(ports, Options::default());
+        let poll = Poll::new(ports, Options::default());
         // Sent before counting starts, counted after that.
         injector.send(vec![OwnedFrame::ethernet(vec![0; 60]); 1000]);
-        poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+        let mut poll = with_tables(poll);
         injector.send(vec![OwnedFrame::ethernet(vec![0; 60]); 1000]);
         drop(injector);
         until(|| poll.events().unwrap() == [Event::TrafficEnded]);

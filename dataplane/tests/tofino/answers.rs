@@ -1,6 +1,7 @@
 //! Damaged, partial, late or missing answers.
 
-use crate::tofino::lab::{Lab, PATIENT, Reads, Writes, failure, warnings};
+use crate::common::{assert_contains, persist};
+use crate::tofino::lab::{Lab, PATIENT, Reads, Writes, failure, refused, warnings};
 use flowgauge_bfruntime::proto::{self, data_field, entity, key_field, table_entry, update};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::tofino::Failure;
@@ -92,9 +93,8 @@ fn assert_harmless(lab: &Lab, damages: impl IntoIterator<Item = (u32, Damage, &'
         first += 10;
         lab.count(packets.clone());
         damage_answers(lab, table, damage);
-        for failed in [failure(tofino.sample()), failure(tofino.rotate()), failure(tofino.rotate())]
-        {
-            assert_problem(&failed, expected);
+        for failed in [tofino.sample(), tofino.rotate(), tofino.rotate()] {
+            assert_problem(&failure(failed), expected);
         }
         lab.tampering.stop();
         lab.assert_holds(&tofino.rotate().unwrap(), packets);
@@ -200,8 +200,7 @@ fn a_damaged_answer_is_an_error_that_says_what_is_wrong_and_loses_nothing() {
 
 #[test]
 fn the_active_bank_is_decoded_from_one_default_entry() {
-    let lab = Lab::new(1);
-    let mut tofino = lab.counting();
+    let (lab, mut tofino) = Lab::new(1).started();
     lab.count(0..10);
     let damages: [(Damage, &str); 5] = [
         (|answer| answer.entities.clear(), "0 default entries of one table"),
@@ -221,8 +220,7 @@ fn the_active_bank_is_decoded_from_one_default_entry() {
 
 #[test]
 fn an_answer_may_come_in_parts_and_in_any_order() {
-    let lab = Lab::new(2);
-    let mut tofino = lab.counting();
+    let (lab, mut tofino) = Lab::new(2).started();
     lab.count(0..200);
     lab.tampering.reads(|_, mut answer| {
         answer.entities.reverse();
@@ -243,8 +241,7 @@ fn half_an_answer_is_rejected() {
         Aborted, DataLoss, Internal, PermissionDenied, ResourceExhausted, Unavailable, Unknown,
     };
 
-    let lab = Lab::new(2);
-    let mut tofino = lab.counting();
+    let (lab, mut tofino) = Lab::new(2).started();
     lab.count(0..200);
     let transient = [DataLoss, Internal, Unavailable, ResourceExhausted, Aborted];
     for code in transient.into_iter().chain([PermissionDenied, Unknown]) {
@@ -255,10 +252,9 @@ fn half_an_answer_is_rejected() {
             answer.entities.truncate(32);
             Reads::Answer(vec![answer], Some(Status::new(code, "the rest is gone")))
         });
-        let failed = failure(tofino.rotate());
-        assert_eq!(failed.is_transient(), transient.contains(&code), "{failed}");
         let what = "reading pipe.Ingress.flowgauge.cardinality_by_src.registers: the rest is gone";
-        assert!(failed.to_string().contains(what), "{failed}");
+        let failed = refused(tofino.rotate(), what);
+        assert_eq!(failed.is_transient(), transient.contains(&code), "{failed}");
         lab.tampering.stop();
     }
     // Errors may also be in a message that looks like success.
@@ -267,18 +263,14 @@ fn half_an_answer_is_rejected() {
         Reads::Answer(vec![proto::ReadResponse { status: vec![error], ..answer }], None)
     });
     let failed = failure(tofino.rotate()).to_string();
-    assert!(
-        failed.contains("refused (NOT_FOUND)") && failed.contains("number 0: no such thing"),
-        "{failed}"
-    );
+    assert_contains(&failed, &["refused (NOT_FOUND)", "number 0: no such thing"]);
     lab.tampering.stop();
     lab.assert_holds(&tofino.rotate().unwrap(), 0..200);
 }
 
 #[test]
 fn what_is_not_answered_in_time_is_asked_again_on_a_new_connection() {
-    let lab = Lab::new(2);
-    let mut tofino = lab.counting();
+    let (lab, mut tofino) = Lab::new(2).started();
     for table in [BANK, REGISTERS, FRAMES] {
         lab.count(0..50);
         lab.tampering.reads(move |request, answer| match asks_for(request, table) {
@@ -288,35 +280,21 @@ fn what_is_not_answered_in_time_is_asked_again_on_a_new_connection() {
         tofino.set_deadline(SHORT);
         // On a slow machine an earlier call may be late too, and is then repeated.
         let failed = failure(tofino.rotate());
-        assert!(
-            failed.is_transient() && matches!(failed, Failure::NoAnswer { waited: SHORT }),
-            "{failed}"
-        );
+        assert!(failed.is_transient(), "{failed}");
+        assert!(matches!(failed, Failure::NoAnswer { waited: SHORT }), "{failed}");
         lab.tampering.stop();
         tofino.set_deadline(PATIENT);
         lab.assert_holds(&persist(|| tofino.rotate()), 0..50);
     }
 }
 
-/// Repeats a call while it fails transiently.
-pub fn persist<T>(mut call: impl FnMut() -> Result<T, flowgauge_dataplane::Error>) -> T {
-    loop {
-        match call() {
-            Ok(answer) => return answer,
-            Err(error) if error.is_transient() => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
 #[test]
 fn a_write_whose_fate_is_unknown_is_repeated_and_counts_once() {
-    for (table, what) in
-        [(BANK, "the flip"), (REGISTERS, "clearing registers"), (FRAMES, "clearing counters")]
-    {
+    let writes =
+        [(BANK, "the flip"), (REGISTERS, "clearing registers"), (FRAMES, "clearing counters")];
+    for (table, what) in writes {
         for lost in [true, false] {
-            let lab = Lab::new(2);
-            let mut tofino = lab.counting();
+            let (lab, mut tofino) = Lab::new(2).started();
             lab.count(0..300);
             let (proxy, mut cuts) = (lab.proxy.handle(), 1);
             lab.tampering.writes(move |request| {
@@ -340,33 +318,27 @@ fn a_write_whose_fate_is_unknown_is_repeated_and_counts_once() {
 
 #[test]
 fn refused_writes_say_which_and_why() {
-    let lab = Lab::new(1);
-    let mut tofino = lab.counting();
+    let (lab, mut tofino) = Lab::new(1).started();
     lab.count(0..10);
     lab.tampering.writes(move |_| {
         Writes::Errors(vec![error(Code::Ok, ""), error(Code::ResourceExhausted, "no room")])
     });
     let failed = failure(tofino.rotate());
     assert!(failed.is_transient());
-    assert_eq!(
-        failed.to_string(),
-        "refused (RESOURCE_EXHAUSTED): changing the bank that counts: number 1: no room; 0 others failed as well"
-    );
+    let why = "refused (RESOURCE_EXHAUSTED): changing the bank that counts: number 1: no room; 0 others failed as well";
+    assert_eq!(failed.to_string(), why);
     lab.tampering.writes(|_| Writes::Refused(Status::permission_denied("not you")));
     let failed = failure(tofino.rotate());
     assert!(!failed.is_transient());
-    assert_eq!(
-        failed.to_string(),
-        "refused (PERMISSION_DENIED): changing the bank that counts: not you"
-    );
+    let why = "refused (PERMISSION_DENIED): changing the bank that counts: not you";
+    assert_eq!(failed.to_string(), why);
     lab.tampering.stop();
     lab.assert_holds(&tofino.rotate().unwrap(), 0..10);
 }
 
 #[test]
 fn a_closed_bank_that_counts_on_is_not_read() {
-    let lab = Lab::new(1);
-    let mut tofino = lab.counting();
+    let (lab, mut tofino) = Lab::new(1).started();
     lab.count(0..10);
     // The flip is confirmed but not carried out.
     lab.tampering.writes(|request| {
@@ -379,8 +351,7 @@ fn a_closed_bank_that_counts_on_is_not_read() {
         }
         Reads::Answer(vec![answer], None)
     });
-    let failed = failure(tofino.rotate());
-    assert!(failed.to_string().contains("bank 0 is closed and counts on"), "{failed}");
+    refused(tofino.rotate(), "bank 0 is closed and counts on");
     lab.tampering.stop();
     // The switch counts in the wrong bank: its windows cannot be separated.
     let snapshot = tofino.rotate().unwrap();
@@ -406,11 +377,8 @@ fn installing_is_retried_until_the_time_limit() {
     };
     lab.tampering.writes(refuse(1));
     let mut tofino = lab.connect();
-    let failed = failure(tofino.install(&lab.tables()));
-    assert_eq!(
-        failed.to_string(),
-        "refused (ABORTED): filling pipe.Ingress.flowgauge.cardinality_by_src.rank: busy"
-    );
+    let why = "refused (ABORTED): filling pipe.Ingress.flowgauge.cardinality_by_src.rank: busy";
+    assert_eq!(failure(tofino.install(&lab.tables())).to_string(), why);
     drop(tofino);
 
     let mut options = lab.options();

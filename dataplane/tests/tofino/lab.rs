@@ -33,6 +33,13 @@ pub fn options(address: SocketAddr) -> Options {
     options
 }
 
+/// Connects, and starts to count.
+pub fn counting(options: Options, settings: Settings) -> Tofino {
+    let mut tofino = Tofino::connect(options, settings).unwrap();
+    tofino.install(&Tables::new(&settings, SEED)).unwrap();
+    tofino
+}
+
 /// A switch behind a service that can damage answers, behind a proxy that can cut connections.
 pub struct Lab {
     pub switch: Switch,
@@ -49,13 +56,8 @@ impl Lab {
 
     pub fn with(settings: Settings, pipes: u32) -> Self {
         let switch = Switch::new(settings, pipes);
-        let mut lab = Lab {
-            switch,
-            tampering: Tampering::default(),
-            proxy: Proxy::start(),
-            settings,
-            running: None,
-        };
+        let (tampering, proxy) = (Tampering::default(), Proxy::start());
+        let mut lab = Lab { switch, tampering, proxy, settings, running: None };
         lab.power_on();
         lab
     }
@@ -93,11 +95,15 @@ impl Lab {
         Tables::new(&self.settings, SEED)
     }
 
+    /// Returns the lab with a counting backend.
+    pub fn started(self) -> (Self, Tofino) {
+        let tofino = self.counting();
+        (self, tofino)
+    }
+
     /// Returns a counting backend.
     pub fn counting(&self) -> Tofino {
-        let mut tofino = self.connect();
-        tofino.install(&self.tables()).unwrap();
-        tofino
+        counting(self.options(), self.settings)
     }
 
     pub fn count(&self, packets: Range<u64>) {
@@ -115,14 +121,10 @@ impl Lab {
     pub fn assert_counted(&self, snapshot: &Snapshot, packets: Range<u64>) {
         let expected = Model::new(&self.settings, SEED).expect(uniques(packets).iter());
         assert_eq!(snapshot.bank.counters, expected.counters);
-        assert_eq!(
-            snapshot.bank.cardinality.levels(self.settings.cardinality.precision),
-            expected.levels
-        );
-        assert_eq!(
-            (snapshot.packets_before, snapshot.packets_after),
-            (expected.packets(), expected.packets())
-        );
+        let precision = self.settings.cardinality.precision;
+        assert_eq!(snapshot.bank.cardinality.levels(precision), expected.levels);
+        let packets = [snapshot.packets_before, snapshot.packets_after];
+        assert_eq!(packets, [expected.packets(); 2]);
     }
 }
 
@@ -134,6 +136,14 @@ pub fn failure<T>(result: Result<T, Error>) -> Failure {
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it succeeded"),
     }
+}
+
+/// Asserts that a call fails, and that the error says this; returns the failure.
+#[track_caller]
+pub fn refused<T>(result: Result<T, Error>, expected: &str) -> Failure {
+    let failed = failure(result);
+    assert!(failed.to_string().contains(expected), "{failed}\nand not\n{expected}");
+    failed
 }
 
 /// Returns the warnings and notices, without the address.

@@ -1,13 +1,18 @@
 //! Lost connections and restarted switches.
 
-use crate::tofino::answers::{BANK, FRAMES, REGISTERS, asks_for, persist};
-use crate::tofino::lab::{Lab, PATIENT, Reads, Writes, failure, options, settings, warnings};
+use crate::common::{assert_contains, persist};
+use crate::tofino::answers::{BANK, FRAMES, REGISTERS, asks_for};
+use crate::tofino::lab::{
+    Lab, PATIENT, Reads, Writes, counting, failure, options, refused, settings, warnings,
+};
 use flowgauge_dataplane::tofino::Failure;
 use flowgauge_dataplane::{Dataplane, Tofino};
 use std::time::Duration;
 
 const ANEW: &str = "the switch lost its tables and what it had counted; they are installed again, and the window that is open lacks \
                     what came before";
+const ADOPTED: &str =
+    "the switch does not know that the connection was lost; going on as the client that it was";
 const SAME: &str = "connected again; the switch counted on, nothing is missing";
 
 fn contain(warnings: &[String], text: &str) -> bool {
@@ -16,10 +21,8 @@ fn contain(warnings: &[String], text: &str) -> bool {
 
 #[test]
 fn a_lost_connection_loses_nothing() {
-    let lab = Lab::new(2);
-    let mut tofino = lab.counting();
-    for round in 0..3 {
-        let packets = round * 100..round * 100 + 100;
+    let (lab, mut tofino) = Lab::new(2).started();
+    for packets in [0..100, 100..200, 200..300] {
         lab.count(packets.start..packets.start + 50);
         lab.proxy.cut();
         lab.count(packets.start + 50..packets.end);
@@ -35,8 +38,7 @@ fn a_lost_connection_loses_nothing() {
 fn a_silent_switch_is_asked_whether_it_is_there() {
     const ESTABLISHED: &str = "01";
     const KEEPALIVE: &str = "02:";
-    let lab = Lab::new(1);
-    let _tofino = lab.counting();
+    let (lab, _tofino) = Lab::new(1).started();
     let server = format!(":{:04X}", lab.proxy.address.port());
     let is_asked = || {
         std::fs::read_to_string("/proc/net/tcp").unwrap().lines().any(|line| {
@@ -52,26 +54,20 @@ fn a_silent_switch_is_asked_whether_it_is_there() {
 /// The switch does not notice the end of a connection, and refuses subscriptions with its number.
 #[test]
 fn a_connection_that_is_half_open_is_taken_over() {
-    let lab = Lab::new(2);
-    let mut tofino = lab.counting();
-    for round in 0..3 {
-        let packets = round * 100..round * 100 + 100;
+    let (mut lab, mut tofino) = Lab::new(2).started();
+    for packets in [0..100, 100..200, 200..300] {
         lab.count(packets.clone());
         lab.proxy.lose();
         lab.assert_holds(&persist(|| tofino.rotate()), packets);
         let warnings = warnings(&mut tofino);
-        let adopted = "the switch does not know that the connection was lost; going on as the client that it was";
-        assert!(
-            contain(&warnings, adopted) && contain(&warnings, SAME) && !contain(&warnings, ANEW),
-            "{warnings:?}"
-        );
+        let has = |text: &str| contain(&warnings, text);
+        assert!(has(ADOPTED) && has(SAME) && !has(ANEW), "{warnings:?}");
     }
     // Once it notices, the number is free.
     lab.proxy.notice();
     lab.count(300..400);
     lab.assert_holds(&persist(|| tofino.rotate()), 300..400);
     // A restarted switch is still detected.
-    let mut lab = lab;
     lab.proxy.lose();
     persist(|| tofino.sample());
     lab.restart();
@@ -82,8 +78,7 @@ fn a_connection_that_is_half_open_is_taken_over() {
 
 #[test]
 fn a_connection_that_breaks_within_an_answer_loses_nothing() {
-    let lab = Lab::new(2);
-    let mut tofino = lab.counting();
+    let (lab, mut tofino) = Lab::new(2).started();
     lab.count(0..100);
     for table in [BANK, FRAMES, REGISTERS] {
         let (proxy, mut cuts) = (lab.proxy.handle(), 1);
@@ -104,8 +99,7 @@ fn a_connection_that_breaks_within_an_answer_loses_nothing() {
 
 #[test]
 fn a_switch_restarted_within_a_window_makes_only_that_one_incomplete() {
-    let mut lab = Lab::new(2);
-    let mut tofino = lab.counting();
+    let (mut lab, mut tofino) = Lab::new(2).started();
     lab.count(0..100);
     lab.assert_holds(&tofino.rotate().unwrap(), 0..100);
     lab.count(100..200);
@@ -126,8 +120,7 @@ fn a_switch_restarted_within_a_window_makes_only_that_one_incomplete() {
 
 #[test]
 fn events_find_the_switch_again_before_anyone_asks() {
-    let mut lab = Lab::new(1);
-    let mut tofino = lab.counting();
+    let (mut lab, mut tofino) = Lab::new(1).started();
     lab.restart();
     let mut heard = Vec::new();
     while !contain(&heard, ANEW) {
@@ -145,8 +138,7 @@ fn a_switch_restarted_during_a_rotation_returns_the_window_or_marks_it_incomplet
     // Before the flip, after it, while counters, registers and counters again are copied, and while
     // all are cleared.
     for writes_before in 0..6 {
-        let mut lab = Lab::new(2);
-        let mut tofino = lab.counting();
+        let (mut lab, mut tofino) = Lab::new(2).started();
         lab.count(0..100);
         let (proxy, mut writes) = (lab.proxy.handle(), writes_before);
         lab.tampering.writes(move |_| {
@@ -157,16 +149,14 @@ fn a_switch_restarted_during_a_rotation_returns_the_window_or_marks_it_incomplet
             writes -= 1;
             Writes::CarriedOut
         });
-        let failed = tofino.rotate();
+        let outcome = tofino.rotate();
         lab.tampering.stop();
-        match failed {
-            Err(error) => assert!(error.is_transient()),
-            // There are fewer writes than that.
-            Ok(snapshot) => {
-                lab.assert_holds(&snapshot, 0..100);
-                continue;
-            }
+        // There are fewer writes than that.
+        if let Ok(snapshot) = &outcome {
+            lab.assert_holds(snapshot, 0..100);
+            continue;
         }
+        assert!(failure(outcome).is_transient());
         lab.restart();
         let window = persist(|| tofino.rotate());
         if window.complete {
@@ -190,8 +180,7 @@ fn a_switch_that_is_gone_is_asked_again_after_growing_pauses() {
     let mut lab = Lab::new(1);
     let mut options = lab.options();
     options.back_off = Duration::from_secs(3600);
-    let mut tofino = Tofino::connect(options, lab.settings).unwrap();
-    tofino.install(&lab.tables()).unwrap();
+    let mut tofino = counting(options, lab.settings);
     lab.power_off();
     let accepted = lab.proxy.accepted();
     for attempt in 0..10 {
@@ -200,13 +189,12 @@ fn a_switch_that_is_gone_is_asked_again_after_growing_pauses() {
     }
     let attempts = lab.proxy.accepted() - accepted;
     assert!(attempts <= 2, "{attempts} attempts within an hour");
-    assert!(failure(tofino.sample()).to_string().contains("trying again in "));
+    refused(tofino.sample(), "trying again in ");
 }
 
 #[test]
 fn a_switch_that_restarts_for_long_is_found_in_the_end() {
-    let mut lab = Lab::new(1);
-    let mut tofino = lab.counting();
+    let (mut lab, mut tofino) = Lab::new(1).started();
     lab.count(0..10);
     lab.power_off();
     for _ in 0..20 {
@@ -222,8 +210,7 @@ fn a_switch_that_restarts_for_long_is_found_in_the_end() {
 
 #[test]
 fn another_program_after_a_restart_is_the_end() {
-    let mut lab = Lab::new(1);
-    let mut tofino = lab.counting();
+    let (mut lab, mut tofino) = Lab::new(1).started();
     lab.power_off();
     let other = flowgauge_testing::switch::Switch::new(settings(7), 1).serve();
     lab.proxy.lead_to(Some(other.address()));
@@ -234,7 +221,7 @@ fn another_program_after_a_restart_is_the_end() {
         }
     };
     let wanted = "wanted by src, tabulated, 64 registers (-DFLOWGAUGE_PRECISION=6)";
-    assert!(failed.to_string().contains(wanted), "{failed}");
+    assert_contains(&failed.to_string(), &[wanted]);
 }
 
 #[test]
@@ -244,12 +231,10 @@ fn a_missing_server_is_reported_at_once() {
     let mut options = options(listener.local_addr().unwrap());
     options.deadline = PATIENT;
     drop(listener);
-    let error = Tofino::connect(options.clone(), settings(6)).map(drop).unwrap_err();
-    assert!(error.to_string().contains("is bf_switchd running there?"), "{error}");
+    refused(Tofino::connect(options.clone(), settings(6)), "is bf_switchd running there?");
     for address in ["switch", "http://switch:1", "switch:port", ""] {
         options.address = address.to_owned();
-        let error = Tofino::connect(options.clone(), settings(6)).map(drop).unwrap_err();
-        assert!(error.to_string().contains("is not an address of a switch"), "{error}");
-        assert!(!error.is_transient());
+        let connected = Tofino::connect(options.clone(), settings(6));
+        assert!(!refused(connected, "is not an address of a switch").is_transient());
     }
 }

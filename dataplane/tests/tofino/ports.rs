@@ -1,5 +1,7 @@
 //! The ledger of a switch: frames received by its ports are counted, or lost with a known cause.
 
+use crate::common::persist;
+use crate::tofino::answers::asks_for;
 use crate::tofino::lab::{Lab, Reads};
 use flowgauge_dataplane::{CountRange, Dataplane, LossCause, Tofino};
 use flowgauge_testing::wait::until_some;
@@ -43,21 +45,18 @@ fn what_came_to_ports_was_counted_or_lost() {
     }
     lab.assert_holds(&tofino.rotate().unwrap(), 0..100);
     let losses = tofino.losses().unwrap();
-    assert_eq!(
-        losses.iter().collect::<Vec<_>>(),
-        [(LossCause::Device, 5), (LossCause::DeviceError, 7)]
-    );
+    let found: Vec<_> = losses.iter().collect();
+    assert_eq!(found, [(LossCause::Device, 5), (LossCause::DeviceError, 7)]);
     assert_eq!(received(&mut tofino), (112, 0), "pause frames are for the port itself");
 }
 
 #[test]
 fn the_ledger_of_a_restarted_switch_restarts_and_losses_stay() {
-    let mut lab = Lab::new(1);
-    let mut tofino = lab.counting();
+    let (mut lab, mut tofino) = Lab::new(1).started();
     lose(&lab, 7, 0);
     tofino.rotate().unwrap();
     lab.restart();
-    crate::tofino::answers::persist(|| tofino.sample());
+    persist(|| tofino.sample());
     lose(&lab, 2, 0);
     lab.count(0..10);
     let counted = tofino.rotate().unwrap().bank.counters.packets();
@@ -69,13 +68,10 @@ fn the_ledger_of_a_restarted_switch_restarts_and_losses_stay() {
 
 #[test]
 fn ports_that_cannot_be_read_cost_the_ledger_and_nothing_else() {
-    let lab = Lab::new(1);
-    let mut tofino = lab.counting();
-    lab.tampering.reads(|request, answer| {
-        match crate::tofino::answers::asks_for(request, PORT_COUNTERS) {
-            true => Reads::Answer(Vec::new(), Some(tonic::Status::unimplemented("no such thing"))),
-            false => Reads::Answer(vec![answer], None),
-        }
+    let (lab, mut tofino) = Lab::new(1).started();
+    lab.tampering.reads(|request, answer| match asks_for(request, PORT_COUNTERS) {
+        true => Reads::Answer(Vec::new(), Some(tonic::Status::unimplemented("no such thing"))),
+        false => Reads::Answer(vec![answer], None),
     });
     lab.count(0..100);
     lab.assert_holds(&tofino.rotate().unwrap(), 0..100);

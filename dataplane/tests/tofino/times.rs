@@ -1,12 +1,13 @@
 //! Time that a driver would be busy: the tests do not wait, but log it in a ledger.
 
-use crate::tofino::answers::persist;
-use crate::tofino::lab::{SEED, options, settings};
+use crate::common::persist;
+use crate::tofino::lab::{SEED, counting, options, settings};
+use crate::tofino::windows::connect_patiently;
 use flowgauge_bfruntime::server::{Costs, Ledger, Pace, RunningServer, Server, Target};
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::tofino::definitions;
-use flowgauge_dataplane::{Dataplane, Tables, Tofino};
+use flowgauge_dataplane::{Dataplane, Tables};
+use flowgauge_testing::frames::uniques;
 use flowgauge_testing::model;
 use flowgauge_testing::switch::Switch;
 use std::sync::{Arc, Mutex};
@@ -18,20 +19,12 @@ const COSTS: Costs = Costs::SWITCH;
 
 fn serve(target: Arc<dyn Target>) -> (RunningServer, Arc<Mutex<Ledger>>) {
     let (server, ledger) = Server::driver_like(target, COSTS, Pace::Noted).unwrap();
-    (
-        RunningServer::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap(),
-        ledger,
-    )
+    let loopback = ([127, 0, 0, 1], 0).into();
+    (RunningServer::start_service(loopback, None, server.service()).unwrap(), ledger)
 }
 
 fn reset(ledger: &Mutex<Ledger>) {
     *ledger.lock().unwrap() = Ledger::default();
-}
-
-fn counting(running: &RunningServer, settings: Settings) -> Tofino {
-    let mut tofino = Tofino::connect(options(running.address()), settings).unwrap();
-    tofino.install(&Tables::new(&settings, SEED)).unwrap();
-    tofino
 }
 
 #[test]
@@ -46,10 +39,10 @@ fn a_rotation_of_2048_registers_takes_less_than_50_ms_even_if_all_are_raised() {
     let settings = settings(11);
     let switch = Switch::new(settings, 2);
     let (running, ledger) = serve(Arc::clone(&switch.memory) as Arc<dyn Target>);
-    let mut tofino = counting(&running, settings);
+    let mut tofino = counting(options(running.address()), settings);
     let mut first = 0;
     for packets in [0, 1_000, 30_000] {
-        switch.count(&flowgauge_testing::frames::uniques(first..first + packets));
+        switch.count(&uniques(first..first + packets));
         first += packets;
         reset(&ledger);
         assert_eq!(tofino.rotate().unwrap().bank.counters.packets(), packets);
@@ -69,20 +62,13 @@ fn sixty_five_thousand_registers_start_and_no_call_takes_a_tenth_of_the_deadline
     let settings = settings(16);
     let switch = model::switch(definitions(&settings).unwrap());
     let (running, ledger) = serve(Arc::clone(&switch) as Arc<dyn Target>);
-    let mut tofino = counting(&running, settings);
-    send(&switch, &flowgauge_testing::frames::uniques(0..20_000));
+    let mut tofino = counting(options(running.address()), settings);
+    model::arrive(&switch, &uniques(0..20_000));
     assert_eq!(tofino.rotate().unwrap().bank.counters.packets(), 20_000);
     let deadline = flowgauge_dataplane::tofino::Options::new("").deadline;
     let ledger = *ledger.lock().unwrap();
     assert!(ledger.longest < deadline / 10, "{ledger}");
     assert_eq!(ledger.indices, 0, "{ledger}");
-}
-
-fn send(switch: &flowgauge_p4_model::Switch, frames: &[OwnedFrame]) {
-    let mut entrance = switch.enter();
-    for (index, frame) in frames.iter().enumerate() {
-        entrance.arrive(switch.port(index), &frame.bytes).unwrap();
-    }
 }
 
 #[test]
@@ -105,13 +91,12 @@ fn rotate_all_measurements(windows: u64) {
     let times = flowgauge_dataplane::tofino::read_times(&options(running.address())).unwrap();
     let measured = times.tables.len();
     // The measuring client is gone, but the switch may not have noticed yet.
-    let mut tofino =
-        crate::tofino::windows::connect_patiently(&options(running.address()), settings);
+    let mut tofino = connect_patiently(&options(running.address()), settings);
     tofino.install(&Tables::new(&settings, SEED)).unwrap();
     let (mut sent, mut counted) = (0, 0);
     for window in 0..windows {
         let packets = if window == 6 { 20_000 } else { window % 7 * 3 };
-        send(&switch, &flowgauge_testing::frames::uniques(sent..sent + packets));
+        model::arrive(&switch, &uniques(sent..sent + packets));
         sent += packets;
         reset(&ledger);
         let snapshot = persist(|| tofino.rotate());

@@ -1,9 +1,9 @@
 //! Encrypted connections.
 
-use crate::tofino::lab::{SEED, failure, options, settings};
+use crate::tofino::lab::{counting, failure, options, settings};
 use flowgauge_bfruntime::server::{self, RunningServer, Target};
 use flowgauge_dataplane::tofino::Tls;
-use flowgauge_dataplane::{Dataplane, Tables, Tofino};
+use flowgauge_dataplane::{Dataplane, Tofino};
 use flowgauge_testing::frames::uniques;
 use flowgauge_testing::switch::Switch;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -56,12 +56,8 @@ fn both_ends_prove_who_they_are_or_nothing_is_said() {
         options.tls = Some(Tls { authority, identity, server_name });
         options
     };
-    let mut tofino = Tofino::connect(
-        with(&authority, Some(authority.sign("client")), "switch.test"),
-        settings(6),
-    )
-    .unwrap();
-    tofino.install(&Tables::new(&settings(6), SEED)).unwrap();
+    let known = with(&authority, Some(authority.sign("client")), "switch.test");
+    let mut tofino = counting(known, settings(6));
     switch.count(&uniques(0..100));
     assert_eq!(tofino.rotate().unwrap().packets_after, 100);
     drop(tofino);

@@ -46,24 +46,23 @@ fn forward(port: u16) -> Request {
     Request::new("Ingress.forward").match_key("ingress_port", MatchValue::exact(port))
 }
 
-/// Returns text and details of a failed call.
-fn failure<T>(result: Result<T, RBFRTError>) -> String {
-    match result {
+/// Checks that a call fails, and what its text and details contain.
+#[track_caller]
+fn assert_fails<T>(result: Result<T, RBFRTError>, expected: &[&str]) {
+    let failed = match result {
         Ok(_) => panic!("it succeeded"),
         Err(RBFRTError::GRPCError { message, details }) => format!("{message} | {details}"),
         Err(other) => other.to_string(),
-    }
+    };
+    assert!(expected.iter().all(|part| failed.contains(part)), "{failed}, not {expected:?}");
 }
 
 #[tokio::test]
 async fn entries_are_written_read_changed_and_deleted() {
     let lab = lab(2);
     let switch = lab.operator().await;
-    assert!(
-        switch.has_table("Ingress.forward")
-            && switch.has_table("$PORT")
-            && !switch.has_table("Ingress.nothing")
-    );
+    let names = ["Ingress.forward", "$PORT", "Ingress.nothing"];
+    assert_eq!(names.map(|name| switch.has_table(name)), [true, true, false]);
 
     let entry = |port: u16, to: u16| forward(port).action("Ingress.send").action_data("port", to);
     switch.write_table_entries(vec![entry(256, 9), entry(1, 10)]).await.unwrap();
@@ -121,8 +120,8 @@ async fn the_default_action_is_set_and_read() {
     let entry = Request::new("Ingress.delay.admission")
         .match_key("hash", MatchValue::ternary(0_u16, 0_u16))
         .action("Ingress.delay.ignore");
-    let refused = failure(switch.write_table_entry(entry).await);
-    assert!(refused.contains("Ingress.delay.ignore can only be a default action"), "{refused}");
+    let refused = switch.write_table_entry(entry).await;
+    assert_fails(refused, &["Ingress.delay.ignore can only be a default action"]);
 }
 
 #[tokio::test]
@@ -152,10 +151,10 @@ async fn registers_come_once_for_each_pipe_and_the_driver_has_them_after_a_sync(
     let entries = switch.get_table_entries(one).await.unwrap();
     assert_eq!(entries[0].action_data.len(), 1);
     assert_eq!(entries[0].get_action_data("Ingress.regs.f1").unwrap().get_data(), &[9]);
-    let none = failure(switch.get_table_entries(Request::new(name).pipe(3)).await);
-    assert!(none.contains("there is no pipe 3; the device has 3"), "{none}");
-    let beyond = failure(switch.get_register_entry(register::Request::new(name).index(16)).await);
-    assert!(beyond.contains("there is no index 16 below its size, 16"), "{beyond}");
+    let none = switch.get_table_entries(Request::new(name).pipe(3)).await;
+    assert_fails(none, &["there is no pipe 3; the device has 3"]);
+    let beyond = switch.get_register_entry(register::Request::new(name).index(16)).await;
+    assert_fails(beyond, &["there is no index 16 below its size, 16"]);
 }
 
 #[tokio::test]
@@ -187,9 +186,8 @@ async fn pairs_and_counters_are_read_and_written() {
     switch.update_table_entry(zero).await.unwrap();
     let left = number(&lab.memory.state().hardware["pipe.Ingress.cnt"][1][1]["$COUNTER_SPEC_PKTS"]);
     assert_eq!(left, 0);
-    let refused = failure(switch.execute_operation(sync("Ingress.rank")).await);
-    let expected = "pipe.Ingress.rank has no operation SyncCounters; it has: none";
-    assert!(refused.contains(expected), "{refused}");
+    let refused = switch.execute_operation(sync("Ingress.rank")).await;
+    assert_fails(refused, &["pipe.Ingress.rank has no operation SyncCounters; it has: none"]);
 }
 
 #[tokio::test]
@@ -197,11 +195,9 @@ async fn every_update_of_a_batch_is_tried_and_each_failure_told() {
     let lab = lab(1);
     let switch = lab.operator().await;
     let entry = |port: u16| forward(port).action("Ingress.drop");
-    let failed = failure(
-        switch.write_table_entries(vec![entry(1), entry(1), entry(2), entry(3), entry(4)]).await,
-    );
-    assert!(failed.contains("2 of 5 updates failed; the first one: Already exists"), "{failed}");
-    assert!(failed.contains("the table holds 3 entries already"), "{failed}");
+    let failed = switch.write_table_entries([1, 1, 2, 3, 4].map(entry).into()).await;
+    let first = "2 of 5 updates failed; the first one: Already exists";
+    assert_fails(failed, &[first, "the table holds 3 entries already"]);
     assert_eq!(lab.memory.state().entries["pipe.Ingress.forward"].len(), 3);
 }
 
@@ -220,9 +216,8 @@ async fn ports_are_configured_by_their_names_on_the_front_panel() {
         (ports[0].get_dev_port(), ports[0].get_speed(), ports[0].get_status()),
         (Some(130), &Speed::BF_SPEED_100G, true)
     );
-    assert!(
-        failure(manager.add_port(&switch, &port).await).contains("port 130 is configured already")
-    );
+    let again = manager.add_port(&switch, &port).await;
+    assert_fails(again, &["port 130 is configured already"]);
     manager.disable_port(&switch, &port).await.unwrap();
     assert!(!manager.get_ports(&switch).await.unwrap()[0].get_status());
     manager.delete_port(&switch, &port).await.unwrap();
@@ -238,11 +233,8 @@ async fn digests_arrive() {
     let entry = |delay: u32| {
         vec![("delay".to_owned(), delay.to_be_bytes().to_vec()), ("kind".to_owned(), vec![2])]
     };
-    digests.send(Digest {
-        filter: "pipe.IgDeparser.digest".to_owned(),
-        pipe: 0,
-        entries: vec![entry(10), entry(20)],
-    });
+    let (filter, entries) = ("pipe.IgDeparser.digest".to_owned(), vec![entry(10), entry(20)]);
+    digests.send(Digest { filter, pipe: 0, entries });
     // Waiting on the queue would block the runtime that fills it.
     let queue = switch.digest_queue.clone();
     let received =
@@ -260,14 +252,13 @@ async fn digests_arrive() {
 async fn clients_need_a_number_of_their_own_and_a_program_that_is_loaded_and_free() {
     let lab = lab(1);
     let first = lab.operator().await;
-    let same = failure(lab.connect(1, "flowgauge").await);
-    assert!(same.contains("closed before the subscription was confirmed"), "{same}");
-    let bound = failure(lab.connect(2, "flowgauge").await);
-    assert!(bound.contains("the program is bound to client 1"), "{bound}");
-    let unknown = failure(lab.connect(3, "other").await);
-    assert!(unknown.contains("there is no program other; flowgauge is loaded"), "{unknown}");
-    assert!(
-        first.get_table_entries(Request::new("Ingress.rank")).await.is_ok(),
-        "the first is still served"
-    );
+    for (client, program, expected) in [
+        (1, "flowgauge", "closed before the subscription was confirmed"),
+        (2, "flowgauge", "the program is bound to client 1"),
+        (3, "other", "there is no program other; flowgauge is loaded"),
+    ] {
+        assert_fails(lab.connect(client, program).await, &[expected]);
+    }
+    let answer = first.get_table_entries(Request::new("Ingress.rank")).await;
+    assert!(answer.is_ok(), "the first is still served");
 }

@@ -39,10 +39,8 @@ fn lab(pipes: u32) -> Lab {
 }
 
 fn subscribe(client_id: u32, device_id: u32) -> proto::StreamMessageRequest {
-    let update = Some(stream_message_request::Update::Subscribe(proto::Subscribe {
-        device_id,
-        ..Default::default()
-    }));
+    let device = proto::Subscribe { device_id, ..Default::default() };
+    let update = Some(stream_message_request::Update::Subscribe(device));
     proto::StreamMessageRequest { client_id, update }
 }
 
@@ -87,22 +85,23 @@ fn wrap(entry: proto::TableEntry) -> proto::Entity {
     proto::Entity { entity: Some(entity::Entity::TableEntry(entry)) }
 }
 
+fn update(kind: update::Type, entry: proto::TableEntry) -> proto::Update {
+    proto::Update { r#type: kind.into(), entity: Some(wrap(entry)) }
+}
+
 fn exact(name: &str, value: &[u8]) -> Key {
     [(name.to_owned(), Match::Exact(value.to_vec()))].into()
 }
 
 impl Client {
     async fn bind(&mut self, programs: &[&str]) -> Result<(), Status> {
-        let config = |name: &&str| proto::ForwardingPipelineConfig {
-            p4_name: (*name).to_owned(),
-            ..Default::default()
+        let config = |name: &&str| {
+            let p4_name = (*name).to_owned();
+            proto::ForwardingPipelineConfig { p4_name, ..Default::default() }
         };
-        let config = programs.iter().map(config).collect();
-        let request = proto::SetForwardingPipelineConfigRequest {
-            client_id: self.id,
-            config,
-            ..Default::default()
-        };
+        let (client_id, config) = (self.id, programs.iter().map(config).collect());
+        let request =
+            proto::SetForwardingPipelineConfigRequest { client_id, config, ..Default::default() };
         self.rpc.set_forwarding_pipeline_config(request).await.map(drop)
     }
 
@@ -148,7 +147,7 @@ impl Client {
     }
 
     fn update(&self, kind: update::Type, table: &str, key: Key, data: Data) -> proto::Update {
-        proto::Update { r#type: kind.into(), entity: Some(wrap(self.entry(table, key, data))) }
+        update(kind, self.entry(table, key, data))
     }
 
     fn forward(&self, kind: update::Type, port: u8, to: u8) -> proto::Update {
@@ -166,10 +165,7 @@ impl Client {
         let table = self.schema.table("bank").unwrap();
         let data = Data::action("set_bank", [("b", vec![bank])]);
         let entry = Entry { place: EntryTarget::Default, data };
-        proto::Update {
-            r#type: update::Type::Modify.into(),
-            entity: Some(wrap(codec::encode_entry(table, &entry).unwrap())),
-        }
+        update(update::Type::Modify, codec::encode_entry(table, &entry).unwrap())
     }
 }
 
@@ -189,19 +185,11 @@ fn codes(status: &Status) -> Vec<Code> {
 /// Returns everything that the switch stores.
 fn contents(lab: &Lab) -> String {
     let state = lab.memory.state();
-    let mut forward: Vec<String> = state
-        .entries
-        .get("pipe.Ingress.forward")
-        .into_iter()
-        .flatten()
-        .map(|entry| format!("{entry:?}"))
-        .collect();
+    let forward = state.entries.get("pipe.Ingress.forward").into_iter().flatten();
+    let mut forward: Vec<String> = forward.map(|entry| format!("{entry:?}")).collect();
     forward.sort();
-    format!(
-        "{forward:?} {:?} {:?}",
-        state.defaults.get("pipe.Ingress.bank"),
-        state.hardware["pipe.Ingress.regs"]
-    )
+    let bank = state.defaults.get("pipe.Ingress.bank");
+    format!("{forward:?} {bank:?} {:?}", state.hardware["pipe.Ingress.regs"])
 }
 
 #[tokio::test]
@@ -233,11 +221,8 @@ async fn a_batch_that_is_all_or_none_leaves_no_trace_of_its_beginning() {
     lab.count_in_second_pipe(3, 9);
     let before = contents(&lab);
     let clear = |table: &str| {
-        let entry = proto::TableEntry {
-            table_id: lab.schema.table(table).unwrap().id,
-            ..Default::default()
-        };
-        proto::Update { r#type: update::Type::Delete.into(), entity: Some(wrap(entry)) }
+        let table_id = lab.schema.table(table).unwrap().id;
+        update(update::Type::Delete, proto::TableEntry { table_id, ..Default::default() })
     };
     for atomicity in [Atomicity::RollbackOnError, Atomicity::DataplaneAtomic] {
         let batch = vec![
@@ -271,24 +256,17 @@ async fn a_batch_that_is_all_or_none_leaves_no_trace_of_its_beginning() {
 async fn only_clients_that_are_subscribed_and_bound_read_and_write() {
     let lab = lab(1);
     let mut stranger = lab.rpc().await;
-    let request = proto::ReadRequest {
-        client_id: 5,
-        entities: vec![proto::Entity::default()],
-        ..Default::default()
-    };
+    let entities = vec![proto::Entity::default()];
+    let request = proto::ReadRequest { client_id: 5, entities, ..Default::default() };
     assert_eq!(stranger.read(request).await.unwrap_err().code(), Code::Unavailable);
     let mut client = lab.channel(subscribe(5, 0)).await.unwrap();
     let update = client.bank(1);
     let unbound = client.write(Atomicity::ContinueOnError, vec![update.clone()]).await.unwrap_err();
-    assert_eq!(
-        (unbound.code(), unbound.message()),
-        (Code::FailedPrecondition, "client 5 has not bound the program; do that first")
-    );
+    assert_eq!(unbound.code(), Code::FailedPrecondition);
+    assert_eq!(unbound.message(), "client 5 has not bound the program; do that first");
     assert_eq!(client.bind(&[]).await.unwrap_err().code(), Code::InvalidArgument);
-    assert_eq!(
-        client.bind(&["flowgauge", "flowgauge"]).await.unwrap_err().code(),
-        Code::InvalidArgument
-    );
+    let twice = client.bind(&["flowgauge", "flowgauge"]).await.unwrap_err();
+    assert_eq!(twice.code(), Code::InvalidArgument);
     assert_eq!(client.bind(&["other"]).await.unwrap_err().code(), Code::NotFound);
     client.bind(&["flowgauge"]).await.unwrap();
     client.write(Atomicity::ContinueOnError, vec![update.clone()]).await.unwrap();
@@ -324,15 +302,11 @@ async fn reads_take_their_source_and_may_leave_out_data() {
     let values = |entries: Vec<proto::TableEntry>| -> Vec<Vec<u8>> {
         let table = client.schema.table_by_id(table_id).unwrap();
         let entry = codec::decode_entry(table, &entries[2]).unwrap();
-        entry
-            .data
-            .fields
-            .into_iter()
-            .map(|(_, value)| match value {
-                flowgauge_bfruntime::Value::Bytes(bytes) => bytes,
-                other => panic!("{other:?}"),
-            })
-            .collect()
+        let bytes = |(_, value)| match value {
+            flowgauge_bfruntime::Value::Bytes(bytes) => bytes,
+            other => panic!("{other:?}"),
+        };
+        entry.data.fields.into_iter().map(bytes).collect()
     };
     let all = |from_hw, key_only| {
         let table_flags = Some(proto::TableFlags { from_hw, key_only, ..Default::default() });
@@ -360,23 +334,16 @@ async fn requests_that_make_no_sense_are_refused_by_code() {
     let lab = lab(2);
     let mut client = lab.bound().await;
     let table = |name: &str| client.schema.table(name).unwrap().id;
-    let write = |kind: update::Type, entry: proto::TableEntry| {
-        vec![proto::Update { r#type: kind.into(), entity: Some(wrap(entry)) }]
-    };
+    let write = |kind: update::Type, entry: proto::TableEntry| vec![update(kind, entry)];
     let insert = |entry| write(update::Type::Insert, entry);
-    let one = client.entry(
-        "forward",
-        exact("ingress_port", &[0, 1]),
-        Data::action("send", [("port", vec![0, 1])]),
-    );
+    let send = Data::action("send", [("port", vec![0, 1])]);
+    let one = client.entry("forward", exact("ingress_port", &[0, 1]), send);
     let register =
         client.entry("Ingress.regs", exact("$REGISTER_INDEX", &[0, 0, 0, 1]), Data::default());
     let operation = |table_id, name: &str| {
         let operation = proto::TableOperation { table_id, table_operations_type: name.to_owned() };
-        vec![proto::Update {
-            r#type: 1,
-            entity: Some(proto::Entity { entity: Some(entity::Entity::TableOperation(operation)) }),
-        }]
+        let entity = proto::Entity { entity: Some(entity::Entity::TableOperation(operation)) };
+        vec![proto::Update { r#type: 1, entity: Some(entity) }]
     };
     let tgt =
         |device_id, pipe_id| Some(proto::TargetDevice { device_id, pipe_id, ..Default::default() });

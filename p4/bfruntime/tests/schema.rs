@@ -48,10 +48,8 @@ fn tables_are_read_with_their_kinds_keys_and_data() {
     assert_eq!(kinds[5], ("pipe.Ingress.cnt", &TableKind::Counter, 2));
 
     let rank = schema.table("rank").unwrap();
-    assert_eq!(
-        (rank.keys[0].match_kind, &rank.keys[0].kind),
-        (MatchKind::Lpm, &FieldKind::Bits(21))
-    );
+    let first = &rank.keys[0];
+    assert_eq!((first.match_kind, &first.kind), (MatchKind::Lpm, &FieldKind::Bits(21)));
     let level = rank.action("set_level").unwrap().field("level").unwrap();
     assert!(level.mandatory);
     assert_eq!(level.kind, FieldKind::Bits(8));
@@ -75,21 +73,17 @@ fn names_may_leave_out_leading_parts_as_long_as_one_candidate_remains() {
     assert_eq!(schema.table("pipe.Ingress.regs").unwrap().id, 2332916721);
     assert_eq!(schema.table("delay.regs").unwrap().id, 2332916722);
     assert_eq!(schema.table("Ingress.regs").unwrap().id, 2332916721);
-    let problem = |error: SchemaError| error.to_string();
-    assert_eq!(
-        schema.table("regs").map_err(problem),
-        Err("table regs may mean any of pipe.Ingress.regs, pipe.Ingress.delay.regs; give more of the name".to_owned())
-    );
+    let refused = |name: &str| schema.table(name).unwrap_err().to_string();
+    let several = "table regs may mean any of pipe.Ingress.regs, pipe.Ingress.delay.regs; give more of the name";
+    assert_eq!(refused("regs"), several);
     // Only complete parts of a name match.
-    let missing = schema.table("ank").unwrap_err().to_string();
     let names: Vec<&str> = schema.tables().iter().map(|table| &*table.name).collect();
-    assert_eq!(missing, format!("there is no table ank; there are: {}", names.join(", ")));
-    let message = schema.table("nothing").unwrap_err().to_string();
-    assert_contains(&message, "there is no table nothing; there are: pipe.Ingress.bank, ");
-    assert_eq!(
-        schema.table_by_id(1).map_err(problem),
-        Err("there is no table with number 1 in the schema".to_owned())
-    );
+    let missing = format!("there is no table ank; there are: {}", names.join(", "));
+    assert_eq!(refused("ank"), missing);
+    let missing = "there is no table nothing; there are: pipe.Ingress.bank, ";
+    assert_contains(&refused("nothing"), missing);
+    let unknown = schema.table_by_id(1).unwrap_err().to_string();
+    assert_eq!(unknown, "there is no table with number 1 in the schema");
 }
 
 #[test]
@@ -133,14 +127,10 @@ fn damaged_schemas_are_refused_saying_why() {
 #[test]
 fn the_tables_of_every_switch_join_a_program() {
     let joined = schema().join(Schema::parse(fixed::SCHEMA.as_bytes()).unwrap()).unwrap();
-    assert_eq!(
-        joined.table(fixed::PORT).unwrap().key(fixed::DEV_PORT).unwrap().kind,
-        FieldKind::Bits(32)
-    );
-    assert_eq!(
-        schema().join(schema()).unwrap_err().to_string(),
-        "table pipe.Ingress.bank in the schema: its name is there twice"
-    );
+    let port = joined.table(fixed::PORT).unwrap().key(fixed::DEV_PORT).unwrap();
+    assert_eq!(port.kind, FieldKind::Bits(32));
+    let twice = schema().join(schema()).unwrap_err().to_string();
+    assert_eq!(twice, "table pipe.Ingress.bank in the schema: its name is there twice");
 }
 
 #[test]
@@ -160,10 +150,8 @@ fn numbers_have_exactly_their_width() {
     assert_eq!(FieldKind::Bits(128).check(&[255; 16]), Ok(()));
     assert_eq!(FieldKind::Bits(200).check(&[255; 25]), Ok(()));
     assert!(decode(128, &[255; 16]).is_err(), "no wrong number of 64 bits");
-    assert_eq!(
-        FieldKind::Bool.bits().unwrap_err().to_string(),
-        "it is no number but true or false"
-    );
+    let of_bool = FieldKind::Bool.bits().unwrap_err().to_string();
+    assert_eq!(of_bool, "it is no number but true or false");
     for bits in 1..=64_u32 {
         let bytes = |number: u128| number.to_be_bytes()[16 - bits.div_ceil(8) as usize..].to_vec();
         let largest = u64::MAX >> (64 - bits);
@@ -210,10 +198,8 @@ fn what_a_key_leaves_out_matches_everything() {
     assert_eq!(codec::decode_key(admission, &proto::TableKey::default()), Ok(everything));
     let forward = schema.table("forward").unwrap();
     let problem = codec::decode_key(forward, &proto::TableKey::default()).unwrap_err().to_string();
-    assert_eq!(
-        problem,
-        "pipe.Ingress.forward: the key has no ingress_port, which must match exactly"
-    );
+    let missing = "pipe.Ingress.forward: the key has no ingress_port, which must match exactly";
+    assert_eq!(problem, missing);
 }
 
 #[test]
@@ -289,10 +275,8 @@ fn entries_come_back_as_they_went() {
         assert_eq!(message.table_id, table.id);
         assert_eq!(codec::decode_entry(table, &message), Ok(entry));
     }
-    let default = Entry {
-        place: EntryTarget::Default,
-        data: Data::action("Ingress.set_bank", [("b", vec![1])]),
-    };
+    let data = Data::action("Ingress.set_bank", [("b", vec![1])]);
+    let default = Entry { place: EntryTarget::Default, data };
     let bank = schema.table("bank").unwrap();
     let message = codec::encode_entry(bank, &default).unwrap();
     assert!(message.is_default_entry && message.value.is_none());
@@ -323,9 +307,9 @@ fn data_that_does_not_fit_is_refused() {
     let refused = |table: &str, data: Data| {
         codec::encode_data(schema.table(table).unwrap(), &data).unwrap_err().to_string()
     };
-    let text = |name: &str, value: &str| Data {
-        action: None,
-        fields: vec![(name.to_owned(), Value::Text(value.to_owned()))],
+    let text = |name: &str, value: &str| {
+        let fields = vec![(name.to_owned(), Value::Text(value.to_owned()))];
+        Data { action: None, fields }
     };
     let cases = [
         (

@@ -216,14 +216,9 @@ fn batches_of_any_length_give_the_bits_that_packets_one_by_one_give() {
             }
             writer.finish();
             let ([one, _], [many, _]) = (&mut one_by_one.banks, &mut batched.banks);
-            assert_eq!(
-                one.counters, many.counters,
-                "{instructions}, {settings:?}, after a batch of {length}"
-            );
-            assert!(
-                one.cardinality == many.cardinality,
-                "{instructions}, {settings:?}, after a batch of {length}"
-            );
+            let what = || format!("{instructions}, {settings:?}, after a batch of {length}");
+            assert_eq!(one.counters, many.counters, "{}", what());
+            assert!(one.cardinality == many.cardinality, "{}", what());
             // Full registers would hide missing updates.
             if length % 16 < step {
                 one.clear(&settings);

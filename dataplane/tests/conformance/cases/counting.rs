@@ -8,9 +8,8 @@ use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_testing::extent;
 use flowgauge_testing::frames::{
-    captured, cut_everywhere, from_source, kinds, other_links, random,
+    self, captured, cut_everywhere, from_source, kinds, other_links, random,
 };
-use flowgauge_testing::skip;
 use std::thread;
 
 /// Counts each frame in a window of its own, so that no frame can be masked by another of the same
@@ -123,18 +122,15 @@ pub fn cardinality_off(backend: &dyn Backend) {
 
 /// Real traffic, if available: `TEST_CAPTURES=DIR` names a directory of captures.
 pub fn captures_at_hand(backend: &dyn Backend) {
-    let Some(directory) = std::env::var_os("TEST_CAPTURES") else {
-        skip("TEST_CAPTURES=DIR");
-        return;
-    };
+    let Some(files) = frames::captures_at_hand() else { return };
     let mut captures = 0;
-    for entry in std::fs::read_dir(&directory).unwrap() {
-        let frames = backend.possible(captured(&entry.unwrap().path()));
+    for file in &files {
+        let frames = backend.possible(captured(file));
         captures += usize::from(!frames.is_empty());
         for key in KeyKind::ALL {
             check(backend, &Setup::with(|cardinality| cardinality.key = key), &frames);
         }
     }
     println!("{captures} captures");
-    assert!(captures > 0, "no captures in {}", directory.display());
+    assert!(captures > 0, "no captures in {files:?}");
 }

@@ -1,9 +1,8 @@
 //! Filters: matching frames are counted as if there were no others, which are only added up.
 
 use crate::conformance::backend::{
-    Backend, Breadth, Setup, Traffic, assert_same, not_for_this_backend,
+    Backend, Breadth, Rig, SEED, Setup, Traffic, assert_same, not_for_this_backend,
 };
-use crate::conformance::backend::{Rig, SEED};
 use flowgauge_core::filter::fields::{
     ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
     PROTOCOL_SHIFT, TAGGED, VLAN_SHIFT,
@@ -19,7 +18,11 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 
-fn rule<const WORDS: usize>(conditions: &[(usize, u32, u32)], is_match: bool) -> MatchRule<WORDS> {
+/// Returns a rule for packets whose words have these values under these masks.
+pub fn rule<const WORDS: usize>(
+    conditions: &[(usize, u32, u32)],
+    is_match: bool,
+) -> MatchRule<WORDS> {
     let mut rule = MatchRule { value: [0; WORDS], mask: [0; WORDS], verdict: is_match.into() };
     for (word, mask, value) in conditions {
         rule.mask[*word] |= mask;

@@ -67,15 +67,13 @@ pub fn assert_holds(
         }
         expected.merge(&table, settings);
     }
-    assert_eq!(
-        (held.packets(), held.total()),
-        (expected.packets(), expected.total()),
-        "totals: {what}"
-    );
+    let totals = |table: &Heavy| (table.packets(), table.total());
+    assert_eq!(totals(held), totals(&expected), "totals: {what}");
     if backend.in_order() {
-        let pairs = held.slot_entries(settings).zip(expected.slot_entries(settings)).enumerate();
-        pairs
-            .for_each(|(slot, (held, expected))| assert_eq!(held, expected, "slot {slot}: {what}"));
+        let pairs = held.slot_entries(settings).zip(expected.slot_entries(settings));
+        for (slot, (held, expected)) in pairs.enumerate() {
+            assert_eq!(held, expected, "slot {slot}: {what}");
+        }
     }
     bounds_hold(held, settings, &packets(frames, settings), what);
 }
@@ -89,10 +87,8 @@ fn bounds_hold(held: &Heavy, settings: &Settings, packets: &[(FlowKey, u32)], wh
     }
     for Entry { key, count, inherited, .. } in held.entries(settings) {
         let own = count - inherited;
-        assert!(
-            own <= sent.get(&key).copied().unwrap_or_default(),
-            "{own} counted of {key:?}: {what}"
-        );
+        let sent = sent.get(&key).copied().unwrap_or_default();
+        assert!(own <= sent, "{own} counted of {key:?}: {what}");
     }
 }
 

@@ -14,9 +14,8 @@ pub fn capabilities_make_sense(backend: &dyn Backend) {
     let Capabilities { backend, interface, precision, banks, workers, .. } = capabilities;
     let Capabilities { measurements, keys, hashes, places, .. } = capabilities;
     assert!(!backend.is_empty() && !interface.is_empty());
-    assert!(
-        !measurements.is_empty() && !keys.is_empty() && !hashes.is_empty() && !places.is_empty()
-    );
+    assert!(!measurements.is_empty() && !keys.is_empty());
+    assert!(!hashes.is_empty() && !places.is_empty());
     assert!(precision.contains(&Precision::default()), "the default must work everywhere");
     assert!(*banks >= 2 && *workers >= 1);
 }
@@ -70,11 +69,8 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
         change("another coin", &|tables| tables.admission[index].coin_mask ^= 1);
         change("an admission missing", &|tables| _ = tables.admission.remove(index));
     }
-    let owned = |group| PrefixOwner {
-        prefix: Prefix::of([10, 0, 0, 0].into(), 8).unwrap(),
-        group: Some(group),
-        is_local: false,
-    };
+    let prefix = Prefix::of([10, 0, 0, 0].into(), 8).unwrap();
+    let owned = |group| PrefixOwner { prefix, group: Some(group), is_local: false };
     change("prefixes that settings say nothing of", &|tables| tables.prefixes = vec![owned(1)]);
     change("too many prefixes", &|tables| tables.prefixes = vec![owned(1); 1024]);
     change("another logarithm", &|tables| tables.logarithm[7].log2 += 1);
@@ -121,10 +117,8 @@ pub fn wrong_tables_are_refused(backend: &dyn Backend) {
                 Err(error) => panic!("{what}: {error}"),
                 Ok(_) => panic!("{what}: installed"),
             }
-            assert!(
-                matches!(rig.dataplane.sample(), Err(Error::NotStarted { .. })),
-                "{what}: counts"
-            );
+            let sample = rig.dataplane.sample();
+            assert!(matches!(sample, Err(Error::NotStarted { .. })), "{what}: counts");
         }
         rig.dataplane.install(&setup.tables()).unwrap();
         assert_same(&rig.sample(), &Expected::nothing(setup.precision()), "after refused tables");
@@ -153,8 +147,6 @@ pub fn no_losses_at_first(backend: &dyn Backend) {
     rig.feed(backend.possible(random(6, 200)));
     rig.rotate();
     assert_eq!(rig.dataplane.losses().unwrap().iter().count(), 0);
-    assert!(
-        !rig.dataplane.events().unwrap().contains(&Event::TrafficEnded),
-        "the feeder is still there"
-    );
+    let events = rig.dataplane.events().unwrap();
+    assert!(!events.contains(&Event::TrafficEnded), "the feeder is still there");
 }

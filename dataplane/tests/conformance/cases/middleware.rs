@@ -1,37 +1,23 @@
 //! Wrapped dataplanes: as exact as the wrapped ones.
 
-use crate::conformance::backend::{Backend, Setup, Traffic, assert_same, start};
+use crate::common::{lines, persist};
+use crate::conformance::backend::{Backend, SEED, Setup, Traffic, assert_same, start};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults, Recorder};
-use flowgauge_dataplane::{Dataplane, Error, Snapshot};
+use flowgauge_dataplane::{Dataplane, Snapshot};
+use flowgauge_testing::definitions::Expected;
 use flowgauge_testing::frames::{random, unique, uniques};
 use serde_json::Value;
 
 const FAULTS: Faults = Faults { request_lost: 0.3, answer_lost: 0.3 };
 
-/// Repeats a call while it fails transiently, like the controller.
-fn persist<T>(mut call: impl FnMut() -> Result<T, Error>) -> T {
-    loop {
-        match call() {
-            Ok(answer) => return answer,
-            Err(error) => assert!(error.is_transient(), "{error}"),
-        }
-    }
-}
-
 pub fn faults_neither_lose_nor_double(backend: &dyn Backend) {
     let setup = Setup::default();
     let Some(rig) = start(backend, &setup) else { return };
     let (mut dataplane, feeder) = (FaultInjector::new(rig.dataplane, FAULTS, 1), rig.feeder);
-    let mut levels = vec![0; setup.precision().registers()];
-    let (mut packets, mut bytes) = (0, 0);
+    let (mut packets, mut total) = (0, Expected::nothing(setup.precision()));
     let mut add = |window: Snapshot| {
         packets += window.packets_after;
-        bytes += window.bank.counters.bytes;
-        for (all, level) in levels.iter_mut().zip(window.bank.cardinality.levels(setup.precision()))
-        {
-            *all = (*all).max(*level);
-        }
-        (packets, bytes)
+        total.unite(&Expected::held(&window.bank, setup.precision()));
     };
     let traffic = Traffic::start(&feeder, uniques);
     let rounds = (backend.rotations() * 3 / 2).min(1500);
@@ -47,11 +33,11 @@ pub fn faults_neither_lose_nor_double(backend: &dyn Backend) {
         assert_eq!(persist(|| dataplane.losses()).total(), 0);
     }
     let sent = traffic.stop();
-    let (packets, bytes) = add(persist(|| dataplane.rotate()));
+    add(persist(|| dataplane.rotate()));
     let expected = setup.model().expect((0..sent).map(unique));
     let failed = dataplane.injected();
-    assert_eq!((packets, bytes), (sent, expected.counters.bytes), "{failed} calls failed");
-    assert_eq!(levels, expected.levels);
+    assert_eq!((packets, total.counters), (sent, expected.counters), "{failed} calls failed");
+    assert_eq!(total.levels, expected.levels);
     assert!(failed > rounds * 2 / 3, "{failed} calls failed");
     println!("{} rotations, {failed} failed calls, {sent} packets", rounds + 1);
 }
@@ -81,10 +67,8 @@ pub fn a_failed_sample_is_no_zero(backend: &dyn Backend) {
         }
     }
     assert_eq!(dataplane.injected(), failed);
-    assert!(
-        failed > calls / 4 && failed < calls * 3 / 4,
-        "{failed} of {calls} failed, about half should"
-    );
+    let is_half = failed > calls / 4 && failed < calls * 3 / 4;
+    assert!(is_half, "{failed} of {calls} failed, about half should");
 }
 
 fn hex(levels: &[u8]) -> String {
@@ -103,7 +87,7 @@ fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
             "unmatched": counters.unmatched, "unmatched_bytes": counters.unmatched_bytes,
             "merged": counters.merged,
         },
-        "hash": { "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::conformance::backend::SEED },
+        "hash": { "mode": "tabulated", "polynomial": "0x790900f3", "seed": SEED },
         "registers": hex(snapshot.bank.cardinality.levels(setup.precision())),
         "staggered": null,
         "entropy": [],
@@ -114,14 +98,6 @@ fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
         "truth": snapshot.truth.map(|truth| serde_json::json!({ "window": truth.window, "total": truth.total, "entropy": [null, null] })),
         "parts": [],
     })
-}
-
-fn lines(log: &[u8]) -> Vec<Value> {
-    std::str::from_utf8(log)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
 }
 
 pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
@@ -136,11 +112,10 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
     let early = dataplane.sample().err().unwrap();
     note("sample", serde_json::json!({ "error": early.to_string(), "transient": false }));
     dataplane.install(&setup.tables()).unwrap();
-    let hash = serde_json::json!({ "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::conformance::backend::SEED });
-    note(
-        "install",
-        serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21, "filter": null, "adopted": null } }),
-    );
+    let hash = serde_json::json!({ "mode": "tabulated", "polynomial": "0x790900f3", "seed": SEED });
+    let tables =
+        serde_json::json!({ "hash": hash, "rank_entries": 21, "filter": null, "adopted": null });
+    note("install", serde_json::json!({ "ok": tables }));
     for round in 0..3 {
         let frames = backend.possible(random(400 + round, 300));
         let packets = frames.len() as u64;
@@ -148,10 +123,8 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
         let sample = dataplane.sample().unwrap();
         note("sample", serde_json::json!({ "ok": described(&sample, &setup) }));
         let window = dataplane.rotate().unwrap();
-        assert!(
-            window.packets_after == packets
-                && hex(window.bank.cardinality.levels(setup.precision())).len() == 4096
-        );
+        assert_eq!(window.packets_after, packets);
+        assert_eq!(hex(window.bank.cardinality.levels(setup.precision())).len(), 4096);
         note("rotate", serde_json::json!({ "ok": described(&window, &setup) }));
         dataplane.published(round).unwrap();
         note("published", serde_json::json!({ "ok": { "window": round } }));

@@ -7,15 +7,11 @@ use flowgauge_core::reorder::{Algorithm, PrefixCounts, Settings as Reordering};
 use flowgauge_core::{Tabulation, WindowTotals};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_testing::frames::Ip;
+use flowgauge_traffic::frame::flag::{ACK, FIN, RST, SYN};
 use flowgauge_traffic::frame::{TCP, Tcp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{BTreeMap, HashMap};
-
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
 
 /// A segment, in terms of the definition.
 #[derive(Clone, Copy, Debug)]
@@ -52,27 +48,22 @@ impl Traffic {
         let ports = [flow.port.to_be_bytes(), 443_u16.to_be_bytes()].concat();
         let tcp = Tcp { ports: [flow.port, 443], flags, sequence, ..Tcp::default() };
         let transport = tcp.segment(&vec![0; payload as usize]);
-        let (mut frame, key, prefix) = if flow.v6 {
-            let (mut from, to) = (
-                [0x20, 1, 0xd, 0xb8, 0, flow.subnet, 0, 0, 0, 0, 0, 0, 0, 0, 0, flow.host],
-                [9; 16],
-            );
-            from[7] = flow.host;
-            let key = [&from[..], &to, &ports, &[6]].concat();
-            (
-                Ip::new(from, to, TCP).frame(&transport),
-                key,
-                0x2001_0db8_0000_0006 | u64::from(flow.subnet) << 16,
-            )
+        let Flow { subnet, host, .. } = *flow;
+        let (ip, addresses, prefix) = if flow.v6 {
+            let (mut from, to) = ([0; 16], [9; 16]);
+            from[..8].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, subnet, 0, host]);
+            from[15] = host;
+            let prefix = 0x2001_0db8_0000_0006 | u64::from(subnet) << 16;
+            (Ip::new(from, to, TCP), [from, to].concat(), prefix)
         } else {
-            let (from, to) = ([10, 1, flow.subnet, flow.host], [192, 0, 2, 1]);
-            let key = [&from[..], &to, &ports, &[6]].concat();
-            let prefix = u64::from(u32::from_be_bytes([10, 1, flow.subnet, 0])) << 32 | 4;
-            (Ip::new(from, to, TCP).frame(&transport), key, prefix)
+            let (from, to) = ([10, 1, subnet, host], [192, 0, 2, 1]);
+            let prefix = u64::from(u32::from_be_bytes([10, 1, subnet, 0])) << 32 | 4;
+            (Ip::new(from, to, TCP), [from, to].concat(), prefix)
         };
+        let mut frame = ip.frame(&transport);
         frame.resize(frame.len().max(60), 0);
-        self.meaning
-            .insert(at, Segment { signature: crc32(&key), prefix, flags, sequence, payload, at });
+        let signature = crc32(&[&addresses[..], &ports, &[6]].concat());
+        self.meaning.insert(at, Segment { signature, prefix, flags, sequence, payload, at });
         self.frames.push(OwnedFrame { timestamp: at, ..OwnedFrame::ethernet(frame) });
     }
 
@@ -85,11 +76,8 @@ impl Traffic {
         packets: usize,
         mut apart: impl FnMut(&mut ChaCha8Rng) -> u64,
     ) -> Self {
-        let mut traffic = Traffic {
-            frames: Vec::new(),
-            meaning: HashMap::new(),
-            random: ChaCha8Rng::seed_from_u64(seed),
-        };
+        let random = ChaCha8Rng::seed_from_u64(seed);
+        let mut traffic = Traffic { frames: Vec::new(), meaning: HashMap::new(), random };
         let mut flows: Vec<Flow> = (0..flows)
             .map(|number| Flow {
                 v6: number % 3 == 0,
@@ -123,13 +111,8 @@ impl Traffic {
                 18 => traffic.push(flow, ACK, next, 0, apart),
                 19 if traffic.random.random_ratio(1, 4) => {
                     let flags = [FIN | ACK, SYN, RST | ACK][traffic.random.random_range(0..3)];
-                    traffic.push(
-                        flow,
-                        flags,
-                        next,
-                        if flags & SYN == 0 { payload } else { 0 },
-                        apart,
-                    );
+                    let payload = if flags & SYN == 0 { payload } else { 0 };
+                    traffic.push(flow, flags, next, payload, apart);
                     flow.next = if flags & FIN == 0 { traffic.random.random() } else { end };
                 }
                 _ => {
@@ -171,12 +154,8 @@ struct Model {
 
 impl Model {
     fn new(settings: Reordering) -> Self {
-        Model {
-            settings,
-            tabulation: Tabulation::from_seed(SEED),
-            slots: HashMap::new(),
-            collisions: 0,
-        }
+        let tabulation = Tabulation::from_seed(SEED);
+        Model { settings, tabulation, slots: HashMap::new(), collisions: 0 }
     }
 
     /// Classifies a segment in a slot; none if the slot belongs to another flow.
@@ -199,10 +178,8 @@ impl Model {
         if !is_mine && !is_idle && (is_last || !admits) {
             return None;
         }
-        let end = segment
-            .sequence
-            .wrapping_add(segment.payload)
-            .wrapping_add(u32::from(segment.flags & FIN));
+        let Segment { sequence, payload, flags, .. } = *segment;
+        let end = sequence.wrapping_add(payload).wrapping_add(u32::from(flags & FIN));
         let ahead = segment.sequence.wrapping_sub(slot.next);
         let what = match ahead {
             _ if !is_mine => {
@@ -324,10 +301,8 @@ pub fn every_algorithm(backend: &dyn Backend) {
             for (prefix, found) in &mut found.prefixes {
                 let expected = expected.prefixes.get(prefix).copied().unwrap_or_default();
                 // On a busy machine the time between two packets may count as silence.
-                assert!(
-                    found.flows >= expected.flows && found.squares <= expected.squares,
-                    "{algorithm:?} {found:?} {expected:?}"
-                );
+                let is_bounded = found.flows >= expected.flows && found.squares <= expected.squares;
+                assert!(is_bounded, "{algorithm:?} {found:?} {expected:?}");
                 (found.flows, found.squares) = (expected.flows, expected.squares);
             }
             assert_eq!(found, expected, "{algorithm:?} in window {window}");

@@ -5,7 +5,7 @@ use crate::conformance::backend::{
     Backend, Setup, Traffic, assert_levels, assert_same, counts_in_order, not_for_this_backend,
     start,
 };
-use flowgauge_core::{Counters, HashMode, KeyKind, Precision};
+use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Snapshot, Truth};
 use flowgauge_testing::definitions::Expected;
@@ -33,26 +33,13 @@ pub fn windows_are_separate(backend: &dyn Backend) {
     }
 }
 
-fn sum(counters: &mut Counters, window: &Counters) {
-    counters.bytes += window.bytes;
-    counters.ipv4 += window.ipv4;
-    counters.ipv6 += window.ipv6;
-    counters.non_ip += window.non_ip;
-    counters.truncated += window.truncated;
-    counters.bad_header += window.bad_header;
-}
-
 /// Every packet has its own source, so registers identify the packets they contain.
 pub fn many_rotations_lose_nothing(backend: &dyn Backend) {
     let setup = Setup::with(|cardinality| cardinality.precision = Precision::new(13).unwrap());
     let Some(mut rig) = start(backend, &setup) else { return };
     let mut total = Expected::nothing(setup.precision());
     let mut add = |window: Snapshot| {
-        sum(&mut total.counters, &window.bank.counters);
-        let levels = window.bank.cardinality.levels(setup.precision());
-        for (all, level) in total.levels.iter_mut().zip(levels) {
-            *all = (*all).max(*level);
-        }
+        total.unite(&Expected::held(&window.bank, setup.precision()));
         u64::from(window.packets_after > 0)
     };
     let traffic = Traffic::start(&rig.feeder, uniques);
@@ -64,11 +51,8 @@ pub fn many_rotations_lose_nothing(backend: &dyn Backend) {
     }
     let sent = traffic.stop();
     add(rig.rotate());
-    assert_eq!(
-        rig.dataplane.losses().unwrap().total(),
-        0,
-        "the feeder must not go faster than the dataplane"
-    );
+    let lost = rig.dataplane.losses().unwrap().total();
+    assert_eq!(lost, 0, "the feeder must not go faster than the dataplane");
     let expected = setup.model().expect((0..sent).map(unique));
     let what = format!("{sent} packets sent, {filled} windows with packets");
     assert_eq!(total.counters, expected.counters, "{what}");
@@ -88,10 +72,7 @@ pub fn registers_belong_to_the_counter(backend: &dyn Backend) {
     }
     let traffic = Traffic::start(&rig.feeder, uniques);
     // Checked afterwards: traffic would run far ahead of a slow model.
-    let seen = |snapshot: Snapshot| Expected {
-        counters: snapshot.bank.counters,
-        levels: snapshot.bank.cardinality.levels(setup.precision()).to_vec(),
-    };
+    let seen = |snapshot: Snapshot| Expected::held(&snapshot.bank, setup.precision());
     let (mut windows, mut fresh) = (Vec::new(), 0);
     let fewest = extent(100, 500);
     while windows.len() < 2 * fewest || fresh < fewest {

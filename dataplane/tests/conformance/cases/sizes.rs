@@ -71,11 +71,8 @@ pub fn every_length(backend: &dyn Backend) {
         let (sample, closed) = (rig.sample(), rig.rotate());
         for snapshot in [&sample, &closed] {
             let held = &snapshot.bank.sizes;
-            assert_eq!(
-                (&held.packets[..], &held.excess[..], held.full),
-                (&packets[..], &excess[..], 0),
-                "window {window}"
-            );
+            let counts = (&held.packets[..], &held.excess[..], held.full);
+            assert_eq!(counts, (&packets[..], &excess[..], 0), "window {window}");
         }
         if closed.truth.is_some() {
             let exact = closed.exact.unwrap();

@@ -23,14 +23,16 @@ fn sketch(kind: SketchKind, key: KeyKind, rows: usize, columns: usize) -> sketch
     sketch::Settings { mode: kind.into(), key, shape: Grid::of_counters(rows, columns).unwrap() }
 }
 
+fn filter(key: KeyKind, rows: usize, bits: usize) -> membership::Settings {
+    membership::Settings { on: true, key, shape: Grid::of_bits(rows, bits).unwrap() }
+}
+
 fn held(snapshot: &Snapshot, settings: &Settings) -> Sketches {
-    let cells = [0, 1].map(|index| {
-        let shape = settings.entropy[index].shape;
-        snapshot.bank.entropy.sketches[index].cells(shape).to_vec()
-    });
+    let entropy = &snapshot.bank.entropy;
+    let cells = |index: usize| entropy.sketches[index].cells(settings.entropy[index].shape);
     Sketches {
-        sums: snapshot.bank.entropy.sums.map(|entropy| entropy.sum),
-        entropy: cells,
+        sums: entropy.sums.map(|entropy| entropy.sum),
+        entropy: [0, 1].map(|index| cells(index).to_vec()),
         frequency: snapshot.bank.frequency.cells(settings.frequency.shape).to_vec(),
         membership: snapshot.bank.membership.words(settings.membership.shape).to_vec(),
     }
@@ -54,10 +56,8 @@ fn assert_holds(
     if backend.at_once() > 1 {
         let bounds = Sketches::sums(settings, SEED, frames, backend.at_once());
         for ((sum, right), bounds) in held.sums.iter_mut().zip(expected.sums).zip(bounds) {
-            assert!(
-                bounds.contains(&*sum) && bounds.contains(&right),
-                "a sum of {sum}, {right} by one core, not in {bounds:?}: {what}"
-            );
+            let is_bounded = bounds.contains(&*sum) && bounds.contains(&right);
+            assert!(is_bounded, "a sum of {sum}, {right} by one core, not in {bounds:?}: {what}");
             *sum = right;
         }
     }
@@ -141,11 +141,6 @@ pub fn frequency_of_every_key_and_shape(backend: &dyn Backend) {
 }
 
 pub fn membership_of_every_key_and_shape(backend: &dyn Backend) {
-    let filter = |key, rows, bits| membership::Settings {
-        on: true,
-        key,
-        shape: Grid::of_bits(rows, bits).unwrap(),
-    };
     for &key in keys(backend) {
         check_only(backend, |settings| settings.membership = filter(key, 3, 1 << 16));
     }
@@ -167,24 +162,16 @@ const HEAVY: heavy::Settings = heavy::Settings {
 
 /// Measures everything at once that a backend supports.
 pub fn everything_together(backend: &dyn Backend) {
-    let setup = Setup {
-        settings: Settings {
-            cardinality: cardinality::Settings::DEFAULT,
-            entropy: [
-                sketch(SketchKind::CountSketch, KeyKind::SrcDst, 3, 1024),
-                sketch::Settings::DEFAULT,
-            ],
-            frequency: sketch(SketchKind::CountMin, KeyKind::Src, 3, 1024),
-            membership: membership::Settings {
-                on: true,
-                key: KeyKind::Src,
-                shape: Grid::of_bits(3, 1 << 16).unwrap(),
-            },
-            heavy: HEAVY,
-            ..Settings::DEFAULT
-        },
-        ..Setup::default()
+    let entropy = sketch(SketchKind::CountSketch, KeyKind::SrcDst, 3, 1024);
+    let settings = Settings {
+        cardinality: cardinality::Settings::DEFAULT,
+        entropy: [entropy, sketch::Settings::DEFAULT],
+        frequency: sketch(SketchKind::CountMin, KeyKind::Src, 3, 1024),
+        membership: filter(KeyKind::Src, 3, 1 << 16),
+        heavy: HEAVY,
+        ..Settings::DEFAULT
     };
+    let setup = Setup { settings, ..Setup::default() };
     check(backend, &setup);
     let Some(mut rig) = start(backend, &setup) else { return };
     let frames = backend.possible(skewed(50, 700));
@@ -206,8 +193,7 @@ pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
             settings.entropy = [KeyKind::SrcDst, KeyKind::Dst]
                 .map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
             settings.frequency = sketch(SketchKind::CountMin, key, 4, 1024);
-            settings.membership =
-                membership::Settings { on: true, key, shape: Grid::of_bits(4, 1 << 16).unwrap() };
+            settings.membership = filter(key, 4, 1 << 16);
             settings.heavy = HEAVY;
         });
     }
@@ -217,43 +203,35 @@ pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
 pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
     let Some(rig) = backend.open(&Setup::default()) else { return };
     let capabilities = rig.dataplane.capabilities();
-    let refused = |change: fn(&mut Capabilities), setup: &Setup| {
+    let backend = capabilities.backend;
+    let assert_refused = |setup: &Setup, why: &str, change: fn(&mut Capabilities)| {
         let mut changed = capabilities.clone();
         changed.keys = KeyKind::ALL.to_vec();
         changed.measurements = MeasurementKind::ALL.to_vec();
         (changed.entropies, changed.rows) = (2, 1..=12);
         change(&mut changed);
-        changed.check(&setup.settings).unwrap_err().to_string()
+        let refused = changed.check(&setup.settings).unwrap_err().to_string();
+        assert_eq!(refused, format!("{backend} cannot {why}"));
     };
-    let backend = capabilities.backend;
     let entropy = Setup::only(|settings| {
         settings.entropy[0] = sketch(SketchKind::CountSketch, KeyKind::Src, 4, 1024)
     });
-    assert_eq!(
-        refused(|changed| changed.measurements = vec![MeasurementKind::Cardinality], &entropy),
-        format!("{backend} cannot measure entropy; it can measure cardinality")
-    );
-    assert_eq!(
-        refused(|changed| changed.rows = 3..=3, &entropy),
-        format!("{backend} cannot use sketches of 4 rows; it can use 3 to 3")
-    );
-    assert_eq!(
-        refused(|changed| changed.keys = vec![KeyKind::Dst], &entropy),
-        format!("{backend} cannot measure entropy by src; it has the keys dst")
-    );
+    assert_refused(&entropy, "measure entropy; it can measure cardinality", |changed| {
+        changed.measurements = vec![MeasurementKind::Cardinality];
+    });
+    assert_refused(&entropy, "use sketches of 4 rows; it can use 3 to 3", |changed| {
+        changed.rows = 3..=3;
+    });
+    assert_refused(&entropy, "measure entropy by src; it has the keys dst", |changed| {
+        changed.keys = vec![KeyKind::Dst];
+    });
     assert_eq!(capabilities.inner, backend == "poll", "tunnels are opened by workers alone");
     let inner = Setup::only(|settings| settings.headers = parse::Settings::INNER);
-    assert_eq!(
-        refused(|changed| changed.inner = false, &inner),
-        format!(
-            "{backend} cannot look into tunnels (--inner); leave out --inner, or count with --backend poll"
-        )
-    );
+    let why = "look into tunnels (--inner); leave out --inner, or count with --backend poll";
+    assert_refused(&inner, why, |changed| changed.inner = false);
     let two = Setup::only(|settings| {
         settings.entropy = [sketch(SketchKind::CountSketch, KeyKind::Src, 3, 1024); 2]
     });
-    assert_eq!(
-        refused(|changed| changed.entropies = 1, &two),
-        format!("{backend} cannot measure 2 entropies; it can measure 1")
-    );
+    let why = "measure 2 entropies; it can measure 1";
+    assert_refused(&two, why, |changed| changed.entropies = 1);
 }

@@ -125,12 +125,9 @@ impl Model {
                 assert_eq!(registers.len(), all[index].registers.registers());
                 let what = format!("cell {row}, {column}: {what}");
                 for (register, rank) in registers.iter().enumerate() {
-                    let expected = self.registers.get(&(row, column, register)).copied();
-                    assert_eq!(
-                        *rank,
-                        expected.unwrap_or_default(),
-                        "register {register} of {what}"
-                    );
+                    let expected = self.registers.get(&(row, column, register));
+                    let expected = expected.copied().unwrap_or_default();
+                    assert_eq!(*rank, expected, "register {register} of {what}");
                 }
                 let candidate = sketch.candidate(row, column);
                 let found = candidate.map(|candidate| {
@@ -241,17 +238,12 @@ pub fn what_cannot_be_counted_is_refused(backend: &dyn Backend) {
         (KeyKind::SrcDst, OtherKind::Dst),
         (KeyKind::FiveTuple, OtherKind::DstPort),
     ] {
-        assert_eq!(
-            refused([victims, sketch(by, of)]),
-            refusal("a key has at most one such other; count one that the key does not contain")
-        );
+        let advice = "a key has at most one such other; count one that the key does not contain";
+        assert_eq!(refused([victims, sketch(by, of)]), refusal(advice));
     }
     let large = victims.sized(4, 1024, 128).unwrap();
     assert_eq!(refused([large, off]), None);
-    assert_eq!(
-        refused([large; SPREADS]),
-        refusal(
-            "the sketches are too large; they share 1 MiB, 64 bytes a cell and a byte a register"
-        )
-    );
+    let advice =
+        "the sketches are too large; they share 1 MiB, 64 bytes a cell and a byte a register";
+    assert_eq!(refused([large; SPREADS]), refusal(advice));
 }

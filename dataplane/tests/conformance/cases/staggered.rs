@@ -1,5 +1,6 @@
 //! Staggered registers: each contains what arrived since its round began.
 
+use crate::common::staggered_levels;
 use crate::conformance::backend::{Backend, Setup, assert_levels, not_for_this_backend, start};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, Precision};
@@ -22,14 +23,10 @@ pub fn within_one_slot(backend: &dyn Backend) {
         rig.feed(&frames[..]);
         fed.extend(frames.iter().cloned());
         let sample = rig.sample();
-        let levels: Vec<u8> =
-            sample.persistent.unwrap().cardinality.levels(setup.precision(), 0).collect();
+        let levels = staggered_levels(&sample, setup.precision(), 0);
         assert_levels(&levels, &model.expect(&fed).levels, "staggered registers");
-        assert_levels(
-            sample.bank.cardinality.levels(setup.precision()),
-            &vec![0; levels.len()],
-            "windowed registers",
-        );
+        let windowed = sample.bank.cardinality.levels(setup.precision());
+        assert_levels(windowed, &vec![0; levels.len()], "windowed registers");
         assert_eq!(rig.rotate().bank.counters, model.expect(&frames).counters);
     }
 }
@@ -93,12 +90,7 @@ pub fn last_round_in_trace_time(backend: &dyn Backend) {
             let before = &frames[..frames.partition_point(|frame| frame.timestamp < limit)];
             let slot = limit / SLOT_NS;
             let sample = replay.dataplane.sample().unwrap();
-            let levels: Vec<u8> = sample
-                .persistent
-                .unwrap()
-                .cardinality
-                .levels(setup.precision(), slot as u32)
-                .collect();
+            let levels = staggered_levels(&sample, setup.precision(), slot as u32);
             assert_levels(&levels, &last_round(&model, before, slot), "staggered registers");
             if let Some(truth) = sample.truth {
                 // Time stops after the last packet.
@@ -106,11 +98,8 @@ pub fn last_round_in_trace_time(backend: &dyn Backend) {
                 let covered =
                     before.iter().filter(|frame| frame.timestamp >= now - SLOT_NS * m / 2);
                 let flows: HashSet<&[u8]> = covered.map(|frame| &frame.bytes[26..30]).collect();
-                assert_eq!(
-                    truth.window,
-                    Some(flows.len() as u64),
-                    "flows in the time that registers cover"
-                );
+                let what = "flows in the time that registers cover";
+                assert_eq!(truth.window, Some(flows.len() as u64), "{what}");
             }
             if limit % 5 == 0 {
                 windows += replay.dataplane.rotate().unwrap().packets_after;
