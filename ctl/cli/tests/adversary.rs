@@ -3,8 +3,8 @@
 use crate::common;
 use crate::common::served::{ALL, exchange_bytes, secret};
 use crate::common::{
-    Running, START, Scratch, command, files, finish, flowgauge, frames, pcap, records, replay, run,
-    total,
+    Running, START, Scratch, address_in, command, csv_rows, execute, files, finish, flowgauge,
+    generated, pcap, records, replay, run, total,
 };
 use base64::prelude::{BASE64_STANDARD, Engine};
 use flowgauge_core::hash::crc32;
@@ -83,13 +83,10 @@ fn capture(scratch: &Scratch) -> PathBuf {
         .into_iter()
         .zip(0..)
         .map(|(chosen, number)| {
-            let key = five_tuple(chosen);
-            let source = [key[0], key[1], key[2], key[3]];
-            let mut udp = frames::udp(&[0; 18]);
-            udp[..4].copy_from_slice(&key[8..12]);
-            let mut ip = frames::ipv4(source, 17, &udp);
-            ip[16..20].copy_from_slice(&VICTIM);
-            CapturePacket::new(START + number * 1000, frames::ethernet(&[], 0x0800, &ip))
+            let [a, b, c, d, _, _, _, _, s0, s1, d0, d1, _] = five_tuple(chosen);
+            let ports = [[s0, s1], [d0, d1]].map(u16::from_be_bytes);
+            let ip = Ip::new([a, b, c, d], VICTIM, UDP);
+            CapturePacket::new(START + number * 1000, ip.frame(&udp(ports, &[0; 18])))
         })
         .collect();
     scratch.write("crafted.pcap", pcap(&packets)).into()
@@ -238,7 +235,7 @@ fn keys_that_are_no_secrets_are_refused() {
     refused("--hash keyed --seed 7", "--seed is not secret");
     refused(&format!("--hash tabulated --hash-key {short}"), "--hash-key is for --hash keyed");
     let of_switch = "run --backend tofino --address localhost:1 --hash keyed";
-    assert_ne!(finish(&mut command(of_switch)).code, Some(0));
+    assert_ne!(execute(of_switch).code, Some(0));
 }
 
 /// Prefix of the addresses that the adversary can send from.
@@ -485,8 +482,7 @@ struct Conversations {
 impl Conversations {
     fn new(test: &str, profile: &str) -> Self {
         let scratch = Scratch::new(test);
-        let capture = scratch.path("capture.pcap").to_str().unwrap().to_owned();
-        run(["generate", profile, "--to", &capture]).quiet();
+        let capture = generated(&scratch, "capture.pcap", profile);
         let key = scratch.write("key", [9; 32]);
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let tabulation = HashKey::read(Path::new(&key)).unwrap().tabulation();
@@ -566,11 +562,8 @@ fn nothing_that_is_served_has_a_signature_of_a_secret_hash_in_it() {
     run.arg("--delay-samples").arg(&samples).arg("--record").arg(&calls);
     let mut running = Running::of(&mut run);
     let mut messages = running.messages();
-    let mut address = |protocol: &str| {
-        let line = messages.line_with(protocol);
-        let (_, rest) = line.split_once(protocol).unwrap();
-        rest.split_whitespace().next().unwrap().to_owned()
-    };
+    let mut address =
+        |protocol: &str| address_in(&messages.line_with(protocol), protocol).to_owned();
     let (http, grpc) = (address("http://"), address("grpc://"));
     let stdout = running.stdout.take().unwrap();
     let printed = thread::spawn(move || io::read_to_string(stdout).unwrap());
@@ -698,13 +691,11 @@ fn names_in_csv_are_no_formulas_and_numbers_stay_numbers() {
         let options = "--format csv --window 10s --sample-every never";
         let mut command = command(&format!("replay {options} -- {name}"));
         let csv = finish(command.current_dir(scratch.path("."))).quiet();
-        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
-        let (head, cells) = (lines.next().unwrap(), lines.next().unwrap());
-        let cell = |column: &str| cells[head.iter().position(|it| *it == column).unwrap()];
-        assert_eq!(cell("interface"), format!("'{name}"));
-        assert_eq!(cell("packets"), "300");
+        let row = csv_rows(&csv).remove(0);
+        assert_eq!(row["interface"], format!("'{name}"));
+        assert_eq!(row["packets"], "300");
         let is_formula =
             |cell: &&str| cell.starts_with(['=', '+', '-', '@']) && cell.parse::<f64>().is_err();
-        assert!(!cells.iter().any(is_formula), "{cells:?}");
+        assert!(!row.values().any(is_formula), "{row:?}");
     }
 }

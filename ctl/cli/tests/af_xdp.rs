@@ -1,7 +1,7 @@
 //! `flowgauge run --port af_xdp` and `flowgauge generate --to af_xdp` on veth devices in a network
 //! namespace of the test.
 
-use crate::common::{Running, Scratch, assert_has, check, number, of_kind, parse, run};
+use crate::common::{Running, Scratch, assert_has, check, generated, number, of_kind, parse, run};
 use flowgauge_testing::on_veth;
 use flowgauge_traffic::veth::ip;
 use nix::sys::signal::Signal;
@@ -76,9 +76,8 @@ fn sent(arguments: &str) -> u64 {
 fn what_is_sent_is_counted_to_the_packet() {
     on_veth(|| {
         let scratch = Scratch::new("af_xdp");
-        let capture = scratch.path("capture.pcap");
-        let capture = capture.to_str().unwrap();
-        run(["generate", "zipf,packets=5k,rate=100k,ipv6,size=100", "--to", capture]).quiet();
+        let profile = "zipf,packets=5k,rate=100k,ipv6,size=100";
+        let capture = generated(&scratch, "capture.pcap", profile);
         let mut count = Count::start("--port af_xdp:rx");
         let mut expected = 0;
         for generate in [
@@ -125,10 +124,8 @@ fn what_is_sent_as_live_frames_is_counted_to_the_packet() {
 fn a_capture_is_sent_as_far_as_the_interface_can() {
     on_veth(|| {
         let scratch = Scratch::new("af_xdp-large");
-        let capture = scratch.path("large.pcap");
-        let capture = capture.to_str().unwrap();
-        run(["generate", "unique,packets=50,rate=10k,size=4000", "--to", capture]).quiet();
-        let line = run(["generate", "--pcap", capture, "--to", "af_xdp:tx"]).quiet();
+        let capture = generated(&scratch, "large.pcap", "unique,packets=50,rate=10k,size=4000");
+        let line = run(["generate", "--pcap", &capture, "--to", "af_xdp:tx"]).quiet();
         assert!(line.starts_with("tx: 0 packets sent"), "{line}");
         assert!(
             line.trim_end().ends_with("50 skipped, which this interface cannot send"),

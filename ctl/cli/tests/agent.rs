@@ -4,8 +4,8 @@
 use crate::common;
 use crate::common::served::Served;
 use crate::common::{
-    Outcome, Running, Scratch, assert_has, command, finish, flowgauge, number, of_kind, parse, run,
-    send, text, windows_in_sequence,
+    Outcome, Running, Scratch, assert_has, command, finish, flowgauge, in_shell, number, of_kind,
+    parse, run, send, text, windows_in_sequence,
 };
 use flowgauge_testing::namespace::OtherNamespace;
 use flowgauge_testing::wait::until;
@@ -15,10 +15,10 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -137,8 +137,8 @@ fn a_source_that_fails_is_told_and_ends_alone() {
         format!("[[source]]\nname = '{name}'\nport = 'pcap:/does/not/exist/{name}.pcap'\n")
     };
     let config = scratch.write("one.toml", format!("format = 'json'\n{}{good}", bad("bad")));
-    let outcome = run(["run", "--config", &config]).ended(1);
-    assert_has(&outcome.stderr, &["error: source bad: ", "1 of 2 sources failed: bad"]);
+    let parts = ["error: source bad: ", "1 of 2 sources failed: bad"];
+    let outcome = run(["run", "--config", &config]).ended_with(1, &parts);
     assert_eq!(number(common::total(&parse(&outcome.stdout)), "packets"), 2000);
     let config =
         scratch.write("all.toml", format!("format = 'json'\n{}{}", bad("one"), bad("two")));
@@ -416,8 +416,8 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
             let total = next_of(&mut running, "rx9", "total");
             assert_eq!(number(&total, "packets"), 50, "round {round}");
         }
-        let outcome = running.end().ended(0);
-        assert_has(&outcome.stderr, &["rx9: interface removed; counting resumes when it is back"]);
+        let removed = "rx9: interface removed; counting resumes when it is back";
+        let outcome = running.end().ended_with(0, &[removed]);
         let late = outcome.stderr.lines().find(|line| line.contains("source rx9 began "));
         assert!(late.is_some_and(|line| line.ends_with(" s after the run")), "{}", outcome.stderr);
     });
@@ -440,18 +440,8 @@ fn add_pairs(number: usize) {
 /// Starts a run on the devices of [`add_pairs`] under a limit of open files, given as options of
 /// `ulimit`.
 fn with_open_files(limit: &str) -> Running {
-    let flowgauge = flowgauge();
-    let mut shell = Command::new("sh");
-    for (name, value) in flowgauge.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
-    let limited = format!("ulimit {limit} && exec \"$@\"");
-    shell.args(["-c", &limited, "sh"]).arg(flowgauge.get_program());
-    shell.args(["-v", "run", "-i", "many*", "--window", "100ms", "--sample-every", "never"]);
-    Running::of(shell.args(["--format", "json"]).stdin(Stdio::null()))
+    let options = "-v run -i many* --window 100ms --sample-every never --format json";
+    Running::of(in_shell(&format!("ulimit {limit} && exec")).args(options.split(' ')))
 }
 
 /// Counts on that many devices of [`add_pairs`] under a limit of open files, until each has a
@@ -528,42 +518,40 @@ fn too_many_open_files_are_named_as_such() {
 #[test]
 fn a_port_whose_interface_moves_is_counted_again_when_it_is_back() {
     for is_back_at_once in [false, true] {
-        a_port_moves(is_back_at_once);
+        on_veth(move || a_port_moves(is_back_at_once));
     }
 }
 
 /// Moves the interface of a port to another namespace and back: before the run has noticed, or
 /// after.
 fn a_port_moves(is_back_at_once: bool) {
-    on_veth(move || {
-        let scratch = Scratch::new("agent-port-moves");
-        let port = "[[source]]\nname = 'port'\nport = 'af_xdp:rx'\n";
-        let rest = generated("rest", "unique,rate=1k");
-        let config = scratch
-            .write("run.toml", format!("format = 'json'\nwindow = '100ms'\n\n{port}\n{rest}"));
-        let mut running = Running::start(&["run", "--config", &config, "--sample-every", "never"]);
-        let mut messages = running.messages();
-        next_of(&mut running, "port", "window");
+    let scratch = Scratch::new("agent-port-moves");
+    let port = "[[source]]\nname = 'port'\nport = 'af_xdp:rx'\n";
+    let rest = generated("rest", "unique,rate=1k");
+    let config =
+        scratch.write("run.toml", format!("format = 'json'\nwindow = '100ms'\n\n{port}\n{rest}"));
+    let mut running = Running::start(&["run", "--config", &config, "--sample-every", "never"]);
+    let mut messages = running.messages();
+    next_of(&mut running, "port", "window");
+    send(RECEIVER.1, 50);
+    counted_at(&mut running, "port", 50);
+    let other = OtherNamespace::start();
+    other.take(RECEIVER.0);
+    if is_back_at_once {
+        other.give_back(RECEIVER.0);
+    }
+    next_of(&mut running, "port", "total");
+    messages.line_with("port: interface removed; counting resumes when it is back");
+    assert_has(&messages.text, &["rx: the interface moved to another network namespace"]);
+    if !is_back_at_once {
         send(RECEIVER.1, 50);
-        counted_at(&mut running, "port", 50);
-        let other = OtherNamespace::start();
-        other.take(RECEIVER.0);
-        if is_back_at_once {
-            other.give_back(RECEIVER.0);
-        }
-        next_of(&mut running, "port", "total");
-        messages.line_with("port: interface removed; counting resumes when it is back");
-        assert_has(&messages.text, &["rx: the interface moved to another network namespace"]);
-        if !is_back_at_once {
-            send(RECEIVER.1, 50);
-            other.give_back(RECEIVER.0);
-        }
-        next_of(&mut running, "port", "window");
-        send(RECEIVER.1, 50);
-        counted_at(&mut running, "port", 50);
-        running.interrupt();
-        messages.outcome(running);
-    });
+        other.give_back(RECEIVER.0);
+    }
+    next_of(&mut running, "port", "window");
+    send(RECEIVER.1, 50);
+    counted_at(&mut running, "port", 50);
+    running.interrupt();
+    messages.outcome(running);
 }
 
 /// Starts a run on these interfaces that prints JSON. With classifiers, since the kernel refuses an
@@ -583,8 +571,7 @@ fn source_of_next(running: &mut Running) -> String {
 fn a_pattern_leaves_out_a_bridge_whose_ports_it_matches() {
     on_veth(|| {
         if let Err(problem) = veth::ip("link add rbr type bridge") {
-            skip(format!("bridges ({problem})"));
-            return;
+            return skip(format!("bridges ({problem})"));
         }
         veth::ip("link set dev rbr addrgenmode none").unwrap();
         veth::ip("link set dev rx master rbr").unwrap();
@@ -628,12 +615,8 @@ fn wait_for(served: &Served, path: &str, status: u16, part: &str) {
 }
 
 /// Ends a run and returns the packets in its totals, by source or interface.
-fn totals(mut served: Served, key: &str) -> BTreeMap<String, u64> {
-    served.running.interrupt();
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    served.running.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
-    served.stderr.read_to_string(&mut stderr).unwrap();
-    served.running.child.wait().unwrap();
+fn totals(served: Served, key: &str) -> BTreeMap<String, u64> {
+    let Outcome { stdout, stderr, .. } = served.outcome();
     let records = parse(&stdout);
     let mut packets = BTreeMap::new();
     for total in of_kind(&records, "total") {
@@ -645,46 +628,43 @@ fn totals(mut served: Served, key: &str) -> BTreeMap<String, u64> {
 
 /// Removes one of two interfaces: probes report it, and the other is counted to the packet, also by
 /// a run that starts without the first.
-fn one_of_two_interfaces_goes(
-    test: &str,
-    configuration: &'static str,
-    key: &'static str,
-    problem: &'static str,
-) {
-    let scratch = Scratch::new(test);
+fn one_of_two_interfaces_goes(configuration: &str, key: &str, problem: &str) {
+    let scratch = Scratch::new(&format!("agent-gone-{key}"));
     let config = scratch.write("run.toml", configuration);
-    let test = move || {
-        veth::ip("link set dev lo up").unwrap();
-        let (sender, receiver) = (("tx9", "10.78.0.1"), ("rx9", "10.78.0.2"));
-        veth::pair(sender, receiver).unwrap();
-        let is_alive = |served: &Served| {
-            assert_eq!(served.get("/live"), (200, served.get("/live").1, "alive\n".to_owned()))
-        };
-        let served = Served::start(&format!("--config {config} --xdp-mode skb"));
-        wait_for(&served, "/ready", 200, "ready");
-        send(receiver.1, 30);
-        send(RECEIVER.1, 100);
-        veth::ip("link del dev rx9").unwrap();
-        wait_for(&served, "/ready", 503, problem);
-        assert_eq!(served.get("/health").0, 503);
-        is_alive(&served);
-        send(RECEIVER.1, 11);
-        let counted = totals(served, key);
-        assert_eq!((counted.get("rx"), counted.get("rx9")), (Some(&111), Some(&30)), "{counted:?}");
-        // The run is restarted without it, and counts it when it appears.
-        let served = Served::start(&format!("--config {config} --xdp-mode skb"));
-        wait_for(&served, "/ready", 503, problem);
-        // It reports what it waits for, and counts the other.
-        while served.get("/ready").2.lines().count() > 1 {}
-        is_alive(&served);
-        send(RECEIVER.1, 50);
-        veth::pair(sender, receiver).unwrap();
-        wait_for(&served, "/ready", 200, "ready");
-        send(receiver.1, 20);
-        let counted = totals(served, key);
-        assert_eq!((counted.get("rx"), counted.get("rx9")), (Some(&50), Some(&20)), "{counted:?}");
-    };
-    on_veth(test);
+    veth::ip("link set dev lo up").unwrap();
+    let (sender, receiver) = (("tx9", "10.78.0.1"), ("rx9", "10.78.0.2"));
+    veth::pair(sender, receiver).unwrap();
+    let served = Served::start(&format!("--config {config} --xdp-mode skb"));
+    wait_for(&served, "/ready", 200, "ready");
+    send(receiver.1, 30);
+    send(RECEIVER.1, 100);
+    veth::ip("link del dev rx9").unwrap();
+    wait_for(&served, "/ready", 503, problem);
+    assert_eq!(served.get("/health").0, 503);
+    served.answers("/live", 200, "alive\n");
+    send(RECEIVER.1, 11);
+    let counted = totals(served, key);
+    assert_eq!(
+        (counted.get("rx"), counted.get("rx9")),
+        (Some(&111), Some(&30)),
+        "{key}: {counted:?}"
+    );
+    // The run is restarted without it, and counts it when it appears.
+    let served = Served::start(&format!("--config {config} --xdp-mode skb"));
+    wait_for(&served, "/ready", 503, problem);
+    // It reports what it waits for, and counts the other.
+    while served.get("/ready").2.lines().count() > 1 {}
+    served.answers("/live", 200, "alive\n");
+    send(RECEIVER.1, 50);
+    veth::pair(sender, receiver).unwrap();
+    wait_for(&served, "/ready", 200, "ready");
+    send(receiver.1, 20);
+    let counted = totals(served, key);
+    assert_eq!(
+        (counted.get("rx"), counted.get("rx9")),
+        (Some(&50), Some(&20)),
+        "{key}: {counted:?}"
+    );
 }
 
 #[test]
@@ -702,24 +682,20 @@ fn a_pattern_that_matches_nothing_is_waited_for_until_the_run_ends() {
 
 #[test]
 fn a_source_whose_interface_is_gone_is_waited_for() {
-    let configuration = "[[source]]\ninterface = 'rx'\n[[source]]\ninterface = 'rx9'\n";
-    one_of_two_interfaces_goes(
-        "agent-gone-source",
-        configuration,
-        "source",
-        "rx9: rx9: no such interface; counting starts when it exists",
-    );
-}
-
-#[test]
-fn an_interface_of_a_source_that_is_gone_is_waited_for() {
-    let configuration = "interface = ['rx', 'rx9']\n";
-    one_of_two_interfaces_goes(
-        "agent-gone-place",
-        configuration,
-        "interface",
-        "rx9 ingress: not counted: the interface was removed",
-    );
+    for (configuration, key, problem) in [
+        (
+            "[[source]]\ninterface = 'rx'\n[[source]]\ninterface = 'rx9'\n",
+            "source",
+            "rx9: rx9: no such interface; counting starts when it exists",
+        ),
+        (
+            "interface = ['rx', 'rx9']\n",
+            "interface",
+            "rx9 ingress: not counted: the interface was removed",
+        ),
+    ] {
+        on_veth(move || one_of_two_interfaces_goes(configuration, key, problem));
+    }
 }
 
 /// Service manager that receives notifications, one message after the other.
@@ -836,8 +812,7 @@ fn an_alert_is_told_in_records_and_log() {
 
 #[test]
 fn rules_that_make_no_sense_are_refused() {
-    let outcome = run(["run", "--alert", "distinct_flows"]).ended(2);
-    assert_has(&outcome.stderr, &["FIGURE > NUMBER"]);
+    run(["run", "--alert", "distinct_flows"]).ended_with(2, &["FIGURE > NUMBER"]);
 }
 
 #[test]

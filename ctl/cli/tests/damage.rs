@@ -287,8 +287,7 @@ fn a_file_without_permission_is_named() {
     let file = scratch.write("secret.pcap", sound());
     fs::set_permissions(&file, Permissions::from_mode(0o000)).unwrap();
     if File::open(&file).is_ok() {
-        skip("an unprivileged user");
-        return;
+        return skip("an unprivileged user");
     }
     replay(&file, "").refused(1, "", &["Permission denied"]);
 }

@@ -88,8 +88,7 @@ fn every_metric_that_is_named_exists() {
 #[test]
 fn prometheus_takes_the_rules() {
     if Command::new("promtool").arg("--version").output().is_err() {
-        skip("promtool");
-        return;
+        return skip("promtool");
     }
     for [command, what, file] in [
         ["check", "rules", "prometheus/flowgauge.rules.yml"],
@@ -143,10 +142,7 @@ fn a_release_removes_no_folder_of_others() {
         let found = std::env::split_paths(&std::env::var_os("PATH").unwrap())
             .map(|directory| directory.join(tool))
             .find(|path| path.is_file());
-        let Some(found) = found else {
-            skip(tool);
-            return;
-        };
+        let Some(found) = found else { return skip(tool) };
         std::os::unix::fs::symlink(found, tools.join(tool)).unwrap();
     }
     let script = deploy("../release/build");
@@ -175,8 +171,7 @@ fn a_release_removes_no_folder_of_others() {
 fn units_are_hardened() {
     let is_there = Command::new("systemd-analyze").args(["security", "--help"]).output();
     if !is_there.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--offline")) {
-        skip("systemd-analyze (systemd 250 or later)");
-        return;
+        return skip("systemd-analyze (systemd 250 or later)");
     }
     let scratch = Scratch::new("units");
     let unit = read("systemd/flowgauge.service");
@@ -299,8 +294,9 @@ const PYTHON: &str = "TEST_PYTHON";
 fn a_switch_is_checked_with_the_vendors_client() {
     let python = std::env::var(PYTHON).unwrap_or_else(|_| "python3".to_owned());
     let Some(folder) = std::env::var_os(CLIENT).map(PathBuf::from) else {
-        skip(format!("the vendor's client, bfrt_grpc (the folder that has it is {CLIENT})"));
-        return;
+        return skip(format!(
+            "the vendor's client, bfrt_grpc (the folder that has it is {CLIENT})"
+        ));
     };
     let path = std::env::join_paths([folder.join("bfrt_grpc"), folder]).unwrap();
     let imported = Command::new(&python)
@@ -308,8 +304,7 @@ fn a_switch_is_checked_with_the_vendors_client() {
         .env("PYTHONPATH", &path)
         .output();
     if !imported.is_ok_and(|output| output.status.success()) {
-        skip(format!("a Python that can import bfrt_grpc.client ({PYTHON})"));
-        return;
+        return skip(format!("a Python that can import bfrt_grpc.client ({PYTHON})"));
     }
     on_veth(move || {
         flowgauge_traffic::veth::ip("link set dev lo up").unwrap();

@@ -64,11 +64,8 @@ impl Machine {
         ] {
             machine.write(path, content);
         }
-        symlink(
-            "../../../bus/pci/drivers/mlx5_core",
-            machine.0.path("sys/class/net/eth1/device/driver"),
-        )
-        .unwrap();
+        let driver = machine.0.path("sys/class/net/eth1/device/driver");
+        symlink("../../../bus/pci/drivers/mlx5_core", driver).unwrap();
         machine
     }
 

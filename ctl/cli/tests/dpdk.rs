@@ -1,6 +1,8 @@
 //! Runs on virtual DPDK devices.
 
-use crate::common::{Running, Scratch, number, of_kind, parse, run, text, total};
+use crate::common::{
+    Running, Scratch, generated, number, of_kind, of_windows, parse, records, run, text, total,
+};
 
 /// Without hugepages, files and sockets.
 const EAL: &str = "--no-huge --no-shconf --no-telemetry -m 128";
@@ -10,8 +12,7 @@ const EAL: &str = "--no-huge --no-shconf --no-telemetry -m 128";
 fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
     const PACKETS: u64 = 30_000;
     let scratch = Scratch::new("dpdk");
-    let capture = scratch.path("in.pcap").to_str().unwrap().to_owned();
-    run(["generate", &format!("unique,packets={PACKETS}"), "--to", &capture]).quiet();
+    let capture = generated(&scratch, "in.pcap", &format!("unique,packets={PACKETS}"));
     let port = format!("dpdk:net_pcap0,rx_pcap={capture}");
     let options = ["--window", "1h", "--sample-every", "100ms", "--format", "json", "--truth"];
     let mut running =
@@ -25,10 +26,7 @@ fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
     }
     let records = parse(&running.end().live());
     let windows = of_kind(&records, "window");
-    assert_eq!(
-        windows.iter().map(|window| number(window, "packets")).collect::<Vec<_>>(),
-        [PACKETS]
-    );
+    assert_eq!(of_windows(&records, "packets"), [PACKETS]);
     assert_eq!(number(total(&records), "packets"), PACKETS);
     assert_eq!(windows[0]["cardinality"]["truth"], PACKETS);
     assert_eq!(windows[0]["drops"].as_object().unwrap().len(), 0);
@@ -38,10 +36,9 @@ fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
 #[test]
 fn generate_sends_every_packet_through_a_device() {
     let scratch = Scratch::new("dpdk-send");
-    let path = |name: &str| scratch.path(name).to_str().unwrap().to_owned();
-    let (written, sent) = (path("written.pcap"), path("sent.pcap"));
     let profile = "zipf,packets=20k,size=200";
-    run(["generate", profile, "--to", &written]).quiet();
+    let written = generated(&scratch, "written.pcap", profile);
+    let sent = scratch.argument("sent.pcap");
     let to = format!("dpdk:net_pcap0,tx_pcap={sent}");
     let said = run(["generate", profile, "--rate", "max", "--to", &to, "--eal", EAL]).quiet();
     assert!(
@@ -49,9 +46,7 @@ fn generate_sends_every_packet_through_a_device() {
         "{said}"
     );
     let total_of = |capture: &str| {
-        let records = parse(
-            &run(["replay", capture, "--key", "five-tuple", "--format", "json", "--truth"]).quiet(),
-        );
+        let records = records(capture, "--key five-tuple --truth");
         let total = total(&records).clone();
         ["packets", "bytes", "ipv4_packets", "cardinality"].map(|key| total[key].clone())
     };

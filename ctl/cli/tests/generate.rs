@@ -2,21 +2,14 @@
 
 use crate::common::tshark::{has_tshark, tshark};
 use crate::common::{
-    Scratch, assert_has, command, csv_rows, fed, finish, float, flowgauge, generated, json_lines,
-    list, number, numbers, of_kind, of_windows, records, run, text, total,
+    Scratch, command, csv_rows, fed, finish, float, flowgauge, generated, json_lines, list, number,
+    numbers, of_kind, of_windows, records, run, text, total, with_truth,
 };
 use flowgauge_testing::skip;
 use flowgauge_traffic::{Generator, Profile};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
-
-/// Writes a capture and returns its path, and what the generator knows about it.
-fn with_truth(scratch: &Scratch, profile: &str) -> (String, String) {
-    let [capture, truth] = ["all.pcap", "all.csv"].map(|name| scratch.argument(name));
-    run(["generate", profile, "--to", &capture, "--truth", &truth, "--force"]).quiet();
-    (capture, fs::read_to_string(truth).unwrap())
-}
 
 /// Returns kinds, request times and response times of delays.
 fn answers(truth: &str) -> impl Iterator<Item = (&str, u64, Option<u64>)> {
@@ -84,8 +77,8 @@ fn an_attack_that_says_no_number_of_packets_ends_with_its_first_flood() {
     // header of 24.
     run(["generate", "attack", "--to", &file, "--force"]).quiet();
     assert_eq!(fs::metadata(&file).unwrap().len(), 24 + 600_000 * (16 + 64));
-    let refused = run(["generate", "attack", "--to", "af_xdp:none", "--rate", "max"]).ended(2);
-    assert_has(&refused.stderr, &["attack needs a rate to time its floods"]);
+    run(["generate", "attack", "--to", "af_xdp:none", "--rate", "max"])
+        .ended_with(2, &["attack needs a rate to time its floods"]);
 }
 
 #[test]
@@ -126,8 +119,7 @@ fn what_cannot_be_written_is_told_in_one_line() {
     run(["generate", "unique,packets=100,rate=0.00000001", "--to", &late])
         .failed(1, &["does not fit into a pcap file"]);
     if File::options().write(true).open("/dev/full").is_err() {
-        skip("/dev/full");
-        return;
+        return skip("/dev/full");
     }
     let outcome = run(["generate", "unique,packets=10", "--to", "/dev/full", "--force"]);
     outcome.refused(1, "cannot write /dev/full: ", &[]);
@@ -136,8 +128,7 @@ fn what_cannot_be_written_is_told_in_one_line() {
 #[test]
 fn a_full_disk_leaves_no_file_under_its_name() {
     if !rustix::process::geteuid().is_root() {
-        skip("root, to mount a small file system");
-        return;
+        return skip("root, to mount a small file system");
     }
     let scratch = Scratch::new("generate-full");
     fs::create_dir(scratch.path("full")).unwrap();

@@ -1,15 +1,14 @@
 //! gRPC server of a run, accessed by a client with separate code, and its behaviour with malicious
 //! clients.
 
-use crate::common;
-use crate::common::served::{ALL, Served, certificate, secret};
-use crate::common::{Scratch, assert_has, command, finish};
+use crate::common::served::{ALL, Served, assert_once, certificate, secret};
+use crate::common::{Scratch, address_in, assert_has, execute, generated};
 use flowgauge_ctl::serve::proto::agent_client::AgentClient;
 use flowgauge_ctl::serve::proto::{
     ConfigurationRequest, DelaysRequest, Record, SamplesRequest, SamplesResponse, StatusRequest,
     WindowsRequest, WindowsResponse, delays_response, samples_response, windows_response,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -36,13 +35,9 @@ struct AgentRun {
 impl AgentRun {
     fn start(options: &str) -> Self {
         let mut served = Served::start(&format!("--grpc 0 {options}"));
-        let line = served.next_message();
-        let address = line
-            .split_once("grpc://")
-            .map(|(_, address)| address.split_whitespace().next().unwrap())
-            .unwrap_or_else(|| panic!("{line}"));
+        let address = address_in(&served.messages.line(), "grpc://").parse().unwrap();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        AgentRun { address: address.parse().unwrap(), served, runtime }
+        AgentRun { address, served, runtime }
     }
 
     /// Reads standard output until the end, since a full pipe would block the run.
@@ -72,11 +67,8 @@ impl AgentRun {
     }
 
     fn samples(&self, endpoint: &Endpoint) -> Streaming<SamplesResponse> {
-        let channel = self.runtime.block_on(endpoint.connect()).unwrap();
-        self.runtime
-            .block_on(AgentClient::new(channel).samples(SamplesRequest {}))
-            .unwrap()
-            .into_inner()
+        let channel = self.wait(endpoint.connect()).unwrap();
+        self.wait(AgentClient::new(channel).samples(SamplesRequest {})).unwrap().into_inner()
     }
 
     fn record(&self, windows: &mut Streaming<WindowsResponse>) -> Option<Record> {
@@ -128,23 +120,16 @@ fn windows_are_the_lines_of_json() {
     );
     for (record, number) in records.iter().zip(1..) {
         let line: Value = serde_json::from_str(&record.json).unwrap();
-        assert_eq!(
-            (record.number, record.part, line["record"].as_str()),
-            (number, false, Some(record.kind.as_str()))
-        );
+        assert_eq!((record.number, record.part), (number, false));
         assert_eq!((record.host.as_str(), record.run.as_str()), ("here", "run"));
-        assert_eq!(
-            (line["window"].as_u64(), line["interface"].as_str()),
-            (Some(record.window), Some(record.source.as_str()))
-        );
-        assert_eq!(
-            (line["start_ns"].as_u64(), line["end_ns"].as_u64()),
-            (Some(record.start_ns), Some(record.end_ns))
-        );
-        assert_eq!(
-            (line["direction"].as_str(), line["complete"].as_bool()),
-            (Some(&*record.direction), Some(record.complete))
-        );
+        let told = json!({
+            "record": record.kind, "window": record.window, "interface": record.source,
+            "start_ns": record.start_ns, "end_ns": record.end_ns,
+            "direction": record.direction, "complete": record.complete,
+        });
+        for (key, told) in told.as_object().unwrap() {
+            assert_eq!(&line[key], told, "{key}: {line}");
+        }
     }
 }
 
@@ -257,17 +242,15 @@ fn a_slow_client_learns_what_it_missed() {
         }
     }
     assert!(missed > 0, "nothing was missed up to {next:?}");
-    agent_run.served.running.interrupt();
-    assert!(agent_run.served.running.child.wait().unwrap().success());
+    agent_run.served.end();
     assert!(!printed.join().unwrap().is_empty());
 }
 
 #[test]
 fn delays_come_one_by_one() {
     let scratch = Scratch::new("grpc-delays");
-    let (capture, samples) = (scratch.path("delays.pcap"), scratch.path("delays.jsonl"));
-    let (capture, samples) = (capture.to_str().unwrap(), samples.to_str().unwrap());
-    common::run(["generate", "delay,requests=10k,rate=1000", "--to", capture]).quiet();
+    let capture = generated(&scratch, "delays.pcap", "delay,requests=10k,rate=1000");
+    let samples = scratch.argument("delays.jsonl");
     let mut agent_run = AgentRun::start(&format!(
         "--port pcap:{capture} --measure delay --delay-samples {samples}"
     ));
@@ -350,19 +333,17 @@ fn clients_that_mean_no_good_are_turned_away() {
         "{refused:?}"
     );
     assert_eq!((count("token"), count("tls")), (0.0, 0.0));
-    let agent_run = agent_run.served.end();
-    for one in
-        ["connections are open", "is not this machine's own", "refused over gRPC: a request: "]
-    {
-        assert_eq!(agent_run.matches(one).count(), 1, "{agent_run}");
-    }
+    assert_once(
+        &agent_run.served.end(),
+        &["connections are open", "is not this machine's own", "refused over gRPC: a request: "],
+    );
 }
 
 /// An address that other machines can reach requires a certificate and a token.
 #[test]
 fn strangers_have_to_know_the_token() {
-    let outcome = finish(&mut command("run --port memory:zipf --grpc 0.0.0.0:0")).ended(2);
-    assert_has(&outcome.stderr, &["--grpc 0.0.0.0 is reachable by other machines"]);
+    execute("run --port memory:zipf --grpc 0.0.0.0:0")
+        .ended_with(2, &["--grpc 0.0.0.0 is reachable by other machines"]);
     let scratch = Scratch::new("grpc-strangers");
     let (certificate, key) = certificate(&scratch);
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -400,9 +381,7 @@ fn strangers_have_to_know_the_token() {
     });
     assert!(plain.is_none(), "{plain:?}");
     agent_run.served.window();
-    let agent_run = agent_run.served.end();
-    for one in ["without the token", "without TLS"] {
-        assert_eq!(agent_run.matches(one).count(), 1, "{agent_run}");
-    }
-    assert!(!agent_run.contains("0123456789"), "{agent_run}");
+    let printed = agent_run.served.end();
+    assert_once(&printed, &["without the token", "without TLS"]);
+    assert!(!printed.contains("0123456789"), "{printed}");
 }

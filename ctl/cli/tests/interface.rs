@@ -3,7 +3,8 @@
 use crate::common;
 use crate::common::served::ALL;
 use crate::common::{
-    Outcome, Running, Scratch, assert_has, command, finish, flowgauge, number, of_kind,
+    Outcome, Running, Scratch, assert_has, command, execute, finish, flowgauge, number, of_kind,
+    text,
 };
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
 use flowgauge_testing::hosts::connected;
@@ -188,23 +189,16 @@ fn both_directions_and_all_together() {
         let mut run = start("-i rx,tx --direction both --xdp-mode native --window 20ms");
         let records = |run: &mut Running| -> Vec<Value> { (0..5).map(|_| run.record()).collect() };
         let first = records(&mut run);
-        let places: Vec<_> = first
-            .iter()
-            .map(|record| (record["interface"].as_str(), record["direction"].as_str()))
-            .collect();
-        let hooks: Vec<_> = first.iter().map(|record| record["hook"].as_str().unwrap()).collect();
-        assert_eq!(hooks, ["native", "tcx", "native", "tcx", "native,tcx"]);
+        let places =
+            first.iter().map(|it| ["interface", "direction", "hook"].map(|key| text(it, key)));
         let expected = [
-            ("rx", "ingress"),
-            ("rx", "egress"),
-            ("tx", "ingress"),
-            ("tx", "egress"),
-            ("rx,tx", "both"),
+            ["rx", "ingress", "native"],
+            ["rx", "egress", "tcx"],
+            ["tx", "ingress", "native"],
+            ["tx", "egress", "tcx"],
+            ["rx,tx", "both", "native,tcx"],
         ];
-        assert_eq!(
-            places,
-            expected.map(|(interface, direction)| (Some(interface), Some(direction)))
-        );
+        assert_eq!(places.collect::<Vec<_>>(), expected);
         send(50);
         assert_eq!(packets_of_totals(&end(run, Signal::SIGTERM)), [50, 0, 0, 50, 100]);
     });
@@ -318,7 +312,7 @@ fn a_killed_run_is_named_and_can_be_ended() {
 
 /// Returns what `flowgauge detach` prints.
 fn detach() -> String {
-    finish(flowgauge().arg("detach")).stdout
+    execute("detach").stdout
 }
 
 /// Returns the ingress filters of an interface, as shown by `tc`.
@@ -344,13 +338,9 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
             assert!(filters().contains("flowgauge+qdisc process"), "{}", filters());
         };
         killed(1);
-        let status = finish(flowgauge().arg("status")).stdout;
-        assert!(
-            status.starts_with(
-                "rx ingress: a filter is counting without a run, and cannot be adopted"
-            ),
-            "{status}"
-        );
+        let status = execute("status").stdout;
+        let left = "rx ingress: a filter is counting without a run, and cannot be adopted";
+        assert!(status.starts_with(left), "{status}");
         let mut run = start(&options(2));
         assert_eq!(run.record()["hook"], "clsact");
         send(50);
@@ -358,10 +348,8 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
         // The filter of an active run must not be removed.
         assert_eq!(detach(), "no program was left attached\n");
         let outcome = run.end();
-        assert_has(
-            &outcome.stderr,
-            &["rx ingress: the filter that a killed flowgauge left is removed"],
-        );
+        let removed = "rx ingress: the filter that a killed flowgauge left is removed";
+        assert_has(&outcome.stderr, &[removed]);
         assert_eq!(packets_of_totals(&lines(&outcome.stdout)).iter().sum::<u64>(), 50);
         assert_eq!(filters(), "");
         killed(3);
@@ -379,10 +367,7 @@ fn virtual_interfaces_are_counted_in_the_stack_without_a_question() {
             let [usual, verbose] = ["", " -v"].map(|option| {
                 let mut run = start(&format!("-i {interface} --window 10ms{option}"));
                 let window = run.record();
-                assert_eq!(
-                    (window["interface"].as_str(), window["hook"].as_str()),
-                    (Some(interface), Some("tcx"))
-                );
+                assert_eq!(["interface", "hook"].map(|key| text(&window, key)), [interface, "tcx"]);
                 run.end().stderr
             });
             let line = format!(
@@ -475,8 +460,7 @@ fn a_run_that_is_started_again_begins_anew_on_an_interface_made_anew() {
         veth::pair(SENDER, RECEIVER).unwrap();
         let run = counting("-i rx --adopt --window 10ms");
         send(7);
-        let outcome = run.end().ended(0);
-        assert_has(&outcome.stderr, &["was re-created"]);
+        let outcome = run.end().ended_with(0, &["was re-created"]);
         assert_eq!(lines(&outcome.stdout).last().unwrap()["packets"], 7);
         assert_eq!(left_behind(), (false, false));
     });
@@ -533,8 +517,8 @@ fn a_run_that_recovered_from_a_fault_ends_with_0() {
 fn a_program_of_others_is_left_alone() {
     on_veth(|| {
         let first = counting("-i rx --xdp-mode native --window 10ms");
-        let second = "run -i rx --xdp-mode native --pins /sys/fs/bpf/elsewhere";
-        assert_has(&finish(&mut command(second)).stderr, &["another XDP program is attached"]);
+        let second = execute("run -i rx --xdp-mode native --pins /sys/fs/bpf/elsewhere");
+        assert_has(&second.stderr, &["another XDP program is attached"]);
         assert!(!Path::new("/sys/fs/bpf/elsewhere").exists());
         send(9);
         let lines = end(first, Signal::SIGINT);
@@ -631,7 +615,7 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
             &mut command("run -i rx --adopt"),
             "this user may not write to /sys/fs/bpf: Read-only file system",
         );
-        let report = finish(&mut command("doctor --backend xdp")).stdout;
+        let report = execute("doctor --backend xdp").stdout;
         assert_has(&report, &["not asked for: bpffs not usable (only for --adopt and --leave)"]);
     });
 }

@@ -2,7 +2,7 @@
 //!
 //! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory, for hosts and conversations.
 
-use crate::common::tshark::{has_tshark, tshark};
+use crate::common::tshark::{at_hand, has_tshark, tshark};
 use crate::common::{
     SECOND, START, Scratch, finish, flowgauge, frames, generated, list, number, numbers, page_data,
     text,
@@ -11,9 +11,8 @@ use flowgauge_dataplane::capture::Writer;
 use flowgauge_dataplane::capture::link_type;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Returns the contents in a report of a capture.
 fn contents(scratch: &Scratch, capture: &Path) -> Value {
@@ -216,31 +215,19 @@ fn contents_are_those_that_tshark_counts() {
 
 #[test]
 fn hosts_and_conversations_of_real_captures_are_those_that_tshark_counts() {
-    let Some(directory) = env::var_os("TEST_CAPTURES") else {
-        flowgauge_testing::skip("TEST_CAPTURES=DIR");
-        return;
-    };
-    if !has_tshark() {
+    let mut files = at_hand();
+    if files.is_empty() || !has_tshark() {
         return;
     }
+    files.retain(|file| fs::metadata(file).unwrap().len() >= 50);
     let scratch = Scratch::new("inventory-captures");
-    let mut different = Vec::new();
-    let mut compared = 0;
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if !path.extension().is_some_and(|it| it == "pcap" || it == "pcapng")
-            || fs::metadata(&path).unwrap().len() < 50
-        {
-            continue;
-        }
-        let contents = contents(&scratch, &path);
-        compared += 1;
-        if hosts_by_flowgauge(&contents) != hosts_by_tshark(&path)
-            || conversations_by_flowgauge(&contents) != conversations_by_tshark(&path)
-        {
-            different.push(path);
-        }
-    }
+    let is_different = |file: &&PathBuf| {
+        let contents = contents(&scratch, file);
+        hosts_by_flowgauge(&contents) != hosts_by_tshark(file)
+            || conversations_by_flowgauge(&contents) != conversations_by_tshark(file)
+    };
+    let different: Vec<&PathBuf> = files.iter().filter(is_different).collect();
+    let compared = files.len();
     assert!(compared > 0 && different.is_empty(), "{different:?} of {compared}");
 }
 

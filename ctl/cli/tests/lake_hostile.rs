@@ -2,7 +2,7 @@
 //! under a memory limit and, if the tests do, as root. What is around the lake stays as it is.
 
 use crate::common::lake::{self, generate, journal};
-use crate::common::{Outcome, Running, Scratch, assert_has, files, finish, flowgauge, number};
+use crate::common::{Outcome, Running, Scratch, assert_has, files, finish, in_shell, number};
 use flowgauge_testing::{skip, wait};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,26 +25,9 @@ const HANG_SECONDS: u64 = 300;
 const HOUR: &str = "date=1970-01-01/hour=00";
 const SPARSE: u64 = 6 << 30;
 
-/// Returns the command of flowgauge in a shell that runs this before.
-fn shell(before: &str) -> Command {
-    let inner = flowgauge();
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", &format!("{before} \"$@\""), "sh"])
-        .arg(inner.get_program())
-        .stdin(Stdio::null());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command
-}
-
 /// Returns the command of flowgauge with limited memory and time.
 fn limited(before: &str) -> Command {
-    shell(&format!("{before} ulimit -d {MEMORY_KIB} && exec timeout -s KILL {HANG_SECONDS}"))
+    in_shell(&format!("{before} ulimit -d {MEMORY_KIB} && exec timeout -s KILL {HANG_SECONDS}"))
 }
 
 /// Runs flowgauge with these space-separated arguments.
@@ -454,8 +437,7 @@ fn records_do_not_go_through_links_and_others_cannot_read_them() {
             let link = path(&format!("{name}-{target}"));
             symlink(to, &link).unwrap();
             let arguments = format!("replay {capture} --measure delay {option} {link}");
-            let outcome = run(&arguments).ended(1);
-            assert_has(&outcome.stderr, &[&format!("cannot create {link}")]);
+            run(&arguments).ended_with(1, &[&format!("cannot create {link}")]);
             forge.assert_untouched(option);
         }
     }
@@ -469,8 +451,8 @@ fn records_do_not_go_through_links_and_others_cannot_read_them() {
             now + 1000,
             to.display()
         );
-        let outcome = finish(shell(&before).args(["replay", &capture, "--out", &out])).ended(1);
-        assert_has(&outcome.stderr, &[&format!("cannot create {out}/windows-")]);
+        finish(in_shell(&before).args(["replay", &capture, "--out", &out]))
+            .ended_with(1, &[&format!("cannot create {out}/windows-")]);
         forge.assert_untouched("--out");
     }
     for umask in ["000", "002", "022", "077"] {
@@ -501,7 +483,7 @@ fn records_do_not_go_through_links_and_others_cannot_read_them() {
     let lake = forge.scratch.path("live");
     let live =
         ["run", "--port", "memory:zipf,rate=1k", "--window", "50ms", "--seed", "1", "--lake"];
-    let running = Running::of(shell("umask 000; exec").args(live).arg(&lake));
+    let running = Running::of(in_shell("umask 000; exec").args(live).arg(&lake));
     let mode = fs::metadata(wait::until_some(|| journal(&lake))).unwrap().mode() & 0o777;
     drop(running);
     assert_eq!(mode, 0o600);

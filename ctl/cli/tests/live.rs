@@ -1,8 +1,8 @@
 //! Live runs, signals, and readers that disconnect.
 
 use crate::common::{
-    Outcome, Running, SECOND, Scratch, assert_has, check, command, finish, flowgauge, number,
-    of_kind, packets, parse, pcap, run, text, total, windows_in_sequence,
+    Outcome, Running, SECOND, Scratch, assert_has, check, command, finish, flowgauge, in_shell,
+    number, of_kind, packets, parse, pcap, run, text, total, windows_in_sequence,
 };
 use flowgauge_testing::skip;
 use flowgauge_testing::wait::until;
@@ -188,8 +188,7 @@ fn on_terminal(columns: usize, arguments: &str) -> Option<String> {
 fn a_terminal_gets_its_width_colours_and_samples_of_long_windows() {
     let port = "run --port memory:unique,rate=10k --duration 1s --truth";
     let Some(long) = on_terminal(60, &format!("{port} --window 1h")) else {
-        skip("script (bsdutils)");
-        return;
+        return skip("script (bsdutils)");
     };
     assert_has(&long, &[" sample ", "counting; one line per 1h, Ctrl-C stops", "\u{1b}"]);
     assert!(
@@ -328,10 +327,8 @@ fn an_interrupt_ends_a_run_that_nobody_reads() {
         poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0
     };
     until(|| !has_room());
-    assert_has(
-        &running.end().ended(1).stderr,
-        &["the reader of standard output is gone; the last records are missing there"],
-    );
+    let lost = "the reader of standard output is gone; the last records are missing there";
+    running.end().ended_with(1, &[lost]);
     drop(reader);
 }
 
@@ -349,13 +346,10 @@ fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
     let scratch = Scratch::new("full");
     let file = scratch.write("long.pcap", pcap(&packets(0..1000, SECOND)));
     let directory = scratch.path("out");
-    let program = env!("CARGO_BIN_EXE_flowgauge");
     // Files are limited to some KiB, which is like a full disk.
-    let command = format!(
-        "ulimit -f 16; exec {program} replay {file} --format json --window 10s --out {}",
-        directory.display()
-    );
-    let outcome = finish(&mut flowgauge_shell(&command)).ended(1);
+    let mut limited = in_shell("ulimit -f 16; exec");
+    limited.args(["replay", &file, "--format", "json", "--window", "10s", "--out"]);
+    let outcome = finish(limited.arg(&directory)).ended(1);
     let printed = parse(&outcome.stdout);
     assert_eq!(
         (of_kind(&printed, "window").len(), number(total(&printed), "packets")),
@@ -378,14 +372,6 @@ fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
             assert_eq!(reported.count(), 1, "{complaints:?}");
         }
     }
-}
-
-/// Runs a shell command in the environment of [`flowgauge`].
-fn flowgauge_shell(command: &str) -> Command {
-    let mut shell = Command::new("sh");
-    shell.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "");
-    shell.stdin(Stdio::null()).args(["-c", command]);
-    shell
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::common::{
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
 use flowgauge_dataplane::capture::build::CapturePacket;
+use flowgauge_traffic::frame::{Ip, UDP};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -170,9 +171,8 @@ fn tables_and_csv_show_them() {
 
 /// Returns a packet from a source to a destination.
 fn packet(time: u64, source: u32, destination: u32) -> CapturePacket {
-    let mut ip = frames::ipv4(source.to_be_bytes(), 17, &frames::udp(&[0; 4]));
-    ip[16..20].copy_from_slice(&destination.to_be_bytes());
-    CapturePacket::new(START + time, frames::ethernet(&[], 0x0800, &ip))
+    let ip = Ip::new(source.to_be_bytes(), destination.to_be_bytes(), UDP);
+    CapturePacket::new(START + time, ip.frame(&frames::udp(&[0; 4])))
 }
 
 /// Returns a second of 1,000 packets from 50 sources to 50 destinations, followed by a flood from
@@ -193,7 +193,7 @@ fn second(number: u64, flood: u64) -> impl Iterator<Item = CapturePacket> {
 }
 
 /// Writes a minute, with a flood in second 50.
-fn flooded(scratch: &Scratch) -> String {
+pub(crate) fn flooded(scratch: &Scratch) -> String {
     let trace: Vec<CapturePacket> =
         (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
     scratch.write("flood.pcap", pcap(&trace))

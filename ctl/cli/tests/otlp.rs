@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::served::{ALL, Served, certificate, parsed, secret};
-use crate::common::{Scratch, assert_has, command, finish};
+use crate::common::{Scratch, assert_has, execute};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -215,7 +215,7 @@ fn a_collector_that_is_not_there_loses_metrics_and_no_packet() {
     let run = format!(
         "run --port memory:zipf,packets=5000,rate=10k --format json --window 50ms --otlp http://{address} --otlp-every 10ms"
     );
-    let outcome = finish(&mut command(&run)).ended(1);
+    let outcome = execute(&run).ended(1);
     let records = common::parse(&outcome.stdout);
     assert_eq!(common::number(common::total(&records), "packets"), 5000);
     // Logged when it starts, and at the end with the amount.
@@ -251,20 +251,9 @@ fn what_a_collector_refuses_is_told() {
     };
     while refused(&came.recv().unwrap().0) != (1.0, 7.0) {}
     served.window();
-    served.running.interrupt();
-    let mut running = served.running;
-    let mut printed = String::new();
-    std::io::Read::read_to_string(&mut served.stderr, &mut printed).unwrap();
-    drop(running.stdout.take());
-    assert_eq!(running.child.wait().unwrap().code(), Some(1), "{printed}");
-    assert_has(
-        &printed,
-        &[
-            "not like this; what it refuses is lost",
-            "refuses 7 metric points",
-            "1 export of metrics did not reach",
-        ],
-    );
+    let lost = "not like this; what it refuses is lost";
+    let parts = [lost, "refuses 7 metric points", "1 export of metrics did not reach"];
+    served.outcome().ended_with(1, &parts);
 }
 
 #[test]
@@ -290,7 +279,7 @@ fn a_token_goes_over_an_encrypted_connection_alone() {
         "--otlp http://user@host",
         "--otlp-every 1s",
     ] {
-        let outcome = finish(&mut command(&format!("run --port memory:zipf {options}")));
+        let outcome = execute(&format!("run --port memory:zipf {options}"));
         assert_eq!(outcome.code, Some(2), "{options}: {}", outcome.stderr);
     }
 }

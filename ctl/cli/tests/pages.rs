@@ -87,7 +87,7 @@ fn steps(page: &str) -> Vec<Step> {
 
 /// Writes a capture with a packet every ten minutes, from two days ago until the end of tomorrow,
 /// since midnight may pass during the test.
-fn capture(scratch: &Scratch, site: u8) -> PathBuf {
+fn capture(scratch: &Scratch, site: u8) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let begin = now / DAY * DAY - 2 * DAY;
     let packets: Vec<CapturePacket> = (begin..begin + 4 * DAY)
@@ -99,9 +99,7 @@ fn capture(scratch: &Scratch, site: u8) -> PathBuf {
             CapturePacket::new(time, frames::ethernet(&[], 0x0800, &payload))
         })
         .collect();
-    let path = scratch.path(&format!("{site}.pcap"));
-    fs::write(&path, pcap(&packets)).unwrap();
-    path
+    scratch.write(&format!("{site}.pcap"), pcap(&packets))
 }
 
 /// Runs a line of a page in a shell, with `flowgauge` of this build first in PATH. Returns its output.

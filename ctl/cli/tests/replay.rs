@@ -4,8 +4,8 @@
 use crate::common;
 use crate::common::{
     SECOND, START, Scratch, assert_has, command, csv_rows, every_second, fed, finish, float,
-    frames, json_lines, new_samples, number, numbers, of_kind, of_windows, packets, parse, pcap,
-    records, replay, run, text, total,
+    frames, in_shell, json_lines, new_samples, number, numbers, of_kind, of_windows, packets,
+    parse, pcap, records, replay, run, text, total,
 };
 use flowgauge_dataplane::capture::build::{
     self, CapturePacket, InterfaceOptions, PcapNgOptions, PcapOptions,
@@ -583,11 +583,9 @@ fn hundreds_of_captures_take_few_file_descriptors_unless_they_overlap() {
     let scratch = Scratch::new("hundreds");
     let all = packets(0..900, SECOND);
     let limited = |directory: &str| {
-        let flowgauge = env!("CARGO_BIN_EXE_flowgauge");
-        let command = format!(
-            "ulimit -n 60; exec {flowgauge} replay '{directory}/*' --window 1h --format json"
-        );
-        finish(Command::new("sh").args(["-c", &command]))
+        let captures = format!("{directory}/*");
+        let options = ["replay", &captures, "--window", "1h", "--format", "json"];
+        finish(in_shell("ulimit -n 60; exec").args(options))
     };
     let [one_by_one, at_once] =
         ["after-each-other", "at-once"].map(|directory| scratch.argument(directory));

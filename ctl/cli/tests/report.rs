@@ -1,6 +1,6 @@
 //! HTML reports of captures, and the demonstration.
 
-use crate::common::served::{ALL, exchange};
+use crate::common::served::{ALL, Served};
 use crate::common::{
     Outcome, Running, SECOND, START, Scratch, assert_has, command, finish, float, flowgauge,
     generated, json_lines, list, number, of_kind, page_data, replay, text,
@@ -11,7 +11,6 @@ use flowgauge_traffic::{Generator, Profile};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpStream;
 
 /// Generates ten seconds of traffic.
 fn capture(scratch: &Scratch, name: &str) -> String {
@@ -166,11 +165,7 @@ fn what_is_for_other_commands_is_refused() {
 
 #[test]
 fn the_demonstration_measures_everything() {
-    let mut running = Running::with("demo --listen 0");
-    let mut messages = running.messages();
-    let line = messages.line();
-    let (_, address) = line.split_once("http://").unwrap_or_else(|| panic!("{line}"));
-    let address = address.split(' ').next().unwrap();
+    let served = Served::listening(Running::with("demo --listen 0"));
     let wanted = [
         "distinct_flows{",
         "distinct_flows_truth{",
@@ -184,15 +179,10 @@ fn the_demonstration_measures_everything() {
         "reordering_prefixes_ratio{",
     ];
     loop {
-        let mut stream = TcpStream::connect(address).unwrap();
-        let (_, _, metrics) = exchange(
-            &mut stream,
-            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-        );
+        let (_, _, metrics) = served.get("/metrics");
         if wanted.iter().all(|name| metrics.contains(&format!("\nflowgauge_{name}"))) {
             break;
         }
     }
-    running.interrupt();
-    messages.outcome(running).ended(0);
+    served.end();
 }

@@ -1,10 +1,10 @@
 //! HTTP server of a run: metrics, events, health, and its behaviour with malicious clients.
 
-use crate::common;
 use crate::common::served::{
-    ALL, Served, certificate, closed, encrypted, exchange, exchange_bytes, parsed, secret,
+    ALL, Served, assert_once, certificate, closed, encrypted, exchange, exchange_bytes, parsed,
+    secret,
 };
-use crate::common::{Scratch, assert_has, command, finish};
+use crate::common::{Scratch, assert_has, execute, generated};
 use flowgauge_ctl::output::proto;
 use flowgauge_testing::skip;
 use flowgauge_testing::wait::until;
@@ -100,8 +100,7 @@ fn a_run_is_not_ready_without_one_of_its_sources() {
     assert_eq!((up("good"), up("bad")), (1.0, 0.0));
     served.answers("/live", 200, "alive\n");
     assert_eq!(served.json("/status")["failed"], about["problems"]);
-    served.running.interrupt();
-    assert_eq!(served.running.child.wait().unwrap().code(), Some(1));
+    served.outcome().ended(1);
 }
 
 #[test]
@@ -134,8 +133,7 @@ fn rows_that_no_disk_takes_are_in_the_metrics() {
 #[test]
 fn prometheus_has_nothing_to_say_against_the_metrics() {
     if Command::new("promtool").arg("--version").output().is_err() {
-        skip("promtool");
-        return;
+        return skip("promtool");
     }
     let mut served =
         Served::start(&format!("--port memory:zipf,rate=50k --measure {ALL} --query 10.0.0.1"));
@@ -207,9 +205,7 @@ fn flat(mut bytes: &[u8]) -> BTreeMap<String, f64> {
 #[test]
 fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
     let scratch = Scratch::new("protobuf");
-    let capture = scratch.path("delays.pcap");
-    let capture = capture.to_str().unwrap();
-    common::run(["generate", "delay,requests=100k,rate=1000", "--to", capture]).quiet();
+    let capture = generated(&scratch, "delays.pcap", "delay,requests=100k,rate=1000");
     let mut served =
         Served::start(&format!("--port pcap:{capture} --measure cardinality,heavy,sizes,delay"));
     let address = served.address;
@@ -397,12 +393,10 @@ fn readers_that_mean_no_good_are_turned_away() {
     );
     assert_eq!((count("token"), count("tls")), (0.0, 0.0));
     let printed = served.end();
-    // One log line for all of them.
-    for one in
-        ["connections are open", "is not this machine's own", "refused over HTTP: a request:"]
-    {
-        assert_eq!(printed.matches(one).count(), 1, "{printed}");
-    }
+    assert_once(
+        &printed,
+        &["connections are open", "is not this machine's own", "refused over HTTP: a request:"],
+    );
 }
 
 /// Opens connections from another loopback address, as from another machine.
@@ -489,7 +483,7 @@ fn connections_that_wait_are_no_requests_that_do_not_come() {
     let [silent, kept, _] = waiting.join().unwrap();
     assert!(silent == 0 && kept > 0);
     assert_eq!(served.metrics()["flowgauge_http_refused_total{reason=\"request\"}"], 1.0);
-    assert_eq!(served.end().matches("refused over HTTP: a request:").count(), 1);
+    assert_once(&served.end(), &["refused over HTTP: a request:"]);
 }
 
 const LISTENING: &str = "run --port memory:zipf --listen";
@@ -497,16 +491,14 @@ const LISTENING: &str = "run --port memory:zipf --listen";
 #[test]
 fn a_run_listens_where_only_this_machine_can_ask() {
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
-        let token = "--listen-token-file token";
-        let outcome = finish(&mut command(&format!("{LISTENING} {address} {token}"))).ended(2);
-        assert_has(&outcome.stderr, &["is reachable by other machines"]);
+        execute(&format!("{LISTENING} {address} --listen-token-file token"))
+            .ended_with(2, &["is reachable by other machines"]);
     }
-    let outcome = finish(&mut command("replay nothing.pcap --listen 0")).ended(2);
-    assert_has(&outcome.stderr, &["--listen is for"]);
+    execute("replay nothing.pcap --listen 0").ended_with(2, &["--listen is for"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let outcome = finish(&mut command(&format!("{LISTENING} {address}"))).ended(1);
-    assert_has(&outcome.stderr, &[&address, "choose another address with --listen"]);
+    execute(&format!("{LISTENING} {address}"))
+        .ended_with(1, &[&address, "choose another address with --listen"]);
 }
 
 /// Addresses that other machines can reach require a certificate and a token.
@@ -559,9 +551,7 @@ fn strangers_have_to_know_the_token() {
         assert!(count >= least && (least > 0.0 || count == 0.0), "{line} {count}");
     }
     let printed = served.end();
-    for one in ["without the token", "without TLS"] {
-        assert_eq!(printed.matches(one).count(), 1, "{printed}");
-    }
+    assert_once(&printed, &["without the token", "without TLS"]);
     assert!(!printed.contains("0123456789"), "{printed}");
 }
 
@@ -586,9 +576,8 @@ fn secrets_that_are_none_are_refused() {
             "everyone can read the key",
         ),
     ] {
-        let outcome = finish(&mut command(&format!("{LISTENING} 127.0.0.1:0 {options}")));
-        outcome.failed(code, &[problem]);
+        execute(&format!("{LISTENING} 127.0.0.1:0 {options}")).failed(code, &[problem]);
     }
     fs::remove_file(&open).unwrap();
-    finish(&mut command(&format!("run --port memory:zipf --listen-token-file {short}"))).ended(2);
+    execute(&format!("run --port memory:zipf --listen-token-file {short}")).ended(2);
 }

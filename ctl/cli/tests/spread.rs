@@ -3,9 +3,12 @@
 use crate::common::lake::{self, generate, unions};
 use crate::common::tshark::{has_tshark, tshark};
 use crate::common::{
-    SECOND, START, Scratch, assert_has, execute, frames, of_kind, pcap, records, text, total,
+    SECOND, START, Scratch, assert_has, csv_rows, execute, float, list, of_kind, pcap, records,
+    text, total,
 };
+use crate::measurements::flooded;
 use flowgauge_dataplane::capture::build::CapturePacket;
+use flowgauge_traffic::frame::{Ip, UDP, udp};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::PermissionsExt;
@@ -18,11 +21,8 @@ const MANY: u32 = 3000;
 
 /// Returns a UDP packet to a port, at a microsecond.
 fn packet(micros: u64, source: u32, destination: u32, port: u16) -> CapturePacket {
-    let mut udp = frames::udp(&[0; 4]);
-    udp[2..4].copy_from_slice(&port.to_be_bytes());
-    let mut ip = frames::ipv4(source.to_be_bytes(), 17, &udp);
-    ip[16..20].copy_from_slice(&destination.to_be_bytes());
-    CapturePacket::new(START + micros * 1000, frames::ethernet(&[], 0x0800, &ip))
+    let ip = Ip::new(source.to_be_bytes(), destination.to_be_bytes(), UDP);
+    CapturePacket::new(START + micros * 1000, ip.frame(&udp([0xc001, port], &[0; 4])))
 }
 
 fn random(number: u32) -> u32 {
@@ -60,12 +60,10 @@ fn port_scan(micros: u64) -> impl Iterator<Item = CapturePacket> {
 fn assert_first(spread: &Value, flow: &str, truth: u32) {
     let first = &spread["flows"][0];
     assert_eq!((text(first, "flow"), &first["truth"]), (flow, &Value::from(truth)), "{spread}");
-    let bound = |name: &str| first[name].as_f64().unwrap();
-    let (low, others, high) = (bound("low"), bound("others"), bound("high"));
+    let [low, others, high] = ["low", "others", "high"].map(|name| float(first, name));
     let truth = f64::from(truth);
     assert!(low <= others && others <= high && low <= truth && truth <= high, "{spread}");
-    let rest = (spread["rest"].as_f64().unwrap(), spread["rest_truth"].as_f64().unwrap());
-    assert!(rest.1 <= rest.0, "{spread}");
+    assert!(float(spread, "rest_truth") <= float(spread, "rest"), "{spread}");
 }
 
 #[test]
@@ -79,9 +77,7 @@ fn scanner_and_victim_come_first_with_the_exact_number_inside_the_interval() {
         "--measure spread --spread by=dst,of=src --spread by=src,of=dst --truth --window 1h",
     );
     let windows = of_kind(&records, "window");
-    let [victims, scanners] = windows[0]["spread"].as_array().unwrap().as_slice() else {
-        panic!("{}", windows[0])
-    };
+    let [victims, scanners] = list(windows[0], "spread") else { panic!("{}", windows[0]) };
     assert_eq!((&victims["key"], &victims["of"]), (&Value::from("dst"), &Value::from("src")));
     assert_eq!((&scanners["key"], &scanners["of"]), (&Value::from("src"), &Value::from("dst")));
     assert_first(victims, "192.0.2.1", MANY);
@@ -142,11 +138,11 @@ fn exact_numbers_of_others_are_those_of_tshark() {
     {
         let options = format!("--measure spread {options} --spread-top 256 --truth --window 1h");
         let records = records(&file, &options);
-        spreads.extend(of_kind(&records, "window")[0]["spread"].as_array().unwrap().clone());
+        spreads.extend(list(of_kind(&records, "window")[0], "spread").to_vec());
     }
     assert_eq!(spreads.len(), by_tshark.len());
     for (spread, others) in spreads.iter().zip(&by_tshark) {
-        let flows = spread["flows"].as_array().unwrap();
+        let flows = list(spread, "flows");
         assert!(!flows.is_empty(), "{spread}");
         let listed: HashSet<&str> = flows.iter().map(|flow| text(flow, "flow")).collect();
         for flow in flows {
@@ -174,13 +170,10 @@ fn the_table_and_the_csv_have_the_first_keys() {
     assert!(table.contains("    no other destination has more than "), "{table}");
     assert!(!table.contains("    11.0.0."), "{table}");
     let csv = replay("--format csv");
-    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
-    let cell = |name: &str| lines[1][lines[0].iter().position(|column| *column == name).unwrap()];
-    assert_eq!(
-        ["spread_key", "spread_of", "spread_flow", "spread2_key"].map(cell),
-        ["dst", "src", "192.0.2.1", ""]
-    );
-    assert!(cell("spread_others_low").parse::<f64>().unwrap() > 1000.0);
+    let row = csv_rows(&csv).remove(0);
+    let columns = ["spread_key", "spread_of", "spread_flow", "spread2_key"];
+    assert_eq!(columns.map(|name| row[name]), ["dst", "src", "192.0.2.1", ""]);
+    assert!(row["spread_others_low"].parse::<f64>().unwrap() > 1000.0);
 }
 
 #[test]
@@ -230,9 +223,7 @@ fn windows_with_a_victim(file: &str, window: &str, victim: &str) -> Vec<Value> {
     let raised: Vec<Value> =
         windows.filter(|window| window["alarm"]["raised"] == Value::Bool(true)).cloned().collect();
     for window in &raised {
-        let [spreaders] = window["alarm"]["spreaders"].as_array().unwrap().as_slice() else {
-            panic!("{window}")
-        };
+        let [spreaders] = list(&window["alarm"], "spreaders") else { panic!("{window}") };
         assert_eq!((&spreaders["key"], &spreaders["of"]), (&"dst".into(), &"src".into()));
         let first = &spreaders["flows"][0];
         assert_eq!((&first["flow"], &first["usual"]), (&victim.into(), &0.into()));
@@ -244,22 +235,7 @@ fn windows_with_a_victim(file: &str, window: &str, victim: &str) -> Vec<Value> {
 fn the_alarm_names_victims_by_their_sources() {
     let scratch = Scratch::new("spread-alarm");
     // Fifty sources send to fifty destinations; in second 50 each of 400 others sends one packet.
-    let second = |number: u64| {
-        let usual = (0..1000).map(move |index| {
-            let mixed = (number * 1000 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            let (source, destination) =
-                (0x0a00_0000 + (mixed % 50) as u32, 0x0b00_0000 + (mixed / 50 % 50) as u32);
-            packet(number * 1_000_000 + index * 500, source, destination, 53)
-        });
-        let flood = (0..if number == 50 { 400 } else { 0 }).map(move |index| {
-            let source = ((number * 10_000 + index) as u32).wrapping_mul(0x9e37_79b1);
-            packet(number * 1_000_000 + 600_000 + index * 100, source, VICTIM, 80)
-        });
-        usual.chain(flood)
-    };
-    let trace: Vec<CapturePacket> = (0..60).flat_map(second).collect();
-    let file = scratch.write("flood.pcap", pcap(&trace));
-    let raised = windows_with_a_victim(&file, "1s", "192.0.2.1");
+    let raised = windows_with_a_victim(&flooded(&scratch), "1s", "192.0.2.1");
     let [window] = raised.as_slice() else { panic!("{} alarms", raised.len()) };
     assert_eq!(window["start_ns"].as_u64(), Some(START + 50 * SECOND));
 }

@@ -263,62 +263,49 @@ fn whoever_wants_is_not_found() {
 }
 
 #[test]
-fn what_is_not_healthy_is_an_error() {
-    let place = SocketDirectory::new("status-unhealthy");
-    place.answering(
-        7,
-        r#"{ "status": 1, "pid": 7, "version": "0.1.0", "problems": ["the switch is gone"], "interface": "switch:50052" }"#,
-    );
-    let outcome = place.status("").ended(1);
-    assert_has(&outcome.stdout, &["run 7, NOT healthy", "problem    the switch is gone"]);
-    assert_eq!(outcome.complaint(), "error: not healthy: run 7; see the lines above");
-}
-
-#[test]
-fn a_run_that_starts_is_no_healthy_run() {
-    let place = SocketDirectory::new("status-starting");
-    let answer = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "backend": "xdp", "interface": "eth1", "problems": [], "failed": [],
+fn a_run_that_is_not_healthy_is_told_with_the_reason() {
+    let place = SocketDirectory::new("status-states");
+    let unhealthy = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "problems": ["the switch is gone"], "interface": "switch:50052" }"#;
+    let starting = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "backend": "xdp", "interface": "eth1", "problems": [], "failed": [],
         "stalled": [], "starting": ["counting has not started"] }"#;
-    let asked = |arguments: &str| {
-        place.answering(7, answer);
-        let outcome = place.status(arguments);
-        fs::remove_file(place.socket(7)).unwrap();
-        outcome
-    };
-    let outcome = asked("").ended(1);
-    let expected = "run 7, starting: xdp, eth1, for 0.0 s, flowgauge 0.1.0\n  starting   counting has not started\n";
-    assert!(outcome.stdout.starts_with(expected), "{}", outcome.stdout);
-    assert_eq!(
-        outcome.complaint(),
-        "error: starting: run 7; --wait waits until all sources are counted"
-    );
-    // It is alive, but not ready.
-    assert_eq!(asked("--probe live").quiet(), "");
-    let outcome = asked("--probe ready").ended(1);
-    assert_eq!(outcome.complaint(), "error: run 7: counting has not started");
-}
-
-#[test]
-fn a_failed_source_beside_others_is_printed() {
-    let place = SocketDirectory::new("status-degraded");
-    let answer = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "backend": "poll", "interface": "eth1", "problems": [],
+    let degraded = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "backend": "poll", "interface": "eth1", "problems": [],
         "failed": ["bad: failed; see the log"], "stalled": [], "starting": [] }"#;
-    place.answering(7, answer);
-    let expected = "run 7, degraded: poll, eth1, for 0.0 s, flowgauge 0.1.0\n  failed     bad: failed; see the log\n";
-    let printed = place.status("").quiet();
-    assert!(printed.starts_with(expected), "{printed}");
-}
-
-#[test]
-fn a_controller_that_stands_still_does_not_live() {
-    let place = SocketDirectory::new("status-stalled");
-    place.answering(
-        7,
-        r#"{ "status": 1, "pid": 7, "problems": ["stalled for 12 s", "more"], "stalled": ["stalled for 12 s"],
-        "starting": [], "failed": [] }"#,
-    );
-    let outcome = place.status("--probe live");
-    assert_eq!((outcome.code, outcome.complaint()), (Some(1), "error: run 7: stalled for 12 s"));
+    let stalled = r#"{ "status": 1, "pid": 7, "problems": ["stalled for 12 s", "more"], "stalled": ["stalled for 12 s"],
+        "starting": [], "failed": [] }"#;
+    for (answer, arguments, code, printed, complaint) in [
+        (
+            unhealthy,
+            "",
+            1,
+            "run 7, NOT healthy: , switch:50052, for 0.0 s, flowgauge 0.1.0\n  problem    the switch is gone\n",
+            "error: not healthy: run 7; see the lines above",
+        ),
+        (
+            starting,
+            "",
+            1,
+            "run 7, starting: xdp, eth1, for 0.0 s, flowgauge 0.1.0\n  starting   counting has not started\n",
+            "error: starting: run 7; --wait waits until all sources are counted",
+        ),
+        // It is alive, but not ready.
+        (starting, "--probe live", 0, "", ""),
+        (starting, "--probe ready", 1, "", "error: run 7: counting has not started"),
+        (
+            degraded,
+            "",
+            0,
+            "run 7, degraded: poll, eth1, for 0.0 s, flowgauge 0.1.0\n  failed     bad: failed; see the log\n",
+            "",
+        ),
+        (stalled, "--probe live", 1, "", "error: run 7: stalled for 12 s"),
+    ] {
+        place.answering(7, answer);
+        let Outcome { code: ended, stdout, stderr } = place.status(arguments);
+        fs::remove_file(place.socket(7)).unwrap();
+        let case = format!("{arguments} {answer}: {stdout}");
+        assert_eq!((ended, stderr.trim_end()), (Some(code), complaint), "{case}");
+        assert!(stdout.starts_with(printed) && stdout.is_empty() == printed.is_empty(), "{case}");
+    }
 }
 
 #[test]
@@ -433,8 +420,7 @@ const NOBODY: u32 = 65_534;
 #[test]
 fn runs_of_other_users_are_not_asked() {
     if !rustix::process::geteuid().is_root() {
-        skip("root");
-        return;
+        return skip("root");
     }
     let place = SocketDirectory::new("status-foreign");
     fs::create_dir_all(&place.directory).unwrap();
@@ -443,8 +429,7 @@ fn runs_of_other_users_are_not_asked() {
     let started =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Running::of(command.uid(NOBODY))));
     let Ok(mut running) = started else {
-        skip("a folder of builds that every user can read");
-        return;
+        return skip("a folder of builds that every user can read");
     };
     assert!(!running.line().is_empty());
     let socket = place.socket(running.child.id());
@@ -520,10 +505,8 @@ fn programs_are_told_and_so_is_what_a_killed_run_left() {
         running.child.kill().unwrap();
         running.child.wait().unwrap();
         let printed = place.status("").stdout;
-        assert_has(
-            &printed,
-            &["\nrx ingress: a program has been counting for ", "`flowgauge detach -i rx`"],
-        );
+        let left = "\nrx ingress: a program has been counting for ";
+        assert_has(&printed, &[left, "`flowgauge detach -i rx`"]);
         common::run(["detach"]).quiet();
         place.nothing_runs();
     };

@@ -2,7 +2,9 @@
 //! all.
 
 use crate::common::served::Served;
-use crate::common::{Outcome, Running, Scratch, assert_has, command, files, finish, flowgauge};
+use crate::common::{
+    Outcome, Running, Scratch, command, execute, files, finish, flowgauge, generated, json_lines,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -214,15 +216,10 @@ impl Store {
     fn windows(&self) -> Vec<u64> {
         let mut command = self.command();
         command.args(["merge", "s3://bucket/lake", "--by", "window", "--format", "json"]);
-        let outcome = finish(&mut command).ended(0);
-        let records = records(&outcome.stdout);
+        let records = finish(&mut command).json();
         assert!(records.iter().all(|record| record["united"]["twice"] == 0));
         starts(&records)
     }
-}
-
-fn records(lines: &str) -> Vec<Value> {
-    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn starts(records: &[Value]) -> Vec<u64> {
@@ -231,13 +228,7 @@ fn starts(records: &[Value]) -> Vec<u64> {
 }
 
 fn capture(scratch: &Scratch) -> PathBuf {
-    generated(scratch, "zipf,flows=4000,packets=20000,rate=1k")
-}
-
-fn generated(scratch: &Scratch, profile: &str) -> PathBuf {
-    let path = scratch.path("capture.pcap");
-    finish(flowgauge().args(["generate", profile, "--to"]).arg(&path)).ended(0);
-    path
+    generated(scratch, "capture.pcap", "zipf,flows=4000,packets=20000,rate=1k").into()
 }
 
 /// Returns the buffered files, relative to their directory.
@@ -292,7 +283,7 @@ fn what_is_in_a_store_is_what_would_be_in_a_directory() {
 #[test]
 fn only_hours_of_the_range_are_fetched_and_joined_hours_say_the_same() {
     let (scratch, store) = (Scratch::new("store-hours"), Store::start());
-    let capture = generated(&scratch, "zipf,flows=400,packets=36000,rate=1");
+    let capture = generated(&scratch, "capture.pcap", "zipf,flows=400,packets=36000,rate=1");
     let buffer = scratch.path("buffer");
     for host in ["a", "b"] {
         let options = "--window 10m --align --lake s3://bucket/lake --lake-buffer";
@@ -304,7 +295,7 @@ fn only_hours_of_the_range_are_fetched_and_joined_hours_say_the_same() {
     let merge = |options: &[&str]| {
         let mut command = store.command();
         command.args(["merge", "s3://bucket/lake", "--format", "json"]).args(options);
-        records(&finish(&mut command).ended(0).stdout).remove(0)
+        finish(&mut command).json().remove(0)
     };
     let some = merge(&["--from", "1970-01-01T03:00", "--to", "1970-01-01T05:00"]);
     assert_eq!((&some["packets"], &some["united"]["rows"]), (&14_400.into(), &24.into()));
@@ -343,8 +334,8 @@ fn a_store_that_is_away_loses_nothing() {
         store.become_(mood);
     }
     lines.for_each(|line| printed += &(line.unwrap() + "\n"));
-    assert_has(&running.outcome().ended(0).stderr, &["wait in"]);
-    let reported = starts(&records(&printed));
+    running.outcome().ended_with(0, &["wait in"]);
+    let reported = starts(&json_lines(&printed));
     assert_eq!(store.windows(), reported);
     assert_eq!(waiting(&scratch.path("buffer")), Vec::<String>::new());
 }
@@ -381,8 +372,8 @@ fn what_waits_at_the_end_goes_with_the_next_run() {
     let (scratch, store) = (Scratch::new("store-next"), Store::start());
     let (capture, buffer) = (capture(&scratch), scratch.path("buffer"));
     store.become_(Mood::Forbidden);
-    let outcome = replay(&mut store.command(), &capture, &buffer).ended(1);
-    assert_has(&outcome.stderr, &["not yours", "1 file left in", "for the next run"]);
+    let parts = ["not yours", "1 file left in", "for the next run"];
+    replay(&mut store.command(), &capture, &buffer).ended_with(1, &parts);
     assert_eq!((waiting(&buffer).len(), store.names().len()), (1, 0));
     store.become_(Mood::Well);
     replay(&mut store.command(), &capture, &buffer).ended(0);
@@ -395,8 +386,7 @@ fn what_the_buffer_has_no_room_for_is_told() {
     let buffer = scratch.path("buffer");
     store.become_(Mood::Away);
     let options = "--duration 5s --lake-buffer-size 16KiB";
-    let outcome = finish(&mut store.run(options, &buffer)).ended(1);
-    assert_has(&outcome.stderr, &["given up"]);
+    let outcome = finish(&mut store.run(options, &buffer)).ended_with(1, &["given up"]);
     let held: u64 = files(std::slice::from_ref(&buffer))
         .unwrap()
         .iter()
@@ -404,7 +394,7 @@ fn what_the_buffer_has_no_room_for_is_told() {
         .sum();
     assert!(held <= 16 << 10, "{held}");
     store.become_(Mood::Well);
-    let windows = starts(&records(&outcome.stdout));
+    let windows = starts(&json_lines(&outcome.stdout));
     replay(&mut store.command(), &capture(&scratch), &buffer).ended(0);
     let found = store.windows();
     let lost = windows.iter().filter(|start| !found.contains(start)).count();
@@ -431,7 +421,7 @@ fn what_makes_no_sense_is_refused() {
         ("--lake s3://bucket/lake --lake-buffer-size 0", "give a number of bytes"),
         ("--lake s3://bucket/lake --lake-buffer-size 1parsec", "give a number of bytes"),
     ] {
-        let outcome = finish(&mut command(&format!("run --port memory:zipf {options}")));
+        let outcome = execute(&format!("run --port memory:zipf {options}"));
         assert_eq!(outcome.code, Some(2), "{options}: {outcome:?}");
         assert!(outcome.stderr.contains(reported), "{options}: {}", outcome.stderr);
     }

@@ -1,20 +1,14 @@
 //! Exact values of `--truth` beside estimates: they are those that a generator knows.
 
-use crate::common::{Scratch, number, of_kind, packets, pcap, records, replay, run, sources, text};
+use crate::common::{
+    Scratch, assert_has, csv_rows, float, list, number, numbers, of_kind, packets, pcap, records,
+    replay, sources, text, with_truth,
+};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
-use std::fs;
+use std::collections::BTreeMap;
 
-/// Writes a capture, with what its generator knows about each request or prefix.
-fn generated(scratch: &Scratch, profile: &str) -> (String, Vec<HashMap<String, String>>) {
-    let [capture, truth] =
-        ["pcap", "csv"].map(|kind| scratch.path(kind).to_str().unwrap().to_owned());
-    run(["generate", profile, "--to", &capture, "--truth", &truth, "--force"]).quiet();
-    let lines = fs::read_to_string(&truth).unwrap();
-    let mut lines = lines.lines().map(|line| line.split(',').map(str::to_owned));
-    let names: Vec<String> = lines.next().unwrap().collect();
-    (capture, lines.map(|cells| names.iter().cloned().zip(cells).collect()).collect())
-}
+/// Cells of a line of CSV by their columns.
+type Row<'a> = BTreeMap<&'a str, &'a str>;
 
 /// Replays into one window with exact values, and returns it.
 fn only_window(file: &str, options: &str) -> Value {
@@ -24,7 +18,7 @@ fn only_window(file: &str, options: &str) -> Value {
 }
 
 /// Returns the requests of these lines and their delays in ascending order.
-fn delays<'a>(lines: impl Iterator<Item = &'a HashMap<String, String>>) -> (u64, Vec<u64>) {
+fn delays<'a>(lines: impl Iterator<Item = &'a Row<'a>>) -> (u64, Vec<u64>) {
     let (mut requests, mut delays) = (0, Vec::new());
     for line in lines {
         requests += 1;
@@ -44,10 +38,11 @@ fn delays_are_those_of_the_generator_however_small_the_table() {
         "delay,shape=conversations,requests=20k,timestamps",
         "delay,shape=conversations,requests=20k,ipv6,vlan=4,loss=0.02,timestamps,seed=3",
     ] {
-        let (capture, printed) = generated(&scratch, profile);
+        let (capture, csv) = with_truth(&scratch, profile);
+        let printed = csv_rows(&csv);
         let options = format!("--measure delay --delay {KINDS} --delay-slots 64");
         let window = only_window(&capture, &options);
-        let measured = window["delay"].as_array().unwrap();
+        let measured = list(&window, "delay");
         assert_eq!(measured.len(), KINDS.split(',').count());
         for delay in measured {
             let (kind, truth) = (text(delay, "kind"), &delay["truth"]);
@@ -85,16 +80,17 @@ fn delays_are_those_of_the_generator_however_small_the_table() {
 #[test]
 fn delays_of_each_direction_are_those_of_the_generator() {
     let scratch = Scratch::new("truth-directions");
-    let (capture, printed) = generated(&scratch, "delay,shape=conversations,requests=5k");
+    let (capture, csv) = with_truth(&scratch, "delay,shape=conversations,requests=5k");
+    let printed = csv_rows(&csv);
     let window = only_window(&capture, "--measure delay --delay-local 10.0.0.0/8");
     let mut requests = [0, 0];
-    for delay in window["delay"].as_array().unwrap() {
+    for delay in list(&window, "delay") {
         let leaves = text(delay, "direction") == "egress";
         let (asked, delays) = delays(printed.iter().filter(|line| {
             line["kind"] == text(delay, "kind") && line["src"].starts_with("10.") == leaves
         }));
         let truth = &delay["truth"];
-        let counts = ["requests", "answers"].map(|key| number(truth, key));
+        let counts = numbers(truth, ["requests", "answers"]);
         assert_eq!(counts, [asked, delays.len() as u64], "{delay}");
         assert_eq!(truth.get("delays").is_some(), !delays.is_empty(), "{delay}");
         requests[usize::from(leaves)] += asked;
@@ -106,9 +102,10 @@ fn delays_of_each_direction_are_those_of_the_generator() {
 fn prefixes_are_those_of_the_generator() {
     let scratch = Scratch::new("truth-prefixes");
     let profile = "reorder,packets=50k,prefixes=60,heavy=5,share=0.3,loss=0,flows=500";
-    let (capture, printed) = generated(&scratch, profile);
+    let (capture, csv) = with_truth(&scratch, profile);
+    let printed = csv_rows(&csv);
     let window = only_window(&capture, "--measure reorder --reorder-top 1000");
-    let found = window["reorder"]["prefixes"].as_array().unwrap();
+    let found = list(&window["reorder"], "prefixes");
     assert!(found.len() > 20, "{}", found.len());
     let (mut late, mut out_of_order) = (0, 0);
     for prefix in found {
@@ -157,7 +154,7 @@ fn heavy_flows_have_their_packets_and_bytes_and_missing_ones_are_counted() {
             // All packets have the same length.
             let each = number(heavy, "total") / 1000;
             let (mut listed, mut error) = (0, 0.0);
-            let flows = heavy["flows"].as_array().unwrap();
+            let flows = list(heavy, "flows");
             for flow in flows {
                 let exact = sent[text(flow, "flow")];
                 assert_eq!(number(flow, "truth"), exact * each, "{algorithm}: {flow}");
@@ -165,11 +162,10 @@ fn heavy_flows_have_their_packets_and_bytes_and_missing_ones_are_counted() {
                 error += (count - exact_count).abs() / exact_count;
                 listed += u64::from(exact >= ranked[9]);
             }
-            let truth = &heavy["truth"];
-            let counts = ["heaviest", "listed"].map(|key| number(truth, key));
+            let (truth, mean) = (&heavy["truth"], error / flows.len() as f64);
+            let counts = numbers(truth, ["heaviest", "listed"]);
             assert_eq!(counts, [10, listed.min(10)], "{algorithm}: {heavy}");
-            let mean = error / flows.len() as f64;
-            assert!((truth["error"].as_f64().unwrap() - mean).abs() < 1e-9, "{algorithm}: {heavy}");
+            assert!((float(truth, "error") - mean).abs() < 1e-9, "{algorithm}: {heavy}");
             missed += 10 - listed.min(10);
         }
     }
@@ -186,7 +182,7 @@ fn queries_have_their_packets_and_are_seen_or_not() {
     let all = records(&file, options);
     let [window] = of_kind(&all, "window")[..] else { panic!("{all:?}") };
     let of = |measurement: &str| -> Vec<Value> {
-        let flows = window[measurement]["flows"].as_array().unwrap().iter();
+        let flows = list(&window[measurement], "flows").iter();
         flows.map(|flow| flow["truth"].clone()).collect()
     };
     assert_eq!(of("frequency"), [json!(sent(1)), json!(sent(77)), json!(0)]);
@@ -201,7 +197,5 @@ fn queries_have_their_packets_and_are_seen_or_not() {
         assert!(!record[measurement].to_string().contains("truth"), "{record}");
     }
     let table = replay(&file, options).quiet();
-    for part in [format!("truth {}", sent(1)), "truth not seen".to_owned()] {
-        assert!(table.contains(&part), "{part}: {table}");
-    }
+    assert_has(&table, &[&format!("truth {}", sent(1)), "truth not seen"]);
 }

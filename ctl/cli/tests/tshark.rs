@@ -4,17 +4,14 @@
 //! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory.
 
 use crate::common::frames::timed;
-use crate::common::tshark::{Counted, Distinct, by_flowgauge, dissect, has_tshark};
+use crate::common::tshark::{Counted, Distinct, at_hand, by_flowgauge, dissect, has_tshark};
 use crate::common::{SECOND, Scratch, frames, replay};
 use flowgauge_dataplane::capture::build::{
     self, CapturePacket, ExtraBlock, InterfaceOptions, PacketBlock, PcapNgOptions, PcapOptions,
     PcapVariant,
 };
 use flowgauge_dataplane::capture::{Resolution, link_type};
-use flowgauge_testing::skip;
 use std::collections::HashMap;
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Layers that may precede the network header: those that flowgauge decodes. Behind any other
@@ -778,21 +775,6 @@ fn no_capture_prints_hundreds_of_lines_by_default() {
         let lines = outcome.stdout.lines().count() + outcome.stderr.lines().count();
         assert!(lines < 500, "{lines} lines about {}", file.display());
     }
-}
-
-/// Returns the captures named in the environment.
-fn at_hand() -> Vec<PathBuf> {
-    let Some(directory) = env::var_os("TEST_CAPTURES") else {
-        skip("TEST_CAPTURES=DIR");
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| {
-        file.extension().is_some_and(|extension| extension == "pcap" || extension == "pcapng")
-    });
-    assert!(!files.is_empty(), "no captures in {directory:?}");
-    files
 }
 
 #[test]

@@ -103,9 +103,8 @@ fn options_that_make_no_sense_are_refused_with_advice() {
 #[test]
 fn lines_of_other_tools_are_understood() {
     let scratch = common::Scratch::new("habits");
-    let [capture, names] = ["x.pcap", "missing"].map(|name| scratch.path(name));
-    let [capture, names] = [capture, names].map(|path| path.to_str().unwrap().to_owned());
-    run(["generate", "unique,packets=300,rate=1k", "--to", &*capture]).quiet();
+    let capture = common::generated(&scratch, "x.pcap", "unique,packets=300,rate=1k");
+    let names = scratch.argument("missing");
     for (typed, meant) in [
         ("FILE", "replay FILE"),
         ("-r FILE --json", "replay FILE --format json"),
@@ -126,7 +125,7 @@ fn lines_of_other_tools_are_understood() {
         let [found, expected] = [words(typed), meant].map(|words| run(words).quiet());
         assert_eq!(found, expected, "{typed}");
     }
-    let counted = run(["replay", &*capture, "tcp", "port", "1", "--json"]).quiet();
+    let counted = run(["replay", &capture, "tcp", "port", "1", "--json"]).quiet();
     assert!(counted.contains("\"unmatched\":"), "{counted}");
     for (typed, answer) in [
         (format!("run {capture}"), "count the capture with `flowgauge replay"),

@@ -9,7 +9,8 @@ pub(crate) mod lake;
 pub(crate) mod served;
 pub(crate) mod tshark;
 
-use flowgauge_dataplane::capture::build::{self, CapturePacket, PcapOptions, PcapVariant};
+use flowgauge_dataplane::capture::build::CapturePacket;
+pub(crate) use flowgauge_testing::frames::pcap;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -78,6 +79,21 @@ pub(crate) fn command(arguments: &str) -> Command {
     command
 }
 
+/// Returns the command, still without arguments, in a shell that runs this before.
+pub(crate) fn in_shell(before: &str) -> Command {
+    let inner = flowgauge();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{before} \"$@\""), "sh"]).arg(inner.get_program());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.stdin(Stdio::null());
+    shell
+}
+
 /// Runs a command until it ends.
 pub(crate) fn finish(command: &mut Command) -> Outcome {
     command.output().unwrap().into()
@@ -97,6 +113,13 @@ pub(crate) fn execute(arguments: &str) -> Outcome {
 pub(crate) fn send(address: &str, packets: u64) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     (0..packets).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, 9)).unwrap(), 18));
+}
+
+/// Returns the address behind a protocol in a line, up to the next space.
+#[track_caller]
+pub(crate) fn address_in<'a>(line: &'a str, protocol: &str) -> &'a str {
+    let address = line.split_once(protocol).and_then(|(_, rest)| rest.split_whitespace().next());
+    address.unwrap_or_else(|| panic!("'{protocol}' is not in: {line}"))
 }
 
 /// Checks that a text has all of these parts.
@@ -168,6 +191,14 @@ impl Outcome {
     pub(crate) fn ended(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
         self
+    }
+
+    /// Checks the exit code, and that the messages have all of these parts.
+    #[track_caller]
+    pub(crate) fn ended_with(self, code: i32, parts: &[&str]) -> Self {
+        let ended = self.ended(code);
+        assert_has(&ended.stderr, parts);
+        ended
     }
 
     /// Returns the JSON of each line of standard output, after checking for success.
@@ -566,26 +597,12 @@ pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> 
             &frames::ipv4(source.to_be_bytes(), 17, &frames::udp(&[0; 18])),
         )
     };
-    sources
-        .into_iter()
-        .zip(0..)
-        .map(|(source, index)| CapturePacket::new(START + index * interval, frame(source)))
-        .collect()
+    frames::timed(sources.into_iter().map(frame), interval)
 }
 
 /// Returns packets with these frames, one every second.
 pub(crate) fn every_second(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<CapturePacket> {
-    let packet =
-        |(frame, second): (Vec<u8>, u64)| CapturePacket::new(START + second * SECOND, frame);
-    frames.into_iter().zip(0..).map(packet).collect()
-}
-
-/// Returns a pcap file with nanoseconds.
-pub(crate) fn pcap(packets: &[CapturePacket]) -> Vec<u8> {
-    build::pcap(
-        &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
-        packets,
-    )
+    frames::timed(frames, SECOND)
 }
 
 /// Writes a capture of generated traffic and returns its path.
@@ -594,4 +611,12 @@ pub(crate) fn generated(scratch: &Scratch, name: &str, profile: &str) -> String 
     let path = scratch.argument(name);
     assert_eq!(run(["generate", profile, "--to", &path]).quiet(), "", "{profile}");
     path
+}
+
+/// Writes a capture and returns its path, and what the generator knows about it: CSV.
+#[track_caller]
+pub(crate) fn with_truth(scratch: &Scratch, profile: &str) -> (String, String) {
+    let [capture, truth] = ["all.pcap", "all.csv"].map(|name| scratch.argument(name));
+    run(["generate", profile, "--to", &capture, "--truth", &truth, "--force"]).quiet();
+    (capture, fs::read_to_string(truth).unwrap())
 }

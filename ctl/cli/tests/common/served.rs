@@ -1,6 +1,6 @@
 //! Run with an HTTP server.
 
-use super::{Running, Scratch, flowgauge};
+use super::{Messages, Outcome, Running, Scratch, address_in, flowgauge};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -11,7 +11,7 @@ use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{ChildStderr, Command};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) struct Served {
     pub(crate) running: Running,
     pub(crate) address: SocketAddr,
-    pub(crate) stderr: BufReader<ChildStderr>,
+    pub(crate) messages: Messages,
 }
 
 /// All measurements, so that every part of the output is covered.
@@ -37,31 +37,20 @@ impl Served {
             "run", "--window", "100ms", "--format", "json", "--seed", "1", "--listen", "0",
             "--host", "here",
         ]);
-        let mut running = Running::of(command.args(options.split_whitespace()));
-        let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
-        let address = line
-            .split_once("://")
-            .and_then(|(_, rest)| rest.split_once(' '))
-            .unwrap_or_else(|| panic!("{line}"));
-        Served { address: address.0.parse().unwrap(), running, stderr }
+        Served::listening(Running::of(command.args(options.split_whitespace())))
     }
 
-    /// Returns the next line on standard error.
-    pub(crate) fn next_message(&mut self) -> String {
-        let mut line = String::new();
-        self.stderr.read_line(&mut line).unwrap();
-        line
+    /// Waits until a run says where it listens.
+    #[track_caller]
+    pub(crate) fn listening(mut running: Running) -> Self {
+        let mut messages = running.messages();
+        let address = address_in(&messages.line(), "://").parse().unwrap();
+        Served { address, running, messages }
     }
 
+    #[track_caller]
     pub(crate) fn window(&mut self) -> Value {
-        loop {
-            let record: Value = serde_json::from_str(&self.running.line()).unwrap();
-            if record["record"] == "window" {
-                return record;
-            }
-        }
+        self.running.record_that(|record| record["record"] == "window")
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -122,13 +111,24 @@ impl Served {
         events
     }
 
-    pub(crate) fn end(mut self) -> String {
+    /// Interrupts it, and returns its messages after checking for success.
+    #[track_caller]
+    pub(crate) fn end(self) -> String {
+        self.outcome().ended(0).stderr
+    }
+
+    /// Interrupts it and waits for its end.
+    pub(crate) fn outcome(self) -> Outcome {
         self.running.interrupt();
-        let (mut printed, mut rest) = (String::new(), Vec::new());
-        self.running.stdout.take().unwrap().read_to_end(&mut rest).unwrap();
-        self.stderr.read_to_string(&mut printed).unwrap();
-        assert!(self.running.child.wait().unwrap().success(), "{printed}");
-        printed
+        self.messages.outcome(self.running)
+    }
+}
+
+/// Checks that each of these is told once, however often it happens.
+#[track_caller]
+pub(crate) fn assert_once(messages: &str, parts: &[&str]) {
+    for part in parts {
+        assert_eq!(messages.matches(part).count(), 1, "{part}: {messages}");
     }
 }
 

@@ -1,9 +1,10 @@
 //! tshark, an independent reader of captures.
 
 use super::{number, parse, replay, total};
+use flowgauge_testing::frames::captures_at_hand;
 use flowgauge_testing::skip;
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Returns the command of tshark.
@@ -21,6 +22,17 @@ pub(crate) fn has_tshark() -> bool {
         skip("tshark");
     }
     found
+}
+
+/// Returns the captures in the directory that `TEST_CAPTURES` names; none if it names none, which
+/// is reported as a skipped test.
+pub(crate) fn at_hand() -> Vec<PathBuf> {
+    let Some(mut files) = captures_at_hand() else { return Vec::new() };
+    files.retain(|file| {
+        file.extension().is_some_and(|extension| extension == "pcap" || extension == "pcapng")
+    });
+    assert!(!files.is_empty(), "no captures in TEST_CAPTURES");
+    files
 }
 
 /// Returns the command that prints these fields of each packet of a capture, with all their values.
