@@ -65,8 +65,8 @@ enum Call {
     Losses,
 }
 
-/// Function that returns the error of the n-th call of its kind, if any.
-type Script = Box<dyn FnMut(Call, usize) -> Option<Error> + Send>;
+/// Function that returns whether the n-th call of its kind fails at a time.
+type Script = Box<dyn FnMut(Call, usize, u64) -> bool + Send>;
 
 /// Dataplane with a steady packet rate on the virtual clock. Calls take a fixed time and fail as
 /// scripted.
@@ -75,6 +75,8 @@ pub(super) struct Scripted {
     settings: Settings,
     clock: Virtual,
     script: Script,
+    /// Makes the error of a call that fails.
+    error: fn() -> Error,
     sample_takes: u64,
     /// Time that the confirmation of a window takes.
     pub(super) confirmation_takes: u64,
@@ -141,7 +143,8 @@ impl Scripted {
             capabilities,
             settings: settings(Mode::Off),
             clock: clock.clone(),
-            script: Box::new(|_, _| None),
+            script: Box::new(|_, _, _| false),
+            error: transient,
             sample_takes: 0,
             confirmation_takes: 0,
             closed: 0,
@@ -162,15 +165,13 @@ impl Scripted {
         }
     }
 
-    fn failing(self, script: impl FnMut(Call, usize) -> Option<Error> + Send + 'static) -> Self {
+    fn failing(self, script: impl FnMut(Call, usize, u64) -> bool + Send + 'static) -> Self {
         Scripted { script: Box::new(script), ..self }
     }
 
     /// Fails in the calls of a kind that have these numbers, so that a repeated one may succeed.
     fn failing_in(self, calls: Call, numbers: impl RangeBounds<usize> + Send + 'static) -> Self {
-        self.failing(move |call, number| {
-            (call == calls && numbers.contains(&number)).then(transient).flatten()
-        })
+        self.failing(move |call, number, _| call == calls && numbers.contains(&number))
     }
 
     /// Ends its traffic at a time after the start.
@@ -197,11 +198,8 @@ impl Scripted {
                 + if index == 0 { packets % places.len() as u64 } else { 0 };
             Part { place: place.clone(), snapshot: self.whole(share), losses, received: None }
         };
-        let parts = if places.len() > 1 {
-            places.iter().enumerate().map(part).collect()
-        } else {
-            Vec::new()
-        };
+        let divided = if places.len() > 1 { &places[..] } else { &[] };
+        let parts = divided.iter().enumerate().map(part).collect();
         Snapshot { parts, ..self.whole(packets) }
     }
 
@@ -224,10 +222,10 @@ impl Scripted {
     }
 
     fn call(&mut self, call: Call) -> Result<(), Error> {
-        self.log.lock().unwrap().push((call, self.clock.now()));
-        let number = self.made[call as usize];
+        let (now, number) = (self.clock.now(), self.made[call as usize]);
+        self.log.lock().unwrap().push((call, now));
         self.made[call as usize] += 1;
-        (self.script)(call, number).map_or(Ok(()), Err)
+        if (self.script)(call, number, now) { Err((self.error)()) } else { Ok(()) }
     }
 
     fn next_delays(&mut self) -> Vec<DelaySample> {
@@ -286,11 +284,8 @@ impl Dataplane for Scripted {
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         let now = self.clock.now();
-        let (due, later) =
-            std::mem::take(&mut self.events).into_iter().partition(|(at, _)| *at <= now);
-        self.events = later;
-        let due: Vec<(u64, Event)> = due;
-        Ok(due.into_iter().map(|(_, event)| event).collect())
+        let due = self.events.extract_if(.., |(at, _)| *at <= now);
+        Ok(due.map(|(_, event)| event).collect())
     }
 
     fn losses(&mut self) -> Result<Losses, Error> {
@@ -308,12 +303,12 @@ impl Dataplane for Scripted {
     }
 }
 
-fn transient() -> Option<Error> {
-    Some(Error::Injected { operation: "answer", fault: "scripted" })
+fn transient() -> Error {
+    Error::Injected { operation: "answer", fault: "scripted" }
 }
 
-fn permanent() -> Option<Error> {
-    Some(Error::WorkerDied { operation: "answer", target: "scripted".to_owned(), worker: 0 })
+fn permanent() -> Error {
+    Error::WorkerDied { operation: "answer", target: "scripted".to_owned(), worker: 0 }
 }
 
 /// Sink that stores every record.
@@ -366,12 +361,8 @@ impl RecordSink {
 
 pub(super) fn intervals(window: u64, sample_every: u64, duration: u64) -> Intervals {
     let time = |nanoseconds: u64| (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds));
-    Intervals {
-        window: time(window),
-        sample_every: time(sample_every),
-        duration: time(duration),
-        align: false,
-    }
+    let [window, sample_every, duration] = [window, sample_every, duration].map(time);
+    Intervals { window, sample_every, duration, align: false }
 }
 
 pub(super) fn plan(intervals: Intervals) -> Plan {
@@ -396,6 +387,12 @@ fn start(dataplane: Scripted, plan: Plan) -> Controller {
 fn recorded(controller: Controller) -> (Summary, RecordSink) {
     let mut kept = RecordSink::default();
     (controller.run(&mut kept).unwrap(), kept)
+}
+
+/// Runs a scripted dataplane to the end. Returns the times at which samples are due as well.
+fn sampled(dataplane: Scripted, intervals: Intervals) -> (Summary, RecordSink, Vec<u64>) {
+    let (summary, kept) = done(dataplane, intervals);
+    (summary, kept, reads_from(START, intervals))
 }
 
 /// Runs a scripted dataplane, without measurements, to the end.
@@ -486,18 +483,15 @@ fn a_window_is_complete_if_no_packet_of_it_is_missing() {
         let lost = rare();
         // Packets that the device received and that were not counted, less those that it reports
         // with the next window, in all windows so far.
-        let unseen: Vec<i64> = rare()
-            .into_iter()
-            .zip(rare())
-            .scan(0, |sum, (unseen, held)| {
-                *sum += unseen;
-                Some(*sum - held)
-            })
-            .collect();
+        let (came, held) = (rare(), rare());
+        let sums = came.iter().scan(0_i64, |sum, unseen| {
+            *sum += unseen;
+            Some(*sum)
+        });
+        let unseen: Vec<i64> = sums.zip(held).map(|(sum, held)| sum - held).collect();
         let has_ledger = seed % 4 > 0;
         let window = |now: u64| (((now - START) / SECOND) as usize).min(WINDOWS);
-        let losses = lost.clone();
-        let unaccounted = unseen.clone();
+        let (losses, unaccounted) = (lost.clone(), unseen.clone());
         let dataplane = Scripted {
             lost: Box::new(move |now| losses[..window(now)].iter().sum::<i64>() as u64),
             unseen: has_ledger.then(|| -> Box<dyn Fn(u64) -> i64 + Send> {
@@ -575,9 +569,8 @@ fn changes_are_taken_up_between_two_windows_and_no_packet_is_lost() {
 /// Even if a rotation fails at first, a window has the expression that its packets passed.
 #[test]
 fn an_expression_changes_with_the_next_window_that_begins() {
-    let dataplane = Scripted::new().failing(|call, number| {
-        (call == Call::Rotate && number % 4 == 3).then(transient).flatten()
-    });
+    let dataplane =
+        Scripted::new().failing(|call, number, _| call == Call::Rotate && number % 4 == 3);
     let with = |text: Option<&str>| Plan {
         filter: text.map(|text| text.parse().unwrap()),
         ..plan(intervals(SECOND, 0, 10 * SECOND))
@@ -598,9 +591,8 @@ fn an_expression_changes_with_the_next_window_that_begins() {
 #[test]
 fn a_rule_that_certainly_holds_is_told_in_the_record() {
     let rules = ["packets > 0", "packets < 0", "lost_packets > 1M", "no_such_figure > 1"];
-    let alerts = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let mut plan = plan(intervals(SECOND, 0, 3 * SECOND));
-    plan.options.alerts = alerts;
+    plan.options.alerts = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let (_, kept) = recorded(start(Scripted::new(), plan));
     for window in kept.windows() {
         let alerts = window.alerts.iter().map(|alert| (alert.rule.as_str(), alert.firing));
@@ -711,12 +703,10 @@ fn slow_reads_delay_windows_but_do_not_let_them_drift() {
 #[test]
 fn reads_are_a_poisson_process_whatever_time_a_read_takes() {
     let mean = 500 * MILLISECOND;
-    let intervals = intervals(5 * SECOND, mean, 10_000 * SECOND);
     let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new() };
-    let (summary, kept) = done(dataplane, intervals);
+    let (summary, kept, due) = sampled(dataplane, intervals(5 * SECOND, mean, 10_000 * SECOND));
     let samples = kept.samples();
     let scheduled: Vec<u64> = samples.iter().map(|sample| sample.at_ns.unwrap()).collect();
-    let due = reads_from(START, intervals);
     assert_eq!(scheduled, due, "every read of the schedule, and at its time");
     assert_eq!((summary.samples, summary.missed_samples), (scheduled.len() as u64, 0));
     assert!(poisson(20_000.0).contains(&summary.samples), "{}", summary.samples);
@@ -744,10 +734,9 @@ fn lateness(due: &[u64], takes: u64, most: u64) -> Vec<u64> {
 #[test]
 fn late_samples_are_counted_with_their_lateness() {
     let mean = 500 * MILLISECOND;
-    let intervals = intervals(5 * SECOND, mean, 1000 * SECOND);
     let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new() };
-    let (summary, kept) = done(dataplane, intervals);
-    let expected = lateness(&reads_from(START, intervals), mean / 2, u64::MAX);
+    let (summary, kept, due) = sampled(dataplane, intervals(5 * SECOND, mean, 1000 * SECOND));
+    let expected = lateness(&due, mean / 2, u64::MAX);
     assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
     let late = expected.iter().filter(|late| **late > MILLISECOND).count() as u64;
     assert_eq!(summary.late_samples, late);
@@ -762,10 +751,8 @@ fn late_samples_are_counted_with_their_lateness() {
 #[test]
 fn overdue_reads_do_not_pile_up() {
     let mean = 100 * MILLISECOND;
-    let intervals = intervals(5 * SECOND, mean, 600 * SECOND);
     let dataplane = Scripted { sample_takes: 3 * mean, ..Scripted::new() };
-    let (summary, kept) = done(dataplane, intervals);
-    let due = reads_from(START, intervals);
+    let (summary, kept, due) = sampled(dataplane, intervals(5 * SECOND, mean, 600 * SECOND));
     let counted = summary.samples + summary.missed_samples;
     assert_eq!(counted, due.len() as u64, "answered or counted as missed");
     let expected = lateness(&due, 3 * mean, 10 * mean);
@@ -815,11 +802,10 @@ fn an_end_that_coincides_with_a_rotation_leaves_no_stub() {
 
 #[test]
 fn a_read_that_fails_transiently_is_repeated_with_growing_pauses() {
-    let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
     let dataplane = Scripted::new().failing_in(Call::Sample, ..3);
     let log = Arc::clone(&dataplane.log);
-    let (summary, kept) = done(dataplane, intervals);
-    let due = reads_from(START, intervals);
+    let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
+    let (summary, kept, due) = sampled(dataplane, intervals);
     assert_eq!((summary.retries, summary.missed_samples, summary.late_samples), (3, 0, 1));
     let calls = times_of(Call::Sample, &log);
     assert_eq!(calls[..4], [0, 10, 30, 70].map(|pause| due[0] + pause * MILLISECOND));
@@ -832,10 +818,9 @@ fn a_read_that_fails_transiently_is_repeated_with_growing_pauses() {
 
 #[test]
 fn a_read_that_is_not_answered_is_missing_and_not_zero() {
-    let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
     let dataplane = Scripted::new().failing_in(Call::Sample, ..ATTEMPTS);
-    let (summary, kept) = done(dataplane, intervals);
-    let due = reads_from(START, intervals);
+    let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
+    let (summary, kept, due) = sampled(dataplane, intervals);
     assert_eq!((summary.retries, summary.missed_samples), (8, 1));
     assert_eq!(summary.samples, due.len() as u64 - 1);
     assert!(kept.samples().iter().all(|sample| sample.counters.packets() > 0));
@@ -888,16 +873,12 @@ fn a_last_rotation_that_fails_is_tried_once_more_at_the_end() {
 #[test]
 fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
     for broken in [Call::Sample, Call::Rotate, Call::Losses] {
-        let clock = Virtual::at(START);
         // Three windows succeed: the third rotation is call 2, and so on.
-        let log_before = 31 * SECOND;
-        let at = clock.clone();
-        let failing = move |call, _| {
-            (call == broken && at.now() > START + log_before).then(permanent).flatten()
-        };
+        let failing = move |call, _, now| call == broken && now > START + 31 * SECOND;
+        let dataplane = Scripted { error: permanent, ..Scripted::new().failing(failing) };
         let plan = plan(intervals(10 * SECOND, SECOND, 60 * SECOND));
         let mut kept = RecordSink::default();
-        let result = start(Scripted::on(&clock).failing(failing), plan).run(&mut kept);
+        let result = start(dataplane, plan).run(&mut kept);
         let is_dead = matches!(result, Err(ControlError::Dataplane(Error::WorkerDied { .. })));
         assert!(is_dead, "{broken:?}: {result:?}");
         assert_eq!(kept.windows().len(), 3, "{broken:?}");
@@ -1025,8 +1006,7 @@ fn a_stall_beyond_the_end_of_a_run_leaves_no_stub() {
 fn live_samples_that_find_nothing_new_are_one_record() {
     let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new() };
     let intervals = intervals(10 * SECOND, 500 * MILLISECOND, 60 * SECOND);
-    let (summary, kept) = done(dataplane, intervals);
-    let due = reads_from(START, intervals);
+    let (summary, kept, due) = sampled(dataplane, intervals);
     let samples = |window: u64| -> Vec<(Option<u64>, u64, u64, Option<u64>)> {
         let samples = kept.samples().into_iter().filter(|sample| sample.window == window);
         samples.map(|it| (it.at_ns, it.end_ns, it.repeats, it.last_ns)).collect()
@@ -1061,7 +1041,7 @@ fn a_repeated_sample_has_the_records_of_all_places() {
     let intervals = intervals(60 * SECOND, 500 * MILLISECOND, 60 * SECOND);
     let (summary, kept) = done(dataplane, intervals);
     let repeated: Vec<&Record> =
-        kept.samples().into_iter().filter(|sample| sample.is_repeated()).collect();
+        kept.of(RecordKind::Sample).filter(|sample| sample.is_repeated()).collect();
     let [a, b, whole] = repeated[..] else { panic!("{} records", repeated.len()) };
     assert_eq!((a.interface.as_str(), b.interface.as_str(), whole.part), ("a", "b", false));
     assert!([a, b].iter().all(|part| part.part
@@ -1075,12 +1055,9 @@ fn a_repeated_sample_has_the_records_of_all_places() {
 
 /// Bursts of one, three and seven of ten seconds.
 fn bursts() -> impl Iterator<Item = Bursts> {
-    [1, 3, 7].into_iter().flat_map(|length| {
-        [0, 2300, 7900].map(|shift| Bursts {
-            period: 10 * SECOND,
-            length: length * SECOND,
-            shift: shift * MILLISECOND,
-        })
+    [SECOND, 3 * SECOND, 7 * SECOND].into_iter().flat_map(|length| {
+        let shifts = [0, 2300 * MILLISECOND, 7900 * MILLISECOND];
+        shifts.map(|shift| Bursts { period: 10 * SECOND, length, shift })
     })
 }
 
@@ -1133,18 +1110,14 @@ impl SampledBursts {
 
         // Packets of the open window.
         let at = |time: u64| (self.arrived(time) - self.arrived(time - time % window)) as f64;
-        let values: Vec<f64> = (0..duration / MILLISECOND / 10)
-            .map(|step| at((step * 10 + 5) * MILLISECOND))
-            .collect();
+        let times = (5 * MILLISECOND..duration).step_by(10 * MILLISECOND as usize);
+        let values: Vec<f64> = times.map(at).collect();
         let steps = values.len() as f64;
         let mean = values.iter().sum::<f64>() / steps;
         let variance = values.iter().map(|packets| (packets - mean).powi(2)).sum::<f64>() / steps;
-        let sampled = kept
-            .samples()
-            .iter()
-            .map(|it| it.repeats as f64 * it.counters.packets() as f64)
-            .sum::<f64>()
-            / all as f64;
+        let samples = kept.of(RecordKind::Sample);
+        let sum: f64 = samples.map(|it| it.repeats as f64 * it.counters.packets() as f64).sum();
+        let sampled = sum / all as f64;
         let error = 4.0 * (variance / all as f64).sqrt();
         assert!((sampled - mean).abs() < error, "{what}: {sampled} in samples, {mean} in time");
     }
@@ -1154,12 +1127,8 @@ impl SampledBursts {
 fn samples_see_time_averages_of_bursts() {
     for bursts in bursts() {
         let dataplane = Scripted { bursts: Some(bursts), ..Scripted::new() };
-        let run = SampledBursts {
-            bursts,
-            packet_every: PACKET_EVERY,
-            window: 60 * SECOND,
-            duration: 1800 * SECOND,
-        };
+        let (packet_every, window, duration) = (PACKET_EVERY, 60 * SECOND, 1800 * SECOND);
+        let run = SampledBursts { bursts, packet_every, window, duration };
         let (summary, kept) = done(dataplane, run.intervals());
         run.check("scripted", &summary, &kept);
     }
@@ -1172,12 +1141,8 @@ type Feed = Box<dyn FnMut(u64)>;
 /// by a time are counted when it is that time.
 fn sees_time_averages(what: &str, open: impl Fn(Settings) -> (Box<dyn Dataplane>, Feed)) {
     for bursts in bursts().filter(|bursts| bursts.shift == 2300 * MILLISECOND) {
-        let run = SampledBursts {
-            bursts,
-            packet_every: 10 * MILLISECOND,
-            window: 20 * SECOND,
-            duration: 60 * SECOND,
-        };
+        let (packet_every, window, duration) = (10 * MILLISECOND, 20 * SECOND, 60 * SECOND);
+        let run = SampledBursts { bursts, packet_every, window, duration };
         let (dataplane, mut feed) = open(settings(Mode::Off));
         let mut fed = 0;
         let clock = Hooked(Virtual::at(START), move |clock: &mut Virtual, deadline: u64| {
@@ -1191,17 +1156,13 @@ fn sees_time_averages(what: &str, open: impl Fn(Settings) -> (Box<dyn Dataplane>
         });
         let plan = plan(run.intervals());
         let started = Controller::start_boxed(dataplane, plan, Box::new(|| Box::new(clock)));
-        let controller = match started {
-            Ok(controller) => controller,
-            Err(ControlError::Dataplane(Error::Kernel { problem, .. }))
-                if problem.contains("it takes root") =>
-            {
-                skip(format_args!("the right to load XDP programs: {problem}"));
-                return;
-            }
-            Err(error) => panic!("{what}: {error}"),
-        };
-        let (summary, kept) = recorded(controller);
+        if let Err(ControlError::Dataplane(Error::Kernel { problem, .. })) = &started
+            && problem.contains("it takes root")
+        {
+            skip(format_args!("the right to load XDP programs: {problem}"));
+            return;
+        }
+        let (summary, kept) = recorded(started.unwrap_or_else(|error| panic!("{what}: {error}")));
         run.check(what, &summary, &kept);
         assert_eq!(kept.packets(), run.arrived(run.duration), "{what}");
     }
@@ -1254,10 +1215,8 @@ fn samples_of_a_switch_see_time_averages_of_bursts() {
 fn samples_of_a_replay_see_time_averages_of_bursts() {
     for bursts in bursts() {
         let every = 10 * MILLISECOND;
-        let times: Vec<u64> = (0..100 * bursts.period / every)
-            .map(|number| number * every)
-            .filter(|time| bursts.is_busy(*time))
-            .collect();
+        let times = (0..100 * bursts.period).step_by(every as usize);
+        let times: Vec<u64> = times.filter(|time| bursts.is_busy(*time)).collect();
         let capture = capture_of(&times);
         // The last packet of a burst begins the silence.
         let is_busy = |time: u64| bursts.is_busy(time) && bursts.is_busy(time + every);
@@ -1301,11 +1260,8 @@ fn for_people_a_live_silence_is_one_line() {
     let sink = Box::new(Each(|record: &Record| kept.record(record)));
     start(dataplane, plan).run(&mut IdleWindows::new(sink)).unwrap();
     let records = kept.0;
-    let reported: Vec<_> = records
-        .iter()
-        .filter(|record| record.kind != RecordKind::Sample)
-        .map(|record| (record.kind, record.window))
-        .collect();
+    let shown = records.iter().filter(|record| record.kind != RecordKind::Sample);
+    let reported: Vec<_> = shown.map(|record| (record.kind, record.window)).collect();
     let windows = [0_u64, 1, 2, 3, 4].map(|window| (RecordKind::Window, window));
     let others = [(RecordKind::Silence, 5), (RecordKind::Total, 360)];
     assert_eq!(reported, [&windows[..], &others].concat());
@@ -1376,13 +1332,11 @@ proptest! {
     /// not arrived.
     #[test]
     fn no_failure_loses_a_packet(failures in proptest::collection::vec(0_u8..4, 1..400), window_ms in 500_u64..20_000) {
-        let clock = Virtual::at(START);
         let mut failures = failures.into_iter().cycle();
         // Calls succeed from time to time; the last rotation must.
-        let at = clock.clone();
         let end = START + 100 * SECOND;
-        let failing = move |_, _| (failures.next() != Some(0) && at.now() < end).then(transient).flatten();
-        let (summary, kept) = done(Scripted::on(&clock).failing(failing), intervals(window_ms * MILLISECOND, SECOND, 100 * SECOND));
+        let failing = move |_, _, now| failures.next() != Some(0) && now < end;
+        let (summary, kept) = done(Scripted::new().failing(failing), intervals(window_ms * MILLISECOND, SECOND, 100 * SECOND));
         let windows = kept.windows();
         prop_assert_eq!(windows.len() as u64, summary.windows);
         prop_assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns && pair[0].window < pair[1].window));
@@ -1565,8 +1519,7 @@ fn several_places_are_told_apart_and_together() {
     // The losses of each part add up to the total.
     for (index, total) in summary.parts.iter().enumerate() {
         let lost = |record: &Record| record.drops.get(LossCause::Device);
-        let windows: u64 =
-            kept.windows().iter().skip(index).step_by(4).map(|window| lost(window)).sum();
+        let windows: u64 = kept.of(RecordKind::Window).skip(index).step_by(4).map(lost).sum();
         let expected = index as u64 * 10 * SECOND / PACKET_EVERY / 100;
         assert_eq!((windows, lost(total)), (expected, expected));
     }
@@ -1728,10 +1681,9 @@ impl Port for ReleasedPackets {
 fn workers_count_nothing_before_the_first_window_begins() {
     for is_device in [true, false] {
         let counts = Arc::new(Releases::default());
-        let source: Arc<dyn PortSource> = counts.clone();
         let ports = Ports {
             ports: vec![ReleasedPackets { counts: Arc::clone(&counts), is_device }],
-            source,
+            source: counts.clone(),
             gate: Arc::new(Gate::new(Pace::Open)),
             interface: "released".to_owned(),
         };

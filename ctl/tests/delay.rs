@@ -59,12 +59,8 @@ fn traffic(seed: u64, rates: &[u64]) -> (Vec<CapturePacket>, Vec<Vec<u64>>) {
 /// Returns the records of windows of one second, and of the total, with their banks, from which
 /// metrics take the delays that were seen.
 fn replay(capture: &[u8], follows: bool) -> RecordSink {
-    let delay = delay::Settings {
-        kinds: Kinds::NONE.with(Delayed::Icmp),
-        slots_log2: 6,
-        follows,
-        ..delay::Settings::DEFAULT
-    };
+    let kinds = Kinds::NONE.with(Delayed::Icmp);
+    let delay = delay::Settings { kinds, slots_log2: 6, follows, ..delay::Settings::DEFAULT };
     let settings = Settings { delay, ..settings(Mode::Off) };
     let poll = replaying(capture, 1, poll::Options { settings, ..poll::Options::default() });
     let mut options = Estimation::default();
@@ -106,13 +102,8 @@ fn the_share_follows_a_rising_load() {
     };
     let reported: Vec<_> = (0..seconds)
         .map(|second| {
-            (
-                auto[second].settings.admit_log2,
-                truth(second),
-                p95(&auto[second]),
-                p95(&fixed[second]),
-                auto[second].suggested,
-            )
+            let (auto, fixed) = (&auto[second], &fixed[second]);
+            (auto.settings.admit_log2, truth(second), p95(auto), p95(fixed), auto.suggested)
         })
         .collect();
     // At full load, 16,384 / 2 requests per second and 93 ms need 12 times as many slots.

@@ -58,6 +58,13 @@ enum Tokens {
     Guessed,
 }
 
+impl Tokens {
+    /// Returns whether each request is answered after a millisecond.
+    fn are_answered(self) -> bool {
+        matches!(self, Tokens::Clock | Tokens::Keepalive)
+    }
+}
+
 /// Exchanges and background of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Load {
@@ -71,8 +78,6 @@ struct Load {
     rate: u64,
     /// Tokens of the other packets.
     tokens: Tokens,
-    /// Whether each of their requests is answered after a millisecond.
-    is_answered: bool,
 }
 
 impl Load {
@@ -81,28 +86,27 @@ impl Load {
         exchanges: u64,
         (flows, rate): (u32, u64),
         tokens: Tokens,
-        is_answered: bool,
     ) -> Self {
-        Load { name, exchanges, flows, rate, tokens, is_answered }
+        Load { name, exchanges, flows, rate, tokens }
     }
 }
 
 /// Loads of the table.
 const LOADS: [Load; 14] = [
-    Load::new("few exchanges", 100, (0, 0), Tokens::Constant, false),
-    Load::new("exchanges alone", 500, (0, 0), Tokens::Constant, false),
-    Load::new("10 times as many", 5000, (0, 0), Tokens::Constant, false),
-    Load::new("1 flow repeats", 500, (1, 50_000), Tokens::Constant, false),
-    Load::new("16 flows repeat", 500, (16, 50_000), Tokens::Constant, false),
-    Load::new("300 flows repeat", 500, (300, 50_000), Tokens::Constant, false),
-    Load::new("300 flows repeat, slowly", 500, (300, 5000), Tokens::Constant, false),
-    Load::new("1000 flows repeat", 500, (1000, 50_000), Tokens::Constant, false),
-    Load::new("1 flow alternates", 500, (1, 50_000), Tokens::Alternating, false),
-    Load::new("100 flows alternate", 500, (100, 50_000), Tokens::Alternating, false),
-    Load::new("600 flows alternate", 500, (600, 50_000), Tokens::Alternating, false),
-    Load::new("300 clocks of 10 Hz", 500, (300, 50_000), Tokens::Clock, true),
-    Load::new("all different", 500, (1, 20_000), Tokens::Fresh, false),
-    Load::new("keepalives", 100, (400, 800), Tokens::Keepalive, true),
+    Load::new("few exchanges", 100, (0, 0), Tokens::Constant),
+    Load::new("exchanges alone", 500, (0, 0), Tokens::Constant),
+    Load::new("10 times as many", 5000, (0, 0), Tokens::Constant),
+    Load::new("1 flow repeats", 500, (1, 50_000), Tokens::Constant),
+    Load::new("16 flows repeat", 500, (16, 50_000), Tokens::Constant),
+    Load::new("300 flows repeat", 500, (300, 50_000), Tokens::Constant),
+    Load::new("300 flows repeat, slowly", 500, (300, 5000), Tokens::Constant),
+    Load::new("1000 flows repeat", 500, (1000, 50_000), Tokens::Constant),
+    Load::new("1 flow alternates", 500, (1, 50_000), Tokens::Alternating),
+    Load::new("100 flows alternate", 500, (100, 50_000), Tokens::Alternating),
+    Load::new("600 flows alternate", 500, (600, 50_000), Tokens::Alternating),
+    Load::new("300 clocks of 10 Hz", 500, (300, 50_000), Tokens::Clock),
+    Load::new("all different", 500, (1, 20_000), Tokens::Fresh),
+    Load::new("keepalives", 100, (400, 800), Tokens::Keepalive),
 ];
 
 /// One trace.
@@ -150,37 +154,34 @@ impl Trace {
 
 /// Builds the request of a host, or its answer.
 fn packet(kind: DelayKind, Event { host, token, is_answer, .. }: Event) -> Vec<u8> {
+    use DelayKind::{Dns, Icmp, QuicSpin, TcpData, TcpDuration, TcpHandshake, TcpTimestamps};
     let host = Ipv4Addr::from_bits(0x0a00_0000 | host);
-    let port = if kind == DelayKind::Dns { 53 } else { 443 };
+    let port = if kind == Dns { 53 } else { 443 };
     let (from, to, ports) =
         if is_answer { (SERVER, host, [port, 4000]) } else { (host, SERVER, [4000, port]) };
     let tcp = |flags: u8, sequence: u32, acknowledgement: u32, options: &[u8], data: &[u8]| {
         let segment = Tcp { ports, flags, sequence, acknowledgement, options };
         Ip::new(from, to, frame::TCP).frame(&segment.segment(data))
     };
+    let udp = |data: &[u8]| Ip::new(from, to, frame::UDP).frame(&frame::udp(ports, data));
     match (kind, is_answer) {
-        (DelayKind::TcpHandshake | DelayKind::TcpDuration, false) => {
-            tcp(flag::SYN, token, 0, &[], &[])
-        }
-        (DelayKind::TcpHandshake, true) => {
-            tcp(flag::SYN | flag::ACK, 0, token.wrapping_add(1), &[], &[])
-        }
-        (DelayKind::TcpDuration, true) => tcp(flag::RST, 0, 0, &[], &[]),
-        (DelayKind::TcpData, false) => tcp(flag::ACK, token, 0, &[], &[0; 10]),
-        (DelayKind::TcpData, true) => tcp(flag::ACK, 0, token.wrapping_add(10), &[], &[]),
-        (DelayKind::TcpTimestamps, _) => {
+        (TcpHandshake | TcpDuration, false) => tcp(flag::SYN, token, 0, &[], &[]),
+        (TcpHandshake, true) => tcp(flag::SYN | flag::ACK, 0, token.wrapping_add(1), &[], &[]),
+        (TcpDuration, true) => tcp(flag::RST, 0, 0, &[], &[]),
+        (TcpData, false) => tcp(flag::ACK, token, 0, &[], &[0; 10]),
+        (TcpData, true) => tcp(flag::ACK, 0, token.wrapping_add(10), &[], &[]),
+        (TcpTimestamps, _) => {
             // Two no-operations and the option, as Linux sends them. Zero is no timestamp.
             let stamp = (token | 1).to_be_bytes();
             let [sent, echoed] = if is_answer { [[0; 4], stamp] } else { [stamp, [0; 4]] };
             let options = [&[1, 1, 8, 10], &sent[..], &echoed].concat();
             tcp(flag::ACK, 0, 0, &options, if is_answer { &[] } else { &[0; 10] })
         }
-        (DelayKind::Dns, _) => Ip::new(from, to, frame::UDP)
-            .frame(&frame::udp(ports, &frame::dns(token as u16, is_answer))),
-        (DelayKind::Icmp, _) => frame::echo(from, to, token, is_answer),
-        (DelayKind::QuicSpin, _) => {
+        (Dns, _) => udp(&frame::dns(token as u16, is_answer)),
+        (Icmp, _) => frame::echo(from, to, token, is_answer),
+        (QuicSpin, _) => {
             let first = if token & 1 == 1 { 0x60 } else { 0x40 };
-            Ip::new(from, to, frame::UDP).frame(&frame::udp(ports, &[first, 1, 2, 3]))
+            udp(&[first, 1, 2, 3])
         }
     }
 }
@@ -189,12 +190,11 @@ impl LoadTrial {
     fn trace(&self) -> Trace {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
         let mut trace = Trace::default();
-        let shape = LogNormal::new(DELAY.ln(), SPREAD).ok();
-        let mut delay =
-            |random: &mut ChaCha8Rng| shape.map_or(0, |shape| shape.sample(random) as u64);
+        let shape = LogNormal::new(DELAY.ln(), SPREAD).unwrap();
+        let delay = |random: &mut ChaCha8Rng| shape.sample(random) as u64;
         let exchanges = (self.load.exchanges * self.seconds) as u32;
         if self.kind == DelayKind::QuicSpin {
-            self.spin(&mut trace, &mut random, &mut delay);
+            self.spin(&mut trace, &mut random, delay);
         } else {
             for host in 0..exchanges {
                 let at = random.random_range(0..self.seconds * SECOND);
@@ -213,7 +213,7 @@ impl LoadTrial {
         &self,
         trace: &mut Trace,
         random: &mut ChaCha8Rng,
-        delay: &mut impl FnMut(&mut ChaCha8Rng) -> u64,
+        delay: impl Fn(&mut ChaCha8Rng) -> u64,
     ) {
         let mean = DELAY * (SPREAD * SPREAD / 2.0).exp() / SECOND as f64;
         let connections = (self.load.exchanges as f64 * mean).round().max(1.0) as u32;
@@ -236,7 +236,7 @@ impl LoadTrial {
     }
 
     fn background(&self, trace: &mut Trace, random: &mut ChaCha8Rng) {
-        let Load { exchanges, flows, rate, tokens, is_answered, .. } = self.load;
+        let Load { exchanges, flows, rate, tokens, .. } = self.load;
         let hosts = (exchanges * self.seconds) as u32;
         let bases: Vec<u32> = (0..flows).map(|_| random.random()).collect();
         // Last token of each flow, and since when.
@@ -276,7 +276,7 @@ impl LoadTrial {
                 continue;
             }
             lasts.insert(host - BACKGROUND, (token, at));
-            if !is_answered {
+            if !tokens.are_answered() {
                 trace.push(at, host, token, false);
             } else if is_first || self.kind != DelayKind::TcpTimestamps {
                 trace.exchange(at, BACKGROUND_DELAY, host, token);
@@ -293,10 +293,6 @@ impl LoadTrial {
     fn run(&self) -> Option<Outcomes> {
         let Trace { events, delays } = self.trace();
         let found = self.count(&events)?;
-        let exact = |share: f64| {
-            let nth = (share * delays.len() as f64).ceil() as usize;
-            delays.get(nth.saturating_sub(1)).map_or(0.0, |delay| *delay as f64)
-        };
         let mut outcomes = Outcomes::one();
         if found.crowded {
             return Some(Outcomes { crowded: 1, ..outcomes });
@@ -306,7 +302,8 @@ impl LoadTrial {
         outcomes.answered = u64::from(answered.contains(&number));
         let intervals = found.corrected.into_iter().zip(PERCENTILES);
         for (held, (interval, (share, _))) in outcomes.percentiles.iter_mut().zip(intervals) {
-            let exact = exact(share);
+            let nth = (share * number).ceil() as usize;
+            let exact = delays.get(nth.saturating_sub(1)).map_or(0.0, |delay| *delay as f64);
             let is_below = interval.high.is_none_or(|high| exact <= high);
             *held = u64::from(interval.low <= exact && is_below);
         }
@@ -461,23 +458,18 @@ fn intervals_hold_the_truth_or_the_window_is_crowded() {
 
 /// Draws exchanges and other packets, each number with a uniform logarithm.
 fn drawn(seed: u64) -> Load {
-    const BACKGROUNDS: [(Tokens, bool); 5] = [
-        (Tokens::Constant, false),
-        (Tokens::Alternating, false),
-        (Tokens::Fresh, false),
-        (Tokens::Clock, true),
-        (Tokens::Keepalive, true),
-    ];
+    use Tokens::{Alternating, Clock, Constant, Fresh, Keepalive};
+    const BACKGROUNDS: [Tokens; 5] = [Constant, Alternating, Fresh, Clock, Keepalive];
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut between = |least: f64, most: f64| {
         (least * (most / least).powf(random.random_range(0.0..1.0))).round() as u64
     };
     let (exchanges, flows) = (between(100.0, 5000.0), between(1.0, 1000.0));
     let rate = between(100.0, 50_000.0);
-    let (tokens, is_answered) = BACKGROUNDS[random.random_range(0..BACKGROUNDS.len())];
+    let tokens = BACKGROUNDS[random.random_range(0..BACKGROUNDS.len())];
     // A flow sends again after four times the delay of its answer.
-    let most = if is_answered { SECOND / (4 * BACKGROUND_DELAY) * flows } else { rate };
-    Load::new("drawn", exchanges, (flows as u32, rate.min(most)), tokens, is_answered)
+    let most = if tokens.are_answered() { SECOND / (4 * BACKGROUND_DELAY) * flows } else { rate };
+    Load::new("drawn", exchanges, (flows as u32, rate.min(most)), tokens)
 }
 
 #[test]
@@ -533,7 +525,7 @@ fn more_keepalives_than_data_do_no_harm() {
 
 #[test]
 fn guessed_acknowledgements_answer_nothing() {
-    let load = Load::new("guesses", 500, (1, 20_000), Tokens::Guessed, false);
+    let load = Load::new("guesses", 500, (1, 20_000), Tokens::Guessed);
     let (kind, algorithm) = (DelayKind::TcpData, Algorithm::Fridge);
     let outcomes = Outcomes::of(LoadTrial { kind, algorithm, load, seconds: 2, seed: 0 }, 5);
     assert_eq!(outcomes.crowded, 0, "{outcomes}");

@@ -37,14 +37,9 @@ fn packets(counters: &Counters) -> u64 {
 }
 
 fn entropy_of(snapshot: &Snapshot, shape: Grid) -> Entropy {
-    let bank = &snapshot.bank;
-    estimate(
-        packets(&bank.counters),
-        bank.entropy.sums[0].sum,
-        &bank.entropy.sketches[0],
-        shape,
-        SketchKind::CountSketch,
-    )
+    let (entropy, packets) = (&snapshot.bank.entropy, packets(&snapshot.bank.counters));
+    let kind = SketchKind::CountSketch;
+    estimate(packets, entropy.sums[0].sum, &entropy.sketches[0], shape, kind)
 }
 
 #[test]
@@ -110,10 +105,8 @@ fn captures() -> Option<Vec<(String, Vec<OwnedFrame>)>> {
 #[test]
 fn captures_at_hand_within_three_percent() {
     let Some(mut captures) = captures() else { return };
-    captures.push((
-        "all of them".to_owned(),
-        captures.iter().flat_map(|(_, frames)| frames.clone()).collect(),
-    ));
+    let all = captures.iter().flat_map(|(_, frames)| frames.clone()).collect();
+    captures.push(("all of them".to_owned(), all));
     let mut long = 0;
     for (name, frames) in &captures {
         long += u32::from(frames.len() > 10_000);
@@ -197,9 +190,9 @@ fn real_traffic_raises_no_alarm() {
     let mut all: Vec<OwnedFrame> = Vec::new();
     for frames in &captures {
         let (first, last) = (frames[0].timestamp, all.last().map_or(0, |frame| frame.timestamp));
-        all.extend(frames.iter().map(|frame| OwnedFrame {
-            timestamp: last + frame.timestamp.saturating_sub(first),
-            ..frame.clone()
+        all.extend(frames.iter().map(|frame| {
+            let timestamp = last + frame.timestamp.saturating_sub(first);
+            OwnedFrame { timestamp, ..frame.clone() }
         }));
     }
     captures.push(all);
@@ -210,10 +203,8 @@ fn real_traffic_raises_no_alarm() {
             let mut by_window: BTreeMap<u64, Vec<&OwnedFrame>> = BTreeMap::new();
             let first = frames[0].timestamp;
             for frame in frames {
-                by_window
-                    .entry(frame.timestamp.saturating_sub(first) / (milliseconds * 1_000_000))
-                    .or_default()
-                    .push(frame);
+                let window = frame.timestamp.saturating_sub(first) / (milliseconds * 1_000_000);
+                by_window.entry(window).or_default().push(frame);
             }
             let options = judge::Options::default();
             let of_least = |least| ShiftDetector::new(judge::Options { least, ..options });

@@ -146,8 +146,7 @@ fn outputs(random: &mut ChaCha8Rng) -> (Outputs, usize, usize) {
             .map(|direction| CountingPoint { interface: interface.to_owned(), direction })
     });
     let number = random.random_range(1..=4);
-    let places: Vec<CountingPoint> = all.into_iter().flatten().take(number).collect();
-    dataplane.capabilities.places = places;
+    dataplane.capabilities.places = all.into_iter().flatten().take(number).collect();
     // Windows that earlier runs left open, each since the one before was killed.
     let mut begun: Vec<u64> = (0..random.random_range(0_usize..3))
         .map(|_| start - random.random_range(SECOND..10 * SECOND))
@@ -233,11 +232,9 @@ fn every_output_has_the_rate_at_which_packets_were_sent() {
         // With several places, each has a series of its own.
         if places == 1 {
             let text = outputs.metrics.text();
-            let counted: f64 = text
-                .lines()
-                .filter(|line| line.starts_with("flowgauge_packets_total{"))
-                .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-                .sum();
+            let lines = text.lines().filter(|line| line.starts_with("flowgauge_packets_total{"));
+            let values = lines.map(|line| line.rsplit(' ').next().unwrap());
+            let counted: f64 = values.map(|value| value.parse::<f64>().unwrap()).sum();
             let seconds = seconds_of(totals[0]);
             of_total.check("metrics", counted / seconds, false, seconds);
         }
@@ -254,10 +251,8 @@ fn every_output_has_the_rate_at_which_packets_were_sent() {
                     let time = |name: &str| event[name].as_f64().unwrap();
                     let seconds = time("end") - time("start");
                     let figures = event["figures"].as_array().unwrap().iter();
-                    let packets: f64 = figures
-                        .filter(|figure| figure["name"] == "packets")
-                        .map(|figure| figure["count"].as_f64().unwrap())
-                        .sum();
+                    let counts = figures.filter(|figure| figure["name"] == "packets");
+                    let packets: f64 = counts.map(|it| it["count"].as_f64().unwrap()).sum();
                     let is_part = event["part"] == true;
                     checker(kind == "totals").check("page", packets / seconds, is_part, seconds);
                 }

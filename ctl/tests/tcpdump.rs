@@ -70,10 +70,7 @@ fn any<T: Copy>(of: &[T], random: &mut ChaCha8Rng) -> T {
 
 /// Returns a transport header with some payload.
 fn transport(random: &mut ChaCha8Rng, protocol: u8) -> Vec<u8> {
-    let mut header = vec![0; 8];
-    for byte in &mut header {
-        *byte = random.random();
-    }
+    let mut header: Vec<u8> = (0..8).map(|_| random.random()).collect();
     if matches!(protocol, TCP | UDP | SCTP) {
         for port in [0, 2] {
             header[port..port + 2].copy_from_slice(&any(&PORTS, random).to_be_bytes());
@@ -90,24 +87,21 @@ fn transport(random: &mut ChaCha8Rng, protocol: u8) -> Vec<u8> {
 
 fn packet(random: &mut ChaCha8Rng) -> Packet {
     let tags: Vec<u16> = (0..any(&[0, 0, 1, 1, 2], random)).map(|_| any(&VLANS, random)).collect();
-    let (ethertype, bytes, plain, is_simple) = match random.random_range(0..20) {
+    let (ethertype, (bytes, plain)) = match random.random_range(0..20) {
         0 => {
             // ARP of an address that expressions ask for.
             let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 1];
             arp.extend([2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
-            (0x0806_u16, arp.clone(), arp, true)
+            (0x0806_u16, (arp.clone(), arp))
         }
-        1 => (0x88cc, vec![0; 46], vec![0; 46], true),
+        1 => (0x88cc, (vec![0; 46], vec![0; 46])),
         2..=10 => {
             let packet = ipv4(random);
-            (0x0800, packet.clone(), packet, true)
+            (0x0800, (packet.clone(), packet))
         }
-        _ => {
-            let (packet, plain) = ipv6(random);
-            let is_simple = packet == plain;
-            (0x86dd, packet, plain, is_simple)
-        }
+        _ => (0x86dd, ipv6(random)),
     };
+    let is_simple = bytes == plain;
     let mut frame = MACS.to_vec();
     for (index, tag) in tags.iter().enumerate() {
         let outer = index + 1 < tags.len();
@@ -126,18 +120,11 @@ fn ipv4(random: &mut ChaCha8Rng) -> Vec<u8> {
     let words = any(&[5, 5, 5, 6, 15], random);
     // Whole, first fragment, later fragment, do not fragment.
     let fragment: u16 = any(&[0, 0, 0, 0x2000, 0x2003, 0x0007, 0x4000], random);
-    let length = (words * 4 + payload.len()) as u16;
-    let mut packet = vec![0x40 | words as u8, 0];
-    packet.extend(length.to_be_bytes());
-    packet.extend([0, 7]);
-    packet.extend(fragment.to_be_bytes());
-    packet.extend([64, protocol, 0, 0]);
-    packet.extend(any(&V4, random));
-    packet.extend(any(&V4, random));
-    // No-operation options.
-    packet.resize(words * 4, 1);
-    packet.extend(payload);
-    packet
+    let length = ((words * 4 + payload.len()) as u16).to_be_bytes();
+    let addresses = [0; 2].map(|_| any(&V4, random)).concat();
+    let no_operations = vec![1_u8; words * 4 - 20];
+    let first = [&[0x40 | words as u8, 0][..], &length, &[0, 7], &fragment.to_be_bytes()].concat();
+    [&first[..], &[64, protocol, 0, 0], &addresses, &no_operations, &payload].concat()
 }
 
 /// Returns a packet, and what it is for tcpdump.
@@ -145,14 +132,10 @@ fn ipv6(random: &mut ChaCha8Rng) -> (Vec<u8>, Vec<u8>) {
     let protocol = any(&[TCP, TCP, UDP, UDP, SCTP, 58, 47], random);
     let payload = transport(random, protocol);
     let addresses = [0; 2].map(|_| any(&V6, random).to_be_bytes()).concat();
-    let assemble = |headers: &[u8], payload: &[u8], first: u8| {
-        let mut packet = vec![0x60, 0, 0, 0];
-        packet.extend(((headers.len() + payload.len()) as u16).to_be_bytes());
-        packet.extend([first, 64]);
-        packet.extend(&addresses);
-        packet.extend(headers);
-        packet.extend(payload);
-        packet
+    let assemble = |headers: &[u8], first: u8| {
+        let [high, low] = ((headers.len() + payload.len()) as u16).to_be_bytes();
+        let fixed = [0x60, 0, 0, 0, high, low, first, 64];
+        [&fixed[..], &addresses, headers, &payload].concat()
     };
     // Extension headers: hop-by-hop, routing, destination options, authentication.
     let mut kinds: Vec<u8> =
@@ -177,11 +160,10 @@ fn ipv6(random: &mut ChaCha8Rng) -> (Vec<u8>, Vec<u8>) {
         }
         headers.extend(header);
     }
-    let packet = assemble(&headers, &payload, kinds.first().copied().unwrap_or(protocol));
+    let packet = assemble(&headers, kinds.first().copied().unwrap_or(protocol));
     // tcpdump looks behind one fragment header for the protocol, but not for ports.
     let is_later = fragment.is_some_and(|fragment| fragment >> 3 != 0);
-    let plain =
-        if is_later { assemble(&at_end, &payload, 44) } else { assemble(&[], &payload, protocol) };
+    let plain = if is_later { assemble(&at_end, 44) } else { assemble(&[], protocol) };
     (packet, plain)
 }
 
@@ -289,18 +271,16 @@ fn expression(random: &mut ChaCha8Rng, depth: usize, vlans: Vlans) -> Spelling {
     let operands = if depth == 0 { 1 } else { random.random_range(1..4) };
     let operand = |random: &mut ChaCha8Rng| {
         let negated = random.random_bool(0.25);
-        let inner = if depth > 0 && random.random_bool(0.4) {
+        let Spelling { ours, theirs } = if depth > 0 && random.random_bool(0.4) {
             let Spelling { ours, theirs } = expression(random, depth - 1, vlans);
             Spelling { ours: format!("({ours})"), theirs: format!("({theirs})") }
         } else {
             primitive(random, vlans)
         };
-        match negated {
-            false => inner,
-            true => Spelling {
-                ours: format!("not {}", inner.ours),
-                theirs: format!("not ({})", inner.theirs),
-            },
+        if negated {
+            Spelling { ours: format!("not {ours}"), theirs: format!("not ({theirs})") }
+        } else {
+            Spelling { ours, theirs }
         }
     };
     let mut all = operand(random);
@@ -324,11 +304,14 @@ fn parsed(text: &str) -> Option<Option<MatchExpression>> {
     }
 }
 
+/// Captured bytes of a frame, and its length on the wire.
+type Frame<'a> = (&'a [u8], u32);
+
 /// Writes a capture whose packets have their numbers as timestamps, in seconds.
-fn write<'a>(path: &Path, link_type: u16, frames: impl IntoIterator<Item = (&'a [u8], u32)>) {
+fn write(path: &Path, link_type: u16, frames: &[Frame<'_>]) {
     let mut writer = Writer::new(BufWriter::new(File::create(path).unwrap()), link_type).unwrap();
-    for (number, (frame, wire)) in frames.into_iter().enumerate() {
-        writer.write((number as u64 + 1) * 1_000_000_000, frame, wire).unwrap();
+    for (number, (frame, wire)) in frames.iter().enumerate() {
+        writer.write((number as u64 + 1) * 1_000_000_000, frame, *wire).unwrap();
     }
     writer.finish().unwrap();
 }
@@ -336,12 +319,8 @@ fn write<'a>(path: &Path, link_type: u16, frames: impl IntoIterator<Item = (&'a 
 /// Returns the numbers of the packets that tcpdump selects; none if it finds that an expression
 /// cannot be true.
 fn by_tcpdump(file: &Path, expression: &str) -> Vec<usize> {
-    let output = Command::new("tcpdump")
-        .args(["-n", "-w", "-", "-r"])
-        .arg(file)
-        .arg(expression)
-        .output()
-        .unwrap();
+    let mut tcpdump = Command::new("tcpdump");
+    let output = tcpdump.args(["-n", "-w", "-", "-r"]).arg(file).arg(expression).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         assert!(errors.contains("expression rejects all packets"), "{expression}: {errors}");
@@ -352,20 +331,16 @@ fn by_tcpdump(file: &Path, expression: &str) -> Vec<usize> {
 }
 
 /// Returns the numbers of the frames that match.
-fn by_us<'a>(
-    expression: Option<&MatchExpression>,
-    link: Link,
-    frames: impl IntoIterator<Item = (&'a [u8], u32)>,
-) -> Vec<usize> {
+fn by_us(expression: Option<&MatchExpression>, link: Link, frames: &[Frame<'_>]) -> Vec<usize> {
     let Some(expression) = expression else { return Vec::new() };
-    let is_match = |(frame, wire): (&[u8], u32)| {
+    let is_match = |number: &usize| {
+        let (frame, wire) = frames[*number];
         expression.filter.matches(parse::Settings::DEFAULT, link, frame, wire)
     };
-    let frames = frames.into_iter().enumerate();
-    frames.filter(|(_, frame)| is_match(*frame)).map(|(number, _)| number).collect()
+    (0..frames.len()).filter(is_match).collect()
 }
 
-fn whole(frame: &[u8]) -> (&[u8], u32) {
+fn whole(frame: &[u8]) -> Frame<'_> {
     (frame, frame.len() as u32)
 }
 
@@ -381,11 +356,12 @@ fn generated_packets_match_as_in_tcpdump() {
             let group: Vec<&Packet> = packets.iter().filter(of_tag).collect();
             assert!(group.len() > 100, "{tag:?}");
             let file = scratch.join(format!("{tag:?}.pcap"));
+            let frames: Vec<_> = group.iter().map(|packet| whole(&packet.frame)).collect();
             // The length is that of the frame.
-            let frames =
-                group.iter().map(|packet| (packet.plain.as_slice(), packet.frame.len() as u32));
-            write(&file, link_type::ETHERNET, frames);
-            (tag, group, file)
+            let plain =
+                group.iter().zip(&frames).map(|(packet, frame)| (&packet.plain[..], frame.1));
+            write(&file, link_type::ETHERNET, &plain.collect::<Vec<_>>());
+            (tag, frames, file)
         })
         .collect();
     let (mut compared, mut matched, mut decided) = (0, 0, 0);
@@ -396,18 +372,17 @@ fn generated_packets_match_as_in_tcpdump() {
         let text = spelling(None).ours;
         let Some(expression) = parsed(&text) else { continue };
         compared += 1;
-        for (tag, group, file) in &groups {
+        for (tag, frames, file) in &groups {
             let Spelling { ours, theirs } = spelling(*tag);
             assert_eq!(ours, text);
-            let frames = group.iter().map(|packet| whole(&packet.frame));
             let expected = by_tcpdump(file, &theirs);
             let found = by_us(expression.as_ref(), Link::Ethernet, frames);
             for number in found.iter().chain(&expected) {
-                let (here, frame) = (found.contains(number), &group[*number].frame);
+                let (here, frame) = (found.contains(number), frames[*number].0);
                 assert_eq!(here, expected.contains(number), "{ours}\n{theirs}\n{frame:02x?}");
             }
             matched += found.len();
-            decided += group.len();
+            decided += frames.len();
         }
     }
     println!("{compared} expressions, {matched} of {decided} packets match");
@@ -425,15 +400,15 @@ fn what_follows_vlan_is_behind_the_tag_as_in_tcpdump() {
         .filter(|packet| packet.is_simple && packet.tags.len() < 2)
         .collect();
     let file = scratch.join("tagged.pcap");
-    write(&file, link_type::ETHERNET, packets.iter().map(|packet| whole(&packet.frame)));
+    let frames: Vec<_> = packets.iter().map(|packet| whole(&packet.frame)).collect();
+    write(&file, link_type::ETHERNET, &frames);
     let (mut compared, mut matched) = (0, 0);
     while compared < 50 {
         let Spelling { ours, theirs } = expression(&mut random, 2, Vlans::None);
         let tag = any(&["vlan", "vlan 1", "vlan 10"], &mut random);
         let Some(expression) = parsed(&format!("{tag} and ({ours})")) else { continue };
         compared += 1;
-        let frames = packets.iter().map(|packet| whole(&packet.frame));
-        let found = by_us(expression.as_ref(), Link::Ethernet, frames);
+        let found = by_us(expression.as_ref(), Link::Ethernet, &frames);
         assert_eq!(found, by_tcpdump(&file, &format!("{tag} and ({theirs})")), "{tag} and {ours}");
         matched += found.len();
     }
@@ -510,15 +485,15 @@ fn captures_at_hand_match_as_in_tcpdump() {
             continue;
         }
         let file = scratch.join("capture.pcap");
-        write(&file, kind, frames.iter().map(|(frame, wire)| (frame.as_slice(), *wire)));
+        let frames: Vec<_> = frames.iter().map(|(frame, wire)| (&frame[..], *wire)).collect();
+        write(&file, kind, &frames);
         let mut random = ChaCha8Rng::seed_from_u64(46);
         let mut tried = 0;
         while tried < EXPRESSIONS {
             let Spelling { ours, theirs } = expression(&mut random, 2, Vlans::Known(None));
             let Some(expression) = parsed(&ours) else { continue };
             tried += 1;
-            let ours_of = frames.iter().map(|(frame, wire)| (frame.as_slice(), *wire));
-            let found = by_us(expression.as_ref(), link, ours_of);
+            let found = by_us(expression.as_ref(), link, &frames);
             assert_eq!(found, by_tcpdump(&file, &theirs), "{}: {ours}", path.display());
             matched += found.len();
         }

@@ -55,6 +55,11 @@ fn all_measurements(mode: sketch::Mode, algorithm: delay::Algorithm) -> Settings
         _ => sketch::Mode::CountMin,
     };
     let entropy = |key| sketch::Settings { mode: other, key, shape };
+    let kinds = Kinds::NONE.with(DelayKind::TcpData).with(DelayKind::TcpTimestamps);
+    let spread_of = |by, of| {
+        let on = spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
+        on.sized(3, 128, 16).unwrap()
+    };
     Settings {
         hash: HashMode::Tabulated,
         cardinality: cardinality::Settings::DEFAULT,
@@ -71,19 +76,11 @@ fn all_measurements(mode: sketch::Mode, algorithm: delay::Algorithm) -> Settings
             ..heavy::Settings::DEFAULT
         },
         spread: [
-            (KeyKind::Dst, spread::OtherKind::Src),
-            (KeyKind::Src, spread::OtherKind::DstPort),
-        ]
-        .map(|(by, of)| {
-            let on = spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
-            on.sized(3, 128, 16).unwrap()
-        }),
+            spread_of(KeyKind::Dst, spread::OtherKind::Src),
+            spread_of(KeyKind::Src, spread::OtherKind::DstPort),
+        ],
         sizes: Toggle::ON,
-        delay: delay::Settings {
-            kinds: Kinds::NONE.with(DelayKind::TcpData).with(DelayKind::TcpTimestamps),
-            algorithm,
-            ..delay::Settings::DEFAULT
-        },
+        delay: delay::Settings { kinds, algorithm, ..delay::Settings::DEFAULT },
         reorder: reorder::Settings {
             algorithm: reorder::Algorithm::Sampling,
             ..reorder::Settings::DEFAULT
@@ -98,15 +95,11 @@ fn counted(settings: Settings) -> Row {
     let packets: Vec<CapturePacket> = DelayTraffic::new(profile)
         .map(|(at, frame)| CapturePacket::new(1_700_000_000_000_000_000 + at, frame))
         .collect();
-    let capture = Cursor::new(pcap(&packets));
-    let poll = Poll::new(
-        pcap_reader(capture, "trace", 1, Pace::Trace).unwrap(),
-        poll::Options { settings, ..poll::Options::default() },
-    );
+    let ports = pcap_reader(Cursor::new(pcap(&packets)), "trace", 1, Pace::Trace).unwrap();
+    let poll = Poll::new(ports, poll::Options { settings, ..poll::Options::default() });
     let (gate, mut windows) = (poll.gate(), Windows::default());
-    let intervals = Intervals { window: Some(Duration::from_secs(1)), ..Intervals::default() };
     let plan = Plan {
-        intervals,
+        intervals: Intervals { window: Some(Duration::from_secs(1)), ..Intervals::default() },
         seed: 1,
         hash_key: None,
         prefixes: Vec::new(),
@@ -200,9 +193,11 @@ fn keys<'a>(row: &'a mut Row, table: &str) -> &'a mut Vec<Vec<u8>> {
 
 /// Shortens the first key of a table to three bytes.
 fn short_key(table: &'static str) -> Edit {
-    Box::new(move |row| {
-        keys(row, table)[0] = vec![1, 2, 3];
-    })
+    Box::new(move |row| keys(row, table)[0] = vec![1, 2, 3])
+}
+
+fn first_positive<T: Default + PartialOrd>(cells: &mut [T]) -> &mut T {
+    cells.iter_mut().find(|cell| **cell > T::default()).unwrap()
 }
 
 fn repeat<T: Clone>(cells: &mut Vec<T>, times: usize) {
@@ -260,6 +255,7 @@ fn both(first: Edit, second: Edit) -> Edit {
 /// Forged rows: words of the error, and the change.
 fn forgeries() -> Vec<(&'static str, Edit)> {
     const HUGE: i64 = 1 << 40;
+    let many_delays = [("samples", 1 << 20), ("weight", 1 << 32), ("squares", 1 << 28)];
     vec![
         // Names, times and losses.
         ("column direction", set("direction", "sideways")),
@@ -312,13 +308,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("registers are set", levels(|levels| levels.fill(1))),
         ("registers are set", levels(|levels| levels.fill(12))),
         ("registers are set", levels(|levels| levels.fill(22))),
-        (
-            "registers of",
-            levels(|levels| {
-                levels.fill(0);
-                levels[..1300].fill(12);
-            }),
-        ),
+        ("registers of", both(levels(|all| all.fill(12)), levels(|levels| levels[1300..].fill(0)))),
         ("level 23", levels(|levels| levels[7] = 23)),
         ("no register is set", levels(|levels| levels.fill(0))),
         ("sums are not those", bytes("hll_", |image| image[50] ^= 1)),
@@ -345,12 +335,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ),
         ("column frequency_cells counts", list("frequency_cells", |cells| cells[0] = i64::MAX)),
         ("lacks packets", list("frequency_cells", |cells| cells.fill(0))),
-        (
-            "lacks packets",
-            list("frequency_cells", |cells| {
-                *cells.iter_mut().find(|cell| **cell > 0).unwrap() -= 1;
-            }),
-        ),
+        ("lacks packets", list("frequency_cells", |cells| *first_positive(cells) -= 1)),
         ("column frequency_cells has 255", list("frequency_cells", |cells| _ = cells.pop())),
         ("column frequency_cells has 256 counters, and not 576", int("frequency_rows", 9)),
         ("no entropy2 has 4 rows of 63", int("entropy2_columns", 63)),
@@ -380,10 +365,8 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
             "of flows' own",
             Box::new(|row| {
                 let total = row.maybe_number("heavy_total").unwrap();
-                let Cells::Int(counts) = cells(row, "heavy", "count") else { panic!() };
-                (counts[0], counts[1]) = (total, total);
-                let Cells::Int(inherited) = cells(row, "heavy", "inherited") else { panic!() };
-                (inherited[0], inherited[1]) = (0, 0);
+                ints("heavy", "count", move |counts| counts[..2].fill(total))(row);
+                ints("heavy", "inherited", |inherited| inherited[..2].fill(0))(row);
             }),
         ),
         ("column heavy.key", short_key("heavy")),
@@ -399,9 +382,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("column spread_levels has level 32", bytes("spread_levels", |levels| levels[0] = 32)),
         (
             "without registers or without a candidate",
-            bytes("spread_levels", |levels| {
-                *levels.iter_mut().find(|level| **level > 0).unwrap() = 0;
-            }),
+            bytes("spread_levels", |levels| *first_positive(levels) = 0),
         ),
         ("registers that are set", full_sketch(1)),
         ("has an empty row", full_sketch(0)),
@@ -409,10 +390,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("column spread has a key of 3 bytes", short_key("spread")),
         (
             "column spread has a key twice",
-            Box::new(|row| {
-                let listed = keys(row, "spread")[0].clone();
-                keys(row, "spread_candidates")[0] = listed;
-            }),
+            Box::new(|row| keys(row, "spread_candidates")[0] = keys(row, "spread")[0].clone()),
         ),
         ("column spread.others", floats("spread", "others", f64::NAN)),
         ("column spread.others", floats("spread", "low", -1.0)),
@@ -468,13 +446,7 @@ fn forgeries() -> Vec<(&'static str, Edit)> {
         ("percentiles in ns", floats("delay", "p99_ns", 0.0)),
         ("column delay_resolution_ns", int("delay_resolution_ns", HUGE)),
         ("samples", first("delay_buckets", [("samples", -1)])),
-        (
-            "delays of tcp",
-            first(
-                "delay_buckets",
-                [("samples", 1 << 20), ("weight", 1 << 32), ("squares", 1 << 28)],
-            ),
-        ),
+        ("delays of tcp", first("delay_buckets", many_delays)),
         ("which no weights give", first("delay_buckets", [("weight", 1 << 62)])),
         ("which no weights give", first("delay_buckets", [("weight", 0)])),
         ("which no weights give", first("delay_buckets", [("squares", -1)])),
@@ -578,7 +550,7 @@ fn rows_of_long_lists_take_little_memory() {
     let honest = counted(all_measurements(sketch::Mode::CountMin, delay::Algorithm::Fridge));
     let scratch = Scratch::new("long-lists");
     let longer = |table: &'static str| repeated(table, LONG / honest.table(table).unwrap().len());
-    let forged: [(&str, usize, Edit); 6] = [
+    let forged: [(&str, i64, Edit); 6] = [
         ("entropy", 100, list("entropy_full", |full| *full = vec![-1; LONG])),
         ("frequency", 100, list("frequency_cells", |cells| *cells = vec![0; LONG])),
         ("heavy", 20, longer("heavy")),
@@ -592,9 +564,7 @@ fn rows_of_long_lists_take_little_memory() {
         let rows: Vec<Row> = (0..rows)
             .map(|window| {
                 let mut row = row.clone();
-                for column in ["window", "last_window"] {
-                    int(column, window as i64)(&mut row);
-                }
+                both(int("window", window), int("last_window", window))(&mut row);
                 sealed(row)
             })
             .collect();

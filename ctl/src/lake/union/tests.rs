@@ -166,10 +166,8 @@ fn rows_of_large_files_are_sorted() {
         .map(|index| at(hosts[index as usize % 2], index / 2))
         .collect();
     assert!(memory(&rows) > order::SMALL);
-    let united = merged(&rows, By::Window).unwrap().into_iter();
-    let united: Vec<_> = united
-        .map(|record| (record.start_ns, record.united.map(|it| (it.rows, it.hosts))))
-        .collect();
+    let summary = |it: Record| (it.start_ns, it.united.map(|it| (it.rows, it.hosts)));
+    let united: Vec<_> = merged(&rows, By::Window).unwrap().into_iter().map(summary).collect();
     let expected: Vec<_> = (0..windows).map(|window| (10 * window, Some((2, 2)))).collect();
     assert_eq!(united, expected);
 }
@@ -417,10 +415,8 @@ fn other_measurements_are_verified_and_left_out() {
     row.seal();
     paris.sign(&mut row);
     let trust = Arc::new(Trust::of(&[("paris", &paris)]));
-    let options = Options {
-        measure: vec![MeasurementKind::Cardinality],
-        verification: Some(Verification { trust, untrusted: RowPolicy::Refuse }),
-        ..Options::default()
-    };
+    let verification = Some(Verification { trust, untrusted: RowPolicy::Refuse });
+    let measure = vec![MeasurementKind::Cardinality];
+    let options = Options { measure, verification, ..Options::default() };
     merged_of(&[row], Selection::default(), &options).unwrap();
 }

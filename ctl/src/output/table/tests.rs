@@ -50,14 +50,8 @@ fn sketched(key: KeyKind) -> Sketched {
 
 fn distinct(key: KeyKind, value: f64, truth: Option<u64>) -> Reports {
     let estimate = Estimate { value, low: value * 0.957, high: value * 1.045 };
-    let cardinality = Cardinality {
-        key,
-        estimate,
-        estimator: "ertl",
-        truth,
-        hash: hash(),
-        levels: vec![0; 2048],
-    };
+    let (estimator, hash, levels) = ("ertl", hash(), vec![0; 2048]);
+    let cardinality = Cardinality { key, estimate, estimator, truth, hash, levels };
     Reports { cardinality: Some(cardinality), ..Reports::default() }
 }
 
@@ -70,6 +64,14 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
         KeyKind::FiveTuple => [vec![0x20; 36], vec![6]].concat(),
     });
     let packets = 5_357_142_857_142;
+    let all = "enp3s0f0np0v123,enp3s0f1np1v123,enp4s0f0np0v123,enp4s0f1np1v123";
+    let interfaces = if part { "enp3s0f0np0v123" } else { all };
+    let (value, low, high) = (1e12, 9e11, 1.1e12);
+    let (confidence, saturated) = (0.95, true);
+    let answer = Some(frequency::estimate::Frequency { value, low, high, confidence, saturated });
+    let (count, low, high) = (packets * 84, packets * 83, packets * 85);
+    let heavy =
+        Flow { key: flow, count, low, high, likely_high: Some(count + 1), stands_out: false };
     let mut drops = Losses::default();
     for cause in [Capture, Device, Socket, DeviceError, NoBuffer] {
         drops.add(cause, 123_456_789_012);
@@ -78,12 +80,7 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
         kind,
         end_ns: START + 3_600 * SECOND,
         complete: false,
-        interface: if part {
-            "enp3s0f0np0v123"
-        } else {
-            "enp3s0f0np0v123,enp3s0f1np1v123,enp4s0f0np0v123,enp4s0f1np1v123"
-        }
-        .to_owned(),
+        interface: interfaces.to_owned(),
         direction: if part { "egress" } else { "both" },
         part,
         counters: Counters {
@@ -103,13 +100,7 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                 sketch: sketched(key),
                 flows: vec![QueriedFlow {
                     flow,
-                    answer: Some(frequency::estimate::Frequency {
-                        value: 1e12,
-                        low: 9e11,
-                        high: 1.1e12,
-                        confidence: 0.95,
-                        saturated: true,
-                    }),
+                    answer,
                     truth: ExactValue::Known(999_999_999_999),
                 }],
                 full_counters: 4,
@@ -129,17 +120,7 @@ fn everything(key: KeyKind, part: bool, kind: RecordKind) -> Record {
                 algorithm: Algorithm::Rap,
                 slots: 1024,
                 top: Top {
-                    flows: vec![
-                        Flow {
-                            key: flow,
-                            count: packets * 84,
-                            low: packets * 83,
-                            high: packets * 85,
-                            likely_high: Some(packets * 84 + 1),
-                            stands_out: false,
-                        };
-                        3
-                    ],
+                    flows: vec![heavy; 3],
                     total: packets * 84,
                     absent: 0,
                     rest: packets * 84,
@@ -224,12 +205,8 @@ fn a_window_is_a_line_of_figures() {
 fn figures_that_mean_nothing_are_left_out() {
     let reports = |value, truth| distinct(KeyKind::FiveTuple, value, truth);
     let empty = Record { reports: reports(0.0, Some(0)), ..window(0) };
-    let one = Record {
-        counters: Counters { bytes: 64, ipv4: 1, ..Counters::default() },
-        cpu_ns: Some(1049),
-        ..window(1)
-    };
-    let one = Record { reports: reports(1.0, Some(1)), ..one };
+    let counters = Counters { bytes: 64, ipv4: 1, ..Counters::default() };
+    let one = Record { counters, cpu_ns: Some(1049), reports: reports(1.0, Some(1)), ..window(1) };
     // A sample at the very start of a window has no rate.
     let read = Record { kind: RecordKind::Sample, end_ns: START + SECOND, ..one.clone() };
     let wrong = Record { reports: reports(5_000_000.0, Some(1)), ..window(2) };

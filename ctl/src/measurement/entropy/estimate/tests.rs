@@ -53,29 +53,21 @@ struct Window {
     packets: u64,
     kind: SketchKind,
     shape: Grid,
+    tabulation: Box<Tabulation>,
 }
 
 impl Window {
-    fn new(kind: SketchKind, shape: Grid) -> Self {
-        Window {
-            sketch: Box::new(SharedSketch::new()),
-            sum: Sum::default(),
-            packets: 0,
-            kind,
-            shape,
-        }
+    fn new(kind: SketchKind, shape: Grid, seed: u64) -> Self {
+        let tabulation = Box::new(Tabulation::from_seed(seed));
+        let (sketch, sum) = (Box::new(SharedSketch::new()), Sum::default());
+        Window { sketch, sum, packets: 0, kind, shape, tabulation }
     }
 
-    fn add(&mut self, flow: u64, tabulation: &Tabulation) {
+    fn add(&mut self, flow: u64) {
         self.packets += 1;
-        self.sum.update(
-            &self.sketch,
-            Sharing::Alone,
-            self.kind,
-            self.shape,
-            crc32(&flow.to_be_bytes()),
-            tabulation,
-        );
+        let Window { sketch, sum, kind, shape, tabulation, .. } = self;
+        let crc = crc32(&flow.to_be_bytes());
+        sum.update(sketch, Sharing::Alone, *kind, *shape, crc, tabulation);
     }
 
     /// Returns the entropy, and starts an empty window.
@@ -122,6 +114,15 @@ fn allowed_in_integers(packets: u64, quotient: f64) -> f64 {
     logarithm + quotient * (1.01 * logarithm.exp2() * (1.0 + 1.0 / packets as f64) - 1.0)
 }
 
+/// Returns whether an interval has the truth, and prints it otherwise.
+fn holds(Entropy { low, high, .. }: &Entropy, truth: f64, what: &str) -> bool {
+    let holds = (low - 1e-9..=high + 1e-9).contains(&truth);
+    if !holds {
+        println!("{what}: {truth} not in {low}..{high}");
+    }
+    holds
+}
+
 /// Checks that 95 % intervals contain the truth as often as they claim, within what chance allows,
 /// with each of the shapes. Windows are independent trials only for a single shape.
 fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u64) {
@@ -133,13 +134,13 @@ fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u6
             let flows: Vec<u64> = traffic.flows(packets, seed).collect();
             let mut counts = HashMap::new();
             flows.iter().for_each(|&flow| *counts.entry(flow).or_insert(0) += 1);
-            let (truth, tabulation) = (exact(&counts), Box::new(Tabulation::from_seed(seed)));
+            let truth = exact(&counts);
             all += 1;
             for (held, &shape) in held.iter_mut().zip(shapes) {
-                let mut window = Window::new(kind, shape);
-                flows.iter().for_each(|&flow| window.add(flow, &tabulation));
-                let Entropy { bits, low, high, normalised, in_integers, saturated } =
-                    window.close();
+                let mut window = Window::new(kind, shape, seed);
+                flows.iter().for_each(|&flow| window.add(flow));
+                let entropy = window.close();
+                let Entropy { bits, low, high, normalised, in_integers, saturated } = entropy;
                 assert!(!saturated);
                 let most = (packets as f64).log2();
                 assert!([0.0, low, bits, high, most].is_sorted());
@@ -150,13 +151,8 @@ fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u6
                 let is_near =
                     (in_integers - expected).abs() <= allowed_in_integers(packets, most - expected);
                 assert!(is_near, "{traffic:?}: {bits}, {in_integers} in integers");
-                let holds = (low - 1e-9..=high + 1e-9).contains(&truth);
-                if !holds {
-                    println!(
-                        "{kind:?} {traffic:?}, {packets} packets, {shape:?}: {truth} not in {low}..{high}"
-                    );
-                }
-                *held += u64::from(holds);
+                let what = format!("{kind:?} {traffic:?}, {packets} packets, {shape:?}");
+                *held += u64::from(holds(&entropy, truth, &what));
             }
         }
     }
@@ -201,9 +197,8 @@ fn intervals_of_mixtures_hold_the_truth() {
         for (parts, lengths) in
             parts.into_iter().flat_map(|parts| lengths.map(|lengths| (parts, lengths)))
         {
-            let tabulation = Box::new(Tabulation::from_seed(1));
             let (mut window, mut mixture, mut counts) =
-                (Window::new(kind, shape(4, 1024)), Mixture::default(), HashMap::new());
+                (Window::new(kind, shape(4, 1024), 1), Mixture::default(), HashMap::new());
             for (part, packets) in (0_u64..).zip(lengths) {
                 let own = match parts {
                     Parts::Same => 0,
@@ -212,24 +207,19 @@ fn intervals_of_mixtures_hold_the_truth() {
                 };
                 for flow in traffic.flows(*packets, part).map(|flow| flow + (own << 40)) {
                     *counts.entry(flow).or_insert(0) += 1;
-                    window.add(flow, &tabulation);
+                    window.add(flow);
                 }
                 let Entropy { bits, low, high, .. } = window.close();
                 mixture.add(*packets, bits, (low, high));
             }
             let truth = exact(&counts);
-            let Entropy { bits, low, high, in_integers, .. } = united(&mixture, false);
+            let entropy = united(&mixture, false);
+            let Entropy { bits, low, high, in_integers, .. } = entropy;
             assert!([0.0, low, bits, high, mixture.packets.log2() + 1e-9].is_sorted());
             assert!(in_integers.is_none());
             all += 1;
-            let holds = (low - 1e-9..=high + 1e-9).contains(&truth);
-            held += u64::from(holds);
-            if !holds {
-                println!(
-                    "{kind:?} {traffic:?} {parts:?} {} parts: {truth} not in {low}..{high}",
-                    lengths.len()
-                );
-            }
+            let what = format!("{kind:?} {traffic:?} {parts:?} {} parts", lengths.len());
+            held += u64::from(holds(&entropy, truth, &what));
         }
     }
     println!("{held} of {all}");
@@ -261,9 +251,8 @@ fn intervals_are_narrow_where_the_sketch_is_not_noisy() {
         Traffic::Uniform(100),
     ];
     let widths = traffic.map(|traffic| {
-        let mut window = Window::new(SketchKind::CountSketch, shape(4, 1024));
-        let tabulation = Box::new(Tabulation::from_seed(1));
-        traffic.flows(50_000, 1).for_each(|flow| window.add(flow, &tabulation));
+        let mut window = Window::new(SketchKind::CountSketch, shape(4, 1024), 1);
+        traffic.flows(50_000, 1).for_each(|flow| window.add(flow));
         let entropy = window.close();
         format!("{:.3}", entropy.high - entropy.low)
     });
@@ -313,38 +302,31 @@ struct Link {
     destinations: Zipf<f64>,
     random: ChaCha8Rng,
     windows: [Window; 2],
-    tabulation: Box<Tabulation>,
 }
 
 impl Link {
     fn new(seed: u64) -> Self {
-        let window = || Window::new(SketchKind::CountSketch, Grid::COUNTERS);
+        let window = || Window::new(SketchKind::CountSketch, Grid::COUNTERS, seed);
         Link {
             sources: Zipf::new(5_000.0, 1.0).unwrap(),
             destinations: Zipf::new(1_000.0, 1.0).unwrap(),
             random: ChaCha8Rng::seed_from_u64(seed),
             windows: [window(), window()],
-            tabulation: Box::new(Tabulation::from_seed(seed)),
         }
     }
 
     /// Returns the entropies of a window in which this share of the packets is a flood.
     fn window(&mut self, packets: u64, share: f64) -> [f64; 2] {
+        let Link { sources, destinations, random, windows } = self;
         for _ in 0..packets {
-            let flows = if self.random.random_bool(share) {
-                [self.random.random(), 1 << 40]
+            let flows = if random.random_bool(share) {
+                [random.random(), 1 << 40]
             } else {
-                [
-                    self.sources.sample(&mut self.random) as u64,
-                    self.destinations.sample(&mut self.random) as u64,
-                ]
+                [sources.sample(random) as u64, destinations.sample(random) as u64]
             };
-            self.windows
-                .iter_mut()
-                .zip(flows)
-                .for_each(|(window, flow)| window.add(flow, &self.tabulation));
+            windows.iter_mut().zip(flows).for_each(|(window, flow)| window.add(flow));
         }
-        self.windows.each_mut().map(|window| window.close().bits)
+        windows.each_mut().map(|window| window.close().bits)
     }
 
     /// Returns the verdict of an alarm on such a window.

@@ -28,11 +28,9 @@ fn entry(flow: u32, count: u64, inherited: u64) -> Entry {
 }
 
 fn count(table: &mut Small, settings: &Settings, flow: u32, bytes: u32) {
-    let key = flow.to_be_bytes();
-    table.update(
-        settings,
-        Item { signature: crc32(&key), packets: 1, bytes, key: &FlowKey::new(&key) },
-    );
+    let key = key(flow);
+    let item = Item { signature: crc32(key.as_bytes()), packets: 1, bytes, key: &key };
+    table.update(settings, item);
 }
 
 #[test]

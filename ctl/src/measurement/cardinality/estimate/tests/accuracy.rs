@@ -54,11 +54,8 @@ fn simulate(flows: u64, p: u8, trials: u64) -> [(Estimator, Summary); 3] {
         })
         .collect();
     Estimator::ALL.map(|estimator| {
-        let trials: Vec<_> = sketches
-            .iter()
-            .map(|levels| estimate(levels, estimator).unwrap())
-            .map(|estimate| (estimate.value, estimate.low, estimate.high))
-            .collect();
+        let trials: Vec<_> =
+            sketches.iter().map(|levels| estimate(levels, estimator).unwrap()).collect();
         (estimator, summarise(flows as f64, &trials))
     })
 }
@@ -170,8 +167,7 @@ fn simulate_staggered(flows: f64, p: u8, estimator: StaggeredEstimator, trials: 
         .map(|trial| {
             let mut source = Source::new(trial * 7919 + flows as u64);
             let (levels, ages) = staggered_sketch(flows, p, &mut source);
-            let estimate = staggered(&levels, &ages, estimator).unwrap();
-            (estimate.value, estimate.low, estimate.high)
+            staggered(&levels, &ages, estimator).unwrap()
         })
         .collect();
     summarise(flows, &trials)
@@ -272,8 +268,7 @@ fn error_of(hash: HashMode, (_, source): Plan, flows: u32, seed: u64) -> f64 {
     (settings.cardinality.key, settings.hash) = (KeyKind::Src, hash);
     let tables = Tables::new(&settings, seed);
     let context = Context::new(settings, &tables.tabulation, Sharing::Alone);
-    let mut state = State::boxed();
-    let shared = Shared::boxed();
+    let (mut state, shared) = (State::boxed(), Shared::boxed());
     let mut active = state.active(&shared, 0);
     for number in 0..flows {
         let frame = frame(&source(number));

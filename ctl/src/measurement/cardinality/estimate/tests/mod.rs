@@ -5,6 +5,7 @@ mod formulas;
 mod joint;
 mod properties;
 
+use super::Estimate;
 use crate::figure::Z95;
 use flowgauge_testing::chance::{DEVIATIONS, binomial, of_mean};
 use flowgauge_testing::definitions::split_mix;
@@ -122,19 +123,18 @@ fn scatter(trials: u64) -> f64 {
     DEVIATIONS / (2.0 * trials as f64).sqrt()
 }
 
-/// Summarises `(value, low, high)` of repeated trials.
-fn summarise(truth: f64, trials: &[(f64, f64, f64)]) -> Summary {
-    let mean = |f: &dyn Fn(&(f64, f64, f64)) -> f64| {
-        trials.iter().map(f).sum::<f64>() / trials.len() as f64
-    };
-    let logarithm = mean(&|t| (t.0 / truth).ln());
+/// Summarises repeated trials.
+fn summarise(truth: f64, trials: &[Estimate]) -> Summary {
+    let mean =
+        |f: &dyn Fn(&Estimate) -> f64| trials.iter().map(f).sum::<f64>() / trials.len() as f64;
+    let logarithm = mean(&|it| (it.value / truth).ln());
     Summary {
-        bias: mean(&|t| t.0 / truth - 1.0),
-        rmse: mean(&|t| (t.0 / truth - 1.0).powi(2)).sqrt(),
-        held: trials.iter().filter(|t| t.1 <= truth && truth <= t.2).count() as u64,
+        bias: mean(&|it| it.value / truth - 1.0),
+        rmse: mean(&|it| (it.value / truth - 1.0).powi(2)).sqrt(),
+        held: trials.iter().filter(|it| it.low <= truth && truth <= it.high).count() as u64,
         trials: trials.len() as u64,
-        spread: mean(&|t| ((t.0 / truth).ln() - logarithm).powi(2)).sqrt(),
-        half_width: mean(&|t| 0.5 * (t.2 - t.1) / t.0),
+        spread: mean(&|it| ((it.value / truth).ln() - logarithm).powi(2)).sqrt(),
+        half_width: mean(&|it| 0.5 * (it.high - it.low) / it.value),
         one: 1.0 / truth,
     }
 }

@@ -153,10 +153,7 @@ fn two_sketches() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
 }
 
 fn is_ordered(estimate: Estimate) -> bool {
-    0.0 <= estimate.low
-        && estimate.low <= estimate.value
-        && estimate.value <= estimate.high
-        && estimate.high <= CEILING
+    [0.0, estimate.low, estimate.value, estimate.high, CEILING].is_sorted()
 }
 
 fn merge(a: &[u8], b: &[u8]) -> Vec<u8> {
