@@ -48,10 +48,6 @@ const COUNTED_TWICE: &str = "Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS
     table t { key = { hdr.io.a : exact; } actions = { s; } size = 16; }
     table t2 { key = { hdr.io.b : exact; } actions = { s2; } size = 16; }";
 
-/// Table with a key whose default action is `s`.
-const BY_DEFAULT: &str = "\ntable t { /*!*/
-    key = { hdr.io.a : exact; } actions = { s; } const default_action = s(); size = 16; }";
-
 /// Table that changes what is sent.
 const COUNTING_UP: &str = "action s() { hdr.io.x = hdr.io.x + 1; }
     table t { key = { hdr.io.a : exact; } actions = { s; } const default_action = s(); size = 16; }";
@@ -69,6 +65,10 @@ fn runs(name: &'static str) -> Construct {
 
 fn refused(name: &'static str, because: &'static str) -> Construct {
     construct(name, Refused(because))
+}
+
+fn refused_anywhere(name: &'static str, because: &'static str) -> Construct {
+    construct(name, RefusedAnywhere(because))
 }
 
 impl Construct {
@@ -93,6 +93,11 @@ impl Construct {
     /// Adds a declaration of the control, on the marked line.
     fn local(self, local: &str) -> Self {
         self.given(&format!("\n{local} /*!*/\n"))
+    }
+
+    /// Adds the declaration of table `t`, on the marked line, and applies it.
+    fn table(self, table: &str) -> Self {
+        self.local(table).apply("t.apply();")
     }
 
     /// Adds statements of the control.
@@ -144,6 +149,15 @@ impl Construct {
         let action = format!("action s() {{\n{statements} /*!*/\n}}");
         self.given(&format!(
             "{action} table t {{ actions = {{ s; }} const default_action = s(); }}"
+        ))
+        .apply("t.apply();")
+    }
+
+    /// Adds an action with this statement, the default of a table with a key.
+    fn by_default(self, statement: &str) -> Self {
+        let table = "key = { hdr.io.a : exact; } actions = { s; } const default_action = s();";
+        self.given(&format!(
+            "action s() {{ {statement} }}\ntable t {{ /*!*/\n{table} size = 16; }}"
         ))
         .apply("t.apply();")
     }
@@ -298,25 +312,17 @@ fn registers() -> Vec<Construct> {
             "a counter of a default action, at a place that the packet says",
             "pipe.Ingress.t with a key has the default action Ingress.s",
         )
-        .given(&format!(
-            "Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) c; \
-             action s() {{ c.count(hdr.io.b[7:0]); }} {BY_DEFAULT}"
-        ))
-        .apply("t.apply();"),
+        .given(COUNTER)
+        .by_default("c.count(hdr.io.b[7:0]);"),
         runs("a counter of a default action, at a fixed place")
-            .given(&format!(
-                "Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) c; \
-                 action s() {{ c.count(3); }} {BY_DEFAULT}"
-            ))
-            .apply("t.apply();"),
+            .given(COUNTER)
+            .by_default("c.count(3);"),
         refused(
             "a register of a default action, at a place that the packet says",
             "the hash distribution units are not at hand",
         )
-        .given(&format!(
-            "{ADD} action s() {{ hdr.io.x = add.execute(hdr.io.b[7:0]); }} {BY_DEFAULT}"
-        ))
-        .apply("t.apply();"),
+        .given(ADD)
+        .by_default("hdr.io.x = add.execute(hdr.io.b[7:0]);"),
         runs("a register of a table without a key")
             .given(ADD)
             .action("hdr.io.x = add.execute(hdr.io.b[7:0]);"),
@@ -504,101 +510,79 @@ fn tables() -> Vec<Construct> {
         refused("a table applied in two ifs", "put both into branches of one if")
             .given(COUNTING_UP)
             .body("if (hdr.io.b == 1) { t.apply(); }\nif (hdr.io.b == 2) { t.apply(); }"),
-        runs("a key of 160 bits")
-            .local(
-                "table t { key = { hdr.io.a : exact; hdr.io.b : exact; hdr.io.x : exact; \
-                 hdr.io.y : exact; md.m : exact; }
-                 actions = { NoAction; } size = 16; }",
-            )
-            .apply("t.apply();"),
+        runs("a key of 160 bits").table(
+            "table t { key = { hdr.io.a : exact; hdr.io.b : exact; hdr.io.x : exact; \
+             hdr.io.y : exact; md.m : exact; }
+             actions = { NoAction; } size = 16; }",
+        ),
         refused("a key of 2048 bits", "unsupported key of 2048 bits")
             .metadata(&numbered(16, |word| format!("bit<128> w{word}; ")))
-            .local(&format!(
+            .table(&format!(
                 "table t {{ key = {{ {} }} actions = {{ NoAction; }} size = 16; }}",
                 numbered(16, |word| format!("md.w{word} : exact; "))
-            ))
-            .apply("t.apply();"),
-        construct(
-            "anything in egress",
-            RefusedAnywhere("unsupported egress: control Eg must be empty"),
-        )
-        .egress("om.force_tx_error = 1;"),
-        refused("two prefixes in a key", "at most one lpm field")
-            .local(
-                "table t { key = { hdr.io.a : lpm; hdr.io.b : lpm; } actions = { NoAction; } \
-                 size = 4; }",
-            )
-            .apply("t.apply();"),
+            )),
+        refused_anywhere("anything in egress", "unsupported egress: control Eg must be empty")
+            .egress("om.force_tx_error = 1;"),
+        refused("two prefixes in a key", "at most one lpm field").table(
+            "table t { key = { hdr.io.a : lpm; hdr.io.b : lpm; } actions = { NoAction; } \
+             size = 4; }",
+        ),
         refused(
             "four million exact entries",
             "pipe.Ingress.t of 4194304 entries takes 268435456 bits of SRAM",
         )
-        .local(
+        .table(
             "table t { key = { hdr.io.a : exact; hdr.io.b : exact; } actions = { NoAction; } \
              size = 4194304; }",
-        )
-        .apply("t.apply();"),
+        ),
         refused(
             "a hundred thousand ternary entries",
             "pipe.Ingress.t of 100000 entries takes 588 blocks of TCAM: the chip has 288",
         )
-        .local(
+        .table(
             "table t { key = { hdr.io.a : ternary; hdr.io.b : ternary; hdr.io.x : ternary; } \
              actions = { NoAction; } size = 100000; }",
-        )
-        .apply("t.apply();"),
+        ),
         refused("sixteen million elements", "a stage, in which a register lies, has 10485760")
             .local("Register<bit<32>, bit<24>>(16777216, 0) r;"),
-        construct(
+        refused_anywhere(
             "registers that fill the chip, one by one small enough",
-            RefusedAnywhere("bits of SRAM: the chip has 125829120"),
+            "bits of SRAM: the chip has 125829120",
         )
         .given(&numbered(13, |number| {
             let sizes = "bit<18>>(262144, 0)";
             format!("Register<bit<32>, {sizes} r{number};\nRegister<bit<8>, {sizes} s{number};\n")
         })),
         runs("twelve tables, one after another").chained(12),
-        construct(
+        refused_anywhere(
             "forty tables, one after another",
-            RefusedAnywhere("40 look-ups and registers depend on one another"),
+            "40 look-ups and registers depend on one another",
         )
         .chained(40),
         runs("twelve registers, one after another").chained_registers(12),
-        construct(
-            "twenty-five registers, one after another",
-            RefusedAnywhere("the chip's 12 stages"),
-        )
-        .chained_registers(25),
-        construct(
-            "fifty registers",
-            RefusedAnywhere("50 registers: the chip has 48 stateful ALUs"),
-        )
-        .chained_registers(50),
-        runs("priorities of constant entries")
-            .local(
-                "action s(bit<32> d) { hdr.io.x = d; } table t { key = { hdr.io.a : ternary; } \
-                 actions = { s; }
+        refused_anywhere("twenty-five registers, one after another", "the chip's 12 stages")
+            .chained_registers(25),
+        refused_anywhere("fifty registers", "50 registers: the chip has 48 stateful ALUs")
+            .chained_registers(50),
+        runs("priorities of constant entries").table(
+            "action s(bit<32> d) { hdr.io.x = d; } table t { key = { hdr.io.a : ternary; } \
+             actions = { s; }
                 const entries = { (_) : s(1); (5) : s(2); } default_action = s(3); size = 4; }",
-            )
-            .apply("t.apply();"),
+        ),
         // The compiler does accept a single entry.
-        refused("constant entries of prefixes", "an lpm table cannot have const entries")
-            .local(
-                "action s(bit<32> d) { hdr.io.x = d; }
+        refused("constant entries of prefixes", "an lpm table cannot have const entries").table(
+            "action s(bit<32> d) { hdr.io.x = d; }
             table t { /*!*/ key = { hdr.io.a : lpm; } actions = { s; }
                 const entries = { 0x80000000 &&& 0x80000000 : s(1); \
                  0x40000000 &&& 0xc0000000 : s(2); }
                 const default_action = s(3); size = 4; }",
-            )
-            .apply("t.apply();"),
+        ),
         refused("an action profile", "unsupported extern ActionProfile")
             .local("ActionProfile(16) profile;"),
-        refused("idle timeouts", "unsupported table property")
-            .local(
-                "table t { key = { hdr.io.a : exact; } actions = { NoAction; } \
-                 idle_timeout = true; }",
-            )
-            .apply("t.apply();"),
+        refused("idle timeouts", "unsupported table property").table(
+            "table t { key = { hdr.io.a : exact; } actions = { NoAction; } \
+             idle_timeout = true; }",
+        ),
     ]
 }
 
@@ -634,8 +618,7 @@ fn hashes_and_digests() -> Vec<Construct> {
             "pipe.Ingress.t with a key has the default action Ingress.s",
         )
         .hashes(32)
-        .given(&format!("action s() {{ hdr.io.x = h0.get({{ hdr.io.b }}); }} {BY_DEFAULT}"))
-        .apply("t.apply();"),
+        .by_default("hdr.io.x = h0.get({ hdr.io.b });"),
         refused("a digest for every packet", "a digest without a condition")
             .digest("bit<32> word;", "md.m")
             .deparser_locals("\nDigest<digest_t>() report;\n")
@@ -696,9 +679,9 @@ fn parsers() -> Vec<Construct> {
                 transition select(left.is_zero(), hdr.extra.last.kind) { (false, 1) : more; \
                  default : accept; } }",
             ),
-        construct(
+        refused_anywhere(
             "a loop with a state that looks ahead and another one that extracts",
-            RefusedAnywhere("unsupported loop of parser states"),
+            "unsupported loop of parser states",
         )
         .parser(LOOKING_LOOP),
         refused(
@@ -787,9 +770,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
 
 #[test]
 fn the_compiler_says_the_same() {
-    let Some(compiler) = p4c::compiler() else {
-        return;
-    };
+    let Some(compiler) = p4c::compiler() else { return };
     let texts: Vec<String> = constructs().map(|construct| construct.program.text()).collect();
     let taken = p4c::takes(&compiler, "chip", &texts);
     let differs = |(construct, taken): (Construct, bool)| {

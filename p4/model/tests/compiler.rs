@@ -250,8 +250,8 @@ fn delays(kinds: Kinds, algorithm: delay::Algorithm) -> Settings {
     Settings { delay: delay::Settings { kinds, algorithm, ..delay::Settings::DEFAULT }, ..OFF }
 }
 
-fn reordering(algorithm: reorder::Algorithm, slots_log2: u8) -> reorder::Settings {
-    reorder::Settings { algorithm, slots_log2, ..reorder::Settings::DEFAULT }
+fn reordering(algorithm: reorder::Algorithm) -> reorder::Settings {
+    reorder::Settings { algorithm, slots_log2: 12, ..reorder::Settings::DEFAULT }
 }
 
 fn builds() -> Vec<Settings> {
@@ -287,68 +287,68 @@ fn builds() -> Vec<Settings> {
         frequency(CountSketch, 1024),
     ]);
     builds.extend([membership(64), membership(1 << 16)]);
-    builds.extend([
+    let all_by_few_keys = [
         all([Src; 4], CountSketch, CountMin, 1024),
         all([FiveTuple; 4], CountSketch, CountSketch, 1024),
         all([Src, SrcDst, Src, Src], CountSketch, CountMin, 1024),
         all([FiveTuple, SrcDst, SrcDst, FiveTuple], CountMin, CountSketch, 1024),
-        all([FiveTuple, SrcDst, Src, Dst], CountSketch, CountMin, 4096),
-    ]);
+    ];
+    let [all_by_src, all_by_five_tuple, ..] = all_by_few_keys;
+    builds.extend(all_by_few_keys);
+    builds.push(all([FiveTuple, SrcDst, Src, Dst], CountSketch, CountMin, 4096));
     builds.extend(
         [(Src, 10), (Dst, 4), (SrcDst, 10), (FiveTuple, 12)]
             .map(|(key, bits)| Settings { heavy: slots(key, bits), ..OFF }),
     );
-    let heavy_too = |key: KeyKind, others: Settings| Settings { heavy: slots(key, 10), ..others };
-    builds.extend([
-        heavy_too(Src, all([Src; 4], CountSketch, CountMin, 1024)),
-        heavy_too(FiveTuple, all([FiveTuple; 4], CountSketch, CountSketch, 1024)),
-        heavy_too(Src, all([Src, SrcDst, Src, Src], CountSketch, CountMin, 1024)),
-        heavy_too(
-            FiveTuple,
-            all([FiveTuple, SrcDst, SrcDst, FiveTuple], CountMin, CountSketch, 1024),
-        ),
-    ]);
-    let sizes_too = |others: Settings| Settings { sizes: Toggle::ON, ..others };
+    // By the key of the cardinality.
+    let heavy_too =
+        |others: Settings| Settings { heavy: slots(others.cardinality.key, 10), ..others };
+    builds.extend(all_by_few_keys.map(heavy_too));
     builds.extend([
         sizes_too(OFF),
-        sizes_too(heavy_too(FiveTuple, all([FiveTuple; 4], CountSketch, CountSketch, 1024))),
+        sizes_too(heavy_too(all_by_five_tuple)),
+        sizes_too(heavy_too(two(all_by_src))),
     ]);
-    builds.push(sizes_too(heavy_too(Src, two(all([Src; 4], CountSketch, CountMin, 1024)))));
+    builds.extend(delays_and_reordering());
+    builds.push(Settings { reorder: reordering(reorder::Algorithm::Hybrid), ..OFF });
+    builds
+}
+
+fn sizes_too(others: Settings) -> Settings {
+    Settings { sizes: Toggle::ON, ..others }
+}
+
+/// Returns settings that may use all stages.
+fn delays_and_reordering() -> [Settings; 9] {
     let only = |kind| Kinds::NONE.with(kind);
-    builds.extend([
-        delays(only(DelayKind::TcpData), delay::Algorithm::Fridge),
+    let data = delays(only(DelayKind::TcpData), delay::Algorithm::Fridge);
+    let in_groups = delay::Settings {
+        groups_log2: 3,
+        directions: delay::Directions::Local,
+        samples: true,
+        ..data.delay
+    };
+    [
+        data,
         delays(only(DelayKind::TcpDuration), delay::Algorithm::Overwrite),
         delays(only(DelayKind::TcpTimestamps), delay::Algorithm::Fridge),
         delays(only(DelayKind::QuicSpin), delay::Algorithm::Fridge),
         delays(Kinds::USUAL, delay::Algorithm::MultiFridge),
         delays(Kinds::USUAL.with(DelayKind::Icmp), delay::Algorithm::Expiry),
         Settings {
-            delay: delay::Settings { kinds: only(DelayKind::TcpData), ..delay::Settings::DEFAULT },
-            ..sizes_too(distinct(Src, HashMode::Tabulated, 11))
+            delay: data.delay,
+            ..sizes_too(distinct(KeyKind::Src, HashMode::Tabulated, 11))
         },
-        Settings {
-            delay: delay::Settings {
-                kinds: only(DelayKind::TcpData),
-                groups_log2: 3,
-                directions: delay::Directions::Local,
-                samples: true,
-                ..delay::Settings::DEFAULT
-            },
-            ..OFF
-        },
-        Settings { reorder: reordering(reorder::Algorithm::Sampling, 12), ..OFF },
-        Settings { reorder: reordering(reorder::Algorithm::Hybrid, 12), ..OFF },
-    ]);
-    builds
+        Settings { delay: in_groups, ..OFF },
+        Settings { reorder: reordering(reorder::Algorithm::Sampling), ..OFF },
+    ]
 }
 
 /// Every key, hash and measurement, and the smallest and largest arrays. With the compiler that
 /// `p4/README.md` names, its table must be correct.
 #[test]
 fn flowgauge_fits_and_has_the_same_schema() {
-    let Some(compiler) = compiler() else {
-        return;
-    };
+    let Some(compiler) = compiler() else { return };
     let mut builds = builds();
     // All of them take long.
     if let Ok(wanted) = std::env::var("TEST_P4_BUILDS") {
@@ -398,9 +398,7 @@ fn compare_rows(compiler: &OsString, rows: &[String]) {
 #[test]
 fn staggered_registers_fit_and_have_the_same_schema() {
     use KeyKind::{FiveTuple, Src, SrcDst};
-    let Some(compiler) = compiler() else {
-        return;
-    };
+    let Some(compiler) = compiler() else { return };
     let others = all([Src; 4], SketchKind::CountSketch, SketchKind::CountMin, 1024);
     let beside =
         Settings { cardinality: staggered(Src, HashMode::Tabulated, 11).cardinality, ..others };
@@ -433,50 +431,26 @@ fn staggered_registers_fit_and_have_the_same_schema() {
 fn matching_builds() -> Vec<(Settings, u64)> {
     use KeyKind::{FiveTuple, Src};
     use SketchKind::{CountMin, CountSketch};
-    let only = |kind| Kinds::NONE.with(kind);
     let everything = |key: KeyKind| Settings {
         heavy: slots(key, 10),
         ..all([key; 4], CountSketch, CountMin, 1024)
     };
-    let data = delays(only(DelayKind::TcpData), delay::Algorithm::Fridge);
-    let in_groups = delay::Settings {
-        groups_log2: 3,
-        directions: delay::Directions::Local,
-        samples: true,
-        ..data.delay
-    };
-    vec![
+    let mut builds = vec![
         (distinct(Src, HashMode::Crc32, 11), STAGES),
         (distinct(Src, HashMode::Tabulated, 11), STAGES),
         (distinct(FiveTuple, HashMode::Tabulated, 16), STAGES),
         (Settings { heavy: slots(Src, 10), ..OFF }, STAGES_OF_ALL),
-        (Settings { sizes: Toggle::ON, ..OFF }, STAGES_OF_ALL),
-        (Settings { sizes: Toggle::ON, ..everything(Src) }, STAGES_WITH_EXPRESSIONS),
-        (Settings { sizes: Toggle::ON, ..everything(FiveTuple) }, STAGES_WITH_EXPRESSIONS),
-        (data, STAGES_OF_CHIP),
-        (
-            Settings {
-                delay: data.delay,
-                sizes: Toggle::ON,
-                ..distinct(Src, HashMode::Tabulated, 11)
-            },
-            STAGES_OF_CHIP,
-        ),
-        (delays(Kinds::USUAL, delay::Algorithm::MultiFridge), STAGES_OF_CHIP),
-        (delays(only(DelayKind::TcpTimestamps), delay::Algorithm::Fridge), STAGES_OF_CHIP),
-        (delays(only(DelayKind::QuicSpin), delay::Algorithm::Fridge), STAGES_OF_CHIP),
-        (delays(only(DelayKind::TcpDuration), delay::Algorithm::Overwrite), STAGES_OF_CHIP),
-        (Settings { delay: in_groups, ..OFF }, STAGES_OF_CHIP),
-        (delays(Kinds::USUAL.with(DelayKind::Icmp), delay::Algorithm::Expiry), STAGES_OF_CHIP),
-        (Settings { reorder: reordering(reorder::Algorithm::Sampling, 12), ..OFF }, STAGES_OF_CHIP),
-    ]
+        (sizes_too(OFF), STAGES_OF_ALL),
+        (sizes_too(everything(Src)), STAGES_WITH_EXPRESSIONS),
+        (sizes_too(everything(FiveTuple)), STAGES_WITH_EXPRESSIONS),
+    ];
+    builds.extend(delays_and_reordering().map(|settings| (settings, STAGES_OF_CHIP)));
+    builds
 }
 
 #[test]
 fn expressions_fit_and_have_the_same_schema() {
-    let Some(compiler) = compiler() else {
-        return;
-    };
+    let Some(compiler) = compiler() else { return };
     let build = |(settings, most): &(Settings, u64)| {
         let mut defines = definitions(settings).unwrap();
         defines.push(("FLOWGAUGE_MATCH", 1));
@@ -487,9 +461,7 @@ fn expressions_fit_and_have_the_same_schema() {
 
 #[test]
 fn an_entropy_that_the_switch_makes_fits_and_has_the_same_schema() {
-    let Some(compiler) = compiler() else {
-        return;
-    };
+    let Some(compiler) = compiler() else { return };
     let by = |kind, keys: &[KeyKind], others: Settings| {
         let mut settings = others;
         settings
@@ -516,8 +488,7 @@ fn an_entropy_that_the_switch_makes_fits_and_has_the_same_schema() {
     use KeyKind::{Dst, Src};
     use SketchKind::{CountMin, CountSketch};
     let talkers = |others| Settings { heavy: slots(Src, 10), ..others };
-    let everything =
-        Settings { sizes: Toggle::ON, ..talkers(all([Src; 4], CountSketch, CountMin, 1024)) };
+    let everything = sizes_too(talkers(all([Src; 4], CountSketch, CountMin, 1024)));
     let builds = [
         (by(CountSketch, &[Dst], OFF), Dst, 0, "made by the switch"),
         (by(CountSketch, &[Dst], OFF), Dst, 1, "made by the switch, with alarms"),
@@ -541,9 +512,7 @@ fn an_entropy_that_the_switch_makes_fits_and_has_the_same_schema() {
 
 #[test]
 fn distinct_others_fit_and_have_the_same_schema() {
-    let Some(compiler) = compiler() else {
-        return;
-    };
+    let Some(compiler) = compiler() else { return };
     let row = |(by, of)| {
         let sketch = spread::Settings { on: true, by, of, ..spread::Settings::DEFAULT };
         let settings = Settings { spread: [sketch, spread::Settings::DEFAULT], ..OFF };
@@ -561,9 +530,7 @@ fn distinct_others_fit_and_have_the_same_schema() {
 
 #[test]
 fn a_program_that_includes_the_telemetry_compiles() {
-    let Some(compiler) = compiler() else {
-        return;
-    };
+    let Some(compiler) = compiler() else { return };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/own.p4");
     let compiled = Compiled::new(&compiler, source, &[]);
     assert!(compare("own", &mut compiled.model(), &compiled.read("bfrt.json")) > 10);

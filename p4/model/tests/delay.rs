@@ -21,6 +21,9 @@ use std::net::{IpAddr, Ipv6Addr};
 
 type End = (u32, u16);
 
+const WITHOUT_EXPIRY: [Algorithm; 3] =
+    [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite];
+
 /// Returns settings of delays alone.
 fn settings(delay: Delays) -> Settings {
     assert_eq!(delay.problem(), None);
@@ -35,6 +38,16 @@ fn of(kinds: &[DelayKind]) -> Delays {
 }
 
 impl Lab {
+    /// Sends an echo request from one host to another.
+    fn ask(&mut self, at: u64, token: u32) {
+        self.packet(at, &echo(false, (0x0a00_0001, 0), (0x0a00_0002, 0), token, false));
+    }
+
+    /// Sends the reply to [`Lab::ask`].
+    fn answer(&mut self, at: u64, token: u32) {
+        self.packet(at, &echo(false, (0x0a00_0002, 0), (0x0a00_0001, 0), token, true));
+    }
+
     /// Sets what the window after the open one admits.
     fn admit(&mut self, admissions: &[(DelayKind, Admission)]) {
         self.tofino.admit(admissions).unwrap();
@@ -298,24 +311,19 @@ fn check_among(delay: Delays, owned: &[PrefixOwner], seed: u64) {
         }
         all.unite(&lab.rotate(), &lab.settings);
     }
-    let (requests, admitted) =
-        (sum(&all.delay, |counts| counts.requests), sum(&all.delay, |counts| counts.admitted));
+    let sum = |count: fn(&Counts) -> u64| sum(&all.delay, count);
+    let (requests, admitted) = (sum(|counts| counts.requests), sum(|counts| counts.admitted));
     assert!(samples(&all.delay) > 5, "{delay:?}: {} samples", samples(&all.delay));
     // Requests of timestamps and of the spin bit are known only if a table took them.
     let is_known =
         !delay.kinds.has(DelayKind::TcpTimestamps) && !delay.kinds.has(DelayKind::QuicSpin);
-    let refused = sum(&all.delay, |counts| counts.refused);
+    let refused = sum(|counts| counts.refused);
     let is_part = admitted + refused < requests;
-    assert!(
-        requests > 30 && is_part == (delay.admit_log2 > 0 && is_known),
-        "{delay:?}: {admitted} and {refused} of {requests}"
-    );
+    let is_as_told = requests > 30 && is_part == (delay.admit_log2 > 0 && is_known);
+    assert!(is_as_told, "{delay:?}: {admitted} and {refused} of {requests}");
     // With few slots, some find none.
-    assert_eq!(
-        refused > 0,
-        delay.algorithm == Algorithm::Expiry && delay.slots_log2 < 10,
-        "{delay:?}"
-    );
+    let finds_none = delay.algorithm == Algorithm::Expiry && delay.slots_log2 < 10;
+    assert_eq!(refused > 0, finds_none, "{delay:?}");
 }
 
 #[test]
@@ -327,8 +335,7 @@ fn each_kind_alone() {
 
 #[test]
 fn kinds_of_a_build_of_their_own_by_every_algorithm() {
-    let algorithms = [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite];
-    for (seed, algorithm) in (20..).zip(algorithms) {
+    for (seed, algorithm) in (20..).zip(WITHOUT_EXPIRY) {
         for kind in [DelayKind::TcpTimestamps, DelayKind::QuicSpin] {
             check(Delays { algorithm, slots_log2: 8, ..of(&[kind]) }, seed);
             check(Delays { algorithm, admit_log2: 1, ..of(&[kind]) }, seed);
@@ -349,9 +356,8 @@ fn the_tick_zero() {
             let segment = Tcp { payload: 9, option_words: 3, timestamps, ..Tcp::ACKNOWLEDGING };
             tcp(false, from, to, &segment)
         };
-        for at in
-            [zero - 640, zero, zero + 64, zero + 128].into_iter().flat_map(|at| [at, at + 64_000])
-        {
+        let times = [zero - 640, zero, zero + 64, zero + 128];
+        for at in times.into_iter().flat_map(|at| [at, at + 64_000]) {
             lab.packet(at, &stamped(client, server, [at as u32 | 1, 0]));
             lab.packet(at + 640, &stamped(server, client, [7, at as u32 | 1]));
             lab.packet(at, &quic(false, client, server, 0x40));
@@ -368,11 +374,7 @@ fn several_kinds_and_every_algorithm() {
         &[DelayKind::TcpData, DelayKind::Icmp],
         &[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns, DelayKind::Icmp],
     ];
-    for (seed, (kinds, algorithm)) in (2..).zip(kinds.into_iter().zip([
-        Algorithm::Fridge,
-        Algorithm::MultiFridge,
-        Algorithm::Overwrite,
-    ])) {
+    for (seed, (kinds, algorithm)) in (2..).zip(kinds.into_iter().zip(WITHOUT_EXPIRY)) {
         // Few slots, so that requests are overwritten and weights grow beyond their last class.
         for slots_log2 in [8, 10] {
             check(Delays { algorithm, slots_log2, ..of(kinds) }, seed);
@@ -416,7 +418,6 @@ fn requests_expire_to_the_tick() {
         expiry_ns: age as u32 * tick as u32,
         ..of(&[DelayKind::Icmp])
     };
-    let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
     let wrap = 1_u64 << 37;
     for start in [
         5 * wrap + 77 * tick,
@@ -427,38 +428,25 @@ fn requests_expire_to_the_tick() {
         5 * wrap + tick,
     ] {
         let mut lab = Lab::new(settings(expiry));
-        for (number, after) in
-            [0, 1, age - 1, age, age + 1, age + 500, 1 << 29, (1 << 30) - 1, 1 << 30]
-                .into_iter()
-                .enumerate()
-        {
-            let base = start + (number as u64) * (wrap << 3);
+        let ages = [0, 1, age - 1, age, age + 1, age + 500, 1 << 29, (1 << 30) - 1, 1 << 30];
+        for (number, after) in (0..).zip(ages) {
+            let base = start + number * (wrap << 3);
             // Enough requests for every slot to be wanted.
-            for token in 0..3000 {
-                lab.packet(base, &echo(false, ends[0], ends[1], token, false));
-            }
-            for token in 0..3000 {
-                lab.packet(
-                    base + after * tick,
-                    &echo(false, ends[0], ends[1], 5000 + token, false),
-                );
-            }
+            (0..3000).for_each(|token| lab.ask(base, token));
+            (5000..8000).for_each(|token| lab.ask(base + after * tick, token));
             for token in (0..3000).chain(5000..8000) {
-                lab.packet(base + after * tick, &echo(false, ends[1], ends[0], token, true));
+                lab.answer(base + after * tick, token);
             }
             let found = lab.rotate();
-            let (refused, samples) =
-                (sum(&found.delay, |counts| counts.refused), samples(&found.delay));
+            let refused = sum(&found.delay, |counts| counts.refused);
+            let samples = samples(&found.delay);
             // Ticks have 31 bits, and none is zero.
             let [since, now] = [base, base + after * tick].map(|at| (at / tick % (1 << 31)).max(1));
             let expires = now < since || now - since > age;
             // The first 3,000 requests fill the 1,024 slots, but for a few. If these expire, the
             // next 3,000 fill them again, and 1,000 fewer are refused.
-            assert_eq!(
-                refused > 4500,
-                !expires,
-                "{start} {after}: {refused} refused, {samples} found"
-            );
+            let what = format!("{start} {after}: {refused} refused, {samples} found");
+            assert_eq!(refused > 4500, !expires, "{what}");
         }
     }
 }
@@ -519,9 +507,7 @@ fn directions_by_our_own_addresses_and_groups_of_prefixes() {
 #[test]
 fn delays_one_by_one() {
     let (clients, by_prefix) = clients_by_prefix();
-    for (seed, algorithm) in
-        (50..).zip([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite])
-    {
+    for (seed, algorithm) in (50..).zip(WITHOUT_EXPIRY) {
         let kinds = of(&[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns]);
         check(Delays { algorithm, slots_log2: 8, samples: true, ..kinds }, seed);
         let sampled = |delays: Delays| Delays { algorithm, samples: true, ..delays };
@@ -538,14 +524,13 @@ fn delays_one_by_one() {
 #[test]
 fn digests_that_are_lost_are_counted() {
     let mut lab = Lab::new(settings(Delays { samples: true, ..of(&[DelayKind::Icmp]) }));
-    let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
     let mut total = 0;
     for window in 0..3_u32 {
         let number = [200_000, 10, 20][window as usize];
         for token in 0..number {
             let at = u64::from(window) * 10_000_000_000 + u64::from(token) * 10_000;
-            lab.packet(at, &echo(false, ends[0], ends[1], token, false));
-            lab.packet(at + 1000, &echo(false, ends[1], ends[0], token, true));
+            lab.ask(at, token);
+            lab.answer(at + 1000, token);
         }
         let snapshot = lab.tofino.rotate().unwrap();
         let missing = sum(&snapshot.bank.delay, |counts| counts.unsampled);
@@ -589,10 +574,8 @@ fn shares_that_follow_the_traffic() {
         let [_, same, eighth, quarter, half, none, again] = admitted[..] else {
             panic!("{admitted:?}")
         };
-        assert!(
-            none <= 1 && eighth < same && eighth < quarter && quarter < half && half < again,
-            "{admitted:?}"
-        );
+        let follow = eighth < same && eighth < quarter && quarter < half && half < again;
+        assert!(none <= 1 && follow, "{admitted:?}");
     }
 }
 
@@ -606,12 +589,11 @@ fn slots_few_and_many() {
 #[test]
 fn delays_beyond_all_weights_are_counted_apart() {
     let mut lab = Lab::new(settings(Delays { slots_log2: 6, ..of(&[DelayKind::Icmp]) }));
-    let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
     for token in 0..30_000_u32 {
         let at = u64::from(token) * 1_000_000;
-        lab.packet(at, &echo(false, ends[0], ends[1], token, false));
+        lab.ask(at, token);
         if let Some(before) = token.checked_sub(600) {
-            lab.packet(at + 1000, &echo(false, ends[1], ends[0], before, true));
+            lab.answer(at + 1000, before);
         }
     }
     let delay = &lab.rotate().delay;
@@ -624,8 +606,7 @@ fn beside_all_other_measurements() {
     let mut all = settings(of(&[DelayKind::TcpData]));
     all.cardinality = cardinality::Settings::DEFAULT;
     all.sizes = Toggle::ON;
-    all.heavy =
-        heavy::Settings { algorithm: heavy::Algorithm::Precision, ..heavy::Settings::DEFAULT };
+    all.heavy.algorithm = heavy::Algorithm::Precision;
     all.membership = membership::Settings {
         on: true,
         shape: Grid::of_bits(3, 1 << 12).unwrap(),
@@ -723,7 +704,8 @@ fn what_is_odd() {
 #[test]
 fn what_no_program_measures_is_refused() {
     let expiry = |kind| Delays { algorithm: Algorithm::Expiry, ..of(&[kind]) };
-    let data = of(&[DelayKind::TcpData]);
+    let (data, durations) = (of(&[DelayKind::TcpData]), of(&[DelayKind::TcpDuration]));
+    let two = of(&[DelayKind::TcpData, DelayKind::Dns]);
     let all = of(&[DelayKind::TcpHandshake, DelayKind::TcpData, DelayKind::Dns]);
     let in_groups = Delays { directions: Directions::Local, groups_log2: 3, ..all };
     for (delay, why) in [
@@ -734,14 +716,8 @@ fn what_no_program_measures_is_refused() {
         (expiry(DelayKind::QuicSpin), "by fridge, multi-fridge or overwrite"),
         (Delays { directions: Directions::Apart, ..data }, "name our own addresses"),
         (in_groups, "at most 32 on a switch"),
-        (
-            Delays { groups_log2: 1, ..of(&[DelayKind::TcpDuration]) },
-            "either end closes a connection",
-        ),
-        (
-            Delays { slots_log2: 16, ..of(&[DelayKind::TcpData, DelayKind::Dns]) },
-            "at most 32768 slots",
-        ),
+        (Delays { groups_log2: 1, ..durations }, "either end closes a connection"),
+        (Delays { slots_log2: 16, ..two }, "at most 32768 slots"),
     ] {
         let failure = definitions(&settings(delay)).unwrap_err().to_string();
         assert!(failure.contains(why), "{failure}");

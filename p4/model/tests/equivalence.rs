@@ -96,37 +96,22 @@ fn assert_same(settings: &Settings, found: &Window, expected: &Window, what: &st
     let (found, expected) = (&*found.bank, &*expected.bank);
     let what = format!("{what}, {settings:?}");
     assert_eq!(found.counters, expected.counters, "{what}");
-    let precision = settings.cardinality.precision;
-    assert!(
-        found.cardinality.levels(precision) == expected.cardinality.levels(precision),
-        "registers differ: {what}"
-    );
-    assert!(
-        found.entropy.sketches == expected.entropy.sketches,
-        "the entropy's counters differ: {what}"
-    );
+    let both = [found, expected];
+    let levels = both.map(|bank| bank.cardinality.levels(settings.cardinality.precision));
+    assert!(levels[0] == levels[1], "registers differ: {what}");
+    let sketches = both.map(|bank| &bank.entropy.sketches);
+    assert!(sketches[0] == sketches[1], "the entropy's counters differ: {what}");
     assert_eq!(found.entropy.sums, expected.entropy.sums, "the entropies' sums: {what}");
-    let shape = settings.frequency.shape;
-    assert!(
-        found.frequency.cells(shape) == expected.frequency.cells(shape),
-        "the frequency's counters differ: {what}"
-    );
-    let shape = settings.membership.shape;
-    assert!(
-        found.membership.words(shape) == expected.membership.words(shape),
-        "the filter's bits differ: {what}"
-    );
+    let cells = both.map(|bank| bank.frequency.cells(settings.frequency.shape));
+    assert!(cells[0] == cells[1], "the frequency's counters differ: {what}");
+    let words = both.map(|bank| bank.membership.words(settings.membership.shape));
+    assert!(words[0] == words[1], "the filter's bits differ: {what}");
     for index in 0..SPREADS {
-        let [found, expected] =
-            [found, expected].map(|bank| bank.spread.sketch(&settings.spread, index));
-        assert!(
-            found.all_registers() == expected.all_registers(),
-            "registers of distinct others differ: {what}"
-        );
-        assert!(
-            found.all_candidates() == expected.all_candidates(),
-            "candidates of distinct others differ: {what}"
-        );
+        let spreads = both.map(|bank| bank.spread.sketch(&settings.spread, index));
+        let registers = spreads.each_ref().map(|sketch| sketch.all_registers());
+        assert!(registers[0] == registers[1], "registers of distinct others differ: {what}");
+        let candidates = spreads.each_ref().map(|sketch| sketch.all_candidates());
+        assert!(candidates[0] == candidates[1], "candidates of distinct others differ: {what}");
     }
 }
 
@@ -149,12 +134,8 @@ fn check(settings: &Settings, frames: &[OwnedFrame]) {
     for frame in &frames {
         let mut switch = Switch::new(settings, SEED);
         switch.inject(frame);
-        assert_same(
-            settings,
-            &switch.window(0),
-            &expected(settings, [*frame]),
-            &format!("{frame:02x?}"),
-        );
+        let alone = expected(settings, [*frame]);
+        assert_same(settings, &switch.window(0), &alone, &format!("{frame:02x?}"));
     }
     assert_same(settings, &window, &all, "all frames");
     panic!("something differs that is not in use: {settings:?}");
@@ -186,11 +167,9 @@ fn every_level_of_every_precision() {
             .map(|level| frames::from_source(definitions::bytes_with_crc32(crc(level))))
             .collect();
         check(&settings, &frames);
-        let last = expected(&settings, [frames.last().unwrap().bytes.as_slice()]);
-        assert_eq!(
-            last.bank.cardinality.levels(settings.cardinality.precision).iter().max(),
-            Some(&(33 - p))
-        );
+        let last = expected(&settings, [frames.last().unwrap().bytes.as_slice()]).bank;
+        let levels = last.cardinality.levels(settings.cardinality.precision);
+        assert_eq!(levels.iter().max(), Some(&(33 - p)));
     }
 }
 
@@ -419,21 +398,8 @@ fn all_measurements_together() {
 /// Counters at the ends of their range, of both signs and in every order, before one packet.
 #[test]
 fn every_median_and_minimum() {
-    let values = [
-        0,
-        1,
-        2,
-        3,
-        -1,
-        -2,
-        66,
-        1 << 30,
-        -(1 << 30),
-        i32::MAX - 1,
-        i32::MAX,
-        i32::MIN,
-        i32::MIN + 1,
-    ];
+    let (large, least, most) = (1 << 30, i32::MIN, i32::MAX);
+    let values = [0, 1, 2, 3, -1, -2, 66, large, -large, most - 1, most, least, least + 1];
     // Sources whose three signs differ from one to the next.
     let frames: Vec<OwnedFrame> =
         (1..=61_u32).map(|source| frames::from_source(source.to_be_bytes())).collect();
@@ -495,22 +461,14 @@ fn sums_carry_into_their_upper_half() {
         switch.inject(&frame.bytes);
     }
     let term = u64::from(PER_PACKET.log2(3) + DERIVATIVE_OF_LOG);
-    for before in [
-        (1_u64 << 32) - 1 - term,
-        (1 << 32) - term,
-        (1 << 32) + 1 - term,
-        (7 << 32) - 1,
-        u64::MAX - term,
-    ] {
+    let around = [(1_u64 << 32) - 1, 1 << 32, (1 << 32) + 1].map(|sum| sum - term);
+    for before in around.into_iter().chain([(7 << 32) - 1, u64::MAX - term]) {
         let mut one = switch.clone();
         one.set_sum(0, before);
         one.inject(&frame.bytes);
         // The other pipe keeps its values.
-        assert_eq!(
-            one.window(0).bank.entropy.sums[0].sum,
-            before.saturating_add(term).saturating_add(before),
-            "{before:#x}"
-        );
+        let expected = before.saturating_add(term).saturating_add(before);
+        assert_eq!(one.window(0).bank.entropy.sums[0].sum, expected, "{before:#x}");
     }
 }
 
@@ -518,17 +476,11 @@ fn sums_carry_into_their_upper_half() {
 /// range.
 #[test]
 fn counters_near_their_ends_stay_where_they_are() {
-    let signed = [FULL - 2, FULL - 1, FULL, FULL + 1, i32::MAX - 5]
-        .into_iter()
-        .flat_map(|value| [value, -value]);
-    let unsigned = [2, 1, 0]
-        .map(|below| (u32::MAX - SLACK - below) as i32)
-        .into_iter()
-        .chain([u32::MAX - SLACK + 1, u32::MAX - 9].map(|end| end as i32));
-    let kinds = [
-        (SketchKind::CountSketch, signed.collect::<Vec<i32>>()),
-        (SketchKind::CountMin, unsigned.collect()),
-    ];
+    let signed = [FULL - 2, FULL - 1, FULL, FULL + 1, i32::MAX - 5].map(|value| [value, -value]);
+    let end = u32::MAX - SLACK;
+    let unsigned = [end - 2, end - 1, end, end + 1, u32::MAX - 9].map(|value| value as i32);
+    let kinds =
+        [(SketchKind::CountSketch, signed.concat()), (SketchKind::CountMin, unsigned.to_vec())];
     let frames: Vec<OwnedFrame> =
         (1..=9_u32).map(|source| frames::from_source(source.to_be_bytes())).collect();
     for (kind, values) in kinds {
@@ -573,8 +525,8 @@ fn pipes_add_up() {
     let (first, second) = bytes.split_at(700);
     first.iter().for_each(|frame| drop(switch.model.inject(0, frame).unwrap()));
     second.iter().for_each(|frame| drop(switch.model.inject(128, frame).unwrap()));
-    let (mut sum, second) =
-        (expected(&settings, first.iter().copied()), expected(&settings, second.iter().copied()));
+    let [mut sum, second] =
+        [first, second].map(|frames| expected(&settings, frames.iter().copied()));
     sum.bank.unite(&second.bank, &settings);
     assert_same(&settings, &switch.window(0), &sum, "two pipes");
 }
@@ -603,10 +555,8 @@ fn generated_traffic() {
             generator.fill(index, &mut frame);
             OwnedFrame::ethernet(frame)
         };
-        check(
-            &settings(KeyKind::Src, HashMode::Tabulated, 11),
-            &(0..5000).map(frame).collect::<Vec<_>>(),
-        );
+        let frames: Vec<OwnedFrame> = (0..5000).map(frame).collect();
+        check(&settings(KeyKind::Src, HashMode::Tabulated, 11), &frames);
     }
 }
 
@@ -624,12 +574,8 @@ fn windows_are_banks() {
         let bank = (window % 2) as u8;
         switch.set_bank(bank);
         frames.iter().for_each(|frame| switch.inject(frame));
-        assert_same(
-            &settings,
-            &switch.window(usize::from(bank)),
-            &expected(&settings, frames.iter().copied()),
-            "window",
-        );
+        let found = switch.window(usize::from(bank));
+        assert_same(&settings, &found, &expected(&settings, frames.iter().copied()), "window");
         switch.clear(usize::from(bank));
     }
 }
@@ -643,13 +589,8 @@ fn forwarded_as_it_came_or_counted_and_dropped() {
         for frame in [frames::random(4, 1000), frames::kinds()].concat() {
             let sent = switch.model.inject(3, &frame.bytes).unwrap();
             assert_eq!(sent.len(), 1);
-            assert_eq!(
-                (sent[0].port, &sent[0].frame),
-                (9, &frame.bytes),
-                "{} {:02x?}",
-                key.name(),
-                frame.bytes
-            );
+            let what = format!("{} {:02x?}", key.name(), frame.bytes);
+            assert_eq!((sent[0].port, &sent[0].frame), (9, &frame.bytes), "{what}");
             assert_eq!(switch.model.inject(4, &frame.bytes).unwrap(), [], "a mirror port");
         }
     }

@@ -9,6 +9,7 @@ use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_p4_model::{Model, Options};
 use flowgauge_testing::definitions::{Verdict, crc32, verdict};
 use flowgauge_testing::frames;
+use std::ops::Range;
 
 const FRAMES: &str = "pipe.Ingress.flowgauge.counters.frames";
 const BANK: &str = "pipe.Ingress.flowgauge.bank";
@@ -102,8 +103,8 @@ impl Lab {
     fn new(key: KeyKind, slot_bits: u32, everything: bool) -> Self {
         let mut options = Options::default()
             .define("FLOWGAUGE_HEAVY", 1)
-            .define("FLOWGAUGE_HEAVY_KEY", key as u8);
-        options = options.define("FLOWGAUGE_HEAVY_SLOT_BITS", slot_bits);
+            .define("FLOWGAUGE_HEAVY_KEY", key as u8)
+            .define("FLOWGAUGE_HEAVY_SLOT_BITS", slot_bits);
         for other in ["FLOWGAUGE_ENTROPY", "FLOWGAUGE_FREQUENCY", "FLOWGAUGE_MEMBERSHIP"] {
             options = options.define(other, u8::from(everything));
         }
@@ -137,19 +138,19 @@ impl Lab {
         set_default(&mut self.model, BANK, set_bank);
     }
 
+    /// Reads elements of a register in the first pipe.
+    fn read(&self, register: &str, field: usize, elements: Range<usize>) -> Vec<u64> {
+        let register = format!("{}.{register}", self.name);
+        self.model.register_range(&register, field, elements, 0).unwrap()
+    }
+
     fn stage(&self, stage: usize, bank: usize) -> Vec<Slot> {
-        let of = |register: &str, field, range| {
-            self.model
-                .register_range(&format!("{}.{register}", self.name), field, range, 0)
-                .unwrap()
-        };
-        let flows = format!("flows{stage}");
-        let flows =
-            [0, 1].map(|field| of(&flows, field, bank << self.bits..(bank + 1) << self.bits));
+        let (name, of_bank) = (format!("flows{stage}"), bank << self.bits..(bank + 1) << self.bits);
+        let flows = [0, 1].map(|field| self.read(&name, field, of_bank.clone()));
         // Slots of both stages.
         let first = (2 * bank + stage) << self.bits;
         let both = |register: &str| {
-            [0, 1].map(|field| of(register, field, first..first + (1 << self.bits)))
+            [0, 1].map(|field| self.read(register, field, first..first + (1 << self.bits)))
         };
         let [inherited, version] = both("origin");
         let tables: &[&str] = match self.key {
@@ -174,10 +175,7 @@ impl Lab {
     }
 
     fn assert_holds(&self, expected: &Definition, bank: usize, what: &str) {
-        let packets = self
-            .model
-            .register_range(&format!("{}.packets", self.name), 0, bank..bank + 1, 0)
-            .unwrap();
+        let packets = self.read("packets", 0, bank..bank + 1);
         assert_eq!(packets, [u64::from(expected.packets)], "{what}");
         for stage in [0, 1] {
             let found = self.stage(stage, bank);
@@ -186,6 +184,17 @@ impl Lab {
                 assert_eq!(found, expected, "slot {index} of stage {stage}, {what}");
             }
         }
+    }
+
+    /// Asserts that a bank has these frames in its counters, and these packets in a sketch.
+    #[track_caller]
+    fn assert_counted(&self, bank: usize, frames: usize, packets: usize) {
+        let classes = (8 * bank..8 * (bank + 1))
+            .map(|class| counted(&self.model, FRAMES, class as u32, Pipes::All).0);
+        assert_eq!(classes.sum::<u64>(), frames as u64);
+        let row = "pipe.Ingress.flowgauge.frequency_by_src.count_min0";
+        let cells = self.model.register_range(row, 0, 1024 * bank..1024 * (bank + 1), 0).unwrap();
+        assert_eq!(cells.into_iter().sum::<u64>(), packets as u64);
     }
 }
 
@@ -206,17 +215,11 @@ fn skewed(seed: u64, count: usize) -> Vec<OwnedFrame> {
     (0..count).map(next).collect()
 }
 
-fn count(
-    lab: &mut Lab,
-    definition: &mut Definition,
-    kind: KeyKind,
-    port: u16,
-    frames: &[OwnedFrame],
-) {
+fn count(lab: &mut Lab, definition: &mut Definition, port: u16, frames: &[OwnedFrame]) {
     for frame in frames {
         lab.model.inject(port, &frame.bytes).unwrap();
-        if let Verdict::V4(key) | Verdict::V6(key) = verdict(frame, kind) {
-            definition.count(&key, kind);
+        if let Verdict::V4(key) | Verdict::V6(key) = verdict(frame, lab.key) {
+            definition.count(&key, lab.key);
         }
     }
 }
@@ -227,7 +230,7 @@ fn every_key_and_size() {
         for slot_bits in [4, 6, 12] {
             let (mut lab, mut definition) =
                 (Lab::new(key, slot_bits, false), Definition::new(slot_bits));
-            count(&mut lab, &mut definition, key, 0, &skewed(u64::from(slot_bits), 3000));
+            count(&mut lab, &mut definition, 0, &skewed(u64::from(slot_bits), 3000));
             lab.assert_holds(&definition, 0, &format!("{key:?}, {slot_bits} bits"));
             assert!(definition.replaced > 10 || slot_bits == 12, "{}", definition.replaced);
         }
@@ -240,9 +243,9 @@ fn a_signature_of_zero_takes_a_slot_like_any_other() {
     let (mut lab, mut definition) = (Lab::new(KeyKind::Src, 4, false), Definition::new(4));
     let source = [192, 120, 37, 131];
     assert_eq!(crc32(&source), 0);
-    count(&mut lab, &mut definition, KeyKind::Src, 0, &vec![frames::from_source(source); 5]);
+    count(&mut lab, &mut definition, 0, &vec![frames::from_source(source); 5]);
     lab.assert_holds(&definition, 0, "one flow");
-    count(&mut lab, &mut definition, KeyKind::Src, 0, &skewed(3, 500));
+    count(&mut lab, &mut definition, 0, &skewed(3, 500));
     lab.assert_holds(&definition, 0, "among others");
 }
 
@@ -261,21 +264,16 @@ fn a_second_pass_counts_nothing_else_and_sends_the_frame_once() {
         }
     }
     lab.assert_holds(&definition, 0, "forwarded");
-    let classes = (0..8).map(|class| counted(&lab.model, FRAMES, class, Pipes::All).0);
-    assert_eq!(classes.sum::<u64>(), frames.len() as u64);
-    let row = "pipe.Ingress.flowgauge.frequency_by_src.count_min0";
-    let cells: u64 = lab.model.register_range(row, 0, 0..1024, 0).unwrap().into_iter().sum();
-    assert_eq!(cells, u64::from(definition.packets));
+    lab.assert_counted(0, frames.len(), definition.packets as usize);
 }
 
 #[test]
 fn windows_are_banks() {
-    let key = KeyKind::SrcDst;
-    let mut lab = Lab::new(key, 6, false);
+    let mut lab = Lab::new(KeyKind::SrcDst, 6, false);
     let mut banks = [Definition::new(6), Definition::new(6)];
     for (bank, frames) in skewed(9, 1200).chunks(300).enumerate() {
         lab.set_bank((bank % 2) as u8);
-        count(&mut lab, &mut banks[bank % 2], key, 1, frames);
+        count(&mut lab, &mut banks[bank % 2], 1, frames);
     }
     lab.assert_holds(&banks[0], 0, "bank 0");
     lab.assert_holds(&banks[1], 1, "bank 1");
@@ -305,23 +303,13 @@ fn packets_that_come_back_late_are_of_their_window_and_count_once() {
         assert_eq!(sent, all.len(), "every frame leaves once");
         assert!(late > 0, "none was late");
         for (bank, frames) in all.chunks(1_000).enumerate() {
-            let classes = (8 * bank as u32..8 * bank as u32 + 8)
-                .map(|class| counted(&lab.model, FRAMES, class, Pipes::All).0);
-            assert_eq!(classes.sum::<u64>(), frames.len() as u64);
             let keys = frames.iter().filter_map(|frame| match verdict(frame, kind) {
                 Verdict::V4(key) | Verdict::V6(key) => Some(key.to_vec()),
                 _ => None,
             });
             let keys: Vec<Vec<u8>> = keys.collect();
-            let packets = lab
-                .model
-                .register_range(&format!("{}.packets", lab.name), 0, bank..bank + 1, 0)
-                .unwrap();
-            assert_eq!(packets, [keys.len() as u64]);
-            let row = "pipe.Ingress.flowgauge.frequency_by_src.count_min0";
-            let cells =
-                lab.model.register_range(row, 0, 1024 * bank..1024 * (bank + 1), 0).unwrap();
-            assert_eq!(cells.into_iter().sum::<u64>(), keys.len() as u64);
+            assert_eq!(lab.read("packets", 0, bank..bank + 1), [keys.len() as u64]);
+            lab.assert_counted(bank, frames.len(), keys.len());
             // The guaranteed count of a flow was reached in this window, over both stages.
             let mut surely: Vec<(Vec<u64>, u32, u32)> = Vec::new();
             for slot in [0, 1]

@@ -4,7 +4,7 @@
 
 use crate::common::OFF;
 use flowgauge_bfruntime::server::{Query, Source, Target, Write};
-use flowgauge_bfruntime::{Data, Pipes};
+use flowgauge_bfruntime::{Data, Entry, Pipes};
 use flowgauge_core::entropy::in_integers;
 use flowgauge_core::{Grid, KeyKind, Settings, SketchKind, sketch};
 use flowgauge_dataplane::tofino::definitions;
@@ -38,13 +38,12 @@ impl Lab {
         };
         let settings = Settings { entropy: [KeyKind::Dst, KeyKind::Src].map(sketch), ..OFF };
         // The switch computes the entropy of destinations.
-        let keys = [
+        let own = [
             ("FLOWGAUGE_ENTROPY_KEY", KeyKind::Dst as u32),
             ("FLOWGAUGE_ENTROPY_SECOND_KEY", KeyKind::Src as u32),
+            ("FLOWGAUGE_ENTROPY_BITS", 1),
+            ("FLOWGAUGE_ENTROPY_ALARM", alarm),
         ];
-        let own = keys
-            .into_iter()
-            .chain([("FLOWGAUGE_ENTROPY_BITS", 1), ("FLOWGAUGE_ENTROPY_ALARM", alarm)]);
         let served = ServedSwitch::new(definitions(&settings).unwrap().into_iter().chain(own));
         let tofino = served.connect(settings, &Tables::new(&settings, 7));
         Lab { served, tofino, bank: 0 }
@@ -64,31 +63,31 @@ impl Lab {
     /// Reads a value of the open window.
     fn read(&self, register: &str, field: &str) -> u32 {
         let name = format!("{MADE}.{register}");
-        let entries =
-            self.served.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
+        let entry = self.entry(&name);
         let name = format!("{}.{field}", name.strip_prefix("pipe.").unwrap());
-        u32::from_be_bytes(entries[self.bank].data.bytes(&name).unwrap().try_into().unwrap())
+        u32::from_be_bytes(entry.data.bytes(&name).unwrap().try_into().unwrap())
     }
 
     fn write(&self, register: &str, value: u32) {
         let name = format!("{MADE}.{register}");
-        let mut entries =
-            self.served.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
-        let entry = entries.swap_remove(self.bank);
+        let entry = self.entry(&name);
         let field = format!("{}.f1", name.strip_prefix("pipe.").unwrap());
         let data = Data::fields([(&*field, value.to_be_bytes().to_vec())]);
-        self.served
-            .switch
-            .write(&name, Pipes::All, &Write::Modify(entry.place.key().unwrap().clone(), data))
-            .unwrap();
+        let write = Write::Modify(entry.place.key().unwrap().clone(), data);
+        self.served.switch.write(&name, Pipes::All, &write).unwrap();
+    }
+
+    /// Reads an element of the open window.
+    fn entry(&self, name: &str) -> Entry {
+        let switch = &self.served.switch;
+        let mut entries = switch.read(name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
+        entries.swap_remove(self.bank)
     }
 
     fn set(&self, parameter: &str, value: u32) {
-        let value = Data::fields([("value", value.to_be_bytes().to_vec())]);
-        self.served
-            .switch
-            .write(&format!("{MADE}.{parameter}"), Pipes::All, &Write::SetDefault(value))
-            .unwrap();
+        let name = format!("{MADE}.{parameter}");
+        let value = Write::SetDefault(Data::fields([("value", value.to_be_bytes().to_vec())]));
+        self.served.switch.write(&name, Pipes::All, &value).unwrap();
     }
 
     fn entropy(&self) -> u32 {
@@ -135,11 +134,8 @@ fn windows_have_the_entropy_that_software_makes_of_them() {
             lab.send(destinations);
             let (packets, sum, made) = lab.rotate();
             assert_eq!(packets, number);
-            assert_eq!(
-                u64::from(made),
-                in_integers(packets, sum),
-                "{kind:?}, window {window}: {packets} packets, {sum}"
-            );
+            let what = format!("{kind:?}, window {window}: {packets} packets, {sum}");
+            assert_eq!(u64::from(made), in_integers(packets, sum), "{what}");
             different.insert(made);
         }
         assert!(different.len() * 5 > windows as usize * 2, "{}", different.len());
@@ -161,26 +157,20 @@ fn sums_of_any_size() {
         lab.write("whole", whole);
         // The first packet of a flow adds nothing.
         lab.send([0]);
-        assert_eq!(
-            u64::from(lab.entropy()),
-            in_integers(packets.into(), u64::from(whole) << 10),
-            "{packets} packets, {whole}"
-        );
+        let expected = in_integers(packets.into(), u64::from(whole) << 10);
+        assert_eq!(u64::from(lab.entropy()), expected, "{packets} packets, {whole}");
         lab.rotate();
     }
     // The sum saturates.
-    for (whole, packets, is_known) in
-        [((1 << 31) - 1, 1, true), (1 << 31, 1, false), (u32::MAX, 3, false)]
-    {
+    let sums = [((1 << 31) - 1, 1, true), (1 << 31, 1, false), (u32::MAX, 3, false)];
+    for (whole, packets, is_known) in sums {
         lab.write("packets", (1 << 26) - 1);
         lab.write("whole", whole);
         lab.send(vec![0; packets]);
         let expected = in_integers(1 << 26, u64::from(whole) << 10);
-        assert!(
-            if is_known { u64::from(lab.entropy()) == expected } else { lab.entropy() >= UNKNOWN },
-            "{whole}: {}",
-            lab.entropy()
-        );
+        let made = lab.entropy();
+        let is_right = if is_known { u64::from(made) == expected } else { made >= UNKNOWN };
+        assert!(is_right, "{whole}: {made}");
         lab.rotate();
     }
 }
@@ -234,20 +224,16 @@ fn a_negative_entropy_is_zero_whichever_threshold_it_is_compared_with() {
     let mut lab = Lab::new(SketchKind::CountMin, 1);
     // Packets with an even number are compared with the lowest threshold, the others with the
     // highest. Fewer than 1,024 are not compared.
-    for (packets, lowest, is_told) in
-        [(4096, 0, 0), (4096, 1, 1), (4097, 1, 0), (4097, 0, 0), (1022, 1, 0)]
-    {
+    let cases = [(4096, 0, 0), (4096, 1, 1), (4097, 1, 0), (4097, 0, 0), (1022, 1, 0)];
+    for (packets, lowest, is_told) in cases {
         lab.set("lowest", lowest);
         lab.set("highest", 0);
         lab.write("packets", packets - 1);
         lab.write("whole", 14 * packets);
         assert_eq!(in_integers(packets.into(), u64::from(14 * packets) << 10), 0);
         lab.send([0]);
-        assert_eq!(
-            (lab.entropy(), lab.read("result", "reported")),
-            (0, is_told),
-            "{packets} packets, lowest {lowest}"
-        );
+        let found = (lab.entropy(), lab.read("result", "reported"));
+        assert_eq!(found, (0, is_told), "{packets} packets, lowest {lowest}");
         lab.rotate();
     }
 }

@@ -227,13 +227,11 @@ fn parser_selects_looks_ahead_and_keeps_the_payload() {
         let bytes = [head, &frame(0xa, 0xb), &[0xff; 3]].concat();
         model.inject(0, &bytes).unwrap().pop().map(|output| output.frame)
     };
-    assert_eq!(
-        out(&[5, 0, 0, 0]).unwrap(),
-        [&[5, 0, 0, 0][..], &frame(0xa, 0xb), &[0xff; 3]].concat(),
-        "payload only"
-    );
+    let payload_only = [5, 0, 0, 0];
     let second = [1, 0, 0, 1, 6, 6, 6, 6];
-    assert_eq!(out(&second).unwrap(), [&second[..], &frame(0xa, 0xb), &[0xff; 3]].concat());
+    for head in [&payload_only[..], &second] {
+        assert_eq!(out(head).unwrap(), [head, &frame(0xa, 0xb), &[0xff; 3]].concat(), "{head:?}");
+    }
     let ahead = out(&[0x4f, 0, 0, 0]).unwrap();
     assert_eq!(ahead[16..20], [0, 0, 0, 0xb], "lookahead leaves the packet as it is");
     assert_eq!(ahead.len(), 23);
@@ -253,10 +251,8 @@ fn a_cut_header_drops_the_packet_unless_the_error_is_read() {
         "",
         "if (pm.parser_err != 0 && !hdr.io.isValid()) { hdr.extra[0].setValid(); hdr.extra[0].rest = (bit<24>)pm.parser_err; }",
     );
-    assert_eq!(
-        reading.inject(0, &[9; 15]).unwrap()[0].frame,
-        [&[0, 0, 0, 2][..], &[9; 15]].concat()
-    );
+    let cut = reading.inject(0, &[9; 15]).unwrap();
+    assert_eq!(cut[0].frame, [&[0, 0, 0, 2][..], &[9; 15]].concat());
     assert_eq!(reading.inject(0, &[]).unwrap()[0].frame, [0, 0, 0, 2]);
 }
 
@@ -283,9 +279,8 @@ fn tables_match_exactly_by_prefix_and_by_mask() {
     assert_eq!(compute(&mut wide, 0x106, 0), (0, 0));
 
     let mut prefix = with("prefix.apply();");
-    for (value, length, answer) in
-        [([10, 0, 0, 0], 8, 1), ([10, 1, 0, 0], 16, 2), ([10, 1, 2, 3], 32, 3), ([0; 4], 0, 4)]
-    {
+    let nets = [([10, 0, 0, 0], 8), ([10, 1, 0, 0], 16), ([10, 1, 2, 3], 32), ([0; 4], 0)];
+    for ((value, length), answer) in nets.into_iter().zip(1..) {
         let net = Match::Lpm { value: value.to_vec(), prefix_length: length };
         add(&mut prefix, "pipe.Ingress.prefix", [("net".to_owned(), net)].into(), set(answer));
     }
@@ -296,10 +291,8 @@ fn tables_match_exactly_by_prefix_and_by_mask() {
     let mut masks = with("masks.apply();");
     for (priority, mask, answer) in [(20_u32, 0xf0, 1), (10, 0xff, 2), (30, 0, 3)] {
         let field = |name: &str, value: u8, mask: u8| {
-            (
-                name.to_owned(),
-                Match::Ternary { value: vec![0, 0, 0, value], mask: vec![0, 0, 0, mask] },
-            )
+            let [value, mask] = [value, mask].map(|byte| vec![0, 0, 0, byte]);
+            (name.to_owned(), Match::Ternary { value, mask })
         };
         let priority = (PRIORITY.to_owned(), Match::Exact(priority.to_be_bytes().to_vec()));
         let key = Key::from([field("hdr.io.a", 0x12, mask), field("hdr.io.b", 0, 0), priority]);
@@ -385,23 +378,14 @@ fn signed_parameters_and_initial_values() {
     program.declarations += "\nstruct pair_t { int<32> key; int<32> time; }";
     let mut model = program.model();
     let schema = model.schema();
-    let table = |name: &str| {
-        schema["tables"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|table| table["name"] == name)
-            .unwrap()
-            .clone()
-    };
+    let tables = schema["tables"].as_array().unwrap();
+    let table = |name: &str| tables.iter().find(|table| table["name"] == name).unwrap();
     let (parameter, register) = (table("pipe.Ingress.less"), table("pipe.Ingress.r"));
     assert_eq!(parameter["data"][0]["singleton"]["type"]["default_value"], -100);
     assert_eq!(parameter["depends_on"].as_array().unwrap(), std::slice::from_ref(&register["id"]));
     // A time is replaced if it is more than 100 ago: -1 by 100, and 100 by 201.
-    assert_eq!(
-        [50, 100, 200, 201, 201].map(|a| compute(&mut model, a, 0).0),
-        [u32::MAX, u32::MAX, 100, 100, 201]
-    );
+    let before = [50, 100, 200, 201, 201].map(|a| compute(&mut model, a, 0).0);
+    assert_eq!(before, [u32::MAX, u32::MAX, 100, 100, 201]);
 }
 
 /// 64-bit sum in one stateful ALU (p4 notes): the low half carries into the high one.
@@ -469,15 +453,9 @@ fn counters_count_frames_and_their_bytes() {
         frame.resize(length, 0);
         model.inject(port, &frame).unwrap();
     }
-    assert_eq!(
-        [Pipes::One(0), Pipes::One(1), Pipes::All].map(|pipes| counted(
-            &model,
-            "pipe.Ingress.both",
-            2,
-            pipes
-        )),
-        [(2, 1574), (1, 100), (3, 1674)]
-    );
+    let both = [Pipes::One(0), Pipes::One(1), Pipes::All]
+        .map(|pipes| counted(&model, "pipe.Ingress.both", 2, pipes));
+    assert_eq!(both, [(2, 1574), (1, 100), (3, 1674)]);
     assert_eq!(counted(&model, "pipe.Ingress.one", 0, Pipes::All), (3, 0));
 }
 
@@ -514,10 +492,8 @@ fn ports_drops_and_time() {
     let mut model = model("", body);
     model.set_clock(0x1234_5678_9abc);
     let output = model.inject(129, &frame(7, 0)).unwrap();
-    assert_eq!(
-        (output[0].port, output[0].frame[8..].to_vec()),
-        (7, vec![0, 0, 0, 129, 0x56, 0x78, 0x9a, 0xbc])
-    );
+    let computed = [0, 0, 0, 129, 0x56, 0x78, 0x9a, 0xbc];
+    assert_eq!((output[0].port, &output[0].frame[8..]), (7, &computed[..]));
     assert_eq!(model.inject(129, &frame(7, 1)).unwrap(), []);
     assert_eq!(model.inject(129, &frame(0x1ff, 0)).unwrap(), [], "no port");
 }
@@ -563,11 +539,8 @@ fn resubmission_carries_a_header_and_counts_as_a_pass() {
         state body",
     );
     let mut model = Model::from_text("resubmit.p4", &text, &Options::default()).unwrap();
-    assert_eq!(
-        compute(&mut model, 40, 0),
-        (41, 2),
-        "the first pass' changes to the packet are gone, those to the register are not"
-    );
+    let what = "the first pass' changes to the packet are gone, those to the register are not";
+    assert_eq!(compute(&mut model, 40, 0), (41, 2), "{what}");
     assert_eq!(compute(&mut model, 50, 0), (51, 4));
     assert_eq!(model.inject(0, &frame(9, 0)), Err(Fault::ResubmittedTwice));
 }
@@ -594,22 +567,14 @@ fn a_parser_walks_along_a_stack_as_far_as_it_goes() {
     let one = [&[0, 0, 0, 2][..], &frame(3, 4)].concat();
     assert_eq!(model.inject(0, &one).unwrap()[0].frame, one);
     let two = [&[0, 0, 0, 1, 0, 0, 0, 2][..], &frame(3, 4)].concat();
-    assert_eq!(
-        model.inject(0, &two).unwrap()[0].frame,
-        [&two[..20], &[0, 0, 0, 2]].concat(),
-        "the second element"
-    );
+    let with_second = [&two[..20], &[0, 0, 0, 2]].concat();
+    assert_eq!(model.inject(0, &two).unwrap()[0].frame, with_second, "the second element");
     assert_eq!(model.inject(0, &[0, 0, 0, 1, 9, 9]).unwrap(), [], "it ends inside the second one");
     let three = [&[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2][..], &frame(3, 4)].concat();
-    assert_eq!(
-        model.inject(0, &three),
-        Err(Fault::StackOverflow { state: "pipe.In.body".to_owned() })
-    );
-    assert_eq!(
-        model.inject(0, &one).unwrap()[0].frame,
-        one,
-        "each packet begins with the first one"
-    );
+    let overflow = Fault::StackOverflow { state: "pipe.In.body".to_owned() };
+    assert_eq!(model.inject(0, &three), Err(overflow));
+    let what = "each packet begins with the first one";
+    assert_eq!(model.inject(0, &one).unwrap()[0].frame, one, "{what}");
 }
 
 #[test]
@@ -647,8 +612,6 @@ fn a_second_assignment_in_a_parser_is_refused() {
             .to_owned();
     let mut model = program.model();
     assert_eq!(compute(&mut model, 0, 3).0, 3, "zero is no value yet");
-    assert_eq!(
-        model.inject(0, &frame(1, 3)),
-        Err(Fault::SecondAssignment { state: "pipe.In.more".to_owned() })
-    );
+    let second = Fault::SecondAssignment { state: "pipe.In.more".to_owned() };
+    assert_eq!(model.inject(0, &frame(1, 3)), Err(second));
 }

@@ -1,6 +1,5 @@
 //! Constructs that the model does not support are errors with file and line.
 
-use crate::common;
 use crate::common::{Program, program};
 use flowgauge_p4_model::{Model, Options, Place, SourceError};
 
@@ -8,9 +7,7 @@ use flowgauge_p4_model::{Model, Options, Place, SourceError};
 fn refused(text: &str, because: &str) {
     let error = Model::from_text("small.p4", text, &Options::default()).expect_err(text);
     let line = 1 + text.lines().position(|line| line.contains("/*!*/")).expect("a mark") as u32;
-    let SourceError::Invalid { place, problem } = &error else {
-        panic!("{error}");
-    };
+    let SourceError::Invalid { place, problem } = &error else { panic!("{error}") };
     assert!(problem.contains(because), "{error}");
     assert_eq!(*place, Place { file: "small.p4".into(), line }, "{error}\n{text}");
     assert!(error.to_string().starts_with(&format!("small.p4:{line}: ")));
@@ -78,10 +75,8 @@ fn declarations() {
     refused_local(&compared("c < 0xfc000000"), "no constant above 2^31");
     refused_local(&compared("c < 0x7c000000 || !(c <= 0x84000000)"), "no constant above 2^31");
     refused_local("Hash<bit<32>>(HashAlgorithm_t.RANDOM) h;", "unsupported hash algorithm");
-    refused_local(
-        "table t { key = { hdr.io.a : range; } actions = { NoAction; } }",
-        "unsupported match kind range",
-    );
+    let by_range = "table t { key = { hdr.io.a : range; } actions = { NoAction; } }";
+    refused_local(by_range, "unsupported match kind range");
     let fold = |fields: &str| {
         let local = "Hash<bit<32>>(HashAlgorithm_t.XOR32) fold;";
         refused_local(
@@ -95,30 +90,19 @@ fn declarations() {
         "table t { key = { hdr.io.a : lpm; } actions = { NoAction; } const entries = { 1 : NoAction(); } }",
         "an lpm table",
     );
-    refused_local(
-        "table t { key = { hdr.io.a : exact; } actions = { missing; } }",
-        "unknown action missing",
-    );
+    let without_action = "table t { key = { hdr.io.a : exact; } actions = { missing; } }";
+    refused_local(without_action, "unknown action missing");
     refused_local("table t { implementation = 3; }", "unsupported table property");
     refused_local("varbit<32> v;", "unsupported type varbit");
-    refused_local(
-        "action a() { t.apply(); } table t { actions = { NoAction; } }",
-        "unknown name t",
-    );
+    let later = "action a() { t.apply(); } table t { actions = { NoAction; } }";
+    refused_local(later, "unknown name t");
     refused_local("Later() later;", "type Later is not declared above");
-    refused_in(
-        |program| {
-            program.declarations += "\nstruct early_t { later_t later; } /*!*/\nstruct later_t {}"
-        },
-        "not declared above",
-    );
-    refused_in(
-        |program| program.declarations += "\nextern Mine { void f(); } /*!*/",
-        "unsupported declaration",
-    );
+    let early = "\nstruct early_t { later_t later; } /*!*/\nstruct later_t {}";
+    refused_in(|program| program.declarations += early, "not declared above");
     let declared = |declaration: &str, because: &str| {
         refused_in(|program| program.declarations += &format!("\n{declaration} /*!*/\n"), because)
     };
+    declared("extern Mine { void f(); }", "unsupported declaration");
     declared("const bool _x = static_assert(1 == 2, \"one is two\");", "one is two");
     declared("const bool _x = static_assert(1 == 2);", "static_assert failed");
     declared("const bool _x = static_assert(true, 3);", "is a text");
@@ -135,10 +119,8 @@ fn declarations() {
 #[test]
 fn parsers() {
     refused_parser("state body {\ntransition missing; /*!*/\n}", "no state missing");
-    refused_parser(
-        "\nstate body { if (md.m == 1) {} transition accept; } /*!*/",
-        "unsupported if in a parser",
-    );
+    let branching = "\nstate body { if (md.m == 1) {} transition accept; } /*!*/";
+    refused_parser(branching, "unsupported if in a parser");
     for (statement, because) in [
         ("packet.advance(3);", "no whole bytes"),
         ("md.m = packet.lookahead<bit<320>>()[31:0];", "the parser sees 256"),
@@ -165,19 +147,19 @@ fn blocks_inside_themselves() {
 fn loops() {
     let mut program = program("", "");
     program.parser = "state body { transition other; } state other { transition body; }".to_owned();
-    let refused = |program: &common::Program| {
+    let is_refused = |program: &Program| {
         program.load().unwrap_err().to_string().contains("loop of parser states")
     };
-    assert!(refused(&program));
+    assert!(is_refused(&program));
     program.parser =
         "state body { packet.extract(hdr.extra[0]); transition select(hdr.extra[0].kind) { 1: body; default: accept; } }"
             .to_owned();
-    assert!(refused(&program));
+    assert!(is_refused(&program));
     // One of two states extracts the stack.
     program.parser = "state body { packet.extract(hdr.extra.next); transition other; }
         state other { transition select(hdr.extra[0].kind) { 1: body; default: accept; } }"
         .to_owned();
-    assert!(refused(&program));
+    assert!(is_refused(&program));
 }
 
 #[test]
@@ -187,10 +169,8 @@ fn stacks_and_counters_of_parsers() {
          state more {\nmd.small = hdr.extra.last.kind; /*!*/\ntransition accept; }",
         "has not extracted the next element",
     );
-    refused_parser(
-        "\nstate body { md.small = hdr.extra.lastIndex; transition accept; } /*!*/",
-        "unsupported stack member lastIndex",
-    );
+    let indexed = "\nstate body { md.small = hdr.extra.lastIndex; transition accept; } /*!*/";
+    refused_parser(indexed, "unsupported stack member lastIndex");
     let counter = |states: String, because: &str| {
         refused_in(
             |program| {
@@ -206,13 +186,8 @@ fn stacks_and_counters_of_parsers() {
     counter(parsing("left.push(8w1);"), "unsupported push");
     let select = "state body { transition select(\nleft.is_negative() /*!*/\n) { true: accept; default: reject; } }";
     counter(select.to_owned(), "unsupported is_negative");
-    refused_in(
-        |program| {
-            program.parser_locals =
-                "ParserCounter() left;\nParserCounter() right; /*!*/\n".to_owned()
-        },
-        "a parser has one",
-    );
+    let two = "ParserCounter() left;\nParserCounter() right; /*!*/\n";
+    refused_in(|program| program.parser_locals = two.to_owned(), "a parser has one");
     refused_local("\nParserCounter() left; /*!*/\n", "a parser has one");
 }
 
@@ -238,12 +213,7 @@ fn files() {
 
 #[test]
 fn programs_without_a_switch() {
-    let text = "struct nothing_t {}";
-    assert!(
-        Model::from_text("small.p4", text, &Options::default())
-            .unwrap_err()
-            .to_string()
-            .contains("Switch(pipeline) main")
-    );
+    let error = Model::from_text("small.p4", "struct nothing_t {}", &Options::default());
+    assert!(error.unwrap_err().to_string().contains("Switch(pipeline) main"));
     assert!(Model::from_text("small.p4", "", &Options::default()).is_err());
 }

@@ -44,11 +44,9 @@ fn of_a_small_program() {
     assert_eq!(tables["pipe.Ingress.masks"]["attributes"], json!(["EntryScope", "ConstTable"]));
     assert_eq!(tables["pipe.Ingress.levels"]["data"][0]["singleton"]["name"], "Ingress.levels.f1");
     assert_eq!(tables["pipe.Ingress.levels"]["key"][0]["name"], "$REGISTER_INDEX");
-    assert_eq!(tables["pipe.Ingress.octets"]["data"].as_array().unwrap().len(), 1);
-    assert_eq!(
-        tables["pipe.Ingress.octets"]["data"][0]["singleton"]["name"],
-        "$COUNTER_SPEC_BYTES"
-    );
+    let octets = &tables["pipe.Ingress.octets"]["data"];
+    assert_eq!(octets.as_array().unwrap().len(), 1);
+    assert_eq!(octets[0]["singleton"]["name"], "$COUNTER_SPEC_BYTES");
     assert_eq!(tables["pipe.In.$PORT_METADATA"]["key"][0]["name"], "im.ingress_port");
     assert_eq!(schema["learn_filters"][0]["name"], "pipe.Out.report");
 }
@@ -60,21 +58,16 @@ fn a_hash_is_configured_where_it_is_computed() {
     let schema =
         program(locals, "hdr.io.x[15:0] = crc.get({ hdr.io.a, 8w7, hdr.io.b });").model().schema();
     let tables = by_name(&schema["tables"]);
-    let (compute, configure) =
-        (tables["pipe.Ingress.crc.compute"], tables["pipe.Ingress.crc.configure"]);
-    assert_eq!(compute["depends_on"], json!([configure["id"]]));
-    assert_eq!(
-        (&configure["table_type"], &configure["key"]),
-        (&json!("DynHashConfigure"), &json!([]))
-    );
+    let configure = tables["pipe.Ingress.crc.configure"];
+    assert_eq!(tables["pipe.Ingress.crc.compute"]["depends_on"], json!([configure["id"]]));
+    assert_eq!(configure["table_type"], "DynHashConfigure");
+    assert_eq!(configure["key"], json!([]));
     let inputs: Vec<_> =
         configure["data"].as_array().unwrap().iter().map(|input| &input["singleton"]).collect();
     let names: Vec<_> = inputs.iter().map(|input| input["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["hdr.io.a", "constant0_8_7", "hdr.io.b"]);
-    assert_eq!(
-        inputs[1]["container"][1]["singleton"]["type"],
-        json!({"type": "uint64", "default_value": 8})
-    );
+    let width = &inputs[1]["container"][1]["singleton"]["type"];
+    assert_eq!(*width, json!({"type": "uint64", "default_value": 8}));
     let read = flowgauge_bfruntime::Schema::parse(schema.to_string().as_bytes()).unwrap();
     assert_eq!(read.table("pipe.Ingress.crc.configure").unwrap().data.len(), 3);
 }
@@ -84,34 +77,29 @@ fn a_hash_is_configured_where_it_is_computed() {
 fn of_flowgauge() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../flowgauge.p4");
     let schema = Model::flowgauge(&Options::default()).unwrap().schema();
-    assert_eq!(
-        schema,
-        Model::from_file(&source, &Options::default()).unwrap().schema(),
-        "built in and on disk"
-    );
+    let on_disk = Model::from_file(&source, &Options::default()).unwrap().schema();
+    assert_eq!(schema, on_disk, "built in and on disk");
     let names: Vec<&str> = by_name(&schema["tables"]).into_keys().collect();
-    assert_eq!(
-        names,
-        [
-            "pipe.Ingress.flowgauge.bank",
-            "pipe.Ingress.flowgauge.cardinality_by_src.rank",
-            "pipe.Ingress.flowgauge.cardinality_by_src.registers",
-            "pipe.Ingress.flowgauge.counters.classify",
-            "pipe.Ingress.flowgauge.counters.frames",
-            "pipe.Ingress.flowgauge.hash.src.ipv4_crc.compute",
-            "pipe.Ingress.flowgauge.hash.src.ipv4_crc.configure",
-            "pipe.Ingress.flowgauge.hash.src.ipv6_crc.compute",
-            "pipe.Ingress.flowgauge.hash.src.ipv6_crc.configure",
-            "pipe.Ingress.flowgauge.hash.tabulation.words0",
-            "pipe.Ingress.flowgauge.hash.tabulation.words1",
-            "pipe.Ingress.flowgauge.hash.tabulation.words2",
-            "pipe.Ingress.flowgauge.hash.tabulation.words3",
-            "pipe.Ingress.flowgauge.hash.xor_words.compute",
-            "pipe.Ingress.flowgauge.hash.xor_words.configure",
-            "pipe.Ingress.forward.ports",
-            "pipe.IngressParser.$PORT_METADATA",
-        ]
-    );
+    let expected = [
+        "pipe.Ingress.flowgauge.bank",
+        "pipe.Ingress.flowgauge.cardinality_by_src.rank",
+        "pipe.Ingress.flowgauge.cardinality_by_src.registers",
+        "pipe.Ingress.flowgauge.counters.classify",
+        "pipe.Ingress.flowgauge.counters.frames",
+        "pipe.Ingress.flowgauge.hash.src.ipv4_crc.compute",
+        "pipe.Ingress.flowgauge.hash.src.ipv4_crc.configure",
+        "pipe.Ingress.flowgauge.hash.src.ipv6_crc.compute",
+        "pipe.Ingress.flowgauge.hash.src.ipv6_crc.configure",
+        "pipe.Ingress.flowgauge.hash.tabulation.words0",
+        "pipe.Ingress.flowgauge.hash.tabulation.words1",
+        "pipe.Ingress.flowgauge.hash.tabulation.words2",
+        "pipe.Ingress.flowgauge.hash.tabulation.words3",
+        "pipe.Ingress.flowgauge.hash.xor_words.compute",
+        "pipe.Ingress.flowgauge.hash.xor_words.configure",
+        "pipe.Ingress.forward.ports",
+        "pipe.IngressParser.$PORT_METADATA",
+    ];
+    assert_eq!(names, expected);
 }
 
 /// The controller reads what a program was compiled with from annotations of the bank's table.
@@ -141,12 +129,11 @@ fn every_setting_is_stated() {
 /// Names of measurements with separate keys.
 #[test]
 fn of_all_measurements() {
-    let on = ["FLOWGAUGE_ENTROPY", "FLOWGAUGE_FREQUENCY", "FLOWGAUGE_MEMBERSHIP"];
-    let options =
-        on.iter().fold(Options::default().define("FLOWGAUGE_CARDINALITY", 0), |options, name| {
-            options.define(name, 1)
-        });
-    let options = options
+    let options = Options::default()
+        .define("FLOWGAUGE_CARDINALITY", 0)
+        .define("FLOWGAUGE_ENTROPY", 1)
+        .define("FLOWGAUGE_FREQUENCY", 1)
+        .define("FLOWGAUGE_MEMBERSHIP", 1)
         .define("FLOWGAUGE_MEMBERSHIP_KEY", "FLOWGAUGE_KEY_FIVE_TUPLE")
         .define("FLOWGAUGE_FREQUENCY_KEY", 1);
     let schema = Model::flowgauge(&options).unwrap().schema();
@@ -187,11 +174,10 @@ fn of_all_measurements() {
     assert_eq!(size("entropy_by_src_dst.sum"), 2);
     assert_eq!(size("membership_by_five_tuple.bits0"), 2 * 65_536 / 32);
     let sum = &tables["pipe.Ingress.flowgauge.entropy_by_src_dst.sum"]["data"];
-    let halves = [0, 1].map(|half: usize| sum[half]["singleton"]["name"].as_str().unwrap());
-    assert_eq!(
-        halves,
-        ["low", "high"].map(|half| format!("Ingress.flowgauge.entropy_by_src_dst.sum.{half}"))
-    );
+    for (half, name) in ["low", "high"].into_iter().enumerate() {
+        let name = format!("Ingress.flowgauge.entropy_by_src_dst.sum.{name}");
+        assert_eq!(sum[half]["singleton"]["name"], name);
+    }
 }
 
 #[test]

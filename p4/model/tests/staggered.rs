@@ -89,11 +89,8 @@ impl Lab {
         let found = snapshot.persistent.as_ref().unwrap().cardinality.words(settings.precision);
         let expected = self.state.persistent.cardinality.words(settings.precision);
         for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-            assert_eq!(
-                found, expected,
-                "register {index} at {now}, slots of {} ns, {settings:?}",
-                self.slot_ns
-            );
+            let what = format!("register {index} at {now}, slots of {} ns", self.slot_ns);
+            assert_eq!(found, expected, "{what}, {settings:?}");
         }
         assert_eq!(self.levels(&snapshot, now), self.core_levels(now));
         snapshot
@@ -132,14 +129,10 @@ fn every_key_hash_and_precision() {
             follow(&mut Lab::with_slots(settings(key, hash, 6), 20), 1_000_000_000_000, 120);
         }
     }
-    for (p, slot_bits) in
-        [(4, 10), (4, 40), (7, 15), (8, 16), (9, 17), (11, 23), (12, 24), (16, 12), (16, 28)]
-    {
-        follow(
-            &mut Lab::with_slots(settings(KeyKind::Src, HashMode::Tabulated, p), slot_bits),
-            1_000_000_000_000,
-            70,
-        );
+    let few = [(4, 10), (4, 40), (7, 15), (8, 16), (9, 17)];
+    for (p, slot_bits) in few.into_iter().chain([(11, 23), (12, 24), (16, 12), (16, 28)]) {
+        let settings = settings(KeyKind::Src, HashMode::Tabulated, p);
+        follow(&mut Lab::with_slots(settings, slot_bits), 1_000_000_000_000, 70);
     }
 }
 
@@ -151,11 +144,8 @@ fn from_the_first_nanosecond_on() {
         for number in 0..100 {
             let at = (number + 1) << (slot_bits - 2);
             lab.packet(at, &frames::unique(number).bytes);
-            assert_eq!(
-                lab.sample(at),
-                lab.core_levels(at),
-                "packet {number}, slots of 2^{slot_bits} ns"
-            );
+            let what = format!("packet {number}, slots of 2^{slot_bits} ns");
+            assert_eq!(lab.sample(at), lab.core_levels(at), "{what}");
         }
     }
 }
@@ -174,11 +164,9 @@ fn slots_go_on_when_clocks_wrap() {
         (9, 35, CLOCK),
     ] {
         let round = 1_u64 << (slot_bits + u32::from(p));
-        follow(
-            &mut Lab::with_slots(settings(KeyKind::Src, HashMode::Crc32, p), slot_bits),
-            wraps - 3 * round - round / 3,
-            200,
-        );
+        let settings = settings(KeyKind::Src, HashMode::Crc32, p);
+        let begin = wraps - 3 * round - round / 3;
+        follow(&mut Lab::with_slots(settings, slot_bits), begin, 200);
     }
 }
 
@@ -242,10 +230,8 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
             let levels = lab.levels(&snapshot, snapshot.slot_time.unwrap());
             assert!(levels.iter().all(|level| *level == 0));
             assert_eq!(lab.warnings(), [""; 0]);
-            assert!(
-                lab.held().iter().any(|[_, level]| *level != 0),
-                "the switch keeps what it has"
-            );
+            let has_any = lab.held().iter().any(|[_, level]| *level != 0);
+            assert!(has_any, "the switch keeps what it has");
         }
         lab.tofino.age(half + margin);
         let snapshot = lab.tofino.sample().unwrap();
@@ -257,17 +243,12 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
         let rounded = |time: Duration| time.as_secs_f64().round() as u64;
         let seconds = rounded(half + margin)..=rounded(half + margin + last_read.elapsed());
         let is_expected = |warning: &String| {
-            let expected = |seconds| {
-                format!(
-                    "registers were not read for {seconds}s, so their slots are ambiguous; they were cleared and count from now on"
-                )
-            };
+            let cleared = "so their slots are ambiguous; they were cleared and count from now on";
+            let expected = |seconds| format!("registers were not read for {seconds}s, {cleared}");
             seconds.clone().any(|seconds| warning.ends_with(&expected(seconds)))
         };
-        assert!(
-            matches!(&reported[..], [warning] if is_expected(warning)),
-            "{reported:?}, {seconds:?}"
-        );
+        let is_told = matches!(&reported[..], [warning] if is_expected(warning));
+        assert!(is_told, "{reported:?}, {seconds:?}");
         assert!(lab.held().iter().all(|held| *held == [0, 0]), "they are empty on the switch too");
         // From then on it counts like a switch that has just started.
         let mut only = Lab::with_slots(lab.settings, slot_bits);
@@ -295,10 +276,8 @@ fn the_time_is_the_chips() {
         let at = begin + number * hour;
         lab.packet(at, &frames::unique(number).bytes);
         let first = lab.compare(at).slot_time.unwrap();
-        assert!(
-            first <= at && at - first < 1 << 16 || first - at < hour / 10,
-            "{first} and not {at}"
-        );
+        let is_near = first <= at && at - first < 1 << 16 || first - at < hour / 10;
+        assert!(is_near, "{first} and not {at}");
         // Time passes during the read.
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(20) {
@@ -329,30 +308,39 @@ fn what_a_program_has_not_is_refused_saying_how_to_compile_it() {
     let staggered = settings(KeyKind::Src, HashMode::Crc32, 6);
     let mut windowed = staggered;
     windowed.cardinality.mode = Mode::Windowed;
-    let served = serve(&windowed, 20);
-    assert_eq!(
-        refused(Tofino::connect(options(&served, 20), staggered)),
-        "the program does not fit: it measures cardinality by src, crc32, 64 registers, wanted by src, crc32, 64 registers, staggered \
-         (-DFLOWGAUGE_CARDINALITY=2); compile it so, or change the settings"
-    );
+    let of_windows = serve(&windowed, 20);
     let served = serve(&staggered, 25);
-    assert_eq!(
-        refused(Tofino::connect(options(&served, 25), windowed)),
-        "the program does not fit: it measures cardinality by src, crc32, 64 registers, staggered, wanted by src, crc32, 64 registers \
-         (-DFLOWGAUGE_CARDINALITY=1); compile it so, or change the settings"
-    );
-    assert_eq!(
-        refused(Tofino::connect(options(&served, 26), staggered)),
-        "the program does not fit: its registers cover 1.073741824s (-DFLOWGAUGE_SLOT_BITS=25), 2.147483648s is wanted; compile it with \
-         -DFLOWGAUGE_SLOT_BITS=26, or use --staggered 1.073741824s"
-    );
     let mut other = options(&served, 25);
     other.slot_ns = 1_000_000_000;
-    assert_eq!(
-        refused(Tofino::connect(other, staggered)),
-        "the program does not fit: its registers cover 1.073741824s (-DFLOWGAUGE_SLOT_BITS=25), 32s is wanted; use --staggered \
-         1.073741824s"
-    );
+    let cases = [
+        (
+            options(&of_windows, 20),
+            staggered,
+            "it measures cardinality by src, crc32, 64 registers, wanted by src, crc32, 64 registers, staggered \
+             (-DFLOWGAUGE_CARDINALITY=2); compile it so, or change the settings",
+        ),
+        (
+            options(&served, 25),
+            windowed,
+            "it measures cardinality by src, crc32, 64 registers, staggered, wanted by src, crc32, 64 registers \
+             (-DFLOWGAUGE_CARDINALITY=1); compile it so, or change the settings",
+        ),
+        (
+            options(&served, 26),
+            staggered,
+            "its registers cover 1.073741824s (-DFLOWGAUGE_SLOT_BITS=25), 2.147483648s is wanted; compile it with \
+             -DFLOWGAUGE_SLOT_BITS=26, or use --staggered 1.073741824s",
+        ),
+        (
+            other,
+            staggered,
+            "its registers cover 1.073741824s (-DFLOWGAUGE_SLOT_BITS=25), 32s is wanted; use --staggered 1.073741824s",
+        ),
+    ];
+    for (options, settings, expected) in cases {
+        let said = refused(Tofino::connect(options, settings));
+        assert_eq!(said, format!("the program does not fit: {expected}"));
+    }
     let capabilities =
         Tofino::connect(options(&served, 25), staggered).unwrap().capabilities().clone();
     assert!(capabilities.staggered);
@@ -363,28 +351,17 @@ fn slots_are_powers_of_two() {
     let precision = |p| Precision::new(p).unwrap();
     let bits = |p, slot_ns| tofino::slot_bits(precision(p), slot_ns);
     assert_eq!((bits(11, 1 << 23), bits(11, 3 << 22), bits(11, 0)), (Some(23), None, None));
-    assert_eq!(
-        (bits(4, 1 << 9), bits(4, 1 << 10), bits(4, 1 << 40), bits(4, 1 << 41)),
-        (None, Some(10), Some(40), None)
-    );
+    let at_limits = [9, 10, 40, 41].map(|slot_bits| bits(4, 1 << slot_bits));
+    assert_eq!(at_limits, [None, Some(10), Some(40), None]);
     assert_eq!((bits(16, 1 << 28), bits(16, 1 << 29)), (Some(28), None));
     let nearest = |p, slot_ns| tofino::nearest_slot(precision(p), slot_ns);
-    assert_eq!(
-        (nearest(11, (1 << 23) + 1), nearest(11, (1 << 24) - 1), nearest(11, 3 << 22)),
-        (1 << 23, 1 << 24, 1 << 23)
-    );
-    assert_eq!(
-        (nearest(11, 1), nearest(11, 0), nearest(11, u64::MAX), nearest(16, 1 << 60)),
-        (1 << 10, 1 << 10, 1 << 33, 1 << 28)
-    );
-    for (p, slot_bits, is_refused) in [
-        (11, 9, true),
-        (16, 29, true),
-        (4, 41, true),
-        (16, 28, false),
-        (4, 40, false),
-        (4, 10, false),
-    ] {
+    let between = [(1 << 23) + 1, (1 << 24) - 1, 3 << 22].map(|slot_ns| nearest(11, slot_ns));
+    assert_eq!(between, [1 << 23, 1 << 24, 1 << 23]);
+    let beyond = [1, 0, u64::MAX].map(|slot_ns| nearest(11, slot_ns));
+    assert_eq!((beyond, nearest(16, 1 << 60)), ([1 << 10, 1 << 10, 1 << 33], 1 << 28));
+    let refused = [(11, 9), (16, 29), (4, 41)].map(|(p, slot_bits)| (p, slot_bits, true));
+    let taken = [(16, 28), (4, 40), (4, 10)].map(|(p, slot_bits)| (p, slot_bits, false));
+    for (p, slot_bits, is_refused) in refused.into_iter().chain(taken) {
         let options = flowgauge_p4_model::Options::default()
             .define("FLOWGAUGE_CARDINALITY", 2)
             .define("FLOWGAUGE_PRECISION", p)

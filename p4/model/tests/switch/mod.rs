@@ -16,6 +16,7 @@ use flowgauge_dataplane::tofino::definitions;
 use flowgauge_dataplane::{HashWords, Tables};
 use flowgauge_p4_model::{Model, Options};
 use flowgauge_testing::definitions::crc32;
+use std::ops::Range;
 
 const FRAMES: &str = "pipe.Ingress.flowgauge.counters.frames";
 const BANK: &str = "pipe.Ingress.flowgauge.bank";
@@ -44,6 +45,11 @@ impl Window {
     pub fn new() -> Self {
         Window { bank: WindowTotals::boxed() }
     }
+}
+
+/// Returns the elements of a bank, of so many, in a register of both.
+fn of_bank(bank: usize, elements: usize) -> Range<usize> {
+    bank * elements..(bank + 1) * elements
 }
 
 /// Returns the key's name as part of a name in P4.
@@ -91,14 +97,9 @@ impl Switch {
         let table = format!("pipe.Ingress.flowgauge.{tabulation}.words{number}");
         for (byte, word) in (0..=255).zip(words) {
             let [low, high] = [word as u32, (word >> 32) as u32].map(u32::to_be_bytes);
-            let action = format!("set_words{number}");
-            self.add(
-                &table,
-                "byte",
-                Match::Exact(vec![byte]),
-                &action,
-                &[("low", &low), ("high", &high)],
-            );
+            let (action, data) =
+                (format!("set_words{number}"), [("low", &low[..]), ("high", &high[..])]);
+            self.add(&table, "byte", Match::Exact(vec![byte]), &action, &data);
         }
     }
 
@@ -148,19 +149,12 @@ impl Switch {
         }
         if cardinality.mode != cardinality::Mode::Off && self.settings.hash == HashMode::Tabulated {
             for (number, words) in tables.tabulation.tables().iter().enumerate() {
-                self.add_words(
-                    "hash.tabulation",
-                    number,
-                    words.iter().map(|word| u64::from(*word)),
-                );
+                self.add_words("hash.tabulation", number, words.iter().copied().map(u64::from));
             }
         }
-        for key in KeyKind::ALL {
-            let mut rest = self.settings;
-            rest.cardinality.mode = cardinality::Mode::Off;
-            if !rest.uses(key) {
-                continue;
-            }
+        let mut rest = self.settings;
+        rest.cardinality.mode = cardinality::Mode::Off;
+        for key in KeyKind::ALL.into_iter().filter(|key| rest.uses(*key)) {
             self.add_row_words(&by(key), tables);
         }
         if let Some((_, spread)) = self.spread() {
@@ -188,13 +182,8 @@ impl Switch {
     }
 
     pub fn forward(&mut self, from: u16, to: u16) {
-        self.add(
-            PORTS,
-            "ingress_port",
-            Match::Exact(from.to_be_bytes().to_vec()),
-            "send",
-            &[("port", &to.to_be_bytes())],
-        );
+        let from = Match::Exact(from.to_be_bytes().to_vec());
+        self.add(PORTS, "ingress_port", from, "send", &[("port", &to.to_be_bytes())]);
     }
 
     /// Injects a frame at one pipe after another. The sketch of an entropy is separate in each
@@ -223,9 +212,7 @@ impl Switch {
         let (columns, kind) = (settings.shape.columns(), settings.mode.sketch().unwrap());
         let rows = (0..ROWS).map(|row| {
             let register = row_of(name, settings, row);
-            self.model
-                .register_range(&register, 0, bank * columns..(bank + 1) * columns, pipe)
-                .unwrap()
+            self.model.register_range(&register, 0, of_bank(bank, columns), pipe).unwrap()
         });
         for (index, cell) in rows.flatten().enumerate() {
             sketch.add(kind, index, u32::try_from(cell).unwrap() as i32);
@@ -240,10 +227,8 @@ impl Switch {
         let (registers, candidates) = totals.sketch_mut(&self.settings.spread, index);
         for row in 0..ROWS {
             let range = |name: &str, field, elements: usize| {
-                let elements = bank * elements..(bank + 1) * elements;
-                self.model
-                    .register_range(&format!("{control}.{name}{row}"), field, elements, pipe)
-                    .unwrap()
+                let register = format!("{control}.{name}{row}");
+                self.model.register_range(&register, field, of_bank(bank, elements), pipe).unwrap()
             };
             let own = registers[row * of_row..].iter_mut();
             for (register, rank) in own.zip(range("registers", 0, of_row)) {
@@ -281,36 +266,23 @@ impl Switch {
         let Settings { cardinality, entropy, frequency, membership, .. } = self.settings;
         let mut merged = Window::new();
         for pipe in 0..self.model.pipes() {
-            let range = |name: &str, field, range| {
-                self.model.register_range(name, field, range, pipe).unwrap()
+            let elements = |name: &str, number: usize| {
+                self.model.register_range(name, 0, of_bank(bank, number), pipe).unwrap()
             };
             let mut one = Window::new();
             if cardinality.mode != cardinality::Mode::Off {
                 let precision = cardinality.precision;
                 let name = format!("{}.registers", measurement("cardinality", cardinality.key));
-                let levels = range(
-                    &name,
-                    0,
-                    bank * precision.registers()..(bank + 1) * precision.registers(),
-                );
-                for (register, level) in
-                    one.bank.cardinality.levels_mut(precision).iter_mut().zip(levels)
-                {
+                let levels = elements(&name, precision.registers());
+                let registers = one.bank.cardinality.levels_mut(precision).iter_mut();
+                for (register, level) in registers.zip(levels) {
                     *register = u8::try_from(level).unwrap();
                 }
             }
-            for (index, entropy) in entropy
-                .into_iter()
-                .enumerate()
-                .filter(|(_, entropy)| entropy.mode != sketch::Mode::Off)
-            {
-                self.add_cells(
-                    "entropy",
-                    &entropy,
-                    bank,
-                    pipe,
-                    &mut one.bank.entropy.sketches[index],
-                );
+            let entropies = entropy.into_iter().enumerate();
+            for (index, entropy) in entropies.filter(|(_, entropy)| entropy.is_on()) {
+                let sketch = &mut one.bank.entropy.sketches[index];
+                self.add_cells("entropy", &entropy, bank, pipe, sketch);
                 one.bank.entropy.sums[index].sum = self.sum(entropy.key, bank, pipe);
             }
             if frequency.mode != sketch::Mode::Off {
@@ -319,12 +291,10 @@ impl Switch {
             if membership.on {
                 let cells = 1 << (membership.shape.column_bits() - 5);
                 let name = |row| format!("{}.bits{row}", measurement("membership", membership.key));
-                let rows = (0..ROWS)
-                    .flat_map(|row| range(&name(row), 0, bank * cells..(bank + 1) * cells));
-                let cells: Vec<u64> = rows.collect();
-                for (word, halves) in
-                    one.bank.membership.words_mut(membership.shape).iter_mut().zip(cells.chunks(2))
-                {
+                let cells: Vec<u64> =
+                    (0..ROWS).flat_map(|row| elements(&name(row), cells)).collect();
+                let words = one.bank.membership.words_mut(membership.shape).iter_mut();
+                for (word, halves) in words.zip(cells.chunks(2)) {
                     *word = halves[1] << 32 | halves[0];
                 }
             }
