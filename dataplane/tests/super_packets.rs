@@ -96,9 +96,8 @@ fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Setting
     let mut sizes = SizesTotals::boxed();
     Sizes::merge_core(&mut sizes, &bank.sizes, &settings.sizes);
     assert!(snapshot.bank.sizes == *sizes);
-    for ((shared, held), settings) in
-        shared.banks[0].entropy.iter().zip(&snapshot.bank.entropy.sketches).zip(&settings.entropy)
-    {
+    let sketches = shared.banks[0].entropy.iter().zip(&snapshot.bank.entropy.sketches);
+    for ((shared, held), settings) in sketches.zip(&settings.entropy) {
         let mut sketch = Box::new(SketchTotals::new());
         if let Some(kind) = settings.mode.sketch() {
             shared.merge_into(&mut sketch, kind, settings.shape);
@@ -119,9 +118,8 @@ fn a_super_packet_counts_as_its_segments_on_both_hooks() {
         let Some(mut xdp) = detached(direction, settings) else { return };
         let injector = xdp.injector();
         for (full, last, segments) in SPLITS {
-            for (tags, v6, protocol) in
-                [(0, false, TCP), (0, true, TCP), (1, false, UDP), (2, true, UDP)]
-            {
+            let kinds = [(0, false, TCP), (0, true, TCP), (1, false, UDP), (2, true, UDP)];
+            for (tags, v6, protocol) in kinds {
                 let headers = headers(tags, v6, protocol);
                 let payload = full * (segments as usize - 1) + last;
                 let whole = if segments > 1 {
@@ -152,9 +150,8 @@ fn on_the_way_out_the_kernels_sum_of_all_headers_counts() {
     // Inside a tunnel every segment has more headers than those that are parsed.
     let offload = Offload { segment_length: 100, segments: 10, wire_length: 1000 + 10 * 142 };
     let frame = with_payload(&headers(0, false, UDP), 1100);
-    for (direction, bytes) in
-        [(Direction::Egress, 2420), (Direction::Ingress, frame.len() as u64 + 9 * 42)]
-    {
+    let arriving = frame.len() as u64 + 9 * 42;
+    for (direction, bytes) in [(Direction::Egress, 2420), (Direction::Ingress, arriving)] {
         let Some(mut xdp) = detached(direction, settings(CountUnit::Packets)) else { return };
         xdp.injector().inject_super_packet(&frame, &offload).unwrap();
         let counters = xdp.rotate().unwrap().bank.counters;

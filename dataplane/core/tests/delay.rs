@@ -268,9 +268,8 @@ fn headers_of_less_than_five_words_ask_and_answer_nothing() {
     for (words, answered) in [(0, false), (1, false), (4, false), (5, true)] {
         let request = Tcp { sequence: 10, payload: 30, ..TCP }.frame(false);
         let answer = Tcp { acknowledgement: 40, ..ANSWER }.frame(false);
-        for (request, answer) in
-            [(with(words, request.clone()), answer.clone()), (request, with(words, answer))]
-        {
+        let in_request = (with(words, request.clone()), answer.clone());
+        for (request, answer) in [in_request, (request, with(words, answer))] {
             let mut data = Counting::of(DelayKind::TcpData);
             data.packet(0, &request);
             data.packet(MS, &answer);

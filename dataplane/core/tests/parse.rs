@@ -294,9 +294,8 @@ fn sixteen_headers_are_opened_of_whatever_kind() {
         [[0, 6, 0x40, 64].repeat(count - 1), vec![0, 6, 0x41, 64], ipv4(0, 0, 17)].concat()
     };
     let not_opened = Some(Reject::NonIp(0x8847));
-    for (tags, number, expected) in
-        [(0, 16, None), (6, 10, None), (0, 17, not_opened), (7, 10, not_opened)]
-    {
+    let cases = [(0, 16, None), (6, 10, None), (0, 17, not_opened), (7, 10, not_opened)];
+    for (tags, number, expected) in cases {
         let frame = ethernet(&vec![0x8100; tags], 0x8847, &labels(number));
         let reject = parse(Link::Ethernet, &frame).err();
         assert_eq!(reject, expected, "{tags} tags, {number} labels");

@@ -108,9 +108,8 @@ fn model(settings: &Settings, pairs: &[DstSrc]) -> Cells {
 fn assert_is_the_model(spread: &Spread, settings: &[Settings; SPREADS], pairs: &[DstSrc]) {
     let (registers, candidates) = model(&settings[0], pairs);
     let (sketch, shape) = (spread.sketch(settings, 0), settings[0].shape);
-    for (row, column) in
-        (0..shape.rows()).flat_map(|row| (0..shape.columns()).map(move |column| (row, column)))
-    {
+    let of_row = |row| (0..shape.columns()).map(move |column| (row, column));
+    for (row, column) in (0..shape.rows()).flat_map(of_row) {
         let ours = sketch.registers(row, column);
         assert_eq!(ours.len(), settings[0].registers.registers());
         for (index, rank) in ours.iter().enumerate() {

@@ -101,9 +101,8 @@ fn the_innermost_header_counts_if_asked_for_and_the_outermost_otherwise() {
     for (name, protocol, before, version) in tunnels() {
         let payload = [before, inner(version)].concat();
         let extended = [&[protocol, 0, 1, 4, 0, 0, 0, 0][..], &payload].concat();
-        for packet in
-            [ipv4(1, protocol, &payload), ipv6(1, protocol, &payload), ipv6(1, 60, &extended)]
-        {
+        let behind_extension = ipv6(1, 60, &extended);
+        for packet in [ipv4(1, protocol, &payload), ipv6(1, protocol, &payload), behind_extension] {
             assert_eq!(source(&packet, &Settings::INNER), Ok((2, PORTS)), "{name}");
             assert_eq!(host(&packet, &Settings::DEFAULT), Ok(1), "{name}");
         }

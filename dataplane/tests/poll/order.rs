@@ -186,9 +186,8 @@ fn the_first_window_begins_with_the_earliest_packet_that_is_awaited() {
 #[test]
 fn single_wrong_timestamps_do_not_make_the_others_late() {
     let year = 365 * 86_400 * SECOND;
-    for (name, wrong) in
-        [("years-ahead", START + 3 * year), ("years-ago", START - 3 * year), ("zero", 0)]
-    {
+    let (ahead, ago) = (START + 3 * year, START - 3 * year);
+    for (name, wrong) in [("years-ahead", ahead), ("years-ago", ago), ("zero", 0)] {
         for at in [0, 1, 700, 4999] {
             let mut packets = steady(5000);
             packets[at].timestamp = wrong;
@@ -201,12 +200,9 @@ fn single_wrong_timestamps_do_not_make_the_others_late() {
             everywhere(name, &packets, |is_file, workers, poll| {
                 // In a file a thousand packets are examined before the first window begins.
                 let early = is_file && from_the_past && at < 1000;
-                let expected = match early {
-                    true => expected(&packets, SECOND),
-                    false => {
-                        Replayed { late: u64::from(from_the_past), ..expected(&on_time, SECOND) }
-                    }
-                };
+                let late = u64::from(from_the_past && !early);
+                let counted = if early { &packets } else { &on_time };
+                let expected = Replayed { late, ..expected(counted, SECOND) };
                 let what = format!("packet {at} is {name}, {workers} workers");
                 assert_eq!(replay(poll, SECOND, LATENESS), expected, "{what}");
             });

@@ -114,12 +114,10 @@ impl Traffic {
         frame.resize(frame.len().max(60), 0);
         let exchange = |&(kind, token, is_answer): &(DelayKind, u32, bool)| {
             let (asker, answerer) = if is_answer { (to, from) } else { (from, to) };
-            let (from, to) = (asker.hash(), answerer.hash());
-            let (from, to) = if kind == DelayKind::TcpDuration && side(from, to) == 1 {
-                (to, from)
-            } else {
-                (from, to)
-            };
+            let (mut from, mut to) = (asker.hash(), answerer.hash());
+            if kind == DelayKind::TcpDuration && side(from, to) == 1 {
+                std::mem::swap(&mut from, &mut to);
+            }
             Exchange { kind, from, to, token, is_answer, at, asker, answerer }
         };
         let frame = OwnedFrame { timestamp: at, ..OwnedFrame::ethernet(frame) };
@@ -417,14 +415,11 @@ fn held(
     kind: DelayKind,
     label: Label,
 ) -> (Counts, Vec<[u64; 3]>) {
+    let terms: [fn(&Bucket) -> u64; 3] =
+        [|bucket| bucket.samples.into(), |bucket| bucket.weight, |bucket| bucket.squares];
     let sums = (0..settings.fridges()).map(|fridge| {
         let buckets = bank.delay.histogram(settings, kind, label, fridge).unwrap().buckets();
-        let sum = |of: fn(&Bucket) -> u64| buckets.iter().map(of).sum();
-        [
-            sum(|bucket| bucket.samples.into()),
-            sum(|bucket| bucket.weight),
-            sum(|bucket| bucket.squares),
-        ]
+        terms.map(|term| buckets.iter().map(term).sum())
     });
     (bank.delay.counts(settings, kind, label), sums.collect())
 }
@@ -494,9 +489,8 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
             traffic.frames.iter().map(|(frame, exchanges)| (frame.timestamp, exchanges)).collect();
         // An even number, so that pipes alternate across them.
         let windows = if delays.follows { 14 } else { 6 };
-        for (window, frames) in
-            traffic.frames.chunks(traffic.frames.len() / windows * 2).enumerate()
-        {
+        let length = traffic.frames.len() / windows * 2;
+        for (window, frames) in traffic.frames.chunks(length).enumerate() {
             let admission_of = |window| admission(&delays, window);
             let frames: Vec<OwnedFrame> = frames.iter().map(|(frame, _)| frame.clone()).collect();
             let mut expected: HashMap<(DelayKind, usize), Expected> = HashMap::new();
@@ -524,10 +518,9 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
                     delays.kinds.each().map(|kind| (kind, admission_of(window + 2))).collect();
                 rig.dataplane.admit(&next).unwrap();
             }
-            let labels = || (0..delays.labels()).map(|index| delays.labelled(index));
-            for (kind, label) in
-                delays.kinds.each().flat_map(|kind| labels().map(move |label| (kind, label)))
-            {
+            let labelled =
+                |kind| (0..delays.labels()).map(move |index| (kind, delays.labelled(index)));
+            for (kind, label) in delays.kinds.each().flat_map(labelled) {
                 let expected = expected.remove(&(kind, label_index(label))).unwrap_or_default();
                 let (counts, mut sums) = held(&closed.bank, &delays, kind, label);
                 sums.truncate(expected.sums.len());
@@ -547,9 +540,8 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
 
 /// In trace time every delay is that of the timestamps.
 pub fn delays_in_trace_time(backend: &dyn Backend) {
-    for delays in
-        [settings(&KINDS, Algorithm::Fridge, 0), settings(&KINDS, Algorithm::Overwrite, 0)]
-    {
+    for algorithm in [Algorithm::Fridge, Algorithm::Overwrite] {
+        let delays = settings(&KINDS, algorithm, 0);
         let setup = with_cardinality(delays);
         let traffic = Traffic::new(9, 80);
         let frames = traffic.bare();
