@@ -52,9 +52,6 @@ pub struct BatchWriter<'a> {
     waiting: usize,
     /// Bytes on the wire not yet added to the bank.
     bytes: u64,
-    /// Frames that the filter left out, and their bytes, not yet added to the bank.
-    unmatched: u64,
-    unmatched_bytes: u64,
 }
 
 impl Batch {
@@ -89,15 +86,7 @@ impl Batch {
     pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> BatchWriter<'a> {
         self.waiting_ipv6 = 0;
         self.run.frames = 0;
-        BatchWriter {
-            batch: self,
-            active,
-            context,
-            waiting: 0,
-            bytes: 0,
-            unmatched: 0,
-            unmatched_bytes: 0,
-        }
+        BatchWriter { batch: self, active, context, waiting: 0, bytes: 0 }
     }
 
     /// Adds the first `keys` keys of IPv4 packets to a bank.
@@ -263,9 +252,9 @@ fn record_packet<'a>(
     None
 }
 
-/// Parses and counts a frame that is not plain IPv4 if the filter admits it; `None` if it does not.
-/// Returns the packet if it is IPv4. A reference to the frame would force every frame into memory,
-/// as in [`record_other`].
+/// Parses a frame that is not plain IPv4 and, if the filter admits it, counts its bytes and the
+/// packet, unless it is IPv4, which it returns. A reference to the frame would force every frame
+/// into memory, as in [`record_other`].
 #[inline(never)]
 fn record_admitted<'a, const INNER: bool>(
     batch: &mut Batch,
@@ -275,15 +264,18 @@ fn record_admitted<'a, const INNER: bool>(
     bytes: &'a [u8],
     link: Link,
     wire_length: u32,
-) -> Option<Option<Ipv4<'a>>> {
+) -> Option<Ipv4<'a>> {
     let outermost = match plain_ipv6(bytes) {
         Some(ip) if link == Link::Ethernet => Ok(Packet::V6(ip)),
         _ => network(bytes, link),
     };
     let packet = selected::<INNER>(bytes, outermost);
-    filter
-        .admits(link, bytes, &packet, wire_length)
-        .then(|| record_packet(batch, bank, tabulation, bytes, packet))
+    if !filter.admits(link, bytes, &packet, wire_length) {
+        bank.counters.leave_out(1, wire_length.into());
+        return None;
+    }
+    bank.counters.bytes = bank.counters.bytes.wrapping_add(wire_length.into());
+    record_packet(batch, bank, tabulation, bytes, packet)
 }
 
 #[inline(always)]
@@ -345,20 +337,18 @@ impl BatchWriter<'_> {
         let tabulation = self.context.tabulation;
         let (batch, bank) = (&mut *self.batch, &mut *self.active.bank);
         let plain = if link == Link::Ethernet { plain_ipv4(bytes) } else { None };
-        let admitted = match plain {
+        let found = match plain {
             Some(ip) if !(INNER && tunnel::may_be(bytes, &Packet::V4(ip))) => {
-                filter.admits_plain(bytes, ip, wire_length).then_some(Some(ip))
+                if !filter.admits_plain(bytes, ip, wire_length) {
+                    return bank.counters.leave_out(1, wire_length.into());
+                }
+                self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
+                Some(ip)
             }
             _ => {
                 record_admitted::<INNER>(batch, bank, tabulation, filter, bytes, link, wire_length)
             }
         };
-        let Some(found) = admitted else {
-            self.unmatched += 1;
-            self.unmatched_bytes += u64::from(wire_length);
-            return;
-        };
-        self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
         let Some(ip) = found else { return };
         self.put::<KEYED>(key, bytes, ip);
     }
@@ -396,7 +386,6 @@ impl BatchWriter<'_> {
     pub fn finish(self) {
         let counters = &mut self.active.bank.counters;
         counters.bytes = counters.bytes.wrapping_add(self.bytes);
-        counters.leave_out(self.unmatched, self.unmatched_bytes);
         if self.waiting > 0 {
             self.batch.flush(self.waiting, self.active.bank, self.context.tabulation);
         }
