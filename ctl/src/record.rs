@@ -69,6 +69,9 @@ pub struct Record {
     /// Kernel hooks that count the packets, such as `native` or `tcx`, separated by commas. `None`
     /// without kernel hooks.
     pub hook: Option<String>,
+    /// Forms of the programs at these hooks, `fused` or `separate`, separated by commas. `None`
+    /// without kernel hooks, and if distinct flows alone are measured.
+    pub form: Option<String>,
     /// Whether the record covers one of several places. Another record covers all of them.
     pub part: bool,
     /// Whether the innermost network header of a tunnel is counted instead of the outermost.

@@ -149,10 +149,17 @@ fn both_directions_of_a_source_are_members_with_common_state() {
 /// Deletes and creates a pair of devices, until the source counts at it again.
 #[track_caller]
 fn replace(pair: &Pair, xdp: &mut Xdp) {
+    let form = |xdp: &Xdp| {
+        let programs = xdp.status().programs.into_iter();
+        programs.filter(|program| program.place == pair.ingress()).find_map(|program| program.form)
+    };
+    let before = form(xdp);
+    assert!(before.is_some());
     ip(&format!("link del {}", pair.receiver.0)).unwrap();
     assert!(!xdp.events().unwrap().is_empty());
     pair.create();
     until(|| warns(&xdp.events().unwrap(), "counted again"));
+    assert_eq!(form(xdp), before);
     // The window of the gap.
     xdp.rotate().unwrap();
     xdp.published(0).unwrap();

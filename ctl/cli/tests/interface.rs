@@ -186,7 +186,8 @@ fn packets_of_totals(records: &[Value]) -> Vec<u64> {
 #[test]
 fn both_directions_and_all_together() {
     on_veth(|| {
-        let mut run = start("-i rx,tx --direction both --xdp-mode native --window 20ms");
+        let options = "-i rx,tx --direction both --xdp-mode native --window 20ms";
+        let mut run = start(&format!("{options} --measure cardinality,heavy"));
         let records = |run: &mut Running| -> Vec<Value> { (0..5).map(|_| run.record()).collect() };
         let first = records(&mut run);
         let places =
@@ -199,6 +200,8 @@ fn both_directions_and_all_together() {
             ["rx,tx", "both", "native,tcx"],
         ];
         assert_eq!(places.collect::<Vec<_>>(), expected);
+        let is_known = |it: &Value| ["fused", "separate"].contains(&text(it, "form"));
+        assert!(first.iter().all(is_known), "{first:?}");
         send(50);
         assert_eq!(packets_of_totals(&end(run, Signal::SIGTERM)), [50, 0, 0, 50, 100]);
     });

@@ -5,9 +5,11 @@ use crate::ledger::LedgerAccumulator;
 use crate::measurement::{ClosedBank, ReportInput, Reports};
 use crate::record::{Adoption, FieldCache, Record, RecordKind};
 use flowgauge_core::{Counters, Settings, WindowTotals, Zeroed};
+use flowgauge_dataplane::status::ProgramStatus;
 use flowgauge_dataplane::{
     CountingPoint, Dataplane, LossCause, Losses, Part, Snapshot, TimestampClock,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Sums over all windows.
@@ -341,16 +343,11 @@ impl Controller {
         .map_err(|source| ControlError::Registers { interface: self.interface(), source })
     }
 
-    /// Returns the kernel hooks that count at a place, or anywhere, without duplicates.
-    fn hook(&self, place: Option<&CountingPoint>) -> Option<String> {
-        let programs = self.dataplane.status().programs;
-        let here = programs
-            .into_iter()
-            .filter(|program| place.is_none_or(|place| *place == program.place));
-        let mut hooks: Vec<String> = here.filter_map(|program| program.hook).collect();
-        hooks.sort();
-        hooks.dedup();
-        (!hooks.is_empty()).then(|| hooks.join(","))
+    /// Returns the programs in the kernel that count at a place, or anywhere.
+    fn programs(&self, place: Option<&CountingPoint>) -> Vec<ProgramStatus> {
+        let mut programs = self.dataplane.status().programs;
+        programs.retain(|program| place.is_none_or(|place| *place == program.place));
+        programs
     }
 
     /// Makes a record of a place, or of all, that has counted nothing.
@@ -366,12 +363,14 @@ impl Controller {
             }
             (None, _) => (&capabilities.interface, "both"),
         };
+        let programs = self.programs(place);
         Record {
             backend: capabilities.backend,
             source: self.source.clone(),
             interface: interface.clone(),
             direction,
-            hook: self.hook(place),
+            hook: listed(programs.iter().filter_map(|program| program.hook.as_deref())),
+            form: listed(programs.iter().filter_map(|program| program.form.as_deref())),
             part: part.is_some(),
             inner: self.dataplane.settings().headers.inner,
             filter: self.filter.as_ref().map(|filter| Arc::clone(&filter.text)),
@@ -384,4 +383,10 @@ impl Controller {
         let read = self.attempt("losses", Dataplane::losses)?;
         Ok(read.map_or_else(|| self.total.losses.clone(), |(losses, _)| losses))
     }
+}
+
+/// Returns the different words in order, separated by commas; `None` without one.
+fn listed<'a>(words: impl Iterator<Item = &'a str>) -> Option<String> {
+    let words: BTreeSet<&str> = words.collect();
+    (!words.is_empty()).then(|| Vec::from_iter(words).join(","))
 }

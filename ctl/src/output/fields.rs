@@ -38,6 +38,7 @@ pub(super) fn fields(record: &Record) -> Fields {
     to.field("interface", record.interface.as_str()).csv(30, "interface");
     to.field("direction", record.direction).csv(31, "direction");
     to.field("hook", record.hook.as_deref());
+    to.field("form", record.form.as_deref());
     to.field("part", record.part).csv(32, "part");
     to.field("inner", record.inner.then_some(true));
     let filter = to.field("match", record.filter.as_deref());
