@@ -68,9 +68,9 @@ pub(super) fn tcx<'a>(
 
 /// Programs to attach.
 pub(super) enum Programs<'a> {
-    /// Those of one counting point.
+    /// Programs of one counting point.
     Own(&'a mut Ebpf),
-    /// Those of a set.
+    /// Programs of a set.
     OfSet(&'a Member),
 }
 

@@ -317,14 +317,14 @@ impl Means {
 }
 
 impl Slot {
-    /// Counts a segment of the flow, or takes the slot for it. With `admits` it may take the slot
-    /// from a flow that is not idle, unless the segment is the last one of its own flow.
+    /// Counts a segment of the flow, or takes the slot for it. If `admits` says so it may take the
+    /// slot from a flow that is not idle, unless the segment is the last one of its own flow.
     #[inline(always)]
     fn follow(
         &self,
         mine: u32,
         data: &DataSegment,
-        admits: bool,
+        admits: impl FnOnce() -> bool,
         pass: &MeasureContext<'_>,
     ) -> (SegmentOutcome, Cluster) {
         let word = self.word.load();
@@ -336,7 +336,7 @@ impl Slot {
         let is_idle = self.until.load() as u32 <= now;
         let is_mine = (word >> 32) as u32 == mine;
         let is_last = data.segment.flags & flags::FIN != 0;
-        if !is_mine && !is_idle && (is_last || !admits) {
+        if !is_mine && !is_idle && (is_last || !admits()) {
             return (SegmentOutcome::No, Cluster::default());
         }
         if !pass.sharing.replace(&self.word, word, HELD) {
@@ -416,26 +416,27 @@ impl Totals {
         let size_log2 = u32::from(settings.slots_log2) - u32::from(is_hybrid);
         let size = 1_u32 << size_log2;
         let bucket = flows.slot((places >> 16) & (size - 1));
-        let large = flows.slot(size + (pass.tabulation.hash(data.signature) & (size - 1)));
+        // Hashes that few segments need are computed for these alone.
+        let large = || flows.slot(size + (pass.tabulation.hash(data.signature) & (size - 1)));
         if means == Means::Begins {
             bucket.forget(mine, pass.sharing);
             if is_hybrid {
-                large.forget(mine, pass.sharing);
+                large().forget(mine, pass.sharing);
             }
             return;
         }
-        let random = data.signature ^ Crc32::of_number(segment.sequence);
+        let random = || data.signature ^ Crc32::of_number(segment.sequence);
         let (mut followed, mut cluster) = (SegmentOutcome::No, Cluster::default());
         if is_hybrid {
-            (followed, cluster) = large.follow(mine, data, admits(random, LARGE_ADMITS_LOG2), pass);
+            let is_admitted = || admits(random(), LARGE_ADMITS_LOG2);
+            (followed, cluster) = large().follow(mine, data, is_admitted, pass);
             if followed == SegmentOutcome::Yes(SegmentClass::First) {
                 bucket.forget(mine, pass.sharing);
             }
         }
         if followed == SegmentOutcome::No {
-            let random = random << LARGE_ADMITS_LOG2;
-            (followed, cluster) =
-                bucket.follow(mine, data, admits(random, SAMPLING_ADMITS_LOG2), pass);
+            let is_admitted = || admits(random() << LARGE_ADMITS_LOG2, SAMPLING_ADMITS_LOG2);
+            (followed, cluster) = bucket.follow(mine, data, is_admitted, pass);
         }
         let packets = data.packets as i32;
         match followed {

@@ -48,9 +48,9 @@ pub(in crate::xdp) struct AttachedHook {
 
 /// Programs before they are attached.
 pub(in crate::xdp) enum LoadedPrograms {
-    /// Those of one counting point.
+    /// Programs of one counting point.
     Own(Ebpf),
-    /// Those of a set.
+    /// Programs of a set.
     OfSet(Member),
 }
 
