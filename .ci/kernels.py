@@ -28,7 +28,7 @@ PACKETS_PER_SECOND = 5000
 # Keys of a record that a replay has otherwise: where and when packets were counted.
 PLACE_AND_TIME = {
     "start_ns", "end_ns", "scheduled_start_ns", "scheduled_end_ns", "late_ns", "complete", "backend", "interface", "direction",
-    "hook", "part", "host", "run", "source", "cpu_ns", "ledger", "late", "drops", "stalled", "alerts",
+    "hook", "form", "part", "host", "run", "source", "cpu_ns", "ledger", "late", "drops", "stalled", "alerts",
 }
 # Of delays, what depends on the clock. Counts of requests and answers do not.
 CLOCK = {
