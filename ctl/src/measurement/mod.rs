@@ -300,6 +300,18 @@ impl<'a> ReportInput<'a> {
         self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6)
     }
 
+    /// Returns the minimum and maximum number of packets with a flow that had been counted when
+    /// other registers than the counters were read. They are equal unless packets arrived
+    /// meanwhile, in a sample.
+    pub(crate) fn packets_while_read(&self) -> (u64, u64) {
+        let (packets, all) = (self.packets(), self.bank.counters.packets());
+        let (earlier, later) = self.snapshot.map_or((0, 0), |snapshot| {
+            let Snapshot { packets_before, packets_after, .. } = snapshot;
+            (all.saturating_sub(*packets_before), packets_after.saturating_sub(all))
+        });
+        (packets.saturating_sub(earlier), packets.saturating_add(later))
+    }
+
     /// Returns the answers about the queried flows that are keys of this kind.
     pub(crate) fn asked<T, U>(
         &self,

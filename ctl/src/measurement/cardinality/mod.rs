@@ -75,10 +75,9 @@ impl Cardinality {
         let (settings, estimator) =
             (reading.settings.cardinality, reading.options.cardinality.estimator);
         let levels = reading.bank.cardinality.levels(settings.precision).to_vec();
-        // Each packet has at most one flow. The packets of a sample are read after its registers.
-        let read_after = reading.snapshot.map_or(0, |snapshot| snapshot.packets_after);
-        let estimate =
-            estimate::estimate(&levels, estimator)?.at_most(reading.packets().max(read_after));
+        // Each packet has at most one flow.
+        let (_, packets) = reading.packets_while_read();
+        let estimate = estimate::estimate(&levels, estimator)?.at_most(packets);
         let truth = reading.truth.and_then(|truth| {
             if reading.kind == RecordKind::Total { truth.total } else { truth.window }
         });

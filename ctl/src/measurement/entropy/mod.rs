@@ -49,7 +49,7 @@ impl Measurement for Entropies {
         if reading.union_states.is_none() && reading.snapshot.is_none() {
             return Ok(None);
         }
-        let (bank, packets) = (&reading.bank.entropy, reading.packets());
+        let (bank, packets) = (&reading.bank.entropy, reading.packets_while_read());
         let truths = reading.truth.map(|truth| truth.entropy).unwrap_or_default();
         let entropies = (0..ENTROPIES).filter_map(|index| {
             let sketch = Sketched::new(&reading.settings.entropy[index], reading.rows)?;
@@ -57,7 +57,7 @@ impl Measurement for Entropies {
             let (sum, cells) = (bank.sums[index].sum, &bank.sketches[index]);
             let estimate = match reading.union_states {
                 Some(states) => estimate::united(&states.entropy[index], cells.full(shape) > 0),
-                None => estimate::estimate(packets, sum, cells, shape, kind),
+                None => estimate::estimate_while_counting(packets, sum, cells, shape, kind),
             };
             Some(Entropy { sketch, estimate, truth: truths[index] })
         });

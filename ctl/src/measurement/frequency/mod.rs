@@ -44,12 +44,11 @@ impl Measurement for Frequency {
             // The filter has no false negatives for the packets that it has seen.
             let is_whole = reading.union_states.is_none_or(|states| !states.frequency);
             let is_filtered = filtered.on && filtered.key == key && is_whole;
+            let (_, most) = reading.packets_while_read();
             let packets = |flow: &FlowKey| {
                 let (crc, tabulation) = (rows.signature(flow), &rows.tabulation);
                 let is_seen = !is_filtered || filter.contains(filtered.shape, crc, tabulation);
-                is_seen.then(|| {
-                    estimate::estimate(cells, kind, shape, crc, tabulation, reading.packets())
-                })
+                is_seen.then(|| estimate::estimate(cells, kind, shape, crc, tabulation, most))
             };
             let flows = reading.asked(key, packets, |exact| exact.packets);
             Frequency { sketch, flows, full_counters: cells.full(shape) }

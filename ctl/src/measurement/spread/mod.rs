@@ -6,7 +6,7 @@ pub mod estimate;
 use super::exact_value::note;
 use super::laws::{self, RowTotals, require};
 use super::sketched::{self, RowHash};
-use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, RecordKind, ReportInput};
+use super::{ClosedBank, Damaged, Estimation, ExactValue, Measurement, ReportInput};
 use crate::field::{Datum, Fields, object};
 use crate::figure::{KnownFigure, RankingItem, Unit};
 use crate::flow::KeyText;
@@ -313,12 +313,8 @@ impl Measurement for Spreads {
     fn of(reading: &ReportInput<'_>) -> Result<Option<Self>, Damaged> {
         let settings = &reading.settings.spread;
         let shown = reading.options.spread.top;
-        // Each packet has at most one other. The packets of a sample are read after its registers.
-        let read_after = match reading.kind {
-            RecordKind::Sample => reading.snapshot.map_or(0, |snapshot| snapshot.packets_after),
-            _ => 0,
-        };
-        let packets = reading.packets().max(read_after);
+        // Each packet has at most one other.
+        let (_, packets) = reading.packets_while_read();
         let mut spreads = Vec::new();
         for (index, of_sketch) in settings.iter().enumerate().filter(|(_, it)| it.on) {
             let sketch = reading.bank.spread.sketch(settings, index);

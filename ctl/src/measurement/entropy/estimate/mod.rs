@@ -14,7 +14,8 @@ use flowgauge_core::sketch::FULL;
 use flowgauge_core::{Grid, SketchKind, SketchTotals};
 use interval::WindowObservations;
 
-/// Entropy of a window; `0 <= low <= bits <= high <= log2(packets)`.
+/// Entropy of a window; `0 <= low <= bits <= high <= log2(packets)`, with the latest number of packets
+/// of a sample that was read while packets arrived.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entropy {
     /// Entropy in bits: 0 if one flow has all packets, the logarithm of the packets if each is a
@@ -87,6 +88,26 @@ pub fn estimate(
         in_integers: Some(amplified(in_integers(packets, sum))),
         saturated,
     }
+}
+
+/// As [`estimate`], of a sum and a sketch that were read while packets arrived: after the first
+/// number of packets at the earliest, and after the second at the latest. The interval covers all
+/// numbers in between: with the same sum, more packets have a larger entropy.
+#[must_use]
+pub fn estimate_while_counting(
+    (earliest, latest): (u64, u64),
+    sum: u64,
+    sketch: &SketchTotals,
+    shape: Grid,
+    kind: SketchKind,
+) -> Entropy {
+    let after = |packets| estimate(packets, sum, sketch, shape, kind);
+    let middle = after(earliest.midpoint(latest));
+    if earliest == latest {
+        return middle;
+    }
+    let (first, last) = (after(earliest), after(latest));
+    Entropy { low: first.low.min(middle.low), high: last.high.max(middle.high), ..middle }
 }
 
 /// Union of windows or sources.

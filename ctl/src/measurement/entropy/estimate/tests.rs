@@ -1,6 +1,6 @@
 //! Seeded simulations of windows, counted by the dataplane's own code.
 
-use super::{Entropy, Mixture, estimate, united};
+use super::{Entropy, Mixture, estimate, estimate_while_counting, united};
 use crate::measurement::alarm::judge::{Options, ShiftDetector, Verdict};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::PER_PACKET;
@@ -70,10 +70,15 @@ impl Window {
         sum.update(sketch, Sharing::Alone, *kind, *shape, crc, tabulation);
     }
 
-    /// Returns the entropy, and starts an empty window.
-    fn close(&mut self) -> Entropy {
+    fn totals(&self) -> Box<SketchTotals> {
         let mut sketch = Box::new(SketchTotals::new());
         self.sketch.merge_into(&mut sketch, self.kind, self.shape);
+        sketch
+    }
+
+    /// Returns the entropy, and starts an empty window.
+    fn close(&mut self) -> Entropy {
+        let sketch = self.totals();
         let entropy = estimate(self.packets, self.sum.sum, &sketch, self.shape, self.kind);
         self.sketch.clear(self.shape);
         (self.sum, self.packets) = (Sum::default(), 0);
@@ -166,6 +171,35 @@ fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u6
 fn intervals_of_count_sketch_hold_the_truth() {
     let shapes = [shape(3, 256), shape(4, 1024), shape(10, 1024)];
     assert_coverage(SketchKind::CountSketch, &shapes, &[500, 5_000, 60_000], 3);
+}
+
+#[test]
+fn intervals_of_samples_hold_the_truth_of_when_the_sum_was_read() {
+    let shape = shape(4, 1024);
+    for traffic in TRAFFIC {
+        let mut window = Window::new(SketchKind::CountSketch, shape, 1);
+        let (mut counts, mut read) = (HashMap::new(), None);
+        for (number, flow) in (1..).zip(traffic.flows(6000, 1)) {
+            window.add(flow);
+            *counts.entry(flow).or_insert(0) += 1;
+            if number == 4000 {
+                read = Some((window.sum.sum, exact(&counts)));
+            }
+        }
+        let ((sum, truth), sketch) = (read.unwrap(), window.totals());
+        let within = |first, last| {
+            estimate_while_counting((first, last), sum, &sketch, shape, SketchKind::CountSketch)
+        };
+        let entropy = within(2000, 6000);
+        assert!(holds(&entropy, truth, &format!("{traffic:?}")));
+        assert!([entropy.low, entropy.bits, entropy.high].is_sorted());
+        let of_all = estimate(6000, sum, &sketch, shape, SketchKind::CountSketch);
+        assert_eq!(within(6000, 6000), of_all);
+        // The number of packets that arrived later does not belong to the sum.
+        if let Traffic::Uniform(1 | 10) = traffic {
+            assert!(of_all.low > truth, "{of_all:?} {truth}");
+        }
+    }
 }
 
 #[test]
