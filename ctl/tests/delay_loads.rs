@@ -377,7 +377,7 @@ impl Outcomes {
         sum
     }
 
-    /// Returns a trial of which nothing holds.
+    /// Returns the counts of one trial: zeros, but for the number of trials.
     fn one() -> Self {
         Outcomes { trials: 1, ..Outcomes::default() }
     }

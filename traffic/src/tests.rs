@@ -1,4 +1,4 @@
-//! What the tests of several kinds of traffic share.
+//! Helpers that the tests of several kinds of traffic share.
 
 use crate::reader::{ParsedPacket, ParsedTcp, ParsedTransport};
 use std::net::SocketAddr;

@@ -53,7 +53,7 @@ fn counted(records: &[Value]) -> u64 {
     number(total(records), "packets")
 }
 
-/// Returns packets of which those from one on are later.
+/// Returns `count` packets; from index `from` on each is `gap` nanoseconds later.
 fn with_gap(count: u32, from: usize, gap: u64) -> Vec<CapturePacket> {
     let mut all = packets(0..count, SECOND);
     all[from..].iter_mut().for_each(|packet| packet.timestamp += gap);

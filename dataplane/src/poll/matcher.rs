@@ -30,7 +30,8 @@ const DST_AT: usize = 14;
 const PORTS_AT: usize = 18;
 const FLAGS_AT: usize = 31;
 
-/// Maximum number of rules that are compared one by one: sets cost as much as four comparisons.
+/// Maximum number of rules that are compared one by one. The cost of sets does not rise with their
+/// number.
 const MAX_COMPARED: usize = 4;
 /// Words of these bytes.
 const WORDS: usize = BYTES / size_of::<u64>();

@@ -23,7 +23,7 @@ fn is_behind(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) < 0
 }
 
-/// Sets the end of what was sent to that of another segment, unless it is further.
+/// Sets an end to the larger of itself and another sequence number.
 fn advance(end: &mut u32, other: u32) {
     if is_behind(*end, other) {
         *end = other;

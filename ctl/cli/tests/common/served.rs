@@ -124,7 +124,7 @@ impl Served {
     }
 }
 
-/// Checks that each of these is told once, however often it happens.
+/// Checks that each of these parts is logged exactly once, however often its cause occurs.
 #[track_caller]
 pub(crate) fn assert_once(messages: &str, parts: &[&str]) {
     for part in parts {

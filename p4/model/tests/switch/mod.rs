@@ -47,7 +47,7 @@ impl Window {
     }
 }
 
-/// Returns the elements of a bank, of so many, in a register of both.
+/// Returns the indices of a bank in a register that has `elements` of each bank.
 fn of_bank(bank: usize, elements: usize) -> Range<usize> {
     bank * elements..(bank + 1) * elements
 }

@@ -14,8 +14,8 @@ use flowgauge_core::sketch::FULL;
 use flowgauge_core::{Grid, SketchKind, SketchTotals};
 use interval::WindowObservations;
 
-/// Entropy of a window; `0 <= low <= bits <= high <= log2(packets)`, with the latest number of packets
-/// of a sample that was read while packets arrived.
+/// Entropy of a window or a sample; `0 <= low <= bits <= high <= log2(packets)`, where `packets` is
+/// the latest number if packets arrived while a sample was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entropy {
     /// Entropy in bits: 0 if one flow has all packets, the logarithm of the packets if each is a
