@@ -122,9 +122,9 @@ fn count<const FORM: u8, const KEYED: bool, P: Packets>(
 /// Returns the metadata of a packet; interface and direction, which the loader sets, only if a
 /// measurement needs them.
 #[inline(always)]
-fn arrival<P>(core: NonNull<Core>, wire_length: u32, packets: P) -> Arrival<Live<P>> {
+fn arrival<P>(wire_length: u32, packets: P) -> Arrival<Live<P>> {
     let (interface, leaves) =
-        if config!(needs).has(RequiredFields::PLACE) { memory::place(core) } else { (0, false) };
+        if config!(needs).has(RequiredFields::PLACE) { memory::place() } else { (0, false) };
     Arrival { wire_length, packets: Live(packets), timestamp: 0, interface, leaves }
 }
 
@@ -150,7 +150,7 @@ fn arrived<H: Hook<Packets = SingleFrame>, const FORM: u8, const KEYED: bool>(
 ) -> i32 {
     if let Some(core) = core() {
         let mut place = CpuMemory::of(core);
-        let arrival = arrival(core, wire_length, SingleFrame);
+        let arrival = arrival(wire_length, SingleFrame);
         if config!(filtered) != 0 {
             let frame = of_driver(ctx);
             if !admits(core, &mut place, link, &frame, &arrival, wire_length, 0) {
@@ -188,7 +188,7 @@ fn passes<const FORM: u8, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i3
     let length = skb::pull_headers(&skb);
     if let Some(core) = core() {
         let (wire_length, packets) = skb::on_the_wire(link, skb.skb.skb, length);
-        let arrival = memory::noted(core, arrival(core, wire_length, packets));
+        let arrival = memory::noted(core, arrival(wire_length, packets));
         let mut place = CpuMemory::of(core);
         if config!(filtered) != 0 {
             let frame = skb::linear(skb.skb.skb);

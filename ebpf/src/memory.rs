@@ -8,7 +8,9 @@ use aya_ebpf::maps::{Array, RingBuf};
 use core::arch::asm;
 use core::ptr::NonNull;
 use flowgauge_core::filter::fields::MatchFields;
-use flowgauge_core::kernel::{Config, Core, MemoryLayout, PACKET_WORDS, SharedBanks};
+use flowgauge_core::kernel::{
+    Config, Core, CurrentMember, MemoryLayout, PACKET_WORDS, SharedBanks,
+};
 use flowgauge_core::unopened::CommonEtherType;
 use flowgauge_core::{
     Arrival, BANKS, Context, Counters, Filter, Listed, MeasurementMemory, Memory, Observation,
@@ -43,7 +45,8 @@ pub(crate) fn tabulation() -> &'static Tabulation {
     unsafe { &*(&raw const TABULATION) }
 }
 
-/// One element per CPU; user space sets number and length.
+/// One element per CPU; user space sets number and length. In a set, user space replaces this array
+/// and the next two by arrays of maps with the arrays of each member.
 #[map]
 static CORES: Array<Core> = Array::with_max_entries(1, MMAPABLE);
 
@@ -60,21 +63,9 @@ static PERSISTENT: Array<u64> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 static FILTERS: Array<Filter> = Array::with_max_entries(BANKS as u32, MMAPABLE);
 
-/// Number of the set's member whose packet a CPU counts, in the first word: the program that is
-/// attached at the member writes it before the packet's first program runs. One element per CPU,
-/// two cache lines long. This and the arrays below are used by the programs of a set only.
+/// One element per CPU. Used by the programs of a set only.
 #[map]
-static CURRENT: Array<[u64; 16]> = Array::with_max_entries(1, 0);
-
-/// The arrays above of each member. User space replaces these by maps of maps.
-#[map]
-static CORES_OF: Array<u32> = Array::with_max_entries(1, 0);
-
-#[map]
-static SHARED_OF: Array<u32> = Array::with_max_entries(1, 0);
-
-#[map]
-static PERSISTENT_OF: Array<u32> = Array::with_max_entries(1, 0);
+static CURRENT: Array<CurrentMember> = Array::with_max_entries(1, 0);
 
 /// Ring buffer of delay samples; user space sets its length. Without `--delay-samples` it is
 /// created as an array, and unused.
@@ -94,52 +85,51 @@ pub(crate) fn settings() -> &'static Settings {
     }
 }
 
-/// Returns an element of an array: of the only one, or in a set of the member's. A member that has
-/// left has none.
+/// Returns the member whose packet this CPU counts. Each use looks it up: a value that is kept for
+/// later uses would occupy a register or the stack in programs of one counting point as well.
 #[inline(always)]
-fn element<T>(
-    only: &'static Array<T>,
-    of_members: &'static Array<u32>,
-    member: impl FnOnce() -> Option<u32>,
-    index: u32,
-) -> Option<NonNull<T>> {
-    if config!(is_set) == 0 {
-        return only.get_ptr_mut(index).and_then(NonNull::new);
+fn member() -> Option<&'static CurrentMember> {
+    CURRENT.get(cpu())
+}
+
+/// Returns the number of this CPU.
+#[inline(always)]
+fn cpu() -> u32 {
+    // SAFETY: a helper without preconditions.
+    unsafe { bpf_get_smp_processor_id() }
+}
+
+/// Returns an element of an array; in a set of the member's, which it lacks once it has left.
+#[inline(always)]
+fn element<T>(array: &'static Array<T>, index: impl Fn() -> u32) -> Option<NonNull<T>> {
+    let array = (&raw const *array).cast_mut();
+    let is_set = config!(is_set) != 0;
+    let mut key = if is_set { member()?.number } else { index() };
+    // SAFETY: an array, or in a set an array of maps, both with such keys.
+    let found = unsafe { bpf_map_lookup_elem(array.cast(), (&raw const key).cast()) };
+    if !is_set {
+        return NonNull::new(found.cast());
     }
-    let array = of_members.get_ptr_mut(member()?)?;
-    // SAFETY: in a set this is a map of maps, whose lookup returns a map: one with elements of this
-    // type. The key is that of an array.
-    let found = unsafe { bpf_map_lookup_elem(array.cast(), (&raw const index).cast()) };
+    let array = NonNull::new(found)?;
+    key = index();
+    // SAFETY: the lookup in an array of maps returns a map: an array with elements of this type.
+    let found = unsafe { bpf_map_lookup_elem(array.as_ptr(), (&raw const key).cast()) };
     NonNull::new(found.cast())
 }
 
 /// Returns this CPU's element.
 #[inline(always)]
 pub(crate) fn core() -> Option<NonNull<Core>> {
-    // SAFETY: a helper without preconditions.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    let member = || {
-        let current = CURRENT.get_ptr(cpu)?;
-        // SAFETY: an element, which this CPU alone uses.
-        Some(unsafe { current.cast::<u32>().read_volatile() })
-    };
-    element(&CORES, &CORES_OF, member, cpu)
+    element(&CORES, cpu)
 }
 
 /// Returns the interface, and whether packets leave by it.
 #[inline(always)]
-pub(crate) fn place(core: NonNull<Core>) -> (u16, bool) {
+pub(crate) fn place() -> (u16, bool) {
     let (interface, leaves) = if config!(is_set) == 0 {
         (config!(interface), config!(leaves))
     } else {
-        // SAFETY: an element, of which user space wrote these words before the first packet.
-        unsafe {
-            let core = core.as_ptr();
-            (
-                (&raw const (*core).interface).read_volatile(),
-                (&raw const (*core).leaves).read_volatile(),
-            )
-        }
+        member().map_or((0, 0), |member| (member.interface, member.leaves))
     };
     (interface as u16, leaves != 0)
 }
@@ -171,13 +161,6 @@ impl CpuMemory {
         // SAFETY: within the element, as the loader created it.
         let start = unsafe { core.cast::<u8>().add(offset) };
         CpuMemory { core, bank, start }
-    }
-
-    /// Returns the number in the set.
-    #[inline(always)]
-    fn member(&self) -> Option<u32> {
-        // SAFETY: an element, of which user space wrote this word before the first packet.
-        Some(unsafe { (&raw const (*self.core.as_ptr()).member).read_volatile() })
     }
 }
 
@@ -225,7 +208,7 @@ impl Memory for CpuMemory {
             // SAFETY: of size zero.
             unsafe { NonNull::dangling().as_ref() }
         } else {
-            let shared = element(&SHARED, &SHARED_OF, || self.member(), 0)?;
+            let shared = element(&SHARED, || 0)?;
             // SAFETY: an element, valid with any bits, whose words all sides change atomically.
             M::shared(&unsafe { shared.as_ref() }[self.bank & (BANKS - 1)])
         };
@@ -233,7 +216,7 @@ impl Memory for CpuMemory {
             // SAFETY: as above.
             unsafe { NonNull::dangling().as_ref() }
         } else {
-            let start = element(&PERSISTENT, &PERSISTENT_OF, || self.member(), 0)?.cast::<u8>();
+            let start = element(&PERSISTENT, || 0)?.cast::<u8>();
             let offset = config!(layout.shared_persistent[M::INDEX]) as usize;
             // SAFETY: at the offset that the loader chose, as for per-core memory.
             unsafe { start.add(offset).cast().as_ref() }

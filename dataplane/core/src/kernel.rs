@@ -54,8 +54,8 @@ pub struct Config {
     pub interface: u32,
     /// Non-zero if only packets that the bank's filter admits are counted.
     pub filtered: u32,
-    /// Non-zero if the programs count for all members of a set, each in arrays of its own; its
-    /// interface and its direction are in its [`Core`].
+    /// Non-zero if the programs count for all members of a set, each in arrays of its own; see
+    /// [`CurrentMember`].
     pub is_set: u32,
     /// Fills up to a multiple of eight bytes, so that there is no padding.
     pub reserved: [u32; RESERVED],
@@ -93,18 +93,36 @@ impl Config {
 /// Words of 64 bits that hold the observation of a packet.
 pub const PACKET_WORDS: usize = Observation::<Segments>::BYTES_IN_KERNEL.div_ceil(size_of::<u64>());
 
+/// Member of a set whose packet a CPU counts. The program that is attached at the member writes it
+/// before the packet's first program runs.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct CurrentMember {
+    /// Number in the set.
+    pub number: u32,
+    /// As in [`Config`].
+    pub interface: u32,
+    /// As in [`Config`].
+    pub leaves: u32,
+    /// Fills up two cache lines, because each CPU writes its own.
+    pub reserved: [u32; 29],
+}
+
+impl CurrentMember {
+    /// Returns the member with this number in the set. `interface` is the number in the run.
+    pub const fn new(number: u32, interface: u32, leaves: bool) -> Self {
+        CurrentMember { number, interface, leaves: leaves as u32, reserved: [0; 29] }
+    }
+}
+
 /// Start of a CPU's element.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Core {
     /// Index of the bank to count in.
     pub bank: u32,
-    /// Number in the set of programs; zero without one.
-    pub member: u32,
-    /// As in [`Config`], for the members of a set.
-    pub interface: u32,
-    /// As above.
-    pub leaves: u32,
+    /// Aligns what follows.
+    pub reserved: u32,
     /// MatchFields by which the filter decides; used by programs only.
     pub fields: MatchFields,
     /// Arrival of the packet; used by programs only.

@@ -1,9 +1,11 @@
-//! The small program that is attached at a member of a [set](super::set): it notes the member's
-//! number for the programs of the set, and continues with the first of these. Each member has a
-//! program of its own, so that links, filters, queries and costs are those of one counting point.
+//! The small program that is attached at a member of a [set](super::set): it notes the member for
+//! the programs of the set, and continues with the first of these. Each member has a program of its
+//! own, so that links, filters, queries and costs are those of one counting point.
 
 use super::syscall::{Instruction, ProgramKind, load_program};
+use flowgauge_core::kernel::CurrentMember;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Parts of a member's program.
@@ -11,9 +13,9 @@ pub(super) struct Entry<'a> {
     /// Name in the kernel.
     pub(super) name: &'a str,
     pub(super) kind: ProgramKind,
-    /// Array of the numbers, one element per CPU.
+    /// Array of the members, one element per CPU.
     pub(super) current: BorrowedFd<'a>,
-    pub(super) member: u32,
+    pub(super) member: CurrentMember,
     /// Array of programs, and the slot of the first one.
     pub(super) chain: BorrowedFd<'a>,
     pub(super) slot: u32,
@@ -27,7 +29,7 @@ impl Entry<'_> {
         load_program(self.name, self.kind, &self.instructions())
     }
 
-    fn instructions(&self) -> [Instruction; 17] {
+    fn instructions(&self) -> [Instruction; 19] {
         const MOVE: u8 = 0xbf;
         const MOVE_IMMEDIATE: u8 = 0xb7;
         const ADD_IMMEDIATE: u8 = 0x07;
@@ -50,6 +52,10 @@ impl Entry<'_> {
             offset,
             immediate,
         };
+        let note = |offset: usize, word: u32| {
+            instruction(STORE_IMMEDIATE_32, 0, offset as i16, word.cast_signed())
+        };
+        let CurrentMember { number, interface, leaves, .. } = self.member;
         [
             instruction(MOVE, CONTEXT | 1 << 4, 0, 0),
             instruction(CALL, 0, 0, CURRENT_CPU),
@@ -60,8 +66,10 @@ impl Entry<'_> {
             instruction(0, 0, 0, 0),
             instruction(CALL, 0, 0, LOOK_UP),
             // To the verdict.
-            instruction(JUMP_IF_EQUAL, 0, 6, 0),
-            instruction(STORE_IMMEDIATE_32, 0, 0, self.member.cast_signed()),
+            instruction(JUMP_IF_EQUAL, 0, 8, 0),
+            note(offset_of!(CurrentMember, number), number),
+            note(offset_of!(CurrentMember, interface), interface),
+            note(offset_of!(CurrentMember, leaves), leaves),
             instruction(MOVE, 1 | CONTEXT << 4, 0, 0),
             instruction(LOAD_WIDE, 2 | MAP, 0, self.chain.as_raw_fd()),
             instruction(0, 0, 0, 0),

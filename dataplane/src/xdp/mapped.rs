@@ -213,23 +213,6 @@ impl Cores {
         }
     }
 
-    /// Writes the number of a set's member, its interface and its direction for every CPU, before
-    /// programs run.
-    pub(super) fn set_member(&mut self, member: u32, interface: u32, leaves: bool) {
-        let words = [
-            (offset_of!(Core, member), member),
-            (offset_of!(Core, interface), interface),
-            (offset_of!(Core, leaves), leaves.into()),
-        ];
-        for cpu in 0..self.mapping.count {
-            for (offset, value) in words {
-                let word = self.mapping.at(cpu, offset, size_of::<u32>());
-                // SAFETY: within a mapped element and aligned; no program uses it yet.
-                unsafe { word.cast::<u32>().write(value) };
-            }
-        }
-    }
-
     fn head(&self, cpu: usize, bank: usize) -> *const Head {
         self.mapping
             .at(cpu, MemoryLayout::bank(bank, self.layout.bank), size_of::<Head>())

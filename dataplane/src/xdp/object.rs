@@ -15,7 +15,7 @@ use aya::maps::{Map, MapData, MapError, ProgramArray};
 use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
-use flowgauge_core::kernel::{Config, MemoryLayout, SharedBanks};
+use flowgauge_core::kernel::{Config, CurrentMember, MemoryLayout, SharedBanks};
 use flowgauge_core::list::MEASUREMENTS;
 use flowgauge_core::{BANKS, Filter, HashMode, Link, MeasurementKind, Settings, Tabulation};
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -53,12 +53,12 @@ pub(super) const LOCK: &str = "LOCK";
 const XDP_CHAIN: &str = "XDP_CHAIN";
 const FRAGS_CHAIN: &str = "FRAGS_CHAIN";
 const TCX_CHAIN: &str = "TCX_CHAIN";
-/// Numbers of the members whose packets CPUs count, in a set.
+/// Members whose packets CPUs count, in a set.
 pub(super) const CURRENT: &str = "CURRENT";
 
-/// Arrays of each member of a set, and the maps of maps that have them.
-pub(super) const OF_MEMBERS: [(&str, &str); 3] =
-    [(CORES, "CORES_OF"), (SHARED, "SHARED_OF"), (PERSISTENT, "PERSISTENT_OF")];
+/// Arrays of which each member of a set has its own. The programs of a set have arrays of maps in
+/// their place.
+pub(super) const OF_MEMBERS: [&str; 3] = [CORES, SHARED, PERSISTENT];
 
 /// Chains of a set: names of their pins, and in the object. Programs that one member loads for
 /// itself must not get into them.
@@ -460,7 +460,7 @@ pub(super) fn entry<'a>(
     programs: &'a Ebpf,
     first: &'a str,
     config: &Config,
-    member: u32,
+    member: CurrentMember,
 ) -> Result<Entry<'a>, ProgramError> {
     const TCX_NEXT: i32 = -1;
     let array = |name: &str| {

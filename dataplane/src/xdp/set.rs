@@ -3,24 +3,24 @@
 //!
 //! Every member of a set has memory of its own, in arrays like those of programs that are made for
 //! one counting point. The set has an array of maps for each of them, with the member's array at the
-//! member's number. At the member a [small program](super::entry) is attached that notes this number
+//! member's number. At the member a [small program](super::entry) is attached that notes the member
 //! and continues with the first program of the set. A number is used once only: packets of a member
 //! that has left are not counted, wherever they are.
 //!
-//! What this costs a packet is the small program, and two look-ups more in each program. So
-//! programs of one counting point, and of the few, are made for it alone. So are those behind a
-//! filter: with all measurements and the look-up of a member's filter the verifier takes 20 s to
-//! refuse them.
+//! What this costs a packet is the small program, and two look-ups more for each array. So programs
+//! of one counting point, and of the few, are made for it alone. So are those behind a filter: with
+//! all measurements and the look-up of a member's filter the verifier takes 20 s to refuse them.
 
 use super::object::{self, LOCK, OF_MEMBERS, SET_CHAINS};
 use super::syscall::{new_array_of_maps, put_map, remove_map};
 use super::verifier::NotLoaded;
 use crate::hash_key::HashWords;
+use crate::place::Direction;
 use aya::maps::{MapData, MapError};
 use aya::programs::ProgramError;
 use aya::{Ebpf, EbpfError};
 use flowgauge_core::cardinality;
-use flowgauge_core::kernel::Config;
+use flowgauge_core::kernel::{Config, CurrentMember};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -89,18 +89,13 @@ impl ProgramSet {
         let failed = |error: io::Error| EbpfError::from(ProgramError::IOError(error));
         let memory = object::memory(&config.settings, false);
         let mut of_members = Vec::new();
-        let mut existing = Vec::new();
-        for (array, outer) in OF_MEMBERS.into_iter().filter(|(array, _)| memory.contains(array)) {
+        for array in OF_MEMBERS.into_iter().filter(|array| memory.contains(array)) {
             let like = object::new_memory(array, &config.layout, cpus).map_err(failed)?;
-            let maps = new_array_of_maps(outer, MAX_MEMBERS, like.as_fd()).map_err(failed)?;
+            let maps = new_array_of_maps(array, MAX_MEMBERS, like.as_fd()).map_err(failed)?;
             of_members.push((array, maps));
-            existing.push(outer);
         }
-        let existing: Vec<(&'static str, BorrowedFd<'_>)> = existing
-            .into_iter()
-            .zip(&of_members)
-            .map(|(outer, (_, maps))| (outer, maps.as_fd()))
-            .collect();
+        let existing: Vec<_> =
+            of_members.iter().map(|(array, maps)| (*array, maps.as_fd())).collect();
         let programs = object::load(&config, tabulation, cpus, 0, &existing)?;
         let loaded = Mutex::new(LoadedPrograms { programs, callable: Vec::new() });
         let (tabulation, next) = (tabulation.clone(), AtomicU32::new(0));
@@ -124,9 +119,12 @@ impl ProgramSet {
     }
 
     /// Returns a new member with empty arrays, but for the existing ones; `None` if the set has had
-    /// all its members. `keeps`: whether the arrays will be pinned.
+    /// all its members. `interface`: its number in the run; `keeps`: whether the arrays will be
+    /// pinned.
     pub(super) fn member(
         set: &Arc<Self>,
+        interface: u32,
+        direction: Direction,
         existing: &[(&'static str, BorrowedFd<'_>)],
         keeps: bool,
     ) -> Result<Option<Member>, MapError> {
@@ -154,24 +152,22 @@ impl ProgramSet {
             }
         }
         drop(loaded);
-        Ok(Some(Member { set: Arc::clone(set), number, arrays, stays: false }))
+        let current = CurrentMember::new(number, interface, direction == Direction::Egress);
+        Ok(Some(Member { set: Arc::clone(set), current, arrays, stays: false }))
     }
 }
 
 /// A counting point that uses the programs of a set.
 pub(super) struct Member {
     set: Arc<ProgramSet>,
-    number: u32,
+    /// What programs know of it.
+    current: CurrentMember,
     arrays: Vec<(&'static str, MapData)>,
     /// Whether its arrays stay in the set when this is dropped.
     stays: bool,
 }
 
 impl Member {
-    pub(super) fn number(&self) -> u32 {
-        self.number
-    }
-
     /// Returns its arrays, and the chains of the set.
     pub(super) fn arrays(&self) -> &[(&'static str, MapData)] {
         &self.arrays
@@ -187,7 +183,7 @@ impl Member {
         for (name, maps) in &self.set.of_members {
             let array = self.arrays.iter().find(|(array, _)| array == name);
             if let Some((_, array)) = array {
-                put_map(maps.as_fd(), self.number, array.fd().as_fd())?;
+                put_map(maps.as_fd(), self.current.number, array.fd().as_fd())?;
             }
         }
         Ok(())
@@ -208,7 +204,7 @@ impl Member {
                 name
             }
         };
-        let entry = object::entry(programs, name, config, self.number).and_then(|entry| {
+        let entry = object::entry(programs, name, config, self.current).and_then(|entry| {
             object::without_signals(|| entry.load().map_err(ProgramError::IOError))
         });
         entry.map_err(|error| NotLoaded::new(name, error))
@@ -226,7 +222,7 @@ impl Drop for Member {
             return;
         }
         for (name, maps) in &self.set.of_members {
-            if let Err(error) = remove_map(maps.as_fd(), self.number)
+            if let Err(error) = remove_map(maps.as_fd(), self.current.number)
                 && error.kind() != io::ErrorKind::NotFound
             {
                 tracing::debug!("{name} of a member stays in its set: {error}");

@@ -463,14 +463,12 @@ fn joined(
 ) -> Result<Option<(Member, Memory)>, Error> {
     let ProgramSource { options, tables } = from;
     let keeps = options.pins.is_some();
-    let member = ProgramSet::member(set, &common.arrays(), keeps)
+    let member = ProgramSet::member(set, number, place.direction, &common.arrays(), keeps)
         .map_err(|error| refused(place, loading(&error)))?;
     let Some(member) = member else { return Ok(None) };
     let arrays = object::borrowed(member.arrays());
     common.prepare(place, &arrays, options, tables)?;
-    let mut memory = map(place, options, &arrays)?;
-    let leaves = place.direction == Direction::Egress;
-    memory.cores.set_member(member.number(), number, leaves);
+    let memory = map(place, options, &arrays)?;
     let memory = memory.prepared(common.bank(), tables.filter.as_ref());
     member.enter().map_err(|error| {
         let problem = format!("cannot put its memory where the shared programs find it: {error}");
