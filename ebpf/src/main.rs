@@ -21,6 +21,7 @@ mod skb;
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::bpf_xdp_get_buff_len;
 use aya_ebpf::programs::{TcContext, XdpContext};
+use core::arch::asm;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use flowgauge_core::filter::{EveryPacket, fields};
@@ -119,13 +120,12 @@ fn count<const FORM: u8, const KEYED: bool, P: Packets>(
     false
 }
 
-/// Returns the metadata of a packet; interface and direction, which the loader sets, only if a
-/// measurement needs them.
+/// Returns the metadata of a packet; the direction, which the loader sets, only if a measurement
+/// needs it.
 #[inline(always)]
 fn arrival<P>(wire_length: u32, packets: P) -> Arrival<Live<P>> {
-    let (interface, leaves) =
-        if config!(needs).has(RequiredFields::PLACE) { memory::place() } else { (0, false) };
-    Arrival { wire_length, packets: Live(packets), timestamp: 0, interface, leaves }
+    let leaves = config!(needs).has(RequiredFields::DIRECTION) && memory::leaves();
+    Arrival { wire_length, packets: Live(packets), timestamp: 0, leaves }
 }
 
 /// Returns the readable bytes of the packet. The pointers are read again at each call, as in
@@ -168,7 +168,13 @@ fn arrived<H: Hook<Packets = SingleFrame>, const FORM: u8, const KEYED: bool>(
 #[inline(always)]
 fn arrived_whole<const FORM: u8, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i32 {
     let ctx = XdpContext::new(ctx.cast());
-    arrived::<Whole, FORM, KEYED>(link, &ctx, (ctx.data_end() - ctx.data()) as u32)
+    let mut length = ctx.data_end() - ctx.data();
+    // SAFETY: the register keeps its value. The compiler would subtract where the length is used, and
+    // store halves of both pointers until then, which the verifier refuses.
+    unsafe {
+        asm!("{0} = {0}", inout(reg) length, options(pure, nomem, nostack, preserves_flags))
+    };
+    arrived::<Whole, FORM, KEYED>(link, &ctx, length as u32)
 }
 
 /// Counts a packet in several pieces, whose headers are in the first piece.

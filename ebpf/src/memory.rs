@@ -123,15 +123,15 @@ pub(crate) fn core() -> Option<NonNull<Core>> {
     element(&CORES, cpu)
 }
 
-/// Returns the interface, and whether packets leave by it.
+/// Returns whether packets leave by the interface; otherwise they arrive.
 #[inline(always)]
-pub(crate) fn place() -> (u16, bool) {
-    let (interface, leaves) = if config!(is_set) == 0 {
-        (config!(interface), config!(leaves))
+pub(crate) fn leaves() -> bool {
+    let leaves = if config!(is_set) == 0 {
+        config!(leaves)
     } else {
-        member().map_or((0, 0), |member| (member.interface, member.leaves))
+        member().map_or(0, |member| member.leaves)
     };
-    (interface as u16, leaves != 0)
+    leaves != 0
 }
 
 /// Memory in which this CPU counts. XDP and TC programs are not preempted by others on their CPU,

@@ -1,4 +1,4 @@
-//! Metadata of a frame: wire length, packets, arrival time, interface.
+//! Metadata of a frame: wire length, packets, arrival time, direction.
 
 /// Number of wire packets in a frame. A type of its own for one packet ([`SingleFrame`]) makes the common
 /// case a compile-time constant.
@@ -72,18 +72,16 @@ pub struct Arrival<P = SingleFrame> {
     /// Arrival time in nanoseconds since the Unix epoch. Ignored unless a measurement
     /// [needs](crate::RequiredFields::TIME) it.
     pub timestamp: u64,
-    /// Number of the interface in the run. Ignored, like `leaves`, unless a measurement
-    /// [needs](crate::RequiredFields::PLACE) it.
-    pub interface: u16,
-    /// Whether the frame leaves at the interface; otherwise it arrives.
+    /// Whether the frame leaves at the interface; otherwise it arrives. Ignored unless a measurement
+    /// [needs](crate::RequiredFields::DIRECTION) it.
     pub leaves: bool,
 }
 
 impl Arrival {
-    /// Creates the metadata of one packet that arrives at the first interface.
+    /// Creates the metadata of one packet that arrives.
     #[inline(always)]
     #[must_use]
     pub const fn new(wire_length: u32, timestamp: u64) -> Self {
-        Arrival { wire_length, packets: SingleFrame, timestamp, interface: 0, leaves: false }
+        Arrival { wire_length, packets: SingleFrame, timestamp, leaves: false }
     }
 }

@@ -50,8 +50,6 @@ pub struct Config {
     pub layout: MemoryLayout,
     /// Direction of the packets that a program counts: non-zero if they leave.
     pub leaves: u32,
-    /// Number of the interface in the run.
-    pub interface: u32,
     /// Non-zero if only packets that the bank's filter admits are counted.
     pub filtered: u32,
     /// Non-zero if the programs count for all members of a set, each in arrays of its own; see
@@ -64,12 +62,12 @@ pub struct Config {
 /// Words that make [`Config`] a multiple of eight bytes.
 const RESERVED: usize = {
     let words = (size_of::<Settings>() + size_of::<MemoryLayout>()) / size_of::<u32>();
-    (words + 6) & 1
+    (words + 5) & 1
 };
 
 const _: () = {
     let words = size_of::<Settings>() + size_of::<MemoryLayout>();
-    let rest = 2_usize * size_of::<u64>() + ((RESERVED + 6) * size_of::<u32>());
+    let rest = 2_usize * size_of::<u64>() + ((RESERVED + 5) * size_of::<u32>());
     assert!(size_of::<Config>() == (words + rest), "no padding");
 };
 
@@ -83,7 +81,6 @@ impl Config {
         verdict: 0,
         layout: MemoryLayout::NONE,
         leaves: 0,
-        interface: 0,
         filtered: 0,
         is_set: 0,
         reserved: [0; RESERVED],
@@ -101,17 +98,15 @@ pub struct CurrentMember {
     /// Number in the set.
     pub number: u32,
     /// As in [`Config`].
-    pub interface: u32,
-    /// As in [`Config`].
     pub leaves: u32,
     /// Fills up two cache lines, because each CPU writes its own.
-    pub reserved: [u32; 29],
+    pub reserved: [u32; 30],
 }
 
 impl CurrentMember {
-    /// Returns the member with this number in the set. `interface` is the number in the run.
-    pub const fn new(number: u32, interface: u32, leaves: bool) -> Self {
-        CurrentMember { number, interface, leaves: leaves as u32, reserved: [0; 29] }
+    /// Returns the member with this number in the set.
+    pub const fn new(number: u32, leaves: bool) -> Self {
+        CurrentMember { number, leaves: leaves as u32, reserved: [0; 30] }
     }
 }
 

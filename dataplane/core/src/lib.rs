@@ -5,7 +5,7 @@
 //! panics on the packet path and uses no floating point. Estimators, which turn registers into
 //! results, live in the controller.
 //!
-//! Data flows from a [`Frame`] and its [`Arrival`] (length, time, interface) to a bank:
+//! Data flows from a [`Frame`] and its [`Arrival`] (length, time, direction) to a bank:
 //!
 //! 1. [`parse`] finds the network header, and [`segment`] reads the transport header. A frame
 //!    without a usable network header is counted in [`Counters`] by cause.

@@ -17,8 +17,8 @@ impl RequiredFields {
     pub const NONE: RequiredFields = RequiredFields(0);
     /// Arrival time.
     pub const TIME: RequiredFields = RequiredFields(1 << 4);
-    /// Interface and direction.
-    pub const PLACE: RequiredFields = RequiredFields(1 << 5);
+    /// Whether the packet arrives or leaves.
+    pub const DIRECTION: RequiredFields = RequiredFields(1 << 5);
     /// Conversation fields of the transport header.
     pub const SEGMENT: RequiredFields = RequiredFields(1 << 6);
     /// Timestamps of a TCP segment.

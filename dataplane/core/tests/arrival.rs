@@ -36,7 +36,7 @@ fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, CountUnit)) ->
 }
 
 fn together(wire_length: u32, packets: Segments) -> Arrival<Segments> {
-    Arrival { wire_length, packets, timestamp: 0, interface: 0, leaves: false }
+    Arrival { wire_length, packets, timestamp: 0, leaves: false }
 }
 
 fn empty() -> (Box<State>, Box<Shared>) {

@@ -29,7 +29,7 @@ impl Entry<'_> {
         load_program(self.name, self.kind, &self.instructions())
     }
 
-    fn instructions(&self) -> [Instruction; 19] {
+    fn instructions(&self) -> [Instruction; 18] {
         const MOVE: u8 = 0xbf;
         const MOVE_IMMEDIATE: u8 = 0xb7;
         const ADD_IMMEDIATE: u8 = 0x07;
@@ -55,7 +55,7 @@ impl Entry<'_> {
         let note = |offset: usize, word: u32| {
             instruction(STORE_IMMEDIATE_32, 0, offset as i16, word.cast_signed())
         };
-        let CurrentMember { number, interface, leaves, .. } = self.member;
+        let CurrentMember { number, leaves, .. } = self.member;
         [
             instruction(MOVE, CONTEXT | 1 << 4, 0, 0),
             instruction(CALL, 0, 0, CURRENT_CPU),
@@ -66,9 +66,8 @@ impl Entry<'_> {
             instruction(0, 0, 0, 0),
             instruction(CALL, 0, 0, LOOK_UP),
             // To the verdict.
-            instruction(JUMP_IF_EQUAL, 0, 8, 0),
+            instruction(JUMP_IF_EQUAL, 0, 7, 0),
             note(offset_of!(CurrentMember, number), number),
-            note(offset_of!(CurrentMember, interface), interface),
             note(offset_of!(CurrentMember, leaves), leaves),
             instruction(MOVE, 1 | CONTEXT << 4, 0, 0),
             instruction(LOAD_WIDE, 2 | MAP, 0, self.chain.as_raw_fd()),

@@ -295,7 +295,6 @@ impl Dataplane for Xdp {
         let is_there = |place: &CountingPoint| !matches!(device::index(&place.interface), Ok(None));
         let any_is_there = places.iter().any(is_there);
         for place in places {
-            let number = number_of(places, place);
             let hook = match self.attach {
                 false => hook::detached,
                 // Other interfaces are counted without it.
@@ -303,7 +302,7 @@ impl Dataplane for Xdp {
                 true => hook::attached,
             };
             let AttachedHook { hook, adopted, programs, events: news } =
-                hook(place, number, &self.options, tables, &common)?;
+                hook(place, &self.options, tables, &common)?;
             any_adopted |= adopted;
             events.extend(news);
             begun.push(!adopted && self.attach);
@@ -499,16 +498,14 @@ impl RunningBackend {
         self.links.read(&mut self.departures);
         let departures = std::mem::take(&mut self.departures);
         let mut events = Vec::new();
-        let places: Vec<CountingPoint> = self.hooks.iter().map(|hook| hook.place.clone()).collect();
         for hook in self
             .hooks
             .iter_mut()
             .filter(|hook| hook.link.is_some() || hook.state != ProgramState::Counting)
         {
             if hook.is_absent() {
-                let number = number_of(&places, &hook.place);
                 hook.wait_for_interface(&mut events, |place| {
-                    hook::attached(place, number, options, &self.tables, &self.common)
+                    hook::attached(place, options, &self.tables, &self.common)
                 });
             } else {
                 let from = ProgramSource { options, tables: &self.tables };
@@ -585,14 +582,6 @@ fn wait_for_packets_in_flight(grace: &GracePeriod, interface: &str) -> Result<()
         problem: format!("cannot wait for packets in flight ({}): {error}", grace.wait_of().name()),
         source: Some(error),
     })
-}
-
-/// Returns the number of a counting point's interface in this run.
-fn number_of(places: &[CountingPoint], place: &CountingPoint) -> u32 {
-    places
-        .iter()
-        .position(|first| first.interface == place.interface)
-        .map_or(0, |number| number as u32)
 }
 
 /// Merges several counting points; a single one needs no parts.

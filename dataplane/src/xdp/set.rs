@@ -119,11 +119,9 @@ impl ProgramSet {
     }
 
     /// Returns a new member with empty arrays, but for the existing ones; `None` if the set has had
-    /// all its members. `interface`: its number in the run; `keeps`: whether the arrays will be
-    /// pinned.
+    /// all its members. `keeps`: whether the arrays will be pinned.
     pub(super) fn member(
         set: &Arc<Self>,
-        interface: u32,
         direction: Direction,
         existing: &[(&'static str, BorrowedFd<'_>)],
         keeps: bool,
@@ -152,7 +150,7 @@ impl ProgramSet {
             }
         }
         drop(loaded);
-        let current = CurrentMember::new(number, interface, direction == Direction::Egress);
+        let current = CurrentMember::new(number, direction == Direction::Egress);
         Ok(Some(Member { set: Arc::clone(set), current, arrays, stays: false }))
     }
 }

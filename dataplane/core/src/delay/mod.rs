@@ -305,7 +305,7 @@ impl Measurement for Delay {
     fn needs(settings: &Settings) -> RequiredFields {
         let needs = RequiredFields::TIME.and(RequiredFields::SEGMENT).and(RequiredFields::ENDS);
         needs
-            .with(RequiredFields::PLACE, settings.directions == Directions::Apart)
+            .with(RequiredFields::DIRECTION, settings.directions == Directions::Apart)
             .with(RequiredFields::ADDRESSES, settings.asks_addresses())
             .with(RequiredFields::TIMESTAMPS, settings.kinds.has(DelayKind::TcpTimestamps))
     }

@@ -99,8 +99,6 @@ impl LastCheck {
 /// One program at one counting point.
 pub(super) struct Hook {
     pub(super) place: CountingPoint,
-    /// Number of its interface in the run.
-    number: u32,
     /// Hook of the interface that the program is attached to.
     pub(super) mode: Mode,
     /// Why it is at this hook, if it was chosen here and is not native XDP.
@@ -227,8 +225,7 @@ impl Hook {
         let existing = arrays.iter().map(|(name, array)| (*name, array.fd().as_fd()));
         let existing: Vec<_> = existing.chain(ring).collect();
         let (boot_ns, is_filtered) = (self.note.boot_ns, self.is_filtered());
-        let programs =
-            start::load(&self.place, self.number, from, boot_ns, is_filtered, &existing)?;
+        let programs = start::load(&self.place, from, boot_ns, is_filtered, &existing)?;
         let leaves_set = self.arrays.iter().any(|array| object::is_of_set(array.name()));
         if let Some(pins) = self.pins.as_mut().filter(|_| leaves_set) {
             // Before a program with these chains is attached.

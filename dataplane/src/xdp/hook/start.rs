@@ -114,13 +114,12 @@ impl LoadedPrograms {
 /// Creates a hook for injected frames, without an interface.
 pub(in crate::xdp) fn detached(
     place: &CountingPoint,
-    number: u32,
     options: &Options,
     tables: &Tables,
     common: &Common,
 ) -> Result<AttachedHook, Error> {
     let (hook, mut programs) =
-        without_interface(place, number, options, tables, common, ProgramState::Counting)?;
+        without_interface(place, options, tables, common, ProgramState::Counting)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
     Ok(AttachedHook { hook, adopted: false, programs: Some(programs), events: Vec::new() })
 }
@@ -128,12 +127,11 @@ pub(in crate::xdp) fn detached(
 /// Creates an idle hook for an interface that does not exist yet.
 pub(in crate::xdp) fn absent(
     place: &CountingPoint,
-    number: u32,
     options: &Options,
     tables: &Tables,
     common: &Common,
 ) -> Result<AttachedHook, Error> {
-    let (hook, _) = without_interface(place, number, options, tables, common, ProgramState::Gone)?;
+    let (hook, _) = without_interface(place, options, tables, common, ProgramState::Gone)?;
     let events = vec![Event::Warning(format!(
         "{place}: there is no such interface; it is counted when it is there"
     ))];
@@ -142,17 +140,15 @@ pub(in crate::xdp) fn absent(
 
 fn without_interface(
     place: &CountingPoint,
-    number: u32,
     options: &Options,
     tables: &Tables,
     common: &Common,
     state: ProgramState,
 ) -> Result<(Hook, Ebpf), Error> {
     let identity = identity(place, options, tables, common);
-    let (programs, memory) = own(place, number, ProgramSource { options, tables }, common)?;
+    let (programs, memory) = own(place, ProgramSource { options, tables }, common)?;
     let hook = Hook {
         place: place.clone(),
-        number,
         mode: options.usual(place.direction),
         reason: None,
         note: Note::new(&identity, &place.interface, NO_INDEX, now_ns()),
@@ -181,7 +177,6 @@ fn without_interface(
 /// Starts to count at an interface, or adopts what a dead controller left counting there.
 pub(in crate::xdp) fn attached(
     place: &CountingPoint,
-    number: u32,
     options: &Options,
     tables: &Tables,
     common: &Common,
@@ -214,7 +209,6 @@ pub(in crate::xdp) fn attached(
         let program = link.attachment().ok().map(|attachment| attachment.program);
         Hook {
             place: place.clone(),
-            number,
             mode,
             reason,
             note,
@@ -281,7 +275,7 @@ pub(in crate::xdp) fn attached(
         }
         pins.clear()
             .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
-        let (mut programs, memory) = prepared(place, number, from, common)?;
+        let (mut programs, memory) = prepared(place, from, common)?;
         let notes = object::new_note(note).map_err(|error| refused(place, loading(&error)))?;
         let counting = object::memory(&options.settings, is_filtered);
         pins.keep(notes, &programs.arrays(place, counting)?)?;
@@ -308,7 +302,7 @@ pub(in crate::xdp) fn attached(
             events,
         });
     }
-    let (mut programs, memory) = prepared(place, number, from, common)?;
+    let (mut programs, memory) = prepared(place, from, common)?;
     events.extend(clsact::clean(place, index, None, None));
     let Choice { link, mode, reason, event } = choose(place, index, options, |mode| {
         attach(place, index, layer, mode, options, programs.attachable(), None)
@@ -435,20 +429,18 @@ fn identity(
 }
 
 /// Loads programs or joins a set of them, and maps and prepares the memory that they will count in.
-/// `number` is that of the interface in this run.
 fn prepared(
     place: &CountingPoint,
-    number: u32,
     from: ProgramSource<'_>,
     common: &Common,
 ) -> Result<(LoadedPrograms, Memory), Error> {
     let member = match common.set() {
-        Some(set) => joined(place, number, from, common, set)?,
+        Some(set) => joined(place, from, common, set)?,
         None => None,
     };
     match member {
         Some((member, memory)) => Ok((LoadedPrograms::OfSet(member), memory)),
-        None => own(place, number, from, common)
+        None => own(place, from, common)
             .map(|(programs, memory)| (LoadedPrograms::Own(programs), memory)),
     }
 }
@@ -456,14 +448,13 @@ fn prepared(
 /// Joins a set of programs; `None` if it has had all its members.
 fn joined(
     place: &CountingPoint,
-    number: u32,
     from: ProgramSource<'_>,
     common: &Common,
     set: &Arc<ProgramSet>,
 ) -> Result<Option<(Member, Memory)>, Error> {
     let ProgramSource { options, tables } = from;
     let keeps = options.pins.is_some();
-    let member = ProgramSet::member(set, number, place.direction, &common.arrays(), keeps)
+    let member = ProgramSet::member(set, place.direction, &common.arrays(), keeps)
         .map_err(|error| refused(place, loading(&error)))?;
     let Some(member) = member else { return Ok(None) };
     let arrays = object::borrowed(member.arrays());
@@ -480,13 +471,12 @@ fn joined(
 /// Loads programs for one counting point, and maps and prepares the memory that they will count in.
 fn own(
     place: &CountingPoint,
-    number: u32,
     from: ProgramSource<'_>,
     common: &Common,
 ) -> Result<(Ebpf, Memory), Error> {
     let ProgramSource { options, tables } = from;
     let is_filtered = tables.filter.is_some();
-    let mut programs = load(place, number, from, common.boot_ns(), is_filtered, &common.arrays())?;
+    let mut programs = load(place, from, common.boot_ns(), is_filtered, &common.arrays())?;
     let arrays = arrays(place, &programs, object::memory(&options.settings, is_filtered))?;
     common.prepare(place, &arrays, options, tables)?;
     let memory = map(place, options, &arrays)?;
@@ -496,11 +486,9 @@ fn own(
     Ok((programs, memory.prepared(common.bank(), tables.filter.as_ref())))
 }
 
-/// Loads the object, with existing arrays in place of new ones. `number` is that of the interface in
-/// this run.
+/// Loads the object, with existing arrays in place of new ones.
 pub(super) fn load(
     place: &CountingPoint,
-    number: u32,
     from: ProgramSource<'_>,
     boot_ns: u64,
     is_filtered: bool,
@@ -509,7 +497,6 @@ pub(super) fn load(
     let ProgramSource { options, tables } = from;
     let config = Config {
         leaves: u32::from(place.direction == Direction::Egress),
-        interface: number,
         ..config(options, boot_ns, is_filtered)
     };
     object::load(&config, &tables.tabulation, cpus(place)?, options.delay_sample_ring, existing)
