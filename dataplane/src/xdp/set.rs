@@ -70,7 +70,7 @@ pub(super) struct ProgramSet {
     config: Config,
     tabulation: HashWords,
     cpus: usize,
-    loaded: Mutex<LoadedPrograms>,
+    loaded: Mutex<LoadedObject>,
     /// Names of arrays of members, with the arrays of maps that have them.
     of_members: Vec<(&'static str, OwnedFd)>,
     next: AtomicU32,
@@ -78,7 +78,7 @@ pub(super) struct ProgramSet {
 
 /// The object, and the first programs that are in their chains: their names as separate programs,
 /// and those of the loaded forms.
-struct LoadedPrograms {
+struct LoadedObject {
     programs: Ebpf,
     callable: Vec<(&'static str, &'static str)>,
 }
@@ -97,7 +97,7 @@ impl ProgramSet {
         let existing: Vec<_> =
             of_members.iter().map(|(array, maps)| (*array, maps.as_fd())).collect();
         let programs = object::load(&config, tabulation, cpus, 0, &existing)?;
-        let loaded = Mutex::new(LoadedPrograms { programs, callable: Vec::new() });
+        let loaded = Mutex::new(LoadedObject { programs, callable: Vec::new() });
         let (tabulation, next) = (tabulation.clone(), AtomicU32::new(0));
         Ok(ProgramSet { config, tabulation, cpus, loaded, of_members, next })
     }
@@ -192,7 +192,7 @@ impl Member {
         let config = &self.set.config;
         let loaded = &self.set.loaded;
         let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let LoadedPrograms { programs, callable } = &mut *loaded;
+        let LoadedObject { programs, callable } = &mut *loaded;
         let known = callable.iter().find(|(separate, _)| *separate == first);
         let name = match known.copied() {
             Some((_, name)) => name,
