@@ -516,13 +516,17 @@ struct Host(std::os::fd::OwnedFd);
 
 impl Host {
     fn listen() -> Self {
+        use rustix::net::sockopt::{Timeout, set_socket_timeout};
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
         // Every packet of every interface, as a capture would see it.
         let all = std::num::NonZeroU32::new(u32::from(3_u16.to_be()))
             .map(rustix::net::Protocol::from_raw);
-        Host(
-            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::empty(), all).unwrap(),
-        )
+        let socket =
+            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::empty(), all).unwrap();
+        // Only ends a hang.
+        let limit = Some(std::time::Duration::from_secs(60));
+        set_socket_timeout(&socket, Timeout::Recv, limit).unwrap();
+        Host(socket)
     }
 
     /// Waits until this many packets have arrived at the receiver.

@@ -85,7 +85,8 @@ impl Redirect {
 
     /// Detaches the program.
     pub(crate) fn detach(&mut self) {
-        // Dropping the link detaches the program too, if this fails.
+        // Closing the link detaches the program too, but not while a process that another thread has
+        // just forked has the descriptor as well.
         self.link.take().iter().for_each(|link| _ = link.detach());
     }
 
@@ -117,6 +118,12 @@ impl Redirect {
             refused(&self.place, format!("cannot read the packets passed on: {error}"))
         })?;
         Ok(counts.iter().sum())
+    }
+}
+
+impl Drop for Redirect {
+    fn drop(&mut self) {
+        self.detach();
     }
 }
 
