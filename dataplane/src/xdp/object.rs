@@ -56,8 +56,8 @@ const TCX_CHAIN: &str = "TCX_CHAIN";
 /// Members whose packets CPUs count, in a set.
 pub(super) const CURRENT: &str = "CURRENT";
 
-/// Arrays of which each member of a set has its own. The programs of a set have arrays of maps in
-/// their place.
+/// Arrays that every member of a set has for itself. The set's programs use an array of maps in
+/// place of each.
 pub(super) const OF_MEMBERS: [&str; 3] = [CORES, SHARED, PERSISTENT];
 
 /// Chains of a set: names of their pins, and in the object. Programs that one member loads for

@@ -7,9 +7,9 @@
 //! and continues with the first program of the set. A number is used once only: packets of a member
 //! that has left are not counted, wherever they are.
 //!
-//! What this costs a packet is the small program, and two look-ups more for each array. So programs
-//! of one counting point, and of the few, are made for it alone. So are those behind a filter: with
-//! all measurements and the look-up of a member's filter the verifier takes 20 s to refuse them.
+//! A packet pays for the small program and for two more look-ups an array. So one counting point, or
+//! a few of them, have programs of their own. So do those behind a filter: with all measurements and
+//! the look-up of a member's filter the verifier takes 20 s to refuse them.
 
 use super::object::{self, LOCK, OF_MEMBERS, SET_CHAINS};
 use super::syscall::{new_array_of_maps, put_map, remove_map};
@@ -158,7 +158,7 @@ impl ProgramSet {
 /// A counting point that uses the programs of a set.
 pub(super) struct Member {
     set: Arc<ProgramSet>,
-    /// What programs know of it.
+    /// Number and direction, which its program notes.
     current: CurrentMember,
     arrays: Vec<(&'static str, MapData)>,
     /// Whether its arrays stay in the set when this is dropped.
