@@ -25,11 +25,10 @@ impl PacketBytes {
     /// on the stack.
     #[inline(always)]
     pub(crate) fn new(mut data: usize, mut end: usize) -> Self {
-        // SAFETY: registers keep their values. Without an instruction here, two source lines would
-        // begin at the same instruction, which the kernel refuses.
+        // SAFETY: registers keep their values.
         unsafe {
-            asm!("{0} = {0}", inout(reg) data, options(pure, nomem, nostack, preserves_flags));
-            asm!("{0} = {0}", inout(reg) end, options(pure, nomem, nostack, preserves_flags));
+            asm!("/* {0} */", inout(reg) data, options(pure, nomem, nostack, preserves_flags));
+            asm!("/* {0} */", inout(reg) end, options(pure, nomem, nostack, preserves_flags));
         }
         PacketBytes { data, end }
     }

@@ -27,8 +27,8 @@ use core::ptr::NonNull;
 use flowgauge_core::filter::{EveryPacket, fields};
 use flowgauge_core::kernel::Core;
 use flowgauge_core::{
-    Arrival, CountFrames, Link, Memory as _, Observation, Packets, RequiredFields, Sharing,
-    SingleFrame, parse,
+    Arrival, Cardinality, CountFrames, Link, Listed as _, Memory as _, Observation, Packets,
+    RequiredFields, Sharing, SingleFrame, parse, requires,
 };
 use frame::PacketBytes;
 use measure::{Hook, Pieces, Tcx, Whole, program};
@@ -100,13 +100,11 @@ fn count<const FORM: u8, const KEYED: bool, P: Packets>(
 ) -> bool {
     let context = context(Sharing::Shared);
     if FORM == FLOWS {
-        let context = flowgauge_core::Context {
-            needs: context.needs.among(RequiredFields::OF_FLOWS),
-            ..context
-        };
         let mut packet = Observation::of(arrival);
-        if place.observe_flow::<KEYED, _, _>(&context, EveryPacket, link, frame, &mut packet) {
-            place.measure(&context, &packet);
+        if place.observe_flow::<KEYED, _, _>(&context, EveryPacket, link, frame, &mut packet)
+            && context.needs.has(RequiredFields::measurement(Cardinality::INDEX))
+        {
+            place.measure_by::<Cardinality, _>(&context, &packet);
         }
         return false;
     }
@@ -124,7 +122,7 @@ fn count<const FORM: u8, const KEYED: bool, P: Packets>(
 /// needs it.
 #[inline(always)]
 fn arrival<P>(wire_length: u32, packets: P) -> Arrival<Live<P>> {
-    let leaves = config!(needs).has(RequiredFields::DIRECTION) && memory::leaves();
+    let leaves = requires!(config!(needs), RequiredFields::DIRECTION) && memory::leaves();
     Arrival { wire_length, packets: Live(packets), timestamp: 0, leaves }
 }
 
@@ -171,9 +169,7 @@ fn arrived_whole<const FORM: u8, const KEYED: bool>(link: Link, ctx: *mut c_void
     let mut length = ctx.data_end() - ctx.data();
     // SAFETY: the register keeps its value. The compiler would subtract where the length is used, and
     // store halves of both pointers until then, which the verifier refuses.
-    unsafe {
-        asm!("{0} = {0}", inout(reg) length, options(pure, nomem, nostack, preserves_flags))
-    };
+    unsafe { asm!("/* {0} */", inout(reg) length, options(pure, nomem, nostack, preserves_flags)) };
     arrived::<Whole, FORM, KEYED>(link, &ctx, length as u32)
 }
 

@@ -14,7 +14,7 @@ use flowgauge_core::kernel::{
 use flowgauge_core::unopened::CommonEtherType;
 use flowgauge_core::{
     Arrival, BANKS, Context, Counters, Filter, Listed, MeasurementMemory, Memory, Observation,
-    Packets, RequiredFields, Segments, Settings, Sharing, Tabulation, parse,
+    Packets, RequiredFields, Segments, Settings, Sharing, Tabulation, parse, requires,
 };
 
 const MMAPABLE: u32 = 1 << 10;
@@ -80,7 +80,7 @@ pub(crate) fn settings() -> &'static Settings {
     // SAFETY: the register keeps its value, the address of settings that the loader wrote and that
     // are never written while the program runs.
     unsafe {
-        asm!("{0} = {0}", inout(reg) settings, options(pure, nomem, nostack, preserves_flags));
+        asm!("/* {0} */", inout(reg) settings, options(pure, nomem, nostack, preserves_flags));
         &*settings
     }
 }
@@ -268,7 +268,7 @@ pub(crate) fn noted_fields<'a>(core: NonNull<Core>) -> &'a MatchFields {
     // SAFETY: as above; the register keeps its value.
     unsafe {
         let mut place = &raw const (*core.as_ptr()).fields;
-        asm!("{0} = {0}", inout(reg) place, options(nostack, preserves_flags));
+        asm!("/* {0} */", inout(reg) place, options(nostack, preserves_flags));
         &*place
     }
 }
@@ -289,7 +289,7 @@ pub(crate) fn noted<'a>(
     // SAFETY: as above; the register keeps its value.
     unsafe {
         place.write(arrival);
-        asm!("{0} = {0}", inout(reg) place, options(nostack, preserves_flags));
+        asm!("/* {0} */", inout(reg) place, options(nostack, preserves_flags));
         &*place
     }
 }
@@ -307,7 +307,7 @@ pub(crate) fn packet<'a, P>(core: NonNull<Core>) -> &'a mut Observation<P> {
 #[inline(always)]
 pub(crate) fn context(sharing: Sharing) -> Context<'static, &'static Settings> {
     let needs = config!(needs);
-    let slot_ns = if needs.has(RequiredFields::TIME) { config!(slot_ns) } else { 1 };
+    let slot_ns = if requires!(needs, RequiredFields::TIME) { config!(slot_ns) } else { 1 };
     let settings = settings();
     Context {
         settings,

@@ -32,7 +32,7 @@ pub(crate) fn opaque(mut number: usize) -> usize {
     #[cfg(target_arch = "bpf")]
     // SAFETY: the register keeps its value.
     unsafe {
-        core::arch::asm!("{0} = {0}", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
+        core::arch::asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
     }
     number
 }

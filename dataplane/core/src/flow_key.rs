@@ -1,6 +1,6 @@
 //! Bytes of flow keys, laid out in words.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, transmute};
 
 /// A key in words of four bytes.
 #[derive(Clone, Copy, Debug)]
@@ -88,19 +88,16 @@ impl KeyConsumer for FlowKey {
     type Output = Self;
 
     #[inline(always)]
-    fn make<const WORDS: usize>(mut self, key: KeyWordList<WORDS>) -> Self {
-        const { assert!(4 * WORDS <= ROOM.next_multiple_of(4)) };
-        for (slot, word) in self.bytes.as_chunks_mut().0.iter_mut().zip(key.words) {
+    fn make<const WORDS: usize>(self, key: KeyWordList<WORDS>) -> Self {
+        const { assert!(4 * WORDS <= size_of::<Self>()) };
+        let mut words = [[0; 4]; size_of::<Self>() / 4];
+        for (slot, word) in words.iter_mut().zip(key.words) {
             *slot = word;
         }
-        // The buffer has no room for all of the longest key's last word.
-        if let (Some(slot), Some([last, ..])) =
-            (self.bytes.get_mut(key.bytes - 1), key.words.last())
-            && key.bytes % 4 == 1
-        {
-            *slot = *last;
+        // The longest key does not fill its last word.
+        if let Some([.., length]) = words.last_mut() {
+            *length = key.bytes as u8;
         }
-        self.length = key.bytes as u8;
-        self
+        transmute!(words)
     }
 }

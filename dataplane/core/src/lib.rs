@@ -42,6 +42,7 @@ extern crate alloc;
 
 pub mod arrival;
 #[cfg_attr(not(target_arch = "bpf"), allow(dead_code, reason = "for BPF"))]
+mod bits;
 mod branchless;
 pub mod cardinality;
 pub mod counter;

@@ -22,6 +22,7 @@ use crate::measurement::{MeasureContext, Measurement, MeasurementMemory, UsedByt
 use crate::needs::RequiredFields;
 use crate::observation::Observed;
 use crate::parse::{self, Reject};
+use crate::requires;
 use crate::unopened::CommonEtherType;
 use core::borrow::Borrow;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -295,7 +296,7 @@ pub(crate) fn measure<P: Packets>(
     packets: &(impl Observed<P> + ?Sized),
 ) {
     let settings: &Settings = settings.borrow();
-    for_each_measurement!(M => if needs.has(RequiredFields::measurement(M::INDEX)) {
+    for_each_measurement!(M => if requires!(needs, RequiredFields::measurement(M::INDEX)) {
         measure_by::<M, P>(memory, settings, pass, packets);
     });
 }

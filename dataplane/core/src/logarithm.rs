@@ -2,6 +2,8 @@
 //!
 //! Fractions are stored as integers times 2^10 ("amplified").
 
+use crate::bits::ilog2;
+
 /// Binary logarithm of the amplification factor.
 pub const AMPLIFICATION_BITS: u32 = 10;
 
@@ -60,17 +62,11 @@ impl Logarithm {
     #[inline(always)]
     #[must_use]
     pub fn log2(&self, x: u64) -> u32 {
-        self.log2_by(self.bits, x)
-    }
-
-    /// As [`log2`](Self::log2), where the compiler may know the number of bits.
-    #[inline(always)]
-    fn log2_by(&self, bits: u32, x: u64) -> u32 {
         let Some(leading) = x.checked_ilog2() else { return 0 };
         // With the leading one shifted out, the bits below it are the highest; missing bits are
         // zeros.
         let below = (x << ((63_u32 - leading) & 63)) << 1;
-        let index = if bits == 0 { 0 } else { below >> ((64_u32 - bits) & 63) };
+        let index = if self.bits == 0 { 0 } else { below >> ((64_u32 - self.bits) & 63) };
         let fraction = self.constants.get(index as usize).copied().unwrap_or(0);
         (leading << AMPLIFICATION_BITS) + fraction
     }
@@ -102,15 +98,12 @@ const SUBINTERVALS: usize = 1 << PER_PACKET_BITS;
 /// Returns the logarithm of a packet's count by [`PER_PACKET`].
 #[inline(always)]
 pub(crate) fn of_packet(count: u32) -> u32 {
-    if cfg!(target_arch = "bpf") {
-        return PER_PACKET.log2_by(PER_PACKET_BITS, u64::from(count));
-    }
     // The same in 32 bits and without a branch, so that vectors compute it.
-    let zeros = (count | 1).leading_zeros();
-    let below = (count << zeros) << 1;
+    let leading = ilog2(count);
+    let below = (count << (u32::BITS - 1 - leading)) << 1;
     #[allow(clippy::indexing_slicing, reason = "a number of four bits")]
     let fraction = PER_PACKET.constants[(below >> (u32::BITS - PER_PACKET_BITS)) as usize];
-    ((u32::BITS - 1 - zeros) << AMPLIFICATION_BITS) + fraction
+    (leading << AMPLIFICATION_BITS) + fraction
 }
 
 /// Prefix sums of [`PER_PACKET`]'s logarithms, each exactly the sum of its terms: between two

@@ -1,9 +1,11 @@
 //! Packet fields that the measurements that are on need, as bits.
 //!
 //! Settings contain the same information, at the cost of one or two comparisons per measurement. In
-//! the kernel that cost would remain: the verifier removes branches that settings rule out, but not
-//! the arithmetic that computes their conditions.
+//! the kernel that cost would remain: the verifier removes jumps that settings rule out, but not the
+//! arithmetic that computes their conditions. A test of bits by [`requires!`](crate::requires) is a
+//! jump alone.
 
+use crate::bits::has_bits;
 use crate::key::KeyKind;
 
 /// Set of packet fields and of measurements that are on, one bit each. Computed from
@@ -31,9 +33,6 @@ impl RequiredFields {
     pub const PORT_PAIRS: RequiredFields = RequiredFields(1 << 10);
     /// Hashes of the rows of keys, one bit per [`KeyKind`] from this one on.
     const FIRST_ROWS: u32 = 11;
-    /// Mask of the bits that distinct flows may need.
-    pub const OF_FLOWS: RequiredFields = RequiredFields(0b1_1111 | 1 << FIRST);
-
     /// Fails to compile unless there are bits for this number of keys and measurements.
     pub(crate) const fn check_room(keys: usize, measurements: usize) {
         assert!(keys <= 4 && measurements <= 16, "bits of their own");
@@ -74,11 +73,20 @@ impl RequiredFields {
         RequiredFields(self.0 | others.0)
     }
 
-    /// Returns the intersection of both sets.
+    /// Returns the bits of the set.
+    #[doc(hidden)]
     #[inline(always)]
     #[must_use]
-    pub const fn among(self, others: RequiredFields) -> RequiredFields {
-        RequiredFields(self.0 & others.0)
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// As [`has`](Self::has), for the macro [`requires!`](crate::requires).
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub fn has_bits<const BITS: u32>(self) -> bool {
+        has_bits::<BITS>(self.0)
     }
 
     /// Returns whether the sets have a bit in common.
@@ -91,3 +99,12 @@ impl RequiredFields {
 
 /// Bit of the first measurement.
 const FIRST: u32 = 16;
+
+/// Whether a set has one of the fields of a constant set: as [`RequiredFields::has`], for tests of
+/// every packet.
+#[macro_export]
+macro_rules! requires {
+    ($needs:expr, $fields:expr) => {
+        $needs.has_bits::<{ $fields.bits() }>()
+    };
+}

@@ -3,6 +3,7 @@
 //! Only the fields that flow keys need are read. If the transport header is truncated or an
 //! extension header unknown, ports are zero.
 
+use crate::branchless::opaque;
 use crate::frame::Frame;
 
 /// Maximum number of IPv6 extension headers before the transport header; after more, ports are
@@ -273,7 +274,7 @@ fn behind_extensions<F: Frame + ?Sized>(
         }
         // RFC 4302 §2.2 counts the authentication header in 32-bit words less two, RFC 8200 §4 all
         // others in 64-bit words less one; the fragment header is always 8 bytes long.
-        offset += 8 + (usize::from(length) * length_unit);
+        offset = opaque(offset + 8 + (usize::from(length) * length_unit));
         protocol = next;
         headers += 1;
     }

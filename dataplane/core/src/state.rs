@@ -34,6 +34,7 @@ use crate::observation::{Observation, Observed};
 use crate::packet::{Packet, Transport, locate, ports};
 use crate::parse;
 use crate::reorder::Reorder;
+use crate::requires;
 use crate::segment::{Segment, SegmentProtocol};
 use crate::sketch::FULL;
 use crate::spread::Spread;
@@ -109,21 +110,21 @@ impl<S> Context<'_, S> {
         packet: &Packet<'_>,
         segment: &mut Segment,
     ) -> Transport {
-        let of_transport = RequiredFields::SEGMENT
+        const OF_TRANSPORT: RequiredFields = RequiredFields::SEGMENT
             .and(RequiredFields::PORT_PAIRS)
             .and(RequiredFields::key(KeyKind::FiveTuple));
-        if !self.needs.has(of_transport) {
+        if !requires!(self.needs, OF_TRANSPORT) {
             return Transport::NONE;
         }
         let (protocol, offset) = locate(frame, packet);
         let transport = ports(frame, protocol, offset);
-        if self.needs.has(RequiredFields::SEGMENT) {
+        if requires!(self.needs, RequiredFields::SEGMENT) {
             segment.read(
                 frame,
                 packet,
                 transport,
                 offset,
-                self.needs.has(RequiredFields::TIMESTAMPS),
+                requires!(self.needs, RequiredFields::TIMESTAMPS),
             );
         }
         transport
@@ -172,33 +173,33 @@ impl<P: Packets> Observation<P> {
     ) {
         self.header_length = packet.total_length();
         let transport = context.transport(frame, packet, &mut self.segment);
-        if context.needs.has(RequiredFields::ENDS)
+        if requires!(context.needs, RequiredFields::ENDS)
             && self.segment.speaks != SegmentProtocol::Nothing
         {
             self.ends = context.ends::<KEYED>(packet, transport.ports);
         }
-        if context.needs.has(RequiredFields::key(KeyKind::Src)) {
+        if requires!(context.needs, RequiredFields::key(KeyKind::Src)) {
             self.src = context.signature::<KEYED>(KeyKind::Src, packet, transport);
         }
-        if context.needs.has(RequiredFields::key(KeyKind::Dst)) {
+        if requires!(context.needs, RequiredFields::key(KeyKind::Dst)) {
             self.dst = context.signature::<KEYED>(KeyKind::Dst, packet, transport);
         }
-        if context.needs.has(RequiredFields::key(KeyKind::SrcDst)) {
+        if requires!(context.needs, RequiredFields::key(KeyKind::SrcDst)) {
             self.src_dst = context.signature::<KEYED>(KeyKind::SrcDst, packet, transport);
         }
-        if context.needs.has(RequiredFields::key(KeyKind::FiveTuple)) {
+        if requires!(context.needs, RequiredFields::key(KeyKind::FiveTuple)) {
             self.five_tuple = context.signature::<KEYED>(KeyKind::FiveTuple, packet, transport);
         }
-        if context.needs.has(RequiredFields::ADDRESSES) {
+        if requires!(context.needs, RequiredFields::ADDRESSES) {
             self.addresses = prefixes::addresses(packet);
         }
-        if context.needs.has(RequiredFields::measurement(Heavy::INDEX)) {
+        if requires!(context.needs, RequiredFields::measurement(Heavy::INDEX)) {
             self.heavy = context.settings.borrow().heavy.key.extract(packet, transport);
         }
-        if context.needs.has(RequiredFields::measurement(Spread::INDEX)) {
+        if requires!(context.needs, RequiredFields::measurement(Spread::INDEX)) {
             self.spread = KeyKind::FiveTuple.extract(packet, transport);
         }
-        if context.needs.has(RequiredFields::PORT_PAIRS) {
+        if requires!(context.needs, RequiredFields::PORT_PAIRS) {
             let [first, second] = &context.settings.borrow().spread;
             if first.counts_ports() {
                 self.port_pairs.0 = context.port_pair::<KEYED>(first.by, packet, transport);
@@ -207,7 +208,7 @@ impl<P: Packets> Observation<P> {
                 self.port_pairs.1 = context.port_pair::<KEYED>(second.by, packet, transport);
             }
         }
-        if context.needs.has(RequiredFields::measurement(Reorder::INDEX)) {
+        if requires!(context.needs, RequiredFields::measurement(Reorder::INDEX)) {
             self.prefix = context.settings.borrow().reorder.prefix(packet);
         }
     }
@@ -455,7 +456,7 @@ pub trait CountFrames: Memory {
             observation.note_rows(context.needs, context.tabulation);
         }
         if !FLOW
-            && context.needs.has(RequiredFields::ADDRESSES)
+            && requires!(context.needs, RequiredFields::ADDRESSES)
             && let Some(parts) = self.parts::<Delay>(&context.settings.borrow().delay)
         {
             observation.find_owners(&parts.shared_persistent.ranges);

@@ -14,6 +14,7 @@ pub use rank::{RankEntry, rank_table};
 pub use staggered::{Slots, Staggered};
 
 use crate::arrival::Packets;
+use crate::bits::ilog2;
 use crate::key::KeyKind;
 use crate::measurement::{MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, UsedBytes};
 use crate::needs::RequiredFields;
@@ -101,7 +102,7 @@ impl Precision {
     #[inline(always)]
     const fn level(self, rank: u32) -> u8 {
         let sentinel = 1_u32 << (self.bits() - 1);
-        ((rank | sentinel).leading_zeros() + 1) as u8
+        (u32::BITS - ilog2(rank | sentinel)) as u8
     }
 }
 

@@ -5,6 +5,7 @@
 //! midpoint is within 1.6 % of every delay in it.
 
 use super::weights::Weight;
+use crate::bits::ilog2;
 use zerocopy::FromZeros;
 
 /// Buckets in use: delays have 31 bits.
@@ -19,8 +20,7 @@ const LINEAR_BITS: u32 = 6;
 #[inline(always)]
 #[must_use]
 pub const fn bucket(delay: u32) -> usize {
-    let bits = u32::BITS - delay.leading_zeros();
-    let shift = bits.saturating_sub(LINEAR_BITS);
+    let shift = ilog2(delay).saturating_sub(LINEAR_BITS - 1);
     ((shift << (LINEAR_BITS - 1)) + (delay >> shift)) as usize
 }
 

@@ -130,26 +130,26 @@ impl<const N: usize> HeavyTable<N> {
 
     /// Returns the slot of a signature in a set.
     #[inline(always)]
+    #[allow(clippy::indexing_slicing, reason = "by a way of the set")]
     fn in_set(&self, first: usize, signature: u32) -> Option<usize> {
-        let ways = 0..1_usize << WAYS_LOG2;
-        if cfg!(target_arch = "bpf") {
-            return ways.map(|way| first | way).find(|&slot| self.holds(slot, signature));
-        }
+        let (signatures, counts) = self.set(first);
+        let is_equal = |of_way: &u32| *of_way == signature;
         // Compares all ways at once, and finds the way without a branch: which one has the flow is
         // unpredictable.
-        let (signatures, _) = self.set(first);
-        let is_equal = |of_way: &u32| *of_way == signature;
-        if !signatures.iter().fold(false, |is_any, of_way| is_any | is_equal(of_way)) {
-            return None;
-        }
-        let equal =
-            signatures.iter().zip(0..).map(|(of_way, way)| u32::from(is_equal(of_way)) * way);
-        let slot = first | equal.sum::<u32>() as usize & (WAYS - 1);
-        if self.holds(slot, signature) {
-            return Some(slot);
+        if cfg!(not(target_arch = "bpf")) {
+            if !signatures.iter().fold(false, |is_any, of_way| is_any | is_equal(of_way)) {
+                return None;
+            }
+            let equal =
+                signatures.iter().zip(0..).map(|(of_way, way)| u32::from(is_equal(of_way)) * way);
+            let slot = first | equal.sum::<u32>() as usize & (WAYS - 1);
+            if self.holds(slot, signature) {
+                return Some(slot);
+            }
         }
         // Free slots have signature 0 as well.
-        ways.map(|way| first | way).find(|&slot| self.holds(slot, signature))
+        let holds = |way: &usize| is_equal(&signatures[*way]) && counts[*way] != 0;
+        (0..WAYS).find(holds).map(|way| first | way)
     }
 
     /// Returns signatures and counts of the set whose first slot is `first`: adjacent, so that
@@ -165,9 +165,9 @@ impl<const N: usize> HeavyTable<N> {
     #[inline(always)]
     fn smallest_in_set(&self, first: usize) -> (usize, u64) {
         let (mut smallest, mut minimum) = (first, u64::MAX);
-        for way in 0..1 << WAYS_LOG2 {
+        let (_, counts) = self.set(first);
+        for (way, &count) in counts.iter().enumerate() {
             let slot = first | way;
-            let count = self.count(slot);
             let is_smaller = count < minimum;
             smallest = if is_smaller { slot } else { smallest };
             minimum = count.min(minimum);

@@ -13,6 +13,7 @@ mod host;
 pub use host::{ExactSizes, SizesTotals};
 
 use crate::arrival::Packets;
+use crate::bits::ilog2;
 use crate::key::KeyKind;
 use crate::measurement::{
     MAX_KEYS, MeasureContext, Measurement, MeasurementMemory, Toggle, UsedBytes,
@@ -46,8 +47,7 @@ pub const fn bucket(length: u32) -> usize {
 /// Returns the width of the bucket of a length, as a power of two.
 #[inline(always)]
 const fn shift(length: u32) -> u32 {
-    let bits = u32::BITS - length.leading_zeros();
-    bits.saturating_sub(LINEAR_BITS)
+    ilog2(length).saturating_sub(LINEAR_BITS - 1)
 }
 
 /// Returns the lowest length of a bucket.

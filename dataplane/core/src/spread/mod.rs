@@ -34,6 +34,7 @@ pub use exact::{ExactSpread, FanOut};
 pub use crate::grid::MAX_SPREAD_CELLS as MAX_CELLS;
 
 use crate::arrival::Packets;
+use crate::bits::ilog2;
 use crate::branchless::opaque;
 use crate::cardinality::Precision;
 use crate::flow_key::FlowKey;
@@ -333,7 +334,7 @@ fn priority(level: u32, signature: u32) -> u64 {
 /// Returns the leading zeros of a hash plus one, at most 31.
 #[inline(always)]
 fn level(hash: u32) -> u32 {
-    (hash | 0b11).leading_zeros() + 1
+    u32::BITS - ilog2(hash | 0b11)
 }
 
 /// Returns the column of a key in a row, from the row hashes of its signature.
