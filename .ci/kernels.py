@@ -1,6 +1,6 @@
-"""Makes the capture of .ci/kernels, judges what its virtual machines counted, and prints the table of the results.
+"""Makes the captures of .ci/kernels, judges what its virtual machines counted, and prints the table of the results.
 
-    kernels.py capture FILE         needs FLOWGAUGE
+    kernels.py capture CACHE        needs FLOWGAUGE
     kernels.py judge CACHE KERNEL   needs FLOWGAUGE; prints a RESULT line for each case; exit code 1 if one is bad
     kernels.py table CACHE
 """
@@ -24,6 +24,7 @@ PROFILES = [
 ]
 PACKETS = sum(packets for _, packets in PROFILES)
 PACKETS_PER_SECOND = 5000
+LINKTYPE_ETHERNET, LINKTYPE_RAW = 1, 101
 
 # Keys of a record that a replay has otherwise: where and when packets were counted.
 PLACE_AND_TIME = {
@@ -42,8 +43,8 @@ def flowgauge(*arguments):
     return subprocess.run([os.environ["FLOWGAUGE"], *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def capture(path):
-    """Writes packets of all profiles, one every 200 µs."""
+def capture(cache):
+    """Writes packets of all profiles, one every 200 µs: with their Ethernet headers, and without."""
     frames = []
     with tempfile.TemporaryDirectory() as folder:
         for number, (profile, packets) in enumerate(PROFILES):
@@ -57,11 +58,13 @@ def capture(path):
                 offset += 16 + length
                 taken += 1
     step_ns = 1_000_000_000 // PACKETS_PER_SECOND
-    with open(path, "wb") as out:
-        out.write(header)
-        for number, frame in enumerate(frames):
-            seconds, ns = divmod(number * step_ns, 1_000_000_000)
-            out.write(struct.pack("<IIII", seconds, ns, len(frame), len(frame)) + frame)
+    for name, link_type, header_bytes in [("capture.pcap", LINKTYPE_ETHERNET, 0), ("capture-ip.pcap", LINKTYPE_RAW, 14)]:
+        with open(cache / name, "wb") as out:
+            out.write(header[:20] + struct.pack("<I", link_type))
+            for number, frame in enumerate(frames):
+                seconds, ns = divmod(number * step_ns, 1_000_000_000)
+                packet = frame[header_bytes:]
+                out.write(struct.pack("<IIII", seconds, ns, len(packet), len(packet)) + packet)
 
 
 def records(text, kind):
@@ -133,15 +136,15 @@ class Judge:
         self.cache = cache
         self.replays = {}
 
-    def replayed(self, counting):
-        if counting not in self.replays:
+    def replayed(self, capture, counting):
+        if (capture, counting) not in self.replays:
             options = counting.replace("/key", str(self.cache / "key")).split()
             if "heavy" in counting:
                 options += ["--algorithm", "d-way-rap"]
-            text = flowgauge("replay", str(self.cache / "capture.pcap"), "--window", "10m", "--format", "json", "--sketches", *options)
+            text = flowgauge("replay", str(self.cache / capture), "--window", "10m", "--format", "json", "--sketches", *options)
             [record] = records(text, "window")
-            self.replays[counting] = comparable(record)
-        return self.replays[counting]
+            self.replays[capture, counting] = comparable(record)
+        return self.replays[capture, counting]
 
     def errors(self, case, meta, files):
         """Yields the problems of a case, in words."""
@@ -172,7 +175,7 @@ class Judge:
         yield from self.unbalanced(files[f"{runs[-1]}.json"])
         if len(runs) == 1 and counted == sent:
             [window] = windows.values()
-            ours, theirs = comparable(window), self.replayed(case["counting"])
+            ours, theirs = comparable(window), self.replayed(case["capture"], case["counting"])
             if any(kind["unanswered"] is None for kind in ours.get("delay", [])):
                 theirs = {**theirs, "delay": [{**kind, "unanswered": None} for kind in theirs["delay"]]}
             found = difference(ours, theirs)
@@ -247,8 +250,9 @@ def judge(cache, kernel):
         done = {}
     rows = []
     for line in (folder / "cases").read_text().splitlines():
-        name, scenario, _, _, counting = line.split("|")
-        case = {"name": name, "scenario": scenario.split()[0], "counting": counting}
+        name, scenario, sender, _, counting = line.split("|")
+        sent = "capture-ip.pcap" if sender.startswith("tun") else "capture.pcap"
+        case = {"name": name, "scenario": scenario.split()[0], "capture": sent, "counting": counting}
         files = done.get(name)
         row = {"kernel": kernel, "case": name, "verdict": "BAD"}
         if files is None:
@@ -336,8 +340,8 @@ def table(cache):
 
 def main():
     match sys.argv[1:]:
-        case ["capture", path]:
-            capture(path)
+        case ["capture", cache]:
+            capture(Path(cache))
         case ["judge", cache, kernel]:
             sys.exit(judge(Path(cache), kernel))
         case ["table", cache]:

@@ -540,13 +540,16 @@ fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
 }
 
 /// Returns the first programs of one hook with these settings, each as a description and the
-/// program's name: for distinct flows alone, for packets whose measurements follow, and the fused
-/// one where it is tried.
+/// program's name: for distinct flows alone, for packets whose measurements follow, for those without
+/// a link header, and the fused one where it is tried.
 pub(super) fn named_first(prefix: &str, settings: &Settings) -> Vec<(String, String)> {
     let keyed = if settings.hash == HashMode::Keyed { "_keyed" } else { "" };
     let fused =
         may_fuse(settings, false).then(|| ("all in one program", format!("fused_{prefix}")));
-    [("cardinality alone", prefix.to_owned()), ("packets", format!("{prefix}_all"))]
+    let separate =
+        [("cardinality alone", ""), ("packets", "_all"), ("packets without link header", "_ip")];
+    separate
+        .map(|(what, suffix)| (what, format!("{prefix}{suffix}")))
         .into_iter()
         .chain(fused)
         .map(|(what, name)| (what.to_owned(), format!("flowgauge_{name}{keyed}")))

@@ -20,7 +20,7 @@ pub struct Trial {
     /// Kind of hook: `xdp`, or `tcx`, whose programs are used on `clsact` too.
     pub hook: &'static str,
     /// Measurement that it counts; `packets` for the parser before all measurements; `cardinality
-    /// alone`. Both also with a filter: `packets, --match`.
+    /// alone`; `packets without link header`. The last three also with a filter: `packets, --match`.
     pub counts: String,
     /// Cost if it loads, otherwise the reason in one line.
     pub outcome: Result<Loaded, String>,
