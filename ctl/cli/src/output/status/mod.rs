@@ -93,9 +93,10 @@ impl Publication {
         Publisher { state, sources: Arc::clone(&self.sources) }
     }
 
-    /// Notes what is known of a source of several, until it is counted or has ended.
-    pub(crate) fn expects(&self, name: &str, source: Expected) {
-        locked(&self.sources.expected).insert(name.to_owned(), source);
+    /// Notes what is known of sources of several, until they are counted or have ended: of all at
+    /// once, because a run is ready when nothing is missing of what it expects.
+    pub(crate) fn expects(&self, sources: impl IntoIterator<Item = (String, Expected)>) {
+        locked(&self.sources.expected).extend(sources);
     }
 
     /// Notes that a source of several has ended or was removed. It is no longer expected.
@@ -528,8 +529,10 @@ mod tests {
         let status = publication.status();
         let not_ready_reasons = || status().not_ready_reasons();
         locked(&publisher.state).has_begun = true;
-        publication.expects("one", Expected::Started);
-        publication.expects("two", Expected::Started);
+        let expects =
+            |name: &str, source: Expected| publication.expects([(name.to_owned(), source)]);
+        expects("one", Expected::Started);
+        expects("two", Expected::Started);
         let up = |one: bool, two: bool| {
             BTreeMap::from([("one".to_owned(), one), ("two".to_owned(), two)])
         };
@@ -537,12 +540,12 @@ mod tests {
         assert_eq!(not_ready_reasons(), ["two: counting has not started"]);
         assert_eq!(sources_up(), up(true, false));
         assert_eq!(status().starting, not_ready_reasons());
-        publication.expects("two", Expected::Failed);
+        expects("two", Expected::Failed);
         assert_eq!(not_ready_reasons(), ["two: failed; see the log"]);
         assert_eq!(status().problems, [""; 0]);
         assert_eq!(status().failed, not_ready_reasons());
         assert_eq!(sources_up(), up(true, false));
-        publication.expects("two", Expected::Absent("eth2".to_owned()));
+        expects("two", Expected::Absent("eth2".to_owned()));
         assert_eq!(
             not_ready_reasons(),
             ["two: eth2: no such interface; counting starts when it exists"]

@@ -581,14 +581,14 @@ impl Agent<'_> {
             }
             stays
         });
-        let mut ready = Vec::new();
+        let (mut ready, mut expected) = (Vec::new(), Vec::new());
         for wanted in all {
             let interface = match &wanted.presence {
                 Availability::Present(interface) => *interface,
                 // The source ends by itself when its interface is removed.
                 Availability::Absent(_) if self.running.contains_key(&wanted.name) => continue,
                 Availability::Absent(interfaces) => {
-                    publication.expects(&wanted.name, Expected::Absent(interfaces.clone()));
+                    expected.push((wanted.name.clone(), Expected::Absent(interfaces.clone())));
                     if self.absent.insert(wanted.name.clone()) {
                         tracing::warn!(
                             "{}: interface {interfaces} does not exist; counting starts when it does",
@@ -611,8 +611,12 @@ impl Agent<'_> {
                 && !self.failed.contains(&tried)
                 && !self.done.contains(&tried)
             {
+                expected.push((wanted.name.clone(), Expected::Started));
                 ready.push((wanted, interface));
             }
+        }
+        if self.several {
+            publication.expects(expected);
         }
         report_memory(ready.iter().map(|(wanted, _)| wanted));
         // Interfaces that come later share the programs of those before.
@@ -692,9 +696,6 @@ impl Agent<'_> {
             let _span = several.then(|| tracing::error_span!("source", name = %label).entered());
             notify_end.outcome = Some(count(&counted, &of_thread));
         };
-        if self.several {
-            self.shared.publication.expects(&name, Expected::Started);
-        }
         let thread = if self.several { format!("source {name}") } else { "controller".to_owned() };
         thread::Builder::new()
             .name(thread)
@@ -746,7 +747,7 @@ impl Agent<'_> {
         }
         self.failed.insert((name.to_owned(), interface));
         if self.several {
-            self.shared.publication.expects(name, Expected::Failed);
+            self.shared.publication.expects([(name.to_owned(), Expected::Failed)]);
             // Report each failure at once, in one line. The warning was logged if results are
             // incomplete.
             let rest = if self.running.is_empty() { "" } else { "; the other sources continue" };
