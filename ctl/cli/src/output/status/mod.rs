@@ -93,8 +93,8 @@ impl Publication {
         Publisher { state, sources: Arc::clone(&self.sources) }
     }
 
-    /// Notes what is known of sources of several, until they are counted or have ended: of all at
-    /// once, because a run is ready when nothing is missing of what it expects.
+    /// Notes what is known of sources of several, until they are counted or have ended. All are noted
+    /// at once: a run is ready as soon as all sources that it has noted are counted.
     pub(crate) fn expects(&self, sources: impl IntoIterator<Item = (String, Expected)>) {
         locked(&self.sources.expected).extend(sources);
     }
