@@ -44,8 +44,8 @@ pub(crate) const fn ilog2(word: u32) -> u32 {
     }
 }
 
-/// Factor of which the products with the 32 words `2^(n + 1) - 1` differ in their upper five bits, as
-/// those of de Bruijn sequences with the words `2^n` do.
+/// Multiplied by this factor, the 32 words `2^(n + 1) - 1` differ in their upper five bits. De Bruijn
+/// sequences do the same for the words `2^n`.
 const FACTOR: u32 = 0x07c4_acdd;
 
 /// Position of the highest one, by the upper five bits of the product.
