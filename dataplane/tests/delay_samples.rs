@@ -102,7 +102,7 @@ fn windows_of_several_workers_have_all_of_their_delays() {
 mod kernel {
     use super::*;
     use crate::common::delays::resolve;
-    use crate::common::devices::udp_socket;
+    use crate::common::devices::{receive, udp_socket};
     use crate::common::kernel::{both_ways, detached, in_mode, started};
     use flowgauge_core::delay::Directions;
     use flowgauge_dataplane::Direction;
@@ -151,7 +151,7 @@ mod kernel {
     fn serve(socket: &UdpSocket) {
         for _ in 0..QUESTIONS {
             let mut question = [0; 64];
-            let (length, client) = socket.recv_from(&mut question).unwrap();
+            let (length, client) = receive(socket, &mut question);
             question[2] |= 0x80;
             socket.send_to(&question[..length], client).unwrap();
         }

@@ -3,7 +3,7 @@
 //! threads.
 
 use crate::common::delays::{MISSING, ask_dns, assert_between, found};
-use crate::common::devices::udp_socket;
+use crate::common::devices::{receive, udp_socket};
 use crate::common::kernel::{MODES, both_ways, in_mode, started};
 use crate::common::nothing;
 use flowgauge_core::delay::{self, DelayKind, Directions, Kinds};
@@ -138,7 +138,7 @@ fn what_the_relay_loses_is_unanswered_and_not_missing() {
                 let mut served = Vec::new();
                 while served.last() != Some(&LAST) {
                     let mut question = [0; 64];
-                    let (length, client) = server.recv_from(&mut question).unwrap();
+                    let (length, client) = receive(&server, &mut question);
                     served.push(u16::from_be_bytes([question[0], question[1]]));
                     question[2] |= 0x80;
                     server.send_to(&question[..length], client).unwrap();
@@ -150,7 +150,7 @@ fn what_the_relay_loses_is_unanswered_and_not_missing() {
                 ask_dns(&client, SENDER.1, question);
                 // No other question is asked meanwhile, which might take the place of this one.
                 if !is_lost(question, false) && !is_lost(question, true) {
-                    client.recv_from(&mut [0; 64]).unwrap();
+                    receive(&client, &mut [0; 64]);
                 }
             }
             let asked = 1..=LAST;

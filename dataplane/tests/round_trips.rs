@@ -3,7 +3,7 @@
 //! with their threads.
 
 use crate::common::delays::{assert_between, found, resolve};
-use crate::common::devices::udp_socket;
+use crate::common::devices::{receive, udp_socket};
 use crate::common::kernel::{both_ways, in_mode, started};
 use crate::common::only_delays;
 use flowgauge_core::delay::{self, DelayKind, Directions, Kinds};
@@ -26,7 +26,7 @@ fn serve(socket: &UdpSocket) -> Vec<Duration> {
         let mut answers = Vec::new();
         for number in 0..CLIENTS * QUESTIONS {
             let mut question = [0; 64];
-            let (length, client) = socket.recv_from(&mut question).unwrap();
+            let (length, client) = receive(socket, &mut question);
             let (came, socket) = (Instant::now(), socket.try_clone().unwrap());
             answers.push(scope.spawn(move || {
                 // From 2 to 41 ms, so that the test determines the round trips.

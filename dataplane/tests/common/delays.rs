@@ -1,5 +1,6 @@
 //! Delays of both ends of an exchange.
 
+use super::devices::receive;
 use flowgauge_core::WindowTotals;
 use flowgauge_core::delay::histogram::least;
 use flowgauge_core::delay::{self, DelayKind};
@@ -67,5 +68,5 @@ pub fn ask_dns(socket: &UdpSocket, server: &str, id: u16) {
 /// Asks a DNS question and waits for the answer.
 pub fn resolve(socket: &UdpSocket, server: &str, id: u16) {
     ask_dns(socket, server, id);
-    socket.recv_from(&mut [0; 64]).unwrap();
+    receive(socket, &mut [0; 64]);
 }

@@ -6,7 +6,8 @@ use flowgauge_dataplane::xdp::DeviceCounters;
 use flowgauge_dataplane::{Poll, poll};
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::veth::{RECEIVER, SENDER, carrier, ip};
-use std::net::UdpSocket;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
@@ -44,6 +45,17 @@ pub fn udp_socket(address: &str, port: u16) -> UdpSocket {
     let socket = UdpSocket::bind((address, port)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     socket
+}
+
+/// Receives a datagram; returns its length and sender. A call with a time limit is not resumed by
+/// the kernel after a stop of the process, as other calls are (signal(7)).
+pub fn receive(socket: &UdpSocket, datagram: &mut [u8]) -> (usize, SocketAddr) {
+    loop {
+        match socket.recv_from(datagram) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => return received.unwrap(),
+        }
+    }
 }
 
 pub fn ethtool(arguments: &str) -> Result<(), String> {
