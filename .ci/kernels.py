@@ -150,6 +150,9 @@ class Judge:
         """Yields the problems of a case, in words."""
         log = messages(files)
         runs = [name for name in ("run", "first", "second") if f"{name}.json" in files]
+        if not runs:
+            yield f"no run was started: {log[-400:]}"
+            return
         for run in runs:
             if meta.get(f"{run}.ready") is None:
                 yield f"{run} did not begin (exit code {meta.get(f'{run}.rc')}): {log[-400:]}"
@@ -175,7 +178,7 @@ class Judge:
         yield from self.unbalanced(files[f"{runs[-1]}.json"])
         if len(runs) == 1 and counted == sent:
             [window] = windows.values()
-            ours, theirs = comparable(window), self.replayed(case["capture"], case["counting"])
+            ours, theirs = comparable(window), self.replayed(meta["capture"], case["counting"])
             if any(kind["unanswered"] is None for kind in ours.get("delay", [])):
                 theirs = {**theirs, "delay": [{**kind, "unanswered": None} for kind in theirs["delay"]]}
             found = difference(ours, theirs)
@@ -250,9 +253,8 @@ def judge(cache, kernel):
         done = {}
     rows = []
     for line in (folder / "cases").read_text().splitlines():
-        name, scenario, sender, _, counting = line.split("|")
-        sent = "capture-ip.pcap" if sender.startswith("tun") else "capture.pcap"
-        case = {"name": name, "scenario": scenario.split()[0], "capture": sent, "counting": counting}
+        name, scenario, _, _, counting = line.split("|")
+        case = {"name": name, "scenario": scenario.split()[0], "counting": counting}
         files = done.get(name)
         row = {"kernel": kernel, "case": name, "verdict": "BAD"}
         if files is None:
