@@ -1,6 +1,7 @@
 //! Attachment of loaded programs to interfaces, and the programs and arrays of an object by name.
 
 use super::clsact::{Classifier, FilterOwner};
+use super::kept::KeptArray;
 use super::link::ProgramLink;
 use super::object;
 use super::pins::Pins;
@@ -66,12 +67,65 @@ pub(super) fn tcx<'a>(
     programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
-/// Programs to attach.
-pub(super) enum Programs<'a> {
+/// Programs before they are attached.
+pub(super) enum LoadedPrograms {
     /// Programs of one counting point.
-    Own(&'a mut Ebpf),
+    Own(Ebpf),
     /// Programs of a set.
-    OfSet(&'a Member),
+    OfSet(Member),
+}
+
+impl LoadedPrograms {
+    /// Returns the arrays of these names.
+    pub(super) fn arrays(
+        &self,
+        place: &CountingPoint,
+        names: Vec<&'static str>,
+    ) -> Result<Vec<(&'static str, &MapData)>, Error> {
+        match self {
+            LoadedPrograms::Own(programs) => arrays(place, programs, names),
+            LoadedPrograms::OfSet(member) => {
+                let mut arrays = object::borrowed(member.arrays());
+                arrays.retain(|(name, _)| names.contains(name));
+                Ok(arrays)
+            }
+        }
+    }
+
+    /// Returns the names of the arrays that programs at a hook use.
+    pub(super) fn used(
+        &self,
+        settings: &Settings,
+        is_filtered: bool,
+        mode: Mode,
+        layer: Layer,
+    ) -> Vec<&'static str> {
+        match self {
+            LoadedPrograms::Own(_) => object::used(settings, is_filtered, mode, layer),
+            LoadedPrograms::OfSet(_) => object::used_in_set(settings, mode),
+        }
+    }
+
+    /// Keeps arrays, of which a member of a set needs none but for its pins.
+    pub(super) fn kept(
+        self,
+        used: Vec<&'static str>,
+        is_pinned: bool,
+    ) -> (Vec<KeptArray>, Option<Member>) {
+        match self {
+            LoadedPrograms::Own(mut programs) => {
+                let taken = object::take(&mut programs, used).into_iter();
+                (taken.map(|(name, array)| KeptArray::new(name, array, true)).collect(), None)
+            }
+            LoadedPrograms::OfSet(mut member) => {
+                let mut taken = member.take_arrays();
+                taken.retain(|(name, _)| is_pinned && used.contains(name));
+                let kept = taken.into_iter();
+                let kept = kept.map(|(name, array)| KeptArray::new(name, array, false)).collect();
+                (kept, Some(member))
+            }
+        }
+    }
 }
 
 pub(super) fn verify(
@@ -91,7 +145,7 @@ pub(super) fn attach(
     layer: Layer,
     mode: Mode,
     options: &Options,
-    programs: Programs<'_>,
+    programs: &mut LoadedPrograms,
     pins: Option<&Pins>,
 ) -> Result<ProgramLink, AttachRefusal> {
     with_program(layer, mode, options, programs, |program| {
@@ -121,7 +175,7 @@ pub(super) fn put(
     layer: Layer,
     mode: Mode,
     options: &Options,
-    programs: Programs<'_>,
+    programs: &mut LoadedPrograms,
     link: &mut ProgramLink,
 ) -> Result<(), AttachRefusal> {
     with_program(layer, mode, options, programs, |program| {
@@ -224,15 +278,17 @@ fn with_program<T>(
     layer: Layer,
     mode: Mode,
     options: &Options,
-    mut programs: Programs<'_>,
+    programs: &mut LoadedPrograms,
     mut used: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
 ) -> Result<T, AttachRefusal> {
     let mut first = None;
     for name in options.programs(mode, layer) {
-        let outcome = match &mut programs {
-            Programs::Own(programs) => program(mode, name, &options.settings, programs)
+        let outcome = match programs {
+            LoadedPrograms::Own(programs) => program(mode, name, &options.settings, programs)
                 .map(|program| used(program.as_fd())),
-            Programs::OfSet(member) => member.entry(name).map(|program| used(program.as_fd())),
+            LoadedPrograms::OfSet(member) => {
+                member.entry(name).map(|program| used(program.as_fd()))
+            }
         };
         let refusal = match outcome {
             Err(error) => AttachRefusal::Loading(error),

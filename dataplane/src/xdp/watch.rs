@@ -5,8 +5,8 @@
 //! missed is marked.
 
 use super::Mode;
-use super::attach::{AttachRefusal, attach, put};
-use super::hook::{AttachedHook, Hook, LastCheck, LoadedPrograms, ProgramSource, ProgramState};
+use super::attach::{AttachRefusal, LoadedPrograms, attach, put};
+use super::hook::{AttachedHook, Hook, LastCheck, ProgramSource, ProgramState};
 use super::link::{Attachment, Departure, ProgramLink};
 use super::object;
 use super::refusal::refused;
@@ -336,10 +336,10 @@ impl Hook {
         let index = self.note.interface_index;
         let is_here = self.is_attached();
         let outcome = if let Some(link) = self.link.as_mut().filter(|_| is_here) {
-            put(layer, mode, options, programs.attachable(), link)
+            put(layer, mode, options, &mut programs, link)
         } else {
             let pins = self.pins.as_ref();
-            attach(&self.place, index, layer, mode, options, programs.attachable(), pins)
+            attach(&self.place, index, layer, mode, options, &mut programs, pins)
                 .map(|link| self.link = Some(link))
         };
         let own = match programs {

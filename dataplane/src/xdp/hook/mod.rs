@@ -2,9 +2,7 @@
 
 mod start;
 
-pub(super) use start::{
-    AttachedHook, LoadedPrograms, ProgramSource, absent, attached, config, detached,
-};
+pub(super) use start::{AttachedHook, ProgramSource, absent, attached, config, detached};
 
 use super::attach::arrays as arrays_of;
 use super::kept::KeptArray;

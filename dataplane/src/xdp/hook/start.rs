@@ -9,7 +9,7 @@ use crate::losses::Losses;
 use crate::place::{CountingPoint, Direction};
 use crate::tables::Tables;
 use crate::tally::Odometer;
-use crate::xdp::attach::{AttachRefusal, Programs, arrays, attach, cpus, verify};
+use crate::xdp::attach::{AttachRefusal, LoadedPrograms, arrays, attach, cpus, verify};
 use crate::xdp::common::Common;
 use crate::xdp::kept::KeptArray;
 use crate::xdp::link::{self, ProgramLink};
@@ -24,8 +24,8 @@ use crate::xdp::{Mode, Options, clsact, now_ns};
 use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
 use aya::programs::ProgramError;
+use flowgauge_core::Link as Layer;
 use flowgauge_core::kernel::{Config, MemoryLayout};
-use flowgauge_core::{Link as Layer, Settings};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -44,71 +44,6 @@ pub(in crate::xdp) struct AttachedHook {
     pub(in crate::xdp) programs: Option<Ebpf>,
     /// Events not yet returned to the caller.
     pub(in crate::xdp) events: Vec<Event>,
-}
-
-/// Programs before they are attached.
-pub(in crate::xdp) enum LoadedPrograms {
-    /// Programs of one counting point.
-    Own(Ebpf),
-    /// Programs of a set.
-    OfSet(Member),
-}
-
-impl LoadedPrograms {
-    /// Returns the programs to attach.
-    pub(in crate::xdp) fn attachable(&mut self) -> Programs<'_> {
-        match self {
-            LoadedPrograms::Own(programs) => Programs::Own(programs),
-            LoadedPrograms::OfSet(member) => Programs::OfSet(member),
-        }
-    }
-
-    /// Returns the arrays of these names.
-    fn arrays(
-        &self,
-        place: &CountingPoint,
-        names: Vec<&'static str>,
-    ) -> Result<Vec<(&'static str, &MapData)>, Error> {
-        match self {
-            LoadedPrograms::Own(programs) => arrays(place, programs, names),
-            LoadedPrograms::OfSet(member) => {
-                let mut arrays = object::borrowed(member.arrays());
-                arrays.retain(|(name, _)| names.contains(name));
-                Ok(arrays)
-            }
-        }
-    }
-
-    /// Returns the names of the arrays that programs at a hook use.
-    fn used(
-        &self,
-        settings: &Settings,
-        is_filtered: bool,
-        mode: Mode,
-        layer: Layer,
-    ) -> Vec<&'static str> {
-        match self {
-            LoadedPrograms::Own(_) => object::used(settings, is_filtered, mode, layer),
-            LoadedPrograms::OfSet(_) => object::used_in_set(settings, mode),
-        }
-    }
-
-    /// Keeps arrays, of which a member of a set needs none but for its pins.
-    fn kept(self, used: Vec<&'static str>, is_pinned: bool) -> (Vec<KeptArray>, Option<Member>) {
-        match self {
-            LoadedPrograms::Own(mut programs) => {
-                let taken = object::take(&mut programs, used).into_iter();
-                (taken.map(|(name, array)| KeptArray::new(name, array, true)).collect(), None)
-            }
-            LoadedPrograms::OfSet(mut member) => {
-                let mut taken = member.take_arrays();
-                taken.retain(|(name, _)| is_pinned && used.contains(name));
-                let kept = taken.into_iter();
-                let kept = kept.map(|(name, array)| KeptArray::new(name, array, false)).collect();
-                (kept, Some(member))
-            }
-        }
-    }
 }
 
 /// Creates a hook for injected frames, without an interface.
@@ -288,7 +223,7 @@ pub(in crate::xdp) fn attached(
                 pins.write(note).and_then(|()| pins.mend(None, &programs.arrays(place, used)?));
             written
                 .map_err(|error| AttachRefusal::Attaching(io::Error::other(error.to_string())))?;
-            attach(place, index, layer, mode, options, programs.attachable(), Some(&pins))
+            attach(place, index, layer, mode, options, &mut programs, Some(&pins))
         })?;
         events.extend(event);
         pins.pin(&link)?;
@@ -305,7 +240,7 @@ pub(in crate::xdp) fn attached(
     let (mut programs, memory) = prepared(place, from, common)?;
     events.extend(clsact::clean(place, index, None, None));
     let Choice { link, mode, reason, event } = choose(place, index, options, |mode| {
-        attach(place, index, layer, mode, options, programs.attachable(), None)
+        attach(place, index, layer, mode, options, &mut programs, None)
     })?;
     note.set_mode(mode);
     events.extend(event);
