@@ -20,11 +20,7 @@ pub trait Frame {
     /// frame ends before or inside them.
     #[inline(always)]
     fn words(&self, offset: usize) -> Option<[u64; 4]> {
-        let mut words = [0; 4];
-        for (word, bytes) in words.iter_mut().zip(self.bytes::<32>(offset)?.as_chunks().0) {
-            *word = u64::from_ne_bytes(*bytes);
-        }
-        Some(words)
+        self.bytes(offset).map(words)
     }
 
     /// Returns the same offset. The verifier then knows no more about it than its range, and so
@@ -33,6 +29,17 @@ pub trait Frame {
     fn forget(&self, offset: usize) -> usize {
         offset
     }
+}
+
+/// Returns bytes as words in the byte order of this machine.
+#[inline(always)]
+#[must_use]
+pub fn words(bytes: &[u8; 32]) -> [u64; 4] {
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_ne_bytes(*bytes);
+    }
+    words
 }
 
 impl Frame for [u8] {

@@ -6,41 +6,22 @@
 //! the lowest bit decides, so that 64 rules cost as much as five. Rules over fields that are no
 //! bytes of the frame are left to the [`Filter`].
 
-use flowgauge_core::filter::fields::{
-    ADDRESSES, FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, IPV4_WORDS, LENGTH_MASK, PORTS, PROTOCOL,
-    PROTOCOL_SHIFT,
+use flowgauge_core::filter::fields::IPV4_WORDS;
+use flowgauge_core::filter::plain::{
+    BYTES, ByteRule, FRAGMENT_AT, FRAGMENT_OFFSET, PROTOCOL_AT, PlainRule, START,
 };
-use flowgauge_core::filter::{MatchRule, MatchRules, PacketFilter};
+use flowgauge_core::filter::{MatchRules, PacketFilter};
+use flowgauge_core::frame::words;
 use flowgauge_core::packet::{Ipv4, Packet, Reject};
 use flowgauge_core::{Filter, Frame, Link};
 use std::array;
 use std::sync::Arc;
 
-/// First byte of a frame that rules compare, and number of bytes: up to the TCP flags, in whole
-/// words.
-const START: usize = 16;
-const BYTES: usize = 32;
-/// Positions in these bytes.
-const FRAGMENT_AT: usize = 4;
-/// Bits of the fragment offset. Only the first fragment has a transport header.
-const FRAGMENT_OFFSET: u16 = 0x1fff;
-const PROTOCOL_AT: usize = 7;
-const SRC_AT: usize = 10;
-const DST_AT: usize = 14;
-const PORTS_AT: usize = 18;
-const FLAGS_AT: usize = 31;
-
 /// Maximum number of rules that are compared one by one. The cost of sets does not rise with their
 /// number.
 const MAX_COMPARED: usize = 4;
-/// Words of these bytes.
-const WORDS: usize = BYTES / size_of::<u64>();
 /// Values of a byte.
 const VALUES: usize = 1 << u8::BITS;
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const SCTP: u8 = 132;
 
 /// A filter, prepared for plain IPv4 packets.
 pub struct Matcher {
@@ -52,34 +33,11 @@ pub struct Matcher {
 /// Rules of plain packets, in one of two forms.
 struct PlainRules {
     /// A few.
-    compared: Vec<WordRule>,
+    compared: Vec<ByteRule>,
     /// Any number, up to 64 in each item.
     sets: Vec<RuleSets>,
     /// Whether packets that meet no rule match.
     otherwise: bool,
-}
-
-/// A rule over words in the byte order of this machine.
-struct WordRule {
-    value: [u64; WORDS],
-    mask: [u64; WORDS],
-    verdict: bool,
-}
-
-impl WordRule {
-    #[inline(always)]
-    fn is_met(&self, words: &[u64; WORDS]) -> bool {
-        let compared = words.iter().zip(&self.value).zip(&self.mask);
-        compared.fold(0, |difference, ((word, value), mask)| difference | (word ^ value) & mask)
-            == 0
-    }
-}
-
-/// Returns bytes of a frame, or of a rule over them, as words.
-#[inline(always)]
-fn words(bytes: &[u8; BYTES]) -> [u64; WORDS] {
-    let (words, _) = bytes.as_chunks();
-    array::from_fn(|at| u64::from_ne_bytes(words[at]))
 }
 
 /// Up to 64 rules as sets.
@@ -142,7 +100,7 @@ impl PlainRules {
     fn new(rules: &MatchRules<IPV4_WORDS>) -> Option<Self> {
         let plain: Vec<PlainRule> =
             rules.rules().iter().map(PlainRule::new).collect::<Option<_>>()?;
-        let mut compared: Vec<WordRule> = plain.iter().flat_map(PlainRule::by_protocol).collect();
+        let mut compared: Vec<ByteRule> = plain.iter().flat_map(PlainRule::by_protocol).collect();
         let mut sets = Vec::new();
         if compared.len() > MAX_COMPARED {
             sets.extend(plain.chunks(u64::BITS as usize).map(RuleSets::new));
@@ -157,7 +115,7 @@ impl PlainRules {
         let words = words(found);
         for rule in &self.compared {
             if rule.is_met(&words) {
-                return rule.verdict;
+                return rule.verdict();
             }
         }
         for rules in &self.sets {
@@ -176,7 +134,7 @@ impl RuleSets {
             selected.fold(0, |set, (number, _)| set | 1 << number)
         };
         let bytes = (PROTOCOL_AT + 1..BYTES)
-            .filter(|&at| rules.iter().any(|rule| rule.mask[at] != 0))
+            .filter(|&at| rules.iter().any(|rule| rule.compares(at)))
             .map(|at| ByteSets {
                 at,
                 sets: array::from_fn(|found| select(&|rule| rule.is_satisfied(at, found as u8))),
@@ -186,7 +144,7 @@ impl RuleSets {
                 array::from_fn(|found| select(&|rule| rule.is_possible(found as u8, is_later)))
             }),
             bytes: bytes.collect(),
-            positive: select(&|rule| rule.verdict),
+            positive: select(&PlainRule::verdict),
         }
     }
 
@@ -205,99 +163,13 @@ impl RuleSets {
     }
 }
 
-/// A rule over bytes of plain packets.
-struct PlainRule {
-    value: [u8; BYTES],
-    mask: [u8; BYTES],
-    /// Protocols that have the fields that it compares, if not all do.
-    protocols: Option<&'static [u8]>,
-    /// Whether packets without a tag can meet it.
-    is_untagged: bool,
-    /// Whether packets that meet it match.
-    verdict: bool,
-}
-
-impl PlainRule {
-    /// Returns a rule over bytes; `None` if the rule compares what is not a byte of the frame.
-    fn new(MatchRule { value, mask, verdict }: &MatchRule<IPV4_WORDS>) -> Option<Self> {
-        let has = |bit: u32| (mask[PROTOCOL] & bit != 0).then_some(value[PROTOCOL] & bit != 0);
-        let flags = 0xff << FLAGS_SHIFT;
-        let is_wider = mask[FRAME] & LENGTH_MASK != 0
-            || has(HAS_PORTS) == Some(false)
-            || has(HAS_FLAGS) == Some(false)
-            || (mask[PORTS] != 0 && has(HAS_PORTS).is_none())
-            || (mask[PROTOCOL] & flags != 0 && has(HAS_FLAGS).is_none());
-        if is_wider {
-            return None;
-        }
-        let protocols: Option<&[u8]> = match (has(HAS_FLAGS), has(HAS_PORTS)) {
-            (Some(_), _) => Some(&[TCP]),
-            (None, Some(_)) => Some(&[TCP, UDP, SCTP]),
-            (None, None) => None,
-        };
-        let fragment = if protocols.is_some() { FRAGMENT_OFFSET } else { 0 };
-        // There is no tag, and the other bits are no fields.
-        let fields = 0xff << PROTOCOL_SHIFT | flags | HAS_FLAGS | HAS_PORTS;
-        let others = value[FRAME] & mask[FRAME] | value[PROTOCOL] & mask[PROTOCOL] & !fields;
-        Some(PlainRule {
-            value: bytes(value, 0),
-            mask: bytes(mask, fragment),
-            protocols,
-            is_untagged: others == 0,
-            verdict: *verdict != 0,
-        })
-    }
-
-    /// Returns rules that are met by bytes alone: one of them by each packet that meets this rule.
-    fn by_protocol(&self) -> Vec<WordRule> {
-        let Some(protocols) = self.protocols else {
-            let rule = self.is_untagged.then(|| self.over_words(self.value, self.mask));
-            return rule.into_iter().collect();
-        };
-        let is_possible = |number: &&u8| self.is_possible(**number, false);
-        let with = |number: &u8| {
-            let (mut value, mut mask) = (self.value, self.mask);
-            (value[PROTOCOL_AT], mask[PROTOCOL_AT]) = (*number, u8::MAX);
-            self.over_words(value, mask)
-        };
-        protocols.iter().filter(is_possible).map(with).collect()
-    }
-
-    /// Returns a rule with the verdict of this one.
-    fn over_words(&self, value: [u8; BYTES], mask: [u8; BYTES]) -> WordRule {
-        WordRule { value: words(&value), mask: words(&mask), verdict: self.verdict }
-    }
-
-    /// Returns whether packets of a protocol can meet the rule.
-    fn is_possible(&self, protocol: u8, is_later: bool) -> bool {
-        self.is_untagged
-            && self.is_satisfied(PROTOCOL_AT, protocol)
-            && self.protocols.is_none_or(|protocols| !is_later && protocols.contains(&protocol))
-    }
-
-    fn is_satisfied(&self, at: usize, found: u8) -> bool {
-        (found ^ self.value[at]) & self.mask[at] == 0
-    }
-}
-
-/// Returns the words of a rule as bytes of the frame.
-fn bytes(words: &[u32; IPV4_WORDS], fragment: u16) -> [u8; BYTES] {
-    let mut bytes = [0; BYTES];
-    bytes[PROTOCOL_AT] = (words[PROTOCOL] >> PROTOCOL_SHIFT) as u8;
-    bytes[FLAGS_AT] = (words[PROTOCOL] >> FLAGS_SHIFT) as u8;
-    bytes[FRAGMENT_AT..][..2].copy_from_slice(&fragment.to_be_bytes());
-    let words = [(SRC_AT, ADDRESSES), (DST_AT, ADDRESSES + 1), (PORTS_AT, PORTS)]
-        .map(|(at, word)| (at, words[word]));
-    for (at, word) in words {
-        bytes[at..][..4].copy_from_slice(&word.to_be_bytes());
-    }
-    bytes
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use flowgauge_core::filter::fields::TAGGED;
+    use flowgauge_core::filter::MatchRule;
+    use flowgauge_core::filter::fields::{
+        FLAGS_SHIFT, FRAME, HAS_FLAGS, HAS_PORTS, LENGTH_MASK, PROTOCOL, PROTOCOL_SHIFT, TAGGED,
+    };
     use flowgauge_core::{Zeroed as _, parse};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;

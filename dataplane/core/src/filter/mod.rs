@@ -17,7 +17,7 @@
 //! expression can be true of a packet of that length.
 
 pub mod fields;
-mod plain;
+pub mod plain;
 
 use crate::frame::Frame;
 use crate::link::Link;
@@ -25,7 +25,7 @@ use crate::packet::{Ipv4, Packet, Reject};
 use crate::parse;
 use core::ops::BitAnd;
 use fields::{COMMON_WORDS, IPV4_WORDS, IPV6_WORDS, MatchFields};
-use plain::PlainRules;
+use plain::ByteRules;
 use zerocopy::FromZeros;
 
 /// Maximum number of rules in a list.
@@ -101,7 +101,7 @@ pub struct MatchRules<const WORDS: usize> {
     used: [u32; WORDS],
     rules: [MatchRule<WORDS>; MAX_RULES],
     /// The same rules as bytes of a frame, for IPv4.
-    plain: PlainRules,
+    plain: ByteRules,
 }
 
 /// Rules of an expression for each kind of frame.
