@@ -94,9 +94,11 @@ impl KeyConsumer for FlowKey {
         for (slot, word) in words.iter_mut().zip(key.words) {
             *slot = word;
         }
-        // The longest key does not fill its last word.
-        if let Some([.., length]) = words.last_mut() {
-            *length = key.bytes as u8;
+        // The longest key does not fill its last word. Written whole: LLVM would copy the zeros before
+        // a byte written alone in pieces that overlap, for which a CPU has to wait.
+        if let Some(last) = words.last_mut() {
+            let [first, ..] = *last;
+            *last = [first, 0, 0, key.bytes as u8];
         }
         transmute!(words)
     }
